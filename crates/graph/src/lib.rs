@@ -1,0 +1,3 @@
+//! Tensor graphs.
+pub mod plan;
+pub mod target;

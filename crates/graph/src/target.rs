@@ -1,0 +1,38 @@
+//! What a plan has to know of the device it is made for: limits and the kind of machine, as plain data.
+
+/// The device a plan is made for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Which shapes of kernels run fast. Never changes a result's bits.
+    pub machine: Machine,
+    /// Largest binding of a storage buffer, in bytes.
+    pub max_binding_bytes: u64,
+    /// Largest buffer, in bytes.
+    pub max_buffer_bytes: u64,
+    /// Workgroups in each dimension of a launch.
+    pub max_workgroups: u32,
+    /// Offsets of bound slices are multiples of this many bytes.
+    pub binding_alignment: u64,
+}
+
+/// The kind of machine behind an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// A software adapter: registers are fast, workgroup memory and barriers are slow.
+    Cpu,
+    /// A GPU: tiles in workgroup memory pay.
+    Gpu,
+}
+
+impl Default for Target {
+    /// The least that WebGPU guarantees.
+    fn default() -> Self {
+        Self {
+            machine: Machine::Gpu,
+            max_binding_bytes: 128 << 20,
+            max_buffer_bytes: 256 << 20,
+            max_workgroups: 65_535,
+            binding_alignment: 256,
+        }
+    }
+}
