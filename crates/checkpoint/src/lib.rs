@@ -1,1 +1,42 @@
-//! TODO
+#![doc = include_str!("../README.md")]
+
+mod digest;
+mod disk;
+mod error;
+mod format;
+mod load;
+mod lock;
+mod manifest;
+mod names;
+mod store;
+mod tensor;
+mod write;
+
+use serde_json::Value;
+
+pub use digest::state_sha256;
+pub use disk::{Disk, Sink, StdDisk};
+pub use error::{Error, Result, Skipped};
+pub use format::{parse_tensors, read_tensors};
+pub use load::{Loaded, list, load, newest};
+pub use store::{Options, Saved, Store};
+pub use tensor::{Dtype, Tensor, Tensors};
+pub use write::write_model;
+
+/// What a checkpoint holds: all that the next step needs, in three files.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Contents {
+    /// Parameters and statistics under their plain names: `model.safetensors`.
+    pub model: Tensors,
+    /// What the optimizer keeps, and any other tensor state: `optimizer.safetensors`.
+    pub optimizer: Tensors,
+    /// The rest: `trainer.json`. Keep numbers finite: JSON has no NaN or infinity, they would come back as null.
+    pub trainer: Value,
+}
+
+impl Contents {
+    /// [`state_sha256`] of both sets of tensors, as the sections `model` and `optimizer`, and of the position.
+    pub fn state_sha256(&self, position: &[u8]) -> String {
+        state_sha256(&[("model", &self.model), ("optimizer", &self.optimizer)], position)
+    }
+}

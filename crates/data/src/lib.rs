@@ -1,1 +1,84 @@
-//! TODO
+//! Deterministic, resumable input pipelines: sources, transforms, shuffle, batch, prefetch, position.
+//!
+//! Every sample that a [`Loader`] gives is a function of (source, seed, epoch, position in the epoch). Which thread made
+//! it, how many threads there were and how far they ran ahead never shows; and since the order is arithmetic, not a
+//! list, a run starts again at any [`Position`] at once.
+//!
+//! ```
+//! use unisono_data::{Csv, Column, Loader, Per, Statistics, normalise, split};
+//! # fn main() -> Result<(), unisono_data::DataError> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("digits.csv");
+//! # std::fs::write(&path, (0..30).map(|i| format!("{},{},{}\n", i, i * 7 % 5, i % 3)).collect::<String>()).unwrap();
+//! let digits = Csv::new(&path).label(Column::Last).read()?;
+//! let [train, held_out] = split(digits, 24, 42)?;
+//! let statistics = Statistics::of(&train, "x", Per::All, 2)?;
+//!
+//! let loader = Loader::new(train)
+//!     .batch(10)
+//!     .shuffle(42)
+//!     .try_map("normalise", normalise("x", &statistics))
+//!     .map("noise", |sample, draws| {
+//!         for x in sample.f32_mut("x").into_iter().flatten() {
+//!             *x += 0.01 * draws.normal();
+//!         }
+//!     })
+//!     .require_finite()
+//!     .threads(2);
+//!
+//! let mut sizes = Vec::new();
+//! for batch in loader.epoch(0)? {
+//!     let batch = batch?;
+//!     assert_eq!(batch.field("x").unwrap().shape, [batch.len(), 2]);
+//!     sizes.push(batch.len());
+//! }
+//! assert_eq!(sizes, [10, 10, 4]);
+//! # assert_eq!(unisono_data::Source::len(&held_out), 6);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Map
+//!
+//! | what | where |
+//! |---|---|
+//! | the trait to implement for data of one's own | [`Source`] |
+//! | sources | [`Memory`], [`Csv`] (reads into a `Memory`), [`Subset`], [`split`] |
+//! | values | [`Sample`], [`Batch`], [`Field`], [`Values`], [`FieldSpec`] |
+//! | over a whole source | [`Statistics`] |
+//! | transforms | closures given to [`Loader::map`], and [`normalise`], [`one_hot`] |
+//! | order, batches, threads | [`Loader`], [`Batches`], [`Position`] |
+//!
+//! **This crate never** pads or repeats samples, lets timing change an order, queues without a bound, or panics on bad
+//! input.
+
+mod batch;
+mod csv;
+mod error;
+mod fingerprint;
+mod loader;
+mod memory;
+mod pipeline;
+mod prefetch;
+mod sample;
+mod schedule;
+mod source;
+mod statistics;
+mod subset;
+mod transform;
+
+pub use batch::Batch;
+pub use csv::{Column, Csv};
+pub use error::{BoxError, DataError};
+pub use fingerprint::Fingerprint;
+pub use loader::Loader;
+pub use memory::Memory;
+pub use prefetch::Batches;
+pub use sample::{Dtype, Field, FieldSpec, Sample, Values};
+pub use schedule::Position;
+pub use source::Source;
+pub use statistics::{Per, Statistics};
+pub use subset::{Subset, split, split_fraction};
+pub use transform::{normalise, one_hot};
+/// What transforms draw from, keyed by seed, stage, epoch and position.
+pub use unisono_random::Draws;

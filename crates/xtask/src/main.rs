@@ -1,1 +1,139 @@
-fn main() {}
+//! `cargo xtask demo | test | bench | tidy`: what a person or CI does with this repository.
+//!
+//! **Must never depend on wgpu**: this is built first on a fresh machine, before there is a driver.
+
+mod setup;
+mod tidy;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::{Args, Parser};
+
+/// Numbers come out of kernels at full speed either way; the host code under test keeps its overflow checks.
+const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Tasks of the Unisono repository")]
+enum Task {
+    /// Make this machine ready and train the UCI digits
+    Demo(Rest),
+    /// Make this machine ready and run every test
+    Test {
+        /// Run the long versions too (sets UNISONO_LONG=1)
+        #[arg(long)]
+        long: bool,
+        #[command(flatten)]
+        rest: Rest,
+    },
+    /// Make this machine ready and measure
+    Bench(Rest),
+    /// Check the house rules
+    Tidy,
+}
+
+#[derive(Args)]
+struct Rest {
+    /// Passed on as they are
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    let result = match Task::parse() {
+        Task::Demo(rest) => demo(rest.args),
+        Task::Test { long, rest } => test(long, &rest.args),
+        Task::Bench(rest) => program("bench", &rest.args),
+        Task::Tidy => tidy::run(&root()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Trains into `target/demo`, emptied first, unless told where to or to resume.
+fn demo(mut args: Vec<OsString>) -> Result<(), String> {
+    let given = |flag: &str| args.iter().filter_map(|arg| arg.to_str()).any(|arg| is_flag(arg, flag));
+    let (out, resume) = (given("--out"), given("--resume"));
+    if !out {
+        let dir = root().join("target").join("demo");
+        if !resume && dir.exists() {
+            fs::remove_dir_all(&dir).map_err(|error| format!("{}: cannot empty: {error}", dir.display()))?;
+        }
+        args.extend(["--out".into(), dir.into()]);
+    }
+    program("digits", &args)
+}
+
+fn test(long: bool, args: &[OsString]) -> Result<(), String> {
+    setup::adapter()?;
+    let mut command = cargo();
+    if long {
+        command.env("UNISONO_LONG", "1");
+    }
+    run(command.args(TEST).args(args))
+}
+
+/// Runs one of the examples' programs, optimised.
+fn program(name: &str, args: &[OsString]) -> Result<(), String> {
+    setup::adapter()?;
+    run(cargo().args(["run", "--release", "-p", "unisono-examples", "--bin", name, "--"]).args(args))
+}
+
+fn is_flag(arg: &str, flag: &str) -> bool {
+    arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+}
+
+/// The cargo that runs this. It stays in the caller's directory, so that relative paths mean what they say.
+fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").as_deref().unwrap_or(OsStr::new("cargo")))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new(".")).to_owned()
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let shown = format!("{command:?}").replace('"', "");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{shown}: {status}")),
+        Err(error) => Err(format!("{shown}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Task::command().debug_assert();
+        let Task::Demo(rest) = Task::parse_from(["xtask", "demo", "--epochs", "1", "--json"]) else {
+            panic!()
+        };
+        assert_eq!(rest.args, ["--epochs", "1", "--json"]);
+        let Task::Test { long, rest } = Task::parse_from(["xtask", "test", "--long", "-p", "x"]) else {
+            panic!()
+        };
+        assert!(long && rest.args == ["-p", "x"]);
+    }
+
+    #[test]
+    fn a_flag_may_carry_its_value() {
+        assert!(is_flag("--out", "--out") && is_flag("--out=x", "--out") && !is_flag("--output", "--out"));
+    }
+
+    #[test]
+    fn the_root_is_the_workspace() {
+        assert!(root().join("Cargo.toml").exists() && root().join("crates/xtask").exists());
+    }
+}

@@ -1,0 +1,118 @@
+//! The file operations a checkpoint is made of.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+/// What is done to a file system, operation by operation, so that tests can count them, fail them or lose them.
+///
+/// Nothing is durable before it is synced: a file's bytes by [`Sink::sync`]; that it exists under its name, was renamed
+/// or removed by [`Disk::sync_dir`] of the directory it is in.
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// Makes one directory; its parent must exist.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Makes a file, or empties the one there is.
+    fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>>;
+    /// Makes the entries of a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Moves a file or directory within its parent, at one instant. Replaces a file, never a directory.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file, or a directory with all it holds. Nothing there is no error.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Whether there is a directory.
+    fn is_dir(&self, path: &Path) -> bool;
+    /// The names in a directory, without those that are no UTF-8, in any order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// The length of a regular file in bytes; anything else is an error.
+    fn size(&self, file: &Path) -> io::Result<u64>;
+    /// A whole file.
+    fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
+}
+
+/// A file being written.
+pub trait Sink: Write {
+    /// Makes what was written durable, and closes.
+    fn sync(self: Box<Self>) -> io::Result<()>;
+}
+
+/// The machine's own file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StdDisk;
+
+impl Disk for StdDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir(dir)
+    }
+
+    fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
+        Ok(Box::new(StdSink(BufWriter::with_capacity(1 << 20, File::create(file)?))))
+    }
+
+    /// Only Unix can sync a directory, and not on every file system: where it cannot, that is no reason not to save.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if cfg!(not(unix)) {
+            return Ok(());
+        }
+        match File::open(dir)?.sync_all() {
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+            result => result,
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let removed = match fs::symlink_metadata(path) {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+            Ok(_) => fs::remove_file(path),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+        names.filter_map(io::Result::transpose).collect()
+    }
+
+    fn size(&self, file: &Path) -> io::Result<u64> {
+        match fs::metadata(file)? {
+            found if found.is_file() => Ok(found.len()),
+            _ => Err(io::Error::new(ErrorKind::InvalidInput, "no regular file")),
+        }
+    }
+
+    fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
+        fs::read(file)
+    }
+}
+
+struct StdSink(BufWriter<File>);
+
+impl Write for StdSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Sink for StdSink {
+    fn sync(mut self: Box<Self>) -> io::Result<()> {
+        self.0.flush()?;
+        self.0.get_ref().sync_all()
+    }
+}

@@ -1,0 +1,96 @@
+//! What a checkpoint's files must be: `manifest.json`, written last.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, broken};
+use crate::names::{MODEL, OPTIMIZER, TRAINER};
+
+const FORMAT: &str = "unisono-checkpoint";
+const VERSION: u32 = 1;
+/// The files of a checkpoint, in the order they are written and listed.
+pub(crate) const FILES: [&str; 3] = [MODEL, OPTIMIZER, TRAINER];
+/// A manifest longer than this is none.
+pub(crate) const LONGEST: u64 = 1 << 16;
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    format: String,
+    version: u32,
+    pub(crate) step: u64,
+    pub(crate) files: Vec<Entry>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) sha256: String,
+}
+
+/// Read first, so that another version is called that, and not a missing field.
+#[derive(Deserialize)]
+struct Version {
+    format: String,
+    version: u32,
+}
+
+impl Manifest {
+    pub(crate) fn new(step: u64, files: Vec<Entry>) -> Self {
+        Self { format: FORMAT.to_owned(), version: VERSION, step, files }
+    }
+
+    pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self> {
+        let invalid = |error: serde_json::Error| broken(path, format!("no valid manifest: {error}"));
+        let Version { format, version } = serde_json::from_slice(text).map_err(invalid)?;
+        if format != FORMAT || version != VERSION {
+            let reason =
+                format!("format {format:?} version {version}, where {FORMAT:?} version {VERSION} is known");
+            return Err(broken(path, reason));
+        }
+        let manifest: Self = serde_json::from_slice(text).map_err(invalid)?;
+        if !manifest.files.iter().map(|entry| entry.name.as_str()).eq(FILES) {
+            return Err(broken(path, format!("lists other files than {}", FILES.join(", "))));
+        }
+        Ok(manifest)
+    }
+
+    pub(crate) fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Manifest::parse(Path::new("manifest.json"), text.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_manifest_comes_back() {
+        let entry = |name: &&str| Entry { name: name.to_string(), bytes: 7, sha256: "00".repeat(32) };
+        let manifest = Manifest::new(42, FILES.iter().map(entry).collect());
+        let text = manifest.to_json().unwrap();
+        assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest);
+    }
+
+    #[test]
+    fn what_is_none_is_named() {
+        assert!(error("").starts_with("manifest.json: no valid manifest: EOF"));
+        let newer = r#"{"format": "unisono-checkpoint", "version": 2, "pages": []}"#;
+        assert!(
+            error(newer).contains("version 2, where \"unisono-checkpoint\" version 1"),
+            "{}",
+            error(newer)
+        );
+        let fewer = r#"{"format": "unisono-checkpoint", "version": 1, "step": 0, "files": []}"#;
+        assert!(error(fewer).contains("lists other files"));
+    }
+}

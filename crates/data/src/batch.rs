@@ -1,0 +1,92 @@
+//! Samples stacked, with their place in the run.
+
+use crate::sample::elements;
+use crate::{DataError, Field, FieldSpec, Position, Sample, Values};
+
+/// Consecutive samples of one epoch, stacked field by field: shape [samples, ...], contiguous, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// The epoch that all its samples are of.
+    pub epoch: u32,
+    /// The position in the epoch of its first sample; the others follow one by one.
+    pub first: u64,
+    /// `first` divided by the batch size: counts the batches of an epoch that was started at a whole batch.
+    pub index_in_epoch: u64,
+    /// The source's index of each sample.
+    pub indices: Vec<u64>,
+    /// Where the run goes on after this batch.
+    pub after: Position,
+    /// The stacked fields.
+    pub stacked: Sample,
+}
+
+impl Batch {
+    /// How many samples there are: never zero, and fewer than the batch size only at an epoch's end.
+    #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
+    pub fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// The stacked field of a name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.stacked.field(name)
+    }
+
+    /// All stacked fields with their names, in order.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &Field)> {
+        self.stacked.fields().map(|(name, field)| (&**name, field))
+    }
+
+    /// The stacked elements of a field that must be f32.
+    pub fn f32(&self, name: &str) -> Result<&[f32], DataError> {
+        let field = self.field(name).ok_or_else(|| DataError::field(name, "no such field"))?;
+        field.values.as_f32().ok_or_else(|| DataError::field(name, "dtype i32, expected f32"))
+    }
+
+    /// The stacked elements of a field that must be i32.
+    pub fn i32(&self, name: &str) -> Result<&[i32], DataError> {
+        let field = self.field(name).ok_or_else(|| DataError::field(name, "no such field"))?;
+        field.values.as_i32().ok_or_else(|| DataError::field(name, "dtype f32, expected i32"))
+    }
+}
+
+/// Stacks samples of the same fields.
+pub(crate) struct Stack {
+    specs: Vec<FieldSpec>,
+    arrays: Vec<Values>,
+    samples: usize,
+}
+
+impl Stack {
+    /// An empty stack with room for some samples; an error when memory does not have the room.
+    pub fn new(specs: &[FieldSpec], samples: usize) -> Result<Self, DataError> {
+        let array = |spec: &FieldSpec| {
+            let room = elements(&spec.shape).and_then(|size| size.checked_mul(samples));
+            room.and_then(|room| Values::with_capacity(spec.dtype, room)).ok_or_else(|| {
+                let what = format!("no memory for {samples} samples of shape {:?}", spec.shape);
+                DataError::field(&spec.name, what)
+            })
+        };
+        let arrays = specs.iter().map(array).collect::<Result<_, _>>()?;
+        Ok(Self { specs: specs.to_vec(), arrays, samples: 0 })
+    }
+
+    /// Adds a sample that was checked to have these fields.
+    pub fn push(&mut self, sample: &Sample) {
+        for (array, (name, field)) in self.arrays.iter_mut().zip(sample.fields()) {
+            let fits = array.append(&field.values);
+            debug_assert!(fits, "field '{name}' was checked");
+        }
+        self.samples += 1;
+    }
+
+    /// The stacked fields.
+    pub fn finish(self) -> Sample {
+        let mut stacked = Sample::new();
+        for (spec, values) in self.specs.into_iter().zip(self.arrays) {
+            let shape = std::iter::once(self.samples).chain(spec.shape).collect();
+            stacked.set(spec.name, Field { shape, values });
+        }
+        stacked
+    }
+}

@@ -1,0 +1,212 @@
+//! One sample: an ordered list of named fields of host memory.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::DataError;
+
+/// One sample, or a batch of them: fields by name, in a fixed order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    fields: Vec<(Arc<str>, Field)>,
+}
+
+/// A tensor in host memory, row-major and contiguous.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its extents; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// Its elements, as many as the extents' product.
+    pub values: Values,
+}
+
+/// Elements of one type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// 32-bit floating point.
+    F32(Vec<f32>),
+    /// 32-bit signed integers: labels, tokens.
+    I32(Vec<i32>),
+}
+
+/// The type of a field's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// 32-bit floating point.
+    F32,
+    /// 32-bit signed integers.
+    I32,
+}
+
+/// What a field of every sample looks like.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FieldSpec {
+    /// Its name, such as "x" or "y".
+    pub name: Arc<str>,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its extents within one sample.
+    pub shape: Vec<usize>,
+}
+
+impl Sample {
+    /// A sample without fields.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a field, or replaces the one of that name in its place.
+    pub fn set(&mut self, name: impl Into<Arc<str>>, field: Field) {
+        let name = name.into();
+        match self.field_mut(&name) {
+            Some(old) => *old = field,
+            None => self.fields.push((name, field)),
+        }
+    }
+
+    /// [`set`](Self::set), for building a sample in one expression.
+    pub fn with(mut self, name: impl Into<Arc<str>>, field: Field) -> Self {
+        self.set(name, field);
+        self
+    }
+
+    /// Takes a field out.
+    pub fn remove(&mut self, name: &str) -> Option<Field> {
+        let at = self.fields.iter().position(|(own, _)| **own == *name)?;
+        Some(self.fields.remove(at).1)
+    }
+
+    /// The field of a name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|(own, _)| **own == *name).map(|(_, field)| field)
+    }
+
+    /// The field of a name, to change.
+    pub fn field_mut(&mut self, name: &str) -> Option<&mut Field> {
+        self.fields.iter_mut().find(|(own, _)| **own == *name).map(|(_, field)| field)
+    }
+
+    /// The elements of an f32 field, to change; `None` when there is no such field or it is of another type.
+    pub fn f32_mut(&mut self, name: &str) -> Option<&mut [f32]> {
+        self.field_mut(name)?.values.as_f32_mut()
+    }
+
+    /// All fields with their names, in order.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Field)> {
+        self.fields.iter().map(|(name, field)| (name, field))
+    }
+
+    /// What this sample's fields look like.
+    pub fn specs(&self) -> Vec<FieldSpec> {
+        self.fields().map(|(name, field)| field.spec(name.clone())).collect()
+    }
+}
+
+impl Field {
+    /// A field of f32 values.
+    pub fn f32(shape: impl Into<Vec<usize>>, values: impl Into<Vec<f32>>) -> Self {
+        Self { shape: shape.into(), values: Values::F32(values.into()) }
+    }
+
+    /// A field of i32 values.
+    pub fn i32(shape: impl Into<Vec<usize>>, values: impl Into<Vec<i32>>) -> Self {
+        Self { shape: shape.into(), values: Values::I32(values.into()) }
+    }
+
+    /// Its description under a name.
+    pub fn spec(&self, name: impl Into<Arc<str>>) -> FieldSpec {
+        FieldSpec { name: name.into(), dtype: self.values.dtype(), shape: self.shape.clone() }
+    }
+
+    /// An error unless there are as many values as the shape says.
+    pub(crate) fn check_length(&self, name: &str) -> Result<(), DataError> {
+        if elements(&self.shape) == Some(self.values.len()) {
+            return Ok(());
+        }
+        let what = format!("{} values do not fill shape {:?}", self.values.len(), self.shape);
+        Err(DataError::field(name, what))
+    }
+}
+
+/// How many elements a shape has; `None` beyond what memory could hold.
+pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
+}
+
+impl Values {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Values::F32(values) => values.len(),
+            Values::I32(values) => values.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Their type.
+    pub fn dtype(&self) -> Dtype {
+        match self {
+            Values::F32(_) => Dtype::F32,
+            Values::I32(_) => Dtype::I32,
+        }
+    }
+
+    /// The elements, if they are f32.
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        if let Values::F32(values) = self { Some(values) } else { None }
+    }
+
+    /// The elements to change, if they are f32.
+    pub fn as_f32_mut(&mut self) -> Option<&mut [f32]> {
+        if let Values::F32(values) = self { Some(values) } else { None }
+    }
+
+    /// The elements, if they are i32.
+    pub fn as_i32(&self) -> Option<&[i32]> {
+        if let Values::I32(values) = self { Some(values) } else { None }
+    }
+
+    /// A copy of some elements; `None` when the range reaches beyond them.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Option<Values> {
+        Some(match self {
+            Values::F32(values) => Values::F32(values.get(range)?.to_vec()),
+            Values::I32(values) => Values::I32(values.get(range)?.to_vec()),
+        })
+    }
+
+    /// No elements of a type, with room for some; `None` when memory does not have the room.
+    pub(crate) fn with_capacity(dtype: Dtype, capacity: usize) -> Option<Self> {
+        fn room<T>(capacity: usize) -> Option<Vec<T>> {
+            let mut values = Vec::new();
+            values.try_reserve_exact(capacity).ok()?;
+            Some(values)
+        }
+        Some(match dtype {
+            Dtype::F32 => Values::F32(room(capacity)?),
+            Dtype::I32 => Values::I32(room(capacity)?),
+        })
+    }
+
+    /// Appends elements of the same type; false, and nothing appended, when the types differ.
+    pub(crate) fn append(&mut self, other: &Values) -> bool {
+        match (self, other) {
+            (Values::F32(own), Values::F32(other)) => own.extend_from_slice(other),
+            (Values::I32(own), Values::I32(other)) => own.extend_from_slice(other),
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Dtype::F32 => "f32",
+            Dtype::I32 => "i32",
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! Transforms that most pipelines need, as closures for [`Loader::try_map`](crate::Loader::try_map).
+
+use unisono_random::Draws;
+
+use crate::{BoxError, DataError, Field, Sample, Statistics, Values};
+
+/// (x - mean) / deviation over an f32 field, computed in f64 and rounded once.
+///
+/// Where the deviation is zero (a pixel that is always black) it divides by one.
+pub fn normalise(
+    field: &str,
+    statistics: &Statistics,
+) -> impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {
+    let name = field.to_owned();
+    let Statistics { mean, deviation, .. } = statistics.clone();
+    move |sample, _| {
+        let values = sample.f32_mut(&name).ok_or_else(|| DataError::field(&name, "no such f32 field"))?;
+        let groups = mean.len();
+        if groups == 0 || deviation.len() != groups || !values.len().is_multiple_of(groups) {
+            let what = format!("{} values cannot use statistics of {groups} groups", values.len());
+            return Err(DataError::field(&name, what).into());
+        }
+        for (element, value) in values.iter_mut().enumerate() {
+            let group = element % groups;
+            let divisor = if deviation[group] == 0.0 { 1.0 } else { deviation[group] };
+            *value = ((f64::from(*value) - mean[group]) / divisor) as f32;
+        }
+        Ok(())
+    }
+}
+
+/// Replaces i32 class labels of shape [...] by f32 rows of shape [..., classes]: one at the label, zero elsewhere.
+///
+/// A label outside 0..classes is an error.
+pub fn one_hot(
+    field: &str,
+    classes: usize,
+) -> impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {
+    let name = field.to_owned();
+    move |sample, _| {
+        let labels = sample.field_mut(&name).ok_or_else(|| DataError::field(&name, "no such field"))?;
+        let Values::I32(values) = &labels.values else {
+            return Err(DataError::field(&name, "dtype f32, expected i32").into());
+        };
+        let mut rows = vec![0.0; values.len() * classes];
+        for (i, &label) in values.iter().enumerate() {
+            match usize::try_from(label) {
+                Ok(class) if class < classes => rows[i * classes + class] = 1.0,
+                _ => {
+                    let what = format!("label {label} is not one of {classes} classes");
+                    return Err(DataError::field(&name, what).into());
+                }
+            }
+        }
+        let shape: Vec<usize> = labels.shape.iter().copied().chain([classes]).collect();
+        *labels = Field::f32(shape, rows);
+        Ok(())
+    }
+}
+
+/// An error naming the first f32 value that is infinite or not a number.
+pub(crate) fn check_finite(sample: &Sample) -> Result<(), DataError> {
+    for (name, field) in sample.fields() {
+        let Some(values) = field.values.as_f32() else { continue };
+        if let Some(element) = values.iter().position(|value| !value.is_finite()) {
+            return Err(DataError::NonFinite { field: name.to_string(), element, value: values[element] });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws() -> Draws {
+        Draws::of(0, "map", "test", 0, 0)
+    }
+
+    #[test]
+    fn normalise_uses_each_groups_statistics() {
+        let statistics = Statistics { count: 1, mean: vec![1.0, 10.0], deviation: vec![2.0, 0.0] };
+        let mut sample = Sample::new().with("x", Field::f32([2, 2], [3.0, 11.0, -1.0, 10.0]));
+        normalise("x", &statistics)(&mut sample, &mut draws()).unwrap();
+        assert_eq!(sample.field("x"), Some(&Field::f32([2, 2], [1.0, 1.0, -1.0, 0.0])));
+
+        let mut odd = Sample::new().with("x", Field::f32([3], [0.0; 3]));
+        let error = normalise("x", &statistics)(&mut odd, &mut draws()).unwrap_err();
+        assert_eq!(error.to_string(), "field 'x': 3 values cannot use statistics of 2 groups");
+        assert!(normalise("z", &statistics)(&mut odd, &mut draws()).is_err());
+    }
+
+    #[test]
+    fn one_hot_checks_its_labels() {
+        let mut sample = Sample::new().with("y", Field::i32([], [2]));
+        one_hot("y", 3)(&mut sample, &mut draws()).unwrap();
+        assert_eq!(sample.field("y"), Some(&Field::f32([3], [0.0, 0.0, 1.0])));
+        for label in [-1, 3, i32::MAX] {
+            let mut sample = Sample::new().with("y", Field::i32([], [label]));
+            let error = one_hot("y", 3)(&mut sample, &mut draws()).unwrap_err();
+            assert_eq!(error.to_string(), format!("field 'y': label {label} is not one of 3 classes"));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! CSV files, good and corrupt.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tempfile::TempDir;
+use unisono_data::{Column, Csv, Field, Memory, Source, Values};
+use unisono_random::Draws;
+
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn file(&self, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join("digits.csv");
+        std::fs::write(&path, contents).unwrap();
+        path
+    }
+
+    /// The message of reading such a file, after the directory.
+    fn error(&self, contents: impl AsRef<[u8]>, set: impl Fn(Csv) -> Csv) -> String {
+        let error = set(Csv::new(self.file(contents))).read().unwrap_err().to_string();
+        error.split_once("digits.csv").map_or(error.clone(), |(_, rest)| format!("digits.csv{rest}"))
+    }
+}
+
+fn gzip(contents: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(contents).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn label_last(csv: Csv) -> Csv {
+    csv.label(Column::Last)
+}
+
+fn arrays(memory: &Memory) -> (&[f32], &[i32]) {
+    (memory.array("x").unwrap().as_f32().unwrap(), memory.array("y").unwrap().as_i32().unwrap())
+}
+
+#[test]
+fn reads_plain_and_gzipped_alike() {
+    let files = Files::new();
+    let text = "1,2.5,0\n 3 , -4e-1 ,1\r\n\n5,6,2";
+    let plain = label_last(Csv::new(files.file(text))).read().unwrap();
+    assert_eq!(arrays(&plain), (&[1.0, 2.5, 3.0, -0.4, 5.0, 6.0][..], &[0, 1, 2][..]));
+    assert_eq!(plain.fetch(1).unwrap().field("x"), Some(&Field::f32([2], [3.0, -0.4])));
+
+    let two_members = [gzip(&text.as_bytes()[..10]), gzip(&text.as_bytes()[10..])].concat();
+    for bytes in [gzip(text.as_bytes()), two_members] {
+        let packed = label_last(Csv::new(files.file(bytes))).read().unwrap();
+        assert_eq!(packed.fingerprint(), plain.fingerprint());
+    }
+}
+
+#[test]
+fn columns_are_chosen_by_place_or_name() {
+    let files = Files::new();
+    let path = files.file("\u{feff}class,a,b\n7,1,2\n8,3,4\n");
+    for column in [Column::First, Column::Index(0), Column::Name("class".into())] {
+        let memory = Csv::new(&path).header(true).label(column).read().unwrap();
+        assert_eq!(arrays(&memory), (&[1., 2., 3., 4.][..], &[7, 8][..]));
+    }
+    let target = Csv::new(&path).header(true).target(Column::Name("a".into())).read().unwrap();
+    assert_eq!(target.fetch(1).unwrap().field("y"), Some(&Field::f32([1], [3.0])));
+    let all = Csv::new(&path).header(true).shape([3, 1]).read().unwrap();
+    assert_eq!((all.fields().len(), all.fields()[0].shape.clone()), (1, vec![3, 1]));
+    let semicolons = Csv::new(files.file("1;2\n")).delimiter(b';').read().unwrap();
+    assert_eq!(semicolons.array("x"), Some(&Values::F32(vec![1., 2.])));
+}
+
+#[test]
+fn corrupt_lines_are_named() {
+    let files = Files::new();
+    let good = "1,2,0\n".repeat(16);
+    let after = |line: &str| format!("{good}{line}\n{good}");
+    let error = |line: &str| files.error(after(line), label_last);
+    assert_eq!(error("1,abc,0"), "digits.csv: line 17: column 2: \"abc\" is not a number");
+    assert_eq!(error("1,,0"), "digits.csv: line 17: column 2: \"\" is not a number");
+    assert_eq!(error("NaN,2,0"), "digits.csv: line 17: column 1: \"NaN\" is not a finite number");
+    assert_eq!(error("1,-inf,0"), "digits.csv: line 17: column 2: \"-inf\" is not a finite number");
+    assert_eq!(error("1,1e39,0"), "digits.csv: line 17: column 2: \"1e39\" is not a finite number");
+    assert_eq!(error("1,2,0.5"), "digits.csv: line 17: column 3: \"0.5\" is not a whole number");
+    assert_eq!(
+        error("1,2,4294967296"),
+        "digits.csv: line 17: column 3: \"4294967296\" is not a whole number"
+    );
+    assert_eq!(error("1,2"), "digits.csv: line 17: 2 columns, expected 3");
+    assert_eq!(error("1,2,3,0"), "digits.csv: line 17: 4 columns, expected 3");
+    assert_eq!(error("\n\nx,2,0"), "digits.csv: line 19: column 1: \"x\" is not a number");
+    let windows = after("x,2,0").replace('\n', "\r\n");
+    assert_eq!(files.error(windows, label_last), "digits.csv: line 17: column 1: \"x\" is not a number");
+    let last = format!("{good}1,2");
+    assert_eq!(files.error(&last, label_last), "digits.csv: line 17: 2 columns, expected 3");
+    assert_eq!(files.error(gzip(last.as_bytes()), label_last), "digits.csv: line 17: 2 columns, expected 3");
+
+    let bytes = [good.as_bytes(), b"1,\xff,0\n"].concat();
+    assert_eq!(files.error(bytes, label_last), "digits.csv: line 17: not UTF-8");
+}
+
+#[test]
+fn tables_that_cannot_be() {
+    let files = Files::new();
+    assert_eq!(files.error("", label_last), "digits.csv: no samples");
+    assert_eq!(files.error("\n\n", label_last), "digits.csv: no samples");
+    assert_eq!(files.error("a,b\n", |csv| csv.header(true)), "digits.csv: no samples");
+    assert_eq!(files.error("1\n2\n", label_last), "digits.csv: no columns of features");
+    assert_eq!(
+        files.error("1,2\n", |csv| csv.label(Column::Index(2))),
+        "digits.csv: no column 2: there are 2"
+    );
+    let named = |csv: Csv| csv.header(true).label(Column::Name("c".into()));
+    assert_eq!(files.error("a,b\n1,2\n", named), "digits.csv: no column named \"c\" in [\"a\", \"b\"]");
+    assert_eq!(
+        files.error("1,2,3,0\n", |csv| label_last(csv).shape([2, 2])),
+        "digits.csv: 3 columns of features do not fill shape [2, 2]"
+    );
+    assert_eq!(files.error("a,b\n1\n", |csv| csv.header(true)), "digits.csv: line 2: 1 columns, expected 2");
+    let missing = Csv::new(files.0.path().join("none.csv")).read().unwrap_err().to_string();
+    assert!(missing.contains("none.csv: ") && missing.contains("No such file"), "{missing}");
+    assert!(Csv::new(files.0.path()).read().is_err(), "a directory");
+}
+
+#[test]
+fn truncated_compression_is_an_error() {
+    let files = Files::new();
+    let packed = gzip("1,2,0\n3,4,1\n".repeat(2000).as_bytes());
+    for keep in [2, 9, packed.len() / 2, packed.len() - 9, packed.len() - 1] {
+        let error = files.error(&packed[..keep], label_last);
+        assert!(error.starts_with("digits.csv: line "), "{keep}: {error}");
+    }
+    let mut flipped = packed.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    assert!(files.error(flipped, label_last).starts_with("digits.csv: line "));
+}
+
+/// Bytes changed, cut and repeated at random: a table or an error, never a panic.
+#[test]
+fn mutated_files_never_panic() {
+    let files = Files::new();
+    let text = b"a,b,c\n1,2,0\n3.5,\"4\",1\n-1e3,0,2\n".to_vec();
+    let mut draws = Draws::of(5, "test", "mutate", 0, 0);
+    for round in 0..600 {
+        let mut bytes = if round % 2 == 0 { text.clone() } else { gzip(&text) };
+        for _ in 0..=draws.below(4) {
+            let at = draws.below(bytes.len() as u32) as usize;
+            match draws.below(4) {
+                0 => bytes[at] = draws.below(256) as u8,
+                1 => bytes.truncate(at + 1),
+                2 => bytes.insert(at, b",\"\n\r\0;"[draws.below(6) as usize]),
+                _ => bytes.extend_from_within(at..),
+            }
+        }
+        let csv = Csv::new(files.file(&bytes)).header(draws.chance(0.5));
+        if let Ok(memory) = csv.label(Column::Last).read() {
+            assert!(memory.len() > 0);
+        }
+    }
+}

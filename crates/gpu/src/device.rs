@@ -1,0 +1,208 @@
+//! A device: an adapter opened for use, with the pipelines, scratch and state that its plans share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_graph::target::Target;
+
+use crate::enumerate::instance;
+use crate::environment::host_memory;
+use crate::fault::{Faults, scoped};
+use crate::pipeline::Pipelines;
+use crate::pool::Pool;
+use crate::state::State;
+use crate::{Adapter, Backend, GpuError, Kind};
+
+/// An adapter opened for use by one thread at a time.
+///
+/// Each device has a driver instance of its own, so that devices share nothing, not even a software driver's threads.
+/// Closing a device waits for its work, except after [`GpuError::Timeout`]: then it is leaked, since it may never finish.
+#[derive(Debug)]
+pub struct Device {
+    pub(crate) adapter: Adapter,
+    pub(crate) options: Options,
+    pub(crate) raw: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) pipelines: Pipelines,
+    pub(crate) pool: Pool,
+    pub(crate) state: State,
+    /// Bytes there are for state and scratch, where wgpu would not notice their end.
+    capacity: Option<u64>,
+    instance: wgpu::Instance,
+}
+
+/// What a buffer that kernels and copies can use is for.
+pub(crate) const STORAGE: wgpu::BufferUsages =
+    wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_SRC).union(wgpu::BufferUsages::COPY_DST);
+
+/// How a device is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Compile bounds checks and loop limits into every kernel and turn the driver's own validation on: for debugging.
+    /// Without it a kernel that reads or writes beyond its bindings is undefined behaviour.
+    pub checked: bool,
+    /// A wait for a device gives up after this long.
+    pub deadline: Duration,
+    /// Threads that compile kernels. None: one for each core on a GPU; one on a CPU adapter, where other devices need
+    /// the other cores, and on GL, which has one lock.
+    pub compile_threads: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { checked: false, deadline: Duration::from_secs(300), compile_threads: None }
+    }
+}
+
+/// Bytes a device holds for its plans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The persistent state.
+    pub state: u64,
+    /// Scratch, shared by all plans.
+    pub scratch: u64,
+}
+
+impl Device {
+    /// Opens an adapter with its real limits and [`Options::default`].
+    ///
+    /// # Errors
+    /// [`GpuError::Open`] if the adapter is gone or its driver refuses.
+    pub fn open(adapter: &Adapter) -> Result<Self, GpuError> {
+        Self::open_with(adapter, Options::default())
+    }
+
+    /// Opens an adapter with its real limits.
+    ///
+    /// # Errors
+    /// [`GpuError::Open`] if the adapter is gone or its driver refuses.
+    pub fn open_with(adapter: &Adapter, options: Options) -> Result<Self, GpuError> {
+        let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
+        let instance = instance(&[adapter.backend], options.checked);
+        let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: None,
+            required_features: found.features() & wgpu::Features::SHADER_F16,
+            required_limits: found.limits(),
+            ..wgpu::DeviceDescriptor::default()
+        };
+        let (raw, queue) = pollster::block_on(found.request_device(&descriptor))
+            .map_err(|error| failed(error.to_string()))?;
+        let faults = Faults::watch(adapter.label(), &raw);
+        let threads = options.compile_threads.unwrap_or_else(|| match adapter.kind {
+            Kind::Cpu => 1,
+            _ if adapter.backend == Backend::Gl => 1,
+            _ => std::thread::available_parallelism().map_or(1, usize::from),
+        });
+        Ok(Self {
+            adapter: adapter.clone(),
+            pipelines: Pipelines::new(options.checked, threads),
+            options,
+            raw,
+            queue,
+            faults,
+            pool: Pool::default(),
+            state: State::default(),
+            // Software drivers promise memory that the machine does not have, and the process is killed when it is used.
+            capacity: if adapter.kind == Kind::Cpu { host_memory() } else { None },
+            instance,
+        })
+    }
+
+    /// The adapter that was opened.
+    pub fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    /// What plans for this device have to know.
+    pub fn target(&self) -> Target {
+        self.adapter.target()
+    }
+
+    /// Changes how long a wait may take.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.options.deadline = deadline;
+    }
+
+    /// Bytes held for plans.
+    pub fn memory(&self) -> Memory {
+        Memory { state: self.state.bytes(), scratch: self.pool.bytes() }
+    }
+
+    /// Distinct kernels compiled so far.
+    pub fn kernels(&self) -> usize {
+        self.pipelines.len()
+    }
+
+    /// Makes the device lost, as if it had been unplugged: for drills. Every later use is [`GpuError::Lost`].
+    pub fn lose(&self) {
+        self.faults.lose("on purpose");
+        self.raw.destroy();
+    }
+
+    /// Whether so many bytes more can be had.
+    pub(crate) fn fits(&self, what: &str, bytes: u64) -> Result<(), GpuError> {
+        let Memory { state, scratch } = self.memory();
+        let needed = state.saturating_add(scratch).saturating_add(bytes);
+        if self.capacity.is_some_and(|capacity| needed > capacity) {
+            return Err(GpuError::OutOfMemory { what: what.to_owned(), bytes });
+        }
+        Ok(())
+    }
+
+    /// A buffer that kernels and copies can use.
+    pub(crate) fn create_storage(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
+        let usage = STORAGE;
+        self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+    }
+
+    /// A buffer that starts with these bytes.
+    pub(crate) fn create_filled(
+        &self,
+        what: &str,
+        bytes: &[u8],
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer, GpuError> {
+        let size = bytes.len() as u64;
+        let buffer = self
+            .create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true })?;
+        let mut view = buffer.get_mapped_range_mut(..).map_err(|error| self.blame(what, error))?;
+        view.copy_from_slice(bytes);
+        drop(view);
+        buffer.unmap();
+        Ok(buffer)
+    }
+
+    pub(crate) fn create(
+        &self,
+        what: &str,
+        descriptor: &wgpu::BufferDescriptor<'_>,
+    ) -> Result<wgpu::Buffer, GpuError> {
+        let allows = self.adapter.limits.buffer_bytes;
+        if descriptor.size > allows {
+            return Err(GpuError::Limit {
+                what: format!("{what}: bytes of a buffer"),
+                needs: descriptor.size,
+                allows,
+            });
+        }
+        let buffer = scoped(&self.raw, what, descriptor.size, || self.raw.create_buffer(descriptor))?;
+        self.faults.check()?;
+        Ok(buffer)
+    }
+
+    /// What to say when a call of the driver failed: the device's own fault if it has one.
+    pub(crate) fn blame(&self, what: &str, message: impl std::fmt::Display) -> GpuError {
+        let otherwise = || GpuError::Validation { what: what.to_owned(), message: message.to_string() };
+        self.faults.check().err().unwrap_or_else(otherwise)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.faults.is_abandoned() {
+            std::mem::forget((self.instance.clone(), self.raw.clone(), self.queue.clone()));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Everything that can go wrong between a plan and its results.
+
+use std::time::Duration;
+
+/// Why a device could not be found, opened, loaded or run.
+///
+/// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device is of no more use: drop it. After the others it can go
+/// on.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum GpuError {
+    /// No adapter fits what was asked for.
+    #[error("{}", no_adapter(wanted, available))]
+    NoAdapter {
+        /// What was asked for; empty for any adapter at all.
+        wanted: String,
+        /// [`crate::Adapter::label`] of each adapter there is.
+        available: Vec<String>,
+    },
+    /// The adapter is gone since it was listed, or its driver refuses a device.
+    #[error("{adapter}: could not be opened: {reason}")]
+    Open {
+        /// The adapter's label.
+        adapter: String,
+        /// What the driver says.
+        reason: String,
+    },
+    /// The plan needs more than the adapter allows.
+    #[error("{what}: needs {needs}, the adapter allows {allows}")]
+    Limit {
+        /// The kernel or buffer, and which limit.
+        what: String,
+        /// What the plan asks for.
+        needs: u64,
+        /// What the adapter offers.
+        allows: u64,
+    },
+    /// The plan contradicts itself or the caller broke the protocol: a bug in the maker of the plan or the caller.
+    #[error("{what}: {message}")]
+    Plan {
+        /// The kernel, buffer, segment or slot.
+        what: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A shader, pipeline or command was refused.
+    #[error("{what}: {message}")]
+    Validation {
+        /// The kernel or the work at hand.
+        what: String,
+        /// The compiler's or validator's own words.
+        message: String,
+    },
+    /// The adapter has no memory left.
+    #[error("{what}: out of memory ({bytes} bytes asked for)")]
+    OutOfMemory {
+        /// The buffer or the work at hand.
+        what: String,
+        /// How much was asked for; 0 where it is not known.
+        bytes: u64,
+    },
+    /// The device is gone: unplugged, reset or crashed.
+    #[error("{adapter}: device lost: {reason}")]
+    Lost {
+        /// The adapter's label.
+        adapter: String,
+        /// What the driver says.
+        reason: String,
+    },
+    /// The device did not finish in time.
+    #[error("{adapter}: no answer after {after:?}")]
+    Timeout {
+        /// The adapter's label.
+        adapter: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+}
+
+impl GpuError {
+    pub(crate) fn plan(what: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Plan { what: what.into(), message: message.into() }
+    }
+}
+
+fn no_adapter(wanted: &str, available: &[String]) -> String {
+    match (wanted, available) {
+        ("", []) => "no adapter found: no driver for Vulkan, Metal, DX12 or GL".to_owned(),
+        (_, []) => format!("no adapter matches {wanted:?}: none found"),
+        _ => format!("no adapter matches {wanted:?}; there are: {}", available.join(", ")),
+    }
+}

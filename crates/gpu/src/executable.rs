@@ -1,0 +1,185 @@
+//! An executable: a plan made ready on a device, so that running it compiles and allocates nothing.
+
+use std::sync::Arc;
+
+use unisono_graph::plan::{Command, Kernel, Plan, Role, Slice, Transfer};
+
+use crate::bind::{Bound, Groups};
+use crate::check::{check, name};
+use crate::device::STORAGE;
+use crate::fault::{Faults, scoped};
+use crate::pipeline::Compiled;
+use crate::pool::ranks;
+use crate::staging::Staging;
+use crate::{Device, GpuError};
+
+/// A plan made ready on a device. It runs on that device alone, and may be moved to another thread with it.
+#[derive(Debug)]
+pub struct Executable {
+    /// The device's, to tell devices apart.
+    pub(crate) owner: Arc<Faults>,
+    pub(crate) kernels: Vec<Compiled>,
+    /// Where each of the plan's buffers comes from.
+    pub(crate) sources: Vec<Source>,
+    pub(crate) groups: Groups,
+    pub(crate) bound: Bound,
+    pub(crate) stages: Vec<Stage>,
+}
+
+/// Where a buffer comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The device's scratch buffer of this rank.
+    Pool(usize),
+    /// Tensor of the device's persistent state.
+    State(usize),
+    /// A table of the plan's own.
+    Own(wgpu::Buffer),
+}
+
+/// A segment made ready.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub uploads: Vec<Transfer>,
+    pub upload: Staging,
+    pub steps: Vec<Step>,
+    pub downloads: Vec<Transfer>,
+    pub download: Staging,
+    /// The newest submission, and how many there were, so that an old token is not taken for it.
+    pub last: Option<wgpu::SubmissionIndex>,
+    pub serial: u64,
+    /// The newest submission's downloads have not been read.
+    pub unread: bool,
+}
+
+/// A command with everything looked up.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Launch { kernel: usize, group: usize, grid: [u32; 3] },
+    Copy { from: Slice, to: Slice },
+    Clear(Slice),
+}
+
+impl Device {
+    /// Makes a plan ready: compiles its kernels (each distinct one once a device), makes its buffers and staging.
+    ///
+    /// Scratch is shared with the other plans of the device, state as well; loading the largest plan first saves copies.
+    /// State tensors that do not exist yet are made, all zero.
+    ///
+    /// # Errors
+    /// [`GpuError::Limit`], [`GpuError::Plan`], [`GpuError::Validation`] (with the shader compiler's words) or
+    /// [`GpuError::OutOfMemory`], each with the name of the kernel or buffer; then the device is as it was, but for
+    /// kernels compiled and memory grown.
+    pub fn load(&mut self, plan: &Plan) -> Result<Executable, GpuError> {
+        self.faults.check()?;
+        check(plan, &self.adapter)?;
+        let kernels = self.pipelines.compile(&self.raw, &plan.kernels)?;
+        let sources = self.sources(plan)?;
+        let launches =
+            plan.segments.iter().flat_map(|segment| &segment.commands).filter_map(|command| match command {
+                Command::Launch(launch) => Some(launch),
+                _ => None,
+            });
+        let (groups, of_launch) = Groups::new(self, launches)?;
+        let bound = Bound::new(self, &kernels, &sources, &groups)?;
+        self.rehearse(&plan.kernels, &kernels, &groups, &bound)?;
+        let mut of_launch = of_launch.into_iter();
+        let stages = plan.segments.iter().map(|segment| {
+            let step = |command: &Command| match command {
+                Command::Launch(launch) => {
+                    let group = of_launch.next().unwrap_or_default();
+                    Step::Launch { kernel: launch.kernel, group, grid: launch.grid }
+                }
+                Command::Copy { from, to } => Step::Copy { from: *from, to: *to },
+                Command::Clear(slice) => Step::Clear(*slice),
+            };
+            Ok(Stage {
+                upload: Staging::new(self, &segment.uploads, wgpu::MapMode::Write)?,
+                steps: segment.commands.iter().map(step).collect(),
+                download: Staging::new(self, &segment.downloads, wgpu::MapMode::Read)?,
+                uploads: segment.uploads.clone(),
+                downloads: segment.downloads.clone(),
+                last: None,
+                serial: 0,
+                unread: false,
+            })
+        });
+        let stages = stages.collect::<Result<Vec<_>, GpuError>>()?;
+        self.faults.check()?;
+        Ok(Executable { owner: Arc::clone(&self.faults), kernels, sources, groups, bound, stages })
+    }
+
+    /// Sends one launch of no workgroups for each kernel with each of its bindings. So a launch that does not fit its
+    /// bindings is an error here, by the kernel's name; fresh buffers are zeroed here; and a driver that puts off
+    /// compiling until a kernel's first launch starts on it, while the host goes on.
+    fn rehearse(
+        &self,
+        plan: &[Kernel],
+        kernels: &[Compiled],
+        groups: &Groups,
+        bound: &Bound,
+    ) -> Result<(), GpuError> {
+        let part = |(id, kernel): (usize, &Compiled)| {
+            scoped(&self.raw, &format!("kernel {}", plan[id].name), 0, || {
+                let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                pass.set_pipeline(&kernel.pipeline);
+                for (group, _) in bound.groups.iter().zip(groups.kernels()).filter(|(_, used)| *used == id) {
+                    pass.set_bind_group(0, group, &[]);
+                    pass.dispatch_workgroups(0, 0, 0);
+                }
+                drop(pass);
+                encoder.finish()
+            })
+        };
+        let parts = kernels.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?;
+        let what = "the first use of the plan's buffers";
+        scoped(&self.raw, what, self.pool.bytes(), || self.queue.submit(parts))?;
+        self.faults.check()
+    }
+
+    fn sources(&mut self, plan: &Plan) -> Result<Vec<Source>, GpuError> {
+        let ranks = ranks(plan);
+        let mut sizes = vec![0; ranks.iter().flatten().count()];
+        for (buffer, rank) in plan.buffers.iter().zip(&ranks) {
+            if let Some(rank) = rank {
+                sizes[*rank] = buffer.bytes;
+            }
+        }
+        self.grow_pool(&sizes)?;
+        let source = |id: usize| match (&plan.buffers[id].role, ranks[id]) {
+            (Role::State(index), _) => {
+                self.ensure_state(*index, plan.buffers[id].bytes)?;
+                Ok(Source::State(*index))
+            }
+            (Role::Table(words), _) => {
+                Ok(Source::Own(self.create_filled(&name(plan, id), bytemuck::cast_slice(words), STORAGE)?))
+            }
+            (Role::Scratch, rank) => Ok(Source::Pool(rank.unwrap_or_default())),
+        };
+        (0..plan.buffers.len()).map(source).collect()
+    }
+}
+
+impl Step {
+    pub fn is_launch(&self) -> bool {
+        matches!(self, Self::Launch { .. })
+    }
+}
+
+impl Executable {
+    /// Segments of the plan.
+    pub fn segments(&self) -> usize {
+        self.stages.len()
+    }
+
+    /// Launches of all segments.
+    pub fn launches(&self) -> usize {
+        self.stages.iter().map(|stage| stage.steps.iter().filter(|step| step.is_launch()).count()).sum()
+    }
+
+    /// Bytes of host-visible memory that transfers go through.
+    pub fn staging_bytes(&self) -> u64 {
+        self.stages.iter().map(|stage| stage.upload.bytes() + stage.download.bytes()).sum()
+    }
+}

@@ -1,0 +1,207 @@
+//! Running a segment: fill, submit, wait, read.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono_graph::plan::Transfer;
+
+use crate::bind::Bound;
+use crate::executable::{Stage, Step};
+use crate::{Device, Executable, GpuError, Writer};
+
+/// A segment under way. Dropping it is fine: what it would have downloaded is then lost.
+#[must_use = "only a wait tells whether it worked"]
+#[derive(Debug)]
+pub struct Pending {
+    segment: usize,
+    serial: u64,
+    index: wgpu::SubmissionIndex,
+    timing: Timing,
+}
+
+/// Where the time of a segment went, by the host's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// Filling the staging memory, and waiting for it if an earlier submission of the segment still has it.
+    pub upload: Duration,
+    /// Recording and submitting. A driver without a thread of its own may compute here.
+    pub submit: Duration,
+    /// Waiting for the device.
+    pub wait: Duration,
+    /// Reading the staging memory.
+    pub download: Duration,
+}
+
+impl Timing {
+    /// All of it.
+    pub fn total(&self) -> Duration {
+        self.upload + self.submit + self.wait + self.download
+    }
+}
+
+impl Device {
+    /// Runs one segment: [`Device::submit`], then [`Device::wait`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn run(
+        &self,
+        executable: &mut Executable,
+        segment: usize,
+        upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
+        download: &mut dyn FnMut(&Transfer, &[u8]),
+    ) -> Result<Timing, GpuError> {
+        let pending = self.submit(executable, segment, upload)?;
+        self.wait(executable, pending, download)
+    }
+
+    /// Sends one segment to the device, in one submission, and does not wait. Whatever is submitted later runs after it.
+    ///
+    /// `upload` is called for each of the segment's uploads, in order, and has to write all of it. Submitting a segment
+    /// again before its last submission was waited for waits for that one here and drops its downloads.
+    ///
+    /// # Errors
+    /// [`GpuError::Plan`] if there is no such segment or an upload is not written exactly; [`GpuError::Lost`] and
+    /// [`GpuError::Timeout`] from an earlier submission.
+    pub fn submit(
+        &self,
+        executable: &mut Executable,
+        segment: usize,
+        upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
+    ) -> Result<Pending, GpuError> {
+        self.faults.check()?;
+        self.own(executable)?;
+        let Executable { kernels, sources, groups, bound, stages, .. } = executable;
+        if bound.generation != self.pool.generation {
+            *bound = Bound::new(self, kernels, sources, groups)?;
+        }
+        let count = stages.len();
+        let stage = stages
+            .get_mut(segment)
+            .ok_or_else(|| GpuError::plan(format!("segment {segment}"), format!("the plan has {count}")))?;
+        let start = Instant::now();
+        self.settle(&stage.upload, stage.last.as_ref())?;
+        if stage.unread {
+            self.settle(&stage.download, stage.last.as_ref())?;
+            stage.download.unmap();
+            stage.unread = false;
+        }
+        self.fill(stage, upload)?;
+        let filled = Instant::now();
+        stage.upload.unmap();
+        let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let places = stage.uploads.iter().zip(&stage.upload.places);
+        for (Transfer { slice, .. }, &(block, offset)) in places {
+            let (from, to) = (&stage.upload.blocks[block].buffer, &bound.buffers[slice.buffer]);
+            encoder.copy_buffer_to_buffer(from, offset, to, slice.offset, slice.bytes);
+        }
+        record(&mut encoder, &stage.steps, bound, |kernel| &kernels[kernel].pipeline);
+        let places = stage.downloads.iter().zip(&stage.download.places);
+        for (Transfer { slice, .. }, &(block, offset)) in places {
+            let (from, to) = (&bound.buffers[slice.buffer], &stage.download.blocks[block].buffer);
+            encoder.copy_buffer_to_buffer(from, slice.offset, to, offset, slice.bytes);
+        }
+        stage.upload.map_after(&encoder);
+        stage.download.map_after(&encoder);
+        let index = self.queue.submit([encoder.finish()]);
+        stage.last = Some(index.clone());
+        stage.serial += 1;
+        stage.unread = true;
+        self.faults.check()?;
+        let timing = Timing { upload: filled - start, submit: filled.elapsed(), ..Timing::default() };
+        Ok(Pending { segment, serial: stage.serial, index, timing })
+    }
+
+    /// Waits for a submitted segment and hands out its downloads, in order.
+    ///
+    /// # Errors
+    /// [`GpuError::Timeout`] after [`crate::Options::deadline`]; [`GpuError::Lost`]; [`GpuError::Validation`] or
+    /// [`GpuError::OutOfMemory`] if the driver refused the commands; [`GpuError::Plan`] if the segment was submitted
+    /// again since.
+    pub fn wait(
+        &self,
+        executable: &mut Executable,
+        pending: Pending,
+        download: &mut dyn FnMut(&Transfer, &[u8]),
+    ) -> Result<Timing, GpuError> {
+        self.own(executable)?;
+        let Pending { segment, serial, index, mut timing } = pending;
+        let what = || format!("segment {segment}");
+        let stage = executable.stages.get_mut(segment);
+        let stage = stage
+            .filter(|stage| stage.serial == serial && stage.unread)
+            .ok_or_else(|| GpuError::plan(what(), "submitted again before it was waited for"))?;
+        let start = Instant::now();
+        self.until(Some(&index), || Ok(stage.download.ready()? && stage.upload.ready()?))?;
+        let done = Instant::now();
+        timing.wait = done - start;
+        for (transfer, &(block, offset)) in stage.downloads.iter().zip(&stage.download.places) {
+            let range = offset..offset + transfer.slice.bytes;
+            let view = stage.download.blocks[block].buffer.get_mapped_range(range);
+            download(transfer, &view.map_err(|error| self.blame(&what(), error))?);
+        }
+        stage.download.unmap();
+        stage.unread = false;
+        timing.download = done.elapsed();
+        Ok(timing)
+    }
+
+    fn fill(
+        &self,
+        stage: &Stage,
+        upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
+    ) -> Result<(), GpuError> {
+        for (transfer, &(block, offset)) in stage.uploads.iter().zip(&stage.upload.places) {
+            let what = || format!("upload of slot {}", transfer.slot);
+            let range = offset..offset + transfer.slice.bytes;
+            let view = stage.upload.blocks[block].buffer.get_mapped_range_mut(range);
+            let mut view = view.map_err(|error| self.blame(&what(), error))?;
+            let mut writer = Writer { view: &mut view, written: 0 };
+            upload(transfer, &mut writer);
+            if writer.written != writer.bytes() {
+                return Err(GpuError::plan(
+                    what(),
+                    format!("{} of {} bytes written", writer.written, writer.bytes()),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn own(&self, executable: &Executable) -> Result<(), GpuError> {
+        let own = Arc::ptr_eq(&executable.owner, &self.faults);
+        if own { Ok(()) } else { Err(GpuError::plan("executable", "belongs to another device")) }
+    }
+}
+
+/// All commands in as few passes as copies and clears allow.
+fn record<'a>(
+    encoder: &mut wgpu::CommandEncoder,
+    steps: &[Step],
+    bound: &Bound,
+    pipeline: impl Fn(usize) -> &'a wgpu::ComputePipeline,
+) {
+    for steps in steps.chunk_by(|a, b| a.is_launch() && b.is_launch()) {
+        match steps {
+            [Step::Copy { from, to }] => {
+                let (source, target) = (&bound.buffers[from.buffer], &bound.buffers[to.buffer]);
+                encoder.copy_buffer_to_buffer(source, from.offset, target, to.offset, from.bytes);
+            }
+            [Step::Clear(slice)] => {
+                encoder.clear_buffer(&bound.buffers[slice.buffer], slice.offset, Some(slice.bytes));
+            }
+            launches => {
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                let mut set = None;
+                for step in launches {
+                    let Step::Launch { kernel, group, grid: [x, y, z] } = step else { continue };
+                    if set.replace(*kernel) != Some(*kernel) {
+                        pass.set_pipeline(pipeline(*kernel));
+                    }
+                    pass.set_bind_group(0, &bound.groups[*group], &[]);
+                    pass.dispatch_workgroups(*x, *y, *z);
+                }
+            }
+        }
+    }
+}

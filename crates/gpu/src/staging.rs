@@ -1,0 +1,156 @@
+//! Staging: host-visible memory through which a segment's transfers go, made once and mapped again after each use.
+//!
+//! A block is either *mapped* (the host may touch it), *in flight* (the device may, and the map comes when it is done)
+//! or *failed*. `submit` unmaps what it has filled and asks for the next map at once; a wait makes the answer arrive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use unisono_graph::plan::Transfer;
+
+use crate::{Device, GpuError};
+
+const IN_FLIGHT: u8 = 0;
+const MAPPED: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Blocks are not larger than this, unless a single transfer is.
+const BLOCK_BYTES: u64 = 256 << 20;
+/// Mapped ranges start at multiples of this.
+const ALIGNMENT: u64 = 8;
+
+/// All staging of one segment in one direction.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    pub blocks: Vec<Block>,
+    /// For each transfer its block and the offset in it.
+    pub places: Vec<(usize, u64)>,
+    mode: wgpu::MapMode,
+}
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub buffer: wgpu::Buffer,
+    state: Arc<AtomicU8>,
+}
+
+impl Staging {
+    pub fn new(device: &Device, transfers: &[Transfer], mode: wgpu::MapMode) -> Result<Self, GpuError> {
+        let (sizes, places) = place(transfers, BLOCK_BYTES.min(device.adapter.limits.buffer_bytes));
+        let usage = match mode {
+            wgpu::MapMode::Write => wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC,
+            wgpu::MapMode::Read => wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+        };
+        let writable = mode == wgpu::MapMode::Write;
+        let state = if writable { MAPPED } else { IN_FLIGHT };
+        let block = |bytes: u64| {
+            let descriptor =
+                wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: writable };
+            let buffer = device.create("staging", &descriptor)?;
+            Ok(Block { buffer, state: Arc::new(AtomicU8::new(state)) })
+        };
+        let blocks = sizes.into_iter().map(block).collect::<Result<Vec<_>, GpuError>>()?;
+        Ok(Self { blocks, places, mode })
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| block.buffer.size()).sum()
+    }
+
+    /// Whether all blocks are mapped; an error if one never will be.
+    pub fn ready(&self) -> Result<bool, ()> {
+        let states = || self.blocks.iter().map(|block| block.state.load(Ordering::Acquire));
+        if states().any(|state| state == FAILED) {
+            Err(())
+        } else {
+            Ok(states().all(|state| state == MAPPED))
+        }
+    }
+
+    /// Gives the blocks back to the device.
+    pub fn unmap(&self) {
+        for block in &self.blocks {
+            block.buffer.unmap();
+            block.state.store(IN_FLIGHT, Ordering::Release);
+        }
+    }
+
+    /// The blocks are to be mapped when these commands are done.
+    pub fn map_after(&self, encoder: &wgpu::CommandEncoder) {
+        for block in &self.blocks {
+            encoder.map_buffer_on_submit(&block.buffer, self.mode, .., block.answer());
+        }
+    }
+}
+
+impl Block {
+    fn answer(&self) -> impl FnOnce(Result<(), wgpu::BufferAsyncError>) + Send + 'static {
+        let state = Arc::clone(&self.state);
+        move |result| state.store(if result.is_ok() { MAPPED } else { FAILED }, Ordering::Release)
+    }
+}
+
+/// Sizes of the blocks, and where each transfer lies.
+fn place(transfers: &[Transfer], block_bytes: u64) -> (Vec<u64>, Vec<(usize, u64)>) {
+    let mut sizes: Vec<u64> = Vec::new();
+    let mut places = Vec::new();
+    for transfer in transfers {
+        let bytes = transfer.slice.bytes;
+        let offset = sizes.last().map(|used| used.next_multiple_of(ALIGNMENT));
+        let offset = match offset.filter(|offset| offset + bytes <= block_bytes) {
+            Some(offset) => offset,
+            None => {
+                sizes.push(0);
+                0
+            }
+        };
+        let block = sizes.len() - 1;
+        sizes[block] = offset + bytes;
+        places.push((block, offset));
+    }
+    (sizes, places)
+}
+
+/// Where the bytes of one upload go: straight into memory that the device reads. Write-only, from front to back.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    pub(crate) view: &'a mut wgpu::BufferViewMut,
+    pub(crate) written: usize,
+}
+
+impl Writer<'_> {
+    /// Bytes of the whole upload.
+    pub fn bytes(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Bytes still to be written.
+    pub fn remaining(&self) -> usize {
+        self.bytes().saturating_sub(self.written)
+    }
+
+    /// Appends these bytes. All writes together have to be exactly [`Writer::bytes`] long; if they are not, the run is
+    /// an error and nothing is run.
+    pub fn write(&mut self, bytes: &[u8]) {
+        if bytes.len() <= self.remaining() {
+            self.view.slice(self.written..self.written + bytes.len()).copy_from_slice(bytes);
+        }
+        self.written = self.written.saturating_add(bytes.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_graph::plan::Slice;
+
+    use super::*;
+
+    #[test]
+    fn transfers_are_packed_into_blocks() {
+        let transfer = |bytes| Transfer { slot: 0, slice: Slice { buffer: 0, offset: 0, bytes } };
+        let (sizes, places) = place(&[4, 8, 100, 4, 300].map(transfer), 112);
+        assert_eq!(places, [(0, 0), (0, 8), (1, 0), (1, 104), (2, 0)]);
+        assert_eq!(sizes, [16, 108, 300]);
+        assert_eq!(place(&[], 112), (Vec::new(), Vec::new()));
+    }
+}

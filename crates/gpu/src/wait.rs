@@ -1,0 +1,73 @@
+//! Waiting for a device: in short pieces, up to the deadline, with every kind of trouble turned into an error.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use crate::staging::Staging;
+use crate::{Backend, Device, GpuError};
+
+/// A single wait on the driver. Short on GL, where a wait holds the lock that others panic on after 6 s (and 4 s is all
+/// that GL can wait).
+const GL_WAIT: Duration = Duration::from_millis(100);
+const WAIT: Duration = Duration::from_secs(1);
+
+impl Device {
+    /// Waits until the host has this staging memory, which the submission `last` may still use.
+    pub(crate) fn settle(
+        &self,
+        staging: &Staging,
+        last: Option<&wgpu::SubmissionIndex>,
+    ) -> Result<(), GpuError> {
+        if staging.ready() == Ok(true) { Ok(()) } else { self.until(last, || staging.ready()) }
+    }
+
+    /// Waits until `ready`, driving the device; at least until `index` is done.
+    pub(crate) fn until(
+        &self,
+        index: Option<&wgpu::SubmissionIndex>,
+        ready: impl Fn() -> Result<bool, ()>,
+    ) -> Result<(), GpuError> {
+        let start = Instant::now();
+        let mut waiting = index.is_some();
+        loop {
+            let state = ready();
+            self.faults.check()?;
+            match state {
+                Ok(true) if !waiting => return Ok(()),
+                Ok(_) => {}
+                Err(()) => {
+                    return Err(self.blame("staging", "the driver refused to map it"));
+                }
+            }
+            let left = self.options.deadline.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                self.faults.abandon();
+                return Err(GpuError::Timeout {
+                    adapter: self.faults.adapter.clone(),
+                    after: start.elapsed(),
+                });
+            }
+            let at_once = if self.adapter.backend == Backend::Gl { GL_WAIT } else { WAIT };
+            let timeout = Some(left.min(at_once));
+            match self.poll(wgpu::PollType::Wait { submission_index: index.cloned(), timeout })? {
+                Ok(_) => {
+                    waiting = false;
+                    std::thread::yield_now();
+                }
+                Err(wgpu::PollError::Timeout) => {}
+                Err(error) => return Err(self.blame("waiting", error)),
+            }
+        }
+    }
+
+    /// wgpu panics where the device is lost in the middle of a poll; that is an error like any other here. (The panic
+    /// hook still runs, so a line may appear on standard error.)
+    fn poll(&self, how: wgpu::PollType) -> Result<Result<wgpu::PollStatus, wgpu::PollError>, GpuError> {
+        let polled = catch_unwind(AssertUnwindSafe(|| self.raw.poll(how)));
+        polled.map_err(|_| {
+            self.faults.lose("the driver failed while it was waited for");
+            self.faults.abandon();
+            self.faults.check().err().unwrap_or_else(|| GpuError::plan("waiting", "lost"))
+        })
+    }
+}

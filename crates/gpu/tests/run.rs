@@ -1,0 +1,416 @@
+//! Hand-made plans on every adapter of this machine.
+
+use std::time::Duration;
+
+use unisono_gpu::{Adapter, Backend, Device, GpuError, Kind, Options, adapters, select};
+use unisono_graph::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice, Transfer};
+
+/// y = a + b * scale + table[i % 4]
+const ADD: &str = "
+struct Params { n: u32, scale: u32 }
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> a: array<f32>;
+@group(0) @binding(2) var<storage, read> b: array<f32>;
+@group(0) @binding(3) var<storage, read> table: array<u32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x < params.n { y[id.x] = fma(b[id.x], f32(params.scale), a[id.x]) + f32(table[id.x % 4u]); }
+}";
+
+/// s += y
+const UPDATE: &str = "
+@group(0) @binding(0) var<uniform> n: vec4<u32>;
+@group(0) @binding(1) var<storage, read> y: array<f32>;
+@group(0) @binding(2) var<storage, read_write> s: array<f32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x < n.x { s[id.x] = s[id.x] + y[id.x]; }
+}";
+
+const A: usize = 0;
+const B: usize = 1;
+const TABLE: usize = 2;
+const Y: usize = 3;
+const STATE: usize = 4;
+const COPIED: usize = 5;
+
+fn slice(buffer: usize, n: u64) -> Slice {
+    Slice { buffer, offset: 0, bytes: n * 4 }
+}
+
+/// Segment 0: y = a + b * 3 + table, downloaded, together with a copy of y whose first half is cleared.
+/// Segment 1: state += y.
+fn plan(n: u64) -> Plan {
+    let scratch = |n: u64| Buffer { bytes: n * 4, role: Role::Scratch };
+    let grid = [(n as u32).div_ceil(64), 1, 1];
+    let bindings = [A, B, TABLE, Y].map(|id| slice(id, if id == TABLE { 4 } else { n })).to_vec();
+    let add = Launch { kernel: 0, bindings, params: vec![n as u32, 3], grid };
+    let update = Launch {
+        kernel: 1,
+        bindings: vec![slice(Y, n), slice(STATE, n)],
+        params: vec![n as u32, 0, 0, 0],
+        grid,
+    };
+    let half = Slice { buffer: COPIED, offset: 0, bytes: n / 2 * 4 };
+    let up = |slot, buffer| Transfer { slot, slice: slice(buffer, n) };
+    Plan {
+        kernels: vec![
+            Kernel {
+                name: "add".to_owned(),
+                wgsl: ADD.to_owned(),
+                bindings: vec![Access::Read, Access::Read, Access::Read, Access::ReadWrite],
+            },
+            Kernel {
+                name: "update".to_owned(),
+                wgsl: UPDATE.to_owned(),
+                bindings: vec![Access::Read, Access::ReadWrite],
+            },
+        ],
+        buffers: vec![
+            scratch(n),
+            scratch(n),
+            Buffer { bytes: 16, role: Role::Table(vec![10, 20, 30, 40]) },
+            scratch(n),
+            Buffer { bytes: n * 4, role: Role::State(1) },
+            scratch(n),
+        ],
+        segments: vec![
+            Segment {
+                uploads: vec![up(7, A), up(8, B)],
+                commands: vec![
+                    Command::Launch(add),
+                    Command::Copy { from: slice(Y, n), to: slice(COPIED, n) },
+                    Command::Clear(half),
+                ],
+                downloads: vec![up(9, Y), up(10, COPIED)],
+            },
+            Segment { commands: vec![Command::Launch(update)], ..Segment::default() },
+        ],
+    }
+}
+
+fn bytes(values: impl Iterator<Item = f32>) -> Vec<u8> {
+    values.flat_map(f32::to_le_bytes).collect()
+}
+
+fn input(slot: usize, n: u64) -> Vec<u8> {
+    bytes((0..n).map(|i| if slot == 7 { i as f32 } else { 2.0 }))
+}
+
+fn sum(i: u64) -> f32 {
+    i as f32 + 6.0 + [10.0, 20.0, 30.0, 40.0][i as usize % 4]
+}
+
+/// Every adapter there is, GL included.
+fn all() -> Vec<Adapter> {
+    let found = adapters(&[Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl]);
+    assert!(!found.is_empty(), "no adapter on this machine: install mesa-vulkan-drivers");
+    found
+}
+
+/// A step of [`plan`]; checks what is downloaded.
+fn step(device: &Device, executable: &mut unisono_gpu::Executable, n: u64) {
+    let mut slots = Vec::new();
+    device
+        .run(executable, 0, &mut |t, to| to.write(&input(t.slot, n)), &mut |t, got| {
+            slots.push(t.slot);
+            let cleared = |i| if t.slot == 10 && i < n / 2 { 0.0 } else { sum(i) };
+            assert_eq!(got, bytes((0..n).map(cleared)), "slot {}", t.slot);
+        })
+        .unwrap();
+    assert_eq!(slots, [9, 10]);
+    device.run(executable, 1, &mut |_, _| unreachable!(), &mut |_, _| unreachable!()).unwrap();
+}
+
+#[test]
+fn a_plan_runs_on_every_adapter() {
+    for adapter in all() {
+        for checked in [false, true] {
+            println!("{adapter}, checked: {checked}");
+            let options = Options { checked, compile_threads: Some(2), ..Options::default() };
+            let mut device = Device::open_with(&adapter, options).unwrap();
+            device.create_state(&[8, 4000]).unwrap();
+            let mut executable = device.load(&plan(1000)).unwrap();
+            assert_eq!((executable.segments(), executable.launches()), (2, 2));
+            device.write_state(1, &bytes((0..1000).map(|i| i as f32))).unwrap();
+            step(&device, &mut executable, 1000);
+            step(&device, &mut executable, 1000);
+            let state = device.read_state(1).unwrap();
+            assert_eq!(state, bytes((0..1000).map(|i| i as f32 + 2.0 * sum(i))));
+            assert_eq!(device.read_state(0).unwrap(), [0; 8]);
+            assert_eq!(device.kernels(), 2);
+        }
+    }
+}
+
+#[test]
+fn plans_share_scratch_and_state_and_kernels() {
+    for adapter in all() {
+        let mut device = Device::open(&adapter).unwrap();
+        let mut small = device.load(&plan(100)).unwrap();
+        step(&device, &mut small, 100);
+        let mut other = plan(1000);
+        other.buffers[STATE].role = Role::State(2);
+        let mut large = device.load(&other).unwrap();
+        step(&device, &mut large, 1000);
+        step(&device, &mut small, 100);
+        assert_eq!(device.kernels(), 2);
+        assert_eq!(device.memory().scratch, 4 * 4000);
+        assert_eq!(device.memory().state, 400 + 4000);
+        assert_eq!(device.read_state(1).unwrap(), bytes((0..100).map(|i| 2.0 * sum(i))));
+        let error = device.load(&plan(200)).unwrap_err();
+        assert_eq!(error.to_string(), "state 1: 800 bytes wanted, it has 400");
+    }
+}
+
+#[test]
+fn scratch_that_grows_in_the_middle_of_a_step_keeps_its_contents() {
+    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let mut small = device.load(&plan(100)).unwrap();
+    device.run(&mut small, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut |_, _| {}).unwrap();
+    let mut other = plan(1000);
+    other.buffers[STATE].role = Role::State(2);
+    device.load(&other).unwrap();
+    device.run(&mut small, 1, &mut |_, _| {}, &mut |_, _| {}).unwrap();
+    assert_eq!(device.read_state(1).unwrap(), bytes((0..100).map(sum)));
+}
+
+#[test]
+fn segments_overlap() {
+    for adapter in all() {
+        let mut device = Device::open(&adapter).unwrap();
+        let mut executable = device.load(&plan(256)).unwrap();
+        let mut fill = |t: &Transfer, to: &mut unisono_gpu::Writer<'_>| {
+            let whole = input(t.slot, 256);
+            assert_eq!(to.bytes(), whole.len());
+            whole.chunks(100).for_each(|part| to.write(part));
+            assert_eq!(to.remaining(), 0);
+        };
+        let dropped = device.submit(&mut executable, 0, &mut fill).unwrap();
+        let first = device.submit(&mut executable, 0, &mut fill).unwrap();
+        let second = device.submit(&mut executable, 1, &mut fill).unwrap();
+        device.wait(&mut executable, second, &mut |_, _| unreachable!()).unwrap();
+        let mut seen = 0;
+        device.wait(&mut executable, first, &mut |_, got| seen += got.len()).unwrap();
+        assert_eq!(seen, 2 * 1024);
+        let error = device.wait(&mut executable, dropped, &mut |_, _| unreachable!()).unwrap_err();
+        assert_eq!(error.to_string(), "segment 0: submitted again before it was waited for");
+        assert_eq!(device.read_state(1).unwrap(), bytes((0..256).map(sum)));
+    }
+}
+
+#[test]
+fn two_devices_of_one_adapter_run_in_two_threads() {
+    for adapter in all() {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut device = Device::open(&adapter).unwrap();
+                    let mut executable = device.load(&plan(1000)).unwrap();
+                    for _ in 0..50 {
+                        step(&device, &mut executable, 1000);
+                    }
+                    assert_eq!(device.read_state(1).unwrap(), bytes((0..1000).map(|i| 50.0 * sum(i))));
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_device_may_move_to_another_thread() {
+    let adapter = select::<&str>(&[]).unwrap().remove(0);
+    let mut device = Device::open(&adapter).unwrap();
+    let mut executable = device.load(&plan(100)).unwrap();
+    step(&device, &mut executable, 100);
+    std::thread::spawn(move || step(&device, &mut executable, 100)).join().unwrap();
+}
+
+#[test]
+fn large_state_travels_in_chunks() {
+    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let words = (9 << 20) / 4 + 3;
+    device.create_state(&[12, words * 4]).unwrap();
+    let whole = bytes((0..words).map(|i| i as f32));
+    device.write_state(1, &whole).unwrap();
+    assert!(device.read_state(1).unwrap() == whole);
+    device.write_state(0, &[1; 12]).unwrap();
+    assert_eq!(device.read_state(0).unwrap(), [1; 12]);
+    assert_eq!(device.write_state(0, &[0; 4]).unwrap_err().to_string(), "state 0: 4 bytes given, 12 wanted");
+    assert_eq!(device.read_state(7).unwrap_err().to_string(), "state 7: does not exist");
+}
+
+#[test]
+fn a_broken_kernel_is_an_error_that_names_it() {
+    for adapter in all() {
+        let mut device = Device::open(&adapter).unwrap();
+        let mut broken = plan(100);
+        broken.kernels[1].wgsl = UPDATE.replace("y[id.x]", "y[id.x] + true");
+        let Err(GpuError::Validation { what, message }) = device.load(&broken) else { panic!("{adapter}") };
+        assert_eq!(what, "kernel update");
+        assert!(message.contains("Bool"), "{message}");
+        let mut broken = plan(100);
+        broken.kernels[1].bindings[0] = Access::ReadWrite;
+        let Err(GpuError::Validation { what, .. }) = device.load(&broken) else { panic!("{adapter}") };
+        assert_eq!(what, "kernel update");
+        // And the device still works.
+        let mut executable = device.load(&plan(100)).unwrap();
+        step(&device, &mut executable, 100);
+    }
+}
+
+#[test]
+fn a_launch_that_does_not_fit_its_kernel_is_an_error_when_it_is_loaded() {
+    for adapter in all() {
+        let mut device = Device::open(&adapter).unwrap();
+        let mut short = plan(100);
+        short.kernels[0].wgsl = ADD.replace("scale: u32", "scale: u32, a: u32, b: u32, c: u32");
+        let Err(GpuError::Validation { what, message }) = device.load(&short) else { panic!("{adapter}") };
+        assert_eq!(what, "kernel add");
+        assert!(message.contains("20"), "{message}");
+        let mut executable = device.load(&plan(100)).unwrap();
+        step(&device, &mut executable, 100);
+    }
+}
+
+#[test]
+fn limits_are_errors_that_name_the_culprit() {
+    for adapter in all() {
+        let mut device = Device::open(&adapter).unwrap();
+        let target = device.target();
+        let mut large = plan(100);
+        large.buffers[Y].bytes = target.max_buffer_bytes.next_multiple_of(4) + 4;
+        let Err(GpuError::Limit { what, needs, allows }) = device.load(&large) else { panic!("{adapter}") };
+        assert_eq!(what, "scratch buffer 3: bytes of a buffer");
+        assert_eq!((needs, allows), (large.buffers[Y].bytes, target.max_buffer_bytes));
+        let error = device.create_state(&[large.buffers[Y].bytes]).unwrap_err();
+        assert!(matches!(error, GpuError::Limit { what, .. } if what == "state 0: bytes of a buffer"));
+        let mut wide = plan(100);
+        let Command::Launch(launch) = &mut wide.segments[0].commands[0] else { unreachable!() };
+        launch.grid[1] = target.max_workgroups + 1;
+        let error = device.load(&wide).unwrap_err().to_string();
+        assert!(error.starts_with("kernel add: workgroups in a dimension: needs "), "{error}");
+    }
+}
+
+#[test]
+fn more_memory_than_there_is_is_an_error_before_any_is_taken() {
+    for adapter in all().into_iter().filter(|adapter| adapter.kind == Kind::Cpu) {
+        let mut device = Device::open(&adapter).unwrap();
+        let bytes = device.target().max_buffer_bytes / 4 * 4;
+        let state = device.create_state(&vec![bytes; 100_000]).unwrap_err();
+        assert_eq!(state, GpuError::OutOfMemory { what: "the state".to_owned(), bytes: bytes * 100_000 });
+        let mut large = plan(100);
+        large.buffers.extend(vec![Buffer { bytes, role: Role::Scratch }; 100_000]);
+        let scratch = device.load(&large).unwrap_err();
+        assert!(matches!(scratch, GpuError::OutOfMemory { what, .. } if what == "the plan's scratch"));
+        assert_eq!((device.memory().state, device.memory().scratch), (0, 0));
+    }
+}
+
+#[test]
+fn a_plan_that_contradicts_itself_is_an_error() {
+    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let mut check = |change: &dyn Fn(&mut Plan), wanted: &str| {
+        let mut wrong = plan(100);
+        change(&mut wrong);
+        assert_eq!(device.load(&wrong).unwrap_err().to_string(), wanted);
+    };
+    fn launch(plan: &mut Plan) -> &mut Launch {
+        let Command::Launch(launch) = &mut plan.segments[0].commands[0] else { unreachable!() };
+        launch
+    }
+    check(&|p| launch(p).kernel = 5, "a launch: no kernel 5");
+    check(&|p| launch(p).grid[2] = 0, "kernel add: an empty grid [2, 1, 0]");
+    check(&|p| launch(p).params = vec![0; 65], "kernel add: 65 params, 64 at most");
+    check(&|p| launch(p).bindings.truncate(3), "kernel add: 3 bindings given, 4 declared");
+    check(
+        &|p| launch(p).bindings[0].buffer = Y,
+        "kernel add: scratch buffer 3 is bound for reading and for writing",
+    );
+    check(
+        &|p| launch(p).bindings[0].bytes = 404,
+        "kernel add: bytes 0+404 of scratch buffer 0 with 400 bytes",
+    );
+    check(&|p| p.segments[0].downloads[0].slice.buffer = 9, "segment 0, slot 9: no buffer 9");
+    check(
+        &|p| launch(p).bindings[3].buffer = STATE,
+        "segment 0: state 1 (buffer 4) changes before the last segment",
+    );
+    check(&|p| p.buffers[TABLE].bytes = 20, "table (buffer 2): 4 words in 20 bytes");
+}
+
+#[test]
+fn uploads_are_written_whole_or_nothing_runs() {
+    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let mut executable = device.load(&plan(100)).unwrap();
+    for wrong in [396, 404] {
+        let run = device.run(&mut executable, 0, &mut |_, to| to.write(&vec![0; wrong]), &mut |_, _| {});
+        assert_eq!(run.unwrap_err().to_string(), format!("upload of slot 7: {wrong} of 400 bytes written"));
+    }
+    step(&device, &mut executable, 100);
+    let run = device.run(&mut executable, 2, &mut |_, _| {}, &mut |_, _| {});
+    assert_eq!(run.unwrap_err().to_string(), "segment 2: the plan has 2");
+    let other = Device::open(device.adapter()).unwrap();
+    let run = other.run(&mut executable, 0, &mut |_, _| {}, &mut |_, _| {});
+    assert_eq!(run.unwrap_err().to_string(), "executable: belongs to another device");
+}
+
+#[test]
+fn a_lost_device_is_an_error_from_then_on() {
+    for adapter in all() {
+        let mut device = Device::open(&adapter).unwrap();
+        let mut executable = device.load(&plan(100)).unwrap();
+        step(&device, &mut executable, 100);
+        let pending = device.submit(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100))).unwrap();
+        device.lose();
+        let lost = |result: Result<(), GpuError>| {
+            assert!(matches!(result, Err(GpuError::Lost { .. })), "{result:?}")
+        };
+        lost(device.wait(&mut executable, pending, &mut |_, _| {}).map(drop));
+        lost(device.submit(&mut executable, 0, &mut |_, _| {}).map(drop));
+        lost(device.load(&plan(100)).map(drop));
+        lost(device.read_state(1).map(drop));
+        lost(device.write_state(1, &[0; 400]));
+        drop(device);
+        drop(executable);
+        // The adapter is there for others.
+        let mut device = Device::open(&adapter).unwrap();
+        let mut executable = device.load(&plan(100)).unwrap();
+        step(&device, &mut executable, 100);
+    }
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline() {
+    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let mut executable = device.load(&plan(100)).unwrap();
+    step(&device, &mut executable, 100);
+    device.set_deadline(Duration::ZERO);
+    let run = device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut |_, _| {});
+    assert!(matches!(run, Err(GpuError::Timeout { .. })), "{run:?}");
+}
+
+#[test]
+fn a_name_that_fits_none_is_an_error_with_the_list() {
+    let error = select(&["no such adapter"]).unwrap_err();
+    let there = adapters(&[]);
+    for adapter in &there {
+        assert!(error.to_string().contains(&adapter.label()), "{error}");
+    }
+    let part = there[0].name.to_uppercase();
+    assert!(select(&[&part, &part]).unwrap().contains(&there[0]));
+}
+
+#[test]
+fn listing_opens_no_device() {
+    // A device is only ever requested where one is opened.
+    for text in [
+        include_str!("../src/adapter.rs"),
+        include_str!("../src/enumerate.rs"),
+        include_str!("../src/select.rs"),
+    ] {
+        assert!(!text.contains("request_device"));
+    }
+}

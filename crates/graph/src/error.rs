@@ -1,0 +1,38 @@
+//! What can go wrong before a step runs.
+
+/// An error in a model, found when it is traced or planned.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+pub enum GraphError {
+    /// An op got operands it cannot take.
+    #[error("{}{op}: {problem}", layer(.scope))]
+    Op {
+        /// The layer, as a path; empty outside of layers.
+        scope: String,
+        /// The op.
+        op: String,
+        /// What is wrong, with the shapes.
+        problem: String,
+    },
+    /// Two states or inputs share a name.
+    #[error("{kind} {name:?} is declared twice")]
+    Duplicate {
+        /// "state" or "input".
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A value does not fit the device.
+    #[error("{what} needs {needs} bytes in one binding; {adapter_allows} is the adapter's limit: use fewer samples a shard")]
+    Limit {
+        /// The tensor, by layer and op.
+        what: String,
+        /// Bytes needed.
+        needs: u64,
+        /// Bytes allowed.
+        adapter_allows: u64,
+    },
+}
+
+fn layer(scope: &str) -> String {
+    if scope.is_empty() { String::new() } else { format!("{scope}: ") }
+}

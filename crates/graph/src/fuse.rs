@@ -1,0 +1,298 @@
+//! Fusion: which nodes become kernels, which live only inside one.
+//!
+//! Every value that a kernel writes is *stored*. Dense ops and reductions store their results; a pointwise op is stored when
+//! somebody outside of its kernel needs it, else it is an expression inside the kernels of its users. Stored pointwise values
+//! of one shape that do not wait for each other share a kernel. Nothing here depends on the size of a shard, so every shard
+//! size runs the same kernels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::graph::{Graph, NodeId};
+use crate::op::{Lowering, Product, View};
+use crate::ops::State;
+use crate::types::{Lead, Type};
+
+/// Storage buffers of one kernel: what every adapter has.
+pub const MAX_BINDINGS: usize = 8;
+
+/// One kernel, or a dense op with the few kernels it takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unit {
+    /// What it computes.
+    pub kind: UnitKind,
+    /// The values it stores; several only for maps.
+    pub roots: Vec<NodeId>,
+    /// Cross-shard sums on the way to it: the segment it belongs to.
+    pub stage: usize,
+}
+
+/// How a unit computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitKind {
+    /// Elementwise.
+    Map,
+    /// A reduction, with the expression of its operand inside.
+    Reduce,
+    /// A matrix product, plain, batched or contracted over samples.
+    Product,
+}
+
+/// The graph cut into units.
+#[derive(Clone, Debug)]
+pub struct Fusion {
+    /// In an order in which they can run.
+    pub units: Vec<Unit>,
+    /// Values in memory, beside inputs and states.
+    pub stored: BTreeSet<NodeId>,
+    /// Cross-shard sums on the way to each node.
+    pub stage: Vec<usize>,
+    /// The lowering of each node.
+    pub lowering: Vec<Lowering>,
+}
+
+/// Cuts a simplified graph into units.
+pub fn fuse(graph: &Graph) -> Fusion {
+    let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
+    let mut cutter = Cutter { graph, stage: stages(graph, &lowering), lowering, stored: BTreeSet::new(), cut: BTreeSet::new() };
+    cutter.store_what_is_shared();
+    cutter.cut_products();
+    while cutter.store_where_bindings_run_out() {}
+    let units = cutter.units();
+    Fusion { units, stored: cutter.stored, stage: cutter.stage, lowering: cutter.lowering }
+}
+
+fn stages(graph: &Graph, lowering: &[Lowering]) -> Vec<usize> {
+    let mut stage = vec![0; graph.nodes.len()];
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let before = node.inputs.iter().map(|&i| stage[i]).max().unwrap_or(0);
+        stage[id] = before + usize::from(matches!(lowering[id], Lowering::SumShards));
+    }
+    stage
+}
+
+struct Cutter<'a> {
+    graph: &'a Graph,
+    lowering: Vec<Lowering>,
+    stage: Vec<usize>,
+    stored: BTreeSet<NodeId>,
+    /// Products that an addition takes: it has to load them.
+    cut: BTreeSet<NodeId>,
+}
+
+impl Cutter<'_> {
+    /// The node whose elements a view shows.
+    fn base(&self, id: NodeId) -> NodeId {
+        match self.lowering[id] {
+            Lowering::View(_) => self.base(self.graph.nodes[id].inputs[0]),
+            _ => id,
+        }
+    }
+
+    fn is_pointwise(&self, id: NodeId) -> bool {
+        matches!(self.lowering[id], Lowering::Pointwise(_) | Lowering::Take)
+    }
+
+    /// Cheap enough to compute again wherever it is used: a step from leaves, without elementary functions.
+    fn is_cheap(&self, id: NodeId) -> bool {
+        let from_leaves = |&i: &NodeId| {
+            let base = self.base(i);
+            matches!(self.lowering[base], Lowering::Leaf | Lowering::Constant(_)) || self.is_iota(base)
+        };
+        match &self.lowering[id] {
+            Lowering::Pointwise(e) => e.snippets.is_empty() && self.graph.nodes[id].inputs.iter().all(from_leaves),
+            _ => false,
+        }
+    }
+
+    fn is_iota(&self, id: NodeId) -> bool {
+        self.is_pointwise(id) && self.graph.nodes[id].inputs.is_empty()
+    }
+
+    fn store_what_is_shared(&mut self) {
+        let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
+        for (id, node) in self.graph.nodes.iter().enumerate() {
+            match &self.lowering[id] {
+                Lowering::View(_) | Lowering::Leaf | Lowering::Constant(_) => continue,
+                Lowering::MatMul { .. } | Lowering::Contract => {
+                    node.inputs.iter().for_each(|&i| self.store_in_order(i));
+                    self.stored.insert(id);
+                }
+                Lowering::Reduce(_) => {
+                    self.stored.insert(id);
+                }
+                Lowering::SumShards => self.store_in_order(node.inputs[0]),
+                Lowering::Pointwise(_) | Lowering::Take => {}
+            }
+            for &i in &node.inputs {
+                let base = self.base(i);
+                users.entry(base).or_default().insert(id);
+                let repeats = self.graph.nodes[i].ty.count() > self.graph.nodes[base].ty.count()
+                    || self.graph.nodes[i].ty.lead != self.graph.nodes[base].ty.lead;
+                if repeats && self.is_pointwise(base) && !self.is_cheap(base) {
+                    self.stored.insert(base);
+                }
+            }
+        }
+        let shared = users.iter().filter(|(id, u)| u.len() > 1 && self.is_pointwise(**id) && !self.is_cheap(**id));
+        let shared: Vec<NodeId> = shared.map(|(id, _)| *id).collect();
+        self.stored.extend(shared);
+        let roots: Vec<NodeId> = self.graph.outputs.iter().map(|o| o.1).chain(self.graph.updates.values().copied()).collect();
+        roots.into_iter().for_each(|id| self.store_in_order(id));
+    }
+
+    /// Stores a value in the row-major order of its own axes: a reshape needs nothing, other views are copied.
+    fn store_in_order(&mut self, id: NodeId) {
+        match &self.lowering[id] {
+            Lowering::View(View::Reshape) => self.store_in_order(self.graph.nodes[id].inputs[0]),
+            Lowering::Leaf | Lowering::SumShards => {}
+            _ => {
+                self.stored.insert(id);
+            }
+        }
+    }
+
+    /// A product that would reach an addition inside a kernel goes through memory.
+    fn cut_products(&mut self) {
+        let mut product = vec![false; self.graph.nodes.len()];
+        for (id, node) in self.graph.nodes.iter().enumerate() {
+            let any = |product: &[bool]| node.inputs.iter().any(|&i| product[i]);
+            product[id] = match &self.lowering[id] {
+                Lowering::View(_) | Lowering::Take => product[node.inputs[0]],
+                Lowering::Pointwise(e) => {
+                    if e.adds {
+                        let bases: Vec<NodeId> = node.inputs.iter().filter(|&&i| product[i]).map(|&i| self.base(i)).collect();
+                        self.stored.extend(bases.iter().copied());
+                        self.cut.extend(bases);
+                    }
+                    match e.product {
+                        Product::Never => false,
+                        Product::Makes => true,
+                        Product::Passes => any(&product),
+                    }
+                }
+                _ => false,
+            };
+        }
+    }
+
+    /// Stores the operands of a kernel that would need more buffers than there are; true when it did.
+    fn store_where_bindings_run_out(&mut self) -> bool {
+        let before = self.stored.len();
+        for root in self.stored.clone() {
+            if self.buffers(self.reads(root).into_keys().chain([root])) <= MAX_BINDINGS {
+                continue;
+            }
+            let bases = self.graph.nodes[root].inputs.iter().map(|&i| self.base(i));
+            let pointwise: Vec<NodeId> = bases.filter(|&b| self.is_pointwise(b)).collect();
+            self.stored.extend(pointwise);
+        }
+        self.stored.len() > before
+    }
+
+    fn reads(&self, root: NodeId) -> Reads {
+        reads(self.graph, &self.lowering, &self.stored, root)
+    }
+
+    /// How many buffers hold the values: scalar inputs share one, and a state's new value may share the old one's.
+    fn buffers(&self, values: impl Iterator<Item = NodeId>) -> usize {
+        let values: BTreeSet<NodeId> = values.collect();
+        let scalars = values.iter().filter(|&&id| self.is_scalar_input(id)).count();
+        let replaced = |id: &NodeId| {
+            let state = self.graph.updates.iter().find(|(_, v)| *v == id).map(|(s, _)| s.to_string());
+            let is_state = |v: &NodeId| {
+                let op = &self.graph.nodes[*v].op;
+                op.name() == State::NAME && Some(op.attrs()) == state
+            };
+            state.is_some() && values.iter().any(is_state)
+        };
+        values.len() - scalars.saturating_sub(1) - values.iter().filter(|id| replaced(id)).count()
+    }
+
+    fn is_scalar_input(&self, id: NodeId) -> bool {
+        let node = &self.graph.nodes[id];
+        node.op.name() == "input" && node.ty == Type::global(&[])
+    }
+
+    /// Units in the order of their values; a map joins an earlier one of its shape where all it loads is there by then.
+    fn units(&self) -> Vec<Unit> {
+        let mut units: Vec<Unit> = Vec::new();
+        let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for &root in &self.stored {
+            let kind = match self.lowering[root] {
+                Lowering::Reduce(_) => UnitKind::Reduce,
+                Lowering::MatMul { .. } | Lowering::Contract => UnitKind::Product,
+                _ => UnitKind::Map,
+            };
+            let home = if kind == UnitKind::Map { self.home(root, &units, &made_by) } else { None };
+            let unit = home.unwrap_or(units.len());
+            if home.is_none() {
+                units.push(Unit { kind, roots: vec![], stage: self.stage[root] });
+            }
+            units[unit].roots.push(root);
+            made_by.insert(root, unit);
+        }
+        units.sort_by_key(|u| u.stage);
+        units
+    }
+
+    /// The last map unit that can also compute `root`.
+    fn home(&self, root: NodeId, units: &[Unit], made_by: &BTreeMap<NodeId, usize>) -> Option<usize> {
+        let reads = self.reads(root);
+        let earliest = reads.keys().filter_map(|id| made_by.get(id)).max().copied().unwrap_or(0);
+        (earliest..units.len()).rev().find(|&u| {
+            let unit = &units[u];
+            let first = unit.roots[0];
+            let ty = &self.graph.nodes[root].ty;
+            let other = &self.graph.nodes[first].ty;
+            let same_space = unit.kind == UnitKind::Map
+                && unit.stage == self.stage[root]
+                && (ty.lead, ty.count()) == (other.lead, other.count())
+                && ty.lead != Lead::Shard;
+            if !same_space {
+                return false;
+            }
+            let inside: Vec<NodeId> = reads.keys().copied().filter(|id| made_by.get(id) == Some(&u)).collect();
+            let in_register = inside.iter().all(|id| reads[id] && !self.cut.contains(id));
+            let theirs: BTreeSet<NodeId> = unit.roots.iter().flat_map(|&r| self.reads(r).into_keys()).collect();
+            let related = !inside.is_empty() || reads.keys().any(|id| theirs.contains(id));
+            let all = theirs.iter().chain(reads.keys()).chain(&unit.roots).copied().chain([root]);
+            in_register && related && self.buffers(all) <= MAX_BINDINGS
+        })
+    }
+}
+
+/// What a kernel loads: each value, and whether only at the element that is computed.
+pub type Reads = BTreeMap<NodeId, bool>;
+
+impl Fusion {
+    /// What the kernel of a stored value loads.
+    pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
+        reads(graph, &self.lowering, &self.stored, root)
+    }
+}
+
+fn reads(graph: &Graph, lowering: &[Lowering], stored: &BTreeSet<NodeId>, root: NodeId) -> Reads {
+    let mut found = Reads::new();
+    let mut pending = vec![(root, !matches!(lowering[root], Lowering::Reduce(_)))];
+    while let Some((id, aligned)) = pending.pop() {
+        let in_memory = stored.contains(&id) || matches!(lowering[id], Lowering::Leaf | Lowering::SumShards);
+        if in_memory && id != root {
+            let entry = found.entry(id).or_insert(true);
+            *entry = *entry && aligned;
+            continue;
+        }
+        for (operand, &input) in graph.nodes[id].inputs.iter().enumerate() {
+            let stays = match &lowering[id] {
+                Lowering::View(View::Reshape) => true,
+                Lowering::Pointwise(e) => !e.whole.contains(&operand),
+                Lowering::Take => operand == 1,
+                _ => false,
+            };
+            pending.push((input, aligned && stays));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

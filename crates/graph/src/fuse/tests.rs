@@ -1,0 +1,64 @@
+use super::*;
+use crate::{StateKind, Tape, simplify};
+
+/// The units of a traced graph as text, one a unit: `fused[sigmoid, tanh]`.
+fn check(build: impl Fn(&Tape), expected: &[&str]) {
+    let tape = Tape::new();
+    build(&tape);
+    let graph = simplify(&tape.finish().unwrap());
+    let fusion = fuse(&graph);
+    let units: Vec<String> = fusion.units.iter().map(|u| crate::codegen::unit_name(&graph, &fusion, u)).collect();
+    assert_eq!(units, expected, "{graph}");
+}
+
+#[test]
+fn a_pointwise_chain_is_one_kernel() {
+    let chain = |t: &Tape| {
+        let (a, b) = (t.input("a", Type::sample(&[4])), t.input("b", Type::sample(&[4])));
+        t.output("y", &((&a + &b).sigmoid() * a).relu());
+    };
+    check(chain, &["fused[add, sigmoid, mul, relu]"]);
+}
+
+#[test]
+fn a_product_reaches_an_addition_through_memory() {
+    let chain = |t: &Tape| {
+        let (a, b) = (t.input("a", Type::sample(&[4])), t.input("b", Type::sample(&[4])));
+        t.output("y", &(&a * &b).relu().tanh());
+    };
+    check(chain, &["fused[mul, relu]", "fused[tanh]"]);
+}
+
+#[test]
+fn a_reduction_takes_the_expression_of_its_operand() {
+    let softmax = |t: &Tape| t.output("y", &t.input("a", Type::sample(&[10])).softmax());
+    check(softmax, &["max", "fused[sub, exp]", "sum", "fused[div]"]);
+    let norm = |t: &Tape| {
+        let a = t.input("a", Type::sample(&[10]));
+        t.output("y", &(&a * &a).sum(&[-1]));
+    };
+    check(norm, &["sum[mul]"]);
+}
+
+#[test]
+fn an_optimizer_is_one_kernel() {
+    let momentum = |t: &Tape| {
+        let (w, m) = (t.state("w", &[4], StateKind::Parameter), t.state("m", &[4], StateKind::Optimizer));
+        let (g, lr) = (t.input("g", Type::global(&[4])), t.input("lr", Type::global(&[])));
+        let new = (&m * 0.9) + &g;
+        t.update(&m, &new);
+        t.update(&w, &(&w - &(&new * &lr)));
+    };
+    check(momentum, &["fused[fma, neg, fma]"]);
+}
+
+#[test]
+fn sums_over_shards_cut_the_step() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[3]));
+    let centred = &x - &(x.sum_shards() / 8.0);
+    tape.output("y", &(&centred * &centred).sum_shards());
+    let graph = simplify(&tape.finish().unwrap());
+    let stages: Vec<usize> = fuse(&graph).units.iter().map(|u| u.stage).collect();
+    assert_eq!(stages, [0, 1, 1]);
+}

@@ -1,0 +1,126 @@
+//! The traced graph: nodes in the order they were made, so operands come before their users.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::op::Op;
+use crate::types::Type;
+
+/// Index of a node in its graph.
+pub type NodeId = usize;
+
+/// One op applied to operands.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What is computed.
+    pub op: Arc<dyn Op>,
+    /// From what.
+    pub inputs: Vec<NodeId>,
+    /// The result's type.
+    pub ty: Type,
+    /// The layer that asked for it, as a path, for error messages.
+    pub scope: Arc<str>,
+}
+
+/// Data that arrives with each step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputDecl {
+    /// Unique among the inputs.
+    pub name: String,
+    /// Shape; [`crate::Lead::Sample`] inputs have one row a sample.
+    pub ty: Type,
+    /// Who fills it.
+    pub kind: InputKind,
+}
+
+/// Who fills an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// The caller, with each batch.
+    Data,
+    /// The scheduler: the words of [`crate::RandomKey`], which follow the position of the run's first sample.
+    Random,
+}
+
+/// A tensor that outlives the step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateDecl {
+    /// Unique among the states, for example `0.weight`.
+    pub name: String,
+    /// Shape; always global.
+    pub ty: Type,
+    /// What it is.
+    pub kind: StateKind,
+}
+
+/// What a tensor of the state is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StateKind {
+    /// Trained.
+    Parameter,
+    /// Replaced by what the forward pass found, such as batch norm's running mean.
+    Statistic,
+    /// The optimizer's own.
+    Optimizer,
+}
+
+/// A step as a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// Operands before users.
+    pub nodes: Vec<Node>,
+    /// What each step brings.
+    pub inputs: Vec<InputDecl>,
+    /// What outlives the step.
+    pub states: Vec<StateDecl>,
+    /// What the caller asked to see, by name.
+    pub outputs: Vec<(String, NodeId)>,
+    /// New values of states, by index into `states`; they take effect when the step commits.
+    pub updates: BTreeMap<usize, NodeId>,
+}
+
+impl Graph {
+    /// Nodes that outputs and updates need, themselves included.
+    pub fn live(&self) -> Vec<bool> {
+        let mut live = vec![false; self.nodes.len()];
+        for &root in self.outputs.iter().map(|(_, id)| id).chain(self.updates.values()) {
+            live[root] = true;
+        }
+        for id in (0..self.nodes.len()).rev() {
+            if live[id] {
+                self.nodes[id].inputs.iter().for_each(|&i| live[i] = true);
+            }
+        }
+        live
+    }
+
+    /// `layer: matmul [B, 784]`: how an error names a node.
+    pub fn describe(&self, id: NodeId) -> String {
+        let node = &self.nodes[id];
+        let layer = if node.scope.is_empty() { String::new() } else { format!("{}: ", node.scope) };
+        format!("{layer}{} {}", node.op.name(), node.ty)
+    }
+}
+
+/// One line a node: `v3 = mul v1 v2 : [B, 10]`.
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (id, node) in self.nodes.iter().enumerate() {
+            write!(f, "v{id} = {}", node.op.name())?;
+            let attrs = node.op.attrs();
+            if !attrs.is_empty() {
+                write!(f, "{{{attrs}}}")?;
+            }
+            node.inputs.iter().try_for_each(|i| write!(f, " v{i}"))?;
+            writeln!(f, " : {}", node.ty)?;
+        }
+        for (name, id) in &self.outputs {
+            writeln!(f, "output {name} v{id}")?;
+        }
+        for (state, id) in &self.updates {
+            writeln!(f, "update {} v{id}", self.states[*state].name)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! The f64 interpreter: what a graph means, without a device. Slow and plain; the judge of everything else.
+
+use std::collections::BTreeMap;
+
+use crate::array::{Array, Frame};
+use crate::graph::{Graph, NodeId};
+
+/// What a step brings to the interpreter.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    /// Samples in each shard.
+    pub frame: Frame,
+    /// One array an input, in the order of [`Graph::inputs`].
+    pub inputs: Vec<Array>,
+    /// One array a state, in the order of [`Graph::states`].
+    pub states: Vec<Array>,
+}
+
+/// What a step gives.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The outputs by name.
+    pub outputs: BTreeMap<String, Array>,
+    /// New states, by index; states that the step does not replace are absent.
+    pub updates: BTreeMap<usize, Array>,
+}
+
+/// Evaluates a graph.
+pub fn interpret(graph: &Graph, feed: &Feed) -> Outcome {
+    let values = evaluate(graph, feed);
+    let value = |id: NodeId| values[id].clone().unwrap_or_else(|| Array::scalar(f64::NAN));
+    Outcome {
+        outputs: graph.outputs.iter().map(|(name, id)| (name.clone(), value(*id))).collect(),
+        updates: graph.updates.iter().map(|(&state, &id)| (state, value(id))).collect(),
+    }
+}
+
+/// The value of every live node.
+fn evaluate(graph: &Graph, feed: &Feed) -> Vec<Option<Array>> {
+    let live = graph.live();
+    let mut values: Vec<Option<Array>> = vec![None; graph.nodes.len()];
+    for (id, node) in graph.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+        let leaf = || node.op.attrs().parse::<usize>().ok();
+        let value = match node.op.name() {
+            "input" => leaf().map(|i| feed.inputs[i].clone()),
+            "state" => leaf().map(|i| feed.states[i].clone()),
+            _ => {
+                let inputs: Vec<&Array> = node.inputs.iter().filter_map(|&i| values[i].as_ref()).collect();
+                Some(node.op.reference(&inputs, &node.ty, &feed.frame))
+            }
+        };
+        values[id] = value;
+    }
+    values
+}

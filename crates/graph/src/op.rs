@@ -1,0 +1,136 @@
+//! What an op is. Each op is one file under [`crate::ops`]; this is what such a file answers.
+
+use std::fmt::Debug;
+
+use unisono_shaders::Snippet;
+
+use crate::array::{Array, Frame};
+use crate::tape::Var;
+use crate::types::{Lead, Type};
+
+/// An operation of the graph.
+pub trait Op: Debug + Send + Sync {
+    /// The op's name, unique in the registry.
+    fn name(&self) -> &'static str;
+
+    /// Attributes as text, for example `axes=[1]`; two nodes with equal name, attributes and operands are one.
+    fn attrs(&self) -> String {
+        String::new()
+    }
+
+    /// The result's type, or what is wrong with the operands.
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String>;
+
+    /// The gradient that arrives at each operand, as nodes of the same tape; `None` where there is none.
+    ///
+    /// A gradient may have the lead of the output where the operand is global: who accumulates sums it over the shards.
+    fn gradient(&self, io: &Io<'_>) -> Vec<Option<Var>>;
+
+    /// The result in f64: what the kernels are held to.
+    fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array;
+
+    /// How a device computes it.
+    fn lowering(&self) -> Lowering;
+}
+
+/// What a gradient rule sees.
+#[derive(Debug)]
+pub struct Io<'a> {
+    /// The operands.
+    pub x: &'a [Var],
+    /// The result.
+    pub y: &'a Var,
+    /// The gradient that arrives at the result.
+    pub dy: &'a Var,
+}
+
+/// How a device computes an op.
+#[derive(Clone, Debug)]
+pub enum Lowering {
+    /// Data from outside: a step's input or a tensor of the state. Never computed.
+    Leaf,
+    /// The same number everywhere.
+    Constant(f32),
+    /// An expression of the operands' elements; fused with its neighbours.
+    Pointwise(Expression),
+    /// The operand's elements, found elsewhere; costs nothing where it is fused.
+    View(View),
+    /// `x[..., index]`: a view that depends on data.
+    Take,
+    /// A sum or maximum over axes.
+    Reduce(Reduction),
+    /// Rows times columns.
+    MatMul {
+        /// The left operand is stored transposed.
+        transpose_a: bool,
+        /// The right operand is stored transposed.
+        transpose_b: bool,
+    },
+    /// Products of samples' rows, summed over each shard's samples.
+    Contract,
+    /// The sum over shards; ends a segment.
+    SumShards,
+}
+
+/// A pointwise op in WGSL.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    /// `$0`, `$1`, ... stand for the operands' elements, `$row` for the sample, `$element` for the place in the sample,
+    /// `$axisN` for the coordinate on axis N.
+    pub wgsl: String,
+    /// What the expression calls.
+    pub snippets: &'static [Snippet],
+    /// Operands whose storage buffer is named instead of their element (`$1[0]`).
+    pub whole: &'static [usize],
+    /// Whether the result may be a product that was not rounded on its own.
+    pub product: Product,
+    /// Whether an operand may reach an addition unrounded.
+    pub adds: bool,
+}
+
+/// Where unrounded products come from: no product may reach an addition, or a compiler would choose whether to fuse them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// The result is no product, whatever the operands are.
+    Never,
+    /// The result is a product.
+    Makes,
+    /// The result may be an operand unchanged, or with another sign.
+    Passes,
+}
+
+/// Where the elements of a view are found in its operand.
+#[derive(Clone, Debug, PartialEq)]
+pub enum View {
+    /// The same row-major order under other axes.
+    Reshape,
+    /// Axes of length 1, missing axes or a missing lead are repeated.
+    Expand,
+    /// Axis i of the view is axis `.0[i]` of the operand; the lead stays first.
+    Permute(Vec<usize>),
+}
+
+/// A reduction over axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduction {
+    /// How two values combine.
+    pub kind: ReduceKind,
+    /// Axes of the sample (the batch axis does not count), ascending.
+    pub axes: Vec<usize>,
+    /// Also over the samples of each shard; the result then has [`Lead::Shard`].
+    pub samples: bool,
+}
+
+/// How two values combine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReduceKind {
+    /// Addition, in the order of [`crate::tree`].
+    Sum,
+    /// The larger one.
+    Max,
+}
+
+/// The lead that operands share, seen together: samples win over shards, shards over global.
+pub fn join_leads(inputs: &[&Type]) -> Lead {
+    inputs.iter().map(|t| t.lead).max().unwrap_or(Lead::Global)
+}

@@ -1,0 +1,46 @@
+use crate::array::{Array, Frame};
+use crate::op::{Expression, Io, Lowering, Op, Product};
+use crate::tape::Var;
+use crate::types::{DType, Type};
+
+/// An i32 as f32, exact below 2^24.
+#[derive(Debug, Clone)]
+pub struct ToF32;
+
+impl Op for ToF32 {
+    fn name(&self) -> &'static str {
+        "to_f32"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        match inputs[0].dtype {
+            DType::I32 => Ok(inputs[0].clone().of(DType::F32)),
+            _ => Err(format!("{} is not i32", inputs[0])),
+        }
+    }
+
+    fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
+        vec![None]
+    }
+
+    fn reference(&self, inputs: &[&Array], _: &Type, _: &Frame) -> Array {
+        inputs[0].clone()
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::Pointwise(Expression {
+            wgsl: "f32($0)".into(),
+            snippets: &[],
+            whole: &[],
+            product: Product::Never,
+            adds: false,
+        })
+    }
+}
+
+impl Var {
+    /// An i32 value as f32; an f32 value as it is.
+    pub fn to_f32(&self) -> Var {
+        if self.ty().dtype == DType::F32 { self.clone() } else { self.apply(ToF32) }
+    }
+}

@@ -1,0 +1,92 @@
+use unisono_random::Stream;
+use unisono_shaders::snippets;
+
+use crate::array::{Array, Frame};
+use crate::op::{Expression, Io, Lowering, Op, Product};
+use crate::tape::{RandomKey, Var};
+use crate::types::{Lead, Type};
+
+/// y = x / (1 - rate) where the sample's own draw keeps the element, else 0 (Srivastava et al. 2014; "inverted", as in Keras
+/// and PyTorch).
+///
+/// The draw is a function of (seed, layer, epoch, the sample's position in the epoch, element): no replica shows in it. The
+/// gradient draws again instead of storing a mask.
+#[derive(Debug, Clone)]
+pub struct Dropout {
+    /// Share of the elements that become 0, in [0, 1).
+    pub rate: f32,
+    /// [`unisono_random::stream`] of the layer's path.
+    pub stream: u32,
+}
+
+impl Dropout {
+    /// Elements whose word is at least this are kept.
+    fn threshold(&self) -> u32 {
+        (f64::from(self.rate) * 4_294_967_296.0) as u32
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (1.0 - self.rate)
+    }
+}
+
+impl Op for Dropout {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn attrs(&self) -> String {
+        format!("{} stream={}", self.rate, self.stream)
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        if !(0.0..1.0).contains(&self.rate) {
+            return Err(format!("rate {} is not in [0, 1)", self.rate));
+        }
+        match (inputs[0].lead, inputs[1] == &RandomKey::ty()) {
+            (Lead::Sample, true) => Ok(inputs[0].clone()),
+            (Lead::Sample, false) => Err(format!("{} is not the random key", inputs[1])),
+            _ => Err(format!("{} has no samples", inputs[0])),
+        }
+    }
+
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some(dy.tape().apply(self.clone(), &[dy, &x[1]])), None]
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, _: &Frame) -> Array {
+        let words: Vec<u64> = inputs[1].data.iter().map(|&w| w as u64).collect();
+        let stream = Stream::new(words[0] | words[1] << 32, self.stream);
+        let position = words[3] | words[4] << 32;
+        let width = output.count().max(1);
+        let draw = |i: usize| stream.word(words[2] as u32, position + (i / width) as u64, (i % width) as u64);
+        let scale = f64::from(self.scale());
+        let kept = |(i, x): (usize, &f64)| if draw(i) >= self.threshold() { x * scale } else { 0.0 };
+        Array::new(&inputs[0].dims, inputs[0].data.iter().enumerate().map(kept).collect())
+    }
+
+    fn lowering(&self) -> Lowering {
+        let draw = format!(
+            "random_draw(vec2<u32>($1[0], $1[1] ^ {}u), $1[2], $1[3], $1[4], $row, $element)",
+            self.stream
+        );
+        Lowering::Pointwise(Expression {
+            wgsl: format!("select(0.0, $0 * {:?}, {draw} >= {}u)", self.scale(), self.threshold()),
+            snippets: &[snippets::PHILOX, snippets::RANDOM],
+            whole: &[1],
+            product: Product::Makes,
+            adds: false,
+        })
+    }
+}
+
+impl Var {
+    /// Drops elements of each sample at random; `path` names the layer, so that two layers never share draws.
+    pub fn dropout(&self, rate: f32, path: &str) -> Var {
+        if rate == 0.0 {
+            return self.clone();
+        }
+        let op = Dropout { rate, stream: unisono_random::stream("dropout", path) };
+        self.tape().apply(op, &[self, &self.tape().random()])
+    }
+}

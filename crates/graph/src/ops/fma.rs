@@ -1,0 +1,35 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = a b + c, elementwise, the only way a product meets an addition.
+///
+/// Whether the product is rounded before the addition is the device's choice, the same for all its kernels, and so part of
+/// its numeric class.
+#[derive(Debug)]
+pub struct Fma;
+
+impl Pointwise for Fma {
+    const NAME: &str = "fma";
+    const ARITY: usize = 3;
+    const WGSL: &str = "fma($0, $1, $2)";
+    const PRODUCT: Product = Product::Never;
+    const ADDS: bool = false;
+    const CASES: &[&[f64]] = &[&[3.0, -2.5, 1.0], &[0.0, 7.0, -4.0], &[1e-3, 1e4, 0.5]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        x[0].mul_add(x[1], x[2])
+    }
+
+    /// da = dy b, db = dy a, dc = dy.
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some(*dy * &x[1]), Some(*dy * &x[0]), Some((*dy).clone())]
+    }
+}
+
+impl Var {
+    /// self * b + c.
+    pub fn fma(&self, b: &Var, c: &Var) -> Var {
+        self.zip(Fma, &[b, c])
+    }
+}

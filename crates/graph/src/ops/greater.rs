@@ -1,0 +1,34 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+use crate::types::DType;
+
+/// y = 1 where a > b, else 0; operands f32 or i32.
+#[derive(Debug)]
+pub struct Greater;
+
+impl Pointwise for Greater {
+    const NAME: &str = "greater";
+    const ARITY: usize = 2;
+    const WGSL: &str = "select(0.0, 1.0, $0 > $1)";
+    const PRODUCT: Product = Product::Never;
+    const ADDS: bool = false;
+    const RESULT: Option<DType> = Some(DType::F32);
+    const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, -3.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        f64::from(u8::from(x[0] > x[1]))
+    }
+
+    /// None: a comparison is flat.
+    fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
+        vec![None, None]
+    }
+}
+
+impl Var {
+    /// 1 where this is greater, else 0.
+    pub fn greater(&self, b: &Var) -> Var {
+        self.zip(Greater, &[b])
+    }
+}

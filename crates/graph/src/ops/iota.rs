@@ -1,0 +1,46 @@
+use crate::array::{Array, Frame};
+use crate::op::{Expression, Io, Lowering, Op, Product};
+use crate::tape::Var;
+use crate::types::{DType, Type};
+
+/// Each element's own coordinate on one axis, as i32 (NumPy's `indices`).
+#[derive(Debug, Clone)]
+pub struct Iota {
+    /// Shape of the result.
+    pub dims: Vec<usize>,
+    /// The axis that counts.
+    pub axis: usize,
+}
+
+impl Op for Iota {
+    fn name(&self) -> &'static str {
+        "iota"
+    }
+
+    fn attrs(&self) -> String {
+        format!("{:?} axis={}", self.dims, self.axis)
+    }
+
+    fn infer(&self, _: &[&Type]) -> Result<Type, String> {
+        let fits = self.axis < self.dims.len();
+        fits.then(|| Type::global(&self.dims).of(DType::I32)).ok_or_else(|| format!("no axis {}", self.axis))
+    }
+
+    fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
+        vec![]
+    }
+
+    fn reference(&self, _: &[&Array], _: &Type, _: &Frame) -> Array {
+        Array::generate(&self.dims, |at| at[self.axis] as f64)
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::Pointwise(Expression {
+            wgsl: format!("i32($axis{})", self.axis),
+            snippets: &[],
+            whole: &[],
+            product: Product::Never,
+            adds: false,
+        })
+    }
+}

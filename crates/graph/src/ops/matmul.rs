@@ -1,0 +1,128 @@
+use super::Contract;
+use crate::array::{Array, Frame};
+use crate::op::{Io, Lowering, Op};
+use crate::tape::Var;
+use crate::types::{Lead, Type};
+
+/// Rows times columns: `[..., m, k] x [..., k, n] -> [..., m, n]`, plain or batched; the sum over k has the order of
+/// [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], each product through `fma`.
+///
+/// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all rows. Otherwise
+/// both operands have the same axes before the last two.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MatMul {
+    /// The left operand is stored `[..., k, m]`.
+    pub transpose_a: bool,
+    /// The right operand is stored `[..., n, k]`.
+    pub transpose_b: bool,
+}
+
+impl MatMul {
+    /// `[rows, columns]` of a stored matrix as the product sees it.
+    fn oriented(dims: &[usize], transposed: bool) -> [usize; 2] {
+        let [r, c] = [dims[dims.len() - 2], dims[dims.len() - 1]];
+        if transposed { [c, r] } else { [r, c] }
+    }
+
+    /// Whether the left operand's rows are samples' rows and the right operand is one matrix for all.
+    pub(crate) fn is_rows(a: &Type, b: &Type) -> bool {
+        a.lead == Lead::Sample && b.lead == Lead::Global && b.dims.len() == 2 && !a.dims.is_empty()
+    }
+}
+
+impl Op for MatMul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn attrs(&self) -> String {
+        [(self.transpose_a, "a^T"), (self.transpose_b, "b^T")].iter().filter(|t| t.0).map(|t| t.1).collect()
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        let (a, b) = (inputs[0], inputs[1]);
+        let differ = |k: usize, l: usize| format!("inner sizes differ: lhs {a} has {k}, rhs {b} has {l}");
+        if Self::is_rows(a, b) && !self.transpose_a {
+            let [l, n] = Self::oriented(&b.dims, self.transpose_b);
+            let (k, rows) = (a.dims[a.dims.len() - 1], &a.dims[..a.dims.len() - 1]);
+            let dims: Vec<usize> = rows.iter().copied().chain([n]).collect();
+            return if k == l { Ok(a.with_dims(&dims)) } else { Err(differ(k, l)) };
+        }
+        let batched = a.lead == b.lead && a.dims.len() == b.dims.len() && a.dims.len() >= 2;
+        if !batched || a.dims[..a.dims.len() - 2] != b.dims[..b.dims.len() - 2] {
+            return Err(format!("no product of lhs {a} and rhs {b}"));
+        }
+        let ([m, k], [l, n]) = (Self::oriented(&a.dims, self.transpose_a), Self::oriented(&b.dims, self.transpose_b));
+        let dims: Vec<usize> = a.dims[..a.dims.len() - 2].iter().copied().chain([m, n]).collect();
+        if k == l { Ok(a.with_dims(&dims)) } else { Err(differ(k, l)) }
+    }
+
+    /// With A and B as the product sees them: dA = dy B^T, dB = A^T dy.
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        let (a, b) = (&x[0], &x[1]);
+        let product = |a: &Var, transpose_a, b: &Var, transpose_b| {
+            a.tape().apply(MatMul { transpose_a, transpose_b }, &[a, b])
+        };
+        let (ta, tb) = (self.transpose_a, self.transpose_b);
+        let da = if ta { product(b, tb, dy, true) } else { product(dy, false, b, !tb) };
+        let db = match (Self::is_rows(a.ty(), b.ty()), tb) {
+            (true, false) => a.tape().apply(Contract, &[a, dy]),
+            (true, true) => a.tape().apply(Contract, &[dy, a]),
+            (false, false) => product(a, !ta, dy, false),
+            (false, true) => product(dy, true, a, ta),
+        };
+        vec![Some(da), Some(db)]
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
+        let (a, b) = (inputs[0], inputs[1]);
+        let dims = frame.dims(output);
+        let one_matrix = b.dims.len() == 2;
+        let inner = if self.transpose_a { a.dims[a.dims.len() - 2] } else { a.dims[a.dims.len() - 1] };
+        let last_two = |at: &mut Vec<usize>, i, j, swap| at.extend(if swap { [j, i] } else { [i, j] });
+        Array::generate(&dims, |at| {
+            let (batch, m, n) = (&at[..at.len() - 2], at[at.len() - 2], at[at.len() - 1]);
+            let mut sum = 0.0;
+            for k in 0..inner {
+                let (mut i, mut j) = (batch.to_vec(), if one_matrix { vec![] } else { batch.to_vec() });
+                last_two(&mut i, m, k, self.transpose_a);
+                last_two(&mut j, k, n, self.transpose_b);
+                sum += a.at(&i) * b.at(&j);
+            }
+            sum
+        })
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::MatMul { transpose_a: self.transpose_a, transpose_b: self.transpose_b }
+    }
+}
+
+impl Var {
+    /// Matrix product over the last two axes; see [`MatMul`].
+    pub fn matmul(&self, b: &Var) -> Var {
+        self.product(b, false)
+    }
+
+    /// Matrix product with the right operand stored `[..., n, k]`, as PyTorch stores a linear layer's weight.
+    pub fn matmul_t(&self, b: &Var) -> Var {
+        self.product(b, true)
+    }
+
+    fn product(&self, b: &Var, transpose_b: bool) -> Var {
+        let op = MatMul { transpose_a: false, transpose_b };
+        let (l, r) = (self.ty(), b.ty());
+        // A global operand that is not one matrix for all rows becomes one a sample.
+        let widen = |v: &Var, like: &Type| {
+            let skip = like.dims.len().saturating_sub(2);
+            let own = v.dims().len().saturating_sub(2);
+            let dims: Vec<usize> = like.dims[..skip].iter().chain(&v.dims()[own..]).copied().collect();
+            v.expand(like.lead, &dims)
+        };
+        match (l.lead, r.lead) {
+            (Lead::Global, Lead::Sample) => self.tape().apply(op, &[&widen(self, r), b]),
+            (Lead::Sample, Lead::Global) if !MatMul::is_rows(l, r) => self.tape().apply(op, &[self, &widen(b, l)]),
+            _ => self.tape().apply(op, &[self, b]),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = max(a, b), elementwise.
+#[derive(Debug)]
+pub struct Maximum;
+
+impl Pointwise for Maximum {
+    const NAME: &str = "maximum";
+    const ARITY: usize = 2;
+    const WGSL: &str = "select($1, $0, $0 >= $1)";
+    const PRODUCT: Product = Product::Passes;
+    const ADDS: bool = false;
+    const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, -1.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        x[0].max(x[1])
+    }
+
+    /// dy to the larger one, half of it to each where they are equal (as PyTorch).
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        larger_gradient(&x[0], &x[1], dy)
+    }
+}
+
+impl Var {
+    /// The larger one of two values, elementwise.
+    pub fn maximum(&self, b: &Var) -> Var {
+        self.zip(Maximum, &[b])
+    }
+}
+
+/// dy to the larger operand, half of it to each where they are equal.
+pub(super) fn larger_gradient(a: &Var, b: &Var, dy: &Var) -> Vec<Option<Var>> {
+    let share = (a.greater(b) - b.greater(a)) * 0.5 + 0.5;
+    vec![Some(dy * &share), Some(dy * &(1.0 - &share))]
+}

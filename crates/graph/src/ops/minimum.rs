@@ -1,0 +1,32 @@
+use super::{Pointwise, maximum::larger_gradient};
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = min(a, b), elementwise.
+#[derive(Debug)]
+pub struct Minimum;
+
+impl Pointwise for Minimum {
+    const NAME: &str = "minimum";
+    const ARITY: usize = 2;
+    const WGSL: &str = "select($1, $0, $0 <= $1)";
+    const PRODUCT: Product = Product::Passes;
+    const ADDS: bool = false;
+    const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, -1.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        x[0].min(x[1])
+    }
+
+    /// dy to the smaller one, half of it to each where they are equal (as PyTorch).
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        larger_gradient(&-&x[0], &-&x[1], dy)
+    }
+}
+
+impl Var {
+    /// The smaller one of two values, elementwise.
+    pub fn minimum(&self, b: &Var) -> Var {
+        self.zip(Minimum, &[b])
+    }
+}

@@ -1,0 +1,25 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = -x, elementwise.
+#[derive(Debug)]
+pub struct Neg;
+
+impl Pointwise for Neg {
+    const NAME: &str = "neg";
+    const ARITY: usize = 1;
+    const WGSL: &str = "-$0";
+    const PRODUCT: Product = Product::Passes;
+    const ADDS: bool = false;
+    const CASES: &[&[f64]] = &[&[2.0], &[-3.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        -x[0]
+    }
+
+    /// dx = -dy.
+    fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some(-*dy)]
+    }
+}

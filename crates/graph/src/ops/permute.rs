@@ -1,0 +1,79 @@
+use crate::array::{Array, Frame};
+use crate::op::{Io, Lowering, Op, View};
+use crate::tape::Var;
+use crate::types::{Lead, Type};
+
+/// Axis i of the result is axis `order[i]` of the operand (PyTorch's `permute`). The batch axis stays first.
+#[derive(Debug, Clone)]
+pub struct Permute {
+    /// A permutation of the axes without the batch.
+    pub order: Vec<usize>,
+}
+
+impl Op for Permute {
+    fn name(&self) -> &'static str {
+        "permute"
+    }
+
+    fn attrs(&self) -> String {
+        format!("{:?}", self.order)
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        let mut sorted = self.order.clone();
+        sorted.sort_unstable();
+        if sorted != (0..inputs[0].dims.len()).collect::<Vec<_>>() {
+            return Err(format!("{:?} is no permutation of the axes of {}", self.order, inputs[0]));
+        }
+        let dims: Vec<usize> = self.order.iter().map(|&axis| inputs[0].dims[axis]).collect();
+        Ok(inputs[0].with_dims(&dims))
+    }
+
+    /// The inverse permutation.
+    fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        let mut inverse = vec![0; self.order.len()];
+        self.order.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+        vec![Some(dy.apply(Permute { order: inverse }))]
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
+        let dims = frame.dims(output);
+        let lead = dims.len() - self.order.len();
+        Array::generate(&dims, |at| {
+            let mut from = at.to_vec();
+            self.order.iter().enumerate().for_each(|(to, &axis)| from[lead + axis] = at[lead + to]);
+            inputs[0].at(&from)
+        })
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::View(View::Permute(self.order.clone()))
+    }
+}
+
+impl Var {
+    /// Swaps two axes; negative ones count from the end, axis 0 of a value with samples is the batch and stays.
+    pub fn transpose(&self, a: isize, b: isize) -> Var {
+        let (Some(a), Some(b)) = (self.axis("transpose", a), self.axis("transpose", b)) else { return self.clone() };
+        let mut order: Vec<usize> = (0..self.dims().len()).collect();
+        order.swap(a, b);
+        self.apply(Permute { order })
+    }
+
+    /// A user's axis as an axis of `dims`; the batch axis and axes that are not there are errors.
+    pub(crate) fn axis(&self, op: &str, axis: isize) -> Option<usize> {
+        let rank = self.ty().rank() as isize;
+        let from_front = if axis < 0 { axis + rank } else { axis };
+        let lead = isize::from(self.ty().lead == Lead::Sample);
+        if from_front < 0 || from_front >= rank {
+            self.tape().fail_here(op, format!("{} has no axis {axis}", self.ty()));
+            return None;
+        }
+        if from_front < lead {
+            let problem = format!("axis {axis} of {} is the batch: samples meet only through sum_shards", self.ty());
+            self.tape().fail_here(op, problem);
+            return None;
+        }
+        Some((from_front - lead) as usize)
+    }
+}

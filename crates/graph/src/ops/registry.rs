@@ -1,0 +1,159 @@
+//! The list of all ops with cases that tests run on every adapter and differentiate numerically.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::op::{Op, ReduceKind, Reduction};
+use crate::tape::RandomKey;
+use crate::types::{DType, Lead, Type};
+
+/// An op of the registry.
+pub struct Entry {
+    /// The op's name.
+    pub name: &'static str,
+    /// Its cases.
+    pub cases: fn() -> Vec<Case>,
+}
+
+/// An op with operands: what tests run.
+pub struct Case {
+    /// The op with its attributes.
+    pub op: Arc<dyn Op>,
+    /// The operands' types.
+    pub types: Vec<Type>,
+    /// Values to use for operands instead of random ones.
+    pub values: Vec<Option<Vec<f64>>>,
+}
+
+impl Case {
+    /// A case with random operands.
+    fn random(op: impl Op + 'static, types: &[Type]) -> Self {
+        Self { op: Arc::new(op), types: types.to_vec(), values: vec![None; types.len()] }
+    }
+
+    /// A case in which operand `index` is `values`, repeated as needed.
+    fn with(mut self, index: usize, values: &[f64]) -> Self {
+        let shortest = values.iter().copied();
+        self.values[index] = Some(shortest.collect());
+        self
+    }
+}
+
+/// A pointwise op on its own cases, with samples and without.
+fn pointwise<P: Pointwise + 'static>(op: fn() -> P) -> Vec<Case> {
+    let column = |i: usize| P::CASES.iter().map(|row| row[i]).collect::<Vec<_>>();
+    let at = |ty: Type| (0..P::ARITY).fold(Case::random(op(), &vec![ty; P::ARITY]), |c, i| c.with(i, &column(i)));
+    vec![at(Type::global(&[P::CASES.len()])), at(Type::sample(&[P::CASES.len()])), at(Type::sample(&[3, 5]))]
+}
+
+macro_rules! pointwise_entries {
+    ($($op:ident),*) => {
+        [$(Entry { name: <$op as Pointwise>::NAME, cases: || pointwise(|| $op) }),*]
+    };
+}
+
+/// All ops that compute.
+pub static REGISTRY: &[&[Entry]] = &[
+    &pointwise_entries![
+        Abs, Add, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, Select, Sigmoid, Sign, Sqrt,
+        Sub, Tanh
+    ],
+    &[
+        Entry { name: "contract", cases: contract },
+        Entry { name: "detach", cases: || vec![Case::random(Detach, &[Type::sample(&[3])])] },
+        Entry { name: "dropout", cases: dropout },
+        Entry { name: "expand", cases: expand },
+        Entry { name: "iota", cases: || vec![Case::random(Iota { dims: vec![3, 4], axis: 1 }, &[])] },
+        Entry { name: "matmul", cases: matmul },
+        Entry { name: "max", cases: || reduce(ReduceKind::Max) },
+        Entry { name: "permute", cases: permute },
+        Entry { name: "reshape", cases: reshape },
+        Entry { name: "sum", cases: || reduce(ReduceKind::Sum) },
+        Entry { name: "sum_shards", cases: || vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])] },
+        Entry { name: "take", cases: take },
+        Entry { name: "to_f32", cases: || vec![Case::random(ToF32, &[Type::sample(&[4]).of(DType::I32)])] },
+    ],
+];
+
+fn contract() -> Vec<Case> {
+    let case = |rows: &[usize], k, n| {
+        let ty = |last| Type::sample(&rows.iter().copied().chain([last]).collect::<Vec<_>>());
+        Case::random(Contract, &[ty(k), ty(n)])
+    };
+    vec![case(&[], 5, 3), case(&[], 64, 48), case(&[7], 9, 4), case(&[600], 3, 2)]
+}
+
+fn dropout() -> Vec<Case> {
+    let key = RandomKey { seed: 0x1234_5678_9abc_def0, epoch: 3, position: (1 << 32) - 2 };
+    let words: Vec<f64> = key.words().iter().map(|&w| f64::from(w)).collect();
+    let op = Dropout { rate: 0.3, stream: unisono_random::stream("dropout", "1.dropout") };
+    vec![Case::random(op, &[Type::sample(&[4, 5]), RandomKey::ty()]).with(1, &words)]
+}
+
+fn expand() -> Vec<Case> {
+    let case = |from: Type, lead, dims: &[usize]| Case::random(Expand { lead, dims: dims.to_vec() }, &[from]);
+    vec![
+        case(Type::global(&[3]), Lead::Sample, &[3]),
+        case(Type::global(&[]), Lead::Sample, &[2, 3]),
+        case(Type::global(&[2, 1]), Lead::Global, &[4, 2, 3]),
+        case(Type::sample(&[2, 1]), Lead::Sample, &[2, 5]),
+        case(Type::sample(&[1, 4]), Lead::Sample, &[3, 4]),
+    ]
+}
+
+fn matmul() -> Vec<Case> {
+    let case = |a: Type, b: Type, transpose_a, transpose_b| Case::random(MatMul { transpose_a, transpose_b }, &[a, b]);
+    let (g, s) = (Type::global, Type::sample);
+    vec![
+        case(s(&[5]), g(&[5, 3]), false, false),
+        case(s(&[64]), g(&[48, 64]), false, true),
+        case(s(&[7, 5]), g(&[5, 9]), false, false),
+        case(s(&[4, 7]), g(&[9, 7]), false, true),
+        case(s(&[2, 3, 4]), s(&[2, 4, 5]), false, false),
+        case(s(&[4, 3]), s(&[4, 5]), true, false),
+        case(s(&[3, 4]), s(&[5, 4]), false, true),
+        case(g(&[4, 3]), g(&[5, 4]), true, true),
+        case(g(&[2, 33, 70]), g(&[2, 70, 37]), false, false),
+        case(s(&[2500]), g(&[2500, 6]), false, false),
+        case(g(&[2, 70_000]), g(&[70_000, 3]), false, false),
+    ]
+}
+
+fn reduce(kind: ReduceKind) -> Vec<Case> {
+    let case = |ty: Type, axes: &[usize], samples| {
+        Case::random(Reduce(Reduction { kind, axes: axes.to_vec(), samples }), &[ty])
+    };
+    let mut cases = vec![
+        case(Type::sample(&[10]), &[0], false),
+        case(Type::sample(&[3, 4, 5]), &[1], false),
+        case(Type::sample(&[3, 4, 5]), &[0, 2], false),
+        case(Type::global(&[4, 300]), &[1], false),
+        case(Type::global(&[300, 4]), &[0], false),
+        case(Type::global(&[70_001]), &[0], false),
+        case(Type::global(&[270_000, 2]), &[0], false),
+    ];
+    if kind == ReduceKind::Sum {
+        cases.push(case(Type::sample(&[7]), &[], true));
+        cases.push(case(Type::sample(&[3, 200]), &[1], true));
+        cases.push(case(Type::sample(&[3, 4]), &[0, 1], true));
+    }
+    cases
+}
+
+fn permute() -> Vec<Case> {
+    let case = |ty: Type, order: &[usize]| Case::random(Permute { order: order.to_vec() }, &[ty]);
+    vec![case(Type::sample(&[2, 3, 4]), &[2, 0, 1]), case(Type::global(&[5, 3]), &[1, 0])]
+}
+
+fn reshape() -> Vec<Case> {
+    let case = |ty: Type, dims: &[usize]| Case::random(Reshape { dims: dims.to_vec() }, &[ty]);
+    vec![case(Type::sample(&[2, 6]), &[3, 4]), case(Type::global(&[6]), &[2, 3])]
+}
+
+fn take() -> Vec<Case> {
+    let case = |x: Type| {
+        let index = x.with_dims(&x.dims[..x.dims.len() - 1]).of(DType::I32);
+        Case::random(Take, &[x, index]).with(1, &[2.0, 0.0, 1.0, 3.0])
+    };
+    vec![case(Type::sample(&[4])), case(Type::sample(&[3, 4])), case(Type::global(&[2, 4]))]
+}

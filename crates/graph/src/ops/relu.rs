@@ -1,0 +1,33 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = max(x, 0), elementwise.
+#[derive(Debug)]
+pub struct Relu;
+
+impl Pointwise for Relu {
+    const NAME: &str = "relu";
+    const ARITY: usize = 1;
+    const WGSL: &str = "select(0.0, $0, $0 > 0.0)";
+    const PRODUCT: Product = Product::Passes;
+    const ADDS: bool = false;
+    const CASES: &[&[f64]] = &[&[-2.0], &[-0.001], &[0.001], &[3.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        x[0].max(0.0)
+    }
+
+    /// dx = dy where x > 0, else 0.
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        let zero = dy.tape().constant(0.0);
+        vec![Some(x[0].greater(&zero).select(dy, &zero))]
+    }
+}
+
+impl Var {
+    /// max(x, 0).
+    pub fn relu(&self) -> Var {
+        self.apply(Relu)
+    }
+}

@@ -1,0 +1,90 @@
+use crate::array::{Array, Frame};
+use crate::op::{Io, Lowering, Op, View};
+use crate::tape::Var;
+use crate::types::{Lead, Type};
+
+/// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is not among them.
+#[derive(Debug, Clone)]
+pub struct Reshape {
+    /// Axes of the result, without the batch.
+    pub dims: Vec<usize>,
+}
+
+impl Op for Reshape {
+    fn name(&self) -> &'static str {
+        "reshape"
+    }
+
+    fn attrs(&self) -> String {
+        format!("{:?}", self.dims)
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        let to = inputs[0].with_dims(&self.dims);
+        if to.count() == inputs[0].count() {
+            return Ok(to);
+        }
+        let unit = if to.lead == Lead::Sample { " a sample; a reshape cannot cross the batch axis" } else { "" };
+        Err(format!("{} holds {} values, {to} {}{unit}", inputs[0], inputs[0].count(), to.count()))
+    }
+
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some(dy.with_axes(x[0].dims()))]
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
+        inputs[0].reshaped(&frame.dims(output))
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::View(View::Reshape)
+    }
+}
+
+/// The same value with no way back: its gradient is zero (PyTorch's `detach`, Keras's `stop_gradient`).
+#[derive(Debug, Clone)]
+pub struct Detach;
+
+impl Op for Detach {
+    fn name(&self) -> &'static str {
+        "detach"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        Ok(inputs[0].clone())
+    }
+
+    fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
+        vec![None]
+    }
+
+    fn reference(&self, inputs: &[&Array], _: &Type, _: &Frame) -> Array {
+        inputs[0].clone()
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::View(View::Reshape)
+    }
+}
+
+impl Var {
+    /// The same elements under other axes; for a value with samples, `dims` are the axes of one sample.
+    pub fn reshape(&self, dims: &[usize]) -> Var {
+        self.apply(Reshape { dims: dims.to_vec() })
+    }
+
+    /// As [`Var::reshape`], nothing when the axes are the same already.
+    pub(crate) fn with_axes(&self, dims: &[usize]) -> Var {
+        if self.dims() == dims { self.clone() } else { self.reshape(dims) }
+    }
+
+    /// All axes of a sample in one: `[B, 28, 28]` becomes `[B, 784]`.
+    pub fn flatten(&self) -> Var {
+        self.with_axes(&[self.ty().count()])
+    }
+
+    /// The same value, through which no gradient flows.
+    pub fn detach(&self) -> Var {
+        self.apply(Detach)
+    }
+}

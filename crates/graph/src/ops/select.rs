@@ -1,0 +1,33 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = a where the mask is not 0, else b.
+#[derive(Debug)]
+pub struct Select;
+
+impl Pointwise for Select {
+    const NAME: &str = "select";
+    const ARITY: usize = 3;
+    const WGSL: &str = "select($2, $1, $0 != 0.0)";
+    const PRODUCT: Product = Product::Passes;
+    const ADDS: bool = false;
+    const CASES: &[&[f64]] = &[&[1.0, 2.0, 5.0], &[0.0, -3.0, 4.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        if x[0] != 0.0 { x[1] } else { x[2] }
+    }
+
+    /// dy to the chosen one.
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        let zero = dy.tape().constant(0.0);
+        vec![None, Some(x[0].select(dy, &zero)), Some(x[0].select(&zero, dy))]
+    }
+}
+
+impl Var {
+    /// With this as a mask: `a` where it is not 0, else `b`.
+    pub fn select(&self, a: &Var, b: &Var) -> Var {
+        self.zip(Select, &[a, b])
+    }
+}

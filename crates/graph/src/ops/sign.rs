@@ -1,0 +1,32 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = -1, 0 or 1, elementwise.
+#[derive(Debug)]
+pub struct Sign;
+
+impl Pointwise for Sign {
+    const NAME: &str = "sign";
+    const ARITY: usize = 1;
+    const WGSL: &str = "select(select(0.0, -1.0, $0 < 0.0), 1.0, $0 > 0.0)";
+    const PRODUCT: Product = Product::Never;
+    const ADDS: bool = false;
+    const CASES: &[&[f64]] = &[&[-2.0], &[3.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        if x[0] == 0.0 { 0.0 } else { x[0].signum() }
+    }
+
+    /// None: the sign is flat.
+    fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
+        vec![None]
+    }
+}
+
+impl Var {
+    /// -1, 0 or 1.
+    pub fn sign(&self) -> Var {
+        self.apply(Sign)
+    }
+}

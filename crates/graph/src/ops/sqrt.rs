@@ -1,0 +1,32 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = the square root of x, elementwise.
+#[derive(Debug)]
+pub struct Sqrt;
+
+impl Pointwise for Sqrt {
+    const NAME: &str = "sqrt";
+    const ARITY: usize = 1;
+    const WGSL: &str = "sqrt($0)";
+    const PRODUCT: Product = Product::Never;
+    const ADDS: bool = false;
+    const CASES: &[&[f64]] = &[&[1e-06], &[0.25], &[2.0], &[100000000.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        x[0].sqrt()
+    }
+
+    /// dx = dy / (2 y).
+    fn gradient(&self, Io { y, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some(*dy / (*y * 2.0))]
+    }
+}
+
+impl Var {
+    /// The square root.
+    pub fn sqrt(&self) -> Var {
+        self.apply(Sqrt)
+    }
+}

@@ -1,0 +1,25 @@
+use super::Pointwise;
+use crate::op::{Io, Product};
+use crate::tape::Var;
+
+/// y = a - b, elementwise.
+#[derive(Debug)]
+pub struct Sub;
+
+impl Pointwise for Sub {
+    const NAME: &str = "sub";
+    const ARITY: usize = 2;
+    const WGSL: &str = "$0 - $1";
+    const PRODUCT: Product = Product::Never;
+    const ADDS: bool = true;
+    const CASES: &[&[f64]] = &[&[3.0, -2.5], &[0.001, 10000.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        x[0] - x[1]
+    }
+
+    /// da = dy, db = -dy.
+    fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some((*dy).clone()), Some(-*dy)]
+    }
+}

@@ -1,0 +1,57 @@
+use crate::array::{Array, Frame};
+use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
+use crate::ops::Reduce;
+use crate::tape::Var;
+use crate::types::{Lead, Type};
+
+/// The sum of the shards' values, in the order of [`crate::tree`]: the only place where samples meet. A step is cut here.
+#[derive(Debug, Clone)]
+pub struct SumShards;
+
+impl Op for SumShards {
+    fn name(&self) -> &'static str {
+        "sum_shards"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        match inputs[0].lead {
+            Lead::Shard => Ok(inputs[0].with_lead(Lead::Global)),
+            _ => Err(format!("{} is not a sum of a shard", inputs[0])),
+        }
+    }
+
+    /// dx = dy, the same for every shard.
+    fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some((*dy).clone())]
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, _: &Frame) -> Array {
+        let mut data = vec![0.0; output.count()];
+        for shard in inputs[0].data.chunks(output.count().max(1)) {
+            data.iter_mut().zip(shard).for_each(|(a, x)| *a += x);
+        }
+        Array::new(&output.dims, data)
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::SumShards
+    }
+}
+
+impl Var {
+    /// The sum over all samples of the batch, on whatever replica they are: `[B, 10]` becomes `[10]`, the same everywhere.
+    pub fn sum_shards(&self) -> Var {
+        match self.ty().lead {
+            Lead::Global => {
+                let problem = format!("{} is the same for all samples: it has no sum over them", self.ty());
+                self.tape().fail_here("sum_shards", problem);
+                self.clone()
+            }
+            Lead::Shard => self.apply(SumShards),
+            Lead::Sample => {
+                let over = Reduction { kind: ReduceKind::Sum, axes: vec![], samples: true };
+                self.apply(Reduce(over)).apply(SumShards)
+            }
+        }
+    }
+}

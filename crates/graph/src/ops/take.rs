@@ -1,0 +1,77 @@
+use super::{Eq, Iota};
+use crate::array::{Array, Frame};
+use crate::op::{Io, Lowering, Op};
+use crate::tape::Var;
+use crate::types::{DType, Type};
+
+/// y[..., ] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` on one index). An index outside of the
+/// axis reads its last element; who feeds indices checks them.
+#[derive(Debug, Clone)]
+pub struct Take;
+
+impl Op for Take {
+    fn name(&self) -> &'static str {
+        "take"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        let (x, index) = (inputs[0], inputs[1]);
+        let (Some((_, rest)), DType::I32) = (x.dims.split_last(), index.dtype) else {
+            return Err(format!("needs an axis to take from and i32 indices, got {x} and {index}"));
+        };
+        let matches = index.lead == x.lead && index.dims == rest;
+        matches.then(|| x.with_dims(rest)).ok_or_else(|| format!("{index} does not index the last axis of {x}"))
+    }
+
+    /// dx = dy at the index, 0 elsewhere.
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        let (values, index) = (&x[0], &x[1]);
+        vec![Some(index.one_hot(values.dims()[values.dims().len() - 1]) * dy.add_axis()), None]
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
+        let (x, index) = (inputs[0], inputs[1]);
+        let last = x.dims[x.dims.len() - 1];
+        Array::generate(&frame.dims(output), |at| {
+            let mut from = at.to_vec();
+            let i = index.at(at);
+            from.push(if i < 0.0 { last - 1 } else { (i as usize).min(last - 1) });
+            x.at(&from)
+        })
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::Take
+    }
+}
+
+impl Var {
+    /// The element of the last axis that `index` names, for each row.
+    pub fn take(&self, index: &Var) -> Var {
+        self.tape().apply(Take, &[self, index])
+    }
+
+    /// `[...]` of i32 becomes `[..., classes]`: 1 at the index, 0 elsewhere.
+    pub fn one_hot(&self, classes: usize) -> Var {
+        let dims: Vec<usize> = self.dims().iter().copied().chain([classes]).collect();
+        let lead = self.ty().lead;
+        let iota = self.tape().apply(Iota { dims: dims.clone(), axis: dims.len() - 1 }, &[]).expand(lead, &dims);
+        self.add_axis().expand(lead, &dims).zip(Eq, &[&iota])
+    }
+
+    /// A last axis of length 1.
+    pub fn add_axis(&self) -> Var {
+        let dims: Vec<usize> = self.dims().iter().copied().chain([1]).collect();
+        self.reshape(&dims)
+    }
+
+    /// The index of the largest element of the last axis, the first one where several are equal, as f32 (exact below 2^24).
+    pub fn argmax(&self) -> Var {
+        let classes = self.dims().last().copied().unwrap_or(1);
+        let reached = self.zip(Eq, &[&self.max_keep(&[-1])]);
+        let iota = self.tape().apply(Iota { dims: vec![classes], axis: 0 }, &[]).to_f32();
+        // The first index that reaches the maximum: the largest of (classes - index).
+        let rank = reached * (classes as f32 - iota);
+        classes as f32 - rank.max(&[-1])
+    }
+}

@@ -1,0 +1,237 @@
+//! A program: a graph compiled as far as it goes without sizes. Plans for runs of shards are made from it.
+
+use crate::codegen::{self, Bound};
+use crate::emit;
+use crate::error::GraphError;
+use crate::fuse::{Fusion, Unit, UnitKind, fuse};
+use crate::graph::{Graph, InputDecl, StateDecl};
+use crate::op::{Lowering, ReduceKind};
+use crate::plan::Plan;
+use crate::simplify::simplify;
+use crate::store::{Bucket, Store, Stores, in_order};
+use crate::target::Target;
+use crate::types::Type;
+
+/// Elements that travel together between devices: 4 MB.
+const BUCKET_LEN: usize = 1 << 20;
+
+/// Most shards of a batch.
+pub const MAX_SHARDS: usize = 1024;
+
+/// A step, compiled for any run of shards.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) graph: Graph,
+    pub(crate) fusion: Fusion,
+    pub(crate) stores: Stores,
+    pub(crate) kernels: Vec<UnitKernels>,
+    outputs: Vec<OutputDecl>,
+}
+
+/// The kernels of a unit.
+#[derive(Clone, Debug)]
+pub(crate) enum UnitKernels {
+    Map(Bound),
+    Reduce { whole: Bound, chunked: Bound, kind: ReduceKind },
+    Product,
+}
+
+/// Consecutive shards that one device computes, out of the non-empty shards of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Run {
+    /// First shard.
+    pub first: usize,
+    /// Samples of each shard of the run; none is zero.
+    pub sizes: Vec<usize>,
+    /// Non-empty shards of the batch.
+    pub shards: usize,
+}
+
+impl Run {
+    /// All shards of a batch.
+    pub fn whole(sizes: &[usize]) -> Self {
+        Self { first: 0, sizes: sizes.to_vec(), shards: sizes.len() }
+    }
+
+    /// Samples of the run.
+    pub fn rows(&self) -> usize {
+        self.sizes.iter().sum()
+    }
+
+    /// Whether it is all shards of the batch: then nothing has to travel.
+    pub fn is_whole(&self) -> bool {
+        self.sizes.len() == self.shards
+    }
+
+    /// The subtrees of the sum over shards that lie in the run, in order.
+    pub fn blocks(&self) -> Vec<std::ops::Range<usize>> {
+        crate::tree::blocks(self.first..self.first + self.sizes.len(), self.shards)
+    }
+}
+
+/// What a step shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputDecl {
+    /// Its name.
+    pub name: String,
+    /// Its type; values with samples have a row for each.
+    pub ty: Type,
+    /// The segment at whose end it is there.
+    pub segment: usize,
+    /// For a sum over shards: its bucket and its first element there. Only a plan of all shards downloads it.
+    pub sum: Option<(usize, usize)>,
+}
+
+/// What a transfer of a [`Plan`] carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Slot {
+    /// Up: all scalar inputs, see [`Program::scalars`].
+    Scalars,
+    /// Up: an input; the run's rows of it where it has samples.
+    Input(usize),
+    /// Up: a bucket summed over all shards.
+    Sums(usize),
+    /// Down: an output; the run's rows of it where it has samples.
+    Output(usize),
+    /// Down: a bucket summed over each of [`Run::blocks`].
+    Blocks(usize),
+    /// Down: one word, not 0 if a sum of this cut is not finite. Only a plan of all shards has it.
+    Flag(usize),
+}
+
+impl Slot {
+    /// As the number that a plan holds.
+    pub fn code(self) -> usize {
+        let (kind, index) = match self {
+            Self::Scalars => (0, 0),
+            Self::Input(i) => (1, i),
+            Self::Sums(i) => (2, i),
+            Self::Output(i) => (3, i),
+            Self::Blocks(i) => (4, i),
+            Self::Flag(i) => (5, i),
+        };
+        kind + 6 * index
+    }
+
+    /// From the number that a plan holds.
+    pub fn decode(code: usize) -> Self {
+        let index = code / 6;
+        match code % 6 {
+            0 => Self::Scalars,
+            1 => Self::Input(index),
+            2 => Self::Sums(index),
+            3 => Self::Output(index),
+            4 => Self::Blocks(index),
+            _ => Self::Flag(index),
+        }
+    }
+}
+
+impl Program {
+    /// Compiles a graph.
+    pub fn compile(graph: &Graph) -> Result<Self, GraphError> {
+        let graph = simplify(graph);
+        let fusion = fuse(&graph);
+        let stores = Stores::assign(&graph, &fusion, BUCKET_LEN);
+        let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
+        let outputs = graph.outputs.iter().map(|(name, id)| {
+            let source = in_order(&graph, &fusion, *id);
+            let sum = match (stores.place(source).store, &fusion.lowering[source]) {
+                (Store::Sums(bucket), _) => Some((bucket, stores.place(source).inside)),
+                _ => None,
+            };
+            let segment = sum.map_or(fusion.stage[*id], |(bucket, _)| stores.buckets[bucket].cut);
+            OutputDecl { name: name.clone(), ty: graph.nodes[*id].ty.clone(), segment, sum }
+        });
+        let outputs = outputs.collect();
+        Ok(Self { graph, fusion, stores, kernels, outputs })
+    }
+
+    /// What each step brings.
+    pub fn inputs(&self) -> &[InputDecl] {
+        &self.graph.inputs
+    }
+
+    /// Indices of the inputs that travel as [`Slot::Scalars`], in order.
+    pub fn scalars(&self) -> &[usize] {
+        &self.stores.scalars
+    }
+
+    /// What outlives a step; [`crate::plan::Role::State`] counts these.
+    pub fn states(&self) -> &[StateDecl] {
+        &self.graph.states
+    }
+
+    /// What a step shows.
+    pub fn outputs(&self) -> &[OutputDecl] {
+        &self.outputs
+    }
+
+    /// The buckets of sums that devices exchange.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.stores.buckets
+    }
+
+    /// Segments of a step: one more than there are cuts. The last one commits.
+    pub fn segments(&self) -> usize {
+        self.fusion.stage.iter().max().map_or(1, |s| s + 1)
+    }
+
+    /// Who asked for element `index` of a bucket: its layer and op.
+    pub fn describe_sum(&self, bucket: usize, index: usize) -> String {
+        let values = &self.stores.buckets[bucket].values;
+        let at = values.partition_point(|&(_, first)| first <= index).saturating_sub(1);
+        let (id, _) = values[at];
+        let named = self.graph.updates.keys().find(|&&s| self.feeds(id, s) && self.graph.states[s].ty == self.graph.nodes[id].ty);
+        match named {
+            Some(&state) => format!("the gradient of {}", self.graph.states[state].name),
+            None => self.graph.describe(self.graph.nodes[id].inputs[0]),
+        }
+    }
+
+    /// Whether the new value of a state depends on a node.
+    fn feeds(&self, id: usize, state: usize) -> bool {
+        let mut pending = vec![self.graph.updates[&state]];
+        while let Some(at) = pending.pop() {
+            if at == id {
+                return true;
+            }
+            pending.extend(self.graph.nodes[at].inputs.iter().filter(|&&i| i >= id));
+        }
+        false
+    }
+
+    /// The units in order, one line each: `0: fused[add, relu] [B, 512]`.
+    pub fn describe(&self) -> String {
+        let line = |u: &Unit| {
+            let name = codegen::unit_name(&self.graph, &self.fusion, u);
+            format!("{}: {name} {}\n", u.stage, self.graph.nodes[u.roots[0]].ty)
+        };
+        self.fusion.units.iter().map(line).collect()
+    }
+
+    /// The plan for a run of shards on a device.
+    pub fn plan(&self, run: &Run, target: &Target) -> Result<Plan, GraphError> {
+        emit::plan(self, run, target)
+    }
+
+    /// Bytes that all computed values would take without the memory plan: the sum of all tensors.
+    pub fn tensor_bytes(&self, run: &Run) -> u64 {
+        let extent = emit::extent(run);
+        let count = |id: &usize| extent.count(&self.graph.nodes[*id].ty) as u64 * 4;
+        let computed = |id: &usize| !matches!(self.fusion.lowering[*id], Lowering::View(_) | Lowering::Constant(_));
+        (0..self.graph.nodes.len()).filter(computed).map(|id| count(&id)).sum()
+    }
+}
+
+fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> UnitKernels {
+    match (unit.kind, &fusion.lowering[unit.roots[0]]) {
+        (UnitKind::Map, _) => UnitKernels::Map(codegen::map_kernel(graph, fusion, stores, unit)),
+        (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
+            whole: codegen::reduce_kernel(graph, fusion, stores, unit, false),
+            chunked: codegen::reduce_kernel(graph, fusion, stores, unit, true),
+            kind: reduction.kind,
+        },
+        _ => UnitKernels::Product,
+    }
+}

@@ -1,0 +1,220 @@
+//! Simplification: the same values from fewer nodes. Pure, and the same for every replica, so it may change last bits.
+//!
+//! One pass over the graph in order. Each node is rebuilt on its simplified operands, then the rules of [`rewrite`] are tried,
+//! then a node equal to one already there is replaced by it. What nothing needs any more falls away at the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::graph::{Graph, Node, NodeId};
+use crate::op::{Lowering, Op, View};
+use crate::ops;
+
+/// The simplified graph.
+pub fn simplify(graph: &Graph) -> Graph {
+    let live = graph.live();
+    let mut new = Rebuilt::default();
+    let mut moved: Vec<NodeId> = vec![0; graph.nodes.len()];
+    for (id, node) in graph.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+        let inputs = node.inputs.iter().map(|&i| moved[i]).collect();
+        moved[id] = new.add(Node { inputs, ..node.clone() });
+    }
+    let result = Graph {
+        nodes: new.nodes,
+        inputs: graph.inputs.clone(),
+        states: graph.states.clone(),
+        outputs: graph.outputs.iter().map(|(name, id)| (name.clone(), moved[*id])).collect(),
+        updates: graph.updates.iter().map(|(&state, &id)| (state, moved[id])).collect(),
+    };
+    drop_dead(&result)
+}
+
+/// Without the nodes that no output or update needs.
+fn drop_dead(graph: &Graph) -> Graph {
+    let live = graph.live();
+    let mut moved = vec![0; graph.nodes.len()];
+    let mut nodes: Vec<Node> = Vec::new();
+    for (id, node) in graph.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+        moved[id] = nodes.len();
+        nodes.push(Node { inputs: node.inputs.iter().map(|&i| moved[i]).collect(), ..node.clone() });
+    }
+    Graph {
+        nodes,
+        outputs: graph.outputs.iter().map(|(name, id)| (name.clone(), moved[*id])).collect(),
+        updates: graph.updates.iter().map(|(&state, &id)| (state, moved[id])).collect(),
+        ..graph.clone()
+    }
+}
+
+#[derive(Default)]
+struct Rebuilt {
+    nodes: Vec<Node>,
+    known: BTreeMap<(&'static str, String, Vec<NodeId>), NodeId>,
+}
+
+impl Rebuilt {
+    fn add(&mut self, node: Node) -> NodeId {
+        if let Some(id) = self.rewrite(&node) {
+            return id;
+        }
+        let key = (node.op.name(), node.op.attrs(), node.inputs.clone());
+        if let Some(&id) = self.known.get(&key) {
+            return id;
+        }
+        self.nodes.push(node);
+        self.known.insert(key, self.nodes.len() - 1);
+        self.nodes.len() - 1
+    }
+
+    /// A new node with the type and layer of `like`.
+    fn make(&mut self, op: impl Op + 'static, inputs: &[NodeId], like: &Node) -> NodeId {
+        self.add(Node { op: Arc::new(op), inputs: inputs.to_vec(), ..like.clone() })
+    }
+
+    /// The rules.
+    fn rewrite(&mut self, node: &Node) -> Option<NodeId> {
+        let x = &node.inputs;
+        match node.op.name() {
+            // x * 1 = x, c * d = cd.
+            "mul" => match (self.constant(x[0]), self.constant(x[1])) {
+                (Some(a), Some(b)) => Some(self.number(a * b, node)),
+                (Some(1.0), _) => Some(x[1]),
+                (_, Some(1.0)) => Some(x[0]),
+                _ => None,
+            },
+            "div" if self.constant(x[1]) == Some(1.0) => Some(x[0]),
+            // Sums meet products only through fma: a b + c, c + a b, a b - c, c - a b.
+            "add" => match (self.product(x[0]), self.product(x[1])) {
+                (Some([a, b]), _) => Some(self.make(ops::Fma, &[a, b, x[1]], node)),
+                (_, Some([a, b])) => Some(self.make(ops::Fma, &[a, b, x[0]], node)),
+                _ => match (self.negated(x[0]), self.negated(x[1])) {
+                    (_, Some(b)) => Some(self.make(ops::Sub, &[x[0], b], node)),
+                    (Some(a), _) => Some(self.make(ops::Sub, &[x[1], a], node)),
+                    _ if self.constant(x[0]) == Some(0.0) => Some(x[1]),
+                    _ if self.constant(x[1]) == Some(0.0) => Some(x[0]),
+                    _ => None,
+                },
+            },
+            "sub" => match (self.product(x[0]), self.product(x[1]), self.negated(x[1])) {
+                (Some([a, b]), _, _) => {
+                    let minus = self.make(ops::Neg, &[x[1]], node);
+                    Some(self.make(ops::Fma, &[a, b, minus], node))
+                }
+                (_, Some([a, b]), _) => {
+                    let minus = self.make(ops::Neg, &[a], node);
+                    Some(self.make(ops::Fma, &[minus, b, x[0]], node))
+                }
+                (_, _, Some(b)) => Some(self.make(ops::Add, &[x[0], b], node)),
+                _ if self.constant(x[1]) == Some(0.0) => Some(x[0]),
+                _ => None,
+            },
+            "neg" => match (self.negated(x[0]), self.constant(x[0])) {
+                (Some(inner), _) => Some(inner),
+                (_, Some(c)) => Some(self.number(-c, node)),
+                _ => None,
+            },
+            _ => self.rewrite_view(node),
+        }
+    }
+
+    /// A view of a view is one view; a view that changes nothing is none.
+    fn rewrite_view(&mut self, node: &Node) -> Option<NodeId> {
+        let Lowering::View(view) = node.op.lowering() else { return None };
+        let x = node.inputs[0];
+        if self.nodes[x].ty == node.ty && !matches!(view, View::Permute(_)) {
+            return Some(x);
+        }
+        match (view, self.nodes[x].op.lowering()) {
+            (View::Reshape, Lowering::View(View::Reshape)) => {
+                let root = self.nodes[x].inputs[0];
+                Some(self.make(ops::Reshape { dims: node.ty.dims.clone() }, &[root], node))
+            }
+            (View::Expand, Lowering::View(View::Expand)) => {
+                let root = self.nodes[x].inputs[0];
+                let op = ops::Expand { lead: node.ty.lead, dims: node.ty.dims.clone() };
+                Some(self.make(op, &[root], node))
+            }
+            (View::Permute(outer), Lowering::View(View::Permute(inner))) => {
+                let root = self.nodes[x].inputs[0];
+                let order: Vec<usize> = outer.iter().map(|&axis| inner[axis]).collect();
+                Some(self.make(ops::Permute { order }, &[root], node))
+            }
+            (View::Permute(order), _) if order.iter().enumerate().all(|(i, &axis)| i == axis) => Some(x),
+            (View::Reshape, _) => self.constant(x).map(|c| self.number(c, node)),
+            _ => None,
+        }
+    }
+
+    /// The number a node is everywhere.
+    fn constant(&self, id: NodeId) -> Option<f32> {
+        match self.nodes[id].op.lowering() {
+            Lowering::Constant(c) => Some(c),
+            Lowering::View(View::Expand) => self.constant(self.nodes[id].inputs[0]),
+            _ => None,
+        }
+    }
+
+    /// The factors of a product, seen through an expansion.
+    fn product(&self, id: NodeId) -> Option<[NodeId; 2]> {
+        let node = &self.nodes[id];
+        (node.op.name() == "mul").then(|| [node.inputs[0], node.inputs[1]])
+    }
+
+    /// The operand of a negation.
+    fn negated(&self, id: NodeId) -> Option<NodeId> {
+        let node = &self.nodes[id];
+        (node.op.name() == "neg").then(|| node.inputs[0])
+    }
+
+    /// A number in the shape of `like`.
+    fn number(&mut self, x: f32, like: &Node) -> NodeId {
+        let ty = crate::types::Type::global(&[]);
+        let scalar = Node { op: Arc::new(ops::Constant(x)), inputs: vec![], ty: ty.clone(), scope: like.scope.clone() };
+        let id = self.add(scalar);
+        if like.ty == ty {
+            return id;
+        }
+        self.make(ops::Expand { lead: like.ty.lead, dims: like.ty.dims.clone() }, &[id], like)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tape, Type, Var};
+
+    /// The simplified graph of `f(x, y)` as text, one line a node.
+    fn simplified(f: impl Fn(&Var, &Var) -> Var) -> Vec<String> {
+        let tape = Tape::new();
+        let (x, y) = (tape.input("x", Type::sample(&[4])), tape.input("y", Type::sample(&[4])));
+        tape.output("z", &f(&x, &y));
+        let graph = simplify(&tape.finish().unwrap());
+        let lines = graph.to_string().lines().map(|l| l.split(" : ").next().unwrap_or_default().to_string()).collect();
+        lines
+    }
+
+    #[test]
+    fn multiplying_by_one_is_nothing() {
+        assert_eq!(simplified(|x, _| x * 1.0), ["v0 = input{0}", "output z v0"]);
+    }
+
+    #[test]
+    fn products_meet_sums_through_fma() {
+        let fma = ["v0 = input{0}", "v1 = input{1}", "v2 = fma v0 v0 v1", "output z v2"];
+        assert_eq!(simplified(|x, y| x * x + y), fma);
+        assert_eq!(simplified(|x, y| y + x * x), fma);
+        assert_eq!(simplified(|x, y| y - x * x)[2..], ["v2 = neg v0", "v3 = fma v2 v0 v1", "output z v3"]);
+    }
+
+    #[test]
+    fn equal_nodes_are_one_and_dead_ones_fall_away() {
+        assert_eq!(simplified(|x, y| { let _ = y.exp(); (x + y).tanh() / (x + y).tanh() }).len(), 6);
+    }
+
+    #[test]
+    fn views_of_views_are_one() {
+        let reshaped = simplified(|x, _| x.reshape(&[2, 2]).reshape(&[4, 1]));
+        assert_eq!(reshaped, ["v0 = input{0}", "v1 = reshape{[4, 1]} v0", "output z v1"]);
+        assert_eq!(simplified(|x, _| x.reshape(&[2, 2]).transpose(1, 2).transpose(1, 2).flatten()).len(), 2);
+    }
+}

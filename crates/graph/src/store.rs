@@ -1,0 +1,201 @@
+//! Where values live: which memory, at which place in it. Sizes come later, with the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fuse::{Fusion, UnitKind};
+use crate::graph::{Graph, InputKind, NodeId};
+use crate::op::{Lowering, View};
+use crate::types::{Lead, Type};
+
+/// A piece of memory on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Store {
+    /// All scalar inputs, in their order.
+    Scalars,
+    /// An input.
+    Input(usize),
+    /// A tensor of the state.
+    State(usize),
+    /// A stored value.
+    Value(NodeId),
+    /// What chunks of a reduction or product left for the tree, level 0 and 1.
+    Temp(NodeId),
+    /// The second level of a long sum's chunks.
+    Temp2(NodeId),
+    /// `[shards, len]`: each shard's part of a bucket.
+    Partial(usize),
+    /// `[blocks, len]`: a bucket summed over the subtrees that lie in the run.
+    Blocks(usize),
+    /// `[len]`: a bucket summed over all shards.
+    Sums(usize),
+    /// One word: whether a sum is not finite.
+    Flag(usize),
+    /// First row of each shard of the run, and the end of the last.
+    Segments,
+}
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The memory.
+    pub store: Store,
+    /// The value's first element in it.
+    pub inside: usize,
+    /// Elements from one shard's part to the next, where that is not the value's size.
+    pub lead_stride: Option<usize>,
+}
+
+/// Sums over shards that travel together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The segment after which it is exchanged.
+    pub cut: usize,
+    /// The summed values: the `sum_shards` node and its first element in the bucket.
+    pub values: Vec<(NodeId, usize)>,
+    /// Elements.
+    pub len: usize,
+}
+
+/// The places of all values.
+#[derive(Clone, Debug, Default)]
+pub struct Stores {
+    places: BTreeMap<NodeId, Place>,
+    /// Inputs that are scalars, in order.
+    pub scalars: Vec<usize>,
+    /// All buckets, by cut.
+    pub buckets: Vec<Bucket>,
+    /// States whose new value is computed in place: the value by state.
+    pub in_place: BTreeMap<usize, NodeId>,
+}
+
+impl Stores {
+    /// Where a value is; views of the same order share their operand's place.
+    pub fn place(&self, id: NodeId) -> Place {
+        self.places.get(&id).copied().unwrap_or(Place { store: Store::Value(id), inside: 0, lead_stride: None })
+    }
+
+    /// Gives every value a place. A bucket holds up to `bucket_len` elements, more only for a value that is larger.
+    pub fn assign(graph: &Graph, fusion: &Fusion, bucket_len: usize) -> Self {
+        let mut stores = Self::default();
+        let at = |store| Place { store, inside: 0, lead_stride: None };
+        stores.scalars = (0..graph.inputs.len())
+            .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind == InputKind::Data)
+            .collect();
+        for (id, node) in graph.nodes.iter().enumerate() {
+            let index = || node.op.attrs().parse::<usize>().unwrap_or_default();
+            match (&fusion.lowering[id], node.op.name()) {
+                (Lowering::Leaf, "input") => {
+                    let place = match stores.scalars.iter().position(|&s| s == index()) {
+                        Some(inside) => Place { inside, ..at(Store::Scalars) },
+                        None => at(Store::Input(index())),
+                    };
+                    stores.places.insert(id, place);
+                }
+                (Lowering::Leaf, _) => {
+                    stores.places.insert(id, at(Store::State(index())));
+                }
+                _ => {}
+            }
+        }
+        stores.fill_buckets(graph, fusion, bucket_len);
+        stores.update_in_place(graph, fusion);
+        for (id, node) in graph.nodes.iter().enumerate() {
+            let alias = matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id);
+            if alias {
+                let place = stores.place(node.inputs[0]);
+                stores.places.insert(id, place);
+            }
+        }
+        stores
+    }
+
+    fn fill_buckets(&mut self, graph: &Graph, fusion: &Fusion, bucket_len: usize) {
+        for (id, node) in graph.nodes.iter().enumerate() {
+            if !matches!(fusion.lowering[id], Lowering::SumShards) {
+                continue;
+            }
+            let (cut, count) = (fusion.stage[id] - 1, node.ty.count());
+            let open = self.buckets.iter().rposition(|b| b.cut == cut && b.len + count <= bucket_len);
+            let bucket = open.unwrap_or_else(|| {
+                self.buckets.push(Bucket { cut, values: vec![], len: 0 });
+                self.buckets.len() - 1
+            });
+            let inside = self.buckets[bucket].len;
+            self.buckets[bucket].values.push((id, inside));
+            self.buckets[bucket].len += count;
+            self.places.insert(id, Place { store: Store::Sums(bucket), inside, lead_stride: None });
+        }
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            for &(id, inside) in &bucket.values {
+                let source = in_order(graph, fusion, graph.nodes[id].inputs[0]);
+                let place = Place { store: Store::Partial(index), inside, lead_stride: Some(bucket.len) };
+                self.places.insert(source, place);
+            }
+        }
+    }
+
+    /// A state's new value takes the old one's place where every kernel that still needs the old one is done, or reads just
+    /// the element it replaces.
+    fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
+        let last = fusion.units.iter().map(|u| u.stage).max().unwrap_or(0);
+        let reads: Vec<BTreeMap<NodeId, bool>> = fusion
+            .units
+            .iter()
+            .map(|u| {
+                let mut all = BTreeMap::new();
+                for (id, aligned) in u.roots.iter().flat_map(|&r| fusion.reads(graph, r)) {
+                    let entry = all.entry(id).or_insert(true);
+                    *entry = *entry && aligned;
+                }
+                all
+            })
+            .collect();
+        let mut taken = BTreeSet::new();
+        for (&state, &value) in &graph.updates {
+            let unit = fusion.units.iter().position(|u| u.roots.contains(&value));
+            let Some(unit) = unit.filter(|&u| fusion.units[u].kind == UnitKind::Map && fusion.units[u].stage == last)
+            else {
+                continue;
+            };
+            let is_state = |id: &NodeId| self.place(*id).store == Store::State(state);
+            let safe = reads.iter().enumerate().skip(unit).all(|(u, r)| {
+                r.iter().filter(|(id, _)| is_state(id)).all(|(_, &aligned)| u == unit && aligned)
+            });
+            if safe && taken.insert(value) {
+                self.places.insert(value, Place { store: Store::State(state), inside: 0, lead_stride: None });
+                self.in_place.insert(state, value);
+            }
+        }
+    }
+}
+
+/// The node whose storage holds a value in row-major order: reshapes share it.
+pub fn in_order(graph: &Graph, fusion: &Fusion, id: NodeId) -> NodeId {
+    match fusion.lowering[id] {
+        Lowering::View(View::Reshape) if !fusion.stored.contains(&id) => in_order(graph, fusion, graph.nodes[id].inputs[0]),
+        _ => id,
+    }
+}
+
+/// Rows, shards and blocks of a run: what sizes depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Samples.
+    pub rows: usize,
+    /// Shards.
+    pub shards: usize,
+    /// Subtrees of the sum over shards that lie in the run.
+    pub blocks: usize,
+}
+
+impl Extent {
+    /// Elements of a value.
+    pub fn count(&self, ty: &Type) -> usize {
+        let lead = match ty.lead {
+            Lead::Global => 1,
+            Lead::Shard => self.shards,
+            Lead::Sample => self.rows,
+        };
+        lead * ty.count()
+    }
+}

@@ -1,0 +1,274 @@
+//! Tracing: a model's code runs once and leaves a graph.
+//!
+//! The first error is kept and returned by [`Tape::finish`]; until then every op gives a value back, so that model code
+//! reads like arithmetic.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::error::GraphError;
+use crate::graph::{Graph, InputDecl, InputKind, Node, NodeId, StateDecl, StateKind};
+use crate::op::Op;
+use crate::ops::{Constant, Input, State};
+use crate::types::{DType, Type};
+
+/// Records ops. Clones share one recording.
+#[derive(Clone, Debug, Default)]
+pub struct Tape {
+    inner: Rc<RefCell<Recording>>,
+}
+
+#[derive(Debug, Default)]
+struct Recording {
+    graph: Graph,
+    scopes: Vec<String>,
+    scope: Arc<str>,
+    error: Option<GraphError>,
+}
+
+/// A value of a traced graph.
+#[derive(Clone, Debug)]
+pub struct Var {
+    tape: Tape,
+    id: NodeId,
+    ty: Type,
+}
+
+impl Tape {
+    /// An empty recording.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Data that the caller brings with each step.
+    pub fn input(&self, name: &str, ty: Type) -> Var {
+        self.declare_input(name, ty, InputKind::Data)
+    }
+
+    /// The key and position from which dropout draws; declared once however often it is asked for.
+    pub fn random(&self) -> Var {
+        let found = self.inner.borrow().graph.inputs.iter().position(|i| i.kind == InputKind::Random);
+        match found {
+            Some(index) => self.push(Arc::new(Input(index)), &[], Some(RandomKey::ty())),
+            None => self.declare_input(RandomKey::INPUT, RandomKey::ty(), InputKind::Random),
+        }
+    }
+
+    fn declare_input(&self, name: &str, ty: Type, kind: InputKind) -> Var {
+        let (index, known) = {
+            let graph = &mut self.inner.borrow_mut().graph;
+            let known = graph.inputs.iter().any(|i| i.name == name);
+            graph.inputs.push(InputDecl { name: name.into(), ty: ty.clone(), kind });
+            (graph.inputs.len() - 1, known)
+        };
+        if known {
+            self.fail(GraphError::Duplicate { kind: "input", name: name.into() });
+        }
+        self.push(Arc::new(Input(index)), &[], Some(ty))
+    }
+
+    /// A tensor that outlives the step.
+    pub fn state(&self, name: &str, dims: &[usize], kind: StateKind) -> Var {
+        let ty = Type::global(dims);
+        let (index, known) = {
+            let graph = &mut self.inner.borrow_mut().graph;
+            let known = graph.states.iter().any(|s| s.name == name);
+            graph.states.push(StateDecl { name: name.into(), ty: ty.clone(), kind });
+            (graph.states.len() - 1, known)
+        };
+        if known {
+            self.fail(GraphError::Duplicate { kind: "state", name: name.into() });
+        }
+        self.push(Arc::new(State(index)), &[], Some(ty))
+    }
+
+    /// A number.
+    pub fn constant(&self, x: f32) -> Var {
+        self.push(Arc::new(Constant(x)), &[], Some(Type::global(&[])))
+    }
+
+    /// Applies an op. On operands it cannot take, the first error is kept and a value of the first operand's type returned.
+    pub fn apply(&self, op: impl Op + 'static, inputs: &[&Var]) -> Var {
+        self.apply_shared(Arc::new(op), inputs)
+    }
+
+    pub(crate) fn apply_shared(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
+        let types: Vec<&Type> = inputs.iter().map(|v| &v.ty).collect();
+        match op.infer(&types) {
+            Ok(ty) => self.push(op, inputs, Some(ty)),
+            Err(problem) => {
+                let scope = self.inner.borrow().scope.to_string();
+                self.fail(GraphError::Op { scope, op: op.name().into(), problem });
+                inputs.first().map_or_else(|| self.constant(0.0), |v| (*v).clone())
+            }
+        }
+    }
+
+    fn push(&self, op: Arc<dyn Op>, inputs: &[&Var], ty: Option<Type>) -> Var {
+        let mut inner = self.inner.borrow_mut();
+        let ty = ty.unwrap_or_else(|| Type::global(&[]));
+        let scope = inner.scope.clone();
+        let inputs = inputs.iter().map(|v| v.id).collect();
+        inner.graph.nodes.push(Node { op, inputs, ty: ty.clone(), scope });
+        Var { tape: self.clone(), id: inner.graph.nodes.len() - 1, ty }
+    }
+
+    /// Runs `f` inside a layer: errors then name `path.name`.
+    pub fn scope<T>(&self, name: &str, f: impl FnOnce() -> T) -> T {
+        self.inner.borrow_mut().enter(name);
+        let result = f();
+        self.inner.borrow_mut().leave();
+        result
+    }
+
+    /// Runs `f` with errors naming the layer `scope`, wherever the tape is.
+    pub(crate) fn in_scope_of<T>(&self, scope: &Arc<str>, f: impl FnOnce() -> T) -> T {
+        let outer = std::mem::replace(&mut self.inner.borrow_mut().scope, scope.clone());
+        let result = f();
+        self.inner.borrow_mut().scope = outer;
+        result
+    }
+
+    /// The path of the layer being traced, for example `encoder.0`.
+    pub fn path(&self) -> String {
+        self.inner.borrow().scope.to_string()
+    }
+
+    /// Keeps the first error, for [`Tape::finish`] to return.
+    pub fn fail(&self, error: GraphError) {
+        self.inner.borrow_mut().error.get_or_insert(error);
+    }
+
+    /// An error of the current layer in its own words.
+    pub fn fail_here(&self, op: &str, problem: String) {
+        let scope = self.path();
+        self.fail(GraphError::Op { scope, op: op.into(), problem });
+    }
+
+    /// The first error so far.
+    pub fn error(&self) -> Option<GraphError> {
+        self.inner.borrow().error.clone()
+    }
+
+    /// The value a node stands for.
+    pub(crate) fn var(&self, id: NodeId) -> Var {
+        let ty = self.inner.borrow().graph.nodes[id].ty.clone();
+        Var { tape: self.clone(), id, ty }
+    }
+
+    /// A node's op and operands.
+    pub(crate) fn node(&self, id: NodeId) -> Node {
+        self.inner.borrow().graph.nodes[id].clone()
+    }
+
+    /// Makes `x` an output of the step.
+    pub fn output(&self, name: &str, x: &Var) {
+        self.inner.borrow_mut().graph.outputs.push((name.into(), x.id));
+    }
+
+    /// Replaces `state` by `value` when the step commits.
+    pub fn update(&self, state: &Var, value: &Var) {
+        let index = self.state_index(state);
+        match index {
+            Some(index) if state.ty == value.ty => {
+                self.inner.borrow_mut().graph.updates.insert(index, value.id);
+            }
+            Some(_) => self.fail_here("update", format!("a state {} cannot become {}", state.ty, value.ty)),
+            None => self.fail_here("update", "the first operand is not a state".into()),
+        }
+    }
+
+    fn state_index(&self, state: &Var) -> Option<usize> {
+        let node = self.node(state.id);
+        let attrs = node.op.attrs();
+        (node.op.name() == State::NAME).then(|| attrs.parse().ok()).flatten()
+    }
+
+    /// The name of a state.
+    pub fn state_name(&self, state: &Var) -> Option<String> {
+        let index = self.state_index(state)?;
+        Some(self.inner.borrow().graph.states[index].name.clone())
+    }
+
+    /// The states declared so far, in order.
+    pub fn states(&self) -> Vec<StateDecl> {
+        self.inner.borrow().graph.states.clone()
+    }
+
+    /// The graph, or the first error of the trace.
+    pub fn finish(&self) -> Result<Graph, GraphError> {
+        let inner = self.inner.borrow();
+        inner.error.clone().map_or_else(|| Ok(inner.graph.clone()), Err)
+    }
+}
+
+impl Recording {
+    fn enter(&mut self, name: &str) {
+        self.scopes.push(name.into());
+        self.scope = self.scopes.join(".").into();
+    }
+
+    fn leave(&mut self) {
+        self.scopes.pop();
+        self.scope = self.scopes.join(".").into();
+    }
+}
+
+impl Var {
+    /// Element type, lead and shape.
+    pub fn ty(&self) -> &Type {
+        &self.ty
+    }
+
+    /// The axes without the batch.
+    pub fn dims(&self) -> &[usize] {
+        &self.ty.dims
+    }
+
+    /// The tape it was recorded on.
+    pub fn tape(&self) -> &Tape {
+        &self.tape
+    }
+
+    /// Its node.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Applies an op to this value alone.
+    pub fn apply(&self, op: impl Op + 'static) -> Var {
+        self.tape.apply(op, &[self])
+    }
+}
+
+/// The words of the random input: everything dropout's draws depend on, except layer and element.
+///
+/// Word order: seed low, seed high, epoch, position low, position high, and three words of zero. The position is that of the
+/// run's first sample in the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RandomKey {
+    /// The run's seed.
+    pub seed: u64,
+    /// The epoch.
+    pub epoch: u32,
+    /// Position in the epoch of the first sample.
+    pub position: u64,
+}
+
+impl RandomKey {
+    /// The input's name.
+    pub const INPUT: &'static str = "$random";
+
+    /// The input's type.
+    pub fn ty() -> Type {
+        Type::global(&[8]).of(DType::U32)
+    }
+
+    /// The words as a device reads them.
+    pub fn words(&self) -> [u32; 8] {
+        let halves = |x: u64| [x as u32, (x >> 32) as u32];
+        let ([s0, s1], [p0, p1]) = (halves(self.seed), halves(self.position));
+        [s0, s1, self.epoch, p0, p1, 0, 0, 0]
+    }
+}

@@ -1,0 +1,80 @@
+//! The house rules that a compiler does not check. All violations are listed, then the task fails.
+
+mod dependencies;
+mod source;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cargo;
+
+/// Where the repository keeps code.
+const PLACES: [&str; 4] = ["crates", "shaders", "examples", "tests"];
+
+/// Checks the repository.
+pub fn run(root: &Path) -> Result<(), String> {
+    let mut files = Vec::new();
+    for place in PLACES {
+        collect(&root.join(place), &mut files)?;
+    }
+    files.sort();
+    let mut violations = unformatted(root)?;
+    for path in files {
+        let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+        if let Some(check) = check_of(&shown) {
+            let text = fs::read_to_string(&path).map_err(|error| format!("{shown}: {error}"))?;
+            violations
+                .extend(check(&shown, &text).into_iter().map(|violation| format!("{shown}{violation}")));
+        }
+    }
+    if violations.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} violations of the house rules:\n  {}", violations.len(), violations.join("\n  ")))
+}
+
+/// A check of one file, given its path from the root and its text. Each violation follows the path: `:LINE: what` or
+/// `: what`.
+type Check = fn(&str, &str) -> Vec<String>;
+
+fn check_of(path: &str) -> Option<Check> {
+    match path.rsplit('/').next()? {
+        "Cargo.toml" => Some(|_, text| dependencies::check(text)),
+        name if name.ends_with(".rs") => Some(source::check_rust),
+        name if name.ends_with(".wgsl") => Some(|_, text| source::check_wgsl(text)),
+        _ => None,
+    }
+}
+
+/// All files below a directory, but not what is built or hidden.
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", dir.display());
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let hidden = entry.file_name().to_string_lossy().starts_with('.') || entry.file_name() == "target";
+        if hidden {
+            continue;
+        }
+        if entry.file_type().map_err(failed)?.is_dir() {
+            collect(&entry.path(), files)?;
+        } else {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn unformatted(root: &Path) -> Result<Vec<String>, String> {
+    let output = cargo().current_dir(root).args(["fmt", "--all", "--check", "--", "-l"]).output();
+    let output = output.map_err(|error| format!("cargo fmt: {error}"))?;
+    if output.status.success() {
+        return Ok(Vec::new());
+    }
+    let listed = String::from_utf8_lossy(&output.stdout);
+    let shown = |file| Path::new(file).strip_prefix(root).unwrap_or(Path::new(file)).display();
+    let files: Vec<String> = listed.lines().map(|file| format!("{}: not formatted", shown(file))).collect();
+    if files.is_empty() {
+        return Err(format!("cargo fmt: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(files)
+}
