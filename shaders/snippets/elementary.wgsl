@@ -1,8 +1,8 @@
 // elementary: exp_, log_, tanh_, erf_, sigmoid: the functions drivers disagree on, the same bits wherever fma() is the same.
 //
-// The host twin is unisono-graph's elementary.rs: same constants, same order of operations; its tests measure the bounds
-// below against f64, over all finite inputs, for a fused fma() and for one that rounds twice. Bounds are in units in the
-// last place (ULP) of the result, and assume a division that rounds correctly.
+// The host twin is unisono-graph's elementary.rs: same constants, same order of operations. The bounds below are in units
+// in the last place (ULP) of the result; its tests hold them against f64, for an fma() that rounds once and for one that
+// rounds twice. tanh_ and sigmoid divide; their bounds take a division that rounds correctly.
 // Arguments enter through their integer bits and results leave through theirs, so an argument may be a product and a
 // result never is one. Subnormal arguments and results are zeros (of the same sign). A NaN gives the NaN 0x7FC00000.
 // NaN and infinity are seen and made as bits: WGSL lets a compiler assume that neither occurs.

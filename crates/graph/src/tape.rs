@@ -90,10 +90,11 @@ impl Tape {
 
     /// Applies an op. On operands it cannot take, the first error is kept and a value of the first operand's type returned.
     pub fn apply(&self, op: impl Op + 'static, inputs: &[&Var]) -> Var {
-        self.apply_shared(Arc::new(op), inputs)
+        self.apply_dyn(Arc::new(op), inputs)
     }
 
-    pub(crate) fn apply_shared(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
+    /// As [`Tape::apply`], for an op whose type is not known.
+    pub fn apply_dyn(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
         let types: Vec<&Type> = inputs.iter().map(|v| &v.ty).collect();
         match op.infer(&types) {
             Ok(ty) => self.push(op, inputs, Some(ty)),
@@ -171,6 +172,9 @@ impl Tape {
     pub fn update(&self, state: &Var, value: &Var) {
         let index = self.state_index(state);
         match index {
+            Some(_) if self.state_index(value).is_some() => {
+                self.fail_here("update", "the new value of a state is a state itself: compute it".into());
+            }
             Some(index) if state.ty == value.ty => {
                 self.inner.borrow_mut().graph.updates.insert(index, value.id);
             }

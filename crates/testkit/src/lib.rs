@@ -1,1 +1,27 @@
-//! TODO
+//! What the tests of Unisono share: adapters under test, graphs on a device beside their f64 reference, finite differences,
+//! and the check that no product reaches an addition.
+
+mod adapters;
+mod cases;
+mod device;
+mod differences;
+pub mod products;
+
+pub use adapters::adapters;
+pub use cases::{Prepared, graph_of, prepare};
+pub use device::{Tensor, run};
+pub use differences::check_gradients;
+
+use unisono_graph::Array;
+
+/// Norm of the difference over the norm of the expected values (over 1 where these are all 0); infinite if anything is not
+/// finite.
+pub fn relative_error(answer: &[f32], expected: &Array) -> f64 {
+    if answer.len() != expected.data.len() || answer.iter().any(|x| !x.is_finite()) {
+        return f64::INFINITY;
+    }
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
+    let difference = norm(&mut answer.iter().zip(&expected.data).map(|(&a, &e)| f64::from(a) - e));
+    let size = norm(&mut expected.data.iter().copied());
+    if size == 0.0 { difference } else { difference / size }
+}

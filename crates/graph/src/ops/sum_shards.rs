@@ -48,10 +48,12 @@ impl Var {
                 self.clone()
             }
             Lead::Shard => self.apply(SumShards),
-            Lead::Sample => {
-                let over = Reduction { kind: ReduceKind::Sum, axes: vec![], samples: true };
-                self.apply(Reduce(over)).apply(SumShards)
-            }
+            Lead::Sample => self.sum_samples().apply(SumShards),
         }
+    }
+
+    /// The sum over each shard's samples: `[B, 10]` becomes `[S; 10]`, on the way to [`Var::sum_shards`].
+    pub fn sum_samples(&self) -> Var {
+        self.apply(Reduce(Reduction { kind: ReduceKind::Sum, axes: vec![], samples: true }))
     }
 }

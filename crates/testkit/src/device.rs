@@ -1,0 +1,64 @@
+//! A graph's step on a device, without workers: one run of all shards.
+
+use std::collections::BTreeMap;
+
+use unisono_gpu::{Device, GpuError};
+use unisono_graph::{DType, Feed, InputKind, Program, RandomKey, Run, Slot, Type};
+
+/// What a step showed: outputs by name, new states by name.
+pub type Tensor = BTreeMap<String, Vec<f32>>;
+
+/// Runs all segments of a step on the values of an interpreter's feed; returns outputs and states after the commit.
+pub fn run(device: &mut Device, program: &Program, feed: &Feed) -> Result<(Tensor, Tensor), GpuError> {
+    let whole = Run::whole(&feed.frame.shards);
+    let plan = program.plan(&whole, &device.target()).map_err(|e| GpuError::Plan { what: "the program".into(), message: e.to_string() })?;
+    let sizes: Vec<u64> = program.states().iter().map(|s| 4 * s.ty.count() as u64).collect();
+    device.create_state(&sizes)?;
+    for (index, state) in feed.states.iter().enumerate() {
+        device.write_state(index, &bytes(&program.states()[index].ty, &state.data))?;
+    }
+    let mut executable = device.load(&plan)?;
+    let mut outputs = Tensor::new();
+    for segment in 0..plan.segments.len() {
+        device.run(
+            &mut executable,
+            segment,
+            &mut |transfer, writer| match Slot::decode(transfer.slot) {
+                Slot::Scalars => program.scalars().iter().for_each(|&i| {
+                    writer.write(&(feed.inputs[i].data[0] as f32).to_le_bytes());
+                }),
+                Slot::Input(i) if program.inputs()[i].kind == InputKind::Random => {
+                    writer.write(bytemuck::cast_slice(&words(&feed.inputs[i].data)));
+                }
+                Slot::Input(i) => writer.write(&bytes(&program.inputs()[i].ty, &feed.inputs[i].data)),
+                other => unreachable!("a plan of all shards uploads no {other:?}"),
+            },
+            &mut |transfer, data| {
+                if let Slot::Output(i) = Slot::decode(transfer.slot) {
+                    let name = program.outputs()[i].name.clone();
+                    outputs.insert(name, bytemuck::pod_collect_to_vec(data));
+                }
+            },
+        )?;
+    }
+    let mut states = Tensor::new();
+    for (index, state) in program.states().iter().enumerate() {
+        states.insert(state.name.clone(), bytemuck::pod_collect_to_vec(&device.read_state(index)?));
+    }
+    Ok((outputs, states))
+}
+
+/// Values as a device holds them.
+fn bytes(ty: &Type, data: &[f64]) -> Vec<u8> {
+    match ty.dtype {
+        DType::F32 => data.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect(),
+        DType::I32 => data.iter().flat_map(|&x| (x as i32).to_le_bytes()).collect(),
+        DType::U32 => data.iter().flat_map(|&x| (x as u32).to_le_bytes()).collect(),
+    }
+}
+
+fn words(data: &[f64]) -> [u32; 8] {
+    let mut words = RandomKey::default().words();
+    words.iter_mut().zip(data).for_each(|(w, &x)| *w = x as u32);
+    words
+}

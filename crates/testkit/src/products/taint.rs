@@ -1,0 +1,190 @@
+//! Which expressions may be products: taint that flows through values, variables, parameters and results, to a fixpoint.
+
+use naga::{
+    AddressSpace, BinaryOperator, Expression, Function, GlobalVariable, Handle, LocalVariable, Module,
+    ScalarKind, Span, Statement, SubgroupOperation,
+};
+
+use super::{Body, Math, math, statements};
+
+/// Where the product came from; once set it stays.
+type Origin = Option<Span>;
+
+/// What may be a product, per function.
+pub(super) struct Taint {
+    functions: Vec<Marks>,
+    globals: Vec<Origin>,
+    changed: bool,
+}
+
+/// What may be a product in one function. For a pointer: what it points to.
+struct Marks {
+    expressions: Vec<Origin>,
+    locals: Vec<Origin>,
+    arguments: Vec<Origin>,
+    result: Origin,
+}
+
+/// A place that is loaded and stored.
+enum Place {
+    Local(Handle<LocalVariable>),
+    Argument(u32),
+    Global(Handle<GlobalVariable>),
+}
+
+impl Taint {
+    /// The fixpoint for all functions of a module; `bodies` as [`Body::all`] lists them.
+    pub(super) fn of(module: &Module, bodies: &[Body<'_>]) -> Self {
+        let marks = |Body { function, .. }: &Body<'_>| Marks {
+            expressions: vec![None; function.expressions.len()],
+            locals: vec![None; function.local_variables.len()],
+            arguments: vec![None; function.arguments.len()],
+            result: None,
+        };
+        let functions = bodies.iter().map(marks).collect();
+        let mut taint =
+            Taint { functions, globals: vec![None; module.global_variables.len()], changed: true };
+        while taint.changed {
+            taint.changed = false;
+            for (index, body) in bodies.iter().enumerate() {
+                taint.visit(index, body);
+            }
+        }
+        taint
+    }
+
+    /// The product that an expression of a function may be.
+    pub(super) fn expression(&self, function: usize, expression: Handle<Expression>) -> Origin {
+        self.functions[function].expressions[expression.index()]
+    }
+
+    fn visit(&mut self, index: usize, body: &Body<'_>) {
+        for (handle, expression) in body.function.expressions.iter() {
+            let origin = self.evaluate(index, body, handle, expression);
+            self.changed |= join(&mut self.functions[index].expressions[handle.index()], origin);
+        }
+        for (handle, local) in body.function.local_variables.iter() {
+            let origin = local.init.and_then(|init| self.expression(index, init));
+            self.changed |= join(&mut self.functions[index].locals[handle.index()], origin);
+        }
+        statements(&body.function.body, &mut |statement, at| match *statement {
+            Statement::Store { pointer, value } => {
+                self.store(index, body, pointer, self.expression(index, value));
+            }
+            Statement::Return { value: Some(value) } => {
+                let origin = self.expression(index, value);
+                self.changed |= join(&mut self.functions[index].result, origin);
+            }
+            Statement::Call { function, ref arguments, .. } => self.call(index, body, function, arguments),
+            Statement::SubgroupGather { argument, result, .. } => {
+                let origin = self.expression(index, argument);
+                self.changed |= join(&mut self.functions[index].expressions[result.index()], origin);
+            }
+            Statement::SubgroupCollectiveOperation { op, argument, result, .. } => {
+                let origin = match op {
+                    SubgroupOperation::Mul if body.is_float(argument) => Some(at),
+                    SubgroupOperation::Min | SubgroupOperation::Max => self.expression(index, argument),
+                    _ => None,
+                };
+                self.changed |= join(&mut self.functions[index].expressions[result.index()], origin);
+            }
+            _ => {}
+        });
+    }
+
+    fn evaluate(
+        &self,
+        index: usize,
+        body: &Body<'_>,
+        handle: Handle<Expression>,
+        expression: &Expression,
+    ) -> Origin {
+        let of = |operand| self.expression(index, operand);
+        let here = Some(body.function.expressions.get_span(handle));
+        match *expression {
+            Expression::Binary { op: BinaryOperator::Multiply, .. } if body.is_float(handle) => here,
+            Expression::Math { fun, arg, arg1, arg2, .. } if body.is_float(arg) => match math(fun) {
+                Math::Product => here,
+                Math::Passes => of(arg).or(arg1.and_then(of)).or(arg2.and_then(of)),
+                Math::Hides | Math::Adds | Math::Rounds => None,
+            },
+            // A change of float width may be folded into a multiply-add of mixed widths.
+            Expression::As { expr, kind: ScalarKind::Float, convert: Some(_) } => of(expr),
+            Expression::Compose { ref components, .. } => components.iter().find_map(|&part| of(part)),
+            Expression::Select { accept, reject, .. } => of(accept).or(of(reject)),
+            Expression::Access { base: inner, .. }
+            | Expression::AccessIndex { base: inner, .. }
+            | Expression::Splat { value: inner, .. }
+            | Expression::Swizzle { vector: inner, .. }
+            | Expression::Load { pointer: inner }
+            | Expression::Derivative { expr: inner, .. }
+            | Expression::Unary { expr: inner, .. } => of(inner),
+            Expression::FunctionArgument(argument) if !is_memory(body, handle) => {
+                self.functions[index].arguments[argument as usize]
+            }
+            Expression::LocalVariable(local) => self.functions[index].locals[local.index()],
+            Expression::GlobalVariable(global) if !is_memory(body, handle) => self.globals[global.index()],
+            Expression::CallResult(function) => self.functions[function.index()].result,
+            _ => None,
+        }
+    }
+
+    /// Arguments flow in; what pointers point to flows out as well.
+    fn call(
+        &mut self,
+        index: usize,
+        body: &Body<'_>,
+        callee: Handle<Function>,
+        arguments: &[Handle<Expression>],
+    ) {
+        for (position, &argument) in arguments.iter().enumerate() {
+            let origin = self.expression(index, argument);
+            let parameter = &mut self.functions[callee.index()].arguments[position];
+            self.changed |= join(parameter, origin);
+            let origin = *parameter;
+            if body.type_of(argument).pointer_space().is_some() {
+                self.store(index, body, argument, origin);
+            }
+        }
+    }
+
+    fn store(&mut self, index: usize, body: &Body<'_>, pointer: Handle<Expression>, origin: Origin) {
+        if is_memory(body, pointer) {
+            return;
+        }
+        let marks = &mut self.functions[index];
+        let place = match place(body.function, pointer) {
+            Some(Place::Local(local)) => &mut marks.locals[local.index()],
+            Some(Place::Argument(argument)) => &mut marks.arguments[argument as usize],
+            Some(Place::Global(global)) => &mut self.globals[global.index()],
+            None => return,
+        };
+        self.changed |= join(place, origin);
+    }
+}
+
+/// Whether a place becomes a product by this.
+fn join(place: &mut Origin, origin: Origin) -> bool {
+    let changes = place.is_none() && origin.is_some();
+    if changes {
+        *place = origin;
+    }
+    changes
+}
+
+/// Points to memory, where values are stored rounded, not to a variable.
+fn is_memory(body: &Body<'_>, pointer: Handle<Expression>) -> bool {
+    let space = body.type_of(pointer).pointer_space();
+    space.is_some_and(|space| !matches!(space, AddressSpace::Function | AddressSpace::Private))
+}
+
+/// The variable that a pointer points into.
+fn place(function: &Function, pointer: Handle<Expression>) -> Option<Place> {
+    match function.expressions[pointer] {
+        Expression::Access { base, .. } | Expression::AccessIndex { base, .. } => place(function, base),
+        Expression::LocalVariable(local) => Some(Place::Local(local)),
+        Expression::FunctionArgument(argument) => Some(Place::Argument(argument)),
+        Expression::GlobalVariable(global) => Some(Place::Global(global)),
+        _ => None,
+    }
+}
