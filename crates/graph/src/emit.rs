@@ -100,6 +100,9 @@ impl Emitter<'_> {
         }
         self.clock += 1;
         for (unit, kernels) in program.fusion.units.iter().zip(&program.kernels).filter(|(u, _)| u.stage == stage) {
+            if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
+                continue;
+            }
             match kernels {
                 UnitKernels::Map(bound) => self.map(unit, bound)?,
                 UnitKernels::Reduce { whole, chunked, kind } => self.reduce(unit.roots[0], whole, chunked, *kind)?,
@@ -114,7 +117,7 @@ impl Emitter<'_> {
         for (index, output) in program.outputs().iter().enumerate().filter(|(_, o)| o.segment == stage) {
             let (_, id) = program.graph.outputs[index];
             let place = program.stores.place(in_order(&program.graph, &program.fusion, id));
-            if output.sum.is_some() && !self.run.is_whole() {
+            if output.sum.is_some() && !self.run.is_whole() || self.is_absent(&output.ty) {
                 continue;
             }
             let bytes = 4 * self.extent.count(&output.ty) as u64;
@@ -122,6 +125,11 @@ impl Emitter<'_> {
             self.segments[stage].downloads.push((Slot::Output(index), part));
         }
         Ok(())
+    }
+
+    /// Whether a run without shards, that of an idle replica, has nothing of a value.
+    fn is_absent(&self, ty: &Type) -> bool {
+        self.run.sizes.is_empty() && ty.lead != Lead::Global
     }
 
     /// Inputs that some kernel or output uses.
@@ -140,6 +148,9 @@ impl Emitter<'_> {
         used.sort_unstable();
         for store in used {
             let slot = if let Store::Input(i) = store { Slot::Input(i) } else { Slot::Scalars };
+            if matches!(store, Store::Input(i) if self.is_absent(&program.graph.inputs[i].ty)) {
+                continue;
+            }
             let part = self.all(store);
             self.transfer_up(slot, part);
         }
@@ -323,7 +334,7 @@ impl Emitter<'_> {
                 let to = Destination { store, offset: index * len, lead: 0, inner: len, part: None };
                 self.tree(from, len, &to, ReduceKind::Sum, root)?;
             }
-            if !whole {
+            if !whole && self.extent.blocks > 0 {
                 let part = self.all(Store::Blocks(bucket));
                 self.segments[stage].downloads.push((Slot::Blocks(bucket), part));
             }
@@ -625,4 +636,46 @@ fn product_kernel(shape: &Shape) -> Kernel {
         (_, a, b) => format!("matmul_{}{}", if a { "t" } else { "n" }, if b { "t" } else { "n" }),
     };
     Kernel { name, wgsl: module(&[snippets::SUM, inner], &constants, unisono_shaders::MATMUL), bindings }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::StateKind;
+    use crate::plan::Plan;
+    use crate::tape::Tape;
+
+    /// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each sample.
+    fn step() -> Program {
+        let tape = Tape::new();
+        let (x, rate) = (tape.input("x", Type::sample(&[4])), tape.input("rate", Type::global(&[])));
+        let w = tape.state("w", &[3, 4], StateKind::Parameter);
+        let losses = x.dropout(0.5, "drop").matmul_t(&w).tanh().sum(&[-1]);
+        let loss = losses.sum_shards();
+        let gradient = &tape.gradients(&loss, std::slice::from_ref(&w))[0];
+        tape.update(&w, &(&w - &(gradient * &rate)));
+        tape.output("losses", &losses);
+        tape.output("loss", &loss);
+        tape.output("twice", &(&loss + &loss));
+        Program::compile(&tape.finish().unwrap()).unwrap()
+    }
+
+    fn slots(transfers: &[Transfer]) -> Vec<Slot> {
+        transfers.iter().map(|t| Slot::decode(t.slot)).collect()
+    }
+
+    #[test]
+    fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
+        let program = step();
+        let idle = Run { first: 0, sizes: vec![], shards: 3 };
+        let Plan { segments, buffers, .. } = program.plan(&idle, &Target::default()).unwrap();
+        assert_eq!(segments.len(), 2);
+        assert_eq!((segments[0].commands.len(), segments[0].downloads.len()), (0, 0));
+        assert!(!slots(&segments[0].uploads).contains(&Slot::Input(0)), "{:?}", slots(&segments[0].uploads));
+        assert_eq!(slots(&segments[1].uploads), [Slot::Sums(0)]);
+        assert_eq!(slots(&segments[1].downloads), [Slot::Output(2)]);
+        let busy = program.plan(&Run { first: 0, sizes: vec![2], shards: 3 }, &Target::default()).unwrap();
+        assert_eq!(segments[1].commands.len(), busy.segments[1].commands.len());
+        assert!(buffers.iter().any(|b| b.role == Role::State(0)));
+    }
 }

@@ -1,1 +1,67 @@
-//! TODO
+//! Unisono trains one model on every GPU of a machine, and its answer does not depend on how many there were.
+//!
+//! ```no_run
+//! use unisono::data::{Column, Csv, Loader, split};
+//! use unisono::{Accuracy, AdamW, Dense, Dropout, Progress, Relu, Sequential, Trainer};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let digits = Csv::new("digits.csv.gz").label(Column::Last).read()?;
+//!     let [train, held_out] = split(digits, 1437, 42)?;
+//!     let (train, held_out) = (Loader::new(train).shuffle(42), Loader::new(held_out));
+//!     let model = Sequential::new().add(Dense::new(64)).add(Relu).add(Dropout::new(0.2)).add(Dense::new(10));
+//!     let mut trainer = Trainer::builder(model)
+//!         .optimizer(AdamW::new(1e-3))
+//!         .metric(Accuracy)
+//!         .global_batch(64)
+//!         .observer(Progress::new())
+//!         .build(&train.fields()?)?;
+//!     trainer.fit(&train, Some(&held_out), 20)?;
+//!     println!("{}", trainer.state_sha256()?);
+//!     Ok(())
+//! }
+//! ```
+
+mod builder;
+mod context;
+mod diagnose;
+mod error;
+mod feed;
+mod history;
+mod initializer;
+mod layer;
+mod layers;
+mod loss;
+mod metric;
+mod observer;
+mod optimizers;
+mod programs;
+mod progress;
+mod report;
+mod save;
+mod summary;
+mod trainer;
+
+pub use unisono_checkpoint as checkpoint;
+pub use unisono_data as data;
+pub use unisono_gpu as gpu;
+pub use unisono_graph as graph;
+pub use unisono_graph::{DType, Lead, Tape, Type, Var};
+pub use unisono_replica::{Assignment, ReplicaReport};
+
+pub use builder::Builder;
+pub use context::{Context, Mode, Parameter, SummaryLine};
+pub use error::Error;
+pub use history::{Epoch, Evaluation, History};
+pub use initializer::Initializer;
+pub use layer::{FromFn, Layer, Sequential};
+pub use layers::{Dense, Dropout, Flatten, Gelu, Relu, Sigmoid, Tanh};
+pub use loss::{CrossEntropy, Loss, MeanSquaredError};
+pub use metric::{Accuracy, Metric};
+pub use observer::{Observer, Step};
+pub use optimizers::{AdamW, Optimizer, Scalar, Sgd, Update};
+pub use programs::{INPUT, TARGET, WEIGHT};
+pub use progress::Progress;
+pub use report::Report;
+pub use save::{Resumed, SavedRun};
+pub use summary::Summary;
+pub use trainer::Trainer;

@@ -1,0 +1,152 @@
+//! What can go wrong between a batch and a committed step.
+
+use unisono_graph::{GraphError, MAX_SHARDS};
+
+use crate::report::Left;
+
+/// Why replicas could not do what they were asked to. A lost replica alone is no error, see [`crate::Outcome::left`].
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ReplicaError {
+    /// Nobody to work.
+    #[error("no replicas: at least one adapter is needed")]
+    NoReplicas,
+    /// Nothing to do.
+    #[error("no programs: at least one is needed")]
+    NoPrograms,
+    /// A batch cannot be cut like this.
+    #[error("{0} shards: from 1 to {MAX_SHARDS} are possible")]
+    Shards(usize),
+    /// An empty batch.
+    #[error("a global batch of 0 samples")]
+    GlobalBatch,
+    /// Programs that share the state disagree about it.
+    #[error("program {program}: its state {index} is {found}, in program 0 that is {wanted}")]
+    States {
+        /// The other program.
+        program: usize,
+        /// The tensor.
+        index: usize,
+        /// Name and type there.
+        found: String,
+        /// Name and type in program 0.
+        wanted: String,
+    },
+    /// A device could not be opened, or its state not made.
+    #[error("replica {replica} ({adapter}): {why}")]
+    Start {
+        /// Its number.
+        replica: usize,
+        /// Its adapter.
+        adapter: String,
+        /// What happened.
+        why: String,
+    },
+    /// A program cannot be planned.
+    #[error("program {program}: {source}")]
+    Program {
+        /// Which.
+        program: usize,
+        /// Why.
+        source: GraphError,
+    },
+    /// A program does not run on this adapter: too large, or its driver refuses it.
+    #[error("program {program} on replica {replica} ({adapter}): {why}")]
+    Load {
+        /// The program.
+        program: usize,
+        /// The replica.
+        replica: usize,
+        /// Its adapter.
+        adapter: String,
+        /// What is refused and why.
+        why: String,
+    },
+    /// There is no such program.
+    #[error("no program {program}: there are {programs}")]
+    NoProgram {
+        /// Asked for.
+        program: usize,
+        /// How many there are.
+        programs: usize,
+    },
+    /// There is no such tensor.
+    #[error("no state {index}: there are {states}")]
+    NoState {
+        /// Asked for.
+        index: usize,
+        /// How many there are.
+        states: usize,
+    },
+    /// A tensor of the state has another size.
+    #[error("state {name} {ty}: {given} bytes given, {wanted} wanted")]
+    StateBytes {
+        /// The tensor.
+        name: String,
+        /// Its type.
+        ty: String,
+        /// Bytes given.
+        given: usize,
+        /// Bytes wanted.
+        wanted: usize,
+    },
+    /// A batch of no samples, or of more than a full one.
+    #[error("a batch of {rows} samples: from 1 to {global_batch} are possible")]
+    Rows {
+        /// Its samples.
+        rows: usize,
+        /// Samples of a full batch.
+        global_batch: usize,
+    },
+    /// A batch with too many or too few inputs.
+    #[error("{given} inputs given, {wanted} wanted")]
+    Inputs {
+        /// Given.
+        given: usize,
+        /// Wanted.
+        wanted: usize,
+    },
+    /// An input of the wrong size.
+    #[error("input {name} {ty}: {given} bytes given, {wanted} wanted")]
+    Input {
+        /// The input.
+        name: String,
+        /// Its type.
+        ty: String,
+        /// Bytes given.
+        given: usize,
+        /// Bytes wanted for the batch's rows.
+        wanted: usize,
+    },
+    /// A sum over the samples is infinite or not a number. Nothing was committed.
+    #[error("step {step}: {what} is not finite{}", and_more(*.more))]
+    NotFinite {
+        /// The call of [`crate::Replicas::step`], from 0.
+        step: u64,
+        /// The first such sum: an output, a gradient, or its layer and op.
+        what: String,
+        /// Other sums that the step had to wait for at the same time and that are not finite either.
+        more: usize,
+    },
+    /// All replicas have left.
+    #[error("step {step}: no replica is left; {}", last_words(.left))]
+    NoneLeft {
+        /// The call of [`crate::Replicas::step`], from 0.
+        step: u64,
+        /// All of them, in the order they left.
+        left: Vec<Left>,
+    },
+    /// Replicas that should be equal are not.
+    #[error("the replicas' states differ: {}", .groups.join("; "))]
+    Digests {
+        /// Who has which digest: the largest group first.
+        groups: Vec<String>,
+    },
+}
+
+fn and_more(more: usize) -> String {
+    if more == 0 { String::new() } else { format!(" (and {more} more)") }
+}
+
+fn last_words(left: &[Left]) -> String {
+    left.iter().map(Left::to_string).collect::<Vec<_>>().join("; ")
+}

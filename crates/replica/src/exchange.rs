@@ -1,0 +1,101 @@
+//! The sum over shards on the host: in the order of the tree, whoever summed which block and however many threads add.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use unisono_graph::{Program, tree};
+
+/// Elements that are summed at once: what fits the nearest cache with room for the tree.
+const CHUNK: usize = 4096;
+/// Elements that are worth a thread.
+const THREAD: usize = 1 << 18;
+
+/// Blocks by the range of shards they sum, each of the bucket's length.
+pub(crate) type Blocks<'a> = HashMap<Range<usize>, &'a [f32]>;
+
+/// Sums a bucket into `sums`, which has its length. Leaves from `shards` on are zeros. False if a block is missing.
+pub(crate) fn sum(blocks: &Blocks<'_>, shards: usize, leaves: usize, threads: usize, sums: &mut [f32]) -> bool {
+    let threads = threads.min(sums.len().div_ceil(THREAD)).max(1);
+    if threads == 1 {
+        return sum_part(blocks, shards, leaves, 0, sums);
+    }
+    let part = sums.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let work = |(i, part_of_sums)| scope.spawn(move || sum_part(blocks, shards, leaves, i * part, part_of_sums));
+        let running: Vec<_> = sums.chunks_mut(part).enumerate().map(work).collect();
+        running.into_iter().map(|thread| thread.join()).fold(true, |all, one| all && matches!(one, Ok(true)))
+    })
+}
+
+/// Sums the elements from `first` on that `sums` has room for.
+fn sum_part(blocks: &Blocks<'_>, shards: usize, leaves: usize, first: usize, sums: &mut [f32]) -> bool {
+    let zeros = [0.0; CHUNK];
+    let mut total = Vec::with_capacity(CHUNK);
+    for (i, chunk) in sums.chunks_mut(CHUNK).enumerate() {
+        let elements = first + i * CHUNK..first + i * CHUNK + chunk.len();
+        let block = |range: &Range<usize>| match blocks.get(range) {
+            Some(block) => block.get(elements.clone()),
+            None => (range.start >= shards).then_some(&zeros[..elements.len()]),
+        };
+        if tree::sum_blocks(leaves, &block, &mut total).is_none() {
+            return false;
+        }
+        chunk.copy_from_slice(&total);
+    }
+    true
+}
+
+/// Names those of a bucket's sums that are not finite.
+pub(crate) fn not_finite(program: &Program, bucket: usize, sums: &[f32]) -> Vec<String> {
+    if sums.iter().all(|x| is_finite(*x)) {
+        return Vec::new();
+    }
+    let firsts: Vec<usize> = program.buckets()[bucket].values.iter().map(|&(_, first)| first).collect();
+    let ends = firsts.iter().skip(1).copied().chain([sums.len()]);
+    let bad = |&(first, end): &(usize, usize)| sums[first..end].iter().any(|x| !is_finite(*x));
+    firsts.iter().copied().zip(ends).filter(bad).map(|(first, _)| name(program, bucket, first)).collect()
+}
+
+/// By its bits, as on the device.
+fn is_finite(x: f32) -> bool {
+    x.to_bits() & 0x7f80_0000 != 0x7f80_0000
+}
+
+/// A sum that the step shows goes by the name it is shown under.
+fn name(program: &Program, bucket: usize, first: usize) -> String {
+    let shown = program.outputs().iter().find(|output| output.sum == Some((bucket, first)));
+    shown.map_or_else(|| program.describe_sum(bucket, first), |output| format!("the output {}", output.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_and_chunks_do_not_show() {
+        let len = 3 * THREAD + 17;
+        let shard = |s: usize| -> Vec<f32> { (0..len).map(|i| ((i * 31 + s * 7919) % 1013) as f32 * 1e-3 - 0.4).collect() };
+        let shards: Vec<Vec<f32>> = (0..3).map(shard).collect();
+        let blocks: Blocks<'_> = shards.iter().enumerate().map(|(s, v)| (s..s + 1, v.as_slice())).collect();
+        let mut one = vec![0.0; len];
+        assert!(sum(&blocks, 3, 3, 1, &mut one));
+        for threads in [2, 3, 8] {
+            let mut several = vec![0.0; len];
+            assert!(sum(&blocks, 3, 3, threads, &mut several));
+            assert_eq!(one, several);
+        }
+        let mut padded = vec![0.0; len];
+        assert!(sum(&blocks, 3, 4, 2, &mut padded));
+        assert_eq!(one, padded);
+        assert_eq!(one[5], tree::sum(&[shards[0][5], shards[1][5], shards[2][5]]));
+    }
+
+    #[test]
+    fn a_missing_block_is_noticed() {
+        let block = [1.0f32; 4];
+        let blocks: Blocks<'_> = [(0..1, &block[..])].into_iter().collect();
+        assert!(!sum(&blocks, 2, 2, 1, &mut [0.0; 4]));
+        assert!(sum(&blocks, 1, 2, 1, &mut [0.0; 4]));
+        assert!(!sum(&blocks, 1, 2, 1, &mut [0.0; 5]));
+    }
+}

@@ -1,0 +1,64 @@
+//! What a step shows.
+
+use unisono_graph::{Lead, Program};
+
+/// The outputs of a step, by their index in [`Program::outputs`].
+///
+/// Those with samples have a row for each, in sample order, whoever computed them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outputs {
+    values: Vec<Option<Vec<u32>>>,
+}
+
+impl Outputs {
+    pub(crate) fn new(count: usize) -> Self {
+        Self { values: vec![None; count] }
+    }
+
+    /// How many the program has, there or not.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether the program has none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// An output's words, of whatever type they are. None if it is not there: before the step commits that is what the last
+    /// segment makes; afterwards that too if the step was skipped or a replica was lost while it committed.
+    pub fn words(&self, index: usize) -> Option<&[u32]> {
+        self.values.get(index)?.as_deref()
+    }
+
+    /// An output of type f32.
+    pub fn floats(&self, index: usize) -> Option<&[f32]> {
+        self.words(index).map(bytemuck::cast_slice)
+    }
+
+    /// An output as bytes.
+    pub fn bytes(&self, index: usize) -> Option<&[u8]> {
+        self.words(index).map(bytemuck::cast_slice)
+    }
+
+    pub(crate) fn set(&mut self, index: usize, words: &[u32]) {
+        if let Some(value) = self.values.get_mut(index) {
+            *value = Some(words.to_vec());
+        }
+    }
+
+    /// Takes what replicas downloaded, `parts` in the order of their rows. `complete`: nobody's rows are missing.
+    pub(crate) fn gather(&mut self, program: &Program, parts: Vec<Vec<(usize, Vec<u32>)>>, complete: bool) {
+        let mut touched = vec![false; self.values.len()];
+        for (index, words) in parts.into_iter().flatten() {
+            let global = program.outputs().get(index).is_none_or(|o| o.ty.lead == Lead::Global);
+            let Some(value) = self.values.get_mut(index).filter(|_| global || complete) else { continue };
+            match value {
+                Some(all) if touched[index] && !global => all.extend(words),
+                Some(_) if touched[index] => {}
+                _ => *value = Some(words),
+            }
+            touched[index] = true;
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Settings of a trainer, checked before any work is done.
+
+use unisono_data::FieldSpec;
+use unisono_gpu::{Adapter, Kind};
+use unisono_replica::{Assignment, Options, Replicas};
+
+use crate::observer::Observer;
+use crate::programs::{Fields, Parts, Programs};
+use crate::trainer::{Settings, Trainer};
+use crate::{CrossEntropy, Error, Layer, Loss, Metric, Optimizer, Sgd};
+
+/// How many samples a step takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BatchSize {
+    Global(usize),
+    PerReplica(usize),
+}
+
+/// Builds a [`Trainer`]. Made by [`Trainer::builder`].
+pub struct Builder {
+    parts: Parts,
+    batch: BatchSize,
+    shards: usize,
+    seed: u64,
+    adapters: Vec<String>,
+    replicas: Option<usize>,
+    digest_every: u64,
+    assignment: Assignment,
+    observers: Vec<Box<dyn Observer>>,
+}
+
+impl Builder {
+    pub(crate) fn new(model: Box<dyn Layer>) -> Self {
+        let parts =
+            Parts { model, loss: Box::new(CrossEntropy), optimizer: Box::new(Sgd::new(0.01)), metrics: vec![] };
+        Self {
+            parts,
+            batch: BatchSize::Global(32),
+            shards: 8,
+            seed: 0,
+            adapters: vec![],
+            replicas: None,
+            digest_every: 100,
+            assignment: Assignment::Even,
+            observers: vec![],
+        }
+    }
+
+    /// The loss; [`CrossEntropy`] unless told.
+    pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
+        self.parts.loss = Box::new(loss);
+        self
+    }
+
+    /// The optimizer; [`Sgd`] at 0.01 unless told.
+    pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
+        self.parts.optimizer = Box::new(optimizer);
+        self
+    }
+
+    /// Adds a metric.
+    pub fn metric(mut self, metric: impl Metric + 'static) -> Self {
+        self.parts.metrics.push(Box::new(metric));
+        self
+    }
+
+    /// Samples in a step over all replicas together; 32 unless told. The answer depends on it.
+    pub fn global_batch(mut self, samples: usize) -> Self {
+        self.batch = BatchSize::Global(samples);
+        self
+    }
+
+    /// Samples in a step for each replica. **The answer then depends on the number of replicas**, because the global batch
+    /// does; [`Trainer::notes`] says so too. Whoever wants the same answer everywhere sets [`Builder::global_batch`].
+    pub fn samples_per_replica(mut self, samples: usize) -> Self {
+        self.batch = BatchSize::PerReplica(samples);
+        self
+    }
+
+    /// Parts that a global batch is cut into; 8 unless told. The answer depends on it; up to as many replicas share the work.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// The seed of initial weights and dropout. The loader has one of its own.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Trains on the adapters whose name holds `name` (see [`unisono_gpu::select`]); may be called several times. Unless
+    /// told: every hardware adapter, else the software one.
+    pub fn adapter(mut self, name: &str) -> Self {
+        self.adapters.push(name.into());
+        self
+    }
+
+    /// How many replicas; more than there are adapters share them. Unless told: one an adapter, one a core on a CPU adapter.
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = Some(replicas);
+        self
+    }
+
+    /// Compares the replicas' state every so many steps; 100 unless told, 0 for never.
+    pub fn digest_every(mut self, steps: u64) -> Self {
+        self.digest_every = steps;
+        self
+    }
+
+    /// Which replica computes which shards; never changes the answer.
+    pub fn assignment(mut self, assignment: Assignment) -> Self {
+        self.assignment = assignment;
+        self
+    }
+
+    /// Tells `observer` of every step and epoch, for example [`crate::Progress`].
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Traces the model for data with these fields (`x` and `y`, and `w` where samples have weights), opens the devices and
+    /// gives every parameter its start value.
+    ///
+    /// # Errors
+    /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that does not fit.
+    pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
+        let fields = Fields::of(fields)?;
+        if self.replicas == Some(0) {
+            return Err(Error::setting("replicas", "a run needs at least one"));
+        }
+        if !(1..=unisono_graph::MAX_SHARDS).contains(&self.shards) {
+            return Err(Error::setting("shards", format!("{} is not in 1..={}", self.shards, unisono_graph::MAX_SHARDS)));
+        }
+        let programs = Programs::trace(&self.parts, &fields)?;
+        let chosen = unisono_gpu::select(&self.adapters)?;
+        let adapters = spread(&chosen, self.replicas, self.shards);
+        let (global_batch, per_replica) = match self.batch {
+            BatchSize::Global(n) => (n, None),
+            BatchSize::PerReplica(n) => (n * adapters.len(), Some(n)),
+        };
+        if global_batch == 0 {
+            return Err(Error::setting("global batch", "a step needs at least one sample"));
+        }
+        let notes = notes(adapters.len(), self.shards, global_batch, per_replica);
+        let options =
+            Options { global_batch, shards: self.shards, assignment: self.assignment, ..Options::default() };
+        let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
+        let replicas = Replicas::start(&adapters, graphs, options)?;
+        let settings = Settings { global_batch, shards: self.shards, seed: self.seed, digest_every: self.digest_every };
+        Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)
+    }
+}
+
+/// One adapter for each replica.
+fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Adapter> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let own = |a: &Adapter| if a.kind == Kind::Cpu { cores.min(shards) } else { 1 };
+    match replicas {
+        Some(n) => chosen.iter().cycle().take(n).cloned().collect(),
+        None => chosen.iter().flat_map(|a| std::iter::repeat_n(a.clone(), own(a))).collect(),
+    }
+}
+
+/// What a user should know of the settings.
+fn notes(replicas: usize, shards: usize, global_batch: usize, per_replica: Option<usize>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(n) = per_replica {
+        notes.push(format!(
+            "{n} samples a replica on {replicas} replicas make a global batch of {global_batch}: the answer depends on the \
+             number of replicas"
+        ));
+    }
+    let working = shards.min(global_batch);
+    if replicas > working {
+        notes.push(format!("{} of {replicas} replicas have nothing to do: {working} shards", replicas - working));
+    } else if !working.is_multiple_of(replicas) {
+        let most = working.div_ceil(replicas);
+        notes.push(format!(
+            "{working} shards do not divide among {replicas} replicas: a step takes as long as {most} shards on one"
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uneven_and_idle_replicas_are_noted() {
+        assert!(notes(2, 8, 128, None).is_empty());
+        assert!(notes(3, 8, 128, None)[0].contains("8 shards do not divide among 3"));
+        assert!(notes(10, 8, 128, None)[0].contains("2 of 10 replicas have nothing to do"));
+        assert!(notes(2, 8, 64, Some(32))[0].contains("depends on the number of replicas"));
+    }
+}

@@ -1,0 +1,47 @@
+//! Where a number went bad: the forward pass of one sample in the f64 interpreter.
+
+use unisono_data::{Batch, Field, Values};
+use unisono_graph::{Array, DType, Feed, Frame, Graph, InputKind, RandomKey, interpret};
+
+/// The first tensor of the forward pass that f32 cannot hold, for sample `row` of a batch, given all states' values.
+///
+/// The interpreter computes in f64, so what is too large for f32 counts as bad too.
+pub(crate) fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Vec<f32>], seed: u64) -> String {
+    if let Some(bad) = states.iter().position(|s| s.iter().any(|x| !x.is_finite())) {
+        return forward.states[bad].name.clone();
+    }
+    let mut shown = forward.clone();
+    shown.updates.clear();
+    shown.outputs = (0..shown.nodes.len())
+        .filter(|&id| shown.nodes[id].ty.dtype == DType::F32)
+        .map(|id| (format!("{id:08}"), id))
+        .collect();
+    let key = RandomKey { seed, epoch: batch.epoch, position: batch.first + row as u64 };
+    let inputs = forward.inputs.iter().map(|input| match input.kind {
+        InputKind::Random => Array::new(&[8], key.words().iter().map(|&w| f64::from(w)).collect()),
+        InputKind::Data => batch.field(&input.name).map_or_else(|| Array::scalar(0.0), |f| one_row(f, row)),
+    });
+    let array = |(values, decl): (&Vec<f32>, &unisono_graph::StateDecl)| {
+        Array::new(&decl.ty.dims, values.iter().map(|&x| f64::from(x)).collect())
+    };
+    let feed = Feed {
+        frame: Frame { shards: vec![1] },
+        inputs: inputs.collect(),
+        states: states.iter().zip(&forward.states).map(array).collect(),
+    };
+    let outcome = interpret(&shown, &feed);
+    let bad = |x: &f64| !x.is_finite() || x.abs() > f64::from(f32::MAX);
+    let first = shown.outputs.iter().find(|(name, _)| outcome.outputs[name].data.iter().any(bad));
+    first.map_or_else(|| "none in f64: a rounding of f32 is the cause".into(), |&(_, id)| forward.describe(id))
+}
+
+fn one_row(field: &Field, row: usize) -> Array {
+    let width: usize = field.shape[1..].iter().product();
+    let range = row * width..(row + 1) * width;
+    let data = match &field.values {
+        Values::F32(values) => values[range].iter().map(|&x| f64::from(x)).collect(),
+        Values::I32(values) => values[range].iter().map(|&x| f64::from(x)).collect(),
+    };
+    let dims: Vec<usize> = std::iter::once(1).chain(field.shape[1..].iter().copied()).collect();
+    Array::new(&dims, data)
+}

@@ -1,0 +1,78 @@
+//! What can go wrong, in one enum.
+
+use std::path::PathBuf;
+
+/// Any error of the facade.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model, its loss or its optimizer does not fit together.
+    #[error(transparent)]
+    Model(#[from] unisono_graph::GraphError),
+    /// A setting makes no sense.
+    #[error("{setting}: {problem}")]
+    Setting {
+        /// The setting, as the builder or the command line calls it.
+        setting: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A batch does not have what the model was built for.
+    #[error("field {field:?}: expected {expected}, got {got}")]
+    Field {
+        /// The field.
+        field: String,
+        /// What the model takes.
+        expected: String,
+        /// What there is.
+        got: String,
+    },
+    /// A sample cannot be trained on.
+    #[error("epoch {epoch}, position {position} (sample {sample} of the source): {problem}")]
+    Sample {
+        /// The epoch.
+        epoch: u32,
+        /// Its position in the epoch.
+        position: u64,
+        /// Its index in the source.
+        sample: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The loss or a gradient is not finite; the step did not happen.
+    #[error("step {step}: {what} is not finite; first bad tensor: {tensor}")]
+    NotFinite {
+        /// The step.
+        step: u64,
+        /// What turned NaN or infinite.
+        what: String,
+        /// The first tensor of the forward pass, or the gradient, that is not finite.
+        tensor: String,
+    },
+    /// A checkpoint belongs to another run.
+    #[error("{}: {problem}", path.display())]
+    Resume {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What differs.
+        problem: String,
+    },
+    /// The input pipeline.
+    #[error(transparent)]
+    Data(#[from] unisono_data::DataError),
+    /// An adapter or device.
+    #[error(transparent)]
+    Gpu(#[from] unisono_gpu::GpuError),
+    /// The replicas.
+    #[error(transparent)]
+    Replica(#[from] unisono_replica::ReplicaError),
+    /// The checkpoints.
+    #[error(transparent)]
+    Checkpoint(#[from] unisono_checkpoint::Error),
+}
+
+impl Error {
+    pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
+        Self::Setting { setting, problem: problem.into() }
+    }
+}

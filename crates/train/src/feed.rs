@@ -1,0 +1,78 @@
+//! From a batch to what the replicas take.
+
+use std::sync::Arc;
+
+use unisono_data::{Batch, Field, Values};
+use unisono_graph::{InputKind, Program, RandomKey, Type};
+use unisono_replica::Feed;
+
+use crate::optimizers::Scalar;
+use crate::programs::{Fields, INPUT, TARGET, WEIGHT, field_type};
+use crate::{Error, Loss};
+
+/// The inputs of a program for a batch.
+pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
+    let bytes = |name: &str| -> Result<Arc<[u8]>, Error> {
+        if let Some(scalar) = scalars.iter().find(|s| s.name == name) {
+            return Ok(scalar.value.to_le_bytes().as_slice().into());
+        }
+        let missing = || Error::Field { field: name.into(), expected: "a field".into(), got: "none".into() };
+        Ok(field_bytes(batch.field(name).ok_or_else(missing)?))
+    };
+    let inputs = program.inputs().iter().map(|input| match input.kind {
+        InputKind::Random => Ok(Arc::from([].as_slice())),
+        InputKind::Data => bytes(&input.name),
+    });
+    let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
+    Ok(Feed { rows: batch.len(), inputs: inputs.collect::<Result<_, _>>()?, random })
+}
+
+fn field_bytes(field: &Field) -> Arc<[u8]> {
+    match &field.values {
+        Values::F32(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        Values::I32(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    }
+}
+
+/// Looks at a batch before any work is done on it: fields, shapes, finite values, labels in range, weights.
+pub(crate) fn check(batch: &Batch, fields: &Fields, output: &Type, loss: &dyn Loss) -> Result<(), Error> {
+    let weight = Type::sample(&[]);
+    let mut expected = vec![(INPUT, &fields.input), (TARGET, &fields.target)];
+    if fields.weighted {
+        expected.push((WEIGHT, &weight));
+    }
+    for (name, ty) in expected {
+        check_field(batch, name, ty)?;
+    }
+    if let Some(at) = batch.field(WEIGHT).and_then(|f| f.values.as_f32()).and_then(|w| w.iter().position(|w| *w < 0.0)) {
+        return Err(bad_sample(batch, at, "its weight is negative".into()));
+    }
+    match batch.field(TARGET).map(|targets| loss.check(output, targets)) {
+        Some(Err((at, problem))) => Err(bad_sample(batch, at, problem)),
+        _ => Ok(()),
+    }
+}
+
+/// Looks at one field of a batch.
+pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type) -> Result<(), Error> {
+    let wrong = |got: String| Error::Field { field: name.into(), expected: ty.to_string(), got };
+    let field = batch.field(name).ok_or_else(|| wrong("no such field".into()))?;
+    let mut spec = field.spec(name);
+    spec.shape = field.shape[1..].to_vec();
+    let got = field_type(&spec);
+    if &got != ty {
+        return Err(wrong(got.to_string()));
+    }
+    match field.values.as_f32().and_then(|values| values.iter().position(|x| !x.is_finite())) {
+        Some(at) => {
+            let value = field.values.as_f32().map_or(0.0, |v| v[at]);
+            Err(bad_sample(batch, at / ty.count().max(1), format!("field {name:?} holds {value}")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn bad_sample(batch: &Batch, at: usize, problem: String) -> Error {
+    let sample = batch.indices.get(at).copied().unwrap_or_default();
+    Error::Sample { epoch: batch.epoch, position: batch.first + at as u64, sample, problem }
+}

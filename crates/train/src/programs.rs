@@ -1,0 +1,204 @@
+//! The three graphs of a trainer: train, evaluate, predict. Their states have the same numbers.
+
+use std::sync::Arc;
+
+use unisono_data::{Dtype, FieldSpec};
+use unisono_graph::{DType, Graph, GraphError, Program, StateKind, Tape, Type, Var};
+
+use crate::context::{Mode, Parameter, SummaryLine};
+use crate::optimizers::Update;
+use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer};
+
+/// The field with the model's input.
+pub const INPUT: &str = "x";
+/// The field with the target of the loss.
+pub const TARGET: &str = "y";
+/// The field with each sample's weight, where there is one.
+pub const WEIGHT: &str = "w";
+
+/// Output of each sample's loss.
+pub(crate) const LOSS: &str = "loss";
+/// Output of the sum of the weights.
+pub(crate) const WEIGHT_SUM: &str = "weight sum";
+/// Output of the penalties.
+pub(crate) const PENALTY: &str = "penalty";
+/// Output of the model.
+pub(crate) const OUTPUT: &str = "output";
+
+/// What a trainer trains.
+pub(crate) struct Parts {
+    pub model: Box<dyn Layer>,
+    pub loss: Box<dyn Loss>,
+    pub optimizer: Box<dyn Optimizer>,
+    pub metrics: Vec<Box<dyn Metric>>,
+}
+
+/// The compiled graphs, and what the host has to know of them.
+pub(crate) struct Programs {
+    pub train: Arc<Program>,
+    pub evaluate: Arc<Program>,
+    pub predict: Arc<Program>,
+    /// The forward pass in training, to say where numbers went bad.
+    pub forward: Graph,
+    pub summary: Vec<SummaryLine>,
+    /// Start values of the states by index; `None`: zeros.
+    pub initializers: Vec<Option<Initializer>>,
+    /// The type of the model's output.
+    pub output: Type,
+}
+
+/// The fields that a model is built for.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields {
+    pub input: Type,
+    pub target: Type,
+    pub weighted: bool,
+}
+
+impl Fields {
+    pub fn of(specs: &[FieldSpec]) -> Result<Self, Error> {
+        let find = |name: &str| specs.iter().find(|s| &*s.name == name);
+        let there = || specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
+        let missing = |name: &str| Error::Field { field: name.into(), expected: "a field of this name".into(), got: there() };
+        let input = field_type(find(INPUT).ok_or_else(|| missing(INPUT))?);
+        let target = field_type(find(TARGET).ok_or_else(|| missing(TARGET))?);
+        let weight = find(WEIGHT).map(field_type);
+        match weight {
+            Some(ty) if ty != Type::sample(&[]) => {
+                Err(Error::Field { field: WEIGHT.into(), expected: Type::sample(&[]).to_string(), got: ty.to_string() })
+            }
+            _ => Ok(Self { input, target, weighted: weight.is_some() }),
+        }
+    }
+}
+
+/// The type that a field has in a graph.
+pub(crate) fn field_type(spec: &FieldSpec) -> Type {
+    let dtype = match spec.dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::I32 => DType::I32,
+    };
+    Type::sample(&spec.shape).of(dtype)
+}
+
+impl Programs {
+    pub fn trace(parts: &Parts, fields: &Fields) -> Result<Self, Error> {
+        let train = Trace::new(parts, fields, Mode::Train)?;
+        let forward = train.tape.finish()?;
+        let (summary, output) = (train.cx.summary().to_vec(), train.output.ty().clone());
+        let mut initializers: Vec<Option<Initializer>> =
+            train.cx.parameters().iter().map(|p| Some(p.initializer.clone())).collect();
+        let graph = train.with_update(parts)?;
+        initializers.resize(graph.states.len(), None);
+        let evaluate = Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?;
+        let predict = trace_predict(parts, fields)?;
+        Ok(Self {
+            train: Arc::new(Program::compile(&graph)?),
+            evaluate: Arc::new(Program::compile(&evaluate)?),
+            predict: Arc::new(Program::compile(&predict)?),
+            forward,
+            summary,
+            initializers,
+            output,
+        })
+    }
+
+    /// Indices of the parameters, statistics, and what the optimizer keeps.
+    pub fn states_of(&self, kinds: &[StateKind]) -> Vec<usize> {
+        let states = self.train.states();
+        (0..states.len()).filter(|&i| kinds.contains(&states[i].kind)).collect()
+    }
+}
+
+/// A forward pass with loss and metrics as outputs.
+struct Trace {
+    tape: Tape,
+    cx: Context,
+    output: Var,
+    loss: Var,
+    weight: Option<Var>,
+}
+
+impl Trace {
+    fn new(parts: &Parts, fields: &Fields, mode: Mode) -> Result<Self, Error> {
+        let tape = Tape::new();
+        let mut cx = Context::new(&tape, mode);
+        let x = tape.input(INPUT, fields.input.clone());
+        let y = tape.input(TARGET, fields.target.clone());
+        let weight = fields.weighted.then(|| tape.input(WEIGHT, Type::sample(&[])));
+        let output = parts.model.forward(&mut cx, &x);
+        // An error of the model comes before what follows from it.
+        tape.finish()?;
+        fits(&tape, parts, &output, &y);
+        tape.finish()?;
+        let loss = tape.scope("loss", || parts.loss.per_sample(&output, &y));
+        if loss.ty() != &Type::sample(&[]) {
+            let problem = format!("gives {}, not a number for each sample", loss.ty());
+            tape.fail(GraphError::Op { scope: "loss".into(), op: parts.loss.name().into(), problem });
+        }
+        tape.output(LOSS, &loss);
+        for metric in &parts.metrics {
+            tape.output(metric.name(), &metric.per_sample(&output, &y));
+        }
+        tape.finish()?;
+        Ok(Self { tape, cx, output, loss, weight })
+    }
+
+    /// Adds the gradients and the optimizer: sums over all samples, each divided by the sum of the weights once.
+    fn with_update(self, parts: &Parts) -> Result<Graph, Error> {
+        let tape = &self.tape;
+        let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
+        let weight = self.weight.clone().unwrap_or(ones);
+        let weight_sum = weight.sum_shards();
+        tape.output(WEIGHT_SUM, &weight_sum);
+        let total = (&self.loss * &weight).sum_shards();
+        let parameters: Vec<Parameter> = self.cx.parameters().to_vec();
+        let vars: Vec<Var> = parameters.iter().map(|p| p.var.clone()).collect();
+        let mut gradients: Vec<Var> = tape.gradients(&total, &vars).iter().map(|g| g / &weight_sum).collect();
+        if let Some(penalty) = self.cx.penalties() {
+            tape.output(PENALTY, &penalty);
+            let more = tape.gradients(&penalty, &vars);
+            gradients = gradients.iter().zip(&more).map(|(g, p)| g + p).collect();
+        }
+        let declared: Vec<(String, Var)> = parts
+            .optimizer
+            .scalars(0)
+            .into_iter()
+            .map(|s| (s.name.clone(), tape.input(&s.name, Type::global(&[]))))
+            .collect();
+        for (parameter, gradient) in parameters.iter().zip(&gradients) {
+            let mut update =
+                Update { tape: tape.clone(), parameter: parameter.name.clone(), scalars: declared.clone() };
+            let scope = format!("{} of {}", parts.optimizer.name(), parameter.name);
+            let new = tape.scope(&scope, || parts.optimizer.update(&mut update, &parameter.var, gradient));
+            tape.update(&parameter.var, &new);
+        }
+        Ok(tape.finish()?)
+    }
+}
+
+fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
+    let fail = |op: &str, problem| tape.fail(GraphError::Op { scope: "loss".into(), op: op.into(), problem });
+    match parts.loss.target(output.ty()) {
+        Ok(expected) if &expected == target.ty() => {}
+        Ok(expected) => {
+            let problem =
+                format!("the model gives {}, which needs targets {expected}; got {}", output.ty(), target.ty());
+            fail(parts.loss.name(), problem);
+        }
+        Err(problem) => fail(parts.loss.name(), problem),
+    }
+    for metric in &parts.metrics {
+        if let Err(problem) = metric.accepts(output.ty(), target.ty()) {
+            fail(metric.name(), problem);
+        }
+    }
+}
+
+fn trace_predict(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
+    let tape = Tape::new();
+    let mut cx = Context::new(&tape, Mode::Evaluate);
+    let output = parts.model.forward(&mut cx, &tape.input(INPUT, fields.input.clone()));
+    tape.output(OUTPUT, &output);
+    Ok(tape.finish()?)
+}

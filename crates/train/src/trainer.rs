@@ -1,0 +1,320 @@
+//! The trainer: steps, epochs, evaluation and prediction on all replicas.
+
+use std::time::{Duration, Instant};
+
+use unisono_data::{Batch, Loader, Position};
+use unisono_graph::StateKind;
+use unisono_replica::{Outputs, ReplicaReport, Replicas, Verdict};
+
+use crate::builder::Builder;
+use crate::feed;
+use crate::history::Running;
+use crate::observer::{Observer, Step};
+use crate::programs::{Fields, INPUT, LOSS, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM};
+use crate::save::Checkpoints;
+use crate::{Epoch, Error, Evaluation, History, Layer, Summary, diagnose};
+
+const TRAIN: usize = 0;
+const EVALUATE: usize = 1;
+const PREDICT: usize = 2;
+
+/// What the answer depends on, beside model and data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub global_batch: usize,
+    pub shards: usize,
+    pub seed: u64,
+    pub digest_every: u64,
+}
+
+/// Trains a model on every replica.
+pub struct Trainer {
+    pub(crate) parts: Parts,
+    pub(crate) programs: Programs,
+    fields: Fields,
+    pub(crate) replicas: Replicas,
+    pub(crate) settings: Settings,
+    notes: Vec<String>,
+    observers: Vec<Box<dyn Observer>>,
+    pub(crate) checkpoints: Option<Checkpoints>,
+    pub(crate) step: u64,
+    pub(crate) position: Position,
+    pub(crate) history: History,
+    pub(crate) running: Running,
+    pub(crate) fingerprint: Option<u64>,
+    waited: Duration,
+}
+
+impl Trainer {
+    /// Settings for training `model`.
+    pub fn builder(model: impl Layer + 'static) -> Builder {
+        Builder::new(Box::new(model))
+    }
+
+    pub(crate) fn start(
+        parts: Parts,
+        programs: Programs,
+        fields: Fields,
+        mut replicas: Replicas,
+        settings: Settings,
+        notes: Vec<String>,
+        observers: Vec<Box<dyn Observer>>,
+    ) -> Result<Self, Error> {
+        for (index, initializer) in programs.initializers.iter().enumerate() {
+            let state = &programs.train.states()[index];
+            let values = match initializer {
+                Some(initializer) => initializer
+                    .values(settings.seed, &state.name, &state.ty.dims)
+                    .map_err(|problem| Error::setting("initializer", problem))?,
+                None => vec![0.0; state.ty.count()],
+            };
+            replicas.write_state(index, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())?;
+        }
+        replicas.prepare(TRAIN, &[settings.global_batch])?;
+        Ok(Self {
+            parts,
+            programs,
+            fields,
+            replicas,
+            settings,
+            notes,
+            observers,
+            checkpoints: None,
+            step: 0,
+            position: Position::default(),
+            history: vec![],
+            running: Running::default(),
+            fingerprint: None,
+            waited: Duration::ZERO,
+        })
+    }
+
+    /// Trains until `epochs` epochs are done, counted from the run's start, and returns the whole run's history.
+    ///
+    /// The loader says what to read and in which order; the batch is the trainer's. After each epoch the model is evaluated
+    /// on `validation`.
+    ///
+    /// # Errors
+    /// The first error of the pipeline or of a step. Nothing of a failed step has happened.
+    pub fn fit(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<&History, Error> {
+        let loader = train.clone().batch(self.settings.global_batch);
+        self.same_data(train)?;
+        let ragged = (loader.samples() % self.settings.global_batch as u64) as usize;
+        self.replicas.prepare(TRAIN, &[self.settings.global_batch.min(loader.samples() as usize), ragged])?;
+        let mut batches = loader.epochs(self.position, epochs)?;
+        loop {
+            let asked = Instant::now();
+            let next = batches.next();
+            self.waited += asked.elapsed();
+            let Some(batch) = next else { break };
+            let batch = batch?;
+            let mut step = self.step_inner(&batch)?;
+            (step.epochs, step.of) = (epochs, loader.samples());
+            self.position = batch.after;
+            self.observers.iter_mut().for_each(|o| o.step(&step));
+            if batch.after.epoch != batch.epoch {
+                self.end_epoch(batch.epoch, validation)?;
+            }
+            self.save_when_due()?;
+        }
+        Ok(&self.history)
+    }
+
+    /// One step on a batch, for loops of one's own. The batch may have any size up to the global batch.
+    ///
+    /// # Errors
+    /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite. Then nothing has
+    /// changed.
+    pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
+        let step = self.step_inner(batch)?;
+        self.position = batch.after;
+        Ok(step)
+    }
+
+    fn step_inner(&mut self, batch: &Batch) -> Result<Step, Error> {
+        if batch.len() > self.settings.global_batch || batch.is_empty() {
+            let problem = format!("a batch of {} samples in steps of {}", batch.len(), self.settings.global_batch);
+            return Err(Error::setting("global batch", problem));
+        }
+        feed::check(batch, &self.fields, &self.programs.output, &*self.parts.loss)?;
+        let scalars = self.parts.optimizer.scalars(self.step);
+        let feed = feed::feed(&self.programs.train, batch, &scalars, self.settings.seed)?;
+        let names = self.programs.train.clone();
+        let output = |outputs: &Outputs, name: &str| outputs.by_name(&names, name);
+        let mut bad = None;
+        let outcome = self.replicas.step(TRAIN, &feed, &mut |outputs| {
+            bad = output(outputs, LOSS).and_then(|losses| losses.iter().position(|l| !l.is_finite()));
+            let weight = output(outputs, WEIGHT_SUM).and_then(|w| w.first().copied());
+            if bad.is_some() || weight == Some(0.0) { Verdict::Skip } else { Verdict::Commit }
+        });
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(unisono_replica::ReplicaError::NotFinite { what, .. }) => return Err(self.not_finite(batch, bad, what)),
+            Err(error) => return Err(error.into()),
+        };
+        if bad.is_some() {
+            return Err(self.not_finite(batch, bad, String::new()));
+        }
+        for left in &outcome.left {
+            let note = left.to_string();
+            self.observers.iter_mut().for_each(|o| o.note(&note));
+        }
+        let losses = output(&outcome.outputs, LOSS).unwrap_or_default();
+        let penalty = output(&outcome.outputs, PENALTY).map_or(0.0, |p| f64::from(p[0]));
+        let metrics = self.metric_values(&names, &outcome.outputs);
+        let weights = batch.field(WEIGHT).filter(|_| self.fields.weighted).and_then(|f| f.values.as_f32());
+        let mut own = Running::default();
+        own.add(&losses, &metrics, weights, penalty);
+        self.running.add(&losses, &metrics, weights, penalty);
+        let metric_names = self.metric_names();
+        let step = Step {
+            step: self.step,
+            epoch: batch.epoch,
+            epochs: batch.epoch + 1,
+            done: batch.first + batch.len() as u64,
+            of: batch.first + batch.len() as u64,
+            samples: batch.len() as u64,
+            now: own.mean(&metric_names),
+            so_far: self.running.mean(&metric_names),
+            committed: outcome.committed,
+        };
+        self.step += 1;
+        if self.settings.digest_every > 0 && self.step.is_multiple_of(self.settings.digest_every) {
+            self.replicas.check_digests()?;
+        }
+        Ok(step)
+    }
+
+    /// The error of a step whose numbers went bad: what, and where first.
+    fn not_finite(&mut self, batch: &Batch, loss_row: Option<usize>, what: String) -> Error {
+        let states: Result<Vec<Vec<f32>>, _> =
+            (0..self.programs.forward.states.len()).map(|i| self.state(i)).collect();
+        let tensor = match (&states, loss_row) {
+            (Ok(states), Some(row)) => {
+                diagnose::first_bad(&self.programs.forward, batch, row, states, self.settings.seed)
+            }
+            _ => what.clone(),
+        };
+        let what = match loss_row {
+            Some(row) => format!("the loss of sample {} of the source", batch.indices.get(row).copied().unwrap_or(0)),
+            None => what,
+        };
+        Error::NotFinite { step: self.step, what, tensor }
+    }
+
+    fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
+        let train = std::mem::take(&mut self.running).mean(&self.metric_names());
+        let validation = validation.map(|loader| self.evaluate(loader)).transpose()?;
+        let epoch = Epoch { epoch, steps: self.step, train, validation };
+        self.observers.iter_mut().for_each(|o| o.epoch(&epoch));
+        self.history.push(epoch);
+        Ok(())
+    }
+
+    /// Loss and metrics over one epoch of a loader, each replica doing its share.
+    pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
+        let program = self.programs.evaluate.clone();
+        let mut running = Running::default();
+        for batch in loader.clone().batch(self.settings.global_batch).epoch(0)? {
+            let batch = batch?;
+            feed::check(&batch, &self.fields, &self.programs.output, &*self.parts.loss)?;
+            let feed = feed::feed(&program, &batch, &[], self.settings.seed)?;
+            let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit)?;
+            let losses = outcome.outputs.by_name(&program, LOSS).unwrap_or_default();
+            let weights = batch.field(WEIGHT).filter(|_| self.fields.weighted).and_then(|f| f.values.as_f32());
+            running.add(&losses, &self.metric_values(&program, &outcome.outputs), weights, 0.0);
+        }
+        Ok(running.mean(&self.metric_names()))
+    }
+
+    /// The model's output for every sample of a loader, in its order, each replica doing its share: `[samples, ...]`.
+    pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
+        let mut all = Vec::new();
+        for batch in loader.clone().batch(self.settings.global_batch).epoch(0)? {
+            all.extend(self.predict_batch(&batch?)?);
+        }
+        Ok(all)
+    }
+
+    /// The model's output for a batch of up to the global batch's size.
+    pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
+        feed::check_field(batch, INPUT, &self.fields.input)?;
+        let program = self.programs.predict.clone();
+        let feed = feed::feed(&program, batch, &[], self.settings.seed)?;
+        let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit)?;
+        Ok(outcome.outputs.by_name(&program, OUTPUT).unwrap_or_default())
+    }
+
+    fn metric_names(&self) -> Vec<String> {
+        self.parts.metrics.iter().map(|m| m.name().to_string()).collect()
+    }
+
+    fn metric_values(&self, program: &unisono_graph::Program, outputs: &Outputs) -> Vec<Vec<f32>> {
+        let values = |name: &str| outputs.by_name(program, name).unwrap_or_default();
+        self.parts.metrics.iter().map(|m| values(m.name())).collect()
+    }
+
+    /// The values of a state by index.
+    pub(crate) fn state(&mut self, index: usize) -> Result<Vec<f32>, Error> {
+        let bytes = self.replicas.read_state(index)?;
+        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    /// The values of a parameter or statistic by name.
+    pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
+        let index = self.programs.train.states().iter().position(|s| s.name == name)?;
+        Some(self.state(index))
+    }
+
+    /// Names and shapes of parameters and statistics, in the model's order.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let states = self.programs.train.states();
+        let own = self.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
+        own.into_iter().map(|i| (states[i].name.clone(), states[i].ty.dims.clone())).collect()
+    }
+
+    /// The layers with their output shapes and parameter counts.
+    pub fn summary(&self) -> Summary {
+        Summary { lines: self.programs.summary.clone(), input: self.fields.input.clone() }
+    }
+
+    /// What a user should know of the settings: replicas that will be idle or unevenly loaded, answers that depend on the
+    /// number of replicas.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What each replica did so far.
+    pub fn reports(&self) -> Vec<ReplicaReport> {
+        self.replicas.reports()
+    }
+
+    /// How long [`Trainer::fit`] waited for the input pipeline.
+    pub fn waited_for_input(&self) -> Duration {
+        self.waited
+    }
+
+    /// Where the next step starts in the data.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Steps done.
+    pub fn steps(&self) -> u64 {
+        self.step
+    }
+
+    /// The epochs so far.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Compares the replicas' states; an error names those that differ.
+    pub fn check_replicas(&mut self) -> Result<(), Error> {
+        Ok(self.replicas.check_digests()?)
+    }
+
+    pub(crate) fn tell_saved(&mut self, path: &std::path::Path) {
+        self.observers.iter_mut().for_each(|o| o.saved(path));
+    }
+}
