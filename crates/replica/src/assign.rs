@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn even_reads_as_expected() {
-        assert_eq!(assign(Assignment::Even, &[2; 8], 3, 0), [0..3, 3..5, 5..8]);
+        assert_eq!(assign(Assignment::Even, &[2; 8], 3, 0), [0..2, 2..5, 5..8]);
         assert_eq!(assign(Assignment::Even, &[2; 2], 3, 0), [0..1, 1..2, 0..0]);
         assert_eq!(assign(Assignment::Even, &[4], 1, 0), vec![0..1]);
     }

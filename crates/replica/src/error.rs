@@ -127,6 +127,14 @@ pub enum ReplicaError {
         /// Other sums that the step had to wait for at the same time and that are not finite either.
         more: usize,
     },
+    /// A block of a sum over shards did not arrive: a bug in this crate.
+    #[error("step {step}: bucket {bucket}: a block of its sum is missing")]
+    Incomplete {
+        /// The call of [`crate::Replicas::step`], from 0.
+        step: u64,
+        /// The bucket.
+        bucket: usize,
+    },
     /// All replicas have left.
     #[error("step {step}: no replica is left; {}", last_words(.left))]
     NoneLeft {

@@ -63,15 +63,10 @@ impl Team {
         }
         let mut opened = Round::default();
         team.collect((0..adapters.len()).collect(), options.deadline.max(Duration::from_secs(60)), &mut opened);
-        match opened.failures.into_iter().next() {
+        let left: Vec<Left> = opened.failures.iter().map(|(replica, why)| team.dismiss(*replica, 0, why)).collect();
+        match left.into_iter().next() {
             None => Ok(team),
-            Some((replica, failure)) => {
-                if let Failure::Silent(_) = failure {
-                    team.members[replica].thread = None;
-                }
-                let adapter = adapters[replica].label();
-                Err(ReplicaError::Start { replica, adapter, why: failure.to_string() })
-            }
+            Some(Left { adapter, replica, why, .. }) => Err(ReplicaError::Start { replica, adapter, why }),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use unisono_data::{Batch, Loader, Position};
-use unisono_graph::StateKind;
+use unisono_graph::{Program, StateKind};
 use unisono_replica::{Outputs, ReplicaReport, Replicas, Verdict};
 
 use crate::builder::Builder;
@@ -132,7 +132,7 @@ impl Trainer {
     }
 
     fn step_inner(&mut self, batch: &Batch) -> Result<Step, Error> {
-        if batch.len() > self.settings.global_batch || batch.is_empty() {
+        if batch.len() > self.settings.global_batch || batch.len() == 0 {
             let problem = format!("a batch of {} samples in steps of {}", batch.len(), self.settings.global_batch);
             return Err(Error::setting("global batch", problem));
         }
@@ -140,7 +140,7 @@ impl Trainer {
         let scalars = self.parts.optimizer.scalars(self.step);
         let feed = feed::feed(&self.programs.train, batch, &scalars, self.settings.seed)?;
         let names = self.programs.train.clone();
-        let output = |outputs: &Outputs, name: &str| outputs.by_name(&names, name);
+        let output = |outputs: &Outputs, name: &str| named(&names, outputs, name);
         let mut bad = None;
         let outcome = self.replicas.step(TRAIN, &feed, &mut |outputs| {
             bad = output(outputs, LOSS).and_then(|losses| losses.iter().position(|l| !l.is_finite()));
@@ -220,7 +220,7 @@ impl Trainer {
             feed::check(&batch, &self.fields, &self.programs.output, &*self.parts.loss)?;
             let feed = feed::feed(&program, &batch, &[], self.settings.seed)?;
             let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit)?;
-            let losses = outcome.outputs.by_name(&program, LOSS).unwrap_or_default();
+            let losses = named(&program, &outcome.outputs, LOSS).unwrap_or_default();
             let weights = batch.field(WEIGHT).filter(|_| self.fields.weighted).and_then(|f| f.values.as_f32());
             running.add(&losses, &self.metric_values(&program, &outcome.outputs), weights, 0.0);
         }
@@ -242,15 +242,15 @@ impl Trainer {
         let program = self.programs.predict.clone();
         let feed = feed::feed(&program, batch, &[], self.settings.seed)?;
         let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit)?;
-        Ok(outcome.outputs.by_name(&program, OUTPUT).unwrap_or_default())
+        Ok(named(&program, &outcome.outputs, OUTPUT).unwrap_or_default())
     }
 
     fn metric_names(&self) -> Vec<String> {
         self.parts.metrics.iter().map(|m| m.name().to_string()).collect()
     }
 
-    fn metric_values(&self, program: &unisono_graph::Program, outputs: &Outputs) -> Vec<Vec<f32>> {
-        let values = |name: &str| outputs.by_name(program, name).unwrap_or_default();
+    fn metric_values(&self, program: &Program, outputs: &Outputs) -> Vec<Vec<f32>> {
+        let values = |name: &str| named(program, outputs, name).unwrap_or_default();
         self.parts.metrics.iter().map(|m| values(m.name())).collect()
     }
 
@@ -282,6 +282,11 @@ impl Trainer {
     /// number of replicas.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// The compiled graphs: of a training step, of evaluation, of prediction. For those who want to look inside.
+    pub fn programs(&self) -> [&Program; 3] {
+        [&self.programs.train, &self.programs.evaluate, &self.programs.predict]
     }
 
     /// What each replica did so far.
@@ -317,4 +322,10 @@ impl Trainer {
     pub(crate) fn tell_saved(&mut self, path: &std::path::Path) {
         self.observers.iter_mut().for_each(|o| o.saved(path));
     }
+}
+
+/// An output's values by name, where it is there.
+fn named(program: &Program, outputs: &Outputs, name: &str) -> Option<Vec<f32>> {
+    let index = program.outputs().iter().position(|o| o.name == name)?;
+    outputs.floats(index).map(<[f32]>::to_vec)
 }

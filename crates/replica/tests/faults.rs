@@ -1,0 +1,114 @@
+//! A replica may go at any moment; the answer stays.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use unisono_replica::{Fault, FaultKind, Options, ReplicaError};
+
+fn with(faults: &[(usize, u64, usize, FaultKind)]) -> Options {
+    let fault = |&(replica, step, segment, kind)| Fault { replica, step, segment, kind };
+    Options { faults: faults.iter().map(fault).collect(), ..options() }
+}
+
+#[test]
+fn a_replica_lost_at_any_segment_of_any_step_leaves_the_same_bytes() {
+    let segments = train().segments();
+    assert!(segments >= 3);
+    let whole = run(&mut replicas(1, options()));
+    for at in 0..SAMPLES.len() as u64 {
+        let segment = at as usize % segments;
+        let (kind, why) = match at % 3 {
+            0 => (FaultKind::Panic, "its thread panicked: on purpose"),
+            1 => (FaultKind::Lose, "device lost: on purpose"),
+            _ => (FaultKind::OutOfMemory, "out of memory"),
+        };
+        let lost = 1 + at as usize % 2;
+        let mut three = replicas(3, with(&[(lost, at, segment, kind)]));
+        assert!(run(&mut three) == whole, "step {at}, segment {segment}");
+        let [left] = three.left() else { panic!("{:?}", three.left()) };
+        assert_eq!((left.replica, left.step), (lost, at));
+        assert!(left.why.contains(why), "{left}");
+        assert!(left.to_string().contains(&adapter().label()), "{left}");
+        assert_eq!(three.len(), 2);
+        assert_eq!(three.reports()[lost].left.as_ref(), Some(left));
+    }
+}
+
+#[test]
+fn the_outcome_tells_who_left() {
+    let mut two = replicas(2, with(&[(0, 1, 0, FaultKind::Lose)]));
+    assert_eq!(step(&mut two, 0, BATCH).unwrap().left, []);
+    let left = step(&mut two, 1, BATCH).unwrap().left;
+    assert_eq!(left.iter().map(|l| (l.replica, l.step)).collect::<Vec<_>>(), [(0, 1)]);
+    assert_eq!(step(&mut two, 2, BATCH).unwrap().left, []);
+}
+
+#[test]
+fn the_last_one_carries_on_and_its_loss_is_the_end() {
+    let whole = run(&mut replicas(1, options()));
+    let two = [(0, 2, 1, FaultKind::Panic), (2, 2, 0, FaultKind::Lose)];
+    assert!(run(&mut replicas(3, with(&two))) == whole);
+    let last = [(0, 1, 0, FaultKind::Panic), (1, 2, 2, FaultKind::Lose)];
+    let mut none = replicas(2, with(&last));
+    step(&mut none, 0, BATCH).unwrap();
+    step(&mut none, 1, BATCH).unwrap();
+    let error = step(&mut none, 2, BATCH).unwrap_err();
+    let ReplicaError::NoneLeft { step: 2, left } = &error else { panic!("{error}") };
+    assert_eq!(left.iter().map(|l| l.replica).collect::<Vec<_>>(), [0, 1]);
+    assert!(error.to_string().contains("no replica is left"), "{error}");
+    assert!(matches!(step(&mut none, 3, BATCH), Err(ReplicaError::NoneLeft { .. })));
+    assert!(matches!(none.read_state(0), Err(ReplicaError::NoneLeft { .. })));
+    assert!(none.is_empty());
+}
+
+#[test]
+fn one_that_does_not_answer_is_not_waited_for() {
+    let whole = run(&mut replicas(1, options()));
+    let stall = with(&[(1, 3, 1, FaultKind::Stall(Duration::from_secs(20)))]);
+    let mut two = replicas(2, Options { deadline: Duration::from_secs(4), ..stall });
+    two.prepare(0, &SAMPLES).unwrap();
+    let start = std::time::Instant::now();
+    assert!(run(&mut two) == whole);
+    assert!(two.left()[0].why.contains("no answer after 4"), "{}", two.left()[0]);
+    drop(two);
+    assert!(start.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn what_is_not_finite_is_named_and_changes_nothing() {
+    for count in [1, 2, 5] {
+        let mut replicas = replicas(count, options());
+        step(&mut replicas, 0, BATCH).unwrap();
+        let before = all_states(&mut replicas);
+        for (input, wanted) in [("x", "sum"), ("y", "the output loss")] {
+            let mut feed = batch(1, BATCH);
+            let index = train().inputs().iter().position(|i| i.name == input).unwrap();
+            let mut bytes = feed.inputs[index].to_vec();
+            let last = bytes.len() - 4;
+            bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+            feed.inputs[index] = bytes.into();
+            let error = replicas.step(0, &feed, &mut |_| unreachable!()).unwrap_err();
+            let ReplicaError::NotFinite { what, .. } = &error else { panic!("{error}") };
+            println!("{error}");
+            assert!(what.contains(wanted), "{count} replicas: {error}");
+        }
+        assert!(all_states(&mut replicas) == before);
+        assert_eq!(replicas.len(), count);
+        assert!(step(&mut replicas, 1, BATCH).unwrap().committed);
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_found() {
+    let mut three = replicas(3, with(&[(1, 0, 0, FaultKind::Corrupt(2))]));
+    three.check_digests().unwrap();
+    step(&mut three, 0, BATCH).unwrap();
+    let error = three.check_digests().unwrap_err();
+    let ReplicaError::Digests { groups } = &error else { panic!("{error}") };
+    assert_eq!(groups.len(), 2);
+    assert!(groups[0].starts_with("replica 0 (") && groups[1].starts_with("replica 1 ("), "{error}");
+    let digests = three.digests().unwrap();
+    assert!(digests[0].1 == digests[2].1 && digests[0].1 != digests[1].1);
+}

@@ -1,0 +1,42 @@
+//! Where the time went, replica by replica.
+
+use std::fmt;
+use std::time::Duration;
+
+use unisono_replica::ReplicaReport;
+
+/// What each replica did; prints as a table.
+#[derive(Clone, Debug)]
+pub struct Report {
+    replicas: Vec<ReplicaReport>,
+}
+
+impl Report {
+    /// Of these replicas, for example [`crate::Trainer::reports`].
+    pub fn new(replicas: Vec<ReplicaReport>) -> Self {
+        Self { replicas }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let adapters: Vec<String> = self.replicas.iter().map(|r| r.adapter.clone()).collect();
+        let wide = adapters.iter().map(|a| a.chars().count()).max().unwrap_or(0).max(7);
+        write!(f, "replica  {:wide$}  {:>7}  {:>9}", "adapter", "shards", "samples")?;
+        write!(f, "  {:>8}  {:>10}  {:>10}  {:>8}", "compute", "for input", "for peers", "moving")?;
+        for (report, adapter) in self.replicas.iter().zip(&adapters) {
+            write!(f, "\n{:<7}  {adapter:wide$}  {:>7}  {:>9}", report.replica, report.shards, report.samples)?;
+            let [compute, input, peers, moving] =
+                [report.compute, report.idle, report.peers, report.moving].map(seconds);
+            write!(f, "  {compute:>8}  {input:>10}  {peers:>10}  {moving:>8}")?;
+            if let Some(left) = &report.left {
+                write!(f, "\n         left at step {}: {}", left.step, left.why)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}

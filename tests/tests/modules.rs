@@ -1,0 +1,88 @@
+//! Every module that is put together, fused ones included: valid WGSL in which no product reaches an addition.
+
+use std::collections::BTreeSet;
+
+use unisono::data::{FieldSpec, Loader, Memory};
+use unisono::{Accuracy, AdamW, Dense, Dropout, Gelu, MeanSquaredError, Sequential, Sgd, Sigmoid, Tanh, Trainer};
+use unisono_graph::ops::REGISTRY;
+use unisono_graph::target::Machine;
+use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
+use unisono_testkit::{prepare, products};
+
+/// All modules of a program's plans, for software adapters and GPUs, short shards and long ones.
+fn modules(program: &Program) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for machine in [Machine::Cpu, Machine::Gpu] {
+        for sizes in [vec![3, 2], vec![700, 600, 1]] {
+            let target = Target { machine, ..Target::default() };
+            let plan = program.plan(&Run::whole(&sizes), &target).unwrap();
+            found.extend(plan.kernels.into_iter().map(|k| k.wgsl));
+        }
+    }
+    found
+}
+
+fn check(name: &str, program: &Program) {
+    for module in modules(program) {
+        if let Err(problems) = products::check(&module) {
+            panic!("{name}: {}\n{module}", problems.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn no_product_reaches_an_addition_in_any_op() {
+    for entry in REGISTRY.iter().flat_map(|part| part.iter()) {
+        for case in (entry.cases)() {
+            let prepared = prepare(&case, &[3, 2]).unwrap();
+            check(entry.name, &Program::compile(&prepared.graph).unwrap());
+        }
+    }
+}
+
+fn fields() -> Vec<FieldSpec> {
+    let data = Memory::labelled(vec![0.0; 24], [12], vec![0; 2]).unwrap();
+    Loader::new(data).fields().unwrap()
+}
+
+#[test]
+fn no_product_reaches_an_addition_in_whole_models() {
+    let model = || Sequential::new().add(Dense::new(8)).add(Gelu).add(Dropout::new(0.1)).add(Dense::new(5)).add(Tanh);
+    let trainer = Trainer::builder(model()).optimizer(AdamW::new(0.01)).metric(Accuracy).build(&fields()).unwrap();
+    trainer.programs().iter().for_each(|p| check("gelu and adamw", p));
+    let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(0.01);
+    let trainer = Trainer::builder(model().add(Sigmoid)).optimizer(sgd).build(&fields()).unwrap();
+    trainer.programs().iter().for_each(|p| check("sigmoid and sgd", p));
+    let targets = Memory::new("x", [12], unisono::data::Values::F32(vec![0.0; 24])).unwrap();
+    let targets = targets.with("y", [5], unisono::data::Values::F32(vec![0.0; 10])).unwrap();
+    let fields = Loader::new(targets).fields().unwrap();
+    let trainer = Trainer::builder(model()).loss(MeanSquaredError).build(&fields).unwrap();
+    trainer.programs().iter().for_each(|p| check("mean squared error", p));
+}
+
+/// An op that says its result is no product, and lies.
+#[derive(Debug)]
+struct Liar;
+
+impl Pointwise for Liar {
+    const NAME: &'static str = "liar";
+    const ARITY: usize = 1;
+    const WGSL: &'static str = "$0 * 3.0";
+    const PRODUCT: Product = Product::Never;
+    const CASES: &'static [&'static [f64]] = &[&[1.0]];
+    fn reference(&self, x: &[f64]) -> f64 {
+        x[0] * 3.0
+    }
+    fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
+        vec![None]
+    }
+}
+
+#[test]
+fn the_check_catches_a_product_that_slips_through_fusion() {
+    let tape = Tape::new();
+    let (x, y) = (tape.input("x", Type::sample(&[4])), tape.input("y", Type::sample(&[4])));
+    tape.output("z", &(x.apply(Liar) + y));
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    assert!(modules(&program).iter().any(|m| products::check(m).is_err()));
+}
