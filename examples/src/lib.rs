@@ -1,1 +1,48 @@
-//! x
+//! What the example programs share, so that each of them is about its model and its data:
+//!
+//! | what | where |
+//! |---|---|
+//! | the first lines of every `main`: flags in, exit code out | [`program`] |
+//! | the flags of every program that trains | [`RunFlags`], settled with [`Defaults`] into a [`Run`] |
+//! | trainer, checkpoints and output of such a run | [`Run::train`] |
+//! | one JSON object a line on standard output | [`Lines`] |
+//! | tables | [`table`] |
+
+mod flags;
+mod lines;
+mod run;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use flags::{Defaults, RunFlags};
+pub use lines::Lines;
+pub use run::{Run, best};
+pub use table::{bytes, table};
+
+/// Any error, with a message that fits on a line.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Reads the command line and runs a program. An error is one line on standard error and exit code 1; wrong flags are 2.
+pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
+    match run(F::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The file that `--data` names, else the one that came with the examples.
+pub fn data(flag: Option<&Path>, own: &str) -> PathBuf {
+    flag.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(own), Path::to_owned)
+}
+
+/// An error unless a program reached what it claims.
+pub fn claim(what: &str, got: f64, least: f64) -> Result<(), Error> {
+    if got >= least { Ok(()) } else { Err(format!("{what} is {got:.4}, less than {least}").into()) }
+}

@@ -1,1 +1,32 @@
-//! Whole-system tests.
+//! Data and models that the whole-system tests share.
+
+use unisono::data::{DataError, Loader, Memory};
+use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};
+use unisono_random::Draws;
+
+/// Features of a sample of [`blobs`].
+pub const FEATURES: usize = 6;
+/// Classes of [`blobs`].
+pub const CLASSES: usize = 3;
+
+/// `samples` points around one centre a class: easy to learn, different for each seed.
+pub fn blobs(samples: usize, seed: u64) -> Result<Memory, DataError> {
+    let mut draws = Draws::of(seed, "test", "blobs", 0, 0);
+    let labels: Vec<i32> = (0..samples).map(|i| (i % CLASSES) as i32).collect();
+    let feature = |(i, label): (usize, i32)| if i as i32 % CLASSES as i32 == label { 2.0 } else { 0.0 };
+    let values = labels.iter().flat_map(|&label| (0..FEATURES).map(move |i| (i, label)));
+    let features: Vec<f32> = values.map(|v| feature(v) + draws.normal()).collect();
+    Memory::labelled(features, [FEATURES], labels)
+}
+
+/// A loader over [`blobs`], shuffled.
+pub fn loader(samples: usize, seed: u64) -> Result<Loader, DataError> {
+    Ok(Loader::new(blobs(samples, seed)?).shuffle(seed).threads(1))
+}
+
+/// A perceptron with dropout, trained with AdamW.
+pub fn perceptron(hidden: usize) -> Builder {
+    let model =
+        Sequential::new().add(Dense::new(hidden)).add(Relu).add(Dropout::new(0.25)).add(Dense::new(CLASSES));
+    Trainer::builder(model).optimizer(AdamW::new(0.01)).metric(Accuracy).seed(11)
+}

@@ -147,6 +147,11 @@ impl Program {
         Ok(Self { graph, fusion, stores, kernels, outputs })
     }
 
+    /// The simplified graph: for the interpreter, and to print.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
     /// What each step brings.
     pub fn inputs(&self) -> &[InputDecl] {
         &self.graph.inputs

@@ -28,7 +28,8 @@ pub(crate) fn assign(how: Assignment, sizes: &[usize], workers: usize, step: u64
             inner.truncate(busy.saturating_sub(1));
             let mut cuts = [vec![0, shards], inner].concat();
             cuts.sort_unstable();
-            let mut ranges: Vec<Range<usize>> = cuts.windows(2).take(busy).map(|pair| pair[0]..pair[1]).collect();
+            let mut ranges: Vec<Range<usize>> =
+                cuts.windows(2).take(busy).map(|pair| pair[0]..pair[1]).collect();
             ranges.resize(workers, 0..0);
             draw.shuffle(&mut ranges);
             ranges

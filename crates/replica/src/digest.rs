@@ -6,9 +6,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u64; 4]);
 
-const SEED: [u64; 4] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89];
+const SEED: [u64; 4] =
+    [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89];
 /// Odd, so that multiplying loses nothing.
-const FACTOR: [u64; 4] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xd6e8_feb8_6659_fd93];
+const FACTOR: [u64; 4] =
+    [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xd6e8_feb8_6659_fd93];
 
 impl Default for Digest {
     fn default() -> Self {
@@ -26,7 +28,10 @@ impl Digest {
             self.mix(words);
         }
         let mut words = [0u64; 4];
-        words.iter_mut().zip(blocks.remainder().chunks(8)).for_each(|(word, part)| *word = little_endian(part));
+        words
+            .iter_mut()
+            .zip(blocks.remainder().chunks(8))
+            .for_each(|(word, part)| *word = little_endian(part));
         self.mix(words);
         self.mix([bytes.len() as u64; 4]);
         self.stir();

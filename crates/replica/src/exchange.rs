@@ -14,16 +14,24 @@ const THREAD: usize = 1 << 18;
 pub(crate) type Blocks<'a> = HashMap<Range<usize>, &'a [f32]>;
 
 /// Sums a bucket into `sums`, which has its length. Leaves from `shards` on are zeros. False if a block is missing.
-pub(crate) fn sum(blocks: &Blocks<'_>, shards: usize, leaves: usize, threads: usize, sums: &mut [f32]) -> bool {
+pub(crate) fn sum(
+    blocks: &Blocks<'_>,
+    shards: usize,
+    leaves: usize,
+    threads: usize,
+    sums: &mut [f32],
+) -> bool {
     let threads = threads.min(sums.len().div_ceil(THREAD)).max(1);
     if threads == 1 {
         return sum_part(blocks, shards, leaves, 0, sums);
     }
     let part = sums.len().div_ceil(threads);
     std::thread::scope(|scope| {
-        let work = |(i, part_of_sums)| scope.spawn(move || sum_part(blocks, shards, leaves, i * part, part_of_sums));
+        let work =
+            |(i, part_of_sums)| scope.spawn(move || sum_part(blocks, shards, leaves, i * part, part_of_sums));
         let running: Vec<_> = sums.chunks_mut(part).enumerate().map(work).collect();
-        running.into_iter().map(|thread| thread.join()).fold(true, |all, one| all && matches!(one, Ok(true)))
+        // The scope waits for those that this leaves out.
+        running.into_iter().all(|thread| matches!(thread.join(), Ok(true)))
     })
 }
 
@@ -74,7 +82,9 @@ mod tests {
     #[test]
     fn threads_and_chunks_do_not_show() {
         let len = 3 * THREAD + 17;
-        let shard = |s: usize| -> Vec<f32> { (0..len).map(|i| ((i * 31 + s * 7919) % 1013) as f32 * 1e-3 - 0.4).collect() };
+        let shard = |s: usize| -> Vec<f32> {
+            (0..len).map(|i| ((i * 31 + s * 7919) % 1013) as f32 * 1e-3 - 0.4).collect()
+        };
         let shards: Vec<Vec<f32>> = (0..3).map(shard).collect();
         let blocks: Blocks<'_> = shards.iter().enumerate().map(|(s, v)| (s..s + 1, v.as_slice())).collect();
         let mut one = vec![0.0; len];

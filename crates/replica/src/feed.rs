@@ -32,14 +32,26 @@ impl Feed {
         for (decl, bytes) in declared.iter().zip(&self.inputs) {
             let (given, wanted) = (bytes.len(), expected_bytes(decl, self.rows));
             if given != wanted {
-                return Err(ReplicaError::Input { name: decl.name.clone(), ty: decl.ty.to_string(), given, wanted });
+                return Err(ReplicaError::Input {
+                    name: decl.name.clone(),
+                    ty: decl.ty.to_string(),
+                    given,
+                    wanted,
+                });
             }
         }
         Ok(())
     }
 
     /// Uploads rows `first..first + rows` of an input.
-    pub(crate) fn write(&self, decl: &InputDecl, index: usize, first: usize, rows: usize, to: &mut Writer<'_>) {
+    pub(crate) fn write(
+        &self,
+        decl: &InputDecl,
+        index: usize,
+        first: usize,
+        rows: usize,
+        to: &mut Writer<'_>,
+    ) {
         let Some(bytes) = self.inputs.get(index) else { return };
         match (decl.kind, decl.ty.lead) {
             (InputKind::Random, _) => {

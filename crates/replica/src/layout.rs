@@ -47,7 +47,8 @@ impl Layout {
             let run = Run { first, sizes: sizes[range].to_vec(), shards: leaves };
             Share { replica, run: Arc::new(run), first_row: sizes[..first].iter().sum() }
         };
-        let shares = ranges.into_iter().zip(replicas).filter(|(r, _)| taking_part(r.is_empty())).map(share).collect();
+        let shares =
+            ranges.into_iter().zip(replicas).filter(|(r, _)| taking_part(r.is_empty())).map(share).collect();
         Self { shares, shards: sizes.len(), leaves }
     }
 
@@ -55,7 +56,11 @@ impl Layout {
     pub fn exposed(sizes: &[usize], replica: usize) -> Self {
         let leaves = sizes.len() + 1;
         let run = Run { first: 0, sizes: sizes.to_vec(), shards: leaves };
-        Self { shares: vec![Share { replica, run: Arc::new(run), first_row: 0 }], shards: sizes.len(), leaves }
+        Self {
+            shares: vec![Share { replica, run: Arc::new(run), first_row: 0 }],
+            shards: sizes.len(),
+            leaves,
+        }
     }
 
     /// One replica has everything: sums stay on its device.

@@ -11,6 +11,7 @@ mod message;
 mod options;
 mod outputs;
 mod progress;
+mod reduce;
 mod replicas;
 mod report;
 pub mod shards;
@@ -23,9 +24,9 @@ pub use assign::Assignment;
 pub use digest::Digest;
 pub use error::ReplicaError;
 pub use feed::Feed;
+pub use options::Options;
 #[doc(hidden)]
 pub use options::{Fault, FaultKind};
-pub use options::Options;
 pub use outputs::Outputs;
 pub use replicas::Replicas;
 pub use report::{Left, ReplicaReport};

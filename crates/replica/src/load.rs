@@ -29,7 +29,8 @@ impl Replicas {
         rows.sort_unstable_by(|a, b| b.cmp(a));
         loop {
             let ready = self.ready(program)?;
-            let layouts: Vec<Layout> = rows.iter().map(|&rows| self.layout(ready, rows, self.steps)).collect();
+            let layouts: Vec<Layout> =
+                rows.iter().map(|&rows| self.layout(ready, rows, self.steps)).collect();
             if self.load(program, &layouts)? {
                 return Ok(());
             }
@@ -51,9 +52,12 @@ impl Replicas {
         if wanted.is_empty() {
             return Ok(true);
         }
-        let request = |(replica, runs): &(usize, Vec<_>)| (*replica, Request::Load { program, runs: runs.clone() });
+        let request =
+            |(replica, runs): &(usize, Vec<_>)| (*replica, Request::Load { program, runs: runs.clone() });
         let round = self.team.ask(wanted.iter().map(request).collect(), self.options.deadline.max(LOADING));
-        for (replica, runs) in wanted.into_iter().filter(|(r, _)| round.replies.iter().any(|(who, _)| who == r)) {
+        for (replica, runs) in
+            wanted.into_iter().filter(|(r, _)| round.replies.iter().any(|(who, _)| who == r))
+        {
             self.loaded.extend(runs.into_iter().map(|run| (replica, program, run)));
         }
         if let Some((replica, failure)) = round.failures.iter().find(|(_, failure)| failure.is_the_plans()) {

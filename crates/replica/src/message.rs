@@ -25,6 +25,9 @@ pub(crate) enum Request {
     Digest,
 }
 
+/// Buckets with their sums.
+pub(crate) type Sums = Vec<(usize, Arc<Vec<f32>>)>;
+
 /// Some segments of a step.
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -35,7 +38,7 @@ pub(crate) struct Work {
     pub feed: Arc<Feed>,
     pub first_row: usize,
     /// What the first of the segments waits for: buckets with their sums.
-    pub sums: Vec<(usize, Arc<Vec<f32>>)>,
+    pub sums: Sums,
     /// Memory that the worker had filled with blocks, to be filled again.
     pub spare: Vec<Vec<f32>>,
 }

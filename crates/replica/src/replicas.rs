@@ -53,7 +53,11 @@ impl Replicas {
     ///
     /// # Errors
     /// Everything that can be wrong with the arguments, and [`ReplicaError::Start`] for the first device that does not open.
-    pub fn start(adapters: &[Adapter], programs: Vec<Arc<Program>>, options: Options) -> Result<Self, ReplicaError> {
+    pub fn start(
+        adapters: &[Adapter],
+        programs: Vec<Arc<Program>>,
+        options: Options,
+    ) -> Result<Self, ReplicaError> {
         if adapters.is_empty() {
             return Err(ReplicaError::NoReplicas);
         }

@@ -33,8 +33,7 @@ impl Replicas {
     /// [`ReplicaError::NoState`], [`ReplicaError::NoneLeft`].
     pub fn read_state(&mut self, index: usize) -> Result<Vec<u8>, ReplicaError> {
         self.state(index)?;
-        loop {
-            let Some(&replica) = self.team.present().first() else { break };
+        while let Some(&replica) = self.team.present().first() {
             let round = self.team.ask(vec![(replica, Request::ReadState(index))], self.options.deadline);
             if let Some((_, Reply::State(bytes))) = round.replies.into_iter().next() {
                 return Ok(bytes);
@@ -50,7 +49,8 @@ impl Replicas {
     /// [`ReplicaError::NoneLeft`].
     pub fn digests(&mut self) -> Result<Vec<(usize, Digest)>, ReplicaError> {
         let replies = self.ask_all(&|| Request::Digest)?;
-        let digest = |(replica, reply)| if let Reply::Digest(digest) = reply { Some((replica, digest)) } else { None };
+        let digest =
+            |(replica, reply)| if let Reply::Digest(digest) = reply { Some((replica, digest)) } else { None };
         Ok(replies.into_iter().filter_map(digest).collect())
     }
 

@@ -38,7 +38,11 @@ struct Member {
 
 impl Team {
     /// Starts a thread a replica; all open their devices at once.
-    pub fn start(adapters: &[Adapter], programs: &[Arc<Program>], options: &Options) -> Result<Self, ReplicaError> {
+    pub fn start(
+        adapters: &[Adapter],
+        programs: &[Arc<Program>],
+        options: &Options,
+    ) -> Result<Self, ReplicaError> {
         let programs: Arc<[Arc<Program>]> = programs.into();
         let (to_us, answers) = unbounded();
         let mut team = Self { members: Vec::with_capacity(adapters.len()), answers };
@@ -62,8 +66,13 @@ impl Team {
             team.members.push(Member { requests: Some(requests), thread: Some(thread), report });
         }
         let mut opened = Round::default();
-        team.collect((0..adapters.len()).collect(), options.deadline.max(Duration::from_secs(60)), &mut opened);
-        let left: Vec<Left> = opened.failures.iter().map(|(replica, why)| team.dismiss(*replica, 0, why)).collect();
+        team.collect(
+            (0..adapters.len()).collect(),
+            options.deadline.max(Duration::from_secs(60)),
+            &mut opened,
+        );
+        let left: Vec<Left> =
+            opened.failures.iter().map(|(replica, why)| team.dismiss(*replica, 0, why)).collect();
         match left.into_iter().next() {
             None => Ok(team),
             Some(Left { adapter, replica, why, .. }) => Err(ReplicaError::Start { replica, adapter, why }),

@@ -58,7 +58,10 @@ pub(crate) fn serve(start: Start) {
         }
     }
     // Closing the device of a lost replica may panic as well; nobody is there to hear of it.
-    let _ = guarded(|| Ok(drop(worker)));
+    let _ = guarded(|| {
+        drop(worker);
+        Ok(())
+    });
 }
 
 /// Turns a panic into a failure.
@@ -151,15 +154,15 @@ impl Worker {
         }
         let mut harvest = Harvest::default();
         for pending in pending {
-            let timing = self.device.wait(executable, pending, &mut |transfer, bytes| {
-                match Slot::decode(transfer.slot) {
-                    Slot::Output(i) => harvest.outputs.push((i, copied(Vec::new(), bytes))),
-                    Slot::Blocks(i) => harvest.blocks.push((i, copied(spare.pop().unwrap_or_default(), bytes))),
-                    Slot::Flag(cut) if bytes.iter().any(|&b| b != 0) => {
-                        harvest.bad_cut.get_or_insert(cut);
-                    }
-                    _ => {}
+            let timing = self.device.wait(executable, pending, &mut |transfer, bytes| match Slot::decode(
+                transfer.slot,
+            ) {
+                Slot::Output(i) => harvest.outputs.push((i, copied(Vec::new(), bytes))),
+                Slot::Blocks(i) => harvest.blocks.push((i, copied(spare.pop().unwrap_or_default(), bytes))),
+                Slot::Flag(cut) if bytes.iter().any(|&b| b != 0) => {
+                    harvest.bad_cut.get_or_insert(cut);
                 }
+                _ => {}
             })?;
             self.spent.add(timing);
         }
@@ -181,7 +184,7 @@ impl Worker {
                 FaultKind::Stall(time) => std::thread::sleep(time),
                 FaultKind::Corrupt(index) => {
                     let mut bytes = self.device.read_state(index)?;
-                    bytes.iter_mut().take(1).for_each(|byte| *byte ^= 1);
+                    bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
                     self.device.write_state(index, &bytes)?;
                 }
             }

@@ -17,10 +17,7 @@ fn arguments_are_checked_before_a_device_opens() {
         start(vec![train()], Options { shards: 0, ..options() }),
         "0 shards: from 1 to 1024 are possible"
     );
-    assert_eq!(
-        start(vec![train()], Options { global_batch: 0, ..options() }),
-        "a global batch of 0 samples"
-    );
+    assert_eq!(start(vec![train()], Options { global_batch: 0, ..options() }), "a global batch of 0 samples");
     let tape = Tape::new();
     tape.state("w", &[4, IN], StateKind::Parameter);
     let v = tape.state("v", &[OUT, 5], StateKind::Parameter);
@@ -45,10 +42,16 @@ fn so_are_feeds_and_states() {
     };
     let good = batch(0, BATCH);
     assert_eq!(refused(&Feed { rows: 0, ..good.clone() }), "a batch of 0 samples: from 1 to 13 are possible");
-    assert_eq!(refused(&Feed { rows: 14, ..good.clone() }), "a batch of 14 samples: from 1 to 13 are possible");
+    assert_eq!(
+        refused(&Feed { rows: 14, ..good.clone() }),
+        "a batch of 14 samples: from 1 to 13 are possible"
+    );
     assert_eq!(refused(&Feed { inputs: vec![], ..good.clone() }), "0 inputs given, 5 wanted");
     assert_eq!(refused(&Feed { rows: 12, ..good }), "input x [B, 5]: 260 bytes given, 240 wanted");
-    assert_eq!(replicas.write_state(1, &[0; 4]).unwrap_err().to_string(), "state v [3, 4]: 4 bytes given, 48 wanted");
+    assert_eq!(
+        replicas.write_state(1, &[0; 4]).unwrap_err().to_string(),
+        "state v [3, 4]: 4 bytes given, 48 wanted"
+    );
     assert_eq!(replicas.write_state(3, &[0; 4]).unwrap_err().to_string(), "no state 3: there are 3");
     assert_eq!(replicas.read_state(9).unwrap_err().to_string(), "no state 9: there are 3");
     assert_eq!(replicas.prepare(3, &[1]).unwrap_err().to_string(), "no program 3: there are 3");

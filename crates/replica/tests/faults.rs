@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use unisono_replica::{Fault, FaultKind, Options, ReplicaError};
+use unisono_graph::{Program, StateKind, Tape, Type};
+use unisono_replica::{Fault, FaultKind, Feed, Options, ReplicaError, Replicas};
 
 fn with(faults: &[(usize, u64, usize, FaultKind)]) -> Options {
     let fault = |&(replica, step, segment, kind)| Fault { replica, step, segment, kind };
@@ -91,7 +93,6 @@ fn what_is_not_finite_is_named_and_changes_nothing() {
             feed.inputs[index] = bytes.into();
             let error = replicas.step(0, &feed, &mut |_| unreachable!()).unwrap_err();
             let ReplicaError::NotFinite { what, .. } = &error else { panic!("{error}") };
-            println!("{error}");
             assert!(what.contains(wanted), "{count} replicas: {error}");
         }
         assert!(all_states(&mut replicas) == before);
@@ -101,8 +102,28 @@ fn what_is_not_finite_is_named_and_changes_nothing() {
 }
 
 #[test]
+fn a_gradient_goes_by_its_parameter() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[4]));
+    let w = tape.state("layer.weight", &[3, 4], StateKind::Parameter);
+    let loss = x.matmul_t(&w).tanh().sum(&[-1]).sum_shards();
+    let gradient = &tape.gradients(&loss, std::slice::from_ref(&w))[0];
+    tape.update(&w, &(&w - &(gradient * 0.1)));
+    let program = Arc::new(Program::compile(&tape.finish().unwrap()).unwrap());
+    for count in [1, 2] {
+        let mut replicas =
+            Replicas::start(&vec![adapter(); count], vec![Arc::clone(&program)], options()).unwrap();
+        let inputs = vec![bytes((0..24).map(|i| if i == 17 { f32::INFINITY } else { 0.5 })).into()];
+        let feed = Feed { rows: 6, inputs, ..Feed::default() };
+        let error = replicas.step(0, &feed, &mut |_| unreachable!()).unwrap_err();
+        assert_eq!(error.to_string(), "step 0: the gradient of layer.weight is not finite");
+        assert_eq!(replicas.read_state(0).unwrap(), vec![0; 48]);
+    }
+}
+
+#[test]
 fn a_flipped_bit_is_found() {
-    let mut three = replicas(3, with(&[(1, 0, 0, FaultKind::Corrupt(2))]));
+    let mut three = replicas(3, with(&[(1, 0, 0, FaultKind::Corrupt(0))]));
     three.check_digests().unwrap();
     step(&mut three, 0, BATCH).unwrap();
     let error = three.check_digests().unwrap_err();

@@ -8,7 +8,9 @@ use unisono_replica::{Assignment, Feed, Options, Verdict};
 #[test]
 fn any_number_of_replicas_gives_the_same_bytes() {
     let one = run(&mut replicas(1, options()));
-    assert!(one.1.iter().all(|state| state.chunks(4).any(|x| f32::from_le_bytes(x.try_into().unwrap()) != 0.0)));
+    assert!(
+        one.1.iter().all(|state| state.chunks(4).any(|x| f32::from_le_bytes(x.try_into().unwrap()) != 0.0))
+    );
     for (samples, outputs) in SAMPLES.iter().zip(&one.0) {
         assert_eq!(outputs.floats(0).unwrap().len(), *samples);
         let loss = outputs.floats(1).unwrap()[0];

@@ -99,8 +99,7 @@ impl Trainer {
     pub fn fit(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<&History, Error> {
         let loader = train.clone().batch(self.settings.global_batch);
         self.same_data(train)?;
-        let ragged = (loader.samples() % self.settings.global_batch as u64) as usize;
-        self.replicas.prepare(TRAIN, &[self.settings.global_batch.min(loader.samples() as usize), ragged])?;
+        self.prepare(TRAIN, loader.samples())?;
         let mut batches = loader.epochs(self.position, epochs)?;
         loop {
             let asked = Instant::now();
@@ -118,6 +117,14 @@ impl Trainer {
             self.save_when_due()?;
         }
         Ok(&self.history)
+    }
+
+    /// Plans and compiles for the batches of an epoch of `samples`, so that no step has to.
+    fn prepare(&mut self, program: usize, samples: u64) -> Result<(), Error> {
+        let full = self.settings.global_batch as u64;
+        let sizes: Vec<usize> =
+            [samples.min(full), samples % full].iter().filter(|&&n| n > 0).map(|&n| n as usize).collect();
+        Ok(self.replicas.prepare(program, &sizes)?)
     }
 
     /// One step on a batch, for loops of one's own. The batch may have any size up to the global batch.
@@ -215,6 +222,7 @@ impl Trainer {
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let program = self.programs.evaluate.clone();
         let mut running = Running::default();
+        self.prepare(EVALUATE, loader.samples())?;
         for batch in loader.clone().batch(self.settings.global_batch).epoch(0)? {
             let batch = batch?;
             feed::check(&batch, &self.fields, &self.programs.output, &*self.parts.loss)?;
@@ -230,6 +238,7 @@ impl Trainer {
     /// The model's output for every sample of a loader, in its order, each replica doing its share: `[samples, ...]`.
     pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
         let mut all = Vec::new();
+        self.prepare(PREDICT, loader.samples())?;
         for batch in loader.clone().batch(self.settings.global_batch).epoch(0)? {
             all.extend(self.predict_batch(&batch?)?);
         }

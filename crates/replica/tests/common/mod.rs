@@ -78,7 +78,9 @@ pub fn replicas(count: usize, options: Options) -> Replicas {
     let programs = vec![train(), predict(), evaluate()];
     let mut replicas = Replicas::start(&vec![adapter(); count], programs, options).unwrap();
     for (index, len) in [4 * IN, OUT * 4].into_iter().enumerate() {
-        replicas.write_state(index, &bytes((0..len).map(|i| ((i * 7 + index) % 11) as f32 * 0.1 - 0.5))).unwrap();
+        replicas
+            .write_state(index, &bytes((0..len).map(|i| ((i * 7 + index) % 11) as f32 * 0.1 - 0.5)))
+            .unwrap();
     }
     replicas
 }

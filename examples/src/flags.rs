@@ -1,0 +1,161 @@
+//! The flags of every program that trains.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use unisono::SavedRun;
+
+use crate::{Error, Run};
+
+/// The flags of every program that trains. What belongs to a run (global batch, shards, seed) is optional: a resumed run
+/// takes it from its checkpoint.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RunFlags {
+    /// Train on adapters with NAME in their name; may be repeated, may be a backend (gl) or both (gl:llvmpipe)
+    /// [default: every hardware adapter, else the software one]
+    #[arg(long, value_name = "NAME")]
+    pub adapter: Vec<String>,
+    /// Number of replicas [default: one an adapter, one a core on a CPU adapter]
+    #[arg(long, value_name = "N", value_parser = count(1024))]
+    pub replicas: Option<usize>,
+    /// Samples in a step, over all replicas together
+    #[arg(long, value_name = "SAMPLES", value_parser = count(1 << 24))]
+    pub global_batch: Option<usize>,
+    /// Parts that a step is cut into: up to so many replicas share the work
+    #[arg(long, value_name = "N", value_parser = count(1024))]
+    pub shards: Option<usize>,
+    /// Epochs, counted from the run's start
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub epochs: Option<u32>,
+    /// Seed of initial weights, data order and everything else that is drawn
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Threads that prepare batches [default: one a core, at most eight]
+    #[arg(long, value_name = "N", value_parser = count(1024))]
+    pub loader_threads: Option<usize>,
+    /// Where checkpoints and the final model.safetensors go
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Go on from the newest complete checkpoint in the directory given with --out
+    #[arg(long, requires = "out")]
+    pub resume: bool,
+    /// Save a checkpoint every so many steps too, not only at the end
+    #[arg(long, value_name = "STEPS", requires = "out", value_parser = clap::value_parser!(u64).range(1..))]
+    pub checkpoint_every: Option<u64>,
+    /// One JSON object a line on standard output; everything else is on standard error anyway
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// 1 to `most`.
+fn count(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=most)
+}
+
+/// What a program does unless told.
+#[derive(Clone, Copy, Debug)]
+pub struct Defaults {
+    /// Epochs.
+    pub epochs: u32,
+    /// Samples in a step.
+    pub global_batch: usize,
+    /// Parts of a step.
+    pub shards: usize,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl RunFlags {
+    /// Flags, the checkpoint's values where a run is resumed, and a program's defaults, in one.
+    ///
+    /// A fresh run refuses a directory that holds the checkpoints of an earlier one: those are never mixed, and never
+    /// removed by a mere run of a program.
+    ///
+    /// # Errors
+    /// Such a directory; a flag that is not what the run to be resumed was started with; a checkpoint that cannot be read.
+    pub fn settle(&self, defaults: Defaults) -> Result<Run, Error> {
+        let mut saved = None;
+        if let Some(dir) = &self.out {
+            if self.resume {
+                saved = SavedRun::newest(dir)?;
+            } else if !unisono::checkpoint::list(dir)?.is_empty() {
+                let dir = dir.display();
+                return Err(format!(
+                    "--out {dir}: holds the checkpoints of an earlier run; go on with it with --resume, or choose another \
+                     directory"
+                )
+                .into());
+            }
+        }
+        let saved = saved.as_ref();
+        Ok(Run {
+            global_batch: settle(
+                "--global-batch",
+                self.global_batch,
+                saved.map(|s| s.global_batch),
+                defaults.global_batch,
+            )?,
+            shards: settle("--shards", self.shards, saved.map(|s| s.shards), defaults.shards)?,
+            seed: settle("--seed", self.seed, saved.map(|s| s.seed), defaults.seed)?,
+            epochs: self.epochs.unwrap_or(defaults.epochs),
+            flags: self.clone(),
+        })
+    }
+}
+
+/// A flag's value, unless the run already has one.
+fn settle<T: PartialEq + std::fmt::Display>(
+    flag: &str,
+    given: Option<T>,
+    saved: Option<T>,
+    default: T,
+) -> Result<T, Error> {
+    match (given, saved) {
+        (Some(given), Some(saved)) if given != saved => Err(format!(
+            "{flag} {given}: the run to resume was started with {saved}, which cannot change; leave the flag out"
+        )
+        .into()),
+        (given, saved) => Ok(saved.or(given).unwrap_or(default)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        run: RunFlags,
+    }
+
+    fn error(args: &[&str]) -> String {
+        let args = std::iter::once("program").chain(args.iter().copied());
+        Program::try_parse_from(args).err().map_or_else(String::new, |e| e.to_string())
+    }
+
+    #[test]
+    fn wrong_values_name_their_flag() {
+        Program::command().debug_assert();
+        assert!(error(&["--replicas", "0"]).contains("invalid value '0' for '--replicas <N>'"));
+        assert!(error(&["--global-batch", "0"]).contains("--global-batch"));
+        assert!(error(&["--epochs", "x"]).contains("--epochs"));
+        assert!(error(&["--resume"]).contains("--out <DIR>"));
+        assert!(error(&["--checkpoint-every", "5"]).contains("--out <DIR>"));
+        let parsed = Program::try_parse_from(["p", "--adapter", "a", "--adapter", "b"]).unwrap();
+        assert_eq!(parsed.run.adapter, ["a", "b"]);
+    }
+
+    #[test]
+    fn the_checkpoints_value_wins_and_another_flag_is_an_error() {
+        assert_eq!(settle("--seed", None, None, 1).unwrap(), 1);
+        assert_eq!(settle("--seed", Some(2), None, 1).unwrap(), 2);
+        assert_eq!(settle("--seed", None, Some(3), 1).unwrap(), 3);
+        assert_eq!(settle("--seed", Some(3), Some(3), 1).unwrap(), 3);
+        let error = settle("--seed", Some(2), Some(3), 1).unwrap_err().to_string();
+        assert!(error.starts_with("--seed 2: the run to resume was started with 3"), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+//! A run from its settings to its last line.
+
+use std::io::stdout;
+use std::path::Path;
+
+use unisono::data::{Loader, Source};
+use unisono::{Builder, Epoch, Progress, Report, Trainer};
+
+use crate::{Error, Lines, RunFlags};
+
+/// A run's settings: [`RunFlags::settle`].
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Samples in a step.
+    pub global_batch: usize,
+    /// Parts of a step.
+    pub shards: usize,
+    /// Epochs from the run's start.
+    pub epochs: u32,
+    /// The seed.
+    pub seed: u64,
+    pub(crate) flags: RunFlags,
+}
+
+impl Run {
+    /// A loader with the run's seed and threads.
+    pub fn loader(&self, source: impl Source + 'static) -> Loader {
+        let loader = Loader::new(source).seed(self.seed);
+        match self.flags.loader_threads {
+            Some(threads) => loader.threads(threads),
+            None => loader,
+        }
+    }
+
+    /// Trains what `builder` describes with the run's settings: resumes and saves as the flags say, shows the model, the
+    /// progress and where the time went on standard error, and the history on standard output if asked for. A resumed run
+    /// shows the whole run's history.
+    ///
+    /// # Errors
+    /// Whatever stops the run.
+    pub fn train(&self, builder: Builder, train: &Loader, held_out: &Loader) -> Result<Trainer, Error> {
+        let mut trainer = self.builder(builder).build(&train.fields()?)?;
+        eprintln!("{}", trainer.summary());
+        trainer.notes().iter().for_each(|note| eprintln!("note: {note}"));
+        if let Some(dir) = &self.flags.out {
+            self.open(dir, &mut trainer)?;
+        }
+        let before = trainer.steps();
+        trainer.fit(train, Some(held_out), self.epochs)?;
+        if self.flags.out.is_some() {
+            if trainer.steps() > before {
+                trainer.save()?;
+            }
+            trainer.save_model()?;
+        }
+        eprintln!("{}", Report::new(trainer.reports()));
+        let sha256 = trainer.state_sha256()?;
+        eprintln!("{} steps, state {sha256}", trainer.steps());
+        if self.flags.json {
+            Lines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256)?;
+        }
+        Ok(trainer)
+    }
+
+    fn builder(&self, builder: Builder) -> Builder {
+        let RunFlags { adapter, replicas, json, .. } = &self.flags;
+        let mut builder = builder.global_batch(self.global_batch).shards(self.shards).seed(self.seed);
+        builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+        if let Some(replicas) = replicas {
+            builder = builder.replicas(*replicas);
+        }
+        if *json {
+            builder = builder.observer(Lines::new(stdout()));
+        }
+        builder.observer(Progress::new())
+    }
+
+    /// Checkpoints from here on, and those that are there.
+    fn open(&self, dir: &Path, trainer: &mut Trainer) -> Result<(), Error> {
+        trainer.checkpoints(dir, self.flags.checkpoint_every.unwrap_or(0))?;
+        if !self.flags.resume {
+            return Ok(());
+        }
+        match trainer.resume()? {
+            Some(resumed) => {
+                resumed.skipped.iter().for_each(|skipped| eprintln!("note: passed over {skipped}"));
+                eprintln!("resumed at step {} from {}", resumed.step, resumed.path.display());
+            }
+            None => eprintln!("note: no checkpoint in {}: the run starts at its start", dir.display()),
+        }
+        if self.flags.json {
+            let mut lines = Lines::new(stdout());
+            trainer.history().iter().try_for_each(|epoch| lines.epoch(epoch))?;
+        }
+        Ok(())
+    }
+}
+
+/// The best held-out value of a metric.
+pub fn best(history: &[Epoch], metric: &str) -> f64 {
+    let values = history.iter().filter_map(|epoch| epoch.validation.as_ref()?.metric(metric));
+    values.fold(0.0, f64::max)
+}
