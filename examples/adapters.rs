@@ -2,6 +2,7 @@
 //!
 //!     cargo run --release -p unisono-examples --bin adapters -- --backend all
 
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
@@ -35,24 +36,29 @@ fn list(flags: Flags) -> Result<(), Error> {
     if found.is_empty() {
         return Err("no adapter found; `cargo xtask demo` installs a software one".into());
     }
-    let mut rows = vec![["adapter", "kind", "driver"].map(str::to_owned)];
-    rows.extend(found.iter().map(|a| [a.label(), a.kind.to_string(), format!("{} {}", a.driver, a.driver_info)]));
-    println!("{}\n", table(&rows));
-    let names = ["adapter", "buffer", "binding", "bindings", "workgroups", "invocations", "shared", "subgroup", "f16"];
-    let mut rows = vec![names.map(str::to_owned)];
-    rows.extend(found.iter().map(limits));
-    println!("{}", table(&rows));
-    Ok(())
+    let head = |names: &str| names.split(", ").map(str::to_owned).collect();
+    let mut drivers: Vec<Vec<String>> = vec![head("adapter, kind, driver")];
+    drivers.extend(found.iter().map(driver));
+    let mut all: Vec<Vec<String>> = vec![head(
+        "adapter, largest buffer, binding, bindings, workgroups, invocations, shared, subgroup, f16",
+    )];
+    all.extend(found.iter().map(limits));
+    Ok(writeln!(stdout(), "{}\n\n{}", table(&drivers), table(&all))?)
+}
+
+fn driver(adapter: &Adapter) -> Vec<String> {
+    let driver = format!("{} {}", adapter.driver, adapter.driver_info);
+    vec![adapter.label(), adapter.kind.to_string(), driver.trim().to_owned()]
 }
 
 /// Largest buffer and binding, bindings of a kernel, workgroups in a dimension, invocations and memory of a workgroup.
-fn limits(adapter: &Adapter) -> [String; 9] {
+fn limits(adapter: &Adapter) -> Vec<String> {
     let l = &adapter.limits;
     let subgroup = match l.subgroup {
         (least, most) if least == most => least.to_string(),
         (least, most) => format!("{least}-{most}"),
     };
-    [
+    vec![
         adapter.label(),
         bytes(l.buffer_bytes),
         bytes(l.storage_binding_bytes),

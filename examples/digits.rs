@@ -15,8 +15,7 @@ const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 64, shards: 8, s
 const SPLIT: u64 = 42;
 
 #[derive(Parser)]
-#[command(about = "Trains a perceptron on the UCI digits")]
-#[command(after_help = "Defaults: --epochs 20 --global-batch 64 --shards 8 --seed 42")]
+#[command(about = "Trains a perceptron on the UCI digits", after_help = DEFAULTS.help())]
 struct Flags {
     #[command(flatten)]
     run: RunFlags,

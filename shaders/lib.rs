@@ -36,6 +36,18 @@ macro_rules! snippets {
 }
 
 snippets! {
+    /// Reads four elements of a product's left operand at once.
+    A_QUADS = "a_quads";
+    /// Reads four elements of a product's left operand one by one.
+    A_WORDS = "a_words";
+    /// Reads four elements of a product's right operand at once.
+    B_QUADS = "b_quads";
+    /// Reads four elements of a product's right operand one by one.
+    B_WORDS = "b_words";
+    /// Writes four elements of a product at once. Needs [`SUM_QUADS`].
+    C_QUADS = "c_quads";
+    /// Writes four elements of a product one by one. Needs [`SUM_QUADS`].
+    C_WORDS = "c_words";
     /// Exponential, logarithm and friends, with stated error bounds.
     ELEMENTARY = "elementary";
     /// The inner range of a product over all of k.
@@ -44,17 +56,32 @@ snippets! {
     INNER_SHARD = "inner_shard";
     /// The counter-based generator.
     PHILOX = "philox";
+    /// Sizes of a product, and its operands in blocks. Needs constants, `a_quad`, `b_quad`, `put_quad`, `inner_range`.
+    PRODUCT = "product";
     /// A draw for an element of a sample. Needs [`PHILOX`].
     RANDOM = "random";
     /// Addition as every sum adds, and the larger of two.
     SUM = "sum";
+    /// Sine and cosine.
+    TRIGONOMETRY = "trigonometry";
+    /// [`SUM`] for four numbers at once.
+    SUM_QUADS = "sum_quads";
+    /// What [`SUM_QUADS`] has beyond [`SUM`], for one number at a time.
+    WORDS = "words";
 }
 
-/// Rows times columns, plain, batched, or contracted over the samples of each shard. Needs the constants that the file
-/// names, [`snippets::SUM`], and one of [`snippets::INNER_ALL`] and [`snippets::INNER_SHARD`].
+/// Rows times columns, plain, batched, or contracted over the samples of each shard: a tile in each invocation's registers.
+/// This and the other products need [`snippets::PRODUCT`] and what it names, and the constants of their file.
 pub const MATMUL: &str = include_str!("matmul.wgsl");
 
-/// The binary tree across chunks or shards. Needs the constant that the file names, and [`snippets::SUM`].
+/// The same for software adapters: a tile a subgroup, operands shared by shuffles.
+pub const MATMUL_LANES: &str = include_str!("matmul_lanes.wgsl");
+
+/// The same for GPUs: a tile a workgroup, operands shared through workgroup memory.
+pub const MATMUL_TILES: &str = include_str!("matmul_tiles.wgsl");
+
+/// The binary tree across chunks or shards. Needs the constants that the file names, and [`snippets::SUM`] with
+/// [`snippets::WORDS`], or [`snippets::SUM_QUADS`].
 pub const TREE: &str = include_str!("tree.wgsl");
 
 /// Whether any number is not finite. Complete.

@@ -17,22 +17,22 @@ pub struct RunFlags {
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
     /// Number of replicas [default: one an adapter, one a core on a CPU adapter]
-    #[arg(long, value_name = "N", value_parser = count(1024))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
     /// Samples in a step, over all replicas together
-    #[arg(long, value_name = "SAMPLES", value_parser = count(1 << 24))]
+    #[arg(long, value_name = "SAMPLES", allow_negative_numbers = true, value_parser = count(1 << 24))]
     pub global_batch: Option<usize>,
     /// Parts that a step is cut into: up to so many replicas share the work
-    #[arg(long, value_name = "N", value_parser = count(1024))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub shards: Option<usize>,
     /// Epochs, counted from the run's start
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub epochs: Option<u32>,
-    /// Seed of initial weights, data order and everything else that is drawn
-    #[arg(long, value_name = "N")]
+    /// Seed of initial weights, dropout and the order of the data
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Threads that prepare batches [default: one a core, at most eight]
-    #[arg(long, value_name = "N", value_parser = count(1024))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub loader_threads: Option<usize>,
     /// Where checkpoints and the final model.safetensors go
     #[arg(long, value_name = "DIR")]
@@ -41,9 +41,10 @@ pub struct RunFlags {
     #[arg(long, requires = "out")]
     pub resume: bool,
     /// Save a checkpoint every so many steps too, not only at the end
-    #[arg(long, value_name = "STEPS", requires = "out", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "STEPS", allow_negative_numbers = true, requires = "out")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_every: Option<u64>,
-    /// One JSON object a line on standard output; everything else is on standard error anyway
+    /// The whole run's history as JSON on standard output, an object a line; everything else is on standard error anyway
     #[arg(long)]
     pub json: bool,
 }
@@ -64,6 +65,14 @@ pub struct Defaults {
     pub shards: usize,
     /// The seed.
     pub seed: u64,
+}
+
+impl Defaults {
+    /// For a program's help.
+    pub fn help(self) -> String {
+        let Self { epochs, global_batch, shards, seed } = self;
+        format!("Defaults: --epochs {epochs} --global-batch {global_batch} --shards {shards} --seed {seed}")
+    }
 }
 
 impl RunFlags {

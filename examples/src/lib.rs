@@ -20,7 +20,7 @@ use clap::Parser;
 
 pub use flags::{Defaults, RunFlags};
 pub use lines::Lines;
-pub use run::{Run, best};
+pub use run::Run;
 pub use table::{bytes, table};
 
 /// Any error, with a message that fits on a line.

@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
-use unisono::{Builder, Epoch, Progress, Report, Trainer};
+use unisono::{Builder, Progress, Report, Trainer};
 
 use crate::{Error, Lines, RunFlags};
 
@@ -94,10 +94,4 @@ impl Run {
         }
         Ok(())
     }
-}
-
-/// The best held-out value of a metric.
-pub fn best(history: &[Epoch], metric: &str) -> f64 {
-    let values = history.iter().filter_map(|epoch| epoch.validation.as_ref()?.metric(metric));
-    values.fold(0.0, f64::max)
 }

@@ -2,8 +2,13 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
+
+use crate::file::FileBytes;
+
+/// What is written or read at once.
+const BLOCK: usize = 1 << 20;
 
 /// What is done to a file system, operation by operation, so that tests can count them, fail them or lose them.
 ///
@@ -29,6 +34,14 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn size(&self, file: &Path) -> io::Result<u64>;
     /// A whole file.
     fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
+    /// A whole file that need not be read before it is looked at.
+    fn open(&self, file: &Path) -> io::Result<FileBytes> {
+        self.read(file).map(FileBytes::from)
+    }
+    /// A whole file, piece by piece.
+    fn stream(&self, file: &Path, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        self.read(file).map(|bytes| piece(&bytes))
+    }
 }
 
 /// A file being written.
@@ -47,7 +60,7 @@ impl Disk for StdDisk {
     }
 
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
-        Ok(Box::new(StdSink(BufWriter::with_capacity(1 << 20, File::create(file)?))))
+        Ok(Box::new(StdSink(BufWriter::with_capacity(BLOCK, File::create(file)?))))
     }
 
     /// Only Unix can sync a directory, and not on every file system: where it cannot, that is no reason not to save.
@@ -95,6 +108,25 @@ impl Disk for StdDisk {
 
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
         fs::read(file)
+    }
+
+    /// Mapped into memory.
+    fn open(&self, file: &Path) -> io::Result<FileBytes> {
+        FileBytes::map(file)
+    }
+
+    fn stream(&self, file: &Path, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let mut file = File::open(file)?;
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(BLOCK);
+        let mut block = vec![0; length.clamp(1, BLOCK)];
+        loop {
+            match file.read(&mut block) {
+                Ok(0) => return Ok(()),
+                Ok(read) => piece(&block[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

@@ -67,12 +67,23 @@ pub enum Error {
         /// How many bytes were given.
         bytes: usize,
     },
+    /// The thread that writes checkpoints is gone: a bug of ours.
+    #[error("the thread that writes checkpoints has stopped")]
+    Stopped,
     /// Tensors that the safetensors format cannot hold.
     #[error("cannot be stored as safetensors: {reason}")]
     Unstorable {
         /// Which tensor, and why.
         reason: String,
     },
+}
+
+impl Error {
+    /// Whether the same save may succeed later: the disk is full, the directory is gone, forbidden or in another's hands.
+    /// What is left are mistakes of the caller, which no waiting mends.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::Locked { .. })
+    }
 }
 
 /// Something on disk that was passed over, and why.

@@ -3,24 +3,32 @@
 mod digest;
 mod disk;
 mod error;
+mod file;
 mod format;
+mod header;
 mod load;
 mod lock;
 mod manifest;
 mod names;
+mod retention;
+mod saver;
 mod store;
 mod tensor;
+mod upkeep;
 mod write;
+mod writer;
 
 use serde_json::Value;
 
 pub use digest::state_sha256;
 pub use disk::{Disk, Sink, StdDisk};
 pub use error::{Error, Result, Skipped};
-pub use format::{parse_tensors, read_tensors};
-pub use load::{Loaded, list, load, newest};
-pub use store::{Options, Saved, Store};
-pub use tensor::{Dtype, Tensor, Tensors};
+pub use file::{FileBytes, TensorFile, parse_tensors, read_tensors};
+pub use load::{Loaded, list, load, load_with, newest, newest_with};
+pub use retention::{Best, Options};
+pub use saver::{Report, Saver, SaverOptions};
+pub use store::{Saved, Store};
+pub use tensor::{Dtype, Info, Tensor, Tensors};
 pub use write::write_model;
 
 /// What a checkpoint holds: all that the next step needs, in three files.

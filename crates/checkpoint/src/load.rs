@@ -4,11 +4,13 @@ use std::cmp::Reverse;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::Contents;
-use crate::digest::sha256;
+use crate::digest::hex;
 use crate::disk::{Disk, StdDisk};
 use crate::error::{Error, Result, Skipped, broken, io};
-use crate::format::parse_tensors;
+use crate::file::{FileBytes, parse_tensors};
 use crate::manifest::{Entry, FILES, LONGEST, Manifest};
 use crate::names::{CHECKPOINTS, MANIFEST, OLD, step_of};
 
@@ -33,6 +35,11 @@ pub fn newest(dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
     newest_on(&StdDisk, dir.as_ref())
 }
 
+/// [`newest`] on another file layer.
+pub fn newest_with(disk: &dyn Disk, dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
+    newest_on(disk, dir.as_ref())
+}
+
 /// Steps and directories of the checkpoints in DIR, newest first, not verified.
 pub fn list(dir: impl AsRef<Path>) -> Result<Vec<(u64, PathBuf)>> {
     let found = list_on(&StdDisk, dir.as_ref())?;
@@ -42,6 +49,11 @@ pub fn list(dir: impl AsRef<Path>) -> Result<Vec<(u64, PathBuf)>> {
 /// One checkpoint, given its own directory, verified: its step and what it holds.
 pub fn load(checkpoint: impl AsRef<Path>) -> Result<(u64, Contents)> {
     load_on(&StdDisk, checkpoint.as_ref())
+}
+
+/// [`load`] on another file layer.
+pub fn load_with(disk: &dyn Disk, checkpoint: impl AsRef<Path>) -> Result<(u64, Contents)> {
+    load_on(disk, checkpoint.as_ref())
 }
 
 pub(crate) struct Found {
@@ -97,15 +109,24 @@ fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
         return Err(broken(&path.join(MANIFEST), "lists other files"));
     };
     let contents = Contents {
-        model: parse_tensors(&model, &read_as_listed(disk, &model, first)?)?,
-        optimizer: parse_tensors(&optimizer, &read_as_listed(disk, &optimizer, second)?)?,
-        trainer: serde_json::from_slice(&read_as_listed(disk, &trainer, third)?)
+        model: parse_tensors(&model, &open_as_listed(disk, &model, first)?)?,
+        optimizer: parse_tensors(&optimizer, &open_as_listed(disk, &optimizer, second)?)?,
+        trainer: serde_json::from_slice(&open_as_listed(disk, &trainer, third)?.to_vec())
             .map_err(|error| broken(&trainer, format!("no valid JSON: {error}")))?,
     };
     Ok((manifest.step, contents))
 }
 
-fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
+/// What a manifest says, with the files it lists there and of their sizes: a check that reads no more than the manifest.
+pub(crate) fn glance(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
+    let manifest = read_manifest(disk, path)?;
+    for entry in &manifest.files {
+        size_as_listed(disk, &path.join(&entry.name), entry)?;
+    }
+    Ok(manifest)
+}
+
+pub(crate) fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
     let manifest = path.join(MANIFEST);
     let bytes = disk.size(&manifest).map_err(io(&manifest, "read"))?;
     if bytes > LONGEST {
@@ -114,15 +135,21 @@ fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
     Manifest::parse(&manifest, &disk.read(&manifest).map_err(io(&manifest, "read"))?)
 }
 
-/// Size first: it is cheap, and bounds what is read.
-fn read_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<Vec<u8>> {
-    let bytes = disk.size(path).map_err(io(path, "read"))?;
-    if bytes != entry.bytes {
-        return Err(broken(path, format!("has {bytes} bytes, {} in the manifest", entry.bytes)));
-    }
-    let file = disk.read(path).map_err(io(path, "read"))?;
-    if sha256(&file) != entry.sha256 {
+/// Size first: it is cheap, and bounds what is read. Then the hash, by plain reads: where the disk fails they give an
+/// error, and a mapping would end the process.
+pub(crate) fn open_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<FileBytes> {
+    size_as_listed(disk, path, entry)?;
+    let mut hash = Sha256::new();
+    disk.stream(path, &mut |piece| hash.update(piece)).map_err(io(path, "read"))?;
+    if hex(&hash.finalize()) != entry.sha256 {
         return Err(broken(path, "its SHA-256 is not the one in the manifest"));
     }
-    Ok(file)
+    disk.open(path).map_err(io(path, "read"))
+}
+
+fn size_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<()> {
+    match disk.size(path).map_err(io(path, "read"))? {
+        bytes if bytes == entry.bytes => Ok(()),
+        bytes => Err(broken(path, format!("has {bytes} bytes, {} in the manifest", entry.bytes))),
+    }
 }

@@ -1,5 +1,7 @@
 //! One owner a directory.
 
+#[cfg(unix)]
+use std::fs::{self, Metadata};
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
@@ -9,7 +11,7 @@ use crate::error::{Error, Result, io};
 /// stays and means nothing.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -23,9 +25,26 @@ impl Lock {
             .open(path)
             .map_err(io(path, "open"))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
             Err(TryLockError::Error(reason)) => Err(io(path, "lock")(reason)),
+        }
+    }
+    /// Whether the lock is still the one a second run would meet at the path: not when the directory was removed,
+    /// moved, or another was mounted over it.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let identity = |found: Metadata| (found.dev(), found.ino());
+            let held = self.file.metadata().map(identity);
+            matches!((held, fs::metadata(path).map(identity)), (Ok(held), Ok(found)) if held == found)
+        }
+        // Elsewhere an open file cannot be removed.
+        #[cfg(not(unix))]
+        {
+            let _ = &self.file;
+            path.exists()
         }
     }
 }

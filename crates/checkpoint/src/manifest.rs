@@ -14,12 +14,15 @@ pub(crate) const FILES: [&str; 3] = [MODEL, OPTIMIZER, TRAINER];
 /// A manifest longer than this is none.
 pub(crate) const LONGEST: u64 = 1 << 16;
 
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
     format: String,
     version: u32,
     pub(crate) step: u64,
+    /// What was measured at this step, for the retention of the best; always finite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metric: Option<f64>,
     pub(crate) files: Vec<Entry>,
 }
 
@@ -39,8 +42,9 @@ struct Version {
 }
 
 impl Manifest {
-    pub(crate) fn new(step: u64, files: Vec<Entry>) -> Self {
-        Self { format: FORMAT.to_owned(), version: VERSION, step, files }
+    pub(crate) fn new(step: u64, metric: Option<f64>, files: Vec<Entry>) -> Self {
+        let metric = metric.filter(|metric| metric.is_finite());
+        Self { format: FORMAT.to_owned(), version: VERSION, step, metric, files }
     }
 
     pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self> {
@@ -76,9 +80,12 @@ mod tests {
     #[test]
     fn a_manifest_comes_back() {
         let entry = |name: &&str| Entry { name: name.to_string(), bytes: 7, sha256: "00".repeat(32) };
-        let manifest = Manifest::new(42, FILES.iter().map(entry).collect());
-        let text = manifest.to_json().unwrap();
-        assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest);
+        for metric in [None, Some(0.1 + 0.2)] {
+            let manifest = Manifest::new(42, metric, FILES.iter().map(entry).collect());
+            let text = manifest.to_json().unwrap();
+            assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest);
+        }
+        assert_eq!(Manifest::new(42, Some(f64::NAN), Vec::new()).metric, None);
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! A save moves through these states; each arrow is one rename, made durable before the next begins:
 //!
 //! ```text
-//! .tmp-step-N  --complete and synced-->  step-N  --K newer ones are durable-->  .tmp-gone-step-N  -->  nothing
+//! .tmp-step-N  --complete and synced-->  step-N  --retention lets it go-->        .tmp-gone-step-N  -->  nothing
 //!                                          |  its step is saved again
 //!                                          +--> .old-step-N  --the new step-N is durable-->  .tmp-gone-step-N
 //! ```
 //!
-//! Whatever is interrupted, [`Store::recover`] finishes: `.tmp-...` is removed; `.old-step-N` is put back when no
+//! Whatever is interrupted, `Store::recover` finishes: `.tmp-...` is removed; `.old-step-N` is put back when no
 //! step-N took its place. So a directory that has its final name is complete from its first instant to its last.
 
 use std::path::{Path, PathBuf};
@@ -18,27 +18,14 @@ use crate::Contents;
 use crate::disk::{Disk, StdDisk};
 use crate::error::{Error, Result, Skipped, io};
 use crate::format::Encoded;
-use crate::load::{Loaded, list_on, newest_on, verify};
+use crate::load::{Loaded, list_on, newest_on};
 use crate::lock::Lock;
 use crate::manifest::Manifest;
-use crate::names::{
-    CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, step_name, step_of,
-};
+use crate::names::{CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, step_name};
+use crate::retention::{Candidate, Options};
 use crate::tensor::Tensors;
+use crate::upkeep::{sibling, skipped};
 use crate::write::{create_dirs, probe, replace_model, sync_dir, write_file};
-
-/// How a [`Store`] goes about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// How many checkpoints are kept, the one just saved among them; 0 keeps all. 3 by default.
-    pub keep: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { keep: 3 }
-    }
-}
 
 /// What a save did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,16 +34,19 @@ pub struct Saved {
     pub path: PathBuf,
     /// Older ones and leftovers that could not be removed. Worth a warning; tried again at the next save.
     pub not_removed: Vec<Skipped>,
+    /// The directory was gone, or another was in its place, and was made and locked anew. Worth a warning: the
+    /// checkpoints before this one may be elsewhere.
+    pub reopened: bool,
 }
 
 /// A run's directory, opened for saving and locked against a second run until dropped.
 #[derive(Debug)]
 pub struct Store {
-    dir: PathBuf,
-    checkpoints: PathBuf,
-    options: Options,
-    disk: Arc<dyn Disk>,
-    _lock: Lock,
+    pub(crate) dir: PathBuf,
+    pub(crate) checkpoints: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) disk: Arc<dyn Disk>,
+    lock: Lock,
 }
 
 impl Store {
@@ -73,7 +63,7 @@ impl Store {
         let lock = Lock::acquire(&dir.join(LOCK))?;
         probe(&*disk, &dir)?;
         probe(&*disk, &checkpoints)?;
-        let store = Self { dir, checkpoints, options, disk, _lock: lock };
+        let store = Self { dir, checkpoints, options, disk, lock };
         store.recover()?;
         Ok(store)
     }
@@ -89,17 +79,24 @@ impl Store {
     /// step is [`Error::Behind`]: it would be found in place of this one. Broken ones in the way are renamed
     /// `broken-step-...` and kept.
     pub fn save(&mut self, step: u64, contents: &Contents) -> Result<Saved> {
+        self.save_with_metric(step, contents, None)
+    }
+
+    /// [`Store::save`] with what was measured at this step, for [`Options::best`]. It is stored in the manifest; one
+    /// that is not finite is none.
+    pub fn save_with_metric(&mut self, step: u64, contents: &Contents, metric: Option<f64>) -> Result<Saved> {
+        let reopened = self.reopen_if_gone()?;
         let mut not_removed = self.recover()?;
         self.make_way(step)?;
         let temporary = self.checkpoints.join(format!("{TEMPORARY}{}", step_name(step)));
         let path = self.checkpoints.join(step_name(step));
-        let saved = self.write(&temporary, step, contents).and_then(|()| self.publish(&temporary, &path));
+        let saved = self.write(&temporary, step, contents, metric).and_then(|()| self.publish(&temporary, &path));
         let surplus = saved.and_then(|replaced| Ok((replaced, self.surplus()?)));
         match surplus {
             Ok((replaced, surplus)) => {
                 let unwanted = replaced.into_iter().chain(surplus);
                 not_removed.extend(unwanted.filter_map(|old| skipped(&old, self.retire(&old))));
-                Ok(Saved { path, not_removed })
+                Ok(Saved { path, not_removed, reopened })
             }
             Err(error) => {
                 // The error that is reported is the one that matters; a leftover goes at the next save.
@@ -114,6 +111,15 @@ impl Store {
         newest_on(&*self.disk, &self.dir)
     }
 
+    /// The best checkpoint by [`Options::best`]: its step and directory. `None` without that option or any metric.
+    pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
+        let mut found = self.candidates()?;
+        let candidates: Vec<Candidate> = found.iter().map(|(_, candidate)| *candidate).collect();
+        let best = self.options.best(&candidates).first().copied();
+        let at = found.iter().position(|(_, candidate)| Some(candidate.step) == best);
+        Ok(at.map(|at| found.swap_remove(at)).map(|(path, candidate)| (candidate.step, path)))
+    }
+
     /// Removes every checkpoint, for a run that starts anew in an old directory on purpose.
     pub fn clear(&mut self) -> Result<()> {
         list_on(&*self.disk, &self.dir)?.iter().try_for_each(|found| self.retire(&found.path))
@@ -121,12 +127,26 @@ impl Store {
 
     /// Writes `DIR/model.safetensors`, the final model, as [`write_model`](crate::write_model) does.
     pub fn write_model(&self, tensors: &Tensors) -> Result<PathBuf> {
+        create_dirs(&*self.disk, &self.dir)?;
         let path = self.dir.join(MODEL);
         replace_model(&*self.disk, &path, tensors)?;
         Ok(path)
     }
 
-    fn write(&self, temporary: &Path, step: u64, contents: &Contents) -> Result<()> {
+    /// A directory that vanished under the run is made and locked again; another that took its place is locked.
+    fn reopen_if_gone(&mut self) -> Result<bool> {
+        let path = self.dir.join(LOCK);
+        if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&path) {
+            return Ok(false);
+        }
+        create_dirs(&*self.disk, &self.checkpoints)?;
+        if !self.lock.is_at(&path) {
+            self.lock = Lock::acquire(&path)?;
+        }
+        Ok(true)
+    }
+
+    fn write(&self, temporary: &Path, step: u64, contents: &Contents, metric: Option<f64>) -> Result<()> {
         let disk = &*self.disk;
         let (model, optimizer) = (Encoded::new(&contents.model)?, Encoded::new(&contents.optimizer)?);
         let json = |error: serde_json::Error| Error::Unstorable { reason: error.to_string() };
@@ -138,7 +158,7 @@ impl Store {
             write_file(disk, &temporary.join(OPTIMIZER), optimizer.parts())?,
             write_file(disk, &temporary.join(TRAINER), std::iter::once(&*trainer))?,
         ];
-        let manifest = Manifest::new(step, files).to_json().map_err(json)?;
+        let manifest = Manifest::new(step, metric, files).to_json().map_err(json)?;
         write_file(disk, &temporary.join(MANIFEST), std::iter::once(&*manifest))?;
         sync_dir(disk, temporary)
     }
@@ -152,72 +172,4 @@ impl Store {
         self.rename(temporary, path)?;
         Ok(old)
     }
-
-    /// Refuses a step that is behind a complete checkpoint, and moves broken ones aside.
-    fn make_way(&self, step: u64) -> Result<()> {
-        for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
-            if verify(&*self.disk, &found.path, found.step).is_err() {
-                let mut aside = sibling(&found.path, "broken-");
-                for n in 2.. {
-                    if !self.disk.is_dir(&aside) {
-                        break;
-                    }
-                    aside = sibling(&found.path, &format!("broken-{n}-"));
-                }
-                self.rename(&found.path, &aside)?;
-            } else if found.step > step {
-                return Err(Error::Behind { path: found.path, step, newest: found.step });
-            }
-        }
-        Ok(())
-    }
-
-    /// All but the last K.
-    fn surplus(&self) -> Result<Vec<PathBuf>> {
-        let keep = if self.options.keep == 0 { usize::MAX } else { self.options.keep };
-        let found = list_on(&*self.disk, &self.dir)?;
-        Ok(found.into_iter().skip(keep).map(|found| found.path).collect())
-    }
-
-    /// Finishes or undoes what a killed process left, as far as it can. Returns what could not be moved.
-    fn recover(&self) -> Result<Vec<Skipped>> {
-        let mut stuck = Vec::new();
-        for name in self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))? {
-            let path = self.checkpoints.join(&name);
-            if name.starts_with(TEMPORARY) {
-                stuck.extend(skipped(&path, self.disk.remove(&path).map_err(io(&path, "remove"))));
-            } else if let Some(plain) = name.strip_prefix(OLD).filter(|plain| step_of(plain).is_some()) {
-                let place = self.checkpoints.join(plain);
-                let replaced = self.disk.is_dir(&place);
-                stuck.extend(skipped(
-                    &path,
-                    if replaced { self.retire(&path) } else { self.rename(&path, &place) },
-                ));
-            }
-        }
-        Ok(stuck)
-    }
-
-    /// Takes a complete checkpoint out of sight first and to pieces then: at no time is there a partial one.
-    fn retire(&self, path: &Path) -> Result<()> {
-        let gone = sibling(path, ".tmp-gone-");
-        self.rename(path, &gone)?;
-        self.disk.remove(&gone).map_err(io(&gone, "remove"))
-    }
-
-    /// A durable rename within the directory of checkpoints.
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.disk.rename(from, to).map_err(io(from, "rename"))?;
-        sync_dir(&*self.disk, &self.checkpoints)
-    }
-}
-
-/// The path with a prefix to its name, in place of the prefix it has.
-fn sibling(path: &Path, prefix: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{prefix}{}", name.strip_prefix(OLD).unwrap_or(&name)))
-}
-
-fn skipped(path: &Path, result: Result<()>) -> Option<Skipped> {
-    Some(Skipped { path: path.to_owned(), reason: result.err()?.to_string() })
 }

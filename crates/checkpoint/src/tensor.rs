@@ -62,8 +62,8 @@ impl Dtype {
         TYPES[self as usize].2
     }
 
-    pub(crate) fn from_stored(stored: Stored) -> Option<Self> {
-        TYPES.iter().find(|row| row.2 == stored).map(|row| row.0)
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        TYPES.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 }
 
@@ -73,47 +73,79 @@ impl fmt::Display for Dtype {
     }
 }
 
+/// A tensor's type and shape: all of it but its elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// The element type.
+    pub dtype: Dtype,
+    /// The sizes of the axes, outermost first; empty for a scalar.
+    pub shape: Vec<usize>,
+}
+
+impl Info {
+    /// Of f32 elements.
+    pub fn f32(shape: &[usize]) -> Self {
+        Self { dtype: Dtype::F32, shape: shape.to_vec() }
+    }
+
+    /// How many bytes it takes; `None` when that is no number the machine has.
+    pub fn bytes(&self) -> Option<usize> {
+        let elements = self.shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
+        elements?.checked_mul(self.dtype.size())
+    }
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
 /// A dense tensor: row-major, little endian, as many bytes as its shape takes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tensor {
-    dtype: Dtype,
-    shape: Vec<usize>,
+    info: Info,
     bytes: Vec<u8>,
 }
 
 impl Tensor {
     /// A tensor from its bytes; an error when there are too many or too few of them.
     pub fn new(dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
-        let elements = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
-        if elements.and_then(|n| n.checked_mul(dtype.size())) != Some(bytes.len()) {
-            return Err(Error::Shape { dtype, shape, bytes: bytes.len() });
+        let info = Info { dtype, shape };
+        if info.bytes() != Some(bytes.len()) {
+            return Err(Error::Shape { dtype, shape: info.shape, bytes: bytes.len() });
         }
-        Ok(Self { dtype, shape, bytes })
+        Ok(Self { info, bytes })
     }
 
     /// A tensor of f32 values.
     pub fn f32(shape: &[usize], values: &[f32]) -> Result<Self> {
-        Self::new(Dtype::F32, shape.to_vec(), values.iter().flat_map(|v| v.to_le_bytes()).collect())
+        Self::new(Dtype::F32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
     /// A tensor of i32 values.
     pub fn i32(shape: &[usize], values: &[i32]) -> Result<Self> {
-        Self::new(Dtype::I32, shape.to_vec(), values.iter().flat_map(|v| v.to_le_bytes()).collect())
+        Self::new(Dtype::I32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
     /// A tensor of u32 values.
     pub fn u32(shape: &[usize], values: &[u32]) -> Result<Self> {
-        Self::new(Dtype::U32, shape.to_vec(), values.iter().flat_map(|v| v.to_le_bytes()).collect())
+        Self::new(Dtype::U32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
+    }
+
+    /// Type and shape.
+    pub fn info(&self) -> &Info {
+        &self.info
     }
 
     /// The element type.
     pub fn dtype(&self) -> Dtype {
-        self.dtype
+        self.info.dtype
     }
 
     /// The sizes of the axes, outermost first; empty for a scalar.
     pub fn shape(&self) -> &[usize] {
-        &self.shape
+        &self.info.shape
     }
 
     /// The elements, little endian.
@@ -143,14 +175,23 @@ impl Tensor {
 
     fn words<T>(&self, dtype: Dtype, value: fn([u8; 4]) -> T) -> Option<Vec<T>> {
         let (words, _) = self.bytes.as_chunks();
-        (self.dtype == dtype).then(|| words.iter().map(|&word| value(word)).collect())
+        (self.dtype() == dtype).then(|| words.iter().map(|&word| value(word)).collect())
     }
 }
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:?}", self.dtype, self.shape)
+        fmt::Display::fmt(&self.info, f)
     }
+}
+
+/// The values' bytes one after the other. The training thread waits for this one: a loop that becomes a copy.
+fn stored<T: Copy>(values: &[T], bytes: fn(T) -> [u8; 4]) -> Vec<u8> {
+    let mut all = vec![0; 4 * values.len()];
+    for (place, &value) in all.as_chunks_mut().0.iter_mut().zip(values) {
+        *place = bytes(value);
+    }
+    all
 }
 
 #[cfg(test)]
@@ -162,7 +203,7 @@ mod tests {
         for (i, (dtype, name, stored)) in TYPES.into_iter().enumerate() {
             assert_eq!(dtype as usize, i);
             assert_eq!(stored.to_string(), name);
-            assert_eq!(Dtype::from_stored(dtype.stored()), Some(dtype));
+            assert_eq!(Dtype::from_name(name), Some(dtype));
         }
     }
 

@@ -95,7 +95,7 @@ impl Sink for FaultySink {
 
 /// Saves `step` over checkpoints of steps 1 and 2, failing at one operation after the other of opening and saving.
 fn every_fault(step: u64, dies: bool) {
-    let options = Options { keep: 2 };
+    let options = Options { keep: 2, ..Options::default() };
     let before = contents(2);
     let mut after = contents(step);
     after.trainer["again"] = true.into();

@@ -1,6 +1,6 @@
 //! What can be wrong with data, each naming its culprit.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Dtype;
 
@@ -61,6 +61,14 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
         /// What is missing.
+        what: String,
+    },
+    /// A file is not what its format says.
+    #[error("{}: {what}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
         what: String,
     },
     /// A source's fields do not fit each other, or a field is missing or of another type than needed.
@@ -179,6 +187,11 @@ impl DataError {
     /// Wraps the error of a source of one's own.
     pub fn other(cause: impl Into<BoxError>) -> Self {
         Self::Other(cause.into())
+    }
+
+    /// A file that does not keep to its format.
+    pub(crate) fn format(path: &Path, what: impl Into<String>) -> Self {
+        Self::Format { path: path.into(), what: what.into() }
     }
 
     /// A field that is missing or does not fit.

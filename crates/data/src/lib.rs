@@ -52,10 +52,14 @@
 //! **This crate never** pads or repeats samples, lets timing change an order, queues without a bound, or panics on bad
 //! input.
 
+pub mod augment;
+mod balance;
 mod batch;
 mod csv;
 mod error;
+mod files;
 mod fingerprint;
+mod join;
 mod loader;
 mod memory;
 mod pipeline;
@@ -67,10 +71,13 @@ mod statistics;
 mod subset;
 mod transform;
 
+pub use balance::{Balance, balance, class_counts};
 pub use batch::Batch;
 pub use csv::{Column, Csv};
 pub use error::{BoxError, DataError};
+pub use files::{Array, Arrays, Cifar, Element, ImageFolder, Tokens, Width};
 pub use fingerprint::Fingerprint;
+pub use join::{Concat, Interleave};
 pub use loader::Loader;
 pub use memory::Memory;
 pub use prefetch::Batches;
@@ -79,6 +86,6 @@ pub use schedule::Position;
 pub use source::Source;
 pub use statistics::{Per, Statistics};
 pub use subset::{Subset, split, split_fraction};
-pub use transform::{normalise, one_hot};
+pub use transform::{Transform, cast, normalise, one_hot, rescale};
 /// What transforms draw from, keyed by seed, stage, epoch and position.
 pub use unisono_random::Draws;

@@ -49,6 +49,16 @@ pub struct FieldSpec {
     pub shape: Vec<usize>,
 }
 
+impl FieldSpec {
+    /// As an extent in `shape`: differs from sample to sample, and a transform makes it equal before samples are stacked.
+    pub const VARIES: usize = 0;
+
+    /// Whether an extent differs from sample to sample.
+    pub fn varies(&self) -> bool {
+        self.shape.contains(&Self::VARIES)
+    }
+}
+
 impl Sample {
     /// A sample without fields.
     pub fn new() -> Self {

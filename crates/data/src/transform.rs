@@ -2,7 +2,49 @@
 
 use unisono_random::Draws;
 
-use crate::{BoxError, DataError, Field, Sample, Statistics, Values};
+use crate::{BoxError, DataError, Dtype, Field, Sample, Statistics, Values};
+
+/// What [`Loader::try_map`](crate::Loader::try_map) takes: a name for closures over a sample and its draws.
+///
+/// Every such closure is one; there is nothing to implement.
+pub trait Transform: Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {}
+
+impl<F: Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static> Transform for F {}
+
+/// A field as elements of another type.
+///
+/// To f32, whole numbers are rounded to nearest. To i32, values are cut towards zero; one that is not a number or does
+/// not fit is an error.
+pub fn cast(field: &str, to: Dtype) -> impl Transform {
+    let name = field.to_owned();
+    move |sample: &mut Sample, _: &mut Draws| {
+        let field = sample.field_mut(&name).ok_or_else(|| DataError::field(&name, "no such field"))?;
+        let cut = |&value: &f32| match value {
+            value if value > -2_147_483_904.0 && value < 2_147_483_648.0 => Ok(value as i32),
+            value => Err(DataError::field(&name, format!("{value} does not fit an i32"))),
+        };
+        match (&field.values, to) {
+            (Values::I32(values), Dtype::F32) => {
+                field.values = Values::F32(values.iter().map(|&value| value as f32).collect());
+            }
+            (Values::F32(values), Dtype::I32) => {
+                field.values = Values::I32(values.iter().map(cut).collect::<Result<_, _>>()?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// x * factor + offset over an f32 field: from 0..255 to 0..1 with a factor of 1/255.
+pub fn rescale(field: &str, factor: f32, offset: f32) -> impl Transform {
+    let name = field.to_owned();
+    move |sample: &mut Sample, _: &mut Draws| {
+        let values = sample.f32_mut(&name).ok_or_else(|| DataError::field(&name, "no such f32 field"))?;
+        values.iter_mut().for_each(|value| *value = *value * factor + offset);
+        Ok(())
+    }
+}
 
 /// (x - mean) / deviation over an f32 field, computed in f64 and rounded once.
 ///
@@ -88,6 +130,21 @@ mod tests {
         let error = normalise("x", &statistics)(&mut odd, &mut draws()).unwrap_err();
         assert_eq!(error.to_string(), "field 'x': 3 values cannot use statistics of 2 groups");
         assert!(normalise("z", &statistics)(&mut odd, &mut draws()).is_err());
+    }
+
+    #[test]
+    fn casts_and_scales() {
+        let mut sample = Sample::new().with("x", Field::f32([3], [-1.9, 2.5, 2_147_483_520.0]));
+        cast("x", Dtype::I32)(&mut sample, &mut draws()).unwrap();
+        assert_eq!(sample.field("x"), Some(&Field::i32([3], [-1, 2, 2_147_483_520])));
+        cast("x", Dtype::F32)(&mut sample, &mut draws()).unwrap();
+        rescale("x", 2.0, 1.0)(&mut sample, &mut draws()).unwrap();
+        assert_eq!(sample.f32_mut("x").unwrap()[..2], [-1.0, 5.0]);
+        for (value, text) in [(f32::NAN, "NaN"), (2_147_483_648.0, "2147483600"), (f32::NEG_INFINITY, "-inf")] {
+            let mut sample = Sample::new().with("x", Field::f32([1], [value]));
+            let error = cast("x", Dtype::I32)(&mut sample, &mut draws()).unwrap_err();
+            assert_eq!(error.to_string(), format!("field 'x': {text} does not fit an i32"));
+        }
     }
 
     #[test]

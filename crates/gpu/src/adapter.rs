@@ -91,6 +91,8 @@ pub struct Features {
     pub f16: bool,
     /// Timestamps on the device's own clock.
     pub timestamps: bool,
+    /// Exchange of values within a subgroup. Turned on when a device is opened.
+    pub subgroups: bool,
 }
 
 /// Lists the adapters of these backends, in the driver's order, opening no device.
@@ -127,8 +129,10 @@ fn without_duplicates(mut found: Vec<Adapter>) -> Vec<Adapter> {
 impl Adapter {
     /// What a plan has to know of this adapter.
     pub fn target(&self) -> Target {
+        let (least, most) = self.limits.subgroup;
         Target {
             machine: if self.kind == Kind::Cpu { Machine::Cpu } else { Machine::Gpu },
+            subgroup: if self.features.subgroups && least == most { least } else { 0 },
             max_binding_bytes: self.limits.storage_binding_bytes.min(self.limits.buffer_bytes),
             max_buffer_bytes: self.limits.buffer_bytes,
             max_workgroups: self.limits.workgroups,
@@ -209,7 +213,7 @@ mod tests {
                 uniform_alignment: 64,
                 subgroup: (32, 32),
             },
-            features: Features { f16: true, timestamps: false },
+            features: Features { f16: true, timestamps: false, subgroups: false },
         }
     }
 

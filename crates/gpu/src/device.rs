@@ -83,7 +83,7 @@ impl Device {
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
         let descriptor = wgpu::DeviceDescriptor {
             label: None,
-            required_features: found.features() & wgpu::Features::SHADER_F16,
+            required_features: found.features() & (wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP),
             required_limits: found.limits(),
             ..wgpu::DeviceDescriptor::default()
         };

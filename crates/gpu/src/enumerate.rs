@@ -91,6 +91,7 @@ fn describe(raw: &wgpu::Adapter) -> Option<Adapter> {
         features: Features {
             f16: features.contains(wgpu::Features::SHADER_F16),
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            subgroups: features.contains(wgpu::Features::SUBGROUP),
         },
     })
 }

@@ -10,7 +10,7 @@ use crate::graph::{Graph, NodeId};
 use crate::op::{Expression, Lowering, ReduceKind, View};
 use crate::plan::{Access, Kernel};
 use crate::store::{Place, Store, Stores};
-use crate::types::{Lead, Type, strides};
+use crate::types::{DType, Lead, Type, strides};
 
 /// Invocations of a workgroup of fused kernels.
 pub const WORKGROUP: u32 = 64;
@@ -49,7 +49,11 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
         }
     }
     let dense = |id: &NodeId| unit.kind != UnitKind::Map && unit.roots.contains(id);
-    let shown = |id: &NodeId| matches!(fusion.lowering[*id], Lowering::Pointwise(_) | Lowering::Take) && !dense(id);
+    let pointwise = |id: &NodeId| {
+        let l = &fusion.lowering[*id];
+        matches!(l, Lowering::Pointwise(_) | Lowering::Take | Lowering::Embed | Lowering::Pad(_))
+    };
+    let shown = |id: &NodeId| pointwise(id) && !dense(id);
     let names: Vec<&str> = inside.iter().filter(|id| shown(id)).map(|&id| graph.nodes[id].op.name()).collect();
     match (unit.kind, names.is_empty()) {
         (UnitKind::Map, true) => "copy".into(),
@@ -228,6 +232,8 @@ impl<'a> Writer<'a> {
             _ if in_memory => self.load(id, index),
             Lowering::View(view) => return self.view(id, view, index),
             Lowering::Take => return self.take(id, index),
+            Lowering::Embed => return self.embed(id, index),
+            Lowering::Pad(before) => self.pad(id, before, index),
             Lowering::Pointwise(expression) => self.pointwise(id, expression, index),
             Lowering::Reduce(_) | Lowering::MatMul { .. } | Lowering::Contract => self.load(id, index),
         };
@@ -296,6 +302,13 @@ impl<'a> Writer<'a> {
                 }
             },
             View::Expand => self.expanded(to, from, index),
+            View::Slice(start) => {
+                let mut coords = self.coords(to, index);
+                let lead = usize::from(to.lead != Lead::Global);
+                let shift = |(c, s): (&mut String, &usize)| if *s > 0 { *c = format!("({c} + {s}u)") };
+                coords[lead..].iter_mut().zip(start).for_each(shift);
+                Index::Coords(coords)
+            }
             View::Permute(order) => {
                 let coords = self.coords(to, index);
                 let lead = usize::from(to.lead != Lead::Global);
@@ -333,6 +346,37 @@ impl<'a> Writer<'a> {
             }
         };
         self.value(x, &inner)
+    }
+
+    /// A row of a table: the id says which.
+    fn embed(&mut self, id: NodeId, index: &Index) -> String {
+        let [table, ids] = [self.graph.nodes[id].inputs[0], self.graph.nodes[id].inputs[1]];
+        let mut coords = self.coords(self.ty(id), index);
+        let column = coords.pop().unwrap_or_else(|| "0u".into());
+        let chosen = self.value(ids, &Index::Coords(coords));
+        let row = format!("min(u32({chosen}), {}u)", self.ty(table).dims[0] - 1);
+        self.value(table, &Index::Coords(vec![row, column]))
+    }
+
+    /// The operand where the element lies inside it, else 0; the operand is looked at in any case, at a place it has.
+    fn pad(&mut self, id: NodeId, before: &[usize], index: &Index) -> String {
+        let input = self.graph.nodes[id].inputs[0];
+        let (to, from) = (self.ty(id), self.ty(input));
+        let mut coords = self.coords(to, index);
+        let lead = usize::from(to.lead != Lead::Global);
+        let mut inside = Vec::new();
+        for (axis, (&first, &length)) in before.iter().zip(&from.dims).enumerate() {
+            if first == 0 && length == to.dims[axis] {
+                continue;
+            }
+            // Unsigned: what lies before the operand wraps around to a number that is too large.
+            let own = if first == 0 { coords[lead + axis].clone() } else { format!("({} - {first}u)", coords[lead + axis]) };
+            inside.push(format!("{own} < {length}u"));
+            coords[lead + axis] = format!("min({own}, {}u)", length - 1);
+        }
+        let value = self.value(input, &Index::Coords(coords));
+        let zero = if from.dtype == DType::F32 { "0.0" } else { "0" };
+        if inside.is_empty() { value } else { format!("select({zero}, {value}, {})", inside.join(" && ")) }
     }
 
     fn coords(&self, ty: &Type, index: &Index) -> Vec<String> {

@@ -1,29 +1,27 @@
 //! From a program and a run to a plan: sizes, launches, transfers, memory.
 
-use std::collections::BTreeMap;
+mod product;
+mod sums;
 
-use unisono_shaders::{module, snippets};
+use std::collections::BTreeMap;
 
 use crate::codegen::{Binding, Bound, WORKGROUP};
 use crate::error::GraphError;
 use crate::fuse::Unit;
 use crate::graph::NodeId;
 use crate::memory::{Lifetime, plan_memory};
-use crate::op::{Lowering, ReduceKind};
-use crate::ops::MatMul;
-use crate::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice, Transfer};
+use crate::op::ReduceKind;
+use crate::plan::{Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice, Transfer};
 use crate::program::{Program, Run, Slot, UnitKernels};
-use crate::store::{Extent, Place, Store, in_order};
+use crate::store::{Extent, Store, in_order};
 use crate::target::Target;
-use crate::tree::{PRODUCT_CHUNK, SUM_CHUNK};
+use crate::tree::SUM_CHUNK;
 use crate::types::{Lead, Type};
 
-/// Leaves that one invocation of the tree kernel adds.
-const TREE_GROUP: usize = 1024;
+use sums::{Destination, Source};
+
 /// Rows that a piece of a launch is a multiple of, so that its bindings start at aligned offsets.
 const ROW_ALIGNMENT: usize = 64;
-/// Elements that one invocation of the finite kernel looks at, as in its file.
-const FINITE_SPAN: usize = 64;
 
 /// The sizes of a run.
 pub(crate) fn extent(run: &Run) -> Extent {
@@ -196,167 +194,6 @@ impl Emitter<'_> {
                 self.tree(Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks }, n, &to, kind, root)?;
             }
         }
-        Ok(())
-    }
-
-    /// The tree over `leaves` vectors of `elements` each, in as many passes as it takes.
-    fn tree(
-        &mut self,
-        mut from: Source,
-        elements: usize,
-        to: &Destination,
-        kind: ReduceKind,
-        root: NodeId,
-    ) -> Result<(), GraphError> {
-        let constants =
-            format!("const GROUP: u32 = {TREE_GROUP}u;\nconst MAXIMUM: bool = {};\n", kind == ReduceKind::Max);
-        let kernel = self.kernel(&Kernel {
-            name: "tree".into(),
-            wgsl: module(&[snippets::SUM], &constants, unisono_shaders::TREE),
-            bindings: vec![Access::Read, Access::ReadWrite],
-        });
-        loop {
-            let groups = from.leaves.div_ceil(TREE_GROUP);
-            let last = groups == 1;
-            let target = if last {
-                to.clone()
-            } else {
-                let store = if from.store == Store::Temp(root) { Store::Temp2(root) } else { Store::Temp(root) };
-                self.grow(store, 4 * (groups * elements) as u64);
-                Destination { store, offset: 0, lead: 0, inner: elements, part: None }
-            };
-            let (grid, width) = self.grid(elements * groups, root)?;
-            let params = [
-                elements,
-                from.leaves,
-                from.stride,
-                from.first,
-                target.offset,
-                elements,
-                target.lead,
-                target.inner,
-                width as usize,
-                groups,
-            ];
-            let read = self.all(from.store);
-            let write = target.part.unwrap_or_else(|| self.all(target.store));
-            self.launch(kernel, vec![read, write], params.map(|p| p as u32).to_vec(), grid, root)?;
-            if last {
-                return Ok(());
-            }
-            from = Source { store: target.store, first: 0, stride: elements, leaves: groups };
-        }
-    }
-
-    fn product(&mut self, root: NodeId) -> Result<(), GraphError> {
-        let program = self.program;
-        let graph = &program.graph;
-        let node = &graph.nodes[root];
-        let [a, b] = [node.inputs[0], node.inputs[1]];
-        let (ta, tb) = (&graph.nodes[a].ty, &graph.nodes[b].ty);
-        let shape = match program.fusion.lowering[root] {
-            Lowering::MatMul { transpose_a, transpose_b } => Shape::matmul(ta, tb, &node.ty, transpose_a, transpose_b),
-            _ => Shape::contract(ta, &node.ty),
-        };
-        let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
-        let (pa, pb, pc) = (place(a), place(b), place(root));
-        let chunks = if shape.contract {
-            self.run.sizes.iter().max().copied().unwrap_or(0) * shape.rows_a_sample
-        } else {
-            shape.k
-        }
-        .div_ceil(PRODUCT_CHUNK)
-        .max(1);
-        let row = |ty: &Type| (ty.lead == Lead::Sample).then(|| ty.count());
-        let binding = |p: Place, ty: &Type| Binding { store: p.store, row: row(ty) };
-        let stores = [binding(pa, ta), binding(pb, tb), binding(pc, &node.ty)];
-        let kernel = self.kernel(&product_kernel(&shape));
-        let pieces = if shape.contract { vec![0..self.extent.rows] } else { self.pieces(&node.ty, root, &stores)? };
-        for rows in pieces {
-            let lead = match node.ty.lead {
-                Lead::Global => 1,
-                Lead::Shard => self.extent.shards,
-                Lead::Sample => rows.len(),
-            };
-            let (m, batch) = if shape.rows { (shape.m * lead, 1) } else { (shape.m, shape.batch * lead) };
-            let elements = batch * m * shape.n;
-            let c_batch = pc.lead_stride.unwrap_or(m * shape.n);
-            let mut bindings = self.bind(&stores, &rows);
-            let (c_offset, c_batch, c_chunk) = if chunks > 1 {
-                self.grow(Store::Temp(root), 4 * (chunks * elements) as u64);
-                bindings[2] = self.all(Store::Temp(root));
-                (0, m * shape.n, elements)
-            } else {
-                (pc.inside, c_batch, 0)
-            };
-            if shape.contract {
-                bindings.push(self.all(Store::Segments));
-            }
-            let params = [
-                m,
-                shape.n,
-                shape.k,
-                chunks,
-                pa.inside,
-                shape.a_batch,
-                pb.inside,
-                shape.b_batch,
-                c_offset,
-                c_batch,
-                c_chunk,
-                shape.rows_a_sample,
-            ];
-            let grid = [shape.n.div_ceil(32) as u32, m.div_ceil(32) as u32, (batch * chunks) as u32];
-            self.launch(kernel, bindings, params.map(|p| p as u32).to_vec(), grid, root)?;
-            if chunks > 1 {
-                let to = Destination::of(pc, &node.ty, &rows);
-                let from = Source { store: Store::Temp(root), first: 0, stride: elements, leaves: chunks };
-                self.tree(from, elements, &to, ReduceKind::Sum, root)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Each bucket of this cut, summed over the subtrees of the run; over all of them where the run is the whole batch.
-    fn cross_shards(&mut self, stage: usize) -> Result<(), GraphError> {
-        let program = self.program;
-        let cut: Vec<usize> = (0..program.buckets().len()).filter(|&b| program.buckets()[b].cut == stage).collect();
-        if cut.is_empty() {
-            return Ok(());
-        }
-        let whole = self.run.is_whole();
-        for &bucket in &cut {
-            let (len, root) = (program.buckets()[bucket].len, program.buckets()[bucket].values[0].0);
-            for (index, block) in self.run.blocks().into_iter().enumerate() {
-                let first = (block.start - self.run.first) * len;
-                let from = Source { store: Store::Partial(bucket), first, stride: len, leaves: block.len() };
-                let store = if whole { Store::Sums(bucket) } else { Store::Blocks(bucket) };
-                let to = Destination { store, offset: index * len, lead: 0, inner: len, part: None };
-                self.tree(from, len, &to, ReduceKind::Sum, root)?;
-            }
-            if !whole && self.extent.blocks > 0 {
-                let part = self.all(Store::Blocks(bucket));
-                self.segments[stage].downloads.push((Slot::Blocks(bucket), part));
-            }
-        }
-        if whole { self.check_finite(stage, &cut) } else { Ok(()) }
-    }
-
-    fn check_finite(&mut self, stage: usize, cut: &[usize]) -> Result<(), GraphError> {
-        let flag = self.part(Store::Flag(stage), 0, 4);
-        self.step(Step::Clear(flag));
-        let kernel = self.kernel(&Kernel {
-            name: "finite".into(),
-            wgsl: unisono_shaders::FINITE.into(),
-            bindings: vec![Access::Read, Access::ReadWrite],
-        });
-        for &bucket in cut {
-            let (len, root) = (self.program.buckets()[bucket].len, self.program.buckets()[bucket].values[0].0);
-            let (grid, width) = self.grid(len.div_ceil(FINITE_SPAN), root)?;
-            let sums = self.all(Store::Sums(bucket));
-            self.launch(kernel, vec![sums, flag], vec![len as u32, width, 0, 0], grid, root)?;
-        }
-        self.segments[stage].downloads.push((Slot::Flag(stage), flag));
         Ok(())
     }
 
@@ -542,100 +379,6 @@ impl Emitter<'_> {
         }
         table
     }
-}
-
-/// Leaves of a tree: vectors at equal distances.
-struct Source {
-    store: Store,
-    first: usize,
-    stride: usize,
-    leaves: usize,
-}
-
-/// Where a tree's result goes.
-#[derive(Clone)]
-struct Destination {
-    store: Store,
-    offset: usize,
-    /// From one shard's part to the next.
-    lead: usize,
-    /// Elements of a part.
-    inner: usize,
-    part: Option<Part>,
-}
-
-impl Destination {
-    fn of(place: Place, ty: &Type, rows: &std::ops::Range<usize>) -> Self {
-        let inner = ty.count().max(1);
-        let lead = place.lead_stride.unwrap_or(inner);
-        let skip = if ty.lead == Lead::Sample { rows.start * inner } else { 0 };
-        Self { store: place.store, offset: place.inside + skip, lead, inner, part: None }
-    }
-}
-
-/// Sizes of a product.
-struct Shape {
-    /// Rows of the result, for each entry of the lead where `rows`.
-    m: usize,
-    n: usize,
-    k: usize,
-    /// Products for each entry of the lead.
-    batch: usize,
-    a_batch: usize,
-    b_batch: usize,
-    /// All rows of all samples in one product.
-    rows: bool,
-    contract: bool,
-    rows_a_sample: usize,
-    transpose_a: bool,
-    transpose_b: bool,
-}
-
-impl Shape {
-    fn matmul(a: &Type, b: &Type, y: &Type, transpose_a: bool, transpose_b: bool) -> Self {
-        let n = y.dims[y.dims.len() - 1];
-        let inner = |dims: &[usize], first: bool| if first { dims[dims.len() - 2] } else { dims[dims.len() - 1] };
-        let k = inner(&a.dims, transpose_a && a.dims.len() > 1);
-        let rows = MatMul::is_rows(a, b);
-        let m = if rows { y.count() / n.max(1) } else { y.dims[y.dims.len() - 2] };
-        let batch = if rows { 1 } else { y.dims[..y.dims.len() - 2].iter().product() };
-        let (a_batch, b_batch) = if rows { (0, 0) } else { (m * k, k * n) };
-        Self { m, n, k, batch, a_batch, b_batch, rows, contract: false, rows_a_sample: 0, transpose_a, transpose_b }
-    }
-
-    fn contract(a: &Type, y: &Type) -> Self {
-        let (m, n) = (y.dims[0], y.dims[1]);
-        Self {
-            m,
-            n,
-            k: 0,
-            batch: 1,
-            a_batch: 0,
-            b_batch: 0,
-            rows: false,
-            contract: true,
-            rows_a_sample: a.count() / m.max(1),
-            transpose_a: true,
-            transpose_b: false,
-        }
-    }
-}
-
-fn product_kernel(shape: &Shape) -> Kernel {
-    let inner = if shape.contract { snippets::INNER_SHARD } else { snippets::INNER_ALL };
-    let constants = format!(
-        "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst TRANSPOSE_A: bool = {};\nconst TRANSPOSE_B: bool = {};\n",
-        shape.transpose_a, shape.transpose_b
-    );
-    let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
-    if shape.contract {
-        bindings.push(Access::Read);
-    }
-    let name = match (shape.contract, shape.transpose_a, shape.transpose_b) {
-        (true, ..) => "contract".to_string(),
-        (_, a, b) => format!("matmul_{}{}", if a { "t" } else { "n" }, if b { "t" } else { "n" }),
-    };
-    Kernel { name, wgsl: module(&[snippets::SUM, inner], &constants, unisono_shaders::MATMUL), bindings }
 }
 
 #[cfg(test)]

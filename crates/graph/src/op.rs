@@ -57,6 +57,10 @@ pub enum Lowering {
     View(View),
     /// `x[..., index]`: a view that depends on data.
     Take,
+    /// Rows of a table by ids: a view that depends on data.
+    Embed,
+    /// The operand at an offset on each axis, zeros around it.
+    Pad(Vec<usize>),
     /// A sum or maximum over axes.
     Reduce(Reduction),
     /// Rows times columns.
@@ -108,6 +112,8 @@ pub enum View {
     Expand,
     /// Axis i of the view is axis `.0[i]` of the operand; the lead stays first.
     Permute(Vec<usize>),
+    /// A box that starts at this coordinate on each axis.
+    Slice(Vec<usize>),
 }
 
 /// A reduction over axes.

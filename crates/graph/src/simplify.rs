@@ -121,7 +121,7 @@ impl Rebuilt {
     fn rewrite_view(&mut self, node: &Node) -> Option<NodeId> {
         let Lowering::View(view) = node.op.lowering() else { return None };
         let x = node.inputs[0];
-        if self.nodes[x].ty == node.ty && !matches!(view, View::Permute(_)) {
+        if self.nodes[x].ty == node.ty && !matches!(view, View::Permute(_) | View::Slice(_)) {
             return Some(x);
         }
         match (view, self.nodes[x].op.lowering()) {

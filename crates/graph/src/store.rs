@@ -52,8 +52,10 @@ pub struct Bucket {
     pub cut: usize,
     /// The summed values: the `sum_shards` node and its first element in the bucket.
     pub values: Vec<(NodeId, usize)>,
-    /// Elements.
+    /// Elements, a multiple of 4, so that kernels may take four at a time.
     pub len: usize,
+    /// Elements before the padding; those after them are 0 in every sum.
+    pub used: usize,
 }
 
 /// The places of all values.
@@ -110,14 +112,15 @@ impl Stores {
     }
 
     fn fill_buckets(&mut self, graph: &Graph, fusion: &Fusion, bucket_len: usize) {
-        for (id, node) in graph.nodes.iter().enumerate() {
-            if !matches!(fusion.lowering[id], Lowering::SumShards) {
-                continue;
-            }
+        // Multiples of four first: then all of these start at one.
+        let sums = (0..graph.nodes.len()).filter(|&id| matches!(fusion.lowering[id], Lowering::SumShards));
+        let (fours, others): (Vec<_>, Vec<_>) = sums.partition(|&id| graph.nodes[id].ty.count().is_multiple_of(4));
+        for id in fours.into_iter().chain(others) {
+            let node = &graph.nodes[id];
             let (cut, count) = (fusion.stage[id] - 1, node.ty.count());
             let open = self.buckets.iter().rposition(|b| b.cut == cut && b.len + count <= bucket_len);
             let bucket = open.unwrap_or_else(|| {
-                self.buckets.push(Bucket { cut, values: vec![], len: 0 });
+                self.buckets.push(Bucket { cut, values: vec![], len: 0, used: 0 });
                 self.buckets.len() - 1
             });
             let inside = self.buckets[bucket].len;
@@ -125,7 +128,9 @@ impl Stores {
             self.buckets[bucket].len += count;
             self.places.insert(id, Place { store: Store::Sums(bucket), inside, lead_stride: None });
         }
-        for (index, bucket) in self.buckets.iter().enumerate() {
+        for (index, bucket) in self.buckets.iter_mut().enumerate() {
+            bucket.used = bucket.len;
+            bucket.len = bucket.len.next_multiple_of(4);
             for &(id, inside) in &bucket.values {
                 let source = in_order(graph, fusion, graph.nodes[id].inputs[0]);
                 let place = Place { store: Store::Partial(index), inside, lead_stride: Some(bucket.len) };

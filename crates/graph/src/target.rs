@@ -5,6 +5,8 @@
 pub struct Target {
     /// Which shapes of kernels run fast. Never changes a result's bits.
     pub machine: Machine,
+    /// Lanes of every subgroup, where kernels may exchange values within one; 0 where they may not.
+    pub subgroup: u32,
     /// Largest binding of a storage buffer, in bytes.
     pub max_binding_bytes: u64,
     /// Largest buffer, in bytes.
@@ -29,6 +31,7 @@ impl Default for Target {
     fn default() -> Self {
         Self {
             machine: Machine::Gpu,
+            subgroup: 0,
             max_binding_bytes: 128 << 20,
             max_buffer_bytes: 256 << 20,
             max_workgroups: 65_535,

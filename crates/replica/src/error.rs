@@ -1,6 +1,6 @@
 //! What can go wrong between a batch and a committed step.
 
-use unisono_graph::{GraphError, MAX_SHARDS};
+use unisono_graph::MAX_SHARDS;
 
 use crate::report::Left;
 
@@ -40,14 +40,6 @@ pub enum ReplicaError {
         adapter: String,
         /// What happened.
         why: String,
-    },
-    /// A program cannot be planned.
-    #[error("program {program}: {source}")]
-    Program {
-        /// Which.
-        program: usize,
-        /// Why.
-        source: GraphError,
     },
     /// A program does not run on this adapter: too large, or its driver refuses it.
     #[error("program {program} on replica {replica} ({adapter}): {why}")]

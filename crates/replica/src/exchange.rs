@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use unisono_graph::{Program, tree};
+use unisono_graph::{NodeId, Program, tree};
 
 /// Elements that are summed at once: what fits the nearest cache with room for the tree.
 const CHUNK: usize = 4096;
@@ -53,15 +53,14 @@ fn sum_part(blocks: &Blocks<'_>, shards: usize, leaves: usize, first: usize, sum
     true
 }
 
-/// Names those of a bucket's sums that are not finite.
-pub(crate) fn not_finite(program: &Program, bucket: usize, sums: &[f32]) -> Vec<String> {
-    if sums.iter().all(|x| is_finite(*x)) {
-        return Vec::new();
-    }
-    let firsts: Vec<usize> = program.buckets()[bucket].values.iter().map(|&(_, first)| first).collect();
-    let ends = firsts.iter().skip(1).copied().chain([sums.len()]);
-    let bad = |&(first, end): &(usize, usize)| sums[first..end].iter().any(|x| !is_finite(*x));
-    firsts.iter().copied().zip(ends).filter(bad).map(|(first, _)| name(program, bucket, first)).collect()
+/// Those of a bucket's sums that are not finite: their node, which says how early they come in the step, and their name.
+pub(crate) fn not_finite(program: &Program, bucket: usize, sums: &[f32]) -> Vec<(NodeId, String)> {
+    let bad = |&&(node, first): &&(NodeId, usize)| {
+        let count = program.graph().nodes[node].ty.count();
+        sums.iter().skip(first).take(count).any(|x| !is_finite(*x))
+    };
+    let values = program.buckets()[bucket].values.iter().filter(bad);
+    values.map(|&(node, first)| (node, name(program, bucket, first))).collect()
 }
 
 /// By its bits, as on the device.

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use unisono_graph::plan::{Access, Command, Plan, Role};
-use unisono_graph::target::Machine;
-use unisono_graph::{GraphError, Program, Run, Target};
+use unisono_graph::Run;
 
 use crate::assign::{Assignment, assign};
 
@@ -66,32 +64,6 @@ impl Layout {
     /// One replica has everything: sums stay on its device.
     pub fn is_whole(&self) -> bool {
         matches!(&self.shares[..], [share] if share.run.is_whole())
-    }
-}
-
-/// Whether the last segment changes the state: whether there is something to commit.
-pub(crate) fn changes_state(program: &Program) -> Result<bool, GraphError> {
-    let boundless = Target {
-        machine: Machine::Cpu,
-        max_binding_bytes: u64::MAX,
-        max_buffer_bytes: u64::MAX,
-        max_workgroups: u32::MAX,
-        binding_alignment: 4,
-    };
-    let plan = program.plan(&Run::whole(&[1]), &boundless)?;
-    let last = plan.segments.last().map_or(&[][..], |s| &s.commands[..]);
-    Ok(last.iter().any(|command| writes_state(&plan, command)))
-}
-
-fn writes_state(plan: &Plan, command: &Command) -> bool {
-    let state = |buffer: usize| matches!(plan.buffers[buffer].role, Role::State(_));
-    match command {
-        Command::Launch(launch) => {
-            let access = &plan.kernels[launch.kernel].bindings;
-            launch.bindings.iter().zip(access).any(|(b, a)| *a == Access::ReadWrite && state(b.buffer))
-        }
-        Command::Copy { to, .. } => state(to.buffer),
-        Command::Clear(slice) => state(slice.buffer),
     }
 }
 

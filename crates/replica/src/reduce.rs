@@ -45,8 +45,8 @@ impl Replicas {
             all.push((bucket, Arc::new(sums)));
         }
         let more = bad.len().saturating_sub(1);
-        match bad.into_iter().next() {
-            Some(what) => Err(ReplicaError::NotFinite { step: self.steps - 1, what, more }),
+        match bad.into_iter().min() {
+            Some((_, what)) => Err(ReplicaError::NotFinite { step: self.steps - 1, what, more }),
             None => Ok(all),
         }
     }

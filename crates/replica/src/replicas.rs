@@ -7,7 +7,7 @@ use unisono_gpu::Adapter;
 use unisono_graph::{MAX_SHARDS, Program, Run};
 
 use crate::error::ReplicaError;
-use crate::layout::{Layout, changes_state};
+use crate::layout::Layout;
 use crate::message::Failure;
 use crate::options::Options;
 use crate::report::{Left, ReplicaReport};
@@ -34,6 +34,7 @@ pub struct Replicas {
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub program: Arc<Program>,
+    /// Whether there is something to commit.
     pub changes_state: bool,
 }
 
@@ -69,12 +70,9 @@ impl Replicas {
         }
         check_states(&programs)?;
         let team = Team::start(adapters, &programs, &options)?;
-        let ready = |(index, program): (usize, Arc<Program>)| {
-            let changes_state =
-                changes_state(&program).map_err(|source| ReplicaError::Program { program: index, source })?;
-            Ok(Ready { program, changes_state })
-        };
-        let programs = programs.into_iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>()?;
+        let ready =
+            |program: Arc<Program>| Ready { changes_state: !program.graph().updates.is_empty(), program };
+        let programs = programs.into_iter().map(ready).collect();
         let buffers = Buffers {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             sums: Vec::new(),

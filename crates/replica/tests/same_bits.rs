@@ -100,3 +100,21 @@ fn a_skipped_step_changes_nothing() {
         replicas.check_digests().unwrap();
     }
 }
+
+#[test]
+fn any_batch_and_any_shards_do() {
+    for batch_size in 1..=17 {
+        let (shards, count) = (1 + batch_size * 5 % 9, 1 + batch_size * 3 % 8);
+        let how = Options { global_batch: batch_size, shards, ..options() };
+        let history = |count| {
+            let mut replicas = replicas(count, how.clone());
+            let sizes = [batch_size, 1 + batch_size / 2, 1];
+            let outputs = sizes.map(|samples| step(&mut replicas, samples, samples).unwrap().outputs);
+            replicas.check_digests().unwrap();
+            let finite = |o: &unisono_replica::Outputs| o.floats(0).unwrap().iter().all(|x| x.is_finite());
+            assert!(outputs.iter().all(finite));
+            (outputs, all_states(&mut replicas))
+        };
+        assert!(history(1) == history(count), "batch {batch_size}, {shards} shards, {count} replicas");
+    }
+}

@@ -65,3 +65,8 @@ pub use report::Report;
 pub use save::{Resumed, SavedRun};
 pub use summary::Summary;
 pub use trainer::Trainer;
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

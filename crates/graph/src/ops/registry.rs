@@ -55,19 +55,22 @@ macro_rules! pointwise_entries {
 /// All ops that compute.
 pub static REGISTRY: &[&[Entry]] = &[
     &pointwise_entries![
-        Abs, Add, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, Select, Sigmoid, Sign, Sqrt,
+        Abs, Add, Cos, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, Select, Sigmoid, Sign, Sin, Sqrt,
         Sub, Tanh
     ],
     &[
         Entry { name: "contract", cases: contract },
         Entry { name: "detach", cases: || vec![Case::random(Detach, &[Type::sample(&[3])])] },
         Entry { name: "dropout", cases: dropout },
+        Entry { name: "embed", cases: embed },
         Entry { name: "expand", cases: expand },
         Entry { name: "iota", cases: || vec![Case::random(Iota { dims: vec![3, 4], axis: 1 }, &[])] },
         Entry { name: "matmul", cases: matmul },
         Entry { name: "max", cases: || reduce(ReduceKind::Max) },
+        Entry { name: "pad", cases: pad },
         Entry { name: "permute", cases: permute },
         Entry { name: "reshape", cases: reshape },
+        Entry { name: "slice", cases: slice },
         Entry { name: "sum", cases: || reduce(ReduceKind::Sum) },
         Entry { name: "sum_shards", cases: || vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])] },
         Entry { name: "take", cases: take },
@@ -88,6 +91,25 @@ fn dropout() -> Vec<Case> {
     let words: Vec<f64> = key.words().iter().map(|&w| f64::from(w)).collect();
     let op = Dropout { rate: 0.3, stream: unisono_random::stream("dropout", "1.dropout") };
     vec![Case::random(op, &[Type::sample(&[4, 5]), RandomKey::ty()]).with(1, &words)]
+}
+
+fn embed() -> Vec<Case> {
+    let ids = |ty: Type| Case::random(Embed, &[Type::global(&[4, 5]), ty.of(DType::I32)]);
+    vec![ids(Type::sample(&[])), ids(Type::sample(&[7])), ids(Type::global(&[6]))]
+}
+
+fn pad() -> Vec<Case> {
+    let case = |ty: Type, before: &[usize], dims: &[usize]| {
+        Case::random(Pad { before: before.to_vec(), dims: dims.to_vec() }, &[ty])
+    };
+    vec![case(Type::sample(&[2, 3]), &[0, 1], &[4, 4]), case(Type::global(&[3]), &[2], &[5])]
+}
+
+fn slice() -> Vec<Case> {
+    let case = |ty: Type, start: &[usize], dims: &[usize]| {
+        Case::random(Slice { start: start.to_vec(), dims: dims.to_vec() }, &[ty])
+    };
+    vec![case(Type::sample(&[4, 5]), &[1, 0], &[2, 5]), case(Type::global(&[6]), &[2], &[3])]
 }
 
 fn expand() -> Vec<Case> {

@@ -1,0 +1,103 @@
+//! Bilinear resizing.
+
+use super::{Image, on_image};
+use crate::{DataError, Transform};
+
+/// Resized to [height, width], bilinearly between pixels' centres (no smoothing when it shrinks); draws nothing.
+pub fn resize(field: &str, size: [usize; 2]) -> impl Transform {
+    on_image(field, move |image, _| {
+        positive(size)?;
+        let pixels = resize_pixels(&image.pixels, [image.height, image.width, image.channels], size);
+        *image = Image { height: size[0], width: size[1], channels: image.channels, pixels };
+        Ok(())
+    })
+}
+
+/// A random part of the image, resized to [height, width]: the usual training crop of image classifiers.
+///
+/// The part covers a uniform share of the area within `area` (say 0.08 to 1.0), with a ratio of width to height uniform
+/// in its logarithm within `ratio` (say 0.75 to 4/3), at a uniform place. After ten tries that do not fit it is the
+/// largest part in the middle with a ratio within the bounds. Four words a try.
+pub fn resized_crop(field: &str, size: [usize; 2], area: [f32; 2], ratio: [f32; 2]) -> impl Transform {
+    let bounds = ratio.map(|ratio| libm::log(f64::from(ratio)) as f32);
+    on_image(field, move |image, draws| {
+        positive(size)?;
+        if !(0.0 < area[0] && area[0] <= area[1] && 0.0 < ratio[0] && ratio[0] <= ratio[1]) {
+            return Err(format!("areas within {area:?} and ratios within {ratio:?}").into());
+        }
+        let (height, width) = (image.height as f64, image.width as f64);
+        let mut part = None;
+        for _ in 0..10 {
+            let share = f64::from(draws.range(area[0], area[1])) * height * width;
+            let aspect = libm::exp(f64::from(draws.range(bounds[0], bounds[1])));
+            let cut = [(share / aspect).sqrt().round() as usize, (share * aspect).sqrt().round() as usize];
+            let places = [image.height + 1, image.width + 1].map(|extent| extent as u32);
+            let place = [0, 1].map(|axis| draws.below(places[axis].saturating_sub(cut[axis] as u32)) as usize);
+            if cut.iter().all(|&extent| extent > 0) && cut[0] <= image.height && cut[1] <= image.width {
+                part = Some((place, cut));
+                break;
+            }
+        }
+        let (place, cut) = part.unwrap_or_else(|| {
+            let aspect = (width / height).clamp(f64::from(ratio[0]), f64::from(ratio[1]));
+            let cut = if width / height > aspect {
+                [image.height, ((height * aspect).round() as usize).clamp(1, image.width)]
+            } else {
+                [((width / aspect).round() as usize).clamp(1, image.height), image.width]
+            };
+            ([(image.height - cut[0]) / 2, (image.width - cut[1]) / 2], cut)
+        });
+        let pixels = resize_part(&image.pixels, [image.width, image.channels], place, cut, size);
+        *image = Image { height: size[0], width: size[1], channels: image.channels, pixels };
+        Ok(())
+    })
+}
+
+fn positive(size: [usize; 2]) -> Result<(), DataError> {
+    if size.contains(&0) { Err(DataError::other(format!("a size of {size:?}"))) } else { Ok(()) }
+}
+
+/// Pixels of `[height, width, channels]` resized to a height and a width.
+pub(crate) fn resize_pixels(pixels: &[f32], [height, width, channels]: [usize; 3], size: [usize; 2]) -> Vec<f32> {
+    resize_part(pixels, [width, channels], [0, 0], [height, width], size)
+}
+
+/// Resizes the part of `cut` pixels at `place`.
+fn resize_part(
+    pixels: &[f32],
+    [width, channels]: [usize; 2],
+    place: [usize; 2],
+    cut: [usize; 2],
+    size: [usize; 2],
+) -> Vec<f32> {
+    let [rows, columns] = [0, 1].map(|axis| taps(place[axis], cut[axis], size[axis]));
+    let row = |y: usize| &pixels[y * width * channels..(y + 1) * width * channels];
+    let mut out = Vec::with_capacity(size[0] * size[1] * channels);
+    for &(y0, y1, v) in &rows {
+        let (above, below) = (row(y0), row(y1));
+        for &(x0, x1, u) in &columns {
+            for c in 0..channels {
+                let (left, right) = (x0 * channels + c, x1 * channels + c);
+                let top = mix(above[left], above[right], u);
+                out.push(mix(top, mix(below[left], below[right], u), v));
+            }
+        }
+    }
+    out
+}
+
+/// a + (b - a) t.
+pub(super) fn mix(a: f32, b: f32, t: f32) -> f32 {
+    a + (b - a) * t
+}
+
+/// For each of `to` places: the two of the `from` places from `first` on that it lies between, and how far along.
+fn taps(first: usize, from: usize, to: usize) -> Vec<(usize, usize, f32)> {
+    let scale = from as f64 / to as f64;
+    let tap = |i: usize| {
+        let place = ((i as f64 + 0.5) * scale - 0.5).clamp(0.0, (from - 1) as f64);
+        let low = place as usize;
+        (first + low, first + (low + 1).min(from - 1), (place - low as f64) as f32)
+    };
+    (0..to).map(tap).collect()
+}

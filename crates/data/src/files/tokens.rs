@@ -1,0 +1,128 @@
+//! Text as bytes and files of tokens, cut into windows with the next token as the target.
+
+use std::path::Path;
+
+use super::{Bytes, Element};
+use crate::{DataError, Dtype, Field, FieldSpec, Fingerprint, Sample, Source, Values};
+
+/// How a token is stored: a byte of text, or a little-endian number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// A byte: any text is its own tokens, 0 to 255.
+    U8,
+    /// Two bytes.
+    U16,
+    /// Four bytes; values must fit an i32.
+    U32,
+}
+
+/// Windows of a file of tokens: "x", `context` tokens as i32, and "y", the token after each of them.
+///
+/// Windows start `stride` tokens apart (as far as they are long, unless told), so together they predict every token but
+/// the first once; a tail too short for a window is left out. The file is not loaded: each window is one read by
+/// position, so a corpus larger than memory costs no memory.
+///
+/// ```
+/// use unisono_data::{Field, Source, Tokens, Width};
+/// # let file = tempfile::NamedTempFile::new().unwrap();
+/// # std::fs::write(file.path(), "to be or not").unwrap();
+/// # let path = file.path();
+/// let text = Tokens::open(path, Width::U8, 4)?;
+/// assert_eq!(text.len(), 2);
+/// let sample = text.fetch(1)?;
+/// assert_eq!(sample.field("x"), Some(&Field::i32([4], b"e or".map(i32::from))));
+/// assert_eq!(sample.field("y"), Some(&Field::i32([4], b" or ".map(i32::from))));
+/// # Ok::<(), unisono_data::DataError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    bytes: Bytes,
+    element: Element,
+    context: u64,
+    stride: u64,
+    /// One above the largest token there may be.
+    vocabulary: Option<i32>,
+    specs: Vec<FieldSpec>,
+}
+
+impl Tokens {
+    /// The windows of `context` tokens in a file.
+    pub fn open(path: impl AsRef<Path>, width: Width, context: usize) -> Result<Self, DataError> {
+        let bytes = Bytes::open(path.as_ref())?;
+        let element = match width {
+            Width::U8 => Element::U8,
+            Width::U16 => Element::U16,
+            Width::U32 => Element::U32,
+        };
+        let size = element.bytes() as u64;
+        if !bytes.len().is_multiple_of(size) {
+            let what = format!("{} bytes are not a whole number of tokens of {size}", bytes.len());
+            return Err(DataError::format(bytes.path(), what));
+        }
+        let tokens = bytes.len() / size;
+        if context == 0 || context as u64 >= tokens {
+            let what = format!("{tokens} tokens hold no window of {context} and a target");
+            return Err(DataError::format(bytes.path(), what));
+        }
+        let spec = |name: &str| FieldSpec { name: name.into(), dtype: Dtype::I32, shape: vec![context] };
+        let context = context as u64;
+        Ok(Self { bytes, element, context, stride: context, vocabulary: None, specs: vec![spec("x"), spec("y")] })
+    }
+
+    /// How many tokens lie between the starts of two windows; at least one.
+    pub fn stride(mut self, tokens: usize) -> Self {
+        self.stride = tokens.max(1) as u64;
+        self
+    }
+
+    /// Refuses tokens that are not below this.
+    pub fn vocabulary(mut self, tokens: i32) -> Self {
+        self.vocabulary = Some(tokens);
+        self
+    }
+
+    /// How many tokens the file holds.
+    pub fn tokens(&self) -> u64 {
+        self.bytes.len() / self.element.bytes() as u64
+    }
+}
+
+impl Source for Tokens {
+    fn len(&self) -> u64 {
+        (self.tokens() - 1 - self.context) / self.stride + 1
+    }
+
+    fn fields(&self) -> &[FieldSpec] {
+        &self.specs
+    }
+
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        if index >= self.len() {
+            return Err(DataError::Index { index, len: self.len() });
+        }
+        let size = self.element.bytes() as u64;
+        let bytes = self.bytes.to_vec(index * self.stride * size, (self.context + 1) * size)?;
+        let Values::I32(tokens) = self.element.decode(&bytes, false, Dtype::I32)? else {
+            return Err(DataError::other("tokens are whole numbers"));
+        };
+        if let Some(limit) = self.vocabulary
+            && let Some(token) = tokens.iter().find(|&&token| token >= limit)
+        {
+            return Err(DataError::other(format!("token {token} in a vocabulary of {limit}")));
+        }
+        let context = self.context as usize;
+        Ok(Sample::new()
+            .with(self.specs[0].name.clone(), Field::i32([context], &tokens[..context]))
+            .with(self.specs[1].name.clone(), Field::i32([context], &tokens[1..])))
+    }
+
+    fn describe(&self, index: u64) -> String {
+        format!("{}: token {}", self.bytes.path().display(), index.saturating_mul(self.stride))
+    }
+
+    /// Covers the contents: all up to 64 MiB, evenly spaced blocks beyond.
+    fn fingerprint(&self) -> u64 {
+        let hash = Fingerprint::new().source(self.len(), &self.specs).word(self.stride);
+        self.bytes.fingerprint(hash.clone()).unwrap_or(hash).finish()
+    }
+}

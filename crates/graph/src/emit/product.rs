@@ -1,0 +1,262 @@
+//! Matrix products: which kernel, over which sizes. Nothing here shows in a result's bits.
+
+use unisono_shaders::{Snippet, module, snippets};
+
+use super::{Destination, Emitter, Source};
+use crate::codegen::Binding;
+use crate::error::GraphError;
+use crate::graph::NodeId;
+use crate::op::{Lowering, ReduceKind};
+use crate::ops::MatMul;
+use crate::plan::{Access, Kernel};
+use crate::store::{Place, Store, in_order};
+use crate::target::{Machine, Target};
+use crate::tree::PRODUCT_CHUNK;
+use crate::types::{Lead, Type};
+
+impl Emitter<'_> {
+    pub(super) fn product(&mut self, root: NodeId) -> Result<(), GraphError> {
+        let program = self.program;
+        let graph = &program.graph;
+        let node = &graph.nodes[root];
+        let [a, b] = [node.inputs[0], node.inputs[1]];
+        let (ta, tb) = (&graph.nodes[a].ty, &graph.nodes[b].ty);
+        let shape = match program.fusion.lowering[root] {
+            Lowering::MatMul { transpose_a, transpose_b } => Shape::matmul(ta, tb, &node.ty, transpose_a, transpose_b),
+            _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
+        };
+        let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
+        let (pa, pb, pc) = (place(a), place(b), place(root));
+        let chunks = shape.longest.div_ceil(PRODUCT_CHUNK).max(1);
+        let row = |ty: &Type| (ty.lead == Lead::Sample).then(|| ty.count());
+        let binding = |p: Place, ty: &Type| Binding { store: p.store, row: row(ty) };
+        let stores = [binding(pa, ta), binding(pb, tb), binding(pc, &node.ty)];
+        let pieces = if shape.contract { vec![0..self.extent.rows] } else { self.pieces(&node.ty, root, &stores)? };
+        for rows in pieces {
+            let lead = match node.ty.lead {
+                Lead::Global => 1,
+                Lead::Shard => self.extent.shards,
+                Lead::Sample => rows.len(),
+            };
+            let (m, batch) = if shape.rows { (shape.m * lead, 1) } else { (shape.m, shape.batch * lead) };
+            let elements = batch * m * shape.n;
+            let c_batch = pc.lead_stride.unwrap_or(m * shape.n);
+            let mut bindings = self.bind(&stores, &rows);
+            let (c_offset, c_batch, c_chunk) = if chunks > 1 {
+                self.grow(Store::Temp(root), 4 * (chunks * elements) as u64);
+                bindings[2] = self.all(Store::Temp(root));
+                (0, m * shape.n, elements)
+            } else {
+                (pc.inside, c_batch, 0)
+            };
+            if shape.contract {
+                bindings.push(self.all(Store::Segments));
+            }
+            let family = family(self.target, [m, shape.n, shape.longest], batch);
+            let quads = Quads {
+                a: fours(&[if shape.transpose_a { m } else { shape.k }, pa.inside, shape.a_batch]),
+                b: fours(&[if shape.transpose_b { shape.k } else { shape.n }, pb.inside, shape.b_batch]),
+                c: fours(&[shape.n, c_offset, c_batch, c_chunk]),
+            };
+            let kernel = self.kernel(&kernel(family, &shape, quads));
+            let ([x, y], columns, width) = match family {
+                Family::Registers { rows, columns } => {
+                    let across = shape.n.div_ceil(4 * columns);
+                    let (grid, width) = self.grid(m.div_ceil(4 * rows) * across, root)?;
+                    ([grid[0], grid[1]], across, width)
+                }
+                Family::Lanes(lanes) => ([shape.n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0),
+                Family::Tiles => ([shape.n.div_ceil(64) as u32, m.div_ceil(64) as u32], 0, 0),
+            };
+            let layers = batch * chunks;
+            let most = self.target.max_workgroups as usize;
+            for first in (0..layers).step_by(most) {
+                let params = [
+                    m,
+                    shape.n,
+                    shape.k,
+                    chunks,
+                    pa.inside,
+                    shape.a_batch,
+                    pb.inside,
+                    shape.b_batch,
+                    c_offset,
+                    c_batch,
+                    c_chunk,
+                    shape.rows_a_sample,
+                    first,
+                    columns,
+                    width as usize,
+                ];
+                let grid = [x, y, most.min(layers - first) as u32];
+                self.launch(kernel, bindings.clone(), params.map(|p| p as u32).to_vec(), grid, root)?;
+            }
+            if chunks > 1 {
+                let to = Destination::of(pc, &node.ty, &rows);
+                let from = Source { store: Store::Temp(root), first: 0, stride: elements, leaves: chunks };
+                self.tree(from, elements, &to, ReduceKind::Sum, root)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which file of `shaders` computes a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    /// `matmul.wgsl`, with tiles of so many times four rows and columns.
+    Registers { rows: usize, columns: usize },
+    /// `matmul_lanes.wgsl`, with subgroups of so many lanes.
+    Lanes(usize),
+    /// `matmul_tiles.wgsl`.
+    Tiles,
+}
+
+/// The family for `batch` products of [m, k] x [k, n]. GFLOP/s on one core of a Xeon (Sapphire Rapids, Mesa 22.3.6):
+///
+/// | 128 x 784 x 512, weight stored transposed | |
+/// |---|---|
+/// | registers, 4 x 4 | 4.8 |
+/// | registers, 8 x 8 | 8.2 |
+/// | registers, 16 x 16 | 13.4, but 0.6 s to compile |
+/// | lanes, 32 x 32 a subgroup of 8 | 20 |
+/// | tiles in workgroup memory | TILES |
+///
+/// Small products take the small kernel, which compiles fastest and wastes least at the edges. A GPU needs many invocations
+/// more than it needs large tiles, so it leaves the small kernel only for products with a tile's worth of both sides.
+fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
+    const SMALL_CPU: usize = 1 << 21;
+    let small = Family::Registers { rows: 1, columns: 1 };
+    match target.machine {
+        Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < SMALL_CPU => small,
+        Machine::Cpu => match target.subgroup {
+            lanes @ (4 | 8 | 16) => Family::Lanes(lanes as usize),
+            _ => Family::Registers { rows: 2, columns: 2 },
+        },
+        Machine::Gpu if m < 32 || n < 32 => small,
+        Machine::Gpu => Family::Tiles,
+    }
+}
+
+/// Whether operands are read and written four elements at a time.
+#[derive(Clone, Copy)]
+struct Quads {
+    a: bool,
+    b: bool,
+    c: bool,
+}
+
+fn fours(sizes: &[usize]) -> bool {
+    sizes.iter().all(|s| s.is_multiple_of(4))
+}
+
+/// Sizes of a product.
+struct Shape {
+    /// Rows of the result, for each entry of the lead where `rows`.
+    m: usize,
+    n: usize,
+    /// Inner size; 0 where it differs from shard to shard.
+    k: usize,
+    /// The longest inner range.
+    longest: usize,
+    /// Products for each entry of the lead.
+    batch: usize,
+    a_batch: usize,
+    b_batch: usize,
+    /// All rows of all samples in one product.
+    rows: bool,
+    contract: bool,
+    rows_a_sample: usize,
+    transpose_a: bool,
+    transpose_b: bool,
+}
+
+impl Shape {
+    fn matmul(a: &Type, b: &Type, y: &Type, transpose_a: bool, transpose_b: bool) -> Self {
+        let n = y.dims[y.dims.len() - 1];
+        let inner = |dims: &[usize], first: bool| if first { dims[dims.len() - 2] } else { dims[dims.len() - 1] };
+        let k = inner(&a.dims, transpose_a && a.dims.len() > 1);
+        let rows = MatMul::is_rows(a, b);
+        let m = if rows { y.count() / n.max(1) } else { y.dims[y.dims.len() - 2] };
+        let batch = if rows { 1 } else { y.dims[..y.dims.len() - 2].iter().product() };
+        let (a_batch, b_batch) = if rows { (0, 0) } else { (m * k, k * n) };
+        let (contract, rows_a_sample) = (false, 0);
+        Self { m, n, k, longest: k, batch, a_batch, b_batch, rows, contract, rows_a_sample, transpose_a, transpose_b }
+    }
+
+    fn contract(a: &Type, y: &Type, longest_shard: usize) -> Self {
+        let (m, n) = (y.dims[0], y.dims[1]);
+        let rows_a_sample = a.count() / m.max(1);
+        Self {
+            m,
+            n,
+            k: 0,
+            longest: longest_shard * rows_a_sample,
+            batch: 1,
+            a_batch: 0,
+            b_batch: 0,
+            rows: false,
+            contract: true,
+            rows_a_sample,
+            transpose_a: true,
+            transpose_b: false,
+        }
+    }
+}
+
+/// A family's file with what it leaves open.
+fn kernel(family: Family, shape: &Shape, quads: Quads) -> Kernel {
+    let pick = |yes: bool, four: Snippet, one: Snippet| if yes { four } else { one };
+    let shared = [
+        snippets::SUM_QUADS,
+        pick(quads.a, snippets::A_QUADS, snippets::A_WORDS),
+        pick(quads.b, snippets::B_QUADS, snippets::B_WORDS),
+        pick(quads.c, snippets::C_QUADS, snippets::C_WORDS),
+        pick(shape.contract, snippets::INNER_SHARD, snippets::INNER_ALL),
+        snippets::PRODUCT,
+    ];
+    let (sizes, file) = match family {
+        Family::Registers { rows, columns } => {
+            (format!("const ROWS: u32 = {rows}u;\nconst COLUMNS: u32 = {columns}u;\n"), unisono_shaders::MATMUL)
+        }
+        Family::Lanes(lanes) => (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES),
+        Family::Tiles => (String::new(), unisono_shaders::MATMUL_TILES),
+    };
+    let constants = format!(
+        "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst TRANSPOSE_A: bool = {};\nconst TRANSPOSE_B: bool = {};\n\
+         const RAGGED: bool = {};\n{sizes}",
+        shape.transpose_a,
+        shape.transpose_b,
+        shape.contract || !shape.k.is_multiple_of(4),
+    );
+    let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
+    if shape.contract {
+        bindings.push(Access::Read);
+    }
+    let name = match (shape.contract, shape.transpose_a, shape.transpose_b) {
+        (true, ..) => "contract".to_string(),
+        (_, a, b) => format!("matmul_{}{}", if a { "t" } else { "n" }, if b { "t" } else { "n" }),
+    };
+    Kernel { name, wgsl: module(&shared, &constants, file), bindings }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_family_follows_machine_and_sizes_alone() {
+        let target = |machine, subgroup| Target { machine, subgroup, ..Target::default() };
+        let small = Family::Registers { rows: 1, columns: 1 };
+        let lavapipe = target(Machine::Cpu, 8);
+        assert_eq!(family(&lavapipe, [128, 512, 784], 1), Family::Lanes(8));
+        assert_eq!(family(&lavapipe, [512, 784, 16], 8), Family::Lanes(8));
+        assert_eq!(family(&lavapipe, [128, 10, 512], 1), small);
+        assert_eq!(family(&lavapipe, [1, 4096, 4096], 1), small);
+        let llvmpipe_gl = target(Machine::Cpu, 0);
+        assert_eq!(family(&llvmpipe_gl, [128, 512, 784], 1), Family::Registers { rows: 2, columns: 2 });
+        let gpu = target(Machine::Gpu, 32);
+        assert_eq!(family(&gpu, [128, 512, 784], 1), Family::Tiles);
+        assert_eq!(family(&gpu, [128, 10, 512], 1), small);
+    }
+}

@@ -1,0 +1,57 @@
+use crate::array::{Array, Frame};
+use crate::op::{Io, Lowering, Op};
+use crate::ops::Contract;
+use crate::tape::Var;
+use crate::types::{DType, Lead, Type};
+
+/// `[rows, width]` and ids `[B, ...]` give `[B, ..., width]`: a row for each id (PyTorch's and Keras's `Embedding`). An id
+/// outside of the table reads its last row; who feeds ids checks them.
+#[derive(Debug, Clone)]
+pub struct Embed;
+
+impl Op for Embed {
+    fn name(&self) -> &'static str {
+        "embed"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        let (table, ids) = (inputs[0], inputs[1]);
+        let fits = table.lead == Lead::Global && table.dims.len() == 2 && table.dims[0] > 0 && ids.dtype == DType::I32;
+        let dims = || ids.dims.iter().copied().chain([table.dims[1]]).collect::<Vec<_>>();
+        let problem = || format!("needs a table of rows and i32 ids, got {table} and {ids}");
+        fits.then(|| ids.with_dims(&dims()).of(DType::F32)).ok_or_else(problem)
+    }
+
+    /// Each row's gradient is the sum over the places that named it, in the order of (sample, position): the product of the
+    /// one-hot ids with dy, contracted over the samples.
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        let (table, ids) = (&x[0], &x[1]);
+        if ids.ty().lead != Lead::Sample {
+            let flat = ids.reshape(&[ids.ty().count()]).one_hot(table.dims()[0]);
+            let dy = dy.reshape(&[ids.ty().count(), table.dims()[1]]);
+            return vec![Some(flat.transpose(0, 1).matmul(&dy)), None];
+        }
+        vec![Some(dy.tape().apply(Contract, &[&ids.one_hot(table.dims()[0]), dy])), None]
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
+        let (table, ids) = (inputs[0], inputs[1]);
+        let last = (table.dims[0] - 1) as f64;
+        Array::generate(&frame.dims(output), |at| {
+            let id = ids.at(&at[..at.len() - 1]);
+            let row = if id < 0.0 { last } else { id.min(last) };
+            table.at(&[row as usize, at[at.len() - 1]])
+        })
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::Embed
+    }
+}
+
+impl Var {
+    /// With this as a table `[rows, width]`: the row for each id.
+    pub fn embed(&self, ids: &Var) -> Var {
+        self.tape().apply(Embed, &[self, ids])
+    }
+}

@@ -1,0 +1,83 @@
+use crate::array::{Array, Frame};
+use crate::op::{Io, Lowering, Op};
+use crate::ops::Slice;
+use crate::tape::Var;
+use crate::types::{Lead, Type};
+
+/// The operand in a larger box, zeros around it (PyTorch's constant `pad`). The batch axis is not padded.
+#[derive(Debug, Clone)]
+pub struct Pad {
+    /// Zeros in front of each axis.
+    pub before: Vec<usize>,
+    /// Axes of the result.
+    pub dims: Vec<usize>,
+}
+
+impl Op for Pad {
+    fn name(&self) -> &'static str {
+        "pad"
+    }
+
+    fn attrs(&self) -> String {
+        format!("{:?} {:?}", self.before, self.dims)
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        let x = inputs[0];
+        let inside = self.before.len() == x.dims.len()
+            && self.dims.len() == x.dims.len()
+            && self.before.iter().zip(&self.dims).zip(&x.dims).all(|((b, n), d)| b + d <= *n);
+        let problem = || format!("{x} at {:?} does not lie in a box of {:?}", self.before, self.dims);
+        inside.then(|| x.with_dims(&self.dims)).ok_or_else(problem)
+    }
+
+    /// dx = dy without the border.
+    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some(dy.apply(Slice { start: self.before.clone(), dims: x[0].dims().to_vec() }))]
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
+        let (x, lead) = (inputs[0], usize::from(output.lead != Lead::Global));
+        Array::generate(&frame.dims(output), |at| {
+            let mut from = at.to_vec();
+            for (axis, before) in self.before.iter().enumerate() {
+                let i = at[lead + axis];
+                if i < *before || i - before >= x.dims[lead + axis] {
+                    return 0.0;
+                }
+                from[lead + axis] = i - before;
+            }
+            x.at(&from)
+        })
+    }
+
+    fn lowering(&self) -> Lowering {
+        Lowering::Pad(self.before.clone())
+    }
+}
+
+impl Var {
+    /// Zeros before and after each axis of a sample, or of a global value.
+    pub fn pad(&self, before: &[usize], after: &[usize]) -> Var {
+        let dims = self.dims().iter().zip(before).zip(after).map(|((d, b), a)| d + b + a).collect();
+        self.apply(Pad { before: before.to_vec(), dims })
+    }
+
+    /// Values one behind the other along an axis (PyTorch's `cat`); other axes agree.
+    pub fn concat(&self, others: &[&Var], axis: isize) -> Var {
+        let Some(axis) = self.axis("concat", axis) else { return self.clone() };
+        let all: Vec<&Var> = std::iter::once(self).chain(others.iter().copied()).collect();
+        let length: usize = all.iter().map(|v| v.dims().get(axis).copied().unwrap_or(0)).sum();
+        let mut dims = self.dims().to_vec();
+        dims[axis] = length;
+        let mut first = 0;
+        let mut boxed = |v: &Var| {
+            let mut before = vec![0; dims.len()];
+            before[axis] = first;
+            first += v.dims().get(axis).copied().unwrap_or(0);
+            v.apply(Pad { before, dims: dims.clone() })
+        };
+        let parts: Vec<Var> = all.into_iter().map(&mut boxed).collect();
+        parts.into_iter().reduce(|a, b| a + b).unwrap_or_else(|| self.clone())
+    }
+}

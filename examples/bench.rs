@@ -1,0 +1,175 @@
+//! Measures. Everything that is printed says what it is; nothing is asserted, machines differ.
+//!
+//!     cargo xtask bench -- --replicas 1,2,4
+
+use std::io::{Write, stdout};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use unisono::data::{Draws, Loader, Memory, Position};
+use unisono::gpu::{Adapter, Kind, select};
+use unisono::graph::Run;
+use unisono::{AdamW, Dense, Relu, Sequential, Trainer};
+use unisono_examples::{Error, bytes, program, table};
+
+const BATCH: usize = 128;
+const SHARDS: usize = 8;
+/// Processes that are started to see how long the first step takes.
+const STARTS: usize = 3;
+
+#[derive(Parser)]
+#[command(about = "Measures Unisono on this machine")]
+struct Flags {
+    /// What to measure
+    #[arg(value_enum, default_value = "mlp")]
+    what: What,
+    /// Adapters with NAME in their name; may be repeated [default: every hardware adapter, else the software one]
+    #[arg(long, value_name = "NAME")]
+    adapter: Vec<String>,
+    /// Numbers of replicas to compare [default: 1, and one an adapter or a core of a CPU adapter]
+    #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    replicas: Vec<u16>,
+    /// Steps to take the median of
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Steps before those
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 10)]
+    warmup: u32,
+    /// Take one step and print the seconds since this process started
+    #[arg(long, hide = true)]
+    first_step: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// A 784-512-512-10 perceptron at batch 128 with AdamW, on noise
+    Mlp,
+}
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    unisono::gpu::prepare_environment();
+    program(|flags: Flags| match flags.what {
+        What::Mlp if flags.first_step => first_step(&flags, started),
+        What::Mlp => mlp(&flags),
+    })
+}
+
+/// A column for each number of replicas.
+fn mlp(flags: &Flags) -> Result<(), Error> {
+    let adapters = select(&flags.adapter)?;
+    let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
+    println!(
+        "784-512-512-10 perceptron, batch {BATCH} in {SHARDS} shards, AdamW, on {}\n",
+        labels.join(", ")
+    );
+    let names = [
+        "replicas".to_owned(),
+        format!("first step, from process start (median of {STARTS} processes)"),
+        "the same, without the driver's cache of compiled shaders".to_owned(),
+        format!("step (median of {}, input ready)", flags.steps),
+        "samples a second".to_owned(),
+        "launches a step (busiest replica)".to_owned(),
+        "scratch memory planned (busiest replica)".to_owned(),
+        "the same, if every tensor had its own".to_owned(),
+    ];
+    let (data, mut columns) = (noise()?, vec![names.to_vec()]);
+    for replicas in counts(flags, &adapters) {
+        let first = |cache| -> Result<String, Error> {
+            let times = (0..STARTS).map(|_| start(flags, replicas, cache)).collect::<Result<_, _>>()?;
+            Ok(format!("{:.2} s", median(times).as_secs_f64()))
+        };
+        let (cached, fresh) = (first(true)?, first(false)?);
+        let mut trainer = trainer(flags, replicas, &data)?;
+        let step = median(steps(&mut trainer, flags, &data)?);
+        let run = busiest(replicas);
+        let [train, ..] = trainer.programs();
+        let plan = train.plan(&run, &adapters[0].target())?;
+        columns.push(vec![
+            replicas.to_string(),
+            cached,
+            fresh,
+            format!("{:.2} ms", 1e3 * step.as_secs_f64()),
+            format!("{:.0}", BATCH as f64 / step.as_secs_f64()),
+            plan.launches().to_string(),
+            bytes(plan.scratch_bytes()),
+            bytes(train.tensor_bytes(&run)),
+        ]);
+    }
+    let row = |i: usize| columns.iter().map(|column| column[i].clone()).collect::<Vec<_>>();
+    Ok(writeln!(stdout(), "{}", table(&(0..names.len()).map(row).collect::<Vec<_>>()))?)
+}
+
+fn first_step(flags: &Flags, started: Instant) -> Result<(), Error> {
+    let data = noise()?;
+    let mut trainer = trainer(flags, flags.replicas.first().copied().unwrap_or(1), &data)?;
+    if let Some(batch) = data.epoch(0)?.next() {
+        trainer.step(&batch?)?;
+    }
+    Ok(writeln!(stdout(), "{}", started.elapsed().as_secs_f64())?)
+}
+
+/// The time to the first step of a process of its own. Without the cache it is what a machine sees that never ran this.
+fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--first-step", "--replicas", &replicas.to_string()]);
+    command.args(flags.adapter.iter().flat_map(|name| ["--adapter", name]));
+    if !cache {
+        command.envs([("MESA_SHADER_CACHE_DISABLE", "true"), ("__GL_SHADER_DISK_CACHE", "0")]);
+    }
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("error: ").into());
+    }
+    Ok(Duration::from_secs_f64(String::from_utf8_lossy(&output.stdout).trim().parse()?))
+}
+
+fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error> {
+    let hidden = || Sequential::new().add(Dense::new(512)).add(Relu);
+    let model = Sequential::new().add(hidden()).add(hidden()).add(Dense::new(10));
+    let builder = Trainer::builder(model).optimizer(AdamW::new(1e-3)).global_batch(BATCH).shards(SHARDS);
+    let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+    Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
+}
+
+/// Eight batches of noise with labels.
+fn noise() -> Result<Loader, Error> {
+    let mut draws = Draws::of(0, "bench", "noise", 0, 0);
+    let pixels: Vec<f32> = (0..8 * BATCH * 784).map(|_| draws.range(-1.0, 1.0)).collect();
+    let labels: Vec<i32> = (0..8 * BATCH).map(|sample| (sample % 10) as i32).collect();
+    Ok(Loader::new(Memory::labelled(pixels, [784], labels)?).batch(BATCH).threads(1))
+}
+
+/// How long each step took, beginning with its batch in memory.
+fn steps(trainer: &mut Trainer, flags: &Flags, data: &Loader) -> Result<Vec<Duration>, Error> {
+    let mut times = Vec::new();
+    for batch in data.epochs_from(Position::default())?.take((flags.warmup + flags.steps) as usize) {
+        let batch = batch?;
+        let started = Instant::now();
+        trainer.step(&batch)?;
+        times.push(started.elapsed());
+    }
+    Ok(times.split_off(flags.warmup as usize))
+}
+
+/// The shards of the replica that has most of them.
+fn busiest(replicas: u16) -> Run {
+    let own = SHARDS.div_ceil(replicas.into());
+    Run { first: 0, sizes: vec![BATCH / SHARDS; own], shards: SHARDS }
+}
+
+fn counts(flags: &Flags, adapters: &[Adapter]) -> Vec<u16> {
+    if !flags.replicas.is_empty() {
+        return flags.replicas.clone();
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let own = |adapter: &Adapter| if adapter.kind == Kind::Cpu { cores.min(SHARDS) } else { 1 };
+    let all = adapters.iter().map(own).sum::<usize>() as u16;
+    if all > 1 { vec![1, all] } else { vec![1] }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}

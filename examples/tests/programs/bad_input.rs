@@ -1,0 +1,84 @@
+use crate::{csv, digits, err, lines};
+
+/// Each of these is refused: no panic, nothing on standard output, a message with these words.
+fn refused(args: &[&str], words: &[&str]) {
+    let output = digits(args.iter().chain(&["--json"]));
+    let message = err(&output);
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{args:?}: {}: {message}", output.status);
+    assert!(!message.contains("panicked"), "{args:?}: {message}");
+    assert!(output.stdout.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+    let error = message.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    for word in words {
+        assert!(error.contains(word), "{args:?}: no {word:?} in {message}");
+    }
+}
+
+/// Data whose line `number` was changed.
+fn refused_data(number: usize, change: impl Fn(&str) -> String, words: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lines = lines(80);
+    lines[number - 1] = change(&lines[number - 1]);
+    let path = csv(dir.path(), &lines);
+    refused(&["--data", path.to_str().unwrap(), "--epochs", "1"], words);
+}
+
+/// A line with another label.
+fn labelled(line: &str, label: &str) -> String {
+    format!("{},{label}", line.rsplit_once(',').unwrap().0)
+}
+
+#[test]
+fn wrong_flags_are_named() {
+    refused(&["--replicas", "0"], &["'0'", "--replicas"]);
+    refused(&["--shards", "0"], &["'0'", "--shards"]);
+    refused(&["--global-batch", "-1"], &["--global-batch", "-1"]);
+    refused(&["--loader-threads", "many"], &["'many'", "--loader-threads"]);
+    refused(&["--epochs", "0"], &["'0'", "--epochs"]);
+}
+
+#[test]
+fn an_unknown_adapter_lists_those_there_are() {
+    let there: Vec<String> = unisono::gpu::adapters(&[]).iter().map(unisono::gpu::Adapter::label).collect();
+    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    refused(&["--adapter", "no such GPU"], &[&["no adapter matches \"no such GPU\""], &*there].concat());
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let below = file.join("below");
+    refused(&["--out", below.to_str().unwrap()], &[below.to_str().unwrap()]);
+    refused(&["--out", file.to_str().unwrap()], &[file.to_str().unwrap()]);
+}
+
+#[test]
+fn corrupt_lines_are_named() {
+    refused_data(
+        17,
+        |line| line.replacen("0,", "zero,", 1),
+        &["line 17", "column 1", "\"zero\" is not a number"],
+    );
+    refused_data(18, |line| line.replacen("0,", "NaN,", 1), &["line 18", "column 1", "NaN", "finite"]);
+    refused_data(19, |line| line.replacen("0,", "", 1), &["line 19", "64 columns, expected 65"]);
+    refused_data(
+        80,
+        |line| labelled(line, "1.5"),
+        &["line 80", "column 65", "\"1.5\" is not a whole number"],
+    );
+}
+
+#[test]
+fn labels_out_of_range_are_named() {
+    refused_data(17, |line| labelled(line, "10"), &["sample ", "label 10 is not in 0..10"]);
+    refused_data(17, |line| labelled(line, "-1"), &["sample ", "label -1 is not in 0..10"]);
+}
+
+#[test]
+fn data_that_is_not_there_is_named() {
+    refused(&["--data", "/no/such/file.csv"], &["/no/such/file.csv"]);
+    let dir = tempfile::tempdir().unwrap();
+    let empty = csv(dir.path(), &[]);
+    refused(&["--data", empty.to_str().unwrap()], &["data.csv", "no samples"]);
+}

@@ -1,0 +1,51 @@
+//! The programs as a user meets them: flags in; files, lines and exit codes out.
+
+mod adapters;
+mod bad_input;
+mod resume;
+mod same_bits;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Runs `digits`.
+fn digits<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_digits")).args(args).output().unwrap()
+}
+
+/// Trains on small data into `out` with more flags, and returns standard output.
+fn trained(data: &Path, out: &Path, flags: &[&str]) -> String {
+    let paths = ["--data".as_ref(), data.as_os_str(), "--out".as_ref(), out.as_os_str()];
+    let output = digits(paths.into_iter().chain(flags.iter().map(OsStr::new)).chain(["--json".as_ref()]));
+    assert!(output.status.success(), "{flags:?}: {}", err(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The last line's value of a field.
+fn done(stdout: &str, field: &str) -> serde_json::Value {
+    let last: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["event"], "done");
+    last[field].clone()
+}
+
+/// The first lines of the digits.
+fn lines(count: usize) -> Vec<String> {
+    let packed = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("data/digits.csv.gz")).unwrap();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&*packed).read_to_string(&mut text).unwrap();
+    text.lines().take(count).map(str::to_owned).collect()
+}
+
+/// A file of these lines.
+fn csv(dir: &Path, lines: &[String]) -> PathBuf {
+    let path = dir.join("data.csv");
+    fs::write(&path, lines.join("\n")).unwrap();
+    path
+}

@@ -1,0 +1,30 @@
+// matmul_lanes: the product of snippets/product.wgsl for software adapters, where a subgroup is a vector of LANES lanes and
+// reading memory is dear: lane by lane, some 70 cycles a load, against one for a multiply-add.
+// A workgroup is one subgroup and computes 4 * LANES rows and 4 * LANES columns. Each lane has four columns of its own, reads
+// four of the rows, and gets the other lanes' rows by shuffles, which are free: 8 loads for 16 * LANES * 4 vector steps.
+// Loops have constant bounds, so that they unroll and the sums stay in registers.
+// Grid: x: 4 * LANES columns each, y: 4 * LANES rows each, z: batch * chunks.
+// Constants: LANES, the size of every subgroup; those of product.wgsl.
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) lane: u32) {
+    let own = part(group.z);
+    let i0 = group.y * 4u * LANES;
+    let j = (group.x * LANES + lane) * 4u;
+    // sums[s][r]: row r of the four that lane s reads.
+    var sums: array<array<vec4<f32>, 4>, LANES>;
+    for (var p = own.start; p < own.end; p += 4u) {
+        let x = a_block(own, i0 + 4u * lane, p);
+        let y = b_block(own, p, j);
+        for (var s = 0u; s < LANES; s++) {
+            for (var r = 0u; r < 4u; r++) {
+                sums[s][r] = four_steps(subgroupShuffle(x[r], s), y, sums[s][r]);
+            }
+        }
+    }
+    for (var s = 0u; s < LANES; s++) {
+        for (var r = 0u; r < 4u; r++) {
+            put_row(own, i0 + 4u * s + r, j, sums[s][r]);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+// matmul_tiles: the product of snippets/product.wgsl for GPUs: a workgroup computes a tile of 64 rows and 64 columns, 8 rows
+// and 4 columns an invocation, from slabs of 16 steps in workgroup memory.
+// Half of the invocations read a's slab, half b's, a block of four by four each. Named sums, not an array: some compilers put
+// arrays into memory, and larger tiles spill on some GPUs.
+// Grid: x: tiles of 64 columns, y: tiles of 64 rows, z: batch * chunks. Every invocation reaches every barrier.
+// Constants: those of product.wgsl.
+
+const SLAB: u32 = 16u;
+
+// a_slab[p * 16 + r]: rows 4 r to 4 r + 3 at step p; b_slab[p * 16 + s]: columns 4 s to 4 s + 3.
+var<workgroup> a_slab: array<vec4<f32>, 256>;
+var<workgroup> b_slab: array<vec4<f32>, 256>;
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
+    let own = part(group.z);
+    let i0 = group.y * 64u;
+    let j0 = group.x * 64u;
+    // The block that this invocation reads: four rows or columns, four steps.
+    let block = t % 64u / 4u;
+    let steps = t % 4u * 4u;
+    // The part of the tile that it computes.
+    let row = t / 16u * 2u;
+    let column = t % 16u;
+    var c0 = vec4<f32>();
+    var c1 = vec4<f32>();
+    var c2 = vec4<f32>();
+    var c3 = vec4<f32>();
+    var c4 = vec4<f32>();
+    var c5 = vec4<f32>();
+    var c6 = vec4<f32>();
+    var c7 = vec4<f32>();
+    for (var p = own.start; p < own.end; p += SLAB) {
+        let is_inside = p + steps < own.end;
+        var read: mat4x4<f32>;
+        if t < 64u {
+            if is_inside { read = transpose(a_block(own, i0 + 4u * block, p + steps)); }
+            for (var d = 0u; d < 4u; d++) { a_slab[(steps + d) * 16u + block] = read[d]; }
+        } else {
+            if is_inside { read = b_block(own, p + steps, j0 + 4u * block); }
+            for (var d = 0u; d < 4u; d++) { b_slab[(steps + d) * 16u + block] = read[d]; }
+        }
+        workgroupBarrier();
+        for (var d = 0u; d < SLAB; d++) {
+            let x = a_slab[d * 16u + row];
+            let z = a_slab[d * 16u + row + 1u];
+            let y = b_slab[d * 16u + column];
+            c0 = fma(x.xxxx, y, c0);
+            c1 = fma(x.yyyy, y, c1);
+            c2 = fma(x.zzzz, y, c2);
+            c3 = fma(x.wwww, y, c3);
+            c4 = fma(z.xxxx, y, c4);
+            c5 = fma(z.yyyy, y, c5);
+            c6 = fma(z.zzzz, y, c6);
+            c7 = fma(z.wwww, y, c7);
+        }
+        workgroupBarrier();
+    }
+    let i = i0 + 4u * row;
+    let j = j0 + 4u * column;
+    put_row(own, i, j, c0);
+    put_row(own, i + 1u, j, c1);
+    put_row(own, i + 2u, j, c2);
+    put_row(own, i + 3u, j, c3);
+    put_row(own, i + 4u, j, c4);
+    put_row(own, i + 5u, j, c5);
+    put_row(own, i + 6u, j, c6);
+    put_row(own, i + 7u, j, c7);
+}

@@ -1,0 +1,6 @@
+// b_quad: elements at to at + 3 of b; those after at + last, where there may be none, are that of at + last.
+@group(0) @binding(2) var<storage, read> b: array<f32>;
+
+fn b_quad(at: u32, last: u32) -> vec4<f32> {
+    return vec4<f32>(b[at], b[at + min(last, 1u)], b[at + min(last, 2u)], b[at + min(last, 3u)]);
+}

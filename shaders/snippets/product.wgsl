@@ -1,0 +1,89 @@
+// What all products share: their sizes, and operands in blocks of four by four.
+//   c[z, i, j] = sum over p of a[z, i, p] * b[z, p, j].   a: [m, k] or [k, m], b: [k, n] or [n, k], c: [m, n] for each z.
+// Order: p serial from +0 through fma inside a chunk of CHUNK; chunks > 1: chunk q of c goes to c[q * c_chunk + ...], and
+// the tree kernel adds the chunks. Steps past the end add 0 * 0: they change nothing, for a chain from +0 never is -0 where
+// products are rounded, and a -0 that fma may leave is made +0 at the end (canonical).
+// Constants: CHUNK; TRANSPOSE_A, TRANSPOSE_B; RAGGED: inner ranges may end inside a block. a_quad, b_quad, put_quad and
+// inner_range come from a file each.
+struct Params {
+    m: u32, n: u32, k: u32, chunks: u32,
+    a_offset: u32, a_batch: u32, b_offset: u32, b_batch: u32,
+    c_offset: u32, c_batch: u32, c_chunk: u32, rows_a_sample: u32,
+    first_z: u32, columns: u32, width: u32,
+}
+@group(0) @binding(0) var<uniform> params: Params;
+
+// The part of a product that one layer of the grid computes.
+struct Part { a: u32, b: u32, c: u32, start: u32, end: u32 }
+
+fn part(layer: u32) -> Part {
+    let z = (params.first_z + layer) / params.chunks;
+    let q = (params.first_z + layer) % params.chunks;
+    let inner = inner_range(z);
+    let start = inner.x + q * CHUNK;
+    return Part(
+        params.a_offset + z * params.a_batch,
+        params.b_offset + z * params.b_batch,
+        params.c_offset + z * params.c_batch + q * params.c_chunk,
+        start,
+        min(inner.y, start + CHUNK),
+    );
+}
+
+// The start of the last block of four.
+fn last_block(size: u32) -> u32 {
+    return (size - 1u) / 4u * 4u;
+}
+
+// block[r][d] = a[i + r, p + d]; 0 from `end` on; i a multiple of 4; rows from m on are any rows. p < end.
+fn a_block(own: Part, i: u32, p: u32) -> mat4x4<f32> {
+    var block: mat4x4<f32>;
+    if TRANSPOSE_A {
+        let row = min(i, last_block(params.m));
+        for (var d = 0u; d < 4u; d++) {
+            block[d] = a_quad(own.a + min(p + d, own.end - 1u) * params.m + row, params.m - 1u - row);
+        }
+        block = transpose(block);
+    } else {
+        for (var r = 0u; r < 4u; r++) {
+            block[r] = a_quad(own.a + min(i + r, params.m - 1u) * params.k + p, own.end - 1u - p);
+        }
+    }
+    if RAGGED {
+        let inside = vec4<u32>(p, p + 1u, p + 2u, p + 3u) < vec4<u32>(own.end);
+        for (var r = 0u; r < 4u; r++) { block[r] = select(vec4<f32>(), block[r], inside); }
+    }
+    return block;
+}
+
+// block[d][s] = b[p + d, j + s]; 0 from `end` on; j a multiple of 4; columns from n on are any columns. p < end.
+fn b_block(own: Part, p: u32, j: u32) -> mat4x4<f32> {
+    var block: mat4x4<f32>;
+    if TRANSPOSE_B {
+        for (var s = 0u; s < 4u; s++) {
+            block[s] = b_quad(own.b + min(j + s, params.n - 1u) * params.k + p, own.end - 1u - p);
+        }
+        block = transpose(block);
+    } else {
+        let column = min(j, last_block(params.n));
+        for (var d = 0u; d < 4u; d++) {
+            block[d] = b_quad(own.b + min(p + d, own.end - 1u) * params.n + column, params.n - 1u - column);
+        }
+    }
+    if RAGGED {
+        for (var d = 0u; d < 4u; d++) { block[d] = select(vec4<f32>(), block[d], vec4<bool>(p + d < own.end)); }
+    }
+    return block;
+}
+
+// Four steps of the sums of one row and four columns: x over p, y[d] the columns at p + d.
+fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {
+    return fma(x.wwww, y[3], fma(x.zzzz, y[2], fma(x.yyyy, y[1], fma(x.xxxx, y[0], sums))));
+}
+
+// c[i, j] to c[i, j + 3] = sums, as far as c goes.
+fn put_row(own: Part, i: u32, j: u32, sums: vec4<f32>) {
+    if i < params.m && j < params.n {
+        put_quad(own.c + i * params.n + j, params.n - 1u - j, sums);
+    }
+}

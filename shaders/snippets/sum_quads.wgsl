@@ -1,0 +1,20 @@
+// The functions of sum.wgsl for four numbers at once.
+alias Number = vec4<f32>;
+
+fn canonical(x: Number) -> Number {
+    let bits = bitcast<vec4<u32>>(x);
+    return bitcast<Number>(select(bits, vec4<u32>(), (bits & vec4<u32>(0x7f800000u)) == vec4<u32>()));
+}
+
+fn sum_add(a: Number, b: Number) -> Number {
+    return canonical(canonical(a) + canonical(b));
+}
+
+fn max_of(a: Number, b: Number) -> Number {
+    return select(a, b, b > a);
+}
+
+// until: of the e-th four of an array, those before element `used`; 0 for the others.
+fn until(x: Number, e: u32, used: u32) -> Number {
+    return select(Number(), x, vec4<u32>(0u, 1u, 2u, 3u) + 4u * e < vec4<u32>(used));
+}

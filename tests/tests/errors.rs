@@ -1,0 +1,119 @@
+//! Bad input gets an error that names the culprit, before work is lost.
+
+use unisono::data::{Loader, Memory, Position};
+use unisono::{Dense, FromFn, Sequential, Trainer};
+use unisono_tests::{FEATURES, blobs, loader, perceptron};
+
+/// The message of a trainer that must not be built.
+fn refused(builder: unisono::Builder, data: &Loader) -> String {
+    match builder.build(&data.fields().unwrap()) {
+        Ok(_) => panic!("this trainer must not be built"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn has(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in: {message}");
+    }
+}
+
+#[test]
+fn a_wrong_sample_shape_names_the_layer_and_both_shapes() {
+    let data = loader(10, 1).unwrap();
+    let model = Sequential::new().add(Dense::new(8)).add(Dense::new(3).input(64));
+    has(&refused(Trainer::builder(model), &data), &["1.dense", "[B, 64]", "[B, 8]"]);
+}
+
+#[test]
+fn a_layer_that_mixes_samples_is_named() {
+    let data = loader(10, 1).unwrap();
+    let over_batch = FromFn::new("normalise", |_, x| x - &x.sum_keep(&[0]));
+    let model = Sequential::new().add(Dense::new(4)).add(over_batch);
+    has(&refused(Trainer::builder(model), &data), &["1.normalise", "axis 0 of [B, 4] is the batch", "sum_shards"]);
+    let reshape = Sequential::new().add(FromFn::new("fold", |_, x| x.reshape(&[12])));
+    has(&refused(Trainer::builder(reshape), &data), &["0.fold", "[B, 6]", "[B, 12]", "cannot cross the batch axis"]);
+}
+
+#[test]
+fn targets_that_do_not_fit_are_named() {
+    let data = loader(10, 1).unwrap();
+    let model = Sequential::new().add(Dense::new(3));
+    let message = refused(Trainer::builder(model).loss(unisono::MeanSquaredError), &data);
+    has(&message, &["mean squared error", "[B, 3]", "[B] i32"]);
+}
+
+#[test]
+fn settings_that_make_no_sense_are_named() {
+    let data = loader(10, 1).unwrap();
+    has(&refused(perceptron(4).replicas(0), &data), &["replicas"]);
+    has(&refused(perceptron(4).shards(0), &data), &["shards", "0 is not in"]);
+    has(&refused(perceptron(4).global_batch(0), &data), &["global batch"]);
+    let listed = unisono::gpu::adapters(&[])[0].name.clone();
+    has(&refused(perceptron(4).adapter("no such gpu"), &data), &["no such gpu", &listed]);
+}
+
+#[test]
+fn a_label_out_of_range_names_sample_and_value() {
+    let mut labels = vec![0, 1, 2, 0, 1, 2, 0, 1, 2, 0];
+    labels[7] = 9;
+    let data = Loader::new(Memory::labelled(vec![0.5; 10 * FEATURES], [FEATURES], labels).unwrap());
+    let mut trainer = perceptron(4).global_batch(4).build(&data.fields().unwrap()).unwrap();
+    let before = trainer.tensor("0.weight").unwrap().unwrap();
+    let message = trainer.fit(&data, None, 1).unwrap_err().to_string();
+    has(&message, &["position 7", "sample 7 of the source", "label 9 is not in 0..3"]);
+    assert_eq!(trainer.steps(), 1, "the batch before it was trained on");
+    assert_ne!(trainer.tensor("0.weight").unwrap().unwrap(), before);
+}
+
+#[test]
+fn nan_in_the_data_names_sample_and_field() {
+    let mut features = vec![0.5; 10 * FEATURES];
+    features[3 * FEATURES + 2] = f32::NAN;
+    let data = Memory::labelled(features, [FEATURES], vec![0; 10]).unwrap();
+    let data = Loader::new(data);
+    let mut trainer = perceptron(4).global_batch(4).build(&data.fields().unwrap()).unwrap();
+    let message = trainer.fit(&data, None, 1).unwrap_err().to_string();
+    has(&message, &["sample 3", "\"x\"", "NaN"]);
+}
+
+#[test]
+fn a_loss_that_turns_nan_names_step_and_first_tensor() {
+    let data = loader(40, 1).unwrap();
+    for replicas in [1, 2] {
+        let log = FromFn::new("log", |_, x| (x - 1e4).log());
+        let model = Sequential::new().add(Dense::new(8)).add(log).add(Dense::new(3));
+        let mut trainer = Trainer::builder(model).replicas(replicas).build(&data.fields().unwrap()).unwrap();
+        let before = trainer.state_sha256().unwrap();
+        let message = trainer.fit(&data, None, 1).unwrap_err().to_string();
+        has(&message, &["step 0", "the loss of sample", "1.log: log [B, 8]"]);
+        assert_eq!(trainer.state_sha256().unwrap(), before, "the step did not happen");
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_names_the_parameter() {
+    let data = loader(16, 1).unwrap();
+    for replicas in [1, 2] {
+        // sqrt(0) is finite, its slope is not.
+        let root = FromFn::new("root", |_, x| (x * 0.0).abs().sqrt());
+        let model = Sequential::new().add(Dense::new(8)).add(root).add(Dense::new(3));
+        let mut trainer = Trainer::builder(model).replicas(replicas).build(&data.fields().unwrap()).unwrap();
+        let before = trainer.state_sha256().unwrap();
+        let message = trainer.fit(&data, None, 1).unwrap_err().to_string();
+        has(&message, &["step 0", "the gradient of 0."]);
+        assert_eq!(trainer.state_sha256().unwrap(), before, "the step did not happen");
+    }
+}
+
+#[test]
+fn weights_of_zero_change_nothing_and_say_so() {
+    let memory = blobs(12, 1).unwrap().with("w", [], unisono::data::Values::F32(vec![0.0; 12])).unwrap();
+    let data = Loader::new(memory).batch(12);
+    let mut trainer = perceptron(4).global_batch(12).build(&data.fields().unwrap()).unwrap();
+    let before = trainer.tensor("0.weight").unwrap().unwrap();
+    let batch = data.epoch(0).unwrap().next().unwrap().unwrap();
+    assert!(!trainer.step(&batch).unwrap().committed);
+    assert_eq!(trainer.tensor("0.weight").unwrap().unwrap(), before);
+    assert_eq!(trainer.position(), Position { epoch: 1, sample: 0 });
+}

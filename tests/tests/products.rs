@@ -1,0 +1,197 @@
+//! Matrix products: every kernel that could compute one, on every adapter, gives the bytes of a plain loop on the host.
+
+use std::collections::BTreeSet;
+
+use unisono_gpu::{Adapter, Device};
+use unisono_graph::ops::{Contract, MatMul};
+use unisono_graph::target::Machine;
+use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
+use unisono_graph::{Program, Run, Slot, Tape, Target, Type};
+use unisono_random::Draws;
+use unisono_testkit::adapters;
+
+/// A product of `[m, k] x [k, n]` in one of its forms.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    m: usize,
+    n: usize,
+    k: usize,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// So many pairs of matrices.
+    Pairs { batch: usize, transpose_a: bool, transpose_b: bool },
+    /// Samples' rows times one matrix.
+    Rows { transpose_b: bool },
+    /// Samples' rows contracted, k of them in three ragged shards, and summed over the shards.
+    Contract,
+}
+
+impl Case {
+    fn shards(&self) -> Vec<usize> {
+        match self.form {
+            Form::Pairs { .. } => vec![1],
+            Form::Rows { .. } => vec![self.m],
+            Form::Contract => {
+                [self.k - self.k / 2, self.k / 3, self.k / 2 - self.k / 3].into_iter().filter(|&s| s > 0).collect()
+            }
+        }
+    }
+
+    fn types(&self) -> [Type; 2] {
+        let Self { m, n, k, .. } = *self;
+        let stored = |r, c, transposed: bool| if transposed { [c, r] } else { [r, c] };
+        match self.form {
+            Form::Pairs { batch, transpose_a, transpose_b } => {
+                let ([a, b], [c, d]) = (stored(m, k, transpose_a), stored(k, n, transpose_b));
+                [Type::global(&[batch, a, b]), Type::global(&[batch, c, d])]
+            }
+            Form::Rows { transpose_b } => [Type::sample(&[k]), Type::global(&stored(k, n, transpose_b))],
+            Form::Contract => [Type::sample(&[m]), Type::sample(&[n])],
+        }
+    }
+
+    fn program(&self) -> Program {
+        let tape = Tape::new();
+        let [a, b] = self.types();
+        let (a, b) = (tape.input("a", a), tape.input("b", b));
+        let y = match self.form {
+            Form::Pairs { transpose_a, transpose_b, .. } => tape.apply(MatMul { transpose_a, transpose_b }, &[&a, &b]),
+            Form::Rows { transpose_b } => tape.apply(MatMul { transpose_a: false, transpose_b }, &[&a, &b]),
+            Form::Contract => tape.apply(Contract, &[&a, &b]).sum_shards(),
+        };
+        tape.output("y", &y);
+        Program::compile(&tape.finish().unwrap()).unwrap()
+    }
+
+    fn values(&self) -> [Vec<f32>; 2] {
+        let rows: usize = self.shards().iter().sum();
+        let of = |(ty, name): (&Type, &str)| {
+            let lead = if ty.lead == unisono_graph::Lead::Sample { rows } else { 1 };
+            let mut draws = Draws::of(3, "products", name, 0, 0);
+            (0..lead * ty.count()).map(|_| draws.range(-1.0, 1.0)).collect()
+        };
+        let [a, b] = self.types();
+        [of((&a, "a")), of((&b, "b"))]
+    }
+
+    /// The same sums on the host: `step(a, b, c)` is a multiply-add.
+    fn twin(&self, step: impl Fn(f32, f32, f32) -> f32) -> Vec<u32> {
+        let Self { m, n, k, .. } = *self;
+        let [a, b] = self.values();
+        let (batch, ta, tb) = match self.form {
+            Form::Pairs { batch, transpose_a, transpose_b } => (batch, transpose_a, transpose_b),
+            Form::Rows { transpose_b } => (1, false, transpose_b),
+            Form::Contract => (1, true, false),
+        };
+        let inner = if matches!(self.form, Form::Contract) { self.shards() } else { vec![k] };
+        let mut y = Vec::with_capacity(batch * m * n);
+        for (z, i, j) in (0..batch * m * n).map(|e| (e / (m * n), e / n % m, e % n)) {
+            let at_a = |p| a[z * m * k + if ta { p * m + i } else { i * k + p }];
+            let at_b = |p| b[z * k * n + if tb { j * k + p } else { p * n + j }];
+            let chain = |r: std::ops::Range<usize>| canonical(r.fold(0.0, |c, p| step(at_a(p), at_b(p), c)));
+            let mut first = 0;
+            let mut parts = Vec::new();
+            for &length in &inner {
+                let end = first + length;
+                let chunks = (first..end).step_by(PRODUCT_CHUNK).map(|lo| chain(lo..end.min(lo + PRODUCT_CHUNK)));
+                parts.push(sum(&chunks.collect::<Vec<_>>()));
+                first = end;
+            }
+            y.push(sum(&parts).to_bits());
+        }
+        y
+    }
+
+    fn on(&self, device: &mut Device, target: &Target) -> (Vec<u32>, BTreeSet<String>) {
+        let (program, values) = (self.program(), self.values());
+        let plan = program.plan(&Run::whole(&self.shards()), target).unwrap();
+        let mut executable = device.load(&plan).unwrap();
+        let mut y = Vec::new();
+        for segment in 0..plan.segments.len() {
+            let upload = &mut |t: &unisono_graph::plan::Transfer, w: &mut unisono_gpu::Writer<'_>| {
+                if let Slot::Input(i) = Slot::decode(t.slot) {
+                    values[i].iter().for_each(|x| w.write(&x.to_le_bytes()));
+                }
+            };
+            let download = &mut |t: &unisono_graph::plan::Transfer, bytes: &[u8]| {
+                if let Slot::Output(_) = Slot::decode(t.slot) {
+                    y = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+                }
+            };
+            device.run(&mut executable, segment, upload, download).unwrap();
+        }
+        (y, plan.kernels.into_iter().map(|k| k.wgsl).collect())
+    }
+}
+
+/// Sizes at every edge: of a block, a tile, a chunk, and of the choice of a kernel.
+fn cases() -> Vec<Case> {
+    let pairs = |batch, transpose_a, transpose_b| Form::Pairs { batch, transpose_a, transpose_b };
+    let rows = |transpose_b| Form::Rows { transpose_b };
+    let mut cases: Vec<Case> = [
+        (1, 1, 1, pairs(1, false, false)),
+        (5, 10, 3, rows(true)),
+        (128, 64, 256, rows(true)),
+        (128, 64, 260, rows(false)),
+        (37, 41, 1531, rows(true)),
+        (67, 130, 259, rows(false)),
+        (70, 45, 1031, pairs(1, true, false)),
+        (68, 36, 1032, pairs(1, true, true)),
+        (33, 35, 700, pairs(3, false, true)),
+        (8, 9, 2053, pairs(15, false, false)),
+        (64, 96, 700, Form::Contract),
+        (35, 33, 2111, Form::Contract),
+        (10, 64, 16, Form::Contract),
+    ]
+    .map(|(m, n, k, form)| Case { m, n, k, form })
+    .to_vec();
+    let mut draws = Draws::of(5, "products", "cases", 0, 0);
+    for _ in 0..12 {
+        let mut below = |limit: u32| draws.below(limit) as usize;
+        let (m, n, batch) = (1 + below(90), 1 + below(90), 1 + below(3));
+        let form = [pairs(batch, below(2) == 0, below(2) == 0), rows(below(2) == 0), Form::Contract][below(3)];
+        cases.push(Case { m, n, k: 1 + below(2300), form });
+    }
+    cases
+}
+
+/// What a target of this adapter could be, whatever it is.
+fn targets(adapter: &Adapter) -> Vec<Target> {
+    let own = adapter.target();
+    let mut all = vec![own.clone()];
+    for (machine, subgroup) in [(Machine::Cpu, 0), (Machine::Gpu, 0)] {
+        all.push(Target { machine, subgroup, ..own.clone() });
+    }
+    if own.subgroup > 0 && own.subgroup <= 16 {
+        all.push(Target { machine: Machine::Cpu, ..own });
+    }
+    all.dedup();
+    all
+}
+
+#[test]
+fn every_kernel_gives_the_bytes_of_a_plain_loop() {
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        let (mut rounds_twice, mut rounds_once, mut kernels) = (true, true, BTreeSet::new());
+        for case in cases() {
+            let twice = case.twin(|a, b, c| a * b + c);
+            let once = case.twin(f32::mul_add);
+            for target in targets(&adapter) {
+                let (y, used) = case.on(&mut device, &target);
+                kernels.extend(used);
+                rounds_twice &= y == twice;
+                rounds_once &= y == once;
+                assert!(rounds_twice || rounds_once, "{case:?} on {} with {target:?}", adapter.label());
+            }
+        }
+        let families = ["// matmul:", "// matmul_tiles:"].map(|f| kernels.iter().filter(|k| k.contains(f)).count());
+        assert!(families.iter().all(|&count| count > 4), "{families:?}");
+        if adapter.target().machine == Machine::Cpu && adapter.target().subgroup > 0 {
+            assert!(kernels.iter().any(|k| k.contains("// matmul_lanes:")), "no lanes on {}", adapter.label());
+        }
+    }
+}
