@@ -8,7 +8,7 @@ use unisono_graph::target::Machine;
 use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
 use unisono_graph::{Program, Run, Slot, Tape, Target, Type};
 use unisono_random::Draws;
-use unisono_testkit::adapters;
+use unisono_testkit::{adapters, products};
 
 /// A product of `[m, k] x [k, n]` in one of its forms.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +34,10 @@ impl Case {
         match self.form {
             Form::Pairs { .. } => vec![1],
             Form::Rows { .. } => vec![self.m],
-            Form::Contract => {
-                [self.k - self.k / 2, self.k / 3, self.k / 2 - self.k / 3].into_iter().filter(|&s| s > 0).collect()
-            }
+            Form::Contract => [self.k - self.k / 2, self.k / 3, self.k / 2 - self.k / 3]
+                .into_iter()
+                .filter(|&s| s > 0)
+                .collect(),
         }
     }
 
@@ -58,7 +59,9 @@ impl Case {
         let [a, b] = self.types();
         let (a, b) = (tape.input("a", a), tape.input("b", b));
         let y = match self.form {
-            Form::Pairs { transpose_a, transpose_b, .. } => tape.apply(MatMul { transpose_a, transpose_b }, &[&a, &b]),
+            Form::Pairs { transpose_a, transpose_b, .. } => {
+                tape.apply(MatMul { transpose_a, transpose_b }, &[&a, &b])
+            }
             Form::Rows { transpose_b } => tape.apply(MatMul { transpose_a: false, transpose_b }, &[&a, &b]),
             Form::Contract => tape.apply(Contract, &[&a, &b]).sum_shards(),
         };
@@ -96,7 +99,8 @@ impl Case {
             let mut parts = Vec::new();
             for &length in &inner {
                 let end = first + length;
-                let chunks = (first..end).step_by(PRODUCT_CHUNK).map(|lo| chain(lo..end.min(lo + PRODUCT_CHUNK)));
+                let chunks =
+                    (first..end).step_by(PRODUCT_CHUNK).map(|lo| chain(lo..end.min(lo + PRODUCT_CHUNK)));
                 parts.push(sum(&chunks.collect::<Vec<_>>()));
                 first = end;
             }
@@ -152,7 +156,8 @@ fn cases() -> Vec<Case> {
     for _ in 0..12 {
         let mut below = |limit: u32| draws.below(limit) as usize;
         let (m, n, batch) = (1 + below(90), 1 + below(90), 1 + below(3));
-        let form = [pairs(batch, below(2) == 0, below(2) == 0), rows(below(2) == 0), Form::Contract][below(3)];
+        let form =
+            [pairs(batch, below(2) == 0, below(2) == 0), rows(below(2) == 0), Form::Contract][below(3)];
         cases.push(Case { m, n, k: 1 + below(2300), form });
     }
     cases
@@ -188,10 +193,18 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
                 assert!(rounds_twice || rounds_once, "{case:?} on {} with {target:?}", adapter.label());
             }
         }
-        let families = ["// matmul:", "// matmul_tiles:"].map(|f| kernels.iter().filter(|k| k.contains(f)).count());
+        for module in &kernels {
+            products::check(module).unwrap_or_else(|problems| panic!("{}\n{module}", problems.join("\n")));
+        }
+        let families =
+            ["// matmul:", "// matmul_tiles:"].map(|f| kernels.iter().filter(|k| k.contains(f)).count());
         assert!(families.iter().all(|&count| count > 4), "{families:?}");
         if adapter.target().machine == Machine::Cpu && adapter.target().subgroup > 0 {
-            assert!(kernels.iter().any(|k| k.contains("// matmul_lanes:")), "no lanes on {}", adapter.label());
+            assert!(
+                kernels.iter().any(|k| k.contains("// matmul_lanes:")),
+                "no lanes on {}",
+                adapter.label()
+            );
         }
     }
 }

@@ -140,7 +140,11 @@ fn write(shared: &Shared, job: Job, require: bool) {
     drop(store);
     let mut state = shared.lock();
     match result {
-        Ok(saved) => state.reports.push(Report::Saved { step: job.step, saved, took: start.elapsed() }),
+        Ok(saved) => {
+            // What is older cannot be saved any more: it would be found in place of this one.
+            state.failed.retain(|failed| failed.step > job.step);
+            state.reports.push(Report::Saved { step: job.step, saved, took: start.elapsed() });
+        }
         Err(error) => {
             let may_pass = error.may_pass();
             if may_pass && !require {

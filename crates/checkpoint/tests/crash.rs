@@ -2,99 +2,16 @@
 
 mod common;
 
-use std::io::{self, Write};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use common::contents;
-use unisono_checkpoint::{Disk, Options, Sink, StdDisk, Store, newest, read_tensors, write_model};
-
-/// Fails operation number `first`, and those after it when the process is meant to have died.
-#[derive(Debug)]
-struct Faulty {
-    done: Arc<AtomicUsize>,
-    first: usize,
-    dies: bool,
-}
-
-impl Faulty {
-    fn new(first: usize, dies: bool) -> Self {
-        Self { done: Arc::default(), first, dies }
-    }
-
-    fn step(&self) -> io::Result<()> {
-        let now = self.done.fetch_add(1, SeqCst);
-        let fails = now == self.first || self.dies && now > self.first;
-        if fails { Err(io::Error::other("injected")) } else { Ok(()) }
-    }
-}
-
-impl Disk for Faulty {
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.step().and_then(|()| StdDisk.create_dir(dir))
-    }
-    fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
-        self.step()?;
-        let faults = Faulty { done: self.done.clone(), ..*self };
-        Ok(Box::new(FaultySink { faults, sink: StdDisk.create(file)? }))
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.step().and_then(|()| StdDisk.sync_dir(dir))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.step().and_then(|()| StdDisk.rename(from, to))
-    }
-    /// Dies in the middle: some files are gone and some are not.
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        let result = self.step();
-        if result.is_err() && path.is_dir() {
-            let files = StdDisk.list(path)?;
-            files.iter().take(2).try_for_each(|file| StdDisk.remove(&path.join(file)))?;
-        }
-        result.and_then(|()| StdDisk.remove(path))
-    }
-    fn is_dir(&self, path: &Path) -> bool {
-        StdDisk.is_dir(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.step().and_then(|()| StdDisk.list(dir))
-    }
-    fn size(&self, file: &Path) -> io::Result<u64> {
-        StdDisk.size(file)
-    }
-    fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
-        StdDisk.read(file)
-    }
-}
-
-struct FaultySink {
-    faults: Faulty,
-    sink: Box<dyn Sink>,
-}
-
-impl Write for FaultySink {
-    /// A write that fails has written half.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Err(error) = self.faults.step() {
-            self.sink.write_all(&bytes[..bytes.len() / 2])?;
-            return Err(error);
-        }
-        self.sink.write(bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush()
-    }
-}
-
-impl Sink for FaultySink {
-    fn sync(self: Box<Self>) -> io::Result<()> {
-        self.faults.step().and_then(|()| self.sink.sync())
-    }
-}
+use common::faulty::{Faulty, Then};
+use unisono_checkpoint::{Disk, Options, StdDisk, Store, newest, read_tensors, write_model};
 
 /// Saves `step` over checkpoints of steps 1 and 2, failing at one operation after the other of opening and saving.
-fn every_fault(step: u64, dies: bool) {
+fn every_fault(step: u64, then: Then) {
     let options = Options { keep: 2, ..Options::default() };
     let before = contents(2);
     let mut after = contents(step);
@@ -107,7 +24,7 @@ fn every_fault(step: u64, dies: bool) {
         store.save(2, &before).unwrap();
         drop(store);
 
-        let disk = Arc::new(Faulty::new(fault, dies));
+        let disk = Arc::new(Faulty::new(fault, then));
         let saved = Store::open_with(dir.path(), options.clone(), disk.clone())
             .and_then(|mut store| store.save(step, &after));
 
@@ -131,7 +48,7 @@ fn every_fault(step: u64, dies: bool) {
             if step == 3 { ["step-00000002", "step-00000003"] } else { ["step-00000001", "step-00000002"] }
         );
 
-        if disk.done.load(SeqCst) <= fault {
+        if disk.done() <= fault {
             assert!(saved.unwrap().not_removed.is_empty());
             assert!(outcomes[0] > 20 && outcomes[1] > 3, "too few faults: {outcomes:?}");
             return;
@@ -141,22 +58,22 @@ fn every_fault(step: u64, dies: bool) {
 
 #[test]
 fn the_process_dies_at_any_operation_of_a_save() {
-    every_fault(3, true);
+    every_fault(3, Then::Dies);
 }
 
 #[test]
 fn any_one_operation_of_a_save_fails() {
-    every_fault(3, false);
+    every_fault(3, Then::GoesOn);
 }
 
 #[test]
 fn the_process_dies_while_a_step_is_saved_again() {
-    every_fault(2, true);
+    every_fault(2, Then::Dies);
 }
 
 #[test]
 fn any_one_operation_fails_while_a_step_is_saved_again() {
-    every_fault(2, false);
+    every_fault(2, Then::GoesOn);
 }
 
 #[test]
@@ -166,15 +83,55 @@ fn the_final_model_is_the_old_or_the_new_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.safetensors");
         write_model(&path, &contents(1).model).unwrap();
-        let disk = Arc::new(Faulty::new(fault, true));
+        let disk = Arc::new(Faulty::new(fault, Then::Dies));
         let written = Store::open_with(dir.path(), Options::default(), disk.clone())
             .and_then(|store| store.write_model(&contents(2).model));
         let found = read_tensors(&path).unwrap();
         let is_new = found == contents(2).model;
         assert!(is_new || found == contents(1).model && written.is_err(), "fault {fault}");
         outcomes[usize::from(is_new)] += 1;
-        if disk.done.load(SeqCst) <= fault {
+        if disk.done() <= fault {
             assert!(written.is_ok() && outcomes[0] > 10 && outcomes[1] > 1, "too few faults: {outcomes:?}");
+            return;
+        }
+    }
+}
+
+const DIR: &str = "UNISONO_TEST_DIR";
+const AT: &str = "UNISONO_TEST_AT";
+
+/// No test of its own: the process that the next one starts, and that kills itself in the middle of a save.
+#[test]
+fn a_process_that_is_killed() {
+    let (Ok(dir), Ok(at)) = (std::env::var(DIR), std::env::var(AT)) else { return };
+    let disk = Arc::new(Faulty::new(at.parse().unwrap(), Then::Kills));
+    let options = Options { keep: 2, ..Options::default() };
+    Store::open_with(Path::new(&dir), options, disk).unwrap().save(3, &contents(3)).unwrap();
+}
+
+#[test]
+fn the_process_is_killed_at_any_operation() {
+    let mut outcomes = [0, 0];
+    for at in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(dir.path()).unwrap();
+        store.save(1, &contents(1)).unwrap();
+        store.save(2, &contents(2)).unwrap();
+        drop(store);
+
+        let mut process = Command::new(std::env::current_exe().unwrap());
+        process.args(["--exact", "a_process_that_is_killed"]).env(DIR, dir.path()).env(AT, at.to_string());
+        let done = process.output().unwrap().status.success();
+
+        let found = newest(dir.path()).unwrap().expect("a complete checkpoint");
+        assert_eq!((found.skipped, &found.contents), (vec![], &contents(found.step)), "killed at {at}");
+        assert!(found.step == 3 || found.step == 2 && !done, "killed at {at}: step {}", found.step);
+        outcomes[usize::from(found.step == 3)] += 1;
+        // The lock died with the process, and the next run goes on.
+        Store::open(dir.path()).unwrap().save(4, &contents(4)).unwrap();
+        assert_eq!(newest(dir.path()).unwrap().unwrap().step, 4);
+        if done {
+            assert!(outcomes[0] > 20 && outcomes[1] > 3, "too few operations: {outcomes:?}");
             return;
         }
     }

@@ -6,57 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::contents;
-use sha2::{Digest, Sha256};
+use common::mutate::{FILES, Random, forge};
 use unisono_checkpoint::{Store, load};
-
-const FILES: [&str; 4] = ["model.safetensors", "optimizer.safetensors", "trainer.json", "manifest.json"];
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-
-    /// One to four changes: a byte, a bit, a cut, an insertion, a run copied elsewhere, a digit.
-    fn mutate(&mut self, file: &mut Vec<u8>) {
-        for _ in 0..=self.below(4) {
-            let at = self.below(file.len() + 1).min(file.len().saturating_sub(1));
-            match self.below(6) {
-                0 if !file.is_empty() => file[at] = self.below(256) as u8,
-                1 if !file.is_empty() => file[at] ^= 1 << self.below(8),
-                2 => file.truncate(at),
-                3 => file.insert(at, b"0[{\"}],:\\\xff"[self.below(10)]),
-                4 => {
-                    let end = at + self.below(file.len() - at + 1);
-                    let run = file[at..end].to_vec();
-                    let to = self.below(file.len() + 1);
-                    file.splice(to..to, run);
-                }
-                _ => {
-                    let digits: Vec<usize> = (0..file.len()).filter(|&i| file[i].is_ascii_digit()).collect();
-                    if !digits.is_empty() {
-                        file[digits[self.below(digits.len())]] = b'0' + self.below(10) as u8;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The manifest's text with the sizes and hashes of other files.
-fn forge(manifest: &str, name: &str, old: &[u8], new: &[u8]) -> String {
-    let sha =
-        |bytes: &[u8]| Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let at = manifest.find(name).unwrap();
-    let (before, after) = manifest.split_at(at);
-    let size = |bytes: &[u8]| format!("\"bytes\": {},", bytes.len());
-    format!("{before}{}", after.replacen(&size(old), &size(new), 1).replacen(&sha(old), &sha(new), 1))
-}
 
 fn saved(dir: &Path) -> (PathBuf, Vec<Vec<u8>>) {
     let path = Store::open(dir).unwrap().save(5, &contents(5)).unwrap().path;
@@ -69,7 +20,7 @@ fn no_mutated_checkpoint_is_taken_for_the_one_that_was_saved() {
     let dir = tempfile::tempdir().unwrap();
     let (path, files) = saved(dir.path());
     let mut random = Random(1);
-    for round in 0..5_000 {
+    for round in 0..2_000 {
         let which = random.below(FILES.len());
         let mut file = files[which].clone();
         random.mutate(&mut file);
@@ -98,7 +49,7 @@ fn forged_hashes_reach_the_parser_and_harm_nothing() {
     let manifest = String::from_utf8(files[3].clone()).unwrap();
     let mut random = Random(2);
     let (mut refused, mut accepted) = (0, 0);
-    for _ in 0..5_000 {
+    for _ in 0..2_000 {
         let which = random.below(3);
         let mut file = files[which].clone();
         random.mutate(&mut file);
@@ -120,5 +71,5 @@ fn forged_hashes_reach_the_parser_and_harm_nothing() {
         }
         fs::write(path.join(FILES[which]), &files[which]).unwrap();
     }
-    assert!(refused > 1_000 && accepted > 100, "{refused} refused, {accepted} accepted");
+    assert!(refused > 500 && accepted > 50, "{refused} refused, {accepted} accepted");
 }

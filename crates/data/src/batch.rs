@@ -8,12 +8,14 @@ use crate::{DataError, Field, FieldSpec, Position, Sample, Values};
 pub struct Batch {
     /// The epoch that all its samples are of.
     pub epoch: u32,
-    /// The position in the epoch of its first sample; the others follow one by one.
+    /// The position in the epoch of its first sample; the others follow one by one, less those skipped.
     pub first: u64,
     /// `first` divided by the batch size: counts the batches of an epoch that was started at a whole batch.
     pub index_in_epoch: u64,
     /// The source's index of each sample.
     pub indices: Vec<u64>,
+    /// The source's index of each bad sample left out, where [`Loader::skip_bad`](crate::Loader::skip_bad) allows it.
+    pub skipped: Vec<u64>,
     /// Where the run goes on after this batch.
     pub after: Position,
     /// The stacked fields.
@@ -21,7 +23,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// How many samples there are: never zero, and fewer than the batch size only at an epoch's end.
+    /// How many samples there are: never zero, and fewer than the batch size only at an epoch's end, at a bucket's, or
+    /// where bad samples were skipped.
     #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
     pub fn len(&self) -> usize {
         self.indices.len()
@@ -50,6 +53,19 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// Takes out samples that turned out to be known as bad.
+    pub(crate) fn leave_out(&mut self, bad: impl Fn(u64) -> bool) {
+        let keep: Vec<bool> = self.indices.iter().map(|&index| !bad(index)).collect();
+        if keep.iter().all(|&keep| keep) {
+            return;
+        }
+        self.skipped.extend(self.indices.iter().filter(|&&index| bad(index)));
+        self.indices.retain(|&index| !bad(index));
+        self.stacked.keep_rows(&keep);
+    }
+}
+
 /// Stacks samples of the same fields.
 pub(crate) struct Stack {
     specs: Vec<FieldSpec>,
@@ -73,8 +89,9 @@ impl Stack {
 
     /// Adds a sample that was checked to have these fields.
     pub fn push(&mut self, sample: &Sample) {
-        for (array, (name, field)) in self.arrays.iter_mut().zip(sample.fields()) {
-            let fits = array.append(&field.values);
+        for ((array, spec), (name, field)) in self.arrays.iter_mut().zip(&self.specs).zip(sample.fields()) {
+            // A bucket's batch has room for the front of each sample; that is all of it anywhere else.
+            let fits = array.append_first(&field.values, elements(&spec.shape).unwrap_or(0));
             debug_assert!(fits, "field '{name}' was checked");
         }
         self.samples += 1;

@@ -1,17 +1,20 @@
 //! What happens to one sample, and to one batch: pure functions of (source, seed, epoch, position).
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use unisono_random::{Draws, Permutation};
+use unisono_random::Draws;
 
 use crate::batch::Stack;
+use crate::check::{check, fetch_checked, guarded};
+use crate::order::Order;
 use crate::schedule::Unit;
+use crate::seen::Meters;
 use crate::{Batch, BoxError, DataError, FieldSpec, Sample, Source};
 
-pub(crate) type Transform = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
+type Run = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
 
 /// One transform in its place.
 #[derive(Clone)]
@@ -20,7 +23,7 @@ pub(crate) struct Stage {
     pub name: String,
     /// What errors call it: "map 'crop'".
     pub label: String,
-    pub run: Arc<Transform>,
+    pub run: Arc<Run>,
 }
 
 /// Everything that decides a sample's bytes.
@@ -28,64 +31,139 @@ pub(crate) struct Stage {
 pub(crate) struct Pipeline {
     pub source: Arc<dyn Source>,
     pub stages: Vec<Stage>,
+    /// Stages over whole batches, after all others.
+    pub batch_stages: Vec<Stage>,
     pub seed: u64,
-    pub shuffled: bool,
+    pub order: Order,
+    /// How many bad samples may be skipped.
+    pub skip: usize,
 }
 
 /// What the fields look like after each stage; never empty, and the last is what batches are made of.
 pub(crate) type StageSpecs = Vec<Vec<FieldSpec>>;
 
+/// A batch, and the samples that it lacks because they failed.
+pub(crate) struct Made {
+    pub batch: Batch,
+    pub failed: Vec<(u64, DataError)>,
+}
+
 impl Pipeline {
-    /// Finds what each stage makes of the fields by running sample 0 as position 0 of epoch 0.
+    /// Finds what each stage makes of the fields by running sample 0 as position 0 of epoch 0; where bad samples may be
+    /// skipped, the first one that does not fail.
     pub fn probe(&self) -> Result<StageSpecs, DataError> {
-        let mut specs = vec![self.source.fields().to_vec()];
-        if self.stages.is_empty() {
-            return Ok(specs);
+        let mut index = 0;
+        loop {
+            match self.probe_with(index) {
+                Err(_) if index < self.skip as u64 && index + 1 < self.source.len() => index += 1,
+                outcome => return outcome,
+            }
         }
-        let mut sample = fetch_checked(&*self.source, 0)?;
-        for stage in &self.stages {
-            self.apply(stage, &mut sample, 0, (0, 0))?;
-            let found = sample.specs();
-            check(&sample, &found, &stage.label, || self.source.describe(0))?;
-            specs.push(found);
+    }
+
+    fn probe_with(&self, index: u64) -> Result<StageSpecs, DataError> {
+        let mut specs = vec![self.source.fields().to_vec()];
+        let varying: Vec<_> = self.source.fields().iter().filter(|spec| spec.varies()).collect();
+        let describe = || self.source.describe(index);
+        if let (Some(spec), true) = (varying.first(), self.stages.is_empty()) {
+            let what = format!("shape {:?} varies, and no transform makes it equal", spec.shape);
+            return Err(DataError::field(&spec.name, what));
+        }
+        if !self.stages.is_empty() {
+            let mut sample = fetch_checked(&*self.source, index)?;
+            for (at, stage) in self.stages.iter().enumerate() {
+                self.apply(stage, &mut sample, index, (0, 0))?;
+                let mut found = sample.specs();
+                check(&sample, &found, &stage.label, describe)?;
+                // What varies at first may vary up to the last stage, which nobody but the samples can tell.
+                let last = at + 1 == self.stages.len();
+                for spec in found.iter_mut().filter(|_| !last) {
+                    if varying.iter().any(|varying| varying.name == spec.name) {
+                        spec.shape.fill(FieldSpec::VARIES);
+                    }
+                }
+                specs.push(found);
+            }
         }
         Ok(specs)
     }
 
-    /// Makes the batch of a unit; `None` as soon as `stop` is seen set.
+    /// Makes the batch of a unit; `None` as soon as `stop` is seen set. Samples known to be bad are not tried.
     pub fn batch(
         &self,
         unit: &Unit,
         specs: &StageSpecs,
+        known: &BTreeSet<u64>,
+        meters: &Meters,
         stop: &AtomicBool,
-    ) -> Option<Result<Batch, DataError>> {
-        let order = self.shuffled.then(|| Permutation::new(self.seed, unit.epoch, self.source.len()));
-        let mut stack = match Stack::new(specs.last().map_or(&[], Vec::as_slice), unit.count as usize) {
+    ) -> Option<Result<Made, DataError>> {
+        let mut order = self.order.of_epoch(self.seed, unit.epoch, self.source.len());
+        let expected = order.cut_to(unit.first, specs.last().map_or(&[], Vec::as_slice));
+        let mut stack = match Stack::new(&expected, unit.count as usize) {
             Ok(stack) => stack,
             Err(error) => return Some(Err(error)),
         };
-        let mut indices = Vec::new();
+        let mut clock = meters.clock();
+        let (mut indices, mut skipped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for position in unit.first..unit.first + unit.count {
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let index = order.as_ref().map_or(position, |order| order.at(position));
-            match self.sample(index, (unit.epoch, position), specs) {
-                Ok(sample) => stack.push(&sample),
+            let index = order.at(position);
+            if known.contains(&index) {
+                skipped.push(index);
+                continue;
+            }
+            match self.sample(index, (unit.epoch, position), specs, &mut clock) {
+                Ok(sample) => {
+                    let since = Instant::now();
+                    stack.push(&sample);
+                    clock.add(self.stages.len() + 1, since);
+                    indices.push(index);
+                }
+                Err(error) if self.skip > 0 => {
+                    skipped.push(index);
+                    failed.push((index, error));
+                }
                 Err(error) => return Some(Err(error)),
             }
-            indices.push(index);
         }
         let Unit { epoch, first, index_in_epoch, after, .. } = *unit;
-        Some(Ok(Batch { epoch, first, index_in_epoch, indices, after, stacked: stack.finish() }))
+        let stacked = stack.finish();
+        let mut batch = Batch { epoch, first, index_in_epoch, indices, skipped, after, stacked };
+        for (at, stage) in self.batch_stages.iter().enumerate().filter(|_| !batch.indices.is_empty()) {
+            let since = Instant::now();
+            if let Err(error) = self.apply_to_batch(stage, &mut batch) {
+                return Some(Err(error));
+            }
+            clock.add(self.stages.len() + 2 + at, since);
+        }
+        clock.finish(batch.indices.len() as u64);
+        Some(Ok(Made { batch, failed }))
+    }
+
+    /// The stages' names as reports call them, in the order of their clocks.
+    pub fn stage_names(&self) -> Vec<String> {
+        let labels = self.stages.iter().map(|stage| stage.label.clone());
+        let batch_labels = self.batch_stages.iter().map(|stage| stage.label.clone());
+        ["fetch".to_owned()].into_iter().chain(labels).chain(["stack".to_owned()]).chain(batch_labels).collect()
     }
 
     /// Sample `index` of the source after all stages, each checked.
-    fn sample(&self, index: u64, place: (u32, u64), specs: &StageSpecs) -> Result<Sample, DataError> {
+    fn sample(
+        &self,
+        index: u64,
+        place: (u32, u64),
+        specs: &StageSpecs,
+        clock: &mut crate::seen::Clock<'_>,
+    ) -> Result<Sample, DataError> {
+        let since = Instant::now();
         let mut sample = fetch_checked(&*self.source, index)?;
-        for (stage, expected) in self.stages.iter().zip(specs.iter().skip(1)) {
+        let mut since = clock.add(0, since);
+        for (at, (stage, expected)) in self.stages.iter().zip(specs.iter().skip(1)).enumerate() {
             self.apply(stage, &mut sample, index, place)?;
             check(&sample, expected, &stage.label, || self.source.describe(index))?;
+            since = clock.add(at + 1, since);
         }
         Ok(sample)
     }
@@ -99,87 +177,15 @@ impl Pipeline {
         (epoch, position): (u32, u64),
     ) -> Result<(), DataError> {
         let mut draws = Draws::of(self.seed, "map", &stage.name, epoch, position);
-        guarded(&*self.source, index, &stage.label, || (stage.run)(sample, &mut draws))
+        guarded(|| self.source.describe(index), &stage.label, || (stage.run)(sample, &mut draws))
     }
-}
 
-/// A sample as the source gives it, checked against the source's own fields.
-pub(crate) fn fetch_checked(source: &dyn Source, index: u64) -> Result<Sample, DataError> {
-    let sample = guarded(source, index, "fetch", || Ok(source.fetch(index)?))?;
-    check(&sample, source.fields(), "fetch", || source.describe(index))?;
-    Ok(sample)
-}
-
-/// Turns an error or a panic of `run` into an error naming sample and stage.
-fn guarded<T>(
-    source: &dyn Source,
-    index: u64,
-    stage: &str,
-    run: impl FnOnce() -> Result<T, BoxError>,
-) -> Result<T, DataError> {
-    // What a panic leaves half-changed, the sample, is dropped with the error.
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(cause)) => {
-            Err(DataError::Stage { sample: source.describe(index), stage: stage.into(), cause })
-        }
-        Err(panic) => Err(DataError::Panic {
-            sample: source.describe(index),
-            stage: stage.into(),
-            message: panic_message(&*panic),
-        }),
+    /// Runs one stage over a batch, its draws keyed by (seed, "map_batch", the stage's name, epoch, first position).
+    fn apply_to_batch(&self, stage: &Stage, batch: &mut Batch) -> Result<(), DataError> {
+        let mut draws = Draws::of(self.seed, "map_batch", &stage.name, batch.epoch, batch.first);
+        let name = format!("epoch {}, batch from position {}", batch.epoch, batch.first);
+        let expected = batch.stacked.specs();
+        guarded(|| name.clone(), &stage.label, || (stage.run)(&mut batch.stacked, &mut draws))?;
+        check(&batch.stacked, &expected, &stage.label, || name.clone())
     }
-}
-
-/// The text that a panic was raised with.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
-}
-
-/// An error unless a sample's fields are as expected, and each holds as many values as its shape says.
-fn check(
-    sample: &Sample,
-    expected: &[FieldSpec],
-    stage: &str,
-    describe: impl Fn() -> String,
-) -> Result<(), DataError> {
-    let stage = || stage.to_owned();
-    if !sample.fields().map(|(name, _)| name).eq(expected.iter().map(|spec| &spec.name)) {
-        return Err(DataError::Fields {
-            sample: describe(),
-            found: sample.fields().map(|(name, _)| name.to_string()).collect(),
-            expected: expected.iter().map(|spec| spec.name.to_string()).collect(),
-            stage: stage(),
-        });
-    }
-    for ((name, field), spec) in sample.fields().zip(expected) {
-        let (sample, field_name) = (&describe, || name.to_string());
-        if field.values.dtype() != spec.dtype {
-            let (found, expected) = (field.values.dtype(), spec.dtype);
-            return Err(DataError::Dtype {
-                sample: sample(),
-                field: field_name(),
-                found,
-                expected,
-                stage: stage(),
-            });
-        }
-        if field.shape != spec.shape {
-            let (found, expected) = (field.shape.clone(), spec.shape.clone());
-            return Err(DataError::Shape {
-                sample: sample(),
-                field: field_name(),
-                found,
-                expected,
-                stage: stage(),
-            });
-        }
-        field.check_length(name).map_err(|cause| DataError::Stage {
-            sample: sample(),
-            stage: stage(),
-            cause: cause.into(),
-        })?;
-    }
-    Ok(())
 }

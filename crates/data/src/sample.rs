@@ -106,6 +106,16 @@ impl Sample {
         self.fields.iter().map(|(name, field)| (name, field))
     }
 
+    /// Of stacked samples, keeps the rows marked.
+    pub(crate) fn keep_rows(&mut self, keep: &[bool]) {
+        for (_, field) in &mut self.fields {
+            field.values.keep_rows(keep);
+            if let Some(rows) = field.shape.first_mut() {
+                *rows = keep.iter().filter(|&&keep| keep).count();
+            }
+        }
+    }
+
     /// What this sample's fields look like.
     pub fn specs(&self) -> Vec<FieldSpec> {
         self.fields().map(|(name, field)| field.spec(name.clone())).collect()
@@ -201,14 +211,31 @@ impl Values {
         })
     }
 
-    /// Appends elements of the same type; false, and nothing appended, when the types differ.
-    pub(crate) fn append(&mut self, other: &Values) -> bool {
-        match (self, other) {
-            (Values::F32(own), Values::F32(other)) => own.extend_from_slice(other),
-            (Values::I32(own), Values::I32(other)) => own.extend_from_slice(other),
-            _ => return false,
+    /// Appends the first elements of values of the same type; false, and nothing appended, when there are too few or
+    /// the types differ.
+    pub(crate) fn append_first(&mut self, other: &Values, count: usize) -> bool {
+        fn extend<T: Copy>(own: &mut Vec<T>, other: Option<&[T]>) -> bool {
+            own.extend_from_slice(other.unwrap_or(&[]));
+            other.is_some()
         }
-        true
+        match (self, other) {
+            (Values::F32(own), Values::F32(other)) => extend(own, other.get(..count)),
+            (Values::I32(own), Values::I32(other)) => extend(own, other.get(..count)),
+            _ => false,
+        }
+    }
+
+    /// Keeps the elements of the rows marked.
+    fn keep_rows(&mut self, keep: &[bool]) {
+        fn retain<T: Copy>(values: &mut Vec<T>, keep: &[bool]) {
+            let size = (values.len() / keep.len().max(1)).max(1);
+            let rows = values.chunks(size).zip(keep).filter(|(_, keep)| **keep);
+            *values = rows.flat_map(|(row, _)| row.iter().copied()).collect();
+        }
+        match self {
+            Values::F32(values) => retain(values, keep),
+            Values::I32(values) => retain(values, keep),
+        }
     }
 }
 

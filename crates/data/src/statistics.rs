@@ -1,6 +1,6 @@
 //! Mean and deviation of a whole source in one pass.
 
-use crate::pipeline::fetch_checked;
+use crate::check::fetch_checked;
 use crate::sample::elements;
 use crate::transform::check_finite;
 use crate::{DataError, Dtype, Source};

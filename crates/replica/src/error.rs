@@ -2,6 +2,7 @@
 
 use unisono_graph::MAX_SHARDS;
 
+use crate::outputs::Outputs;
 use crate::report::Left;
 
 /// Why replicas could not do what they were asked to. A lost replica alone is no error, see [`crate::Outcome::left`].
@@ -118,6 +119,8 @@ pub enum ReplicaError {
         what: String,
         /// Other sums that the step had to wait for at the same time and that are not finite either.
         more: usize,
+        /// What the step had shown by then, such as the samples' losses.
+        outputs: Box<Outputs>,
     },
     /// A block of a sum over shards did not arrive: a bug in this crate.
     #[error("step {step}: bucket {bucket}: a block of its sum is missing")]
@@ -141,6 +144,16 @@ pub enum ReplicaError {
         /// Who has which digest: the largest group first.
         groups: Vec<String>,
     },
+}
+
+impl ReplicaError {
+    /// With what the step had shown when its sums went bad.
+    pub(crate) fn showing(mut self, shown: &Outputs) -> Self {
+        if let Self::NotFinite { outputs, .. } = &mut self {
+            **outputs = shown.clone();
+        }
+        self
+    }
 }
 
 fn and_more(more: usize) -> String {

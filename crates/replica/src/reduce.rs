@@ -46,7 +46,7 @@ impl Replicas {
         }
         let more = bad.len().saturating_sub(1);
         match bad.into_iter().min() {
-            Some((_, what)) => Err(ReplicaError::NotFinite { step: self.steps - 1, what, more }),
+            Some((_, what)) => Err(ReplicaError::NotFinite { step: self.steps - 1, what, more, outputs: Box::default() }),
             None => Ok(all),
         }
     }
@@ -66,7 +66,7 @@ impl Replicas {
             Err(error) => error,
             Ok(()) => {
                 let what = format!("a sum of segment {cut}");
-                ReplicaError::NotFinite { step: self.steps - 1, what, more: 0 }
+                ReplicaError::NotFinite { step: self.steps - 1, what, more: 0, outputs: Box::default() }
             }
         }
     }

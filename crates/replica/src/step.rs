@@ -89,14 +89,14 @@ impl Replicas {
             } else if lost {
                 progress.ran(segments.end, true);
             } else {
-                if let Some(cut) = harvests.iter().find_map(|(_, harvest)| harvest.bad_cut) {
-                    return Err(self.diagnose(index, &feed, layout, cut));
-                }
-                if !layout.is_whole() {
-                    *sums = self.exchange(&program, layout, segments.start, &harvests, &mut outputs)?;
-                }
+                let exchanged = match harvests.iter().find_map(|(_, harvest)| harvest.bad_cut) {
+                    Some(cut) => Err(self.diagnose(index, &feed, layout, cut)),
+                    None if layout.is_whole() => Ok(Sums::new()),
+                    None => self.exchange(&program, layout, segments.start, &harvests, &mut outputs),
+                };
                 let harvests = self.keep_blocks(harvests);
                 gather(&program, layout, harvests, &mut outputs);
+                *sums = exchanged.map_err(|error| error.showing(&outputs))?;
                 progress.ran(segments.end, false);
             }
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use unisono_data::{Batch, Loader, Position};
 use unisono_graph::{Program, StateKind};
-use unisono_replica::{Outputs, ReplicaReport, Replicas, Verdict};
+use unisono_replica::{Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
 use crate::builder::Builder;
 use crate::feed;
@@ -148,19 +148,21 @@ impl Trainer {
         let feed = feed::feed(&self.programs.train, batch, &scalars, self.settings.seed)?;
         let names = self.programs.train.clone();
         let output = |outputs: &Outputs, name: &str| named(&names, outputs, name);
-        let mut bad = None;
+        let bad_sample = |outputs: &Outputs| output(outputs, LOSS)?.iter().position(|loss| !loss.is_finite());
         let outcome = self.replicas.step(TRAIN, &feed, &mut |outputs| {
-            bad = output(outputs, LOSS).and_then(|losses| losses.iter().position(|l| !l.is_finite()));
             let weight = output(outputs, WEIGHT_SUM).and_then(|w| w.first().copied());
-            if bad.is_some() || weight == Some(0.0) { Verdict::Skip } else { Verdict::Commit }
+            if bad_sample(outputs).is_some() || weight == Some(0.0) { Verdict::Skip } else { Verdict::Commit }
         });
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(unisono_replica::ReplicaError::NotFinite { what, .. }) => return Err(self.not_finite(batch, bad, what)),
+            Err(ReplicaError::NotFinite { what, outputs, .. }) => {
+                return Err(self.not_finite(batch, bad_sample(&outputs), what));
+            }
             Err(error) => return Err(error.into()),
         };
-        if bad.is_some() {
-            return Err(self.not_finite(batch, bad, String::new()));
+        // A bad loss whose weight is 0 reaches no sum.
+        if let Some(bad) = bad_sample(&outcome.outputs) {
+            return Err(self.not_finite(batch, Some(bad), String::new()));
         }
         for left in &outcome.left {
             let note = left.to_string();

@@ -1,6 +1,10 @@
 //! What the tests save.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod faulty;
+pub mod mutate;
+pub mod power;
+
 use std::path::Path;
 
 use serde_json::json;

@@ -61,7 +61,7 @@ impl Affine {
     }
 
     /// From a place of the result to the place of the image that it shows: a row-major 2 x 3 matrix over (y, x, 1).
-    fn draw(&self, extents: [usize; 2], draws: &mut Draws) -> [f64; 6] {
+    pub(super) fn draw(&self, extents: [usize; 2], draws: &mut Draws) -> [f64; 6] {
         let mut either_way = |most: f32| f64::from(draws.range(-most, most));
         let turn = either_way(self.rotation).to_radians();
         let slide = libm::tan(either_way(self.shear).to_radians());

