@@ -49,11 +49,7 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
         }
     }
     let dense = |id: &NodeId| unit.kind != UnitKind::Map && unit.roots.contains(id);
-    let pointwise = |id: &NodeId| {
-        let l = &fusion.lowering[*id];
-        matches!(l, Lowering::Pointwise(_) | Lowering::Take | Lowering::Embed | Lowering::Pad(_))
-    };
-    let shown = |id: &NodeId| pointwise(id) && !dense(id);
+    let shown = |id: &NodeId| fusion.lowering[*id].is_inline() && !dense(id);
     let names: Vec<&str> = inside.iter().filter(|id| shown(id)).map(|&id| graph.nodes[id].op.name()).collect();
     match (unit.kind, names.is_empty()) {
         (UnitKind::Map, true) => "copy".into(),

@@ -89,7 +89,7 @@ impl Cutter<'_> {
     }
 
     fn is_pointwise(&self, id: NodeId) -> bool {
-        matches!(self.lowering[id], Lowering::Pointwise(_) | Lowering::Take | Lowering::Embed | Lowering::Pad(_))
+        self.lowering[id].is_inline()
     }
 
     /// Cheap enough to compute again wherever it is used: a step from leaves, without elementary functions.
@@ -121,7 +121,7 @@ impl Cutter<'_> {
                     self.stored.insert(id);
                 }
                 Lowering::SumShards => self.store_in_order(node.inputs[0]),
-                Lowering::Pointwise(_) | Lowering::Take | Lowering::Embed | Lowering::Pad(_) => {}
+                _ => {}
             }
             for &i in &node.inputs {
                 let base = self.base(i);
@@ -157,7 +157,8 @@ impl Cutter<'_> {
         for (id, node) in self.graph.nodes.iter().enumerate() {
             let any = |product: &[bool]| node.inputs.iter().any(|&i| product[i]);
             product[id] = match &self.lowering[id] {
-                Lowering::View(_) | Lowering::Take | Lowering::Embed | Lowering::Pad(_) => product[node.inputs[0]],
+                Lowering::View(_) => product[node.inputs[0]],
+                l if l.is_lookup() => product[node.inputs[0]],
                 Lowering::Pointwise(e) => {
                     if e.adds {
                         let bases: Vec<NodeId> = node.inputs.iter().filter(|&&i| product[i]).map(|&i| self.base(i)).collect();

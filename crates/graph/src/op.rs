@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use unisono_shaders::Snippet;
 
 use crate::array::{Array, Frame};
+use crate::ops::Window;
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -61,6 +62,18 @@ pub enum Lowering {
     Embed,
     /// The operand at an offset on each axis, zeros around it.
     Pad(Vec<usize>),
+    /// The elements of windows; `fill` on the border.
+    Rewindow {
+        /// The windows.
+        window: Window,
+        /// The value on the border.
+        fill: f32,
+    },
+    /// The transpose of that; 0 where no window lies.
+    Unwindow {
+        /// The windows.
+        window: Window,
+    },
     /// A sum or maximum over axes.
     Reduce(Reduction),
     /// Rows times columns.
@@ -74,6 +87,18 @@ pub enum Lowering {
     Contract,
     /// The sum over shards; ends a segment.
     SumShards,
+}
+
+impl Lowering {
+    /// Whether each element is found in the operand, perhaps by way of data or with something else around it.
+    pub fn is_lookup(&self) -> bool {
+        matches!(self, Self::Take | Self::Embed | Self::Pad(_) | Self::Rewindow { .. } | Self::Unwindow { .. })
+    }
+
+    /// Whether it can be an expression inside the kernels of its users.
+    pub fn is_inline(&self) -> bool {
+        self.is_lookup() || matches!(self, Self::Pointwise(_))
+    }
 }
 
 /// A pointwise op in WGSL.

@@ -42,6 +42,7 @@ mod sub;
 mod sum_shards;
 mod take;
 mod tanh;
+mod windows;
 
 pub use abs::Abs;
 pub use add::Add;
@@ -81,3 +82,4 @@ pub use sub::Sub;
 pub use sum_shards::SumShards;
 pub use take::Take;
 pub use tanh::Tanh;
+pub use windows::{Rewindow, Unwindow, Window};

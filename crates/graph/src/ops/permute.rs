@@ -52,6 +52,11 @@ impl Op for Permute {
 }
 
 impl Var {
+    /// Axis i of the result is axis `order[i]` of this; the batch does not count.
+    pub fn permute(&self, order: &[usize]) -> Var {
+        self.apply(Permute { order: order.to_vec() })
+    }
+
     /// Swaps two axes; negative ones count from the end, axis 0 of a value with samples is the batch and stays.
     pub fn transpose(&self, a: isize, b: isize) -> Var {
         let (Some(a), Some(b)) = (self.axis("transpose", a), self.axis("transpose", b)) else { return self.clone() };
