@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::report::LoadReport;
 use crate::tensor::Dtype;
 
 /// The crate's result.
@@ -66,6 +67,22 @@ pub enum Error {
         shape: Vec<usize>,
         /// How many bytes were given.
         bytes: usize,
+    },
+    /// A file's tensors are not a model's.
+    #[error("{path}: does not fit the model:\n{report}")]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// Everything that does not fit.
+        report: Box<LoadReport>,
+    },
+    /// A rule for names that makes none.
+    #[error("renaming {from:?} to {to:?}: more stars than there are to fill them")]
+    Rule {
+        /// The pattern.
+        from: String,
+        /// What it should become.
+        to: String,
     },
     /// The thread that writes checkpoints is gone: a bug of ours.
     #[error("the thread that writes checkpoints has stopped")]

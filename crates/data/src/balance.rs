@@ -58,8 +58,12 @@ fn by_class(source: &dyn Source, field: &str) -> Result<BTreeMap<i32, Vec<u64>>,
     for index in 0..source.len() {
         let sample = fetch_checked(source, index)?;
         let values = sample.field(field).map(|field| &field.values);
-        let Some(Values::I32(labels)) = values else { return Err(DataError::field(field, "no such i32 field")) };
-        let &[class] = labels.as_slice() else { return Err(DataError::field(field, "not one label a sample")) };
+        let Some(Values::I32(labels)) = values else {
+            return Err(DataError::field(field, "no such i32 field"));
+        };
+        let &[class] = labels.as_slice() else {
+            return Err(DataError::field(field, "not one label a sample"));
+        };
         classes.entry(class).or_default().push(index);
     }
     Ok(classes)
@@ -77,13 +81,18 @@ mod tests {
         assert_eq!(class_counts(&source(), "y").unwrap(), BTreeMap::from([(-2, 1), (1, 2), (7, 5)]));
         for (how, each) in [(Balance::Fewest, 1), (Balance::Most, 5)] {
             let balanced = balance(source(), "y", how, 3).unwrap();
-            assert_eq!(class_counts(&balanced, "y").unwrap(), BTreeMap::from([(-2, each), (1, each), (7, each)]));
+            assert_eq!(
+                class_counts(&balanced, "y").unwrap(),
+                BTreeMap::from([(-2, each), (1, each), (7, each)])
+            );
             assert_eq!(balanced.fingerprint(), balance(source(), "y", how, 3).unwrap().fingerprint());
         }
         // Nothing is left out of, or twice in, the largest class.
         let most = balance(source(), "y", Balance::Most, 3).unwrap();
-        let mut sevens: Vec<u64> =
-            (0..15).map(|at| most.index_in_source(at).unwrap()).filter(|&at| labels[at as usize] == 7).collect();
+        let mut sevens: Vec<u64> = (0..15)
+            .map(|at| most.index_in_source(at).unwrap())
+            .filter(|&at| labels[at as usize] == 7)
+            .collect();
         sevens.sort();
         assert_eq!(sevens, [0, 1, 3, 5, 6]);
         assert!(balance(source(), "x", Balance::Most, 3).is_err());

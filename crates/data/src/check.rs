@@ -22,11 +22,9 @@ pub(crate) fn guarded<T>(
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(cause)) => Err(DataError::Stage { sample: describe(), stage: stage.into(), cause }),
-        Err(panic) => Err(DataError::Panic {
-            sample: describe(),
-            stage: stage.into(),
-            message: panic_message(&*panic),
-        }),
+        Err(panic) => {
+            Err(DataError::Panic { sample: describe(), stage: stage.into(), message: panic_message(&*panic) })
+        }
     }
 }
 

@@ -56,7 +56,8 @@ impl Interleave {
         same_fields("interleave", &sources)?;
         let total: u64 = weights.iter().sum();
         if weights.contains(&0) || total > MOST_TURN {
-            let what = format!("weights {weights:?} are not all above zero with a sum of at most {MOST_TURN}");
+            let what =
+                format!("weights {weights:?} are not all above zero with a sum of at most {MOST_TURN}");
             return Err(DataError::Setting { setting: "interleave", what });
         }
         // The smooth weighted round: everyone gains its weight, the richest gives and pays the total.
@@ -72,12 +73,14 @@ impl Interleave {
             })
             .collect();
         let mut joined = Self { sources, weights, turn, len: 0 };
-        let whole = joined.sources.iter().zip(&joined.weights).map(|(source, weight)| source.len() / weight).min();
+        let whole =
+            joined.sources.iter().zip(&joined.weights).map(|(source, weight)| source.len() / weight).min();
         let rounds = whole.unwrap_or(0).min(u64::MAX / total - 1);
         // Within the next turn, up to the first place whose source has no more.
-        let more = joined.turn.iter().take_while(|&&(at, before)| {
-            rounds * joined.weights[at] + before < joined.sources[at].len()
-        });
+        let more = joined
+            .turn
+            .iter()
+            .take_while(|&&(at, before)| rounds * joined.weights[at] + before < joined.sources[at].len());
         joined.len = rounds * total + more.count() as u64;
         Ok(joined)
     }
@@ -119,7 +122,8 @@ macro_rules! joined_source {
 
             /// As the source it is from calls it.
             fn describe(&self, index: u64) -> String {
-                self.place(index).map_or_else(|| format!("sample {index}"), |(source, at)| source.describe(at))
+                self.place(index)
+                    .map_or_else(|| format!("sample {index}"), |(source, at)| source.describe(at))
             }
 
             fn fingerprint(&self) -> u64 {

@@ -1,17 +1,16 @@
 //! The builder: what to read, in which order, with how many threads.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use unisono_random::Draws;
 
+use crate::order::{Kind, Order};
+use crate::pace::{Pace, Prefetch, Settings};
 use crate::pipeline::{Pipeline, Stage, StageSpecs};
 use crate::schedule::Schedule;
 use crate::transform::check_finite;
-use crate::{Batches, BoxError, DataError, FieldSpec, Position, Sample, Source};
-
-/// Beyond these, a setting is taken for a mistake.
-const MOST_THREADS: usize = 1024;
-const MOST_PREFETCH: usize = 65_536;
+use crate::{Batches, BoxError, Buckets, DataError, FieldSpec, Position, Progress, Sample, Source};
 
 /// An input pipeline: a source, an order, transforms, batches, and the threads that prepare them ahead of time.
 ///
@@ -40,8 +39,7 @@ pub struct Loader {
     pipeline: Pipeline,
     batch: usize,
     drop_last: bool,
-    threads: usize,
-    prefetch: usize,
+    pace: Settings,
     /// Found once, when first needed.
     specs: OnceLock<Arc<StageSpecs>>,
 }
@@ -49,16 +47,16 @@ pub struct Loader {
 impl Loader {
     /// All samples of a source in its own order, in batches of 32.
     pub fn new(source: impl Source + 'static) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let pipeline = Pipeline { source: Arc::new(source), stages: Vec::new(), seed: 0, shuffled: false };
-        Self {
-            pipeline,
-            batch: 32,
-            drop_last: false,
-            threads: cores.min(8),
-            prefetch: 2,
-            specs: OnceLock::new(),
-        }
+        let pipeline = Pipeline {
+            source: Arc::new(source),
+            stages: Vec::new(),
+            batch_stages: Vec::new(),
+            seed: 0,
+            order: Order { shuffled: false, kind: Kind::Plain },
+            skip: 0,
+        };
+        let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
+        Self { pipeline, batch: 32, drop_last: false, pace, specs: OnceLock::new() }
     }
 
     /// How many samples make a batch.
@@ -71,8 +69,31 @@ impl Loader {
     ///
     /// The sample at a position is `unisono_random::permute(seed, epoch, position, len)`.
     pub fn shuffle(mut self, seed: u64) -> Self {
-        self.pipeline.shuffled = true;
+        self.pipeline.order.shuffled = true;
         self.seed(seed)
+    }
+
+    /// Shuffles within windows of so many samples only, anew every epoch: for sources that read well in sequence.
+    ///
+    /// Where windows start is drawn each epoch, so over the epochs samples meet across any border.
+    pub fn shuffle_window(mut self, seed: u64, samples: u64) -> Self {
+        self.pipeline.order = Order { shuffled: true, kind: Kind::Window(samples.max(1)) };
+        self.seed(seed)
+    }
+
+    /// Lets each row of the batches continue its own stretch of the source, in its order: for stateful recurrent layers.
+    ///
+    /// With a batch of B, row r reads the r-th of B stretches of nearly equal length, one sample a batch; where B does
+    /// not divide the source, the first rows have one more, in a smaller last batch.
+    pub fn lanes(mut self) -> Self {
+        self.pipeline.order.kind = Kind::Lanes(1);
+        self
+    }
+
+    /// Makes batches of sequences of similar length; see [`Buckets`].
+    pub fn buckets(mut self, buckets: Buckets) -> Self {
+        self.pipeline.order.kind = Kind::Buckets(Arc::new(buckets));
+        self
     }
 
     /// Sets the seed that transforms draw from, without shuffling. It is 0 unless told.
@@ -106,6 +127,30 @@ impl Loader {
         self.stage(Stage { label: format!("map '{name}'"), name, run: Arc::new(transform) })
     }
 
+    /// Adds a transform of whole batches, after all others: each field stacked, samples first. It may change values only.
+    ///
+    /// Its draws are keyed by (seed, name, epoch, position of the batch's first sample). What it makes of a sample may
+    /// depend on the batch, so a run that resumes within a batch does not repeat it.
+    pub fn map_batch(
+        mut self,
+        name: impl Into<String>,
+        transform: impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        let name = name.into();
+        let stage = Stage { label: format!("map_batch '{name}'"), name, run: Arc::new(transform) };
+        self.pipeline.batch_stages.push(stage);
+        self
+    }
+
+    /// Leaves out up to so many bad samples of the source instead of failing at the first; none unless told.
+    ///
+    /// A sample is bad when fetching it, or any stage, fails on it. Its batch is then that much smaller, and the sample
+    /// is not used again in this run or in one resumed from its [`Progress`]. The first beyond the number is the error.
+    pub fn skip_bad(mut self, most: usize) -> Self {
+        self.pipeline.skip = most;
+        self
+    }
+
     /// Refuses samples that hold an infinity or a NaN at this stage.
     pub fn require_finite(self) -> Self {
         let run = Arc::new(|sample: &mut Sample, _: &mut Draws| Ok(check_finite(sample)?));
@@ -118,33 +163,43 @@ impl Loader {
         self
     }
 
-    /// How many threads prepare batches, each one batch at a time. One a core, at most eight, unless told.
+    /// How many threads prepare batches, each one batch at a time. Unless told, as many as the pace asks for, up to one a
+    /// core.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
+        self.pace.threads = Some(threads);
         self
     }
 
-    /// How many batches may be ready or in the making beyond one a thread. Two unless told.
+    /// Fixes how many batches may be ready or in the making beyond one a thread. Unless told, it follows the pace within
+    /// a budget, see [`prefetch_bytes`](Self::prefetch_bytes).
     pub fn prefetch(mut self, batches: usize) -> Self {
-        self.prefetch = batches;
+        self.pace.prefetch = Prefetch::Fixed(batches);
+        self
+    }
+
+    /// Lets threads and depth follow the pace, with no more batches ready or in the making than fit into so many bytes
+    /// (but always one). An eighth of the free memory unless told.
+    pub fn prefetch_bytes(mut self, bytes: u64) -> Self {
+        self.pace.prefetch = Prefetch::Budget(Some(bytes));
         self
     }
 
     /// The batches of one epoch.
     pub fn epoch(&self, epoch: u32) -> Result<Batches, DataError> {
-        self.batches(Position { epoch, sample: 0 }, u64::from(epoch) + 1)
+        self.batches(Position { epoch, sample: 0 }.into(), u64::from(epoch) + 1)
     }
 
     /// The batches from a position on, epoch after epoch, without end.
     ///
-    /// Any position will do, a whole number of batches or not, and all cost the same.
-    pub fn epochs_from(&self, position: Position) -> Result<Batches, DataError> {
-        self.batches(position, 1 << 32)
+    /// Any position will do, a whole number of batches or not, and all cost the same. Where bad samples may be skipped,
+    /// give the [`Progress`].
+    pub fn epochs_from(&self, from: impl Into<Progress>) -> Result<Batches, DataError> {
+        self.batches(from.into(), 1 << 32)
     }
 
     /// The batches from a position on, up to the start of epoch `end`.
-    pub fn epochs(&self, from: Position, end: u32) -> Result<Batches, DataError> {
-        self.batches(from, u64::from(end))
+    pub fn epochs(&self, from: impl Into<Progress>, end: u32) -> Result<Batches, DataError> {
+        self.batches(from.into(), u64::from(end))
     }
 
     /// How many samples the source has.
@@ -155,6 +210,11 @@ impl Loader {
     /// How many batches make an epoch.
     pub fn batches_per_epoch(&self) -> u64 {
         let batch = (self.batch as u64).max(1);
+        if let (Kind::Buckets(buckets), false) = (&self.pipeline.order.kind, self.drop_last) {
+            let mut buckets = (**buckets).clone();
+            buckets.set_batch(batch);
+            return buckets.batches();
+        }
         if self.drop_last { self.samples() / batch } else { self.samples().div_ceil(batch) }
     }
 
@@ -179,28 +239,50 @@ impl Loader {
         self
     }
 
-    fn batches(&self, from: Position, end_epoch: u64) -> Result<Batches, DataError> {
+    fn batches(&self, from: Progress, end_epoch: u64) -> Result<Batches, DataError> {
+        self.pace.check()?;
         let wrong = |setting, what: String| Err(DataError::Setting { setting, what });
-        if !(1..=MOST_THREADS).contains(&self.threads) {
-            return wrong("threads", format!("{} is not within 1 and {MOST_THREADS}", self.threads));
+        let (mut pipeline, batch) = (self.pipeline.clone(), self.batch as u64);
+        let (shuffled, mut len, mut in_buckets) = (pipeline.order.shuffled, self.samples(), None);
+        match &mut pipeline.order.kind {
+            Kind::Lanes(_) if shuffled => {
+                return wrong("lanes", "a shuffle leaves nothing to continue".into());
+            }
+            Kind::Lanes(rows) => *rows = batch.max(1),
+            Kind::Buckets(buckets) => {
+                if buckets.len() != len {
+                    return wrong("buckets", format!("{} lengths for {len} samples", buckets.len()));
+                }
+                Arc::make_mut(buckets).set_batch(batch);
+                // Dropping what is not full leaves out the buckets' rests, which come last.
+                len = if self.drop_last { buckets.full() } else { len };
+                in_buckets = Some(buckets.clone());
+            }
+            _ => {}
         }
-        if self.prefetch > MOST_PREFETCH {
-            return wrong("prefetch", format!("{} is more than {MOST_PREFETCH} batches", self.prefetch));
-        }
-        let schedule = Schedule::new(self.samples(), self.batch as u64, self.drop_last, from, end_epoch)?;
+        let schedule =
+            Schedule::new(len, batch, self.drop_last, from.position, end_epoch)?.in_buckets(in_buckets);
         let specs = self.specs()?;
-        Batches::start(Arc::new(self.pipeline.clone()), specs, schedule, self.threads, self.prefetch)
+        let pace = Pace::new(&self.pace, specs.last().map_or(&[], Vec::as_slice), batch);
+        let known: BTreeSet<u64> = from.skipped.into_iter().collect();
+        if known.len() > pipeline.skip {
+            let what = format!("{} samples were skipped, but only {} may be", known.len(), pipeline.skip);
+            return wrong("skip_bad", what);
+        }
+        Batches::start(Arc::new(pipeline), specs, schedule, pace, known)
     }
 
     fn specs(&self) -> Result<Arc<StageSpecs>, DataError> {
         if let Some(specs) = self.specs.get() {
             return Ok(specs.clone());
         }
-        let names: Vec<_> = self.pipeline.stages.iter().map(|stage| &stage.name).collect();
-        let twice = |(i, name): (usize, &&String)| !name.is_empty() && names[..i].contains(name);
-        if let Some(at) = names.iter().enumerate().position(twice) {
-            let what = format!("two are called '{}', so they would draw alike", names[at]);
-            return Err(DataError::Setting { setting: "map", what });
+        for stages in [&self.pipeline.stages, &self.pipeline.batch_stages] {
+            let names: Vec<_> = stages.iter().map(|stage| &stage.name).collect();
+            let twice = |(i, name): (usize, &&String)| !name.is_empty() && names[..i].contains(name);
+            if let Some(at) = names.iter().enumerate().position(twice) {
+                let what = format!("two are called '{}', so they would draw alike", names[at]);
+                return Err(DataError::Setting { setting: "map", what });
+            }
         }
         if self.pipeline.source.is_empty() {
             return Err(DataError::Setting { setting: "source", what: "it has no samples".into() });
@@ -217,10 +299,9 @@ impl std::fmt::Debug for Loader {
             .field("samples", &self.samples())
             .field("batch", &self.batch)
             .field("seed", &self.pipeline.seed)
-            .field("shuffled", &self.pipeline.shuffled)
+            .field("order", &self.pipeline.order)
             .field("stages", &stages)
-            .field("threads", &self.threads)
-            .field("prefetch", &self.prefetch)
+            .field("pace", &self.pace)
             .finish_non_exhaustive()
     }
 }

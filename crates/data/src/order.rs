@@ -55,7 +55,10 @@ pub(crate) enum EpochOrder<'a> {
         /// The window of the last position, by its start.
         current: Option<(u64, Permutation)>,
     },
-    Lanes { rows: u64, len: u64 },
+    Lanes {
+        rows: u64,
+        len: u64,
+    },
     Buckets(crate::buckets::EpochBuckets<'a>),
 }
 
@@ -113,7 +116,9 @@ mod tests {
     #[test]
     fn windows_and_lanes_hold_each_sample_once_for_every_length_to_2000() {
         for len in 1..=2000 {
-            for kind in [Kind::Window(1 + len % 70), Kind::Window(5000), Kind::Lanes(1 + len % 33), Kind::Lanes(3000)] {
+            for kind in
+                [Kind::Window(1 + len % 70), Kind::Window(5000), Kind::Lanes(1 + len % 33), Kind::Lanes(3000)]
+            {
                 let mut order = all(kind, len as u32 % 3, len);
                 order.sort_unstable();
                 assert!(order.iter().enumerate().all(|(i, &index)| i as u64 == index));
@@ -129,7 +134,11 @@ mod tests {
         assert_ne!(order, all(Kind::Window(10), 2, 1000));
         // Any position alone gives what it gives in sequence.
         let kind = Order { shuffled: true, kind: Kind::Window(10) };
-        assert!((0..1000).rev().all(|position| kind.of_epoch(3, 1, 1000).at(position) == order[position as usize]));
+        assert!(
+            (0..1000)
+                .rev()
+                .all(|position| kind.of_epoch(3, 1, 1000).at(position) == order[position as usize])
+        );
     }
 
     #[test]

@@ -131,7 +131,8 @@ impl Pipeline {
         let Unit { epoch, first, index_in_epoch, after, .. } = *unit;
         let stacked = stack.finish();
         let mut batch = Batch { epoch, first, index_in_epoch, indices, skipped, after, stacked };
-        for (at, stage) in self.batch_stages.iter().enumerate().filter(|_| !batch.indices.is_empty()) {
+        let batch_stages = if batch.indices.is_empty() { &[][..] } else { &self.batch_stages };
+        for (at, stage) in batch_stages.iter().enumerate() {
             let since = Instant::now();
             if let Err(error) = self.apply_to_batch(stage, &mut batch) {
                 return Some(Err(error));
@@ -146,7 +147,12 @@ impl Pipeline {
     pub fn stage_names(&self) -> Vec<String> {
         let labels = self.stages.iter().map(|stage| stage.label.clone());
         let batch_labels = self.batch_stages.iter().map(|stage| stage.label.clone());
-        ["fetch".to_owned()].into_iter().chain(labels).chain(["stack".to_owned()]).chain(batch_labels).collect()
+        ["fetch".to_owned()]
+            .into_iter()
+            .chain(labels)
+            .chain(["stack".to_owned()])
+            .chain(batch_labels)
+            .collect()
     }
 
     /// Sample `index` of the source after all stages, each checked.

@@ -2,20 +2,23 @@
 //!
 //! # Protocol
 //!
-//! The consumer holds tickets; a ticket is the right to make one batch. It hands out `threads + prefetch` of them at
-//! the start and one more for each batch it takes, in the order of the schedule. A worker waits for a ticket, makes
-//! the batch, sends it with the ticket's number, and waits again. The consumer puts batches that come early aside.
+//! The consumer holds tickets; a ticket is the right to make one batch. It hands out as many as the pace's window says
+//! (see `pace.rs`), in the order of the schedule, and tops them up with each batch it takes. A worker waits for a
+//! ticket, makes the batch, sends it with the ticket's number, and waits again. The consumer puts batches that come
+//! early aside.
 //!
 //! * *Bounded*: batches in the making, in the channel and aside are at most as many as the tickets out.
-//! * *No deadlock*: both channels have room for all tickets out, so no send ever waits; a worker waits only for a
+//! * *No deadlock*: both channels have room for the largest window, so no send ever waits; a worker waits only for a
 //!   ticket, the consumer only for a batch whose ticket is out, and a worker answers every ticket, be it with an error
 //!   (panics are caught).
 //! * *Stopping*: the consumer sets `stop`, which workers look at before each sample, and drops its end of the tickets,
 //!   which ends their wait; then it joins them. It waits for at most one sample a thread.
+//! * *Bad samples*: a worker leaves them out of its batch and says so. Whether that is allowed is decided here, batch by
+//!   batch in order, so it never depends on who was first.
 //!
 //! After an error the iterator ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,70 +27,105 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use crate::pipeline::{Pipeline, StageSpecs, panic_message};
+use crate::check::panic_message;
+use crate::pace::Pace;
+use crate::pipeline::{Made, Pipeline, StageSpecs};
 use crate::schedule::{Schedule, Unit};
-use crate::{Batch, DataError, Position};
+use crate::seen::Meters;
+use crate::{Batch, DataError, Position, Progress, Seen};
 
 /// The batches from a position on, in order, prepared by threads that end with this iterator.
 pub struct Batches {
     schedule: Schedule,
+    pace: Pace,
     /// `None` once the iterator has ended.
     tickets: Option<Sender<Unit>>,
     answers: Receiver<Answer>,
+    crew: Crew,
     /// Batches that came before their turn.
-    early: BTreeMap<u64, Result<Batch, DataError>>,
+    early: BTreeMap<u64, Result<Made, DataError>>,
     /// Tickets handed out, and batches taken: the number of the next of each.
     issued: u64,
     taken: u64,
     position: Position,
+    skipped: BTreeSet<u64>,
+    skip_reasons: Vec<DataError>,
+    consumed: u64,
+    started: Instant,
     waited: Duration,
-    stop: Arc<AtomicBool>,
     workers: Vec<JoinHandle<()>>,
 }
 
-type Answer = (u64, Result<Batch, DataError>);
+type Answer = (u64, Result<Made, DataError>);
+
+/// What every worker holds.
+#[derive(Clone)]
+struct Crew {
+    pipeline: Arc<Pipeline>,
+    specs: Arc<StageSpecs>,
+    /// Bad samples of the run so far, as it was resumed.
+    known: Arc<BTreeSet<u64>>,
+    meters: Arc<Meters>,
+    stop: Arc<AtomicBool>,
+    tickets: Receiver<Unit>,
+    answers: Sender<Answer>,
+}
 
 impl Batches {
     pub(crate) fn start(
         pipeline: Arc<Pipeline>,
         specs: Arc<StageSpecs>,
         schedule: Schedule,
-        threads: usize,
-        prefetch: usize,
+        pace: Pace,
+        known: BTreeSet<u64>,
     ) -> Result<Self, DataError> {
-        let window = threads + prefetch;
-        let (tickets, ticket_queue) = bounded(window);
-        let (answer_queue, answers) = bounded(window);
+        let (tickets, ticket_queue) = bounded(pace.most_window);
+        let (answer_queue, answers) = bounded(pace.most_window);
+        let meters = Arc::new(Meters::new(pipeline.stage_names()));
+        let crew = Crew {
+            pipeline,
+            specs,
+            known: Arc::new(known.clone()),
+            meters,
+            stop: Arc::default(),
+            tickets: ticket_queue,
+            answers: answer_queue,
+        };
         let mut batches = Self {
             position: schedule.position(),
             schedule,
+            pace,
             tickets: Some(tickets),
             answers,
+            crew,
             early: BTreeMap::new(),
             issued: 0,
             taken: 0,
+            skipped: known,
+            skip_reasons: Vec::new(),
+            consumed: 0,
+            started: Instant::now(),
             waited: Duration::ZERO,
-            stop: Arc::default(),
-            workers: Vec::with_capacity(threads),
+            workers: Vec::new(),
         };
-        for number in 0..threads {
-            let (pipeline, specs, stop) = (pipeline.clone(), specs.clone(), batches.stop.clone());
-            let (tickets, answers) = (ticket_queue.clone(), answer_queue.clone());
-            let worker = std::thread::Builder::new()
-                .name(format!("unisono-data-{number}"))
-                .spawn(move || work(&pipeline, &specs, &tickets, &answers, &stop));
-            // On failure, dropping `batches` ends the threads there are.
-            batches.workers.push(worker.map_err(|error| DataError::Threads(error.to_string()))?);
-        }
-        for _ in 0..window {
-            batches.issue();
-        }
+        // On failure, dropping `batches` ends the threads there are.
+        batches.top_up()?;
         Ok(batches)
     }
 
     /// The position of the next batch: where to start again for the same batches as from here.
     pub fn position(&self) -> Position {
         self.position
+    }
+
+    /// The position with the record of bad samples skipped: what to start again with where some may be skipped.
+    pub fn progress(&self) -> Progress {
+        Progress { position: self.position, skipped: self.skipped.iter().copied().collect() }
+    }
+
+    /// Why samples were skipped since this iterator started, in the order they were met.
+    pub fn skip_reasons(&self) -> &[DataError] {
+        &self.skip_reasons
     }
 
     /// How long `next` has waited for batches that were not ready.
@@ -100,38 +138,83 @@ impl Batches {
         self.early.len() + self.answers.len()
     }
 
-    /// Hands out the next ticket, if the schedule has one.
-    fn issue(&mut self) {
-        if let (Some(tickets), Some(unit)) = (&self.tickets, self.schedule.next())
-            && tickets.send(unit).is_ok()
-        {
-            self.issued += 1;
+    /// What was done so far, and where the time went.
+    pub fn seen(&self) -> Seen {
+        Seen {
+            elapsed: self.started.elapsed(),
+            waited: self.waited,
+            idle: Duration::from_nanos(self.crew.meters.idle.load(Ordering::Relaxed)),
+            produced: self.crew.meters.samples(),
+            consumed: self.consumed,
+            ready: self.ready(),
+            depth: self.pace.window,
+            threads: self.pace.threads,
+            stages: self.crew.meters.stages(),
         }
     }
 
+    /// Starts the threads and hands out the tickets that the pace asks for.
+    fn top_up(&mut self) -> Result<(), DataError> {
+        while self.workers.len() < self.pace.threads {
+            let crew = self.crew.clone();
+            let worker = std::thread::Builder::new()
+                .name(format!("unisono-data-{}", self.workers.len()))
+                .spawn(move || work(&crew));
+            self.workers.push(worker.map_err(|error| DataError::Threads(error.to_string()))?);
+        }
+        while self.issued - self.taken < self.pace.window as u64 {
+            let (Some(tickets), Some(unit)) = (&self.tickets, self.schedule.next()) else { break };
+            if tickets.send(unit).is_err() {
+                break;
+            }
+            self.issued += 1;
+        }
+        Ok(())
+    }
+
     /// Waits for the batch whose turn it is.
-    fn receive(&mut self) -> Result<Batch, DataError> {
+    fn receive(&mut self) -> Result<Made, DataError> {
         let mut since = None;
-        let batch = loop {
-            if let Some(batch) = self.early.remove(&self.taken) {
-                break batch;
+        let made = loop {
+            if let Some(made) = self.early.remove(&self.taken) {
+                break made;
             }
             let answer = self.answers.try_recv().or_else(|_| {
                 since.get_or_insert_with(Instant::now);
                 self.answers.recv()
             });
             match answer {
-                Ok((number, batch)) => self.early.insert(number, batch),
+                Ok((number, made)) => self.early.insert(number, made),
                 Err(_) => break Err(DataError::Threads("they ended by themselves".into())),
             };
         };
         self.waited += since.map_or(Duration::ZERO, |since| since.elapsed());
-        batch
+        self.pace.taken(since.is_some(), self.ready());
+        made
+    }
+
+    /// Adds a batch's bad samples to the record; the first beyond the allowed number is the error.
+    fn record(&mut self, made: Made) -> Result<Batch, DataError> {
+        let Made { mut batch, failed } = made;
+        for (index, error) in failed {
+            if self.skipped.contains(&index) {
+                continue;
+            }
+            if self.skipped.len() >= self.crew.pipeline.skip {
+                return Err(error);
+            }
+            self.skipped.insert(index);
+            self.skip_reasons.push(error);
+        }
+        // Once skipped, always skipped, even if it is better now: a resumed run does not try it either.
+        batch.leave_out(|index| self.skipped.contains(&index));
+        batch.skipped.sort_unstable();
+        Ok(batch)
     }
 
     /// Ends the threads and the iterator.
     fn end(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.crew.stop.store(true, Ordering::Relaxed);
         self.tickets = None;
         for worker in self.workers.drain(..) {
             // Its panic, if any, was reported in a batch's place.
@@ -141,18 +224,15 @@ impl Batches {
 }
 
 /// A worker's life.
-fn work(
-    pipeline: &Pipeline,
-    specs: &StageSpecs,
-    tickets: &Receiver<Unit>,
-    answers: &Sender<Answer>,
-    stop: &AtomicBool,
-) {
-    while let Ok(unit) = tickets.recv() {
+fn work(crew: &Crew) {
+    loop {
+        let since = Instant::now();
+        let Ok(unit) = crew.tickets.recv() else { return };
+        crew.meters.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         // Stages catch their own panics and know the sample; this is for the rest.
-        let made = catch_unwind(AssertUnwindSafe(|| pipeline.batch(&unit, specs, stop)));
-        let batch = match made {
-            Ok(Some(batch)) => batch,
+        let make = || crew.pipeline.batch(&unit, &crew.specs, &crew.known, &crew.meters, &crew.stop);
+        let made = match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(Some(made)) => made,
             Ok(None) => return,
             Err(panic) => Err(DataError::Panic {
                 sample: format!("epoch {}, positions from {}", unit.epoch, unit.first),
@@ -160,7 +240,7 @@ fn work(
                 message: panic_message(&*panic),
             }),
         };
-        if answers.send((unit.number, batch)).is_err() {
+        if crew.answers.send((unit.number, made)).is_err() {
             return;
         }
     }
@@ -170,20 +250,30 @@ impl Iterator for Batches {
     type Item = Result<Batch, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.tickets.is_none() || self.taken == self.issued {
-            self.end();
-            return None;
-        }
-        let batch = self.receive();
-        self.taken += 1;
-        match &batch {
-            Ok(batch) => {
-                self.position = batch.after;
-                self.issue();
+        loop {
+            if self.tickets.is_none() || self.taken == self.issued {
+                self.end();
+                return None;
             }
-            Err(_) => self.end(),
+            let made = self.receive();
+            self.taken += 1;
+            let batch = made.and_then(|made| {
+                let batch = self.record(made)?;
+                self.top_up()?;
+                Ok(batch)
+            });
+            match &batch {
+                Ok(batch) => {
+                    self.position = batch.after;
+                    self.consumed += batch.indices.len() as u64;
+                    if batch.indices.is_empty() {
+                        continue;
+                    }
+                }
+                Err(_) => self.end(),
+            }
+            return Some(batch);
         }
-        Some(batch)
     }
 }
 

@@ -1,6 +1,9 @@
 //! Which positions make which batch: arithmetic on two integers.
 
+use std::sync::Arc;
+
 use crate::DataError;
+use crate::buckets::Buckets;
 
 /// A place in a run: the next sample is the one at position `sample` of epoch `epoch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +37,8 @@ pub(crate) struct Schedule {
     end_epoch: u64,
     position: Position,
     next_number: u64,
+    /// Where batches also end with their bucket.
+    buckets: Option<Arc<Buckets>>,
 }
 
 impl Schedule {
@@ -58,9 +63,16 @@ impl Schedule {
             return Err(DataError::Position { epoch: from.epoch, sample: from.sample, len });
         }
         let least = if drop_last { batch } else { 1 };
-        let mut schedule = Self { len, batch, least, end_epoch, position: from, next_number: 0 };
+        let mut schedule =
+            Self { len, batch, least, end_epoch, position: from, next_number: 0, buckets: None };
         schedule.position = schedule.settle(from);
         Ok(schedule)
+    }
+
+    /// The same, with batches that also end with their bucket.
+    pub fn in_buckets(mut self, buckets: Option<Arc<Buckets>>) -> Self {
+        self.buckets = buckets;
+        self
     }
 
     /// Where the next batch starts.
@@ -89,12 +101,16 @@ impl Iterator for Schedule {
         if u64::from(epoch) >= self.end_epoch || left < self.least {
             return None;
         }
-        let count = left.min(self.batch);
+        let (most, index_in_epoch) = match &self.buckets {
+            Some(buckets) => buckets.batch_at(first),
+            None => (self.batch, first / self.batch),
+        };
+        let count = left.min(most);
         let after = self.settle(Position { epoch, sample: first + count });
         let number = self.next_number;
         self.position = after;
         self.next_number += 1;
-        Some(Unit { number, epoch, first, count, index_in_epoch: first / self.batch, after })
+        Some(Unit { number, epoch, first, count, index_in_epoch, after })
     }
 }
 

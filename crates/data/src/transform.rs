@@ -140,7 +140,8 @@ mod tests {
         cast("x", Dtype::F32)(&mut sample, &mut draws()).unwrap();
         rescale("x", 2.0, 1.0)(&mut sample, &mut draws()).unwrap();
         assert_eq!(sample.f32_mut("x").unwrap()[..2], [-1.0, 5.0]);
-        for (value, text) in [(f32::NAN, "NaN"), (2_147_483_648.0, "2147483600"), (f32::NEG_INFINITY, "-inf")] {
+        for (value, text) in [(f32::NAN, "NaN"), (2_147_483_648.0, "2147483600"), (f32::NEG_INFINITY, "-inf")]
+        {
             let mut sample = Sample::new().with("x", Field::f32([1], [value]));
             let error = cast("x", Dtype::I32)(&mut sample, &mut draws()).unwrap_err();
             assert_eq!(error.to_string(), format!("field 'x': {text} does not fit an i32"));

@@ -83,7 +83,8 @@ impl PowerDisk {
         world.left = usize::MAX;
         let chance = random.below(4);
         for node in &mut world.nodes {
-            *node = match node.clone() {
+            let gone = Node::File { now: Vec::new(), safe: Vec::new() };
+            *node = match std::mem::replace(node, gone) {
                 Node::File { now, safe } if now == safe => Node::File { now, safe },
                 Node::File { now, safe } => {
                     let left = torn(now, safe, random);

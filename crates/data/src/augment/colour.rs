@@ -22,7 +22,8 @@ pub fn contrast(field: &str, low: f32, high: f32) -> impl Transform {
         let channels = image.channels;
         for channel in 0..channels {
             let values = image.pixels.iter().skip(channel).step_by(channels);
-            let mean = values.map(|&value| f64::from(value)).sum::<f64>() / (image.height * image.width) as f64;
+            let mean =
+                values.map(|&value| f64::from(value)).sum::<f64>() / (image.height * image.width) as f64;
             let mean = mean as f32;
             for value in image.pixels.iter_mut().skip(channel).step_by(channels) {
                 *value = mean + (*value - mean) * factor;

@@ -17,7 +17,9 @@ pub fn random_crop(field: &str, size: [usize; 2], padding: usize) -> impl Transf
         // The columns of the crop that show the image.
         let (first, end) = shown(left, size[1], padding, image.width);
         for y in 0..size[0] {
-            let Some(from) = (top + y).checked_sub(padding).filter(|&from| from < image.height) else { continue };
+            let Some(from) = (top + y).checked_sub(padding).filter(|&from| from < image.height) else {
+                continue;
+            };
             if first < end {
                 let to = (y * size[1] + first) * channels;
                 let from = (from * image.width + left + first - padding) * channels;
@@ -58,7 +60,8 @@ pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
             for row in image.pixels.chunks_exact_mut(image.width * image.channels) {
                 for x in 0..image.width / 2 {
                     let (left, right) = row.split_at_mut((image.width - 1 - x) * image.channels);
-                    left[x * image.channels..][..image.channels].swap_with_slice(&mut right[..image.channels]);
+                    left[x * image.channels..][..image.channels]
+                        .swap_with_slice(&mut right[..image.channels]);
                 }
             }
         }
@@ -92,7 +95,8 @@ pub fn cutout(field: &str, side: usize, value: f32) -> impl Transform {
         let columns = range(draws.below(image.width as u32), image.width);
         for y in rows {
             let row = y * image.width;
-            image.pixels[(row + columns.start) * image.channels..(row + columns.end) * image.channels].fill(value);
+            image.pixels[(row + columns.start) * image.channels..(row + columns.end) * image.channels]
+                .fill(value);
         }
         Ok(())
     })

@@ -32,7 +32,8 @@ pub fn resized_crop(field: &str, size: [usize; 2], area: [f32; 2], ratio: [f32; 
             let aspect = libm::exp(f64::from(draws.range(bounds[0], bounds[1])));
             let cut = [(share / aspect).sqrt().round() as usize, (share * aspect).sqrt().round() as usize];
             let places = [image.height + 1, image.width + 1].map(|extent| extent as u32);
-            let place = [0, 1].map(|axis| draws.below(places[axis].saturating_sub(cut[axis] as u32)) as usize);
+            let place =
+                [0, 1].map(|axis| draws.below(places[axis].saturating_sub(cut[axis] as u32)) as usize);
             if cut.iter().all(|&extent| extent > 0) && cut[0] <= image.height && cut[1] <= image.width {
                 part = Some((place, cut));
                 break;
@@ -58,7 +59,11 @@ fn positive(size: [usize; 2]) -> Result<(), DataError> {
 }
 
 /// Pixels of `[height, width, channels]` resized to a height and a width.
-pub(crate) fn resize_pixels(pixels: &[f32], [height, width, channels]: [usize; 3], size: [usize; 2]) -> Vec<f32> {
+pub(crate) fn resize_pixels(
+    pixels: &[f32],
+    [height, width, channels]: [usize; 3],
+    size: [usize; 2],
+) -> Vec<f32> {
     resize_part(pixels, [width, channels], [0, 0], [height, width], size)
 }
 

@@ -26,7 +26,10 @@ fn flips_are_their_own_inverse() {
     assert_eq!(values(&flipped), [4., 5., 2., 3., 0., 1., 10., 11., 8., 9., 6., 7.]);
     let flipped = run(flip_vertical("x", 1.0), picture(3, 1, 2), 0).unwrap();
     assert_eq!(values(&flipped), [4., 5., 2., 3., 0., 1.]);
-    assert_eq!(run(flip_vertical("x", 0.0), picture(3, 1, 2), 0).unwrap(), *picture(3, 1, 2).field("x").unwrap());
+    assert_eq!(
+        run(flip_vertical("x", 0.0), picture(3, 1, 2), 0).unwrap(),
+        *picture(3, 1, 2).field("x").unwrap()
+    );
 }
 
 /// Every crop is a window of the padded picture, and all places occur.
@@ -39,9 +42,9 @@ fn crops_cut_from_the_padded_picture() {
             (1..=3, 1..=4) => ((y - 1) * 4 + x - 1) as f32,
             _ => 0.0,
         };
-        let place = (0..3).flat_map(|top| (0..3).map(move |left| (top, left))).find(|&(top, left)| {
-            (0..12).all(|i| values(&crop)[i] == padded(top + i / 4, left + i % 4))
-        });
+        let place = (0..3)
+            .flat_map(|top| (0..3).map(move |left| (top, left)))
+            .find(|&(top, left)| (0..12).all(|i| values(&crop)[i] == padded(top + i / 4, left + i % 4)));
         places.insert(place.expect("a window"));
     }
     assert_eq!(places.len(), 9);
@@ -63,11 +66,14 @@ fn resizing_interpolates_between_centres() {
     let whole = run(resized_crop("x", [8, 8], [1.0, 1.0], [1.0, 1.0]), picture(8, 8, 3), 0).unwrap();
     assert_eq!(whole, *picture(8, 8, 3).field("x").unwrap());
     for position in 0..100 {
-        let crop = run(resized_crop("x", [4, 6], [0.08, 1.0], [0.75, 1.3333]), picture(9, 5, 3), position).unwrap();
+        let crop =
+            run(resized_crop("x", [4, 6], [0.08, 1.0], [0.75, 1.3333]), picture(9, 5, 3), position).unwrap();
         assert_eq!(crop.shape, [4, 6, 3]);
         assert!(values(&crop).iter().all(|value| (0.0..135.0).contains(value)));
         // No ratio fits a strip, which leaves its middle.
-        assert!(run(resized_crop("x", [4, 6], [0.9, 1.0], [0.75, 1.3333]), picture(1, 90, 3), position).is_ok());
+        assert!(
+            run(resized_crop("x", [4, 6], [0.9, 1.0], [0.75, 1.3333]), picture(1, 90, 3), position).is_ok()
+        );
     }
 }
 
@@ -98,7 +104,9 @@ fn the_plane_is_mapped_as_asked() {
     let away = Affine { zoom: [0.01, 0.01], fill: Fill::Value(7.0), ..Affine::default() };
     assert_eq!(values(&run(away.transform("x"), sample(), 0).unwrap()), [7.0; 4]);
     assert_eq!(values(&run(zoom("x", 0.01, 0.01), sample(), 0).unwrap()), [1.0; 4]);
-    for transform in [Affine { zoom: [0.0, 1.0], ..Affine::default() }, Affine { shear: 90.0, ..Affine::default() }] {
+    for transform in
+        [Affine { zoom: [0.0, 1.0], ..Affine::default() }, Affine { shear: 90.0, ..Affine::default() }]
+    {
         assert!(run(transform.transform("x"), sample(), 0).is_err());
     }
     for position in 0..20 {
@@ -124,9 +132,9 @@ fn golden_bits() {
     {
         transform(&mut sample, &mut draws(i as u64)).unwrap();
     }
-    let bits = values(sample.field("x").unwrap()).iter().fold(0u64, |hash, value| {
-        (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let bits = values(sample.field("x").unwrap())
+        .iter()
+        .fold(0u64, |hash, value| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3));
     assert_eq!(bits, GOLDEN, "{bits:#x}");
 }
 
@@ -140,7 +148,9 @@ fn colours() {
     assert!(added.abs() <= 1.0 && values(&brighter)[3] == 6.0 + added);
     assert_eq!(values(&run(contrast("x", 0.5, 0.5), grey(), 0).unwrap()), [3., 3., 3., 5., 5., 5.]);
     let same = run(saturation("x", 0.0, 0.0), grey(), 0).unwrap();
-    assert!(values(&same).iter().zip([2., 2., 2., 6., 6., 6.]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-6));
+    assert!(
+        values(&same).iter().zip([2., 2., 2., 6., 6., 6.]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-6)
+    );
     assert_eq!(values(&run(clamp("x", 3.0, 5.0), grey(), 0).unwrap()), [3., 3., 3., 5., 5., 5.]);
     assert!(run(clamp("x", f32::NAN, 5.0), grey(), 0).is_err());
     assert!(run(saturation("x", 0.0, 1.0), picture(2, 2, 1), 0).is_err());
@@ -153,7 +163,10 @@ fn cutout_sets_a_square() {
         let cut = run(cutout("x", 3, -1.0), picture(5, 5, 2), position).unwrap();
         areas.insert(values(&cut).iter().filter(|&&value| value == -1.0).count() / 2);
     }
-    assert!(areas.contains(&9) && areas.contains(&4) && areas.iter().all(|&area| (4..=9).contains(&area)), "{areas:?}");
+    assert!(
+        areas.contains(&9) && areas.contains(&4) && areas.iter().all(|&area| (4..=9).contains(&area)),
+        "{areas:?}"
+    );
 }
 
 #[test]
@@ -178,8 +191,14 @@ fn mixup_blends_features_and_targets_alike() {
 fn images_are_checked() {
     let error = |sample: Sample| run(flip_vertical("x", 1.0), sample, 0).unwrap_err().to_string();
     assert_eq!(error(Sample::new()), "field 'x': no such field");
-    assert_eq!(error(Sample::new().with("x", Field::f32([2], [0.0; 2]))), "field 'x': shape [2] is not an image's");
+    assert_eq!(
+        error(Sample::new().with("x", Field::f32([2], [0.0; 2]))),
+        "field 'x': shape [2] is not an image's"
+    );
     assert_eq!(error(Sample::new().with("x", Field::i32([1, 1], [0]))), "field 'x': dtype i32, expected f32");
-    assert_eq!(error(Sample::new().with("x", Field::f32([1, 2], [0.0]))), "field 'x': 1 values do not fill shape [1, 2]");
+    assert_eq!(
+        error(Sample::new().with("x", Field::f32([1, 2], [0.0]))),
+        "field 'x': 1 values do not fill shape [1, 2]"
+    );
     assert_eq!(error(Sample::new().with("x", Field::f32([0, 2], []))), "field 'x': shape [0, 2] is empty");
 }

@@ -93,7 +93,10 @@ impl Bytes {
     pub fn part(&self, start: u64, len: u64) -> Result<Self, DataError> {
         match start.checked_add(len) {
             Some(end) if end <= self.len => Ok(Self { start: self.start + start, len, ..self.clone() }),
-            _ => Err(DataError::format(&self.path, format!("needs {len} bytes at {start}, holds {}", self.len))),
+            _ => Err(DataError::format(
+                &self.path,
+                format!("needs {len} bytes at {start}, holds {}", self.len),
+            )),
         }
     }
 
@@ -105,7 +108,9 @@ impl Bytes {
         bytes.try_reserve_exact(usize::try_from(len).map_err(|_| no_room())?).map_err(|_| no_room())?;
         bytes.resize(len as usize, 0);
         match &self.place {
-            Place::Memory(all) => bytes.copy_from_slice(&all[part.start as usize..(part.start + len) as usize]),
+            Place::Memory(all) => {
+                bytes.copy_from_slice(&all[part.start as usize..(part.start + len) as usize])
+            }
             Place::Disk(file) => read_at(file, part.start, &mut bytes)
                 .map_err(|cause| DataError::Io { path: self.path.clone(), cause })?,
         }
@@ -114,7 +119,12 @@ impl Bytes {
 }
 
 /// Reads up to `limit` more bytes; memory grows with what there is, not with what was declared.
-pub(crate) fn take(path: &Path, from: &mut impl Read, limit: u64, bytes: &mut Vec<u8>) -> Result<(), DataError> {
+pub(crate) fn take(
+    path: &Path,
+    from: &mut impl Read,
+    limit: u64,
+    bytes: &mut Vec<u8>,
+) -> Result<(), DataError> {
     from.take(limit).read_to_end(bytes).map_err(|cause| DataError::Io { path: path.into(), cause })?;
     Ok(())
 }

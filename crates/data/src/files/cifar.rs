@@ -47,7 +47,8 @@ impl Cifar {
             }
             files.push(bytes);
         }
-        let spec = |name: &str, dtype, shape: &[usize]| FieldSpec { name: name.into(), dtype, shape: shape.into() };
+        let spec =
+            |name: &str, dtype, shape: &[usize]| FieldSpec { name: name.into(), dtype, shape: shape.into() };
         let specs = vec![spec("x", Dtype::F32, &[32, 32, 3]), spec("y", Dtype::I32, &[])];
         Ok(Self { files, labels, classes, specs })
     }
@@ -87,8 +88,7 @@ impl Source for Cifar {
         if class >= self.classes {
             return Err(DataError::other(format!("class {class} is not one of {}", self.classes)));
         }
-        let image: Vec<f32> =
-            (0..IMAGE).map(|i| f32::from(planes[i % 3 * PLANE + i / 3])).collect();
+        let image: Vec<f32> = (0..IMAGE).map(|i| f32::from(planes[i % 3 * PLANE + i / 3])).collect();
         Ok(Sample::new()
             .with(self.specs[0].name.clone(), Field::f32([32, 32, 3], image))
             .with(self.specs[1].name.clone(), Field::i32([], [i32::from(class)])))

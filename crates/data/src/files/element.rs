@@ -135,10 +135,18 @@ mod tests {
 
     #[test]
     fn halves() {
-        let cases = [(0x3c00, 1.0), (0xc000, -2.0), (0x7bff, 65504.0), (0x0001, 2f32.powi(-24)), (0x0400, 2f32.powi(-14))];
+        let cases = [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x7bff, 65504.0),
+            (0x0001, 2f32.powi(-24)),
+            (0x0400, 2f32.powi(-14)),
+        ];
         for (bits, value) in cases {
             assert_eq!(half(bits), value);
         }
-        assert!(half(0x7e00).is_nan() && half(0xfc00) == f32::NEG_INFINITY && half(0x8000).to_bits() == 1 << 31);
+        assert!(
+            half(0x7e00).is_nan() && half(0xfc00) == f32::NEG_INFINITY && half(0x8000).to_bits() == 1 << 31
+        );
     }
 }

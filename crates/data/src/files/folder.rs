@@ -37,7 +37,8 @@ impl ImageFolder {
             if !path.is_dir() {
                 continue;
             }
-            let class = directory.to_str().ok_or_else(|| DataError::format(&path, "the name is not UTF-8"))?;
+            let class =
+                directory.to_str().ok_or_else(|| DataError::format(&path, "the name is not UTF-8"))?;
             let number = i32::try_from(folder.classes.len()).map_err(DataError::other)?;
             folder.classes.push(class.to_owned());
             let files = names(&path)?.into_iter().filter(|file| is_picture(Path::new(file)));
@@ -96,7 +97,8 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
 }
 
 fn is_picture(file: &Path) -> bool {
-    let known = |extension: &OsStr| ["jpg", "jpeg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known));
+    let known =
+        |extension: &OsStr| ["jpg", "jpeg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known));
     file.extension().is_some_and(known)
 }
 
@@ -135,11 +137,14 @@ impl Source for ImageFolder {
     /// Covers the files' names and sizes, not their contents.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs);
-        self.files.iter().fold(hash, |hash, (file, class)| {
-            let size = std::fs::metadata(self.root.join(file)).map_or(0, |metadata| metadata.len());
-            let name = file.as_os_str().as_encoded_bytes();
-            let hash = hash.word(*class as u64).word(size).word(name.len() as u64);
-            name.iter().fold(hash, |hash, &byte| hash.word(byte.into()))
-        }).finish()
+        self.files
+            .iter()
+            .fold(hash, |hash, (file, class)| {
+                let size = std::fs::metadata(self.root.join(file)).map_or(0, |metadata| metadata.len());
+                let name = file.as_os_str().as_encoded_bytes();
+                let hash = hash.word(*class as u64).word(size).word(name.len() as u64);
+                name.iter().fold(hash, |hash, &byte| hash.word(byte.into()))
+            })
+            .finish()
     }
 }

@@ -50,6 +50,8 @@ fn parse(head: &[u8]) -> Result<Header, String> {
     let shape: Vec<_> = extents.iter().map(|&extent| u32::from_be_bytes(extent) as usize).collect();
     let data = 4 + 4 * rank as u64;
     let size = shape.iter().try_fold(element.bytes() as u64, |size, &extent| size.checked_mul(extent as u64));
-    let total = size.and_then(|size| size.checked_add(data)).ok_or_else(|| format!("shape {shape:?} is too large"))?;
+    let total = size
+        .and_then(|size| size.checked_add(data))
+        .ok_or_else(|| format!("shape {shape:?} is too large"))?;
     Ok(Header { element, shape, data, total })
 }

@@ -33,7 +33,9 @@ fn parse(text: &str) -> Result<(Element, bool, Vec<usize>), String> {
         let quoted = [format!("'{key}'"), format!("\"{key}\"")];
         let at = quoted.iter().find_map(|quoted| Some(text.find(quoted)? + quoted.len()));
         let rest = text[at.ok_or_else(|| format!("the header has no '{key}'"))?..].trim_start();
-        rest.strip_prefix(':').map(str::trim_start).ok_or_else(|| format!("the header has no value of '{key}'"))
+        rest.strip_prefix(':')
+            .map(str::trim_start)
+            .ok_or_else(|| format!("the header has no value of '{key}'"))
     };
     let descr = value("descr")?;
     let quote = descr.chars().next().filter(|&quote| quote == '\'' || quote == '"');

@@ -41,6 +41,7 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Array, DataError> {
         other => return Err(wrong(format!("elements of type {other:?}"))),
     };
     let (start, end) = tensor.data_offsets;
-    let len = end.checked_sub(start).ok_or_else(|| wrong(format!("tensor {name:?} ends before it starts")))?;
+    let len =
+        end.checked_sub(start).ok_or_else(|| wrong(format!("tensor {name:?} ends before it starts")))?;
     Array::new(data.part(start as u64, len as u64)?, element, false, tensor.shape.clone())
 }

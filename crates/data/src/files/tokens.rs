@@ -66,7 +66,14 @@ impl Tokens {
         }
         let spec = |name: &str| FieldSpec { name: name.into(), dtype: Dtype::I32, shape: vec![context] };
         let context = context as u64;
-        Ok(Self { bytes, element, context, stride: context, vocabulary: None, specs: vec![spec("x"), spec("y")] })
+        Ok(Self {
+            bytes,
+            element,
+            context,
+            stride: context,
+            vocabulary: None,
+            specs: vec![spec("x"), spec("y")],
+        })
     }
 
     /// How many tokens lie between the starts of two windows; at least one.

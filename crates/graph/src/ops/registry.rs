@@ -70,10 +70,12 @@ pub static REGISTRY: &[&[Entry]] = &[
         Entry { name: "pad", cases: pad },
         Entry { name: "permute", cases: permute },
         Entry { name: "reshape", cases: reshape },
+        Entry { name: "rewindow", cases: rewindow },
         Entry { name: "slice", cases: slice },
         Entry { name: "sum", cases: || reduce(ReduceKind::Sum) },
         Entry { name: "sum_shards", cases: || vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])] },
         Entry { name: "take", cases: take },
+        Entry { name: "unwindow", cases: unwindow },
         Entry { name: "to_f32", cases: || vec![Case::random(ToF32, &[Type::sample(&[4]).of(DType::I32)])] },
     ],
 ];
@@ -165,6 +167,33 @@ fn reduce(kind: ReduceKind) -> Vec<Case> {
 fn permute() -> Vec<Case> {
     let case = |ty: Type, order: &[usize]| Case::random(Permute { order: order.to_vec() }, &[ty]);
     vec![case(Type::sample(&[2, 3, 4]), &[2, 0, 1]), case(Type::global(&[5, 3]), &[1, 0])]
+}
+
+fn window_cases() -> [(Window, [usize; 2]); 4] {
+    let plain = Window::new([2, 3]);
+    [
+        (plain.clone(), [4, 5]),
+        (Window { stride: [2, 1], padding: [1, 0], ..plain.clone() }, [5, 4]),
+        (Window { dilation: [2, 1], padding: [1, 2], ..plain.clone() }, [4, 4]),
+        (Window { stride: [3, 2], dilation: [1, 2], padding: [0, 1], ..plain }, [7, 6]),
+    ]
+}
+
+fn rewindow() -> Vec<Case> {
+    let case = |(window, [h, w]): (Window, [usize; 2])| {
+        let [kh, kw] = window.kernel;
+        Case::random(Rewindow { window, fill: 0.5 }, &[Type::sample(&[2, h, w, kh, kw])])
+    };
+    window_cases().into_iter().map(case).collect()
+}
+
+fn unwindow() -> Vec<Case> {
+    let case = |(window, image): (Window, [usize; 2])| {
+        let [kh, kw] = window.kernel;
+        let [down, across] = window.count(image).unwrap_or_default();
+        Case::random(Unwindow { window, image }, &[Type::sample(&[2, down, across, kh, kw])])
+    };
+    window_cases().into_iter().map(case).collect()
 }
 
 fn reshape() -> Vec<Case> {

@@ -1,0 +1,152 @@
+//! Where the time went: what the threads measured, and one line about it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Counters that all threads of one iterator add to.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    names: Vec<String>,
+    /// Nanoseconds in each stage.
+    stages: Vec<AtomicU64>,
+    samples: AtomicU64,
+    /// Nanoseconds that threads waited for a ticket.
+    pub idle: AtomicU64,
+}
+
+impl Meters {
+    pub fn new(names: Vec<String>) -> Self {
+        let stages = names.iter().map(|_| AtomicU64::new(0)).collect();
+        Self { names, stages, samples: AtomicU64::new(0), idle: AtomicU64::new(0) }
+    }
+
+    /// A clock for one batch, so that threads meet at the counters once a batch.
+    pub fn clock(&self) -> Clock<'_> {
+        Clock { meters: self, stages: vec![0; self.stages.len()] }
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    pub fn stages(&self) -> Vec<StageTime> {
+        let times = self.stages.iter().map(|time| Duration::from_nanos(time.load(Ordering::Relaxed)));
+        self.names.iter().cloned().zip(times).map(|(name, time)| StageTime { name, time }).collect()
+    }
+}
+
+/// Times of one batch.
+pub(crate) struct Clock<'a> {
+    meters: &'a Meters,
+    stages: Vec<u64>,
+}
+
+impl Clock<'_> {
+    /// Adds the time since then to a stage; gives now.
+    pub fn add(&mut self, stage: usize, since: Instant) -> Instant {
+        let now = Instant::now();
+        if let Some(time) = self.stages.get_mut(stage) {
+            *time += (now - since).as_nanos() as u64;
+        }
+        now
+    }
+
+    /// Adds the batch to the counters.
+    pub fn finish(self, samples: u64) {
+        for (total, time) in self.meters.stages.iter().zip(self.stages) {
+            total.fetch_add(time, Ordering::Relaxed);
+        }
+        self.meters.samples.fetch_add(samples, Ordering::Relaxed);
+    }
+}
+
+/// What one [`Batches`](crate::Batches) has done so far; printing it gives a table and the verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// Time since the threads started.
+    pub elapsed: Duration,
+    /// Time the consumer waited for batches that were not ready.
+    pub waited: Duration,
+    /// Time all threads together waited because enough batches were ready.
+    pub idle: Duration,
+    /// Samples in batches that threads have finished.
+    pub produced: u64,
+    /// Samples in batches that the consumer has taken.
+    pub consumed: u64,
+    /// Batches that are ready now.
+    pub ready: usize,
+    /// Batches that may now be ready or in the making.
+    pub depth: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Time in each stage, summed over threads: fetch, transforms in order, stack, batch transforms in order.
+    pub stages: Vec<StageTime>,
+}
+
+/// Time spent in one stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageTime {
+    /// "fetch", "map 'crop'", "stack", "map_batch 'mixup'".
+    pub name: String,
+    /// Summed over threads.
+    pub time: Duration,
+}
+
+impl Seen {
+    /// Samples that the threads finish in a second of the elapsed time.
+    pub fn produced_per_second(&self) -> f64 {
+        rate(self.produced, self.elapsed)
+    }
+
+    /// Samples that the consumer took in a second of the elapsed time.
+    pub fn consumed_per_second(&self) -> f64 {
+        rate(self.consumed, self.elapsed)
+    }
+
+    /// The stage that took most of the threads' time.
+    pub fn slowest(&self) -> Option<&StageTime> {
+        self.stages.iter().max_by_key(|stage| stage.time).filter(|stage| !stage.time.is_zero())
+    }
+
+    /// One line: whether the consumer had to wait, and for which stage.
+    ///
+    /// "input kept up: ..." when it waited for under 5 % of the time.
+    pub fn verdict(&self) -> String {
+        let waited = share(self.waited, self.elapsed);
+        let Some(slowest) = self.slowest() else { return "no batch yet".into() };
+        let work = self.stages.iter().map(|stage| stage.time).sum();
+        let (name, part) = (&slowest.name, share(slowest.time, work));
+        let each = slowest.time.as_secs_f64() * 1e3 / self.produced.max(1) as f64;
+        let pace = if waited < 5.0 { "input kept up" } else { "input was the bottleneck" };
+        format!(
+            "{pace}: waited {waited:.0}% of {:.1} s; slowest stage {name}: {part:.0}% of the work, {each:.3} ms a sample",
+            self.elapsed.as_secs_f64()
+        )
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>12.0} samples/s produced", self.produced_per_second())?;
+        writeln!(f, "{:>12.0} samples/s consumed", self.consumed_per_second())?;
+        writeln!(f, "{:>12} of {} batches ready, {} threads", self.ready, self.depth, self.threads)?;
+        let capacity = self.elapsed * self.threads as u32;
+        writeln!(f, "{:>11.1}% of the time the consumer waited", share(self.waited, self.elapsed))?;
+        writeln!(f, "{:>11.1}% of the threads' time was idle", share(self.idle, capacity))?;
+        for stage in &self.stages {
+            let each = stage.time.as_secs_f64() * 1e6 / self.produced.max(1) as f64;
+            writeln!(f, "{each:>12.1} us a sample in {}", stage.name)?;
+        }
+        f.write_str(&self.verdict())
+    }
+}
+
+fn rate(count: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}
+
+/// In percent.
+fn share(part: Duration, whole: Duration) -> f64 {
+    if whole.is_zero() { 0.0 } else { 100.0 * part.as_secs_f64() / whole.as_secs_f64() }
+}

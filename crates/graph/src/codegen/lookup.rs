@@ -1,0 +1,152 @@
+//! Elements found elsewhere: views, and lookups that depend on data or have something around them.
+
+use super::index::{Index, decode, dot};
+use super::writer::Writer;
+use crate::graph::NodeId;
+use crate::op::View;
+use crate::ops::Window;
+use crate::types::{DType, Lead, Type, strides};
+
+impl Writer<'_> {
+    pub(super) fn view(&mut self, id: NodeId, view: &View, index: &Index) -> String {
+        let input = self.input(id, 0);
+        let (to, from) = (self.ty(id), self.ty(input));
+        let inner = match view {
+            View::Reshape => match index {
+                Index::Linear(_) => index.clone(),
+                Index::Coords(c) => {
+                    let lead = usize::from(to.lead != Lead::Global);
+                    let element = dot(&c[lead..], &strides(&to.dims));
+                    let coords = decode(&format!("({element})"), &from.dims);
+                    Index::Coords(c[..lead].iter().cloned().chain(coords).collect())
+                }
+            },
+            View::Expand => self.expanded(to, from, index),
+            View::Slice(start) => {
+                let mut coords = self.coords(to, index);
+                let lead = usize::from(to.lead != Lead::Global);
+                let shift = |(c, s): (&mut String, &usize)| if *s > 0 { *c = format!("({c} + {s}u)") };
+                coords[lead..].iter_mut().zip(start).for_each(shift);
+                Index::Coords(coords)
+            }
+            View::Permute(order) => {
+                let coords = self.coords(to, index);
+                let lead = usize::from(to.lead != Lead::Global);
+                let mut own = coords.clone();
+                order.iter().enumerate().for_each(|(at, &axis)| own[lead + axis] = coords[lead + at].clone());
+                Index::Coords(own)
+            }
+        };
+        self.value(input, &inner)
+    }
+
+    pub(super) fn expanded(&self, to: &Type, from: &Type, index: &Index) -> Index {
+        if from.count() == 1 && from.lead == Lead::Global {
+            return Index::Linear("0u".into());
+        }
+        let same_axes = from.dims == to.dims[to.dims.len() - from.dims.len()..];
+        if let (Index::Linear(i), true, Lead::Global) = (index, same_axes, from.lead) {
+            return Index::Linear(format!("({i} % {}u)", from.count()));
+        }
+        let coords = self.coords(to, index);
+        let (to_lead, from_lead) = (usize::from(to.lead != Lead::Global), usize::from(from.lead != Lead::Global));
+        let tail = &coords[to_lead + to.dims.len() - from.dims.len()..];
+        let own = tail.iter().zip(&from.dims).map(|(c, &d)| if d == 1 { "0u".into() } else { c.clone() });
+        Index::Coords(coords[..from_lead].iter().cloned().chain(own).collect())
+    }
+
+    pub(super) fn take(&mut self, id: NodeId, index: &Index) -> String {
+        let [x, at] = [self.input(id, 0), self.input(id, 1)];
+        let last = self.ty(x).dims[self.ty(x).dims.len() - 1];
+        let chosen = self.value(at, index);
+        let inner = match index {
+            Index::Linear(i) => Index::Linear(format!("({i} * {last}u + min(u32({chosen}), {}u))", last - 1)),
+            Index::Coords(c) => {
+                Index::Coords(c.iter().cloned().chain([format!("min(u32({chosen}), {}u)", last - 1)]).collect())
+            }
+        };
+        self.value(x, &inner)
+    }
+
+    /// A row of a table: the id says which.
+    pub(super) fn embed(&mut self, id: NodeId, index: &Index) -> String {
+        let [table, ids] = [self.input(id, 0), self.input(id, 1)];
+        let mut coords = self.coords(self.ty(id), index);
+        let column = coords.pop().unwrap_or_else(|| "0u".into());
+        let chosen = self.value(ids, &Index::Coords(coords));
+        let row = format!("min(u32({chosen}), {}u)", self.ty(table).dims[0] - 1);
+        self.value(table, &Index::Coords(vec![row, column]))
+    }
+
+    /// The operand where the element lies inside it, else 0; the operand is looked at in any case, at a place it has.
+    pub(super) fn pad(&mut self, id: NodeId, before: &[usize], index: &Index) -> String {
+        let input = self.input(id, 0);
+        let (to, from) = (self.ty(id), self.ty(input));
+        let mut coords = self.coords(to, index);
+        let lead = usize::from(to.lead != Lead::Global);
+        let mut inside = Vec::new();
+        for (axis, (&first, &length)) in before.iter().zip(&from.dims).enumerate() {
+            if first == 0 && length == to.dims[axis] {
+                continue;
+            }
+            // Unsigned: what lies before the operand wraps around to a number that is too large.
+            let own = if first == 0 { coords[lead + axis].clone() } else { format!("({} - {first}u)", coords[lead + axis]) };
+            inside.push(format!("{own} < {length}u"));
+            coords[lead + axis] = format!("min({own}, {}u)", length - 1);
+        }
+        let value = self.value(input, &Index::Coords(coords));
+        let zero = if from.dtype == DType::F32 { "0.0" } else { "0" };
+        if inside.is_empty() { value } else { format!("select({zero}, {value}, {})", inside.join(" && ")) }
+    }
+
+    /// The element of a window, or `fill` where it lies on the border.
+    pub(super) fn rewindow(&mut self, id: NodeId, window: &Window, fill: f32, index: &Index) -> String {
+        let input = self.input(id, 0);
+        let (image, windows) = (last_two(&self.ty(input).dims), last_two(&self.ty(id).dims));
+        let mut coords = self.coords(self.ty(id), index);
+        let n = coords.len();
+        let mut inside = Vec::new();
+        for a in 0..2 {
+            let (o, k) = (&coords[n - 4 + a], &coords[n - 2 + a]);
+            let Window { stride, dilation, padding, kernel } = window;
+            let at = format!("({o} * {}u + {k} * {}u - {}u)", stride[a], dilation[a], padding[a]);
+            // Unsigned: what lies before the image wraps around to a number that is too large.
+            let reach = (windows[a] - 1) * stride[a] + (kernel[a] - 1) * dilation[a];
+            let always = padding[a] == 0 && reach < image[a];
+            coords[n - 4 + a] = if always { at.clone() } else { format!("min({at}, {}u)", image[a] - 1) };
+            if !always {
+                inside.push(format!("{at} < {}u", image[a]));
+            }
+        }
+        let value = self.value(input, &Index::Coords(coords));
+        let border = super::index::literal(fill);
+        if inside.is_empty() { value } else { format!("select({border}, {value}, {})", inside.join(" && ")) }
+    }
+
+    /// What the window that holds a pixel at a given place has there, or 0 where no window does.
+    pub(super) fn unwindow(&mut self, id: NodeId, window: &Window, index: &Index) -> String {
+        let input = self.input(id, 0);
+        let windows = last_two(&self.ty(input).dims);
+        let mut coords = self.coords(self.ty(id), index);
+        let n = coords.len();
+        let mut inside = Vec::new();
+        for a in 0..2 {
+            let Window { stride, dilation, padding, .. } = window;
+            let from = format!("({} + {}u - {} * {}u)", coords[n - 4 + a], padding[a], coords[n - 2 + a], dilation[a]);
+            let own = if stride[a] == 1 { from.clone() } else { format!("({from} / {}u)", stride[a]) };
+            if stride[a] > 1 {
+                inside.push(format!("{from} % {}u == 0u", stride[a]));
+            }
+            // A wrapped number is close to 2^32, and stays too large when divided by any stride below 2^16.
+            inside.push(format!("{own} < {}u", windows[a]));
+            coords[n - 4 + a] = format!("min({own}, {}u)", windows[a] - 1);
+        }
+        let value = self.value(input, &Index::Coords(coords));
+        format!("select(0.0, {value}, {})", inside.join(" && "))
+    }
+}
+
+/// Down and across of `[..., down, across, kh, kw]`.
+fn last_two(dims: &[usize]) -> [usize; 2] {
+    [dims[dims.len() - 4], dims[dims.len() - 3]]
+}

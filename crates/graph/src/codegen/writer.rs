@@ -1,0 +1,200 @@
+//! Writing the body of a kernel: an expression for each element, loads at its edges.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use unisono_shaders::Snippet;
+
+use super::index::{Index, decode, dot, literal};
+use super::{Binding, Bound, WORKGROUP};
+use crate::fuse::{Fusion, Unit, UnitKind};
+use crate::graph::{Graph, NodeId};
+use crate::op::{Expression, Lowering};
+use crate::plan::{Access, Kernel};
+use crate::store::{Place, Stores};
+use crate::types::{Lead, Type, strides};
+
+/// Writes one kernel.
+pub(super) struct Writer<'a> {
+    graph: &'a Graph,
+    fusion: &'a Fusion,
+    stores: &'a Stores,
+    unit: &'a Unit,
+    bindings: Vec<(Binding, Access, &'static str)>,
+    pub(super) snippets: BTreeSet<Snippet>,
+    pub(super) body: String,
+    pub(super) indent: String,
+    known: BTreeMap<(NodeId, Index), String>,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(graph: &'a Graph, fusion: &'a Fusion, stores: &'a Stores, unit: &'a Unit) -> Self {
+        Self {
+            graph,
+            fusion,
+            stores,
+            unit,
+            bindings: vec![],
+            snippets: BTreeSet::new(),
+            body: String::new(),
+            indent: "    ".into(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn ty(&self, id: NodeId) -> &'a Type {
+        &self.graph.nodes[id].ty
+    }
+
+    pub(super) fn input(&self, id: NodeId, operand: usize) -> NodeId {
+        self.graph.nodes[id].inputs[operand]
+    }
+
+    /// The element of a value at an index: a literal or the name of a `let`.
+    pub(super) fn value(&mut self, id: NodeId, index: &Index) -> String {
+        let key = (id, index.clone());
+        if let Some(name) = self.known.get(&key) {
+            return name.clone();
+        }
+        let own = self.unit.kind == UnitKind::Map && self.unit.roots.contains(&id);
+        let in_memory = self.fusion.stored.contains(&id) && !own;
+        let text = match &self.fusion.lowering[id] {
+            Lowering::Constant(c) => return literal(*c),
+            Lowering::Leaf | Lowering::SumShards => self.load(id, index),
+            _ if in_memory => self.load(id, index),
+            Lowering::View(view) => return self.view(id, view, index),
+            Lowering::Take => return self.take(id, index),
+            Lowering::Embed => return self.embed(id, index),
+            Lowering::Pad(before) => self.pad(id, before, index),
+            Lowering::Rewindow { window, fill } => self.rewindow(id, window, *fill, index),
+            Lowering::Unwindow { window } => self.unwindow(id, window, index),
+            Lowering::Pointwise(expression) => self.pointwise(id, expression, index),
+            Lowering::Reduce(_) | Lowering::MatMul { .. } | Lowering::Contract => self.load(id, index),
+        };
+        self.name(key, &text)
+    }
+
+    fn name(&mut self, key: (NodeId, Index), text: &str) -> String {
+        let name = format!("v{}", self.known.len());
+        let _ = writeln!(self.body, "{}let {name} = {text};", self.indent);
+        self.known.insert(key, name.clone());
+        name
+    }
+
+    fn load(&mut self, id: NodeId, index: &Index) -> String {
+        let binding = self.bind(id, Access::Read);
+        format!("b{binding}[{}]", self.address(id, index))
+    }
+
+    fn pointwise(&mut self, id: NodeId, e: &Expression, index: &Index) -> String {
+        let mut text = e.wgsl.clone();
+        let inputs = self.graph.nodes[id].inputs.clone();
+        for (operand, &input) in inputs.iter().enumerate().rev() {
+            let value = if e.whole.contains(&operand) {
+                format!("b{}", self.bind(input, Access::Read))
+            } else {
+                self.value(input, index)
+            };
+            text = text.replace(&format!("${operand}"), &value);
+        }
+        self.snippets.extend(e.snippets.iter().copied());
+        if text.contains('$') {
+            text = self.place_names(id, text, index);
+        }
+        text
+    }
+
+    /// `$row`, `$element` and `$axisN` in an expression.
+    fn place_names(&self, id: NodeId, text: String, index: &Index) -> String {
+        let ty = self.ty(id);
+        let coords = self.coords(ty, index);
+        let lead = usize::from(ty.lead != Lead::Global);
+        let mut text = text;
+        for axis in (0..ty.dims.len()).rev() {
+            text = text.replace(&format!("$axis{axis}"), &coords[lead + axis]);
+        }
+        let element = match index {
+            Index::Linear(i) if lead == 1 => format!("({i} % {}u)", ty.count()),
+            Index::Linear(i) => i.clone(),
+            Index::Coords(c) => dot(&c[lead..], &strides(&ty.dims)),
+        };
+        let row = if lead == 1 { format!("({} + params.row)", coords[0]) } else { "0u".into() };
+        text.replace("$element", &element).replace("$row", &row)
+    }
+
+    pub(super) fn coords(&self, ty: &Type, index: &Index) -> Vec<String> {
+        match index {
+            Index::Coords(c) => c.clone(),
+            Index::Linear(i) if ty.lead == Lead::Global => decode(i, &ty.dims),
+            Index::Linear(i) if ty.dims.is_empty() || ty.count() == 1 => {
+                std::iter::once(i.clone()).chain(ty.dims.iter().map(|_| "0u".into())).collect()
+            }
+            Index::Linear(i) => {
+                let within = decode(&format!("({i} % {}u)", ty.count()), &ty.dims);
+                std::iter::once(format!("({i} / {}u)", ty.count())).chain(within).collect()
+            }
+        }
+    }
+
+    /// The element's place in its binding.
+    pub(super) fn address(&self, id: NodeId, index: &Index) -> String {
+        let ty = self.ty(id);
+        let place = self.stores.place(id);
+        let (lead, count) = (ty.lead != Lead::Global, ty.count());
+        match (index, place.lead_stride) {
+            (Index::Linear(i), None) => i.clone() + &place.offset_text(),
+            (Index::Linear(i), Some(s)) => format!("{i} / {count}u * {s}u + {i} % {count}u{}", place.offset_text()),
+            (Index::Coords(c), stride) => {
+                let mut steps = strides(&ty.dims);
+                if lead {
+                    steps.insert(0, stride.unwrap_or(count));
+                }
+                dot(c, &steps) + &place.offset_text()
+            }
+        }
+    }
+
+    pub(super) fn bind(&mut self, id: NodeId, access: Access) -> usize {
+        let (store, ty) = (self.stores.place(id).store, self.ty(id));
+        let row = (ty.lead == Lead::Sample).then(|| ty.count());
+        self.bind_as(Binding { store, row }, access, ty.dtype.wgsl())
+    }
+
+    pub(super) fn bind_as(&mut self, binding: Binding, access: Access, element: &'static str) -> usize {
+        let known = self.bindings.iter().position(|(b, ..)| b.store == binding.store);
+        let index = known.unwrap_or_else(|| {
+            self.bindings.push((binding, access, element));
+            self.bindings.len() - 1
+        });
+        if access == Access::ReadWrite {
+            self.bindings[index].1 = access;
+        }
+        index
+    }
+
+    pub(super) fn finish(self, name: String, params: &str, body: &str) -> Bound {
+        let mut wgsl = String::new();
+        self.snippets.iter().for_each(|s| wgsl.push_str(s.text()));
+        let _ = writeln!(wgsl, "struct Params {{ {params} }}\n@group(0) @binding(0) var<uniform> params: Params;");
+        for (i, (_, access, element)) in self.bindings.iter().enumerate() {
+            let mode = if *access == Access::Read { "read" } else { "read_write" };
+            let _ = writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{element}>;", i + 1);
+        }
+        let _ = write!(
+            wgsl,
+            "@compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{body}}}\n"
+        );
+        let bindings = self.bindings.iter().map(|b| b.1).collect();
+        Bound {
+            kernel: Kernel { name, wgsl, bindings },
+            stores: self.bindings.into_iter().map(|b| b.0).collect(),
+        }
+    }
+}
+
+/// A place that is read at an offset inside its binding.
+impl Place {
+    fn offset_text(&self) -> String {
+        if self.inside == 0 { String::new() } else { format!(" + {}u", self.inside) }
+    }
+}
