@@ -45,12 +45,8 @@ impl Run {
         if let Some(dir) = &self.flags.out {
             self.open(dir, &mut trainer)?;
         }
-        let before = trainer.steps();
         trainer.fit(train, Some(held_out), self.epochs)?;
         if self.flags.out.is_some() {
-            if trainer.steps() > before {
-                trainer.save()?;
-            }
             trainer.save_model()?;
         }
         eprintln!("{}", Report::new(trainer.reports()));

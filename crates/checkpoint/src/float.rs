@@ -64,7 +64,7 @@ mod tests {
         for bits in 0..=u16::MAX {
             let value = f16_to_f32(bits);
             assert_eq!(value.to_bits(), f16::from_bits(bits).to_f32().to_bits() & !quieting(bits), "{bits:04x}");
-            assert_eq!(f32_to_f16(value), bits | quieting(bits) as u16 >> 13, "{bits:04x}");
+            assert_eq!(f32_to_f16(value), bits | (quieting(bits) >> 13) as u16, "{bits:04x}");
         }
     }
 

@@ -83,6 +83,10 @@ pub(crate) struct View {
 impl View {
     /// The elements in their new order; `bytes` are those of the file's tensor.
     pub(crate) fn apply(&self, info: &Info, bytes: &[u8]) -> Vec<u8> {
+        // Without elements there may be axes whose product no machine has.
+        if bytes.is_empty() {
+            return Vec::new();
+        }
         let size = info.dtype.size();
         let strides: Vec<usize> = (0..self.axes.len()).map(|axis| self.axes[axis + 1..].iter().product()).collect();
         let mut moved = Vec::with_capacity(bytes.len());
@@ -129,6 +133,16 @@ mod tests {
         assert_eq!(turned(&Keras::new().depthwise("a/*"), "a/kernel", &[1, 2, 2, 2]), expected);
         for (name, shape) in [("dense/bias", &[3][..]), ("embed/embeddings", &[3, 2]), ("kernel", &[3])] {
             assert_eq!(keras.view(name, shape), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_elements_are_no_trouble() {
+        let keras = Keras::new().depthwise("d");
+        for name in ["kernel", "d"] {
+            let shape = [0, usize::MAX, usize::MAX, 2];
+            let info = Info { dtype: Dtype::F32, shape: shape.to_vec() };
+            assert_eq!(keras.view(name, &shape).unwrap().apply(&info, &[]), []);
         }
     }
 

@@ -32,7 +32,7 @@ impl Order {
             Kind::Plain => EpochOrder::Shuffled(Permutation::new(seed, epoch, len)),
             &Kind::Window(window) => {
                 let offset = u128::from(Draws::of(seed, "window", "", epoch, 0).next_u32());
-                let offset = (offset * u128::from(window) >> 32) as u64;
+                let offset = ((offset * u128::from(window)) >> 32) as u64;
                 EpochOrder::Window { seed, epoch, len, window, offset, current: None }
             }
             &Kind::Lanes(rows) => EpochOrder::Lanes { rows, len },

@@ -28,14 +28,14 @@ pub enum Error {
         got: String,
     },
     /// A sample cannot be trained on.
-    #[error("epoch {epoch}, position {position} (sample {sample} of the source): {problem}")]
+    #[error("{sample} (epoch {}, position {position}): {problem}", .epoch + 1)]
     Sample {
-        /// The epoch.
+        /// The epoch, from 0; messages count from 1.
         epoch: u32,
         /// Its position in the epoch.
         position: u64,
-        /// Its index in the source.
-        sample: u64,
+        /// What the source calls it.
+        sample: String,
         /// What is wrong with it.
         problem: String,
     },

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unisono_data::{Batch, Field, Values};
+use unisono_data::{Batch, Field, Source, Values};
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
@@ -34,27 +34,36 @@ fn field_bytes(field: &Field) -> Arc<[u8]> {
     }
 }
 
+/// What errors call the samples of a batch: what their source does, or else their index in it.
+pub(crate) type Names<'a> = Option<&'a dyn Source>;
+
 /// Looks at a batch before any work is done on it: fields, shapes, finite values, labels in range, weights.
-pub(crate) fn check(batch: &Batch, fields: &Fields, output: &Type, loss: &dyn Loss) -> Result<(), Error> {
+pub(crate) fn check(
+    batch: &Batch,
+    fields: &Fields,
+    output: &Type,
+    loss: &dyn Loss,
+    names: Names<'_>,
+) -> Result<(), Error> {
     let weight = Type::sample(&[]);
     let mut expected = vec![(INPUT, &fields.input), (TARGET, &fields.target)];
     if fields.weighted {
         expected.push((WEIGHT, &weight));
     }
     for (name, ty) in expected {
-        check_field(batch, name, ty)?;
+        check_field(batch, name, ty, names)?;
     }
     if let Some(at) = batch.field(WEIGHT).and_then(|f| f.values.as_f32()).and_then(|w| w.iter().position(|w| *w < 0.0)) {
-        return Err(bad_sample(batch, at, "its weight is negative".into()));
+        return Err(bad_sample(batch, at, names, "its weight is negative".into()));
     }
     match batch.field(TARGET).map(|targets| loss.check(output, targets)) {
-        Some(Err((at, problem))) => Err(bad_sample(batch, at, problem)),
+        Some(Err((at, problem))) => Err(bad_sample(batch, at, names, problem)),
         _ => Ok(()),
     }
 }
 
 /// Looks at one field of a batch.
-pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type) -> Result<(), Error> {
+pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>) -> Result<(), Error> {
     let wrong = |got: String| Error::Field { field: name.into(), expected: ty.to_string(), got };
     let field = batch.field(name).ok_or_else(|| wrong("no such field".into()))?;
     let mut spec = field.spec(name);
@@ -66,13 +75,19 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type) -> Result<(), Er
     match field.values.as_f32().and_then(|values| values.iter().position(|x| !x.is_finite())) {
         Some(at) => {
             let value = field.values.as_f32().map_or(0.0, |v| v[at]);
-            Err(bad_sample(batch, at / ty.count().max(1), format!("field {name:?} holds {value}")))
+            Err(bad_sample(batch, at / ty.count().max(1), names, format!("field {name:?} holds {value}")))
         }
         None => Ok(()),
     }
 }
 
-fn bad_sample(batch: &Batch, at: usize, problem: String) -> Error {
-    let sample = batch.indices.get(at).copied().unwrap_or_default();
-    Error::Sample { epoch: batch.epoch, position: batch.first + at as u64, sample, problem }
+/// The name of the sample in a row of a batch.
+pub(crate) fn sample_name(batch: &Batch, row: usize, names: Names<'_>) -> String {
+    let index = batch.indices.get(row).copied().unwrap_or_default();
+    names.map_or_else(|| format!("sample {index}"), |source| source.describe(index))
+}
+
+fn bad_sample(batch: &Batch, row: usize, names: Names<'_>, problem: String) -> Error {
+    let sample = sample_name(batch, row, names);
+    Error::Sample { epoch: batch.epoch, position: batch.first + row as u64, sample, problem }
 }

@@ -115,10 +115,11 @@ impl Trainer {
         }
     }
 
-    pub(crate) fn save_when_due(&mut self) -> Result<(), Error> {
+    /// Saves where the interval or the end of a fit asks for it, and this step is not saved yet.
+    pub(crate) fn save_when_due(&mut self, end: bool) -> Result<(), Error> {
         let step = self.step;
         let due = self.checkpoints.as_ref().is_some_and(|c| {
-            c.every > 0 && step.is_multiple_of(c.every) && c.saved != Some(step)
+            (end || c.every > 0 && step.is_multiple_of(c.every)) && c.saved != Some(step)
         });
         if due {
             self.save()?;
@@ -207,6 +208,9 @@ impl Trainer {
             if let Some(tensor) = tensor {
                 self.replicas.write_state(index, tensor.bytes())?;
             }
+        }
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.saved = Some(run.step);
         }
         self.step = run.step;
         self.position = Position { epoch: run.epoch, sample: run.sample };

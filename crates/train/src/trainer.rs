@@ -7,7 +7,7 @@ use unisono_graph::{Program, StateKind};
 use unisono_replica::{Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
 use crate::builder::Builder;
-use crate::feed;
+use crate::feed::{self, Names};
 use crate::history::Running;
 use crate::observer::{Observer, Step};
 use crate::programs::{Fields, INPUT, LOSS, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM};
@@ -107,15 +107,16 @@ impl Trainer {
             self.waited += asked.elapsed();
             let Some(batch) = next else { break };
             let batch = batch?;
-            let mut step = self.step_inner(&batch)?;
+            let mut step = self.step_inner(&batch, Some(train.source()))?;
             (step.epochs, step.of) = (epochs, loader.samples());
             self.position = batch.after;
             self.observers.iter_mut().for_each(|o| o.step(&step));
             if batch.after.epoch != batch.epoch {
                 self.end_epoch(batch.epoch, validation)?;
             }
-            self.save_when_due()?;
+            self.save_when_due(false)?;
         }
+        self.save_when_due(true)?;
         Ok(&self.history)
     }
 
@@ -133,21 +134,21 @@ impl Trainer {
     /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite. Then nothing has
     /// changed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
-        let step = self.step_inner(batch)?;
+        let step = self.step_inner(batch, None)?;
         self.position = batch.after;
         Ok(step)
     }
 
-    fn step_inner(&mut self, batch: &Batch) -> Result<Step, Error> {
+    fn step_inner(&mut self, batch: &Batch, names: Names<'_>) -> Result<Step, Error> {
         if batch.len() > self.settings.global_batch || batch.len() == 0 {
             let problem = format!("a batch of {} samples in steps of {}", batch.len(), self.settings.global_batch);
             return Err(Error::setting("global batch", problem));
         }
-        feed::check(batch, &self.fields, &self.programs.output, &*self.parts.loss)?;
+        feed::check(batch, &self.fields, &self.programs.output, &*self.parts.loss, names)?;
         let scalars = self.parts.optimizer.scalars(self.step);
         let feed = feed::feed(&self.programs.train, batch, &scalars, self.settings.seed)?;
-        let names = self.programs.train.clone();
-        let output = |outputs: &Outputs, name: &str| named(&names, outputs, name);
+        let program = self.programs.train.clone();
+        let output = |outputs: &Outputs, name: &str| named(&program, outputs, name);
         let bad_sample = |outputs: &Outputs| output(outputs, LOSS)?.iter().position(|loss| !loss.is_finite());
         let outcome = self.replicas.step(TRAIN, &feed, &mut |outputs| {
             let weight = output(outputs, WEIGHT_SUM).and_then(|w| w.first().copied());
@@ -156,13 +157,13 @@ impl Trainer {
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(ReplicaError::NotFinite { what, outputs, .. }) => {
-                return Err(self.not_finite(batch, bad_sample(&outputs), what));
+                return Err(self.not_finite(batch, bad_sample(&outputs), what, names));
             }
             Err(error) => return Err(error.into()),
         };
         // A bad loss whose weight is 0 reaches no sum.
         if let Some(bad) = bad_sample(&outcome.outputs) {
-            return Err(self.not_finite(batch, Some(bad), String::new()));
+            return Err(self.not_finite(batch, Some(bad), String::new(), names));
         }
         for left in &outcome.left {
             let note = left.to_string();
@@ -170,7 +171,7 @@ impl Trainer {
         }
         let losses = output(&outcome.outputs, LOSS).unwrap_or_default();
         let penalty = output(&outcome.outputs, PENALTY).map_or(0.0, |p| f64::from(p[0]));
-        let metrics = self.metric_values(&names, &outcome.outputs);
+        let metrics = self.metric_values(&program, &outcome.outputs);
         let weights = batch.field(WEIGHT).filter(|_| self.fields.weighted).and_then(|f| f.values.as_f32());
         let mut own = Running::default();
         own.add(&losses, &metrics, weights, penalty);
@@ -195,7 +196,7 @@ impl Trainer {
     }
 
     /// The error of a step whose numbers went bad: what, and where first.
-    fn not_finite(&mut self, batch: &Batch, loss_row: Option<usize>, what: String) -> Error {
+    fn not_finite(&mut self, batch: &Batch, loss_row: Option<usize>, what: String, names: Names<'_>) -> Error {
         let states: Result<Vec<Vec<f32>>, _> =
             (0..self.programs.forward.states.len()).map(|i| self.state(i)).collect();
         let tensor = match (&states, loss_row) {
@@ -205,7 +206,7 @@ impl Trainer {
             _ => what.clone(),
         };
         let what = match loss_row {
-            Some(row) => format!("the loss of sample {} of the source", batch.indices.get(row).copied().unwrap_or(0)),
+            Some(row) => format!("the loss of {}", feed::sample_name(batch, row, names)),
             None => what,
         };
         Error::NotFinite { step: self.step, what, tensor }
@@ -227,7 +228,8 @@ impl Trainer {
         self.prepare(EVALUATE, loader.samples())?;
         for batch in loader.clone().batch(self.settings.global_batch).epoch(0)? {
             let batch = batch?;
-            feed::check(&batch, &self.fields, &self.programs.output, &*self.parts.loss)?;
+            let names = Some(loader.source());
+            feed::check(&batch, &self.fields, &self.programs.output, &*self.parts.loss, names)?;
             let feed = feed::feed(&program, &batch, &[], self.settings.seed)?;
             let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit)?;
             let losses = named(&program, &outcome.outputs, LOSS).unwrap_or_default();
@@ -249,7 +251,7 @@ impl Trainer {
 
     /// The model's output for a batch of up to the global batch's size.
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
-        feed::check_field(batch, INPUT, &self.fields.input)?;
+        feed::check_field(batch, INPUT, &self.fields.input, None)?;
         let program = self.programs.predict.clone();
         let feed = feed::feed(&program, batch, &[], self.settings.seed)?;
         let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit)?;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod faulty;
+pub mod gate;
 pub mod mutate;
 pub mod power;
 

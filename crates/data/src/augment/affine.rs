@@ -54,7 +54,7 @@ impl Affine {
         let [low, high] = self.zoom;
         let angles = [self.rotation, self.shear, self.shift[0], self.shift[1]];
         let sound = angles.iter().all(|angle| angle.is_finite()) && self.shear.abs() < 90.0;
-        if !sound || !(0.0 < low && low <= high && high.is_finite()) {
+        if !(sound && 0.0 < low && low <= high && high.is_finite()) {
             return Err(format!("{self:?} is no map of the plane").into());
         }
         Ok(())
