@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -109,12 +109,12 @@ impl FileBytes {
     /// Maps a regular file, which must not shrink while it is mapped.
     #[expect(unsafe_code, reason = "mapping a file is unsafe: other processes may change it")]
     pub(crate) fn map(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let found = file.metadata()?;
-        if !found.is_file() {
+        // Before it is opened: opening a pipe would wait for somebody to write to it.
+        if !fs::metadata(path)?.is_file() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "no regular file"));
         }
-        if found.len() == 0 {
+        let file = File::open(path)?;
+        if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
         }
         // SAFETY: the mapping is read-only and is only ever handed out as `&[u8]`. A writer that changes the file
@@ -161,9 +161,10 @@ mod tests {
         let file = TensorFile::open(&path).unwrap();
         assert_eq!((file.tensor("a"), file.tensor("b"), file.tensor("c")), (Some(a.clone()), Some(b), None));
         assert_eq!(file.bytes("a"), Some(a.bytes()));
-        assert_eq!(file.infos().map(|(name, info)| format!("{name} {info}")).collect::<Vec<_>>(), [
-            "a F32[2]", "b U32[0, 3]"
-        ]);
+        assert_eq!(
+            file.infos().map(|(name, info)| format!("{name} {info}")).collect::<Vec<_>>(),
+            ["a F32[2]", "b U32[0, 3]"]
+        );
         assert_eq!(file.tensors(), tensors);
     }
 

@@ -54,6 +54,27 @@ pub(crate) fn to_f32(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
     })
 }
 
+/// Any elements as f64 values, to look at: exact but for 64-bit integers.
+pub(crate) fn to_f64(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
+    fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+        bytes.as_chunks().0.iter().map(|element| value(*element)).collect()
+    }
+    match dtype {
+        Dtype::Bool | Dtype::U8 => each(bytes, |b| f64::from(u8::from_le_bytes(b))),
+        Dtype::I8 => each(bytes, |b| f64::from(i8::from_le_bytes(b))),
+        Dtype::U16 => each(bytes, |b| f64::from(u16::from_le_bytes(b))),
+        Dtype::I16 => each(bytes, |b| f64::from(i16::from_le_bytes(b))),
+        Dtype::F16 => each(bytes, |b| f64::from(f16_to_f32(u16::from_le_bytes(b)))),
+        Dtype::Bf16 => each(bytes, |b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))),
+        Dtype::U32 => each(bytes, |b| f64::from(u32::from_le_bytes(b))),
+        Dtype::I32 => each(bytes, |b| f64::from(i32::from_le_bytes(b))),
+        Dtype::F32 => each(bytes, |b| f64::from(f32::from_le_bytes(b))),
+        Dtype::U64 => each(bytes, |b| u64::from_le_bytes(b) as f64),
+        Dtype::I64 => each(bytes, |b| i64::from_le_bytes(b) as f64),
+        Dtype::F64 => each(bytes, f64::from_le_bytes),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,7 +84,11 @@ mod tests {
     fn every_f16_comes_back() {
         for bits in 0..=u16::MAX {
             let value = f16_to_f32(bits);
-            assert_eq!(value.to_bits(), f16::from_bits(bits).to_f32().to_bits() & !quieting(bits), "{bits:04x}");
+            assert_eq!(
+                value.to_bits(),
+                f16::from_bits(bits).to_f32().to_bits() & !quieting(bits),
+                "{bits:04x}"
+            );
             assert_eq!(f32_to_f16(value), bits | (quieting(bits) >> 13) as u16, "{bits:04x}");
         }
     }

@@ -45,13 +45,18 @@ impl Header {
             .filter(|&length| length <= LONGEST && length <= rest.len())
             .ok_or_else(|| format!("a header of {length} bytes in a file of {}", file.len()))?;
         let text = rest[..length].to_vec();
-        let Raw { entries, metadata } = serde_json::from_slice(&text).map_err(|e| format!("its header: {e}"))?;
+        let Raw { entries, metadata } =
+            serde_json::from_slice(&text).map_err(|e| format!("its header: {e}"))?;
         Ok(Self { tensors: places(entries, WORD + length, file.len())?, metadata })
     }
 }
 
 /// Each tensor's range in the file, whose data begin at `start` and end at `end`.
-fn places(entries: BTreeMap<String, Entry>, start: usize, end: usize) -> Result<BTreeMap<String, Place>, String> {
+fn places(
+    entries: BTreeMap<String, Entry>,
+    start: usize,
+    end: usize,
+) -> Result<BTreeMap<String, Place>, String> {
     let mut ordered: Vec<(String, Entry)> = entries.into_iter().collect();
     ordered.sort_by_key(|(_, entry)| entry.data_offsets);
     let data = end - start;
@@ -66,7 +71,9 @@ fn places(entries: BTreeMap<String, Entry>, start: usize, end: usize) -> Result<
             return wrong(format!("its bytes {from}..{to} overlap those before it, which end at {at}"));
         }
         if from > at {
-            return wrong(format!("its bytes {from}..{to} leave a gap after those before it, which end at {at}"));
+            return wrong(format!(
+                "its bytes {from}..{to} leave a gap after those before it, which end at {at}"
+            ));
         }
         if to < from || to > data {
             return wrong(format!("its bytes {from}..{to} are not in the file's {data}"));
@@ -154,17 +161,45 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (header, data, expected) in [
             (u8s(&[("w", 1, 0, 1), ("w", 1, 0, 1)]), 1, "its header: the name w occurs twice at line 1"),
-            (u8s(&[("w", 2, 0, 2), ("v", 2, 1, 3)]), 3, "tensor v: its bytes 1..3 overlap those before it, which end at 2"),
-            (u8s(&[("w", 1, 0, 1), ("v", 1, 2, 3)]), 3, "tensor v: its bytes 2..3 leave a gap after those before it"),
+            (
+                u8s(&[("w", 2, 0, 2), ("v", 2, 1, 3)]),
+                3,
+                "tensor v: its bytes 1..3 overlap those before it, which end at 2",
+            ),
+            (
+                u8s(&[("w", 1, 0, 1), ("v", 1, 2, 3)]),
+                3,
+                "tensor v: its bytes 2..3 leave a gap after those before it",
+            ),
             (u8s(&[("w", 1, 1, 2)]), 2, "tensor w: its bytes 1..2 leave a gap"),
             (u8s(&[("w", 2, 0, 1)]), 1, "tensor w: U8[2] does not take 1 bytes"),
             (u8s(&[("w", 1, 0, 1)]), 3, "2 bytes belong to no tensor"),
             (u8s(&[("w", 1, 0, 1)]), 0, "tensor w: its bytes 0..1 are not in the file's 0"),
-            (u8s(&[("w", 1, 0, usize::MAX)]), 1, "tensor w: its bytes 0..18446744073709551615 are not in the file's 1"),
-            (r#"{"w":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}}"#.into(), 1, "tensor w: type F4 is not supported"),
-            (r#"{"w":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}}"#.into(), 0, "tensor w: U8["),
-            (r#"{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,-1]}}"#.into(), 0, "its header: invalid value"),
-            (r#"{"__metadata__":{},"__metadata__":{}}"#.into(), 0, "its header: the name __metadata__ occurs twice"),
+            (
+                u8s(&[("w", 1, 0, usize::MAX)]),
+                1,
+                "tensor w: its bytes 0..18446744073709551615 are not in the file's 1",
+            ),
+            (
+                r#"{"w":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}}"#.into(),
+                1,
+                "tensor w: type F4 is not supported",
+            ),
+            (
+                r#"{"w":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}}"#.into(),
+                0,
+                "tensor w: U8[",
+            ),
+            (
+                r#"{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,-1]}}"#.into(),
+                0,
+                "its header: invalid value",
+            ),
+            (
+                r#"{"__metadata__":{},"__metadata__":{}}"#.into(),
+                0,
+                "its header: the name __metadata__ occurs twice",
+            ),
             ("[]".into(), 0, "its header: invalid type: sequence, expected an object"),
             ("{} {}".into(), 0, "its header: trailing characters"),
             ("[".repeat(10_000), 0, "its header: "),
@@ -174,6 +209,9 @@ mod tests {
         }
         assert_eq!(Header::parse(&[0; 7]).unwrap_err(), "it has no 8 bytes");
         let huge = u64::MAX.to_le_bytes();
-        assert_eq!(Header::parse(&huge).unwrap_err(), format!("a header of {} bytes in a file of 8", u64::MAX));
+        assert_eq!(
+            Header::parse(&huge).unwrap_err(),
+            format!("a header of {} bytes in a file of 8", u64::MAX)
+        );
     }
 }

@@ -59,7 +59,11 @@ impl Keras {
             (&[features, units], Some((_, [h, w, c])))
                 if h.checked_mul(*w).and_then(|hw| hw.checked_mul(*c)) == Some(features) =>
             {
-                Some(View { axes: vec![*h, *w, *c, units], order: vec![3, 2, 0, 1], shape: vec![units, features] })
+                Some(View {
+                    axes: vec![*h, *w, *c, units],
+                    order: vec![3, 2, 0, 1],
+                    shape: vec![units, features],
+                })
             }
             (&[.., _, _], _) if matches!(last, "kernel" | "recurrent_kernel") => {
                 let rank = shape.len();
@@ -88,7 +92,8 @@ impl View {
             return Vec::new();
         }
         let size = info.dtype.size();
-        let strides: Vec<usize> = (0..self.axes.len()).map(|axis| self.axes[axis + 1..].iter().product()).collect();
+        let strides: Vec<usize> =
+            (0..self.axes.len()).map(|axis| self.axes[axis + 1..].iter().product()).collect();
         let mut moved = Vec::with_capacity(bytes.len());
         let mut place = vec![0; self.order.len()];
         for _ in 0..bytes.len() / size {
@@ -142,7 +147,7 @@ mod tests {
         for name in ["kernel", "d"] {
             let shape = [0, usize::MAX, usize::MAX, 2];
             let info = Info { dtype: Dtype::F32, shape: shape.to_vec() };
-            assert_eq!(keras.view(name, &shape).unwrap().apply(&info, &[]), []);
+            assert!(keras.view(name, &shape).unwrap().apply(&info, &[]).is_empty());
         }
     }
 

@@ -1,12 +1,15 @@
 #![doc = include_str!("../README.md")]
 
+mod diff;
 mod digest;
 mod disk;
 mod error;
+mod export;
 mod file;
 mod float;
 mod format;
 mod header;
+pub mod inspect;
 mod layout;
 mod load;
 mod lock;
@@ -18,6 +21,7 @@ mod report;
 mod retention;
 mod saver;
 mod store;
+mod target;
 mod tensor;
 mod upkeep;
 mod write;
@@ -28,6 +32,7 @@ use serde_json::Value;
 pub use digest::state_sha256;
 pub use disk::{Disk, Sink, StdDisk};
 pub use error::{Error, Result, Skipped};
+pub use export::{Export, Exported, Precision, export_model, read_export};
 pub use file::{FileBytes, TensorFile, parse_tensors, read_tensors};
 pub use layout::Keras;
 pub use load::{Loaded, list, load, load_with, newest, newest_with};

@@ -111,7 +111,7 @@ fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
     let contents = Contents {
         model: parse_tensors(&model, &open_as_listed(disk, &model, first)?)?,
         optimizer: parse_tensors(&optimizer, &open_as_listed(disk, &optimizer, second)?)?,
-        trainer: serde_json::from_slice(&open_as_listed(disk, &trainer, third)?.to_vec())
+        trainer: serde_json::from_slice(&read_as_listed(disk, &trainer, third)?)
             .map_err(|error| broken(&trainer, format!("no valid JSON: {error}")))?,
     };
     Ok((manifest.step, contents))
@@ -145,6 +145,11 @@ pub(crate) fn open_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Res
         return Err(broken(path, "its SHA-256 is not the one in the manifest"));
     }
     disk.open(path).map_err(io(path, "read"))
+}
+
+/// For text: parsed from a copy, which no writer can change on the way.
+pub(crate) fn read_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<Vec<u8>> {
+    open_as_listed(disk, path, entry).map(|bytes| bytes.to_vec())
 }
 
 fn size_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<()> {

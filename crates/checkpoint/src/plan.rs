@@ -132,7 +132,11 @@ impl Plan {
         }
         let names: BTreeSet<&String> = model.keys().filter(|name| wanted(name)).collect();
         let mut report = LoadReport {
-            missing: names.iter().filter(|name| !sources.contains_key(**name)).map(|name| (*name).clone()).collect(),
+            missing: names
+                .iter()
+                .filter(|name| !sources.contains_key(**name))
+                .map(|name| (*name).clone())
+                .collect(),
             ..LoadReport::default()
         };
         let mut tensors = Tensors::new();

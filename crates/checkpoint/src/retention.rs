@@ -60,7 +60,10 @@ impl Options {
     pub(crate) fn stays(&self, newest_first: &[Candidate]) -> Vec<bool> {
         let best = self.best(newest_first);
         let stays = |(age, candidate): (usize, &Candidate)| {
-            self.keep == 0 || age < self.keep || self.is_milestone(candidate.step) || best.contains(&candidate.step)
+            self.keep == 0
+                || age < self.keep
+                || self.is_milestone(candidate.step)
+                || best.contains(&candidate.step)
         };
         newest_first.iter().enumerate().map(stays).collect()
     }
@@ -111,7 +114,10 @@ mod tests {
         assert_eq!(kept(&best(Best::Lowest(1)), &metrics), [60, 20]);
         assert_eq!(kept(&best(Best::Lowest(2)), &metrics), [60, 40, 20]);
         assert_eq!(kept(&best(Best::Highest(2)), &metrics), [60, 30, 10]);
-        assert_eq!(kept(&Options { keep: 2, every: 20, ..best(Best::Highest(1)) }, &metrics), [60, 50, 40, 30, 20]);
+        assert_eq!(
+            kept(&Options { keep: 2, every: 20, ..best(Best::Highest(1)) }, &metrics),
+            [60, 50, 40, 30, 20]
+        );
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct SaverOptions {
     pub require: bool,
     /// Every save is written, and one that finds another waiting waits too. Otherwise which checkpoints there are (never
     /// what is in them) depends on the disk's speed.
-    pub every: bool,
+    pub write_every: bool,
 }
 
 /// What became of a save.
@@ -89,7 +89,8 @@ impl Saver {
 
     /// [`Saver::save`] with what was measured, as [`Store::save_with_metric`].
     pub fn save_with_metric(&self, step: u64, contents: Contents, metric: Option<f64>) -> Result<()> {
-        let mut state = self.thread.shared.wait_while(|s| s.fatal.is_none() && s.has_no_room(self.options.every));
+        let mut state =
+            self.thread.shared.wait_while(|s| s.fatal.is_none() && s.has_no_room(self.options.write_every));
         check(&mut state)?;
         let new = Candidate { step, metric };
         let kept = self.retention.is_kept_for_long(new, &state.best);

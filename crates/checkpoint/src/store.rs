@@ -90,7 +90,8 @@ impl Store {
         self.make_way(step)?;
         let temporary = self.checkpoints.join(format!("{TEMPORARY}{}", step_name(step)));
         let path = self.checkpoints.join(step_name(step));
-        let saved = self.write(&temporary, step, contents, metric).and_then(|()| self.publish(&temporary, &path));
+        let saved =
+            self.write(&temporary, step, contents, metric).and_then(|()| self.publish(&temporary, &path));
         let surplus = saved.and_then(|replaced| Ok((replaced, self.surplus()?)));
         match surplus {
             Ok((replaced, surplus)) => {

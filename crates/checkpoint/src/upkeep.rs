@@ -41,7 +41,8 @@ impl Store {
     pub(crate) fn candidates(&self) -> Result<Vec<(PathBuf, Candidate)>> {
         let found = list_on(&*self.disk, &self.dir)?.into_iter();
         let candidate = |found: Found| {
-            let manifest = glance(&*self.disk, &found.path).ok().filter(|manifest| manifest.step == found.step)?;
+            let manifest =
+                glance(&*self.disk, &found.path).ok().filter(|manifest| manifest.step == found.step)?;
             Some((found.path, Candidate { step: found.step, metric: manifest.metric }))
         };
         Ok(found.filter_map(candidate).collect())

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use sha2::{Digest, Sha256};
 
@@ -12,6 +13,9 @@ use crate::format::Encoded;
 use crate::manifest::Entry;
 use crate::tensor::Tensors;
 
+/// Files of so many bytes are hashed while they are written.
+const LARGE: usize = 1 << 20;
+
 /// Writes tensors as a plain safetensors file: beside it first (`.NAME.tmp`), then, when it is durable, renamed into
 /// place. Equal tensors make equal files, byte for byte.
 pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
@@ -19,19 +23,32 @@ pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
 }
 
 pub(crate) fn replace_model(disk: &dyn Disk, path: &Path, tensors: &Tensors) -> Result<()> {
+    replace_file(disk, path, Encoded::new(tensors)?.parts()).map(drop)
+}
+
+/// Writes a file that is the old one or the new one, whatever happens.
+pub(crate) fn replace_file<'a>(
+    disk: &dyn Disk,
+    path: &Path,
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> Result<Entry> {
     let Some(name) = path.file_name() else {
         return Err(broken(path, "names no file"));
     };
-    let encoded = Encoded::new(tensors)?;
-    let temporary = path.with_file_name(format!(".{}.tmp", name.to_string_lossy()));
-    let written = write_file(disk, &temporary, encoded.parts())
-        .and_then(|_| disk.rename(&temporary, path).map_err(io(path, "move the finished file here")));
-    if let Err(error) = written {
-        // The error that is reported is the one that matters.
-        let _ = disk.remove(&temporary);
-        return Err(error);
+    let name = name.to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.tmp"));
+    let written = write_file(disk, &temporary, parts).and_then(|entry| {
+        disk.rename(&temporary, path).map_err(io(path, "move the finished file here"))?;
+        Ok(Entry { name: name.into_owned(), ..entry })
+    });
+    match written {
+        Ok(entry) => sync_dir(disk, &parent(path)).map(|()| entry),
+        Err(error) => {
+            // The error that is reported is the one that matters.
+            let _ = disk.remove(&temporary);
+            Err(error)
+        }
     }
-    sync_dir(disk, &parent(path))
 }
 
 /// Writes and syncs one file, and says what was written.
@@ -40,17 +57,30 @@ pub(crate) fn write_file<'a>(
     path: &Path,
     parts: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Entry> {
-    let mut hash = Sha256::new();
-    let mut bytes = 0;
-    let mut sink: Box<dyn Sink> = disk.create(path).map_err(io(path, "create"))?;
-    for part in parts {
-        sink.write_all(part).map_err(io(path, "write"))?;
-        hash.update(part);
-        bytes += part.len() as u64;
-    }
-    sink.sync().map_err(io(path, "sync"))?;
+    let parts: Vec<&[u8]> = parts.collect();
+    let bytes: usize = parts.iter().map(|part| part.len()).sum();
+    let write = || {
+        let mut sink: Box<dyn Sink> = disk.create(path).map_err(io(path, "create"))?;
+        parts.iter().try_for_each(|part| sink.write_all(part)).map_err(io(path, "write"))?;
+        sink.sync().map_err(io(path, "sync"))
+    };
+    let sha256 = match bytes {
+        ..LARGE => write().map(|()| hash(&parts)),
+        _ => thread::scope(|scope| {
+            // Hashing takes as long as a fast disk does; where there is no second thread to be had, one after the other.
+            let hashing = thread::Builder::new().name("sha256".into()).spawn_scoped(scope, || hash(&parts));
+            write()
+                .map(|()| hashing.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(|| hash(&parts)))
+        }),
+    }?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Entry { name, bytes, sha256: hex(&hash.finalize()) })
+    Ok(Entry { name, bytes: bytes as u64, sha256 })
+}
+
+fn hash(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    parts.iter().for_each(|part| hash.update(part));
+    hex(&hash.finalize())
 }
 
 /// Makes a directory, and those above it, durable from the first that is new.

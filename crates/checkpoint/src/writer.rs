@@ -96,7 +96,8 @@ impl Thread {
         let shared = Arc::new(Shared { state, changed: Condvar::new(), store: Mutex::new(store) });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new().name("checkpoints".into());
-        let handle = thread.spawn(move || work(&theirs, require)).map_err(io(&dir, "start a thread to write"))?;
+        let handle =
+            thread.spawn(move || work(&theirs, require)).map_err(io(&dir, "start a thread to write"))?;
         Ok(Self { shared, handle: Some(handle) })
     }
 }

@@ -20,7 +20,8 @@ fn put(disk: &PowerDisk, path: &Path, bytes: &[u8]) {
 fn mutants(seed: u64, forged: bool, mut check: impl FnMut(bool, Result<Contents, String>, &[Vec<u8>])) {
     let dir = tempfile::tempdir().unwrap();
     let disk = PowerDisk::new(dir.path());
-    let mut store = Store::open_with(dir.path(), Options::default(), std::sync::Arc::new(disk.clone())).unwrap();
+    let mut store =
+        Store::open_with(dir.path(), Options::default(), std::sync::Arc::new(disk.clone())).unwrap();
     let path = store.save(5, &contents(5)).unwrap().path;
     let files = FILES.map(|name| disk.read(&path.join(name)).unwrap());
     let mut random = Random(seed);

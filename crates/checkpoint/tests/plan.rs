@@ -18,7 +18,13 @@ fn model(list: &[(&str, &[usize])]) -> BTreeMap<String, Info> {
 
 #[test]
 fn everything_that_does_not_fit_is_listed() {
-    let file = tensors(&[("module.a.w", &[2, 3]), ("module.b.w", &[4]), ("module.x", &[1]), ("c", &[1]), ("module.c", &[1])]);
+    let file = tensors(&[
+        ("module.a.w", &[2, 3]),
+        ("module.b.w", &[4]),
+        ("module.x", &[1]),
+        ("c", &[1]),
+        ("module.c", &[1]),
+    ]);
     let wants = model(&[("a.w", &[3, 2]), ("b.w", &[5]), ("b.b", &[5]), ("c", &[1])]);
     let error = Plan::new().strip_prefix("module.").take(&file, &wants).unwrap_err();
     let expected = "tensors: does not fit the model:
@@ -32,7 +38,10 @@ several would be c: \"c\", \"module.c\"";
     assert!(Plan::new().strip_prefix("module.").partial().take(&file, &wants).is_err());
     let plan = Plan::new().strip_prefix("module.").partial().ignore("module.[ab]*").ignore("c");
     let error = plan.take(&file, &wants).unwrap_err();
-    assert!(matches!(error, Error::Unfit { report, .. } if report.ambiguous.is_empty()), "brackets are plain");
+    assert!(
+        matches!(error, Error::Unfit { report, .. } if report.ambiguous.is_empty()),
+        "brackets are plain"
+    );
     let plan = Plan::new().strip_prefix("module.").partial().ignore("module.*.w").ignore("c");
     let (found, report) = plan.take(&file, &wants).unwrap();
     assert_eq!(found.keys().collect::<Vec<_>>(), ["c"]);
@@ -43,14 +52,21 @@ several would be c: \"c\", \"module.c\"";
 fn a_part_is_loaded_by_pattern_from_a_mapped_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.safetensors");
-    write_model(&path, &tensors(&[("encoder.0.weight", &[2]), ("encoder.1.weight", &[3]), ("head.weight", &[9])])).unwrap();
+    write_model(
+        &path,
+        &tensors(&[("encoder.0.weight", &[2]), ("encoder.1.weight", &[3]), ("head.weight", &[9])]),
+    )
+    .unwrap();
     let file = TensorFile::open(&path).unwrap();
     let wants = model(&[("encoder.0.weight", &[2]), ("encoder.1.weight", &[3]), ("head.weight", &[10])]);
     let (found, report) = Plan::new().only("encoder.*").read(&file, &wants).unwrap();
     assert_eq!(found, tensors(&[("encoder.0.weight", &[2]), ("encoder.1.weight", &[3])]));
     assert_eq!(report.to_string(), "all 2 tensors loaded");
     let error = Plan::new().read(&file, &wants).unwrap_err().to_string();
-    assert!(error.ends_with("size mismatch for head.weight: F32[9] in the file, F32[10] in the model"), "{error}");
+    assert!(
+        error.ends_with("size mismatch for head.weight: F32[9] in the file, F32[10] in the model"),
+        "{error}"
+    );
     let error = Plan::new().rename("a.*", "*.*").read(&file, &wants).unwrap_err().to_string();
     assert_eq!(error, "renaming \"a.*\" to \"*.*\": more stars than there are to fill them");
 }

@@ -29,7 +29,9 @@ fn said(reports: &[Report]) -> Vec<String> {
         Report::Saved { step, saved, .. } if saved.reopened => format!("saved {step} in a new directory"),
         Report::Saved { step, .. } => format!("saved {step}"),
         Report::Replaced { step, by } => format!("{step} replaced by {by}"),
-        Report::Failed { step, error: Error::Io { reason, .. } } => format!("failed {step}: {}", reason.kind()),
+        Report::Failed { step, error: Error::Io { reason, .. } } => {
+            format!("failed {step}: {}", reason.kind())
+        }
         Report::Failed { step, error } => format!("failed {step}: {error}"),
     };
     reports.iter().map(one).collect()
@@ -72,7 +74,10 @@ fn what_waits_is_replaced_unless_retention_keeps_it() {
         gate.open();
     });
     let (_, reports) = saver.finish().unwrap();
-    assert_eq!(said(&reports), ["2 replaced by 3", "3 replaced by 4", "saved 1", "saved 4", "saved 10", "saved 11"]);
+    assert_eq!(
+        said(&reports),
+        ["2 replaced by 3", "3 replaced by 4", "saved 1", "saved 4", "saved 10", "saved 11"]
+    );
     assert_eq!(steps(dir.path()), [11, 10, 4]);
 }
 
@@ -80,7 +85,7 @@ fn what_waits_is_replaced_unless_retention_keeps_it() {
 fn every_save_is_written_if_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { keep: 0, ..Options::default() };
-    let (saver, _) = saver(dir.path(), options, SaverOptions { every: true, ..Default::default() });
+    let (saver, _) = saver(dir.path(), options, SaverOptions { write_every: true, ..Default::default() });
     for step in 1..=20 {
         saver.save(step, contents(step)).unwrap();
     }
@@ -126,7 +131,8 @@ fn the_last_save_is_tried_once_more_at_the_end() {
 #[test]
 fn a_required_save_that_fails_is_an_error_of_the_next_call() {
     let dir = tempfile::tempdir().unwrap();
-    let (saver, gate) = saver(dir.path(), Options::default(), SaverOptions { require: true, ..Default::default() });
+    let (saver, gate) =
+        saver(dir.path(), Options::default(), SaverOptions { require: true, ..Default::default() });
     gate.fail(Some(ErrorKind::StorageFull));
     saver.save(1, contents(1)).unwrap();
     saver.with_store(|_| ());

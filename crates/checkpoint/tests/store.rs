@@ -4,9 +4,12 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use common::{contents, names};
-use unisono_checkpoint::{Error, Store, list, load, newest, read_tensors, write_model};
+use unisono_checkpoint::{
+    Best, Error, Options, StdDisk, Store, list, load, newest, read_tensors, write_model,
+};
 
 #[test]
 fn the_last_three_are_kept_and_the_newest_is_found() {
@@ -28,6 +31,35 @@ fn the_last_three_are_kept_and_the_newest_is_found() {
 
     store.clear().unwrap();
     assert_eq!(names(&store.dir().join("checkpoints")), [""; 0]);
+}
+
+#[test]
+fn milestones_and_the_best_outlive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { keep: 1, every: 4, best: Some(Best::Highest(1)) };
+    for (step, accuracy) in [(1, 0.1), (2, 0.9), (3, 0.5), (4, f64::NAN), (5, 0.9), (6, 0.2)] {
+        let mut store = Store::open_with(dir.path(), options.clone(), Arc::new(StdDisk)).unwrap();
+        store.save_with_metric(step, &contents(step), Some(accuracy)).unwrap();
+    }
+    assert_eq!(names(&dir.path().join("checkpoints")), ["step-00000002", "step-00000004", "step-00000006"]);
+    let store = Store::open_with(dir.path(), options, Arc::new(StdDisk)).unwrap();
+    assert_eq!(store.best().unwrap().map(|(step, _)| step), Some(2));
+    assert_eq!(store.newest().unwrap().unwrap().step, 6);
+}
+
+#[test]
+fn what_is_broken_does_not_count_among_those_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { keep: 2, ..Options::default() };
+    let mut store = Store::open_with(dir.path(), options, Arc::new(StdDisk)).unwrap();
+    store.save(1, &contents(1)).unwrap();
+    let broken = store.save(2, &contents(2)).unwrap().path;
+    fs::write(broken.join("model.safetensors"), "short").unwrap();
+    store.save(3, &contents(3)).unwrap();
+    let steps = |dir| list(dir).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+    assert_eq!(steps(dir.path()), [3, 2, 1]);
+    store.save(4, &contents(4)).unwrap();
+    assert_eq!(steps(dir.path()), [4, 3, 2]);
 }
 
 #[test]

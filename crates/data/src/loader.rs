@@ -210,10 +210,10 @@ impl Loader {
     /// How many batches make an epoch.
     pub fn batches_per_epoch(&self) -> u64 {
         let batch = (self.batch as u64).max(1);
-        if let (Kind::Buckets(buckets), false) = (&self.pipeline.order.kind, self.drop_last) {
+        if let Kind::Buckets(buckets) = &self.pipeline.order.kind {
             let mut buckets = (**buckets).clone();
             buckets.set_batch(batch);
-            return buckets.batches();
+            return if self.drop_last { buckets.full() / batch } else { buckets.batches() };
         }
         if self.drop_last { self.samples() / batch } else { self.samples().div_ceil(batch) }
     }

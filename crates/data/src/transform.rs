@@ -55,6 +55,7 @@ pub fn normalise(
 ) -> impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {
     let name = field.to_owned();
     let Statistics { mean, deviation, .. } = statistics.clone();
+    let divisors: Vec<f64> = deviation.iter().map(|&value| if value == 0.0 { 1.0 } else { value }).collect();
     move |sample, _| {
         let values = sample.f32_mut(&name).ok_or_else(|| DataError::field(&name, "no such f32 field"))?;
         let groups = mean.len();
@@ -62,10 +63,10 @@ pub fn normalise(
             let what = format!("{} values cannot use statistics of {groups} groups", values.len());
             return Err(DataError::field(&name, what).into());
         }
-        for (element, value) in values.iter_mut().enumerate() {
-            let group = element % groups;
-            let divisor = if deviation[group] == 0.0 { 1.0 } else { deviation[group] };
-            *value = ((f64::from(*value) - mean[group]) / divisor) as f32;
+        for row in values.chunks_exact_mut(groups) {
+            for ((value, mean), divisor) in row.iter_mut().zip(&mean).zip(&divisors) {
+                *value = ((f64::from(*value) - mean) / divisor) as f32;
+            }
         }
         Ok(())
     }

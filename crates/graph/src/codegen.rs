@@ -1,7 +1,6 @@
 //! WGSL of fused kernels: an expression for each value a unit stores, loads at its edges.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 mod index;
 mod lookup;
@@ -17,7 +16,7 @@ use crate::graph::{Graph, NodeId};
 use crate::op::{Lowering, ReduceKind};
 use crate::plan::{Access, Kernel};
 use crate::store::{Store, Stores};
-use crate::types::{Lead, Type};
+use crate::types::{DType, Lead, Type};
 
 /// Invocations of a workgroup of fused kernels.
 pub const WORKGROUP: u32 = 64;
@@ -29,6 +28,8 @@ pub struct Bound {
     pub kernel: Kernel,
     /// What is bound, in the order of [`Kernel::bindings`].
     pub stores: Vec<Binding>,
+    /// Elements that an invocation of a map computes.
+    pub lanes: usize,
 }
 
 /// One storage buffer of a kernel.
@@ -42,22 +43,10 @@ pub struct Binding {
 
 /// What a kernel is called: the ops in it.
 pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
-    let mut inside = BTreeSet::new();
-    for &root in &unit.roots {
-        let mut pending = vec![root];
-        while let Some(id) = pending.pop() {
-            let ends = |i: NodeId| i != root && (fusion.stored.contains(&i) || matches!(fusion.lowering[i], Lowering::SumShards));
-            if ends(id) && !unit.roots.contains(&id) {
-                continue;
-            }
-            if inside.insert(id) && (unit.kind != UnitKind::Product) {
-                pending.extend(graph.nodes[id].inputs.iter().filter(|&&i| !ends(i)));
-            }
-        }
-    }
     let dense = |id: &NodeId| unit.kind != UnitKind::Map && unit.roots.contains(id);
     let shown = |id: &NodeId| fusion.lowering[*id].is_inline() && !dense(id);
-    let names: Vec<&str> = inside.iter().filter(|id| shown(id)).map(|&id| graph.nodes[id].op.name()).collect();
+    let computed = inside(graph, fusion, unit);
+    let names: Vec<&str> = computed.iter().filter(|id| shown(id)).map(|&id| graph.nodes[id].op.name()).collect();
     match (unit.kind, names.is_empty()) {
         (UnitKind::Map, true) => "copy".into(),
         (UnitKind::Map, false) => format!("fused[{}]", names.join(", ")),
@@ -66,25 +55,58 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
     }
 }
 
-/// The kernel of a map unit. Params: n, elements in a row of the grid, first sample's row.
+/// The kernel of a map unit. Params: invocations, invocations in a row of the grid, first sample's row.
+///
+/// Plain arithmetic on a multiple of four elements runs on four an invocation, which load and store as one.
 pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
     let mut writer = Writer::new(graph, fusion, stores, unit);
-    let results: Vec<String> = unit
-        .roots
-        .iter()
-        .map(|&root| writer.value(root, &Index::Linear("i".into())))
-        .collect();
-    let mut stored = String::new();
-    for (&root, result) in unit.roots.iter().zip(results) {
-        let binding = writer.bind(root, Access::ReadWrite);
-        let address = writer.address(root, &Index::Linear("i".into()));
-        let _ = writeln!(stored, "    b{binding}[{address}] = {result};");
+    let lanes = if comes_in_quads(graph, fusion, unit) { 4 } else { 1 };
+    let mut results = vec![Vec::new(); unit.roots.len()];
+    for lane in 0..lanes {
+        let index = writer.enter_lane(lane, lanes);
+        for (&root, values) in unit.roots.iter().zip(&mut results) {
+            values.push(writer.value(root, &index));
+        }
     }
+    let stored: String = unit.roots.iter().zip(&results).map(|(&root, values)| writer.store(root, values)).collect();
     let body = format!(
         "    let i = id.x + id.y * params.width;\n    if i >= params.n {{ return; }}\n{}{stored}",
         writer.body
     );
-    writer.finish(unit_name(graph, fusion, unit), "n: u32, width: u32, row: u32, zero: u32", &body)
+    let name = unit_name(graph, fusion, unit);
+    Bound { lanes, ..writer.finish(name, "n: u32, width: u32, row: u32, zero: u32", &body) }
+}
+
+/// Whether a map has a multiple of four elements, and nothing in it that is long to compile four times over.
+fn comes_in_quads(graph: &Graph, fusion: &Fusion, unit: &Unit) -> bool {
+    let ty = &graph.nodes[unit.roots[0]].ty;
+    let plain = |id: &NodeId| match &fusion.lowering[*id] {
+        Lowering::Pointwise(e) => e.snippets.is_empty(),
+        lowering => !lowering.is_lookup(),
+    };
+    let floats = unit.roots.iter().all(|&r| graph.nodes[r].ty.dtype == DType::F32);
+    let divides = ty.lead != Lead::Shard && ty.count() > 0 && ty.count().is_multiple_of(4);
+    floats && divides && inside(graph, fusion, unit).iter().all(plain)
+}
+
+/// The nodes that a unit computes.
+fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
+    let mut inside = BTreeSet::new();
+    for &root in &unit.roots {
+        let mut pending = vec![root];
+        while let Some(id) = pending.pop() {
+            let ends = |i: NodeId| {
+                i != root && (fusion.stored.contains(&i) || matches!(fusion.lowering[i], Lowering::SumShards))
+            };
+            if ends(id) && !unit.roots.contains(&id) {
+                continue;
+            }
+            if inside.insert(id) && (unit.kind != UnitKind::Product) {
+                pending.extend(graph.nodes[id].inputs.iter().filter(|&&i| !ends(i)));
+            }
+        }
+    }
+    inside
 }
 
 /// The kernel of a reduction: one invocation a result and chunk. Params: results, width of the grid, chunks, first row.

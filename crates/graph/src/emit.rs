@@ -164,9 +164,10 @@ impl Emitter<'_> {
         let kernel = self.kernel(&bound.kernel);
         for rows in self.pieces(ty, unit.roots[0], &bound.stores)? {
             let n = if ty.lead == Lead::Sample { rows.len() * ty.count() } else { self.extent.count(ty) };
-            let (grid, width) = self.grid(n, unit.roots[0])?;
+            let invocations = n / bound.lanes;
+            let (grid, width) = self.grid(invocations, unit.roots[0])?;
             let bindings = self.bind(&bound.stores, &rows);
-            let params = vec![n as u32, width, rows.start as u32, 0];
+            let params = vec![invocations as u32, width, rows.start as u32, 0];
             self.launch(kernel, bindings, params, grid, unit.roots[0])?;
         }
         Ok(())

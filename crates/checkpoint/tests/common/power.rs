@@ -69,7 +69,12 @@ impl PowerDisk {
     pub fn new(base: &Path) -> Self {
         let root = Node::Dir { now: Names::new(), safe: Names::new(), changes: Vec::new() };
         let world = World { nodes: vec![root], left: usize::MAX };
-        Self { base: base.into(), world: Arc::new(Mutex::new(world)), forgets_files: false, forgets_names: false }
+        Self {
+            base: base.into(),
+            world: Arc::new(Mutex::new(world)),
+            forgets_files: false,
+            forgets_names: false,
+        }
     }
 
     /// Power fails after so many operations.
@@ -91,7 +96,10 @@ impl PowerDisk {
                     Node::File { now: left.clone(), safe: left }
                 }
                 Node::Dir { mut safe, changes, .. } => {
-                    changes.iter().filter(|_| random.below(3) < chance).for_each(|change| change.apply(&mut safe));
+                    changes
+                        .iter()
+                        .filter(|_| random.below(3) < chance)
+                        .for_each(|change| change.apply(&mut safe));
                     Node::Dir { now: safe.clone(), safe, changes: Vec::new() }
                 }
             };
@@ -117,7 +125,12 @@ impl PowerDisk {
         })
     }
 
-    fn change(&self, world: &mut World, path: &Path, change: impl FnOnce(String) -> Change) -> io::Result<()> {
+    fn change(
+        &self,
+        world: &mut World,
+        path: &Path,
+        change: impl FnOnce(String) -> Change,
+    ) -> io::Result<()> {
         let parent = self.find(world, path.parent().unwrap())?;
         let Node::Dir { now, changes, .. } = &mut world.nodes[parent] else { return Err(missing()) };
         let change = change(self.names(path).pop().unwrap());

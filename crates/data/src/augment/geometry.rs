@@ -58,10 +58,14 @@ pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         if draws.chance(probability) {
             for row in image.pixels.chunks_exact_mut(image.width * image.channels) {
-                for x in 0..image.width / 2 {
-                    let (left, right) = row.split_at_mut((image.width - 1 - x) * image.channels);
-                    left[x * image.channels..][..image.channels]
-                        .swap_with_slice(&mut right[..image.channels]);
+                match image.channels {
+                    1 => row.reverse(),
+                    3 => row.as_chunks_mut::<3>().0.reverse(),
+                    channels => {
+                        // Everything backwards, then each pixel's channels back.
+                        row.reverse();
+                        row.chunks_exact_mut(channels).for_each(<[f32]>::reverse);
+                    }
                 }
             }
         }

@@ -79,16 +79,28 @@ fn resize_part(
     let row = |y: usize| &pixels[y * width * channels..(y + 1) * width * channels];
     let mut out = Vec::with_capacity(size[0] * size[1] * channels);
     for &(y0, y1, v) in &rows {
-        let (above, below) = (row(y0), row(y1));
-        for &(x0, x1, u) in &columns {
-            for c in 0..channels {
-                let (left, right) = (x0 * channels + c, x1 * channels + c);
-                let top = mix(above[left], above[right], u);
-                out.push(mix(top, mix(below[left], below[right], u), v));
+        match channels {
+            1 => mix_row::<1>(row(y0), row(y1), v, &columns, &mut out),
+            3 => mix_row::<3>(row(y0), row(y1), v, &columns, &mut out),
+            _ => {
+                let value = |x: usize, c: usize| mix(row(y0)[x * channels + c], row(y1)[x * channels + c], v);
+                for &(x0, x1, u) in &columns {
+                    out.extend((0..channels).map(|c| mix(value(x0, c), value(x1, c), u)));
+                }
             }
         }
     }
     out
+}
+
+/// One row of the result, its pixels of a number of channels that the compiler knows.
+fn mix_row<const C: usize>(above: &[f32], below: &[f32], v: f32, columns: &[Tap], out: &mut Vec<f32>) {
+    let (above, below) = (above.as_chunks::<C>().0, below.as_chunks::<C>().0);
+    for &(x0, x1, u) in columns {
+        let (a0, b0, a1, b1) = (&above[x0], &below[x0], &above[x1], &below[x1]);
+        let pixel: [f32; C] = std::array::from_fn(|c| mix(mix(a0[c], b0[c], v), mix(a1[c], b1[c], v), u));
+        out.extend_from_slice(&pixel);
+    }
 }
 
 /// a + (b - a) t.
@@ -96,8 +108,11 @@ pub(super) fn mix(a: f32, b: f32, t: f32) -> f32 {
     a + (b - a) * t
 }
 
+/// Two places, and how far from the first to the second.
+type Tap = (usize, usize, f32);
+
 /// For each of `to` places: the two of the `from` places from `first` on that it lies between, and how far along.
-fn taps(first: usize, from: usize, to: usize) -> Vec<(usize, usize, f32)> {
+fn taps(first: usize, from: usize, to: usize) -> Vec<Tap> {
     let scale = from as f64 / to as f64;
     let tap = |i: usize| {
         let place = ((i as f64 + 0.5) * scale - 0.5).clamp(0.0, (from - 1) as f64);

@@ -25,6 +25,12 @@ pub(super) struct Writer<'a> {
     pub(super) body: String,
     pub(super) indent: String,
     known: BTreeMap<(NodeId, Index), String>,
+    /// The element an invocation is at, where it computes several: its index as text, and its place among four.
+    lane: Option<(String, usize)>,
+    /// Bindings that are loaded four at a time, with the names of what was loaded.
+    quads: BTreeMap<usize, BTreeSet<usize>>,
+    /// Bindings of which single elements are loaded beside that.
+    words: BTreeSet<usize>,
 }
 
 impl<'a> Writer<'a> {
@@ -39,6 +45,9 @@ impl<'a> Writer<'a> {
             body: String::new(),
             indent: "    ".into(),
             known: BTreeMap::new(),
+            lane: None,
+            quads: BTreeMap::new(),
+            words: BTreeSet::new(),
         }
     }
 
@@ -81,9 +90,43 @@ impl<'a> Writer<'a> {
         name
     }
 
+    /// From here on, values are those of element `lane` of the `lanes` that an invocation computes. Returns its index.
+    pub(super) fn enter_lane(&mut self, lane: usize, lanes: usize) -> Index {
+        if lanes == 1 {
+            return Index::Linear("i".into());
+        }
+        let index = format!("(i * {lanes}u + {lane}u)");
+        self.lane = Some((index.clone(), lane));
+        Index::Linear(index)
+    }
+
     fn load(&mut self, id: NodeId, index: &Index) -> String {
         let binding = self.bind(id, Access::Read);
-        format!("b{binding}[{}]", self.address(id, index))
+        let place = self.stores.place(id);
+        let Some((here, lane)) = &self.lane else { return format!("b{binding}[{}]", self.address(id, index)) };
+        let aligned = place.lead_stride.is_none() && place.inside.is_multiple_of(4);
+        if !aligned || *index != Index::Linear(here.clone()) {
+            self.words.insert(binding);
+            return format!("w{binding}({})", self.address(id, index));
+        }
+        let quad = format!("q{binding}_{}", place.inside);
+        if self.quads.entry(binding).or_default().insert(place.inside) {
+            let from = place.inside / 4;
+            let _ = writeln!(self.body, "{}let {quad} = b{binding}[i + {from}u];", self.indent);
+        }
+        format!("{quad}.{}", ["x", "y", "z", "w"][*lane])
+    }
+
+    /// Stores what an invocation computed of a value.
+    pub(super) fn store(&mut self, root: NodeId, values: &[String]) -> String {
+        let binding = self.bind(root, Access::ReadWrite);
+        match values {
+            [value] => format!("    b{binding}[{}] = {value};\n", self.address(root, &Index::Linear("i".into()))),
+            values => {
+                self.quads.entry(binding).or_default();
+                format!("    b{binding}[i] = vec4<f32>({});\n", values.join(", "))
+            }
+        }
     }
 
     fn pointwise(&mut self, id: NodeId, e: &Expression, index: &Index) -> String {
@@ -178,7 +221,13 @@ impl<'a> Writer<'a> {
         let _ = writeln!(wgsl, "struct Params {{ {params} }}\n@group(0) @binding(0) var<uniform> params: Params;");
         for (i, (_, access, element)) in self.bindings.iter().enumerate() {
             let mode = if *access == Access::Read { "read" } else { "read_write" };
-            let _ = writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{element}>;", i + 1);
+            let quads = self.quads.contains_key(&i);
+            let held = if quads { format!("vec4<{element}>") } else { (*element).to_string() };
+            let _ = writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{held}>;", i + 1);
+            if self.words.contains(&i) {
+                let word = if quads { "at / 4u][at % 4u" } else { "at" };
+                let _ = writeln!(wgsl, "fn w{i}(at: u32) -> {element} {{ return b{i}[{word}]; }}");
+            }
         }
         let _ = write!(
             wgsl,
@@ -188,6 +237,7 @@ impl<'a> Writer<'a> {
         Bound {
             kernel: Kernel { name, wgsl, bindings },
             stores: self.bindings.into_iter().map(|b| b.0).collect(),
+            lanes: 1,
         }
     }
 }

@@ -85,7 +85,7 @@ fn contract() -> Vec<Case> {
         let ty = |last| Type::sample(&rows.iter().copied().chain([last]).collect::<Vec<_>>());
         Case::random(Contract, &[ty(k), ty(n)])
     };
-    vec![case(&[], 5, 3), case(&[], 64, 48), case(&[7], 9, 4), case(&[600], 3, 2)]
+    vec![case(&[], 5, 3), case(&[], 64, 48), case(&[7], 9, 4), case(&[600], 3, 2), case(&[30_000], 2, 1)]
 }
 
 fn dropout() -> Vec<Case> {
@@ -160,6 +160,7 @@ fn reduce(kind: ReduceKind) -> Vec<Case> {
         cases.push(case(Type::sample(&[7]), &[], true));
         cases.push(case(Type::sample(&[3, 200]), &[1], true));
         cases.push(case(Type::sample(&[3, 4]), &[0, 1], true));
+        cases.push(case(Type::sample(&[30_000]), &[0], true));
     }
     cases
 }

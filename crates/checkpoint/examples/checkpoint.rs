@@ -1,0 +1,90 @@
+//! Looks at checkpoints: `cargo run --example checkpoint -- show RUN`.
+//!
+//! Exits with 1 when something is broken (`verify`) or differs (`diff`), and with 2 when it cannot be looked at.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use unisono_checkpoint::{Export, Precision, Result, export_model, inspect};
+
+/// Lists, verifies, shows, compares and converts checkpoints. A path may be a run's directory (its newest complete
+/// checkpoint is meant), a checkpoint's, or a safetensors file.
+#[derive(Parser)]
+#[command(name = "checkpoint", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The checkpoints of a run, newest first.
+    List { run: PathBuf },
+    /// Reads everything and compares it with its hashes.
+    Verify { path: PathBuf },
+    /// Names, shapes and norms of tensors, and what the trainer noted.
+    Show { path: PathBuf },
+    /// What differs, tensor by tensor.
+    Diff { left: PathBuf, right: PathBuf },
+    /// Writes the model as plain safetensors.
+    Convert {
+        from: PathBuf,
+        to: PathBuf,
+        /// Round floats to f16.
+        #[arg(long)]
+        f16: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether all is well.
+fn run(command: Command) -> Result<bool> {
+    match command {
+        Command::List { run } => {
+            print(inspect::list(run)?);
+            Ok(true)
+        }
+        Command::Verify { path } => {
+            let checked = inspect::verify(path)?;
+            print(&checked);
+            Ok(checked.iter().all(|checked| checked.problem.is_none()))
+        }
+        Command::Show { path } => {
+            print([inspect::show(path)?]);
+            Ok(true)
+        }
+        Command::Diff { left, right } => {
+            let diff = inspect::diff(left, right)?;
+            print([&diff]);
+            Ok(diff.is_empty())
+        }
+        Command::Convert { from, to, f16 } => {
+            let precision = if f16 { Precision::F16 } else { Precision::F32 };
+            let done = export_model(to, &inspect::model(from)?, &Export { precision, description: None })?;
+            for (name, count) in done.overflowed {
+                eprintln!("{name}: {count} values are too large for f16 and are infinite now");
+            }
+            print([done.weights.display()]);
+            Ok(true)
+        }
+    }
+}
+
+/// Line by line, until nobody reads any more.
+fn print(lines: impl IntoIterator<Item = impl Display>) {
+    let mut out = std::io::stdout().lock();
+    let _ = lines.into_iter().try_for_each(|line| writeln!(out, "{line}"));
+}

@@ -1,0 +1,138 @@
+//! Far positions, long streams, and what is seen of them.
+
+use std::time::{Duration, Instant};
+
+use unisono_data::{DataError, Dtype, Field, FieldSpec, Loader, Position, Sample, Source};
+
+/// Arithmetic in place of a file: `len` samples of `size` values.
+struct Synthetic {
+    len: u64,
+    specs: [FieldSpec; 1],
+}
+
+impl Synthetic {
+    fn new(len: u64, size: usize) -> Self {
+        Self { len, specs: [FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![size] }] }
+    }
+}
+
+impl Source for Synthetic {
+    fn len(&self) -> u64 {
+        self.len
+    }
+    fn fields(&self) -> &[FieldSpec] {
+        &self.specs
+    }
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        let size = self.specs[0].shape[0];
+        Ok(Sample::new().with("x", Field::f32([size], vec![index as f32; size])))
+    }
+}
+
+/// From the call to the first batch in hand, threads started on the way: sample 10,000,000 of a billion, as fast as the
+/// tenth.
+#[test]
+fn seeking_takes_under_a_millisecond() {
+    let orders: [fn(Loader) -> Loader; 4] = [
+        |loader| loader,
+        |loader| loader.shuffle(3),
+        |loader| loader.shuffle_window(3, 100_000),
+        Loader::lanes,
+    ];
+    for order in orders {
+        let loader = order(Loader::new(Synthetic::new(1_000_000_000, 4)).batch(8).threads(2));
+        loader.fields().unwrap();
+        let seek = |sample| {
+            let since = Instant::now();
+            let mut batches = loader.epochs_from(Position { epoch: 1, sample }).unwrap();
+            assert_eq!(batches.next().unwrap().unwrap().first, sample);
+            since.elapsed()
+        };
+        let fastest = |sample| (0..20).map(|_| seek(sample)).min().unwrap();
+        let (near, far) = (fastest(10), fastest(10_000_000));
+        println!("sample 10: {near:?}, sample 10,000,000: {far:?}");
+        assert!(far < Duration::from_millis(1), "{far:?}");
+    }
+}
+
+/// This process's resident memory in bytes.
+#[cfg(target_os = "linux")]
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
+}
+
+/// Streams 1 GB, or 20 GB with `UNISONO_LONG` set, with a slow consumer at first, so that the queue fills.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_long_stream_stays_within_its_budget() {
+    const BUDGET: u64 = 64 << 20;
+    // 256 KiB a sample, 8 MiB a batch.
+    let total: u64 = if std::env::var_os("UNISONO_LONG").is_some() { 20 << 30 } else { 1 << 30 };
+    let loader =
+        Loader::new(Synthetic::new(total >> 18, 1 << 16)).batch(32).shuffle(1).prefetch_bytes(BUDGET);
+    let before = resident();
+    let (mut most, mut bytes) = (0, 0);
+    let mut batches = loader.epoch(0).unwrap();
+    while let Some(batch) = batches.next() {
+        bytes += batch.unwrap().f32("x").unwrap().len() as u64 * 4;
+        if bytes < 128 << 20 {
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        most = most.max(resident());
+    }
+    println!("{} MB streamed, {} MB resident beyond {}", bytes >> 20, (most - before) >> 20, before >> 20);
+    println!("{}", batches.seen());
+    assert_eq!(bytes, total);
+    assert!(most < before + BUDGET + (100 << 20), "{most} bytes resident, {before} before");
+}
+
+#[test]
+fn the_verdict_names_the_slow_transform() {
+    let loader = Loader::new(Synthetic::new(60, 16))
+        .batch(10)
+        .threads(2)
+        .map("fast", |_, _| {})
+        .map("molasses", |_, _| std::thread::sleep(Duration::from_millis(2)))
+        .map("also fast", |_, _| {});
+    let mut batches = loader.epoch(0).unwrap();
+    assert_eq!(batches.by_ref().filter(Result::is_ok).count(), 6);
+    let seen = batches.seen();
+    println!("{seen}");
+    let verdict = seen.verdict();
+    assert!(verdict.starts_with("input was the bottleneck: waited "), "{verdict}");
+    assert!(verdict.contains("slowest stage map 'molasses': "), "{verdict}");
+    assert_eq!((seen.produced, seen.consumed), (60, 60));
+    let names: Vec<_> = seen.stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(names, ["fetch", "map 'fast'", "map 'molasses'", "map 'also fast'", "stack"]);
+    assert!(seen.slowest().unwrap().time >= Duration::from_millis(120));
+
+    // A consumer slower than the loader hardly waits, and the threads idle.
+    let mut batches = Loader::new(Synthetic::new(60, 16)).batch(2).threads(2).epoch(0).unwrap();
+    while let Some(batch) = batches.next() {
+        batch.unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let seen = batches.seen();
+    assert!(seen.verdict().starts_with("input kept up: waited "), "{}", seen.verdict());
+    assert!(seen.idle > seen.elapsed / 2, "{seen:?}");
+}
+
+/// Threads and depth grow while the consumer waits, and not beyond the budget.
+#[test]
+fn the_depth_follows_the_pace() {
+    let run = |bytes: u64, sleep_us: u64| {
+        let loader = Loader::new(Synthetic::new(2_000, 256)).batch(4).threads(2).prefetch_bytes(bytes);
+        let loader = loader.map("slow", move |_, _| std::thread::sleep(Duration::from_micros(sleep_us)));
+        let mut batches = loader.epoch(0).unwrap();
+        let start = batches.seen().depth;
+        assert_eq!(batches.by_ref().take(200).filter(Result::is_ok).count(), 200);
+        (start, batches.seen().depth)
+    };
+    // Batches of 4 KiB.
+    let (start, end) = run(100 << 12, 50);
+    assert!(start == 3 && end > 10 && end <= 100, "{start} to {end}");
+    let (start, end) = run(5 << 12, 50);
+    assert!(start == 3 && end == 5, "{start} to {end}");
+}

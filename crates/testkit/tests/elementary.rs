@@ -1,0 +1,56 @@
+//! Our exp, log, tanh, erf and sigmoid give the same bytes on a device as their host twin.
+
+use unisono_gpu::Device;
+use unisono_graph::elementary::Elementary;
+use unisono_graph::{Array, Feed, Frame, Program, Tape, Type, Var};
+use unisono_random::Draws;
+use unisono_testkit::{adapters, run};
+
+const INPUTS: usize = 100_000;
+
+/// Bit patterns of all kinds: every exponent, both signs; NaN and infinity left out, which WGSL need not keep.
+fn inputs() -> Vec<f32> {
+    let mut draws = Draws::of(1, "test", "elementary", 0, 0);
+    let mut any = || loop {
+        let x = f32::from_bits(draws.next_u32());
+        if x.is_finite() {
+            return x;
+        }
+    };
+    let wide: Vec<f32> = (0..INPUTS / 2).map(|_| any()).collect();
+    let near = (0..INPUTS / 2).map(|i| (i as f32 - INPUTS as f32 / 4.0) * 0.004);
+    wide.into_iter().chain(near).collect()
+}
+
+type Pair = (&'static str, fn(&Var) -> Var, fn(Elementary, f32) -> f32);
+
+#[test]
+fn devices_give_the_host_twins_bytes() {
+    let functions: [Pair; 5] = [
+        ("exp", Var::exp, Elementary::exp),
+        ("log", Var::log, Elementary::log),
+        ("tanh", Var::tanh, Elementary::tanh),
+        ("erf", Var::erf, Elementary::erf),
+        ("sigmoid", Var::sigmoid, Elementary::sigmoid),
+    ];
+    let inputs = inputs();
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        let mut kinds = [true, true];
+        for (name, function, twin) in functions {
+            let tape = Tape::new();
+            tape.output("y", &function(&tape.input("x", Type::global(&[INPUTS]))));
+            let program = Program::compile(&tape.finish().unwrap()).unwrap();
+            let x = Array::new(&[INPUTS], inputs.iter().map(|&x| f64::from(x)).collect());
+            let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![x], states: vec![] };
+            let (outputs, _) = run(&mut device, &program, &feed).unwrap();
+            for (kind, fused) in [false, true].into_iter().enumerate() {
+                let same = |(&x, y): (&f32, &f32)| twin(Elementary { fused }, x).to_bits() == y.to_bits();
+                let equal = inputs.iter().zip(&outputs["y"]).filter(|p| same((p.0, p.1))).count();
+                println!("{name} on {}: fused {fused}: {equal} of {INPUTS} equal", adapter.label());
+                kinds[kind] &= equal == INPUTS;
+            }
+        }
+        assert!(kinds[0] || kinds[1], "{}: neither kind of fma explains its bytes", adapter.label());
+    }
+}
