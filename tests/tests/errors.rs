@@ -30,9 +30,15 @@ fn a_layer_that_mixes_samples_is_named() {
     let data = loader(10, 1).unwrap();
     let over_batch = FromFn::new("normalise", |_, x| x - &x.sum_keep(&[0]));
     let model = Sequential::new().add(Dense::new(4)).add(over_batch);
-    has(&refused(Trainer::builder(model), &data), &["1.normalise", "axis 0 of [B, 4] is the batch", "sum_shards"]);
+    has(
+        &refused(Trainer::builder(model), &data),
+        &["1.normalise", "axis 0 of [B, 4] is the batch", "sum_shards"],
+    );
     let reshape = Sequential::new().add(FromFn::new("fold", |_, x| x.reshape(&[12])));
-    has(&refused(Trainer::builder(reshape), &data), &["0.fold", "[B, 6]", "[B, 12]", "cannot cross the batch axis"]);
+    has(
+        &refused(Trainer::builder(reshape), &data),
+        &["0.fold", "[B, 6]", "[B, 12]", "cannot cross the batch axis"],
+    );
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use unisono::data::{FieldSpec, Loader, Memory};
-use unisono::{Accuracy, AdamW, Dense, Dropout, Gelu, MeanSquaredError, Sequential, Sgd, Sigmoid, Tanh, Trainer};
+use unisono::{
+    Accuracy, AdamW, Dense, Dropout, Gelu, MeanSquaredError, Sequential, Sgd, Sigmoid, Tanh, Trainer,
+};
 use unisono_graph::ops::REGISTRY;
 use unisono_graph::target::Machine;
 use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
@@ -14,7 +16,12 @@ fn modules(program: &Program) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for machine in [Machine::Cpu, Machine::Gpu] {
         for sizes in [vec![3, 2], vec![700, 600, 1]] {
-            let target = Target { machine, max_binding_bytes: u64::MAX, max_buffer_bytes: u64::MAX, ..Target::default() };
+            let target = Target {
+                machine,
+                max_binding_bytes: u64::MAX,
+                max_buffer_bytes: u64::MAX,
+                ..Target::default()
+            };
             let plan = program.plan(&Run::whole(&sizes), &target).unwrap();
             found.extend(plan.kernels.into_iter().map(|k| k.wgsl));
         }
@@ -47,8 +54,10 @@ fn fields() -> Vec<FieldSpec> {
 
 #[test]
 fn no_product_reaches_an_addition_in_whole_models() {
-    let model = || Sequential::new().add(Dense::new(8)).add(Gelu).add(Dropout::new(0.1)).add(Dense::new(5)).add(Tanh);
-    let trainer = Trainer::builder(model()).optimizer(AdamW::new(0.01)).metric(Accuracy).build(&fields()).unwrap();
+    let model =
+        || Sequential::new().add(Dense::new(8)).add(Gelu).add(Dropout::new(0.1)).add(Dense::new(5)).add(Tanh);
+    let trainer =
+        Trainer::builder(model()).optimizer(AdamW::new(0.01)).metric(Accuracy).build(&fields()).unwrap();
     trainer.programs().iter().for_each(|p| check("gelu and adamw", p));
     let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(0.01);
     let trainer = Trainer::builder(model().add(Sigmoid)).optimizer(sgd).build(&fields()).unwrap();

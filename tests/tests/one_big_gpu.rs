@@ -39,8 +39,11 @@ impl Twin {
                 Array::scalar(f64::from(scalar.value))
             }
         });
-        let feed =
-            Feed { frame: Frame { shards: vec![batch.len()] }, inputs: inputs.collect(), states: self.states.clone() };
+        let feed = Feed {
+            frame: Frame { shards: vec![batch.len()] },
+            inputs: inputs.collect(),
+            states: self.states.clone(),
+        };
         let outcome = interpret(graph, &feed);
         outcome.updates.into_iter().for_each(|(state, value)| self.states[state] = value);
         outcome.outputs["loss"].data.clone()
@@ -80,7 +83,8 @@ fn loss_gradients_and_weights_equal_the_whole_batchs() {
     assert_eq!(batches[4].len(), 4);
     // The ragged batch alone, on fresh weights, then the ten steps: AdamW's first average is a tenth of the gradient.
     for first in [4, 0] {
-        let mut fresh = perceptron(20).replicas(3).global_batch(24).shards(7).build(&data.fields().unwrap()).unwrap();
+        let mut fresh =
+            perceptron(20).replicas(3).global_batch(24).shards(7).build(&data.fields().unwrap()).unwrap();
         let mut twin = Twin::of(&mut fresh);
         let losses = twin.step(&fresh, &batches[first], 0);
         let step = fresh.step(&batches[first]).unwrap();

@@ -21,10 +21,15 @@ fn train(
     let threads: BTreeSet<String> = trainer.reports().iter().map(|r| format!("{:?}", r.thread)).collect();
     assert_eq!(threads.len(), replicas, "every replica has a thread of its own");
     if shards >= replicas && batch >= shards {
-        assert!(trainer.reports().iter().all(|r| r.shards > 0), "every replica runs shards: {:?}", trainer.reports());
+        assert!(
+            trainer.reports().iter().all(|r| r.shards > 0),
+            "every replica runs shards: {:?}",
+            trainer.reports()
+        );
     }
     for epoch in trainer.history() {
-        let finite = |e: &unisono::Evaluation| e.loss.is_finite() && e.metrics.iter().all(|m| m.1.is_finite());
+        let finite =
+            |e: &unisono::Evaluation| e.loss.is_finite() && e.metrics.iter().all(|m| m.1.is_finite());
         assert!(finite(&epoch.train) && epoch.validation.as_ref().is_some_and(finite), "{epoch:?}");
     }
     Ok((trainer.state_sha256()?, trainer.history().clone()))

@@ -46,7 +46,8 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
     let dense = |id: &NodeId| unit.kind != UnitKind::Map && unit.roots.contains(id);
     let shown = |id: &NodeId| fusion.lowering[*id].is_inline() && !dense(id);
     let computed = inside(graph, fusion, unit);
-    let names: Vec<&str> = computed.iter().filter(|id| shown(id)).map(|&id| graph.nodes[id].op.name()).collect();
+    let names: Vec<&str> =
+        computed.iter().filter(|id| shown(id)).map(|&id| graph.nodes[id].op.name()).collect();
     match (unit.kind, names.is_empty()) {
         (UnitKind::Map, true) => "copy".into(),
         (UnitKind::Map, false) => format!("fused[{}]", names.join(", ")),
@@ -68,7 +69,8 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
             values.push(writer.value(root, &index));
         }
     }
-    let stored: String = unit.roots.iter().zip(&results).map(|(&root, values)| writer.store(root, values)).collect();
+    let stored: String =
+        unit.roots.iter().zip(&results).map(|(&root, values)| writer.store(root, values)).collect();
     let body = format!(
         "    let i = id.x + id.y * params.width;\n    if i >= params.n {{ return; }}\n{}{stored}",
         writer.body
@@ -115,7 +117,9 @@ fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
 pub fn reduce_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit, chunked: bool) -> Bound {
     let root = unit.roots[0];
     let input = graph.nodes[root].inputs[0];
-    let Lowering::Reduce(reduction) = &fusion.lowering[root] else { unreachable!("a reduce unit holds a reduction") };
+    let Lowering::Reduce(reduction) = &fusion.lowering[root] else {
+        unreachable!("a reduce unit holds a reduction")
+    };
     let from = &graph.nodes[input].ty;
     let mut writer = Writer::new(graph, fusion, stores, unit);
     writer.snippets.insert(snippets::SUM);
@@ -128,7 +132,9 @@ pub fn reduce_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Uni
     };
     let chunk = crate::tree::SUM_CHUNK;
     let loop_body = std::mem::take(&mut writer.body);
-    let segments = reduction.samples.then(|| writer.bind_as(Binding { store: Store::Segments, row: None }, Access::Read, "u32"));
+    let segments = reduction
+        .samples
+        .then(|| writer.bind_as(Binding { store: Store::Segments, row: None }, Access::Read, "u32"));
     let (prelude, length) = match segments {
         Some(table) => (
             format!(
@@ -154,7 +160,11 @@ pub fn reduce_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Uni
          for (var r = chunk * {chunk}u; r < end; r++) {{\n{loop_body}        acc = {combined};\n    }}\n    \
          b{binding}[{address}] = acc;\n"
     );
-    writer.finish(unit_name(graph, fusion, unit), "n: u32, width: u32, chunks: u32, row: u32, zero: u32", &body)
+    writer.finish(
+        unit_name(graph, fusion, unit),
+        "n: u32, width: u32, chunks: u32, row: u32, zero: u32",
+        &body,
+    )
 }
 
 struct Reduced {
@@ -175,7 +185,10 @@ fn reduced_index(from: &Type, to: &Type, axes: &[usize], samples: bool) -> Reduc
     let kept: Vec<usize> = (0..from.dims.len()).filter(|a| !axes.contains(a)).collect();
     let kept_dims: Vec<usize> = kept.iter().map(|&a| from.dims[a]).collect();
     if samples && axes.is_empty() {
-        return Reduced { index: Index::Linear(format!("((start + r) * {results}u + o % {results}u)")), inner };
+        return Reduced {
+            index: Index::Linear(format!("((start + r) * {results}u + o % {results}u)")),
+            inner,
+        };
     }
     let (r, lead) = if samples {
         (format!("(r % {inner}u)"), Some(format!("(start + r / {inner}u)")))
@@ -188,4 +201,3 @@ fn reduced_index(from: &Type, to: &Type, axes: &[usize], samples: bool) -> Reduc
     decode(&r, &axis_dims).into_iter().zip(axes).for_each(|(c, &a)| coords[a] = c);
     Reduced { index: Index::Coords(lead.into_iter().chain(coords).collect()), inner }
 }
-

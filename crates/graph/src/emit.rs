@@ -97,13 +97,17 @@ impl Emitter<'_> {
             self.upload_inputs();
         }
         self.clock += 1;
-        for (unit, kernels) in program.fusion.units.iter().zip(&program.kernels).filter(|(u, _)| u.stage == stage) {
+        for (unit, kernels) in
+            program.fusion.units.iter().zip(&program.kernels).filter(|(u, _)| u.stage == stage)
+        {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
             match kernels {
                 UnitKernels::Map(bound) => self.map(unit, bound)?,
-                UnitKernels::Reduce { whole, chunked, kind } => self.reduce(unit.roots[0], whole, chunked, *kind)?,
+                UnitKernels::Reduce { whole, chunked, kind } => {
+                    self.reduce(unit.roots[0], whole, chunked, *kind)?
+                }
                 UnitKernels::Product => self.product(unit.roots[0])?,
             }
         }
@@ -173,7 +177,13 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn reduce(&mut self, root: NodeId, whole: &Bound, chunked: &Bound, kind: ReduceKind) -> Result<(), GraphError> {
+    fn reduce(
+        &mut self,
+        root: NodeId,
+        whole: &Bound,
+        chunked: &Bound,
+        kind: ReduceKind,
+    ) -> Result<(), GraphError> {
         let graph = &self.program.graph;
         let (ty, from) = (&graph.nodes[root].ty, &graph.nodes[graph.nodes[root].inputs[0]].ty);
         let samples = ty.lead == Lead::Shard && from.lead == Lead::Sample;
@@ -189,10 +199,22 @@ impl Emitter<'_> {
             }
             let (grid, width) = self.grid(n * chunks, root)?;
             let bindings = self.bind(&bound.stores, &rows);
-            self.launch(kernel, bindings, vec![n as u32, width, chunks as u32, rows.start as u32, 0], grid, root)?;
+            self.launch(
+                kernel,
+                bindings,
+                vec![n as u32, width, chunks as u32, rows.start as u32, 0],
+                grid,
+                root,
+            )?;
             if chunks > 1 {
                 let to = Destination::of(self.program.stores.place(root), ty, &rows);
-                self.tree(Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks }, n, &to, kind, root)?;
+                self.tree(
+                    Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks },
+                    n,
+                    &to,
+                    kind,
+                    root,
+                )?;
             }
         }
         Ok(())
@@ -214,7 +236,12 @@ impl Emitter<'_> {
     }
 
     /// Ranges of rows such that every binding fits: one range where all do.
-    fn pieces(&self, ty: &Type, root: NodeId, stores: &[Binding]) -> Result<Vec<std::ops::Range<usize>>, GraphError> {
+    fn pieces(
+        &self,
+        ty: &Type,
+        root: NodeId,
+        stores: &[Binding],
+    ) -> Result<Vec<std::ops::Range<usize>>, GraphError> {
         let rows = self.extent.rows;
         let widest = stores.iter().filter_map(|b| b.row).max().unwrap_or(0).max(1);
         let most = self.target.max_binding_bytes / (4 * widest as u64);

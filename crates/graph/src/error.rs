@@ -22,7 +22,9 @@ pub enum GraphError {
         name: String,
     },
     /// A value does not fit the device.
-    #[error("{what} needs {needs} bytes in one binding; {adapter_allows} is the adapter's limit: use fewer samples a shard")]
+    #[error(
+        "{what} needs {needs} bytes in one binding; {adapter_allows} is the adapter's limit: use fewer samples a shard"
+    )]
     Limit {
         /// The tensor, by layer and op.
         what: String,

@@ -53,7 +53,13 @@ pub struct Fusion {
 /// Cuts a simplified graph into units.
 pub fn fuse(graph: &Graph) -> Fusion {
     let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
-    let mut cutter = Cutter { graph, stage: stages(graph, &lowering), lowering, stored: BTreeSet::new(), cut: BTreeSet::new() };
+    let mut cutter = Cutter {
+        graph,
+        stage: stages(graph, &lowering),
+        lowering,
+        stored: BTreeSet::new(),
+        cut: BTreeSet::new(),
+    };
     cutter.store_what_is_shared();
     cutter.cut_products();
     while cutter.store_where_bindings_run_out() {}
@@ -99,7 +105,9 @@ impl Cutter<'_> {
             matches!(self.lowering[base], Lowering::Leaf | Lowering::Constant(_)) || self.is_iota(base)
         };
         match &self.lowering[id] {
-            Lowering::Pointwise(e) => e.snippets.is_empty() && self.graph.nodes[id].inputs.iter().all(from_leaves),
+            Lowering::Pointwise(e) => {
+                e.snippets.is_empty() && self.graph.nodes[id].inputs.iter().all(from_leaves)
+            }
             _ => false,
         }
     }
@@ -133,10 +141,12 @@ impl Cutter<'_> {
                 }
             }
         }
-        let shared = users.iter().filter(|(id, u)| u.len() > 1 && self.is_pointwise(**id) && !self.is_cheap(**id));
+        let shared =
+            users.iter().filter(|(id, u)| u.len() > 1 && self.is_pointwise(**id) && !self.is_cheap(**id));
         let shared: Vec<NodeId> = shared.map(|(id, _)| *id).collect();
         self.stored.extend(shared);
-        let roots: Vec<NodeId> = self.graph.outputs.iter().map(|o| o.1).chain(self.graph.updates.values().copied()).collect();
+        let roots: Vec<NodeId> =
+            self.graph.outputs.iter().map(|o| o.1).chain(self.graph.updates.values().copied()).collect();
         roots.into_iter().for_each(|id| self.store_in_order(id));
     }
 
@@ -161,7 +171,8 @@ impl Cutter<'_> {
                 l if l.is_lookup() => product[node.inputs[0]],
                 Lowering::Pointwise(e) => {
                     if e.adds {
-                        let bases: Vec<NodeId> = node.inputs.iter().filter(|&&i| product[i]).map(|&i| self.base(i)).collect();
+                        let bases: Vec<NodeId> =
+                            node.inputs.iter().filter(|&&i| product[i]).map(|&i| self.base(i)).collect();
                         self.stored.extend(bases.iter().copied());
                         self.cut.extend(bases);
                     }
@@ -252,9 +263,11 @@ impl Cutter<'_> {
             if !same_space {
                 return false;
             }
-            let inside: Vec<NodeId> = reads.keys().copied().filter(|id| made_by.get(id) == Some(&u)).collect();
+            let inside: Vec<NodeId> =
+                reads.keys().copied().filter(|id| made_by.get(id) == Some(&u)).collect();
             let in_register = inside.iter().all(|id| reads[id] && !self.cut.contains(id));
-            let theirs: BTreeSet<NodeId> = unit.roots.iter().flat_map(|&r| self.reads(r).into_keys()).collect();
+            let theirs: BTreeSet<NodeId> =
+                unit.roots.iter().flat_map(|&r| self.reads(r).into_keys()).collect();
             let related = !inside.is_empty() || reads.keys().any(|id| theirs.contains(id));
             let all = theirs.iter().chain(reads.keys()).chain(&unit.roots).copied().chain([root]);
             in_register && related && self.buffers(all) <= MAX_BINDINGS

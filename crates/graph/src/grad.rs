@@ -53,7 +53,8 @@ impl Tape {
             if !inputs.iter().any(|v| on_the_way[v.id()]) {
                 continue;
             }
-            let gradients = self.in_scope_of(&node.scope, || node.op.gradient(&Io { x: &inputs, y: &y, dy: &dy }));
+            let gradients =
+                self.in_scope_of(&node.scope, || node.op.gradient(&Io { x: &inputs, y: &y, dy: &dy }));
             for (input, gradient) in inputs.iter().zip(gradients) {
                 if let (true, Some(gradient)) = (on_the_way[input.id()], gradient) {
                     arrived.entry(input.id()).or_default().add(gradient);

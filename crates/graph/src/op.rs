@@ -92,7 +92,10 @@ pub enum Lowering {
 impl Lowering {
     /// Whether each element is found in the operand, perhaps by way of data or with something else around it.
     pub fn is_lookup(&self) -> bool {
-        matches!(self, Self::Take | Self::Embed | Self::Pad(_) | Self::Rewindow { .. } | Self::Unwindow { .. })
+        matches!(
+            self,
+            Self::Take | Self::Embed | Self::Pad(_) | Self::Rewindow { .. } | Self::Unwindow { .. }
+        )
     }
 
     /// Whether it can be an expression inside the kernels of its users.

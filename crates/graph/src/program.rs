@@ -187,7 +187,11 @@ impl Program {
         let values = &self.stores.buckets[bucket].values;
         let at = values.partition_point(|&(_, first)| first <= index).saturating_sub(1);
         let (id, _) = values[at];
-        let named = self.graph.updates.keys().find(|&&s| self.feeds(id, s) && self.graph.states[s].ty == self.graph.nodes[id].ty);
+        let named = self
+            .graph
+            .updates
+            .keys()
+            .find(|&&s| self.feeds(id, s) && self.graph.states[s].ty == self.graph.nodes[id].ty);
         match named {
             Some(&state) => format!("the gradient of {}", self.graph.states[state].name),
             None => self.graph.describe(self.graph.nodes[id].inputs[0]),
@@ -224,7 +228,8 @@ impl Program {
     pub fn tensor_bytes(&self, run: &Run) -> u64 {
         let extent = emit::extent(run);
         let count = |id: &usize| extent.count(&self.graph.nodes[*id].ty) as u64 * 4;
-        let computed = |id: &usize| !matches!(self.fusion.lowering[*id], Lowering::View(_) | Lowering::Constant(_));
+        let computed =
+            |id: &usize| !matches!(self.fusion.lowering[*id], Lowering::View(_) | Lowering::Constant(_));
         (0..self.graph.nodes.len()).filter(computed).map(|id| count(&id)).sum()
     }
 }

@@ -169,7 +169,12 @@ impl Rebuilt {
     /// A number in the shape of `like`.
     fn number(&mut self, x: f32, like: &Node) -> NodeId {
         let ty = crate::types::Type::global(&[]);
-        let scalar = Node { op: Arc::new(ops::Constant(x)), inputs: vec![], ty: ty.clone(), scope: like.scope.clone() };
+        let scalar = Node {
+            op: Arc::new(ops::Constant(x)),
+            inputs: vec![],
+            ty: ty.clone(),
+            scope: like.scope.clone(),
+        };
         let id = self.add(scalar);
         if like.ty == ty {
             return id;
@@ -189,8 +194,8 @@ mod tests {
         let (x, y) = (tape.input("x", Type::sample(&[4])), tape.input("y", Type::sample(&[4])));
         tape.output("z", &f(&x, &y));
         let graph = simplify(&tape.finish().unwrap());
-        let lines = graph.to_string().lines().map(|l| l.split(" : ").next().unwrap_or_default().to_string()).collect();
-        lines
+        let text = graph.to_string();
+        text.lines().map(|l| l.split(" : ").next().unwrap_or_default().to_string()).collect()
     }
 
     #[test]
@@ -208,7 +213,14 @@ mod tests {
 
     #[test]
     fn equal_nodes_are_one_and_dead_ones_fall_away() {
-        assert_eq!(simplified(|x, y| { let _ = y.exp(); (x + y).tanh() / (x + y).tanh() }).len(), 6);
+        assert_eq!(
+            simplified(|x, y| {
+                let _ = y.exp();
+                (x + y).tanh() / (x + y).tanh()
+            })
+            .len(),
+            6
+        );
     }
 
     #[test]

@@ -73,7 +73,11 @@ pub struct Stores {
 impl Stores {
     /// Where a value is; views of the same order share their operand's place.
     pub fn place(&self, id: NodeId) -> Place {
-        self.places.get(&id).copied().unwrap_or(Place { store: Store::Value(id), inside: 0, lead_stride: None })
+        self.places.get(&id).copied().unwrap_or(Place {
+            store: Store::Value(id),
+            inside: 0,
+            lead_stride: None,
+        })
     }
 
     /// Gives every value a place. A bucket holds up to `bucket_len` elements, more only for a value that is larger.
@@ -102,7 +106,8 @@ impl Stores {
         stores.fill_buckets(graph, fusion, bucket_len);
         stores.update_in_place(graph, fusion);
         for (id, node) in graph.nodes.iter().enumerate() {
-            let alias = matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id);
+            let alias =
+                matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id);
             if alias {
                 let place = stores.place(node.inputs[0]);
                 stores.places.insert(id, place);
@@ -114,7 +119,8 @@ impl Stores {
     fn fill_buckets(&mut self, graph: &Graph, fusion: &Fusion, bucket_len: usize) {
         // Multiples of four first: then all of these start at one.
         let sums = (0..graph.nodes.len()).filter(|&id| matches!(fusion.lowering[id], Lowering::SumShards));
-        let (fours, others): (Vec<_>, Vec<_>) = sums.partition(|&id| graph.nodes[id].ty.count().is_multiple_of(4));
+        let (fours, others): (Vec<_>, Vec<_>) =
+            sums.partition(|&id| graph.nodes[id].ty.count().is_multiple_of(4));
         for id in fours.into_iter().chain(others) {
             let node = &graph.nodes[id];
             let (cut, count) = (fusion.stage[id] - 1, node.ty.count());
@@ -158,7 +164,8 @@ impl Stores {
         let mut taken = BTreeSet::new();
         for (&state, &value) in &graph.updates {
             let unit = fusion.units.iter().position(|u| u.roots.contains(&value));
-            let Some(unit) = unit.filter(|&u| fusion.units[u].kind == UnitKind::Map && fusion.units[u].stage == last)
+            let Some(unit) =
+                unit.filter(|&u| fusion.units[u].kind == UnitKind::Map && fusion.units[u].stage == last)
             else {
                 continue;
             };
@@ -177,7 +184,9 @@ impl Stores {
 /// The node whose storage holds a value in row-major order: reshapes share it.
 pub fn in_order(graph: &Graph, fusion: &Fusion, id: NodeId) -> NodeId {
     match fusion.lowering[id] {
-        Lowering::View(View::Reshape) if !fusion.stored.contains(&id) => in_order(graph, fusion, graph.nodes[id].inputs[0]),
+        Lowering::View(View::Reshape) if !fusion.stored.contains(&id) => {
+            in_order(graph, fusion, graph.nodes[id].inputs[0])
+        }
         _ => id,
     }
 }

@@ -46,7 +46,9 @@ impl Replicas {
         }
         let more = bad.len().saturating_sub(1);
         match bad.into_iter().min() {
-            Some((_, what)) => Err(ReplicaError::NotFinite { step: self.steps - 1, what, more, outputs: Box::default() }),
+            Some((_, what)) => {
+                Err(ReplicaError::NotFinite { step: self.steps - 1, what, more, outputs: Box::default() })
+            }
             None => Ok(all),
         }
     }

@@ -11,7 +11,9 @@ pub type Tensor = BTreeMap<String, Vec<f32>>;
 /// Runs all segments of a step on the values of an interpreter's feed; returns outputs and states after the commit.
 pub fn run(device: &mut Device, program: &Program, feed: &Feed) -> Result<(Tensor, Tensor), GpuError> {
     let whole = Run::whole(&feed.frame.shards);
-    let plan = program.plan(&whole, &device.target()).map_err(|e| GpuError::Plan { what: "the program".into(), message: e.to_string() })?;
+    let plan = program
+        .plan(&whole, &device.target())
+        .map_err(|e| GpuError::Plan { what: "the program".into(), message: e.to_string() })?;
     let sizes: Vec<u64> = program.states().iter().map(|s| 4 * s.ty.count() as u64).collect();
     device.create_state(&sizes)?;
     for (index, state) in feed.states.iter().enumerate() {

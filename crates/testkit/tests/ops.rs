@@ -26,7 +26,8 @@ fn every_op_equals_its_reference_on_every_adapter() {
                 let prepared = prepare(case, &SHARDS).unwrap_or_else(|e| panic!("{name}: {e}"));
                 let expected = &interpret(&prepared.graph, &prepared.feed).outputs["y"];
                 let program = Program::compile(&prepared.graph).unwrap();
-                let (outputs, _) = run(&mut device, &program, &prepared.feed).unwrap_or_else(|e| panic!("{name}: {e}"));
+                let (outputs, _) =
+                    run(&mut device, &program, &prepared.feed).unwrap_or_else(|e| panic!("{name}: {e}"));
                 let error = relative_error(&outputs["y"], expected);
                 if error > TOLERANCE {
                     failures.push(format!("{name}: relative error {error:e}"));

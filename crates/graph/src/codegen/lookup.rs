@@ -25,7 +25,11 @@ impl Writer<'_> {
             View::Slice(start) => {
                 let mut coords = self.coords(to, index);
                 let lead = usize::from(to.lead != Lead::Global);
-                let shift = |(c, s): (&mut String, &usize)| if *s > 0 { *c = format!("({c} + {s}u)") };
+                let shift = |(c, s): (&mut String, &usize)| {
+                    if *s > 0 {
+                        *c = format!("({c} + {s}u)")
+                    }
+                };
                 coords[lead..].iter_mut().zip(start).for_each(shift);
                 Index::Coords(coords)
             }
@@ -49,7 +53,8 @@ impl Writer<'_> {
             return Index::Linear(format!("({i} % {}u)", from.count()));
         }
         let coords = self.coords(to, index);
-        let (to_lead, from_lead) = (usize::from(to.lead != Lead::Global), usize::from(from.lead != Lead::Global));
+        let (to_lead, from_lead) =
+            (usize::from(to.lead != Lead::Global), usize::from(from.lead != Lead::Global));
         let tail = &coords[to_lead + to.dims.len() - from.dims.len()..];
         let own = tail.iter().zip(&from.dims).map(|(c, &d)| if d == 1 { "0u".into() } else { c.clone() });
         Index::Coords(coords[..from_lead].iter().cloned().chain(own).collect())
@@ -61,9 +66,9 @@ impl Writer<'_> {
         let chosen = self.value(at, index);
         let inner = match index {
             Index::Linear(i) => Index::Linear(format!("({i} * {last}u + min(u32({chosen}), {}u))", last - 1)),
-            Index::Coords(c) => {
-                Index::Coords(c.iter().cloned().chain([format!("min(u32({chosen}), {}u)", last - 1)]).collect())
-            }
+            Index::Coords(c) => Index::Coords(
+                c.iter().cloned().chain([format!("min(u32({chosen}), {}u)", last - 1)]).collect(),
+            ),
         };
         self.value(x, &inner)
     }
@@ -90,7 +95,11 @@ impl Writer<'_> {
                 continue;
             }
             // Unsigned: what lies before the operand wraps around to a number that is too large.
-            let own = if first == 0 { coords[lead + axis].clone() } else { format!("({} - {first}u)", coords[lead + axis]) };
+            let own = if first == 0 {
+                coords[lead + axis].clone()
+            } else {
+                format!("({} - {first}u)", coords[lead + axis])
+            };
             inside.push(format!("{own} < {length}u"));
             coords[lead + axis] = format!("min({own}, {}u)", length - 1);
         }
@@ -132,7 +141,13 @@ impl Writer<'_> {
         let mut inside = Vec::new();
         for a in 0..2 {
             let Window { stride, dilation, padding, .. } = window;
-            let from = format!("({} + {}u - {} * {}u)", coords[n - 4 + a], padding[a], coords[n - 2 + a], dilation[a]);
+            let from = format!(
+                "({} + {}u - {} * {}u)",
+                coords[n - 4 + a],
+                padding[a],
+                coords[n - 2 + a],
+                dilation[a]
+            );
             let own = if stride[a] == 1 { from.clone() } else { format!("({from} / {}u)", stride[a]) };
             if stride[a] > 1 {
                 inside.push(format!("{from} % {}u == 0u", stride[a]));

@@ -103,7 +103,9 @@ impl<'a> Writer<'a> {
     fn load(&mut self, id: NodeId, index: &Index) -> String {
         let binding = self.bind(id, Access::Read);
         let place = self.stores.place(id);
-        let Some((here, lane)) = &self.lane else { return format!("b{binding}[{}]", self.address(id, index)) };
+        let Some((here, lane)) = &self.lane else {
+            return format!("b{binding}[{}]", self.address(id, index));
+        };
         let aligned = place.lead_stride.is_none() && place.inside.is_multiple_of(4);
         if !aligned || *index != Index::Linear(here.clone()) {
             self.words.insert(binding);
@@ -121,7 +123,9 @@ impl<'a> Writer<'a> {
     pub(super) fn store(&mut self, root: NodeId, values: &[String]) -> String {
         let binding = self.bind(root, Access::ReadWrite);
         match values {
-            [value] => format!("    b{binding}[{}] = {value};\n", self.address(root, &Index::Linear("i".into()))),
+            [value] => {
+                format!("    b{binding}[{}] = {value};\n", self.address(root, &Index::Linear("i".into())))
+            }
             values => {
                 self.quads.entry(binding).or_default();
                 format!("    b{binding}[i] = vec4<f32>({});\n", values.join(", "))
@@ -186,7 +190,9 @@ impl<'a> Writer<'a> {
         let (lead, count) = (ty.lead != Lead::Global, ty.count());
         match (index, place.lead_stride) {
             (Index::Linear(i), None) => i.clone() + &place.offset_text(),
-            (Index::Linear(i), Some(s)) => format!("{i} / {count}u * {s}u + {i} % {count}u{}", place.offset_text()),
+            (Index::Linear(i), Some(s)) => {
+                format!("{i} / {count}u * {s}u + {i} % {count}u{}", place.offset_text())
+            }
             (Index::Coords(c), stride) => {
                 let mut steps = strides(&ty.dims);
                 if lead {
@@ -218,7 +224,10 @@ impl<'a> Writer<'a> {
     pub(super) fn finish(self, name: String, params: &str, body: &str) -> Bound {
         let mut wgsl = String::new();
         self.snippets.iter().for_each(|s| wgsl.push_str(s.text()));
-        let _ = writeln!(wgsl, "struct Params {{ {params} }}\n@group(0) @binding(0) var<uniform> params: Params;");
+        let _ = writeln!(
+            wgsl,
+            "struct Params {{ {params} }}\n@group(0) @binding(0) var<uniform> params: Params;"
+        );
         for (i, (_, access, element)) in self.bindings.iter().enumerate() {
             let mode = if *access == Access::Read { "read" } else { "read_write" };
             let quads = self.quads.contains_key(&i);

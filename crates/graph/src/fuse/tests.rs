@@ -7,7 +7,8 @@ fn check(build: impl Fn(&Tape), expected: &[&str]) {
     build(&tape);
     let graph = simplify(&tape.finish().unwrap());
     let fusion = fuse(&graph);
-    let units: Vec<String> = fusion.units.iter().map(|u| crate::codegen::unit_name(&graph, &fusion, u)).collect();
+    let units: Vec<String> =
+        fusion.units.iter().map(|u| crate::codegen::unit_name(&graph, &fusion, u)).collect();
     assert_eq!(units, expected, "{graph}");
 }
 

@@ -27,7 +27,8 @@ impl Op for Contract {
 
     /// da = b dy^T, db = a dy, row by row.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
-        let rows = |v: &Var, transpose_b| v.tape().apply(MatMul { transpose_a: false, transpose_b }, &[v, dy]);
+        let rows =
+            |v: &Var, transpose_b| v.tape().apply(MatMul { transpose_a: false, transpose_b }, &[v, dy]);
         vec![Some(rows(&x[1], true)), Some(rows(&x[0], false))]
     }
 

@@ -16,7 +16,10 @@ impl Op for Embed {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
         let (table, ids) = (inputs[0], inputs[1]);
-        let fits = table.lead == Lead::Global && table.dims.len() == 2 && table.dims[0] > 0 && ids.dtype == DType::I32;
+        let fits = table.lead == Lead::Global
+            && table.dims.len() == 2
+            && table.dims[0] > 0
+            && ids.dtype == DType::I32;
         let dims = || ids.dims.iter().copied().chain([table.dims[1]]).collect::<Vec<_>>();
         let problem = || format!("needs a table of rows and i32 ids, got {table} and {ids}");
         fits.then(|| ids.with_dims(&dims()).of(DType::F32)).ok_or_else(problem)

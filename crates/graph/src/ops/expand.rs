@@ -16,7 +16,8 @@ pub struct Expand {
 impl Expand {
     fn fits(&self, x: &Type) -> bool {
         let skip = self.dims.len().checked_sub(x.dims.len());
-        let axes_fit = skip.is_some_and(|s| x.dims.iter().zip(&self.dims[s..]).all(|(a, b)| a == b || *a == 1));
+        let axes_fit =
+            skip.is_some_and(|s| x.dims.iter().zip(&self.dims[s..]).all(|(a, b)| a == b || *a == 1));
         axes_fit && (x.lead == self.lead || x.lead == Lead::Global)
     }
 }
@@ -32,7 +33,9 @@ impl Op for Expand {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
         let to = inputs[0].with_lead(self.lead).with_dims(&self.dims);
-        self.fits(inputs[0]).then(|| to.clone()).ok_or_else(|| format!("{} does not broadcast to {to}", inputs[0]))
+        self.fits(inputs[0])
+            .then(|| to.clone())
+            .ok_or_else(|| format!("{} does not broadcast to {to}", inputs[0]))
     }
 
     /// dx = dy summed over what was repeated. Over samples the sum is one a shard; the rest follows when it is accumulated.

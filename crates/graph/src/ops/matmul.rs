@@ -52,7 +52,8 @@ impl Op for MatMul {
         if !batched || a.dims[..a.dims.len() - 2] != b.dims[..b.dims.len() - 2] {
             return Err(format!("no product of lhs {a} and rhs {b}"));
         }
-        let ([m, k], [l, n]) = (Self::oriented(&a.dims, self.transpose_a), Self::oriented(&b.dims, self.transpose_b));
+        let ([m, k], [l, n]) =
+            (Self::oriented(&a.dims, self.transpose_a), Self::oriented(&b.dims, self.transpose_b));
         let dims: Vec<usize> = a.dims[..a.dims.len() - 2].iter().copied().chain([m, n]).collect();
         if k == l { Ok(a.with_dims(&dims)) } else { Err(differ(k, l)) }
     }
@@ -121,7 +122,9 @@ impl Var {
         };
         match (l.lead, r.lead) {
             (Lead::Global, Lead::Sample) => self.tape().apply(op, &[&widen(self, r), b]),
-            (Lead::Sample, Lead::Global) if !MatMul::is_rows(l, r) => self.tape().apply(op, &[self, &widen(b, l)]),
+            (Lead::Sample, Lead::Global) if !MatMul::is_rows(l, r) => {
+                self.tape().apply(op, &[self, &widen(b, l)])
+            }
             _ => self.tape().apply(op, &[self, b]),
         }
     }

@@ -59,7 +59,9 @@ impl Var {
 
     /// Swaps two axes; negative ones count from the end, axis 0 of a value with samples is the batch and stays.
     pub fn transpose(&self, a: isize, b: isize) -> Var {
-        let (Some(a), Some(b)) = (self.axis("transpose", a), self.axis("transpose", b)) else { return self.clone() };
+        let (Some(a), Some(b)) = (self.axis("transpose", a), self.axis("transpose", b)) else {
+            return self.clone();
+        };
         let mut order: Vec<usize> = (0..self.dims().len()).collect();
         order.swap(a, b);
         self.apply(Permute { order })
@@ -75,7 +77,8 @@ impl Var {
             return None;
         }
         if from_front < lead {
-            let problem = format!("axis {axis} of {} is the batch: samples meet only through sum_shards", self.ty());
+            let problem =
+                format!("axis {axis} of {} is the batch: samples meet only through sum_shards", self.ty());
             self.tape().fail_here(op, problem);
             return None;
         }

@@ -29,7 +29,8 @@ impl Op for Reduce {
         if let Some(axis) = self.0.axes.iter().find(|&&a| a >= x.dims.len() || x.dims[a] == 0) {
             return Err(format!("{x} has no axis {axis} with elements"));
         }
-        let kept: Vec<usize> = (0..x.dims.len()).filter(|a| !self.0.axes.contains(a)).map(|a| x.dims[a]).collect();
+        let kept: Vec<usize> =
+            (0..x.dims.len()).filter(|a| !self.0.axes.contains(a)).map(|a| x.dims[a]).collect();
         let lead = if self.0.samples { Lead::Shard } else { x.lead };
         Ok(x.with_dims(&kept).with_lead(lead))
     }
@@ -131,7 +132,10 @@ impl Var {
 
     /// Sum over all axes of a sample, or of a global value.
     pub fn sum_all(&self) -> Var {
-        if self.dims().is_empty() { self.clone() } else { self.reduce_sum((0..self.dims().len()).collect(), false) }
+        if self.dims().is_empty() {
+            self.clone()
+        } else {
+            self.reduce_sum((0..self.dims().len()).collect(), false)
+        }
     }
 }
-

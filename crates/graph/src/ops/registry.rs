@@ -42,7 +42,8 @@ impl Case {
 /// A pointwise op on its own cases, with samples and without.
 fn pointwise<P: Pointwise + 'static>(op: fn() -> P) -> Vec<Case> {
     let column = |i: usize| P::CASES.iter().map(|row| row[i]).collect::<Vec<_>>();
-    let at = |ty: Type| (0..P::ARITY).fold(Case::random(op(), &vec![ty; P::ARITY]), |c, i| c.with(i, &column(i)));
+    let at =
+        |ty: Type| (0..P::ARITY).fold(Case::random(op(), &vec![ty; P::ARITY]), |c, i| c.with(i, &column(i)));
     vec![at(Type::global(&[P::CASES.len()])), at(Type::sample(&[P::CASES.len()])), at(Type::sample(&[3, 5]))]
 }
 
@@ -55,8 +56,8 @@ macro_rules! pointwise_entries {
 /// All ops that compute.
 pub static REGISTRY: &[&[Entry]] = &[
     &pointwise_entries![
-        Abs, Add, Cos, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, Select, Sigmoid, Sign, Sin, Sqrt,
-        Sub, Tanh
+        Abs, Add, Cos, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, Select,
+        Sigmoid, Sign, Sin, Sqrt, Sub, Tanh
     ],
     &[
         Entry { name: "contract", cases: contract },
@@ -73,7 +74,10 @@ pub static REGISTRY: &[&[Entry]] = &[
         Entry { name: "rewindow", cases: rewindow },
         Entry { name: "slice", cases: slice },
         Entry { name: "sum", cases: || reduce(ReduceKind::Sum) },
-        Entry { name: "sum_shards", cases: || vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])] },
+        Entry {
+            name: "sum_shards",
+            cases: || vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])],
+        },
         Entry { name: "take", cases: take },
         Entry { name: "unwindow", cases: unwindow },
         Entry { name: "to_f32", cases: || vec![Case::random(ToF32, &[Type::sample(&[4]).of(DType::I32)])] },
@@ -126,7 +130,9 @@ fn expand() -> Vec<Case> {
 }
 
 fn matmul() -> Vec<Case> {
-    let case = |a: Type, b: Type, transpose_a, transpose_b| Case::random(MatMul { transpose_a, transpose_b }, &[a, b]);
+    let case = |a: Type, b: Type, transpose_a, transpose_b| {
+        Case::random(MatMul { transpose_a, transpose_b }, &[a, b])
+    };
     let (g, s) = (Type::global, Type::sample);
     vec![
         case(s(&[5]), g(&[5, 3]), false, false),

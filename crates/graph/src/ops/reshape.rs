@@ -24,7 +24,8 @@ impl Op for Reshape {
         if to.count() == inputs[0].count() {
             return Ok(to);
         }
-        let unit = if to.lead == Lead::Sample { " a sample; a reshape cannot cross the batch axis" } else { "" };
+        let unit =
+            if to.lead == Lead::Sample { " a sample; a reshape cannot cross the batch axis" } else { "" };
         Err(format!("{} holds {} values, {to} {}{unit}", inputs[0], inputs[0].count(), to.count()))
     }
 

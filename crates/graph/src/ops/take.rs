@@ -20,7 +20,9 @@ impl Op for Take {
             return Err(format!("needs an axis to take from and i32 indices, got {x} and {index}"));
         };
         let matches = index.lead == x.lead && index.dims == rest;
-        matches.then(|| x.with_dims(rest)).ok_or_else(|| format!("{index} does not index the last axis of {x}"))
+        matches
+            .then(|| x.with_dims(rest))
+            .ok_or_else(|| format!("{index} does not index the last axis of {x}"))
     }
 
     /// dx = dy at the index, 0 elsewhere.
@@ -55,7 +57,8 @@ impl Var {
     pub fn one_hot(&self, classes: usize) -> Var {
         let dims: Vec<usize> = self.dims().iter().copied().chain([classes]).collect();
         let lead = self.ty().lead;
-        let iota = self.tape().apply(Iota { dims: dims.clone(), axis: dims.len() - 1 }, &[]).expand(lead, &dims);
+        let iota =
+            self.tape().apply(Iota { dims: dims.clone(), axis: dims.len() - 1 }, &[]).expand(lead, &dims);
         self.add_axis().expand(lead, &dims).zip(Eq, &[&iota])
     }
 

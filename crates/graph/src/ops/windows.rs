@@ -120,7 +120,8 @@ impl Op for Unwindow {
         let (rest, [down, across, kh, kw]) = split(inputs[0])?;
         let count = self.window.count(self.image)?;
         let dims = [rest, &[self.image[0], self.image[1], kh, kw]].concat();
-        let problem = || format!("{} does not have the {count:?} windows of an image of {:?}", inputs[0], self.image);
+        let problem =
+            || format!("{} does not have the {count:?} windows of an image of {:?}", inputs[0], self.image);
         (count == [down, across]).then(|| inputs[0].with_dims(&dims)).ok_or_else(problem)
     }
 
@@ -173,7 +174,8 @@ impl Var {
             self.tape().fail_here("conv2d", format!("no image {} for a weight {}", self.ty(), weight.ty()));
             return self.clone();
         };
-        let divides = groups > 0 && c.is_multiple_of(groups) && o.is_multiple_of(groups) && c / groups == per_group;
+        let divides =
+            groups > 0 && c.is_multiple_of(groups) && o.is_multiple_of(groups) && c / groups == per_group;
         let count = window.count([h, w]);
         let (Ok([down, across]), true) = (&count, divides && [kh, kw] == window.kernel) else {
             let problem = count.err().unwrap_or_else(|| {
@@ -206,7 +208,8 @@ impl Var {
             return self.clone();
         };
         if c != c_weight || groups == 0 || !c.is_multiple_of(groups) || [kh, kw] != window.kernel {
-            let problem = format!("input {} and weight {} do not fit in {groups} groups", self.ty(), weight.ty());
+            let problem =
+                format!("input {} and weight {} do not fit in {groups} groups", self.ty(), weight.ty());
             self.tape().fail_here("conv_transpose2d", problem);
             return self.clone();
         }
