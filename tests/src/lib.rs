@@ -1,5 +1,7 @@
 //! Data and models that the whole-system tests share.
 
+pub mod conformance;
+
 use unisono::data::{DataError, Loader, Memory};
 use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};
 use unisono_random::Draws;

@@ -58,7 +58,7 @@ pub(crate) struct Candidate {
 impl Options {
     /// Whether each of the candidates, newest first, stays.
     pub(crate) fn stays(&self, newest_first: &[Candidate]) -> Vec<bool> {
-        let best = self.best(newest_first);
+        let best = self.best_of(newest_first);
         let stays = |(age, candidate): (usize, &Candidate)| {
             self.keep == 0
                 || age < self.keep
@@ -71,11 +71,11 @@ impl Options {
     /// Whether a checkpoint is worth waiting for: it will stay when later ones have come.
     pub(crate) fn is_kept_for_long(&self, new: Candidate, earlier: &[Candidate]) -> bool {
         let all: Vec<Candidate> = earlier.iter().copied().chain([new]).collect();
-        self.is_milestone(new.step) || self.best(&all).contains(&new.step)
+        self.is_milestone(new.step) || self.best_of(&all).contains(&new.step)
     }
 
     /// Steps of the best, best first.
-    pub(crate) fn best(&self, candidates: &[Candidate]) -> Vec<u64> {
+    pub(crate) fn best_of(&self, candidates: &[Candidate]) -> Vec<u64> {
         let Some(best) = self.best else { return Vec::new() };
         let measured = candidates.iter().filter_map(|c| Some((c.metric.filter(|m| m.is_finite())?, c.step)));
         let mut measured: Vec<(f64, u64)> = measured.collect();

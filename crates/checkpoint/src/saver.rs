@@ -94,7 +94,7 @@ impl Saver {
         check(&mut state)?;
         let new = Candidate { step, metric };
         let kept = self.retention.is_kept_for_long(new, &state.best);
-        let best = self.retention.best(&[state.best.as_slice(), &[new]].concat());
+        let best = self.retention.best_of(&[state.best.as_slice(), &[new]].concat());
         state.best.push(new);
         state.best.retain(|candidate| best.contains(&candidate.step));
         if let Some(old) = state.waiting.replace(Job { step, contents, metric, kept }) {

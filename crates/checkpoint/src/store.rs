@@ -116,7 +116,7 @@ impl Store {
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
         let mut found = self.candidates()?;
         let candidates: Vec<Candidate> = found.iter().map(|(_, candidate)| *candidate).collect();
-        let best = self.options.best(&candidates).first().copied();
+        let best = self.options.best_of(&candidates).first().copied();
         let at = found.iter().position(|(_, candidate)| Some(candidate.step) == best);
         Ok(at.map(|at| found.swap_remove(at)).map(|(path, candidate)| (candidate.step, path)))
     }

@@ -38,7 +38,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut batches = loader.epochs_from(Position::default())?;
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs_f64(seconds) {
-        batches.next().transpose()?;
+        if let Some(batch) = batches.next().transpose()? {
+            batches.recycle(batch);
+        }
     }
     let seen = batches.seen();
     println!("{seen}");

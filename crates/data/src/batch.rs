@@ -74,16 +74,18 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// An empty stack with room for some samples; an error when memory does not have the room.
-    pub fn new(specs: &[FieldSpec], samples: usize) -> Result<Self, DataError> {
-        let array = |spec: &FieldSpec| {
+    /// An empty stack with room for some samples; an error when memory does not have the room. Arrays of `spare`, a batch
+    /// no longer needed, are used where they fit.
+    pub fn new(specs: &[FieldSpec], samples: usize, mut spare: Sample) -> Result<Self, DataError> {
+        let mut array = |spec: &FieldSpec| {
             let room = elements(&spec.shape).and_then(|size| size.checked_mul(samples));
-            room.and_then(|room| Values::with_capacity(spec.dtype, room)).ok_or_else(|| {
+            let old = spare.remove(&spec.name).map(|field| field.values);
+            room.and_then(|room| Values::with_capacity(spec.dtype, room, old)).ok_or_else(|| {
                 let what = format!("no memory for {samples} samples of shape {:?}", spec.shape);
                 DataError::field(&spec.name, what)
             })
         };
-        let arrays = specs.iter().map(array).collect::<Result<_, _>>()?;
+        let arrays = specs.iter().map(&mut array).collect::<Result<_, _>>()?;
         Ok(Self { specs: specs.to_vec(), arrays, samples: 0 })
     }
 

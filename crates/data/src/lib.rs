@@ -43,14 +43,19 @@
 //! | what | where |
 //! |---|---|
 //! | the trait to implement for data of one's own | [`Source`] |
-//! | sources | [`Memory`], [`Csv`] (reads into a `Memory`), [`Subset`], [`split`] |
+//! | in memory | [`Memory`], [`Sequences`], [`Csv`] (reads into a `Memory`) |
+//! | arrays in files | [`Arrays`] of [`Array::idx`], [`Array::npy`], [`Array::npz`], [`Array::safetensors`]; [`Cifar`] |
+//! | text and tokens | [`Tokens`] |
+//! | pictures | [`ImageFolder`] |
+//! | sources of sources | [`Subset`], [`split`], [`Concat`], [`Interleave`], [`balance`], [`Cache`] |
 //! | values | [`Sample`], [`Batch`], [`Field`], [`Values`], [`FieldSpec`] |
-//! | over a whole source | [`Statistics`] |
-//! | transforms | closures given to [`Loader::map`], and [`normalise`], [`one_hot`] |
-//! | order, batches, threads | [`Loader`], [`Batches`], [`Position`] |
+//! | over a whole source | [`Statistics`], [`class_counts`] |
+//! | transforms | closures given to [`Loader::map`]; [`normalise`], [`one_hot`], [`cast`], [`rescale`], [`augment`] |
+//! | order, batches, threads | [`Loader`], [`Buckets`], [`Batches`], [`Position`], [`Progress`] |
+//! | where the time went | [`Seen`], and `cargo run --release -p unisono-data --example data_speed` |
 //!
-//! **This crate never** pads or repeats samples, lets timing change an order, queues without a bound, or panics on bad
-//! input.
+//! **This crate never** pads a batch, repeats a sample unasked, lets timing change an order, queues without a bound,
+//! allocates what a file merely declares, or panics on bad input.
 
 pub mod augment;
 mod balance;
@@ -71,6 +76,7 @@ mod pipeline;
 mod prefetch;
 mod progress;
 mod sample;
+mod saved;
 mod schedule;
 mod seen;
 mod sequences;

@@ -88,18 +88,20 @@ impl Pipeline {
         Ok(specs)
     }
 
-    /// Makes the batch of a unit; `None` as soon as `stop` is seen set. Samples known to be bad are not tried.
+    /// Makes the batch of a unit; `None` as soon as `stop` is seen set. Samples known to be bad are not tried. The
+    /// memory of `spare`, a batch no longer needed, is used again.
     pub fn batch(
         &self,
         unit: &Unit,
         specs: &StageSpecs,
         known: &BTreeSet<u64>,
+        spare: Sample,
         meters: &Meters,
         stop: &AtomicBool,
     ) -> Option<Result<Made, DataError>> {
         let mut order = self.order.of_epoch(self.seed, unit.epoch, self.source.len());
         let expected = order.cut_to(unit.first, specs.last().map_or(&[], Vec::as_slice));
-        let mut stack = match Stack::new(&expected, unit.count as usize) {
+        let mut stack = match Stack::new(&expected, unit.count as usize, spare) {
             Ok(stack) => stack,
             Err(error) => return Some(Err(error)),
         };

@@ -18,21 +18,23 @@
 //!
 //! After an error the iterator ends.
 
+mod worker;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use crate::check::panic_message;
 use crate::pace::Pace;
 use crate::pipeline::{Made, Pipeline, StageSpecs};
 use crate::schedule::{Schedule, Unit};
+
+use self::worker::{Answer, Crew, work};
 use crate::seen::Meters;
-use crate::{Batch, DataError, Position, Progress, Seen};
+use crate::{Batch, DataError, Position, Progress, Sample, Seen};
 
 /// The batches from a position on, in order, prepared by threads that end with this iterator.
 pub struct Batches {
@@ -42,6 +44,8 @@ pub struct Batches {
     tickets: Option<Sender<Unit>>,
     answers: Receiver<Answer>,
     crew: Crew,
+    /// Memory of batches handed back.
+    spares: Sender<Sample>,
     /// Batches that came before their turn.
     early: BTreeMap<u64, Result<Made, DataError>>,
     /// Tickets handed out, and batches taken: the number of the next of each.
@@ -56,20 +60,8 @@ pub struct Batches {
     workers: Vec<JoinHandle<()>>,
 }
 
-type Answer = (u64, Result<Made, DataError>);
-
-/// What every worker holds.
-#[derive(Clone)]
-struct Crew {
-    pipeline: Arc<Pipeline>,
-    specs: Arc<StageSpecs>,
-    /// Bad samples of the run so far, as it was resumed.
-    known: Arc<BTreeSet<u64>>,
-    meters: Arc<Meters>,
-    stop: Arc<AtomicBool>,
-    tickets: Receiver<Unit>,
-    answers: Sender<Answer>,
-}
+/// Batches handed back that are kept for their memory.
+const MOST_SPARES: usize = 2;
 
 impl Batches {
     pub(crate) fn start(
@@ -81,6 +73,7 @@ impl Batches {
     ) -> Result<Self, DataError> {
         let (tickets, ticket_queue) = bounded(pace.most_window);
         let (answer_queue, answers) = bounded(pace.most_window);
+        let (spares, spare_queue) = bounded(MOST_SPARES);
         let meters = Arc::new(Meters::new(pipeline.stage_names()));
         let crew = Crew {
             pipeline,
@@ -90,6 +83,7 @@ impl Batches {
             stop: Arc::default(),
             tickets: ticket_queue,
             answers: answer_queue,
+            spares: spare_queue,
         };
         let mut batches = Self {
             position: schedule.position(),
@@ -98,6 +92,7 @@ impl Batches {
             tickets: Some(tickets),
             answers,
             crew,
+            spares,
             early: BTreeMap::new(),
             issued: 0,
             taken: 0,
@@ -136,6 +131,15 @@ impl Batches {
     /// Batches that are ready now.
     pub fn ready(&self) -> usize {
         self.early.len() + self.answers.len()
+    }
+
+    /// Hands a batch back once it is no longer needed, so that a later one is made in its memory.
+    ///
+    /// It changes nothing but the time: fresh memory for large batches has to be cleared by the system, which may cost
+    /// more than the copy itself.
+    pub fn recycle(&self, batch: Batch) {
+        // With enough of them at hand, it is freed.
+        let _ = self.spares.try_send(batch.stacked);
     }
 
     /// What was done so far, and where the time went.
@@ -219,29 +223,6 @@ impl Batches {
         for worker in self.workers.drain(..) {
             // Its panic, if any, was reported in a batch's place.
             let _ = worker.join();
-        }
-    }
-}
-
-/// A worker's life.
-fn work(crew: &Crew) {
-    loop {
-        let since = Instant::now();
-        let Ok(unit) = crew.tickets.recv() else { return };
-        crew.meters.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        // Stages catch their own panics and know the sample; this is for the rest.
-        let make = || crew.pipeline.batch(&unit, &crew.specs, &crew.known, &crew.meters, &crew.stop);
-        let made = match catch_unwind(AssertUnwindSafe(make)) {
-            Ok(Some(made)) => made,
-            Ok(None) => return,
-            Err(panic) => Err(DataError::Panic {
-                sample: format!("epoch {}, positions from {}", unit.epoch, unit.first),
-                stage: "batch".into(),
-                message: panic_message(&*panic),
-            }),
-        };
-        if crew.answers.send((unit.number, made)).is_err() {
-            return;
         }
     }
 }

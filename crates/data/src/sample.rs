@@ -198,16 +198,19 @@ impl Values {
         })
     }
 
-    /// No elements of a type, with room for some; `None` when memory does not have the room.
-    pub(crate) fn with_capacity(dtype: Dtype, capacity: usize) -> Option<Self> {
-        fn room<T>(capacity: usize) -> Option<Vec<T>> {
-            let mut values = Vec::new();
+    /// No elements of a type, with room for some, that of old values if they are of the type; `None` when memory does
+    /// not have the room.
+    pub(crate) fn with_capacity(dtype: Dtype, capacity: usize, old: Option<Values>) -> Option<Self> {
+        fn room<T>(mut values: Vec<T>, capacity: usize) -> Option<Vec<T>> {
+            values.clear();
             values.try_reserve_exact(capacity).ok()?;
             Some(values)
         }
-        Some(match dtype {
-            Dtype::F32 => Values::F32(room(capacity)?),
-            Dtype::I32 => Values::I32(room(capacity)?),
+        Some(match (dtype, old) {
+            (Dtype::F32, Some(Values::F32(old))) => Values::F32(room(old, capacity)?),
+            (Dtype::I32, Some(Values::I32(old))) => Values::I32(room(old, capacity)?),
+            (Dtype::F32, _) => Values::F32(room(Vec::new(), capacity)?),
+            (Dtype::I32, _) => Values::I32(room(Vec::new(), capacity)?),
         })
     }
 

@@ -256,6 +256,30 @@ fn an_image_folder() {
     assert!(ImageFolder::open(empty.path().join("missing")).is_err());
 }
 
+/// The same digits as IDX files and as a folder of pictures, in the same order, make the same batches.
+#[test]
+fn a_folder_made_of_idx_files_is_the_same_data() {
+    let dir = TempDir::new().unwrap();
+    let pixels: Vec<u8> = (0..30 * 28 * 28).map(|i| (i * i / 77 % 256) as u8).collect();
+    // Sorted by class, as a folder is.
+    let labels: Vec<u8> = (0..30).map(|i| i / 3).collect();
+    for (at, (image, label)) in pixels.chunks(28 * 28).zip(&labels).enumerate() {
+        let path = written(&dir, &format!("digits/{label}/{at:05}.png"), []);
+        let mut encoder = png::Encoder::new(std::fs::File::create(path).unwrap(), 28, 28);
+        encoder.set_color(png::ColorType::Grayscale);
+        encoder.write_header().unwrap().write_image_data(image).unwrap();
+    }
+    let images = Array::idx(written(&dir, "images", idx(8, &[30, 28, 28, 1], &pixels))).unwrap();
+    let labels = Array::idx(written(&dir, "labels", idx(8, &[30], &labels))).unwrap();
+    let of_idx = Loader::new(Arrays::labelled(images, labels).unwrap());
+    let of_folder = Loader::new(ImageFolder::open(dir.path().join("digits")).unwrap().grey().size(28, 28));
+    let batches = |loader: Loader| {
+        let loader = loader.batch(8).shuffle(42).try_map("crop", augment::random_crop("x", [28, 28], 2));
+        loader.epoch(0).unwrap().collect::<Result<Vec<_>, _>>().unwrap()
+    };
+    assert_eq!(batches(of_idx), batches(of_folder));
+}
+
 #[cfg(unix)]
 #[test]
 fn names_that_are_not_utf_8() {

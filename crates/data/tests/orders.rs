@@ -30,6 +30,12 @@ fn same_however(loader: &Loader) -> Vec<Batch> {
         }
     }
     assert_eq!(whole, all(loader.epochs(Position::default(), 3).unwrap()), "adaptive threads");
+    let mut batches = loader.clone().threads(3).epochs(Position::default(), 3).unwrap();
+    for batch in &whole {
+        let again = batches.next().unwrap().unwrap();
+        assert_eq!(*batch, again);
+        batches.recycle(again);
+    }
     for (i, batch) in whole.iter().enumerate() {
         assert_eq!(all(loader.epochs(batch.after, 3).unwrap()), whole[i + 1..]);
     }

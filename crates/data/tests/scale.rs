@@ -75,7 +75,7 @@ fn a_long_stream_stays_within_its_budget() {
     let before = resident();
     let (mut most, mut bytes) = (0, 0);
     let mut batches = loader.epoch(0).unwrap();
-    while let Some(batch) = batches.next() {
+    for batch in batches.by_ref() {
         bytes += batch.unwrap().f32("x").unwrap().len() as u64 * 4;
         if bytes < 128 << 20 {
             std::thread::sleep(Duration::from_millis(30));
@@ -110,7 +110,7 @@ fn the_verdict_names_the_slow_transform() {
 
     // A consumer slower than the loader hardly waits, and the threads idle.
     let mut batches = Loader::new(Synthetic::new(60, 16)).batch(2).threads(2).epoch(0).unwrap();
-    while let Some(batch) = batches.next() {
+    for batch in batches.by_ref() {
         batch.unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -20,7 +20,7 @@ use crate::types::{Lead, Type};
 
 use sums::{Destination, Source};
 
-/// Rows that a piece of a launch is a multiple of, so that its bindings start at aligned offsets.
+/// A piece of a launch is a multiple of so many rows, so that its bindings start at aligned offsets.
 const ROW_ALIGNMENT: usize = 64;
 
 /// The sizes of a run.
@@ -97,9 +97,8 @@ impl Emitter<'_> {
             self.upload_inputs();
         }
         self.clock += 1;
-        for (unit, kernels) in
-            program.fusion.units.iter().zip(&program.kernels).filter(|(u, _)| u.stage == stage)
-        {
+        let units = program.fusion.units.iter().zip(&program.kernels);
+        for (unit, kernels) in units.filter(|(u, _)| u.stage == stage) {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
@@ -199,22 +198,12 @@ impl Emitter<'_> {
             }
             let (grid, width) = self.grid(n * chunks, root)?;
             let bindings = self.bind(&bound.stores, &rows);
-            self.launch(
-                kernel,
-                bindings,
-                vec![n as u32, width, chunks as u32, rows.start as u32, 0],
-                grid,
-                root,
-            )?;
+            let params = vec![n as u32, width, chunks as u32, rows.start as u32, 0];
+            self.launch(kernel, bindings, params, grid, root)?;
             if chunks > 1 {
                 let to = Destination::of(self.program.stores.place(root), ty, &rows);
-                self.tree(
-                    Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks },
-                    n,
-                    &to,
-                    kind,
-                    root,
-                )?;
+                let from = Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks };
+                self.tree(from, n, &to, kind, root)?;
             }
         }
         Ok(())

@@ -31,8 +31,12 @@ pub struct Builder {
 
 impl Builder {
     pub(crate) fn new(model: Box<dyn Layer>) -> Self {
-        let parts =
-            Parts { model, loss: Box::new(CrossEntropy), optimizer: Box::new(Sgd::new(0.01)), metrics: vec![] };
+        let parts = Parts {
+            model,
+            loss: Box::new(CrossEntropy::new()),
+            optimizer: Box::new(Sgd::new(0.01)),
+            metrics: vec![],
+        };
         Self {
             parts,
             batch: BatchSize::Global(32),
@@ -131,9 +135,13 @@ impl Builder {
             return Err(Error::setting("replicas", "a run needs at least one"));
         }
         if !(1..=unisono_graph::MAX_SHARDS).contains(&self.shards) {
-            return Err(Error::setting("shards", format!("{} is not in 1..={}", self.shards, unisono_graph::MAX_SHARDS)));
+            return Err(Error::setting(
+                "shards",
+                format!("{} is not in 1..={}", self.shards, unisono_graph::MAX_SHARDS),
+            ));
         }
         let programs = Programs::trace(&self.parts, &fields)?;
+        let fields = Fields { ids: programs.ids, ..fields };
         let chosen = unisono_gpu::select(&self.adapters)?;
         let adapters = spread(&chosen, self.replicas, self.shards);
         let (global_batch, per_replica) = match self.batch {
@@ -148,7 +156,8 @@ impl Builder {
             Options { global_batch, shards: self.shards, assignment: self.assignment, ..Options::default() };
         let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
         let replicas = Replicas::start(&adapters, graphs, options)?;
-        let settings = Settings { global_batch, shards: self.shards, seed: self.seed, digest_every: self.digest_every };
+        let settings =
+            Settings { global_batch, shards: self.shards, seed: self.seed, digest_every: self.digest_every };
         Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)
     }
 }
@@ -174,7 +183,10 @@ fn notes(replicas: usize, shards: usize, global_batch: usize, per_replica: Optio
     }
     let working = shards.min(global_batch);
     if replicas > working {
-        notes.push(format!("{} of {replicas} replicas have nothing to do: {working} shards", replicas - working));
+        notes.push(format!(
+            "{} of {replicas} replicas have nothing to do: {working} shards",
+            replicas - working
+        ));
     } else if !working.is_multiple_of(replicas) {
         let most = working.div_ceil(replicas);
         notes.push(format!(

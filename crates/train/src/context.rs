@@ -1,6 +1,6 @@
 //! What a layer sees while the model is traced.
 
-use unisono_graph::{GraphError, Lead, StateKind, Tape, Type, Var};
+use unisono_graph::{Graph, GraphError, Lead, Lowering, StateKind, Tape, Type, Var, View};
 
 use crate::{Initializer, Layer};
 
@@ -13,7 +13,7 @@ pub enum Mode {
     Evaluate,
 }
 
-/// A parameter that a layer asked for.
+/// A parameter or statistic that a layer asked for.
 #[derive(Clone, Debug)]
 pub struct Parameter {
     /// Its full name, for example `0.weight`.
@@ -44,14 +44,25 @@ pub struct Context {
     mode: Mode,
     path: Vec<String>,
     parameters: Vec<Parameter>,
+    statistics: Vec<Parameter>,
     summary: Vec<SummaryLine>,
     penalties: Vec<Var>,
+    ids: Vec<(Var, usize)>,
 }
 
 impl Context {
     /// A context for one trace.
     pub fn new(tape: &Tape, mode: Mode) -> Self {
-        Self { tape: tape.clone(), mode, path: vec![], parameters: vec![], summary: vec![], penalties: vec![] }
+        Self {
+            tape: tape.clone(),
+            mode,
+            path: vec![],
+            parameters: vec![],
+            statistics: vec![],
+            summary: vec![],
+            penalties: vec![],
+            ids: vec![],
+        }
     }
 
     /// The tape, for constants and errors of a layer's own.
@@ -73,23 +84,50 @@ impl Context {
     ///
     /// It starts with what `initializer` draws for that name, so adding a layer does not change the others.
     pub fn parameter(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
-        let full = self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".");
-        let var = self.tape.state(&full, dims, StateKind::Parameter);
-        self.parameters.push(Parameter { name: full, var: var.clone(), initializer });
+        let parameter = self.declare(name, dims, StateKind::Parameter, initializer);
+        let var = parameter.var.clone();
+        self.parameters.push(parameter);
         var
+    }
+
+    /// A statistic of this layer: kept and saved like a parameter, but replaced by what [`Context::replace`] gives it.
+    ///
+    /// A layer asks for it in both modes, so that the model has the same tensors in training and in use.
+    pub fn statistic(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
+        let statistic = self.declare(name, dims, StateKind::Statistic, initializer);
+        let var = statistic.var.clone();
+        self.statistics.push(statistic);
+        var
+    }
+
+    fn declare(&self, name: &str, dims: &[usize], kind: StateKind, initializer: Initializer) -> Parameter {
+        let name = self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".");
+        Parameter { var: self.tape.state(&name, dims, kind), name, initializer }
+    }
+
+    /// Replaces a statistic when the training step commits; nothing outside of training.
+    pub fn replace(&mut self, statistic: &Var, value: &Var) {
+        if self.is_training() {
+            self.tape.update(statistic, value);
+        }
     }
 
     /// Applies a layer under a name of its own: its parameters are `path.name.*`.
     pub fn apply(&mut self, name: &str, layer: &dyn Layer, x: &Var) -> Var {
+        self.within(name, layer.name(), |cx| layer.forward(cx, x))
+    }
+
+    /// Runs `forward` as a layer of a kind under a name of its own, for layers that take more than one value.
+    pub fn within(&mut self, name: &str, kind: &str, forward: impl FnOnce(&mut Self) -> Var) -> Var {
         self.path.push(name.into());
         let (first, line) = (self.parameters.len(), self.summary.len());
         let tape = self.tape.clone();
-        let y = tape.scope(&format!("{name}.{}", layer.name()), || layer.forward(self, x));
+        let y = tape.scope(&format!("{name}.{kind}"), || forward(self));
         // Layers inside have lines of their own; their parameters are counted there.
         let inside: usize = self.summary[line..].iter().map(|l| l.parameters).sum();
         let all: usize = self.parameters[first..].iter().map(|p| p.var.ty().count()).sum();
-        let own =
-            SummaryLine { path: self.path(), kind: layer.name().into(), output: y.ty().clone(), parameters: all - inside };
+        let output = y.ty().clone();
+        let own = SummaryLine { path: self.path(), kind: kind.into(), output, parameters: all - inside };
         self.summary.insert(line, own);
         self.path.pop();
         y
@@ -104,6 +142,11 @@ impl Context {
         }
     }
 
+    /// Says that ids must be in 0..rows. Where they are the model's input, the trainer looks at every batch before its step.
+    pub fn limit_ids(&mut self, ids: &Var, rows: usize) {
+        self.ids.push((ids.clone(), rows));
+    }
+
     /// Reports an error of the layer being traced; the first one is what building the trainer returns.
     pub fn fail(&self, op: &str, problem: String) {
         self.tape.fail(GraphError::Op { scope: self.tape.path(), op: op.into(), problem });
@@ -114,9 +157,26 @@ impl Context {
         &self.parameters
     }
 
+    /// The statistics asked for so far.
+    pub fn statistics(&self) -> &[Parameter] {
+        &self.statistics
+    }
+
     /// The summary so far, outer layers before inner ones.
     pub fn summary(&self) -> &[SummaryLine] {
         &self.summary
+    }
+
+    /// The smallest limit of the ids that are `input`, perhaps under other axes.
+    pub(crate) fn id_limit(&self, graph: &Graph, input: &Var) -> Option<usize> {
+        let is_input = |ids: &Var| {
+            let mut id = ids.id();
+            while matches!(graph.nodes[id].op.lowering(), Lowering::View(View::Reshape)) {
+                id = graph.nodes[id].inputs[0];
+            }
+            id == input.id()
+        };
+        self.ids.iter().filter(|(ids, _)| is_input(ids)).map(|(_, rows)| *rows).min()
     }
 
     /// The sum of all penalties.

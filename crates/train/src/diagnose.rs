@@ -6,7 +6,13 @@ use unisono_graph::{Array, DType, Feed, Frame, Graph, InputKind, RandomKey, inte
 /// The first tensor of the forward pass that f32 cannot hold, for sample `row` of a batch, given all states' values.
 ///
 /// The interpreter computes in f64, so what is too large for f32 counts as bad too.
-pub(crate) fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Vec<f32>], seed: u64) -> String {
+pub(crate) fn first_bad(
+    forward: &Graph,
+    batch: &Batch,
+    row: usize,
+    states: &[Vec<f32>],
+    seed: u64,
+) -> String {
     if let Some(bad) = states.iter().position(|s| s.iter().any(|x| !x.is_finite())) {
         return forward.states[bad].name.clone();
     }
@@ -32,7 +38,8 @@ pub(crate) fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Ve
     let outcome = interpret(&shown, &feed);
     let bad = |x: &f64| !x.is_finite() || x.abs() > f64::from(f32::MAX);
     let first = shown.outputs.iter().find(|(name, _)| outcome.outputs[name].data.iter().any(bad));
-    first.map_or_else(|| "none in f64: a rounding of f32 is the cause".into(), |&(_, id)| forward.describe(id))
+    first
+        .map_or_else(|| "none in f64: a rounding of f32 is the cause".into(), |&(_, id)| forward.describe(id))
 }
 
 fn one_row(field: &Field, row: usize) -> Array {

@@ -53,7 +53,10 @@ pub(crate) fn check(
     for (name, ty) in expected {
         check_field(batch, name, ty, names)?;
     }
-    if let Some(at) = batch.field(WEIGHT).and_then(|f| f.values.as_f32()).and_then(|w| w.iter().position(|w| *w < 0.0)) {
+    check_ids(batch, fields, names)?;
+    if let Some(at) =
+        batch.field(WEIGHT).and_then(|f| f.values.as_f32()).and_then(|w| w.iter().position(|w| *w < 0.0))
+    {
         return Err(bad_sample(batch, at, names, "its weight is negative".into()));
     }
     match batch.field(TARGET).map(|targets| loss.check(output, targets)) {
@@ -76,6 +79,20 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
         Some(at) => {
             let value = field.values.as_f32().map_or(0.0, |v| v[at]);
             Err(bad_sample(batch, at / ty.count().max(1), names, format!("field {name:?} holds {value}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Looks at the ids of a batch's input.
+pub(crate) fn check_ids(batch: &Batch, fields: &Fields, names: Names<'_>) -> Result<(), Error> {
+    let (Some(limit), Some(Values::I32(ids))) = (fields.ids, batch.field(INPUT).map(|f| &f.values)) else {
+        return Ok(());
+    };
+    match ids.iter().position(|&id| id < 0 || id as usize >= limit) {
+        Some(at) => {
+            let problem = format!("id {} is not in 0..{limit}", ids[at]);
+            Err(bad_sample(batch, at / fields.input.count().max(1), names, problem))
         }
         None => Ok(()),
     }

@@ -55,7 +55,10 @@ impl Running {
             let weight = weights.map_or(1.0, |w| f64::from(w[i]));
             self.loss += f64::from(loss) * weight;
             self.weight += weight;
-            self.metrics.iter_mut().zip(metrics).for_each(|(sum, values)| *sum += f64::from(values[i]) * weight);
+            self.metrics
+                .iter_mut()
+                .zip(metrics)
+                .for_each(|(sum, values)| *sum += f64::from(values[i]) * weight);
         }
         self.samples += losses.len() as u64;
         self.penalty += penalty;

@@ -1,11 +1,14 @@
 //! What parameters start with.
 
-use unisono_random::{fill_normal, fill_uniform};
+mod orthogonal;
+
+use unisono_random::{fill_normal, fill_truncated_normal, fill_uniform};
 
 /// What a parameter starts with: drawn by the counter-based generator from (seed, the parameter's name, element), so that
 /// one layer's start does not depend on the others.
 ///
-/// Fans are those of a weight stored `[out, in]`.
+/// Fans are those of a weight stored `[out, in, ...]`: `in` and `out` times the elements of the other axes, a convolution's
+/// window. (PyTorch counts those of `ConvTranspose2d`, stored `[in, out, ...]`, the same way.)
 #[derive(Clone, Debug, PartialEq)]
 pub enum Initializer {
     /// 0.
@@ -18,12 +21,25 @@ pub enum Initializer {
     Uniform(f32),
     /// Normal with a deviation.
     Normal(f32),
-    /// Uniform with bound sqrt(6 / (in + out)) (Glorot and Bengio 2010; Keras's default).
+    /// Normal with a deviation, cut off at two of it.
+    TruncatedNormal(f32),
+    /// Uniform with bound sqrt(6 / (in + out)) (Glorot and Bengio 2010; Keras's default, PyTorch's `xavier_uniform_`).
     GlorotUniform,
-    /// Normal with deviation sqrt(2 / in) (He et al. 2015).
+    /// Normal with deviation sqrt(2 / (in + out)) (Glorot and Bengio 2010; PyTorch's `xavier_normal_`).
+    GlorotNormal,
+    /// Uniform with bound sqrt(6 / in) (He et al. 2015; PyTorch's `kaiming_uniform_` for relu).
+    HeUniform,
+    /// Normal with deviation sqrt(2 / in) (He et al. 2015; PyTorch's `kaiming_normal_` for relu).
     HeNormal,
-    /// Uniform with bound 1 / sqrt(in): what PyTorch's `Linear` starts with (LeCun et al. 1998, up to a constant).
+    /// Uniform with bound sqrt(3 / in) (LeCun et al. 1998).
     LecunUniform,
+    /// Normal with deviation sqrt(1 / in) (LeCun et al. 1998).
+    LecunNormal,
+    /// Uniform with bound sqrt(1 / in): what PyTorch's `Linear` and `Conv2d` start with.
+    FanInUniform,
+    /// Rows, or columns where there are fewer of them, of length `.0` at right angles to each other; the axes after the first
+    /// are one (Saxe et al. 2014; PyTorch's `orthogonal_`).
+    Orthogonal(f32),
     /// These values, for example another program's.
     Values(Vec<f32>),
 }
@@ -33,28 +49,41 @@ impl Initializer {
     pub fn values(&self, seed: u64, name: &str, dims: &[usize]) -> Result<Vec<f32>, String> {
         let count = dims.iter().product();
         let mut out = vec![0.0; count];
-        let fan_out = dims.first().copied().unwrap_or(1);
-        let fan_in = count / fan_out.max(1);
+        let [fan_in, fan_out] = fans(dims);
+        let mut uniform = |square: f32| fill_uniform(seed, name, -square.sqrt(), square.sqrt(), &mut out);
         match self {
             Self::Zeros => {}
             Self::Ones => out.fill(1.0),
             Self::Constant(x) => out.fill(*x),
             Self::Uniform(bound) => fill_uniform(seed, name, -bound, *bound, &mut out),
             Self::Normal(deviation) => fill_normal(seed, name, 0.0, *deviation, &mut out),
-            Self::GlorotUniform => {
-                let bound = (6.0 / (fan_in + fan_out) as f32).sqrt();
-                fill_uniform(seed, name, -bound, bound, &mut out);
-            }
-            Self::HeNormal => fill_normal(seed, name, 0.0, (2.0 / fan_in as f32).sqrt(), &mut out),
-            Self::LecunUniform => {
-                let bound = 1.0 / (fan_in as f32).sqrt();
-                fill_uniform(seed, name, -bound, bound, &mut out);
+            Self::TruncatedNormal(deviation) => fill_truncated_normal(seed, name, 0.0, *deviation, &mut out),
+            Self::GlorotUniform => uniform(6.0 / (fan_in + fan_out)),
+            Self::GlorotNormal => fill_normal(seed, name, 0.0, (2.0 / (fan_in + fan_out)).sqrt(), &mut out),
+            Self::HeUniform => uniform(6.0 / fan_in),
+            Self::HeNormal => fill_normal(seed, name, 0.0, (2.0 / fan_in).sqrt(), &mut out),
+            Self::LecunUniform => uniform(3.0 / fan_in),
+            Self::LecunNormal => fill_normal(seed, name, 0.0, (1.0 / fan_in).sqrt(), &mut out),
+            Self::FanInUniform => uniform(1.0 / fan_in),
+            Self::Orthogonal(gain) => {
+                fill_normal(seed, name, 0.0, 1.0, &mut out);
+                orthogonal::orthogonalize(&mut out, dims.first().copied().unwrap_or(1), *gain);
             }
             Self::Values(values) if values.len() == count => out.copy_from_slice(values),
-            Self::Values(values) => return Err(format!("{name} {dims:?} cannot start with {} values", values.len())),
+            Self::Values(values) => {
+                return Err(format!("{name} {dims:?} cannot start with {} values", values.len()));
+            }
         }
         Ok(out)
     }
+}
+
+/// How many values an output takes in, and how many outputs take an input; at least 1.
+fn fans(dims: &[usize]) -> [f32; 2] {
+    let fan_out = dims.first().copied().unwrap_or(1);
+    let fan_in = dims.get(1).copied().unwrap_or(1);
+    let window: usize = dims.iter().skip(2).product();
+    [fan_in, fan_out].map(|fan| (fan * window).max(1) as f32)
 }
 
 #[cfg(test)]
@@ -68,5 +97,35 @@ mod tests {
         assert_ne!(draw("0.weight"), draw("1.weight"));
         let bound = (6.0f32 / 7.0).sqrt();
         assert!(draw("a").iter().all(|x| x.abs() <= bound));
+    }
+
+    #[test]
+    fn fans_count_the_window() {
+        assert_eq!(fans(&[8, 4, 3, 5]), [60.0, 120.0]);
+        assert_eq!(fans(&[8, 4]), [4.0, 8.0]);
+        assert_eq!(fans(&[8]), [1.0, 8.0]);
+        assert_eq!(fans(&[]), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn deviations_are_what_the_formulas_say() {
+        let dims = [50, 40, 3, 3];
+        let deviation = |i: Initializer| {
+            let x = i.values(3, "w", &dims).unwrap();
+            (x.iter().map(|x| f64::from(x * x)).sum::<f64>() / x.len() as f64).sqrt()
+        };
+        for (initializer, expected) in [
+            (Initializer::GlorotUniform, 2.0 / 810.0),
+            (Initializer::GlorotNormal, 2.0 / 810.0),
+            (Initializer::HeUniform, 2.0 / 360.0),
+            (Initializer::HeNormal, 2.0 / 360.0),
+            (Initializer::LecunUniform, 1.0 / 360.0),
+            (Initializer::LecunNormal, 1.0 / 360.0),
+            (Initializer::FanInUniform, 1.0 / 1080.0),
+            (Initializer::TruncatedNormal(0.5), 0.25 * 0.8796 * 0.8796),
+        ] {
+            let found = deviation(initializer.clone());
+            assert!((found / f64::sqrt(expected) - 1.0).abs() < 0.02, "{initializer:?}: {found}");
+        }
     }
 }

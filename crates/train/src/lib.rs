@@ -30,7 +30,7 @@ mod history;
 mod initializer;
 mod layer;
 mod layers;
-mod loss;
+mod losses;
 mod metric;
 mod observer;
 mod optimizers;
@@ -54,11 +54,21 @@ pub use error::Error;
 pub use history::{Epoch, Evaluation, History};
 pub use initializer::Initializer;
 pub use layer::{FromFn, Layer, Sequential};
-pub use layers::{Dense, Dropout, Flatten, Gelu, Relu, Sigmoid, Tanh};
-pub use loss::{CrossEntropy, Loss, MeanSquaredError};
+pub use layers::functional;
+pub use layers::{
+    AvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dense, Dropout, Elu, Embedding, Flatten, Gelu, GeluTanh,
+    GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Relu,
+    Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
+};
+pub use losses::{
+    BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
+};
 pub use metric::{Accuracy, Metric};
 pub use observer::{Observer, Step};
-pub use optimizers::{AdamW, Optimizer, Scalar, Sgd, Update};
+pub use optimizers::{
+    Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
+    RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
+};
 pub use programs::{INPUT, TARGET, WEIGHT};
 pub use progress::Progress;
 pub use report::Report;

@@ -6,7 +6,7 @@ use unisono_data::{Dtype, FieldSpec};
 use unisono_graph::{DType, Graph, GraphError, Program, StateKind, Tape, Type, Var};
 
 use crate::context::{Mode, Parameter, SummaryLine};
-use crate::optimizers::Update;
+use crate::optimizers::{Gradient, trace_update};
 use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer};
 
 /// The field with the model's input.
@@ -18,6 +18,8 @@ pub const WEIGHT: &str = "w";
 
 /// Output of each sample's loss.
 pub(crate) const LOSS: &str = "loss";
+/// Output of each sample's weight, where the loss has weights of its own.
+pub(crate) const LOSS_WEIGHT: &str = "loss weight";
 /// Output of the sum of the weights.
 pub(crate) const WEIGHT_SUM: &str = "weight sum";
 /// Output of the penalties.
@@ -45,6 +47,8 @@ pub(crate) struct Programs {
     pub initializers: Vec<Option<Initializer>>,
     /// The type of the model's output.
     pub output: Type,
+    /// Ids in the model's input are below this.
+    pub ids: Option<usize>,
 }
 
 /// The fields that a model is built for.
@@ -53,21 +57,29 @@ pub(crate) struct Fields {
     pub input: Type,
     pub target: Type,
     pub weighted: bool,
+    /// Ids in the input are below this.
+    pub ids: Option<usize>,
 }
 
 impl Fields {
     pub fn of(specs: &[FieldSpec]) -> Result<Self, Error> {
         let find = |name: &str| specs.iter().find(|s| &*s.name == name);
         let there = || specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
-        let missing = |name: &str| Error::Field { field: name.into(), expected: "a field of this name".into(), got: there() };
+        let missing = |name: &str| Error::Field {
+            field: name.into(),
+            expected: "a field of this name".into(),
+            got: there(),
+        };
         let input = field_type(find(INPUT).ok_or_else(|| missing(INPUT))?);
         let target = field_type(find(TARGET).ok_or_else(|| missing(TARGET))?);
         let weight = find(WEIGHT).map(field_type);
         match weight {
-            Some(ty) if ty != Type::sample(&[]) => {
-                Err(Error::Field { field: WEIGHT.into(), expected: Type::sample(&[]).to_string(), got: ty.to_string() })
-            }
-            _ => Ok(Self { input, target, weighted: weight.is_some() }),
+            Some(ty) if ty != Type::sample(&[]) => Err(Error::Field {
+                field: WEIGHT.into(),
+                expected: Type::sample(&[]).to_string(),
+                got: ty.to_string(),
+            }),
+            _ => Ok(Self { input, target, weighted: weight.is_some(), ids: None }),
         }
     }
 }
@@ -86,10 +98,11 @@ impl Programs {
         let train = Trace::new(parts, fields, Mode::Train)?;
         let forward = train.tape.finish()?;
         let (summary, output) = (train.cx.summary().to_vec(), train.output.ty().clone());
-        let mut initializers: Vec<Option<Initializer>> =
-            train.cx.parameters().iter().map(|p| Some(p.initializer.clone())).collect();
+        let ids = train.cx.id_limit(&forward, &train.input);
+        let asked: Vec<Parameter> = [train.cx.parameters(), train.cx.statistics()].concat();
         let graph = train.with_update(parts)?;
-        initializers.resize(graph.states.len(), None);
+        let start = |name: &str| asked.iter().find(|p| p.name == name).map(|p| p.initializer.clone());
+        let initializers = graph.states.iter().map(|s| start(&s.name)).collect();
         let evaluate = Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?;
         let predict = trace_predict(parts, fields)?;
         Ok(Self {
@@ -100,6 +113,7 @@ impl Programs {
             summary,
             initializers,
             output,
+            ids,
         })
     }
 
@@ -114,6 +128,7 @@ impl Programs {
 struct Trace {
     tape: Tape,
     cx: Context,
+    input: Var,
     output: Var,
     loss: Var,
     weight: Option<Var>,
@@ -125,7 +140,7 @@ impl Trace {
         let mut cx = Context::new(&tape, mode);
         let x = tape.input(INPUT, fields.input.clone());
         let y = tape.input(TARGET, fields.target.clone());
-        let weight = fields.weighted.then(|| tape.input(WEIGHT, Type::sample(&[])));
+        let given = fields.weighted.then(|| tape.input(WEIGHT, Type::sample(&[])));
         let output = parts.model.forward(&mut cx, &x);
         // An error of the model comes before what follows from it.
         tape.finish()?;
@@ -137,11 +152,20 @@ impl Trace {
             tape.fail(GraphError::Op { scope: "loss".into(), op: parts.loss.name().into(), problem });
         }
         tape.output(LOSS, &loss);
+        let own = tape.scope("loss", || parts.loss.weight(&y));
+        let weighs = own.is_some();
+        let weight = match (given, own) {
+            (Some(given), Some(own)) => Some(given * own),
+            (given, own) => own.or(given),
+        };
+        if let Some(weight) = weight.as_ref().filter(|_| weighs) {
+            tape.output(LOSS_WEIGHT, weight);
+        }
         for metric in &parts.metrics {
             tape.output(metric.name(), &metric.per_sample(&output, &y));
         }
         tape.finish()?;
-        Ok(Self { tape, cx, output, loss, weight })
+        Ok(Self { tape, cx, input: x, output, loss, weight })
     }
 
     /// Adds the gradients and the optimizer: sums over all samples, each divided by the sum of the weights once.
@@ -160,19 +184,9 @@ impl Trace {
             let more = tape.gradients(&penalty, &vars);
             gradients = gradients.iter().zip(&more).map(|(g, p)| g + p).collect();
         }
-        let declared: Vec<(String, Var)> = parts
-            .optimizer
-            .scalars(0)
-            .into_iter()
-            .map(|s| (s.name.clone(), tape.input(&s.name, Type::global(&[]))))
-            .collect();
-        for (parameter, gradient) in parameters.iter().zip(&gradients) {
-            let mut update =
-                Update { tape: tape.clone(), parameter: parameter.name.clone(), scalars: declared.clone() };
-            let scope = format!("{} of {}", parts.optimizer.name(), parameter.name);
-            let new = tape.scope(&scope, || parts.optimizer.update(&mut update, &parameter.var, gradient));
-            tape.update(&parameter.var, &new);
-        }
+        let gradients = parameters.into_iter().zip(gradients);
+        let gradients = gradients.map(|(p, gradient)| Gradient { name: p.name, weight: p.var, gradient });
+        trace_update(tape, &*parts.optimizer, gradients.collect());
         Ok(tape.finish()?)
     }
 }
@@ -182,8 +196,11 @@ fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
     match parts.loss.target(output.ty()) {
         Ok(expected) if &expected == target.ty() => {}
         Ok(expected) => {
-            let problem =
-                format!("the model gives {}, which needs targets {expected}; got {}", output.ty(), target.ty());
+            let problem = format!(
+                "the model gives {}, which needs targets {expected}; got {}",
+                output.ty(),
+                target.ty()
+            );
             fail(parts.loss.name(), problem);
         }
         Err(problem) => fail(parts.loss.name(), problem),

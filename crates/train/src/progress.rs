@@ -58,7 +58,9 @@ impl Observer for Progress {
             self.epoch_started = Some((step.epoch, Instant::now()));
             self.trained = 0;
             if let Some(bar) = &self.bar {
-                bar.set_style(ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()));
+                bar.set_style(
+                    ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()),
+                );
                 bar.reset();
                 bar.set_length(step.of);
             }
@@ -73,8 +75,14 @@ impl Observer for Progress {
     }
 
     fn epoch(&mut self, epoch: &Epoch) {
-        let validation = epoch.validation.as_ref().map_or_else(String::new, |v| format!("  held out: {}", shown(v)));
-        let line = format!("epoch {}: {}{validation}  {:.0} samples/s", epoch.epoch + 1, shown(&epoch.train), self.rate());
+        let validation =
+            epoch.validation.as_ref().map_or_else(String::new, |v| format!("  held out: {}", shown(v)));
+        let line = format!(
+            "epoch {}: {}{validation}  {:.0} samples/s",
+            epoch.epoch + 1,
+            shown(&epoch.train),
+            self.rate()
+        );
         self.say(&line);
     }
 

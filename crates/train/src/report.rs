@@ -25,7 +25,11 @@ impl fmt::Display for Report {
         write!(f, "replica  {:wide$}  {:>7}  {:>9}", "adapter", "shards", "samples")?;
         write!(f, "  {:>8}  {:>10}  {:>10}  {:>8}", "compute", "for input", "for peers", "moving")?;
         for (report, adapter) in self.replicas.iter().zip(&adapters) {
-            write!(f, "\n{:<7}  {adapter:wide$}  {:>7}  {:>9}", report.replica, report.shards, report.samples)?;
+            write!(
+                f,
+                "\n{:<7}  {adapter:wide$}  {:>7}  {:>9}",
+                report.replica, report.shards, report.samples
+            )?;
             let [compute, input, peers, moving] =
                 [report.compute, report.idle, report.peers, report.moving].map(seconds);
             write!(f, "  {compute:>8}  {input:>10}  {peers:>10}  {moving:>8}")?;

@@ -65,7 +65,11 @@ impl SavedRun {
 fn parse(path: &Path, contents: &Contents) -> Result<SavedRun, Error> {
     let wrong = |problem: String| Error::Resume { path: path.into(), problem };
     let run: SavedRun = serde_json::from_value(contents.trainer.clone()).map_err(|e| wrong(e.to_string()))?;
-    if run.version == VERSION { Ok(run) } else { Err(wrong(format!("version {} is not {VERSION}", run.version))) }
+    if run.version == VERSION {
+        Ok(run)
+    } else {
+        Err(wrong(format!("version {} is not {VERSION}", run.version)))
+    }
 }
 
 impl Trainer {
@@ -118,9 +122,10 @@ impl Trainer {
     /// Saves where the interval or the end of a fit asks for it, and this step is not saved yet.
     pub(crate) fn save_when_due(&mut self, end: bool) -> Result<(), Error> {
         let step = self.step;
-        let due = self.checkpoints.as_ref().is_some_and(|c| {
-            (end || c.every > 0 && step.is_multiple_of(c.every)) && c.saved != Some(step)
-        });
+        let due = self
+            .checkpoints
+            .as_ref()
+            .is_some_and(|c| (end || c.every > 0 && step.is_multiple_of(c.every)) && c.saved != Some(step));
         if due {
             self.save()?;
         }
@@ -194,14 +199,18 @@ impl Trainer {
             match tensor {
                 None => return Err(wrong(format!("it has no tensor {:?}", state.name))),
                 Some(t) if t.shape() != state.ty.dims => {
-                    let problem = format!("{:?} is {:?}, the model's is {:?}", state.name, t.shape(), state.ty.dims);
+                    let problem =
+                        format!("{:?} is {:?}, the model's is {:?}", state.name, t.shape(), state.ty.dims);
                     return Err(wrong(problem));
                 }
                 Some(_) => {}
             }
         }
         if known != states.len() {
-            return Err(wrong(format!("it has {known} tensors, the model and its optimizer {}", states.len())));
+            return Err(wrong(format!(
+                "it has {known} tensors, the model and its optimizer {}",
+                states.len()
+            )));
         }
         for (index, state) in states.iter().enumerate() {
             let tensor = contents.model.get(&state.name).or_else(|| contents.optimizer.get(&state.name));

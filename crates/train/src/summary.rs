@@ -26,7 +26,9 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.lines.iter().map(|l| format!("{} ({})", l.path, l.kind)).collect();
         let shapes: Vec<String> = self.lines.iter().map(|l| l.output.to_string()).collect();
-        let wide = |texts: &[String], least: usize| texts.iter().map(|t| t.chars().count()).max().unwrap_or(0).max(least);
+        let wide = |texts: &[String], least: usize| {
+            texts.iter().map(|t| t.chars().count()).max().unwrap_or(0).max(least)
+        };
         let input = self.input.to_string();
         let (name, shape) = (wide(&names, 5), wide(&shapes, input.len().max(6)));
         writeln!(f, "{:name$}  {:shape$}  {:>10}", "layer", "output", "parameters")?;

@@ -10,7 +10,9 @@ use crate::builder::Builder;
 use crate::feed::{self, Names};
 use crate::history::Running;
 use crate::observer::{Observer, Step};
-use crate::programs::{Fields, INPUT, LOSS, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM};
+use crate::programs::{
+    Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
+};
 use crate::save::Checkpoints;
 use crate::{Epoch, Error, Evaluation, History, Layer, Summary, diagnose};
 
@@ -96,7 +98,12 @@ impl Trainer {
     ///
     /// # Errors
     /// The first error of the pipeline or of a step. Nothing of a failed step has happened.
-    pub fn fit(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<&History, Error> {
+    pub fn fit(
+        &mut self,
+        train: &Loader,
+        validation: Option<&Loader>,
+        epochs: u32,
+    ) -> Result<&History, Error> {
         let loader = train.clone().batch(self.settings.global_batch);
         self.same_data(train)?;
         self.prepare(TRAIN, loader.samples())?;
@@ -141,7 +148,8 @@ impl Trainer {
 
     fn step_inner(&mut self, batch: &Batch, names: Names<'_>) -> Result<Step, Error> {
         if batch.len() > self.settings.global_batch || batch.len() == 0 {
-            let problem = format!("a batch of {} samples in steps of {}", batch.len(), self.settings.global_batch);
+            let problem =
+                format!("a batch of {} samples in steps of {}", batch.len(), self.settings.global_batch);
             return Err(Error::setting("global batch", problem));
         }
         feed::check(batch, &self.fields, &self.programs.output, &*self.parts.loss, names)?;
@@ -172,10 +180,10 @@ impl Trainer {
         let losses = output(&outcome.outputs, LOSS).unwrap_or_default();
         let penalty = output(&outcome.outputs, PENALTY).map_or(0.0, |p| f64::from(p[0]));
         let metrics = self.metric_values(&program, &outcome.outputs);
-        let weights = batch.field(WEIGHT).filter(|_| self.fields.weighted).and_then(|f| f.values.as_f32());
+        let weights = self.weights(&program, &outcome.outputs, batch);
         let mut own = Running::default();
-        own.add(&losses, &metrics, weights, penalty);
-        self.running.add(&losses, &metrics, weights, penalty);
+        own.add(&losses, &metrics, weights.as_deref(), penalty);
+        self.running.add(&losses, &metrics, weights.as_deref(), penalty);
         let metric_names = self.metric_names();
         let step = Step {
             step: self.step,
@@ -196,7 +204,13 @@ impl Trainer {
     }
 
     /// The error of a step whose numbers went bad: what, and where first.
-    fn not_finite(&mut self, batch: &Batch, loss_row: Option<usize>, what: String, names: Names<'_>) -> Error {
+    fn not_finite(
+        &mut self,
+        batch: &Batch,
+        loss_row: Option<usize>,
+        what: String,
+        names: Names<'_>,
+    ) -> Error {
         let states: Result<Vec<Vec<f32>>, _> =
             (0..self.programs.forward.states.len()).map(|i| self.state(i)).collect();
         let tensor = match (&states, loss_row) {
@@ -233,8 +247,8 @@ impl Trainer {
             let feed = feed::feed(&program, &batch, &[], self.settings.seed)?;
             let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit)?;
             let losses = named(&program, &outcome.outputs, LOSS).unwrap_or_default();
-            let weights = batch.field(WEIGHT).filter(|_| self.fields.weighted).and_then(|f| f.values.as_f32());
-            running.add(&losses, &self.metric_values(&program, &outcome.outputs), weights, 0.0);
+            let weights = self.weights(&program, &outcome.outputs, &batch);
+            running.add(&losses, &self.metric_values(&program, &outcome.outputs), weights.as_deref(), 0.0);
         }
         Ok(running.mean(&self.metric_names()))
     }
@@ -252,10 +266,19 @@ impl Trainer {
     /// The model's output for a batch of up to the global batch's size.
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
         feed::check_field(batch, INPUT, &self.fields.input, None)?;
+        feed::check_ids(batch, &self.fields, None)?;
         let program = self.programs.predict.clone();
         let feed = feed::feed(&program, batch, &[], self.settings.seed)?;
         let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit)?;
         Ok(named(&program, &outcome.outputs, OUTPUT).unwrap_or_default())
+    }
+
+    /// What each sample of a batch weighs, where they differ: as the loss says, or else as the data do.
+    fn weights(&self, program: &Program, outputs: &Outputs, batch: &Batch) -> Option<Vec<f32>> {
+        named(program, outputs, LOSS_WEIGHT).or_else(|| {
+            let field = batch.field(WEIGHT).filter(|_| self.fields.weighted)?;
+            field.values.as_f32().map(<[f32]>::to_vec)
+        })
     }
 
     fn metric_names(&self) -> Vec<String> {
@@ -277,6 +300,24 @@ impl Trainer {
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
         let index = self.programs.train.states().iter().position(|s| s.name == name)?;
         Some(self.state(index))
+    }
+
+    /// Replaces a parameter or statistic on every replica, for example by another program's.
+    ///
+    /// # Errors
+    /// No such tensor, or another number of values.
+    pub fn set_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
+        let states = self.programs.train.states();
+        let Some(index) = states.iter().position(|s| s.name == name) else {
+            return Err(Error::setting("tensor", format!("the model has no {name:?}")));
+        };
+        let ty = &states[index].ty;
+        if ty.count() != values.len() {
+            let problem = format!("{name:?} is {:?}, not {} values", ty.dims, values.len());
+            return Err(Error::setting("tensor", problem));
+        }
+        let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        Ok(self.replicas.write_state(index, &bytes)?)
     }
 
     /// Names and shapes of parameters and statistics, in the model's order.

@@ -1,40 +1,39 @@
 use unisono_graph::Var;
 
-use super::{Optimizer, Scalar, Update};
+use super::moments::Moments;
+use super::{Optimizer, Scalar, Schedule, Update};
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019; PyTorch's `AdamW`).
 ///
 /// m += (1 - b1)(g - m); v += (1 - b2)(g^2 - v); w = (1 - lr decay) w - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct AdamW {
-    lr: f32,
-    beta1: f32,
-    beta2: f32,
-    epsilon: f32,
-    weight_decay: f32,
+    lr: Schedule,
+    moments: Moments,
+    weight_decay: f64,
 }
 
 impl AdamW {
     /// PyTorch's defaults at a learning rate: betas 0.9 and 0.999, epsilon 1e-8, decay 0.01.
-    pub fn new(lr: f32) -> Self {
-        Self { lr, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+    pub fn new(lr: impl Into<Schedule>) -> Self {
+        Self { lr: lr.into(), moments: Moments::DEFAULT, weight_decay: 0.01 }
     }
 
     /// How slowly the two averages move.
-    pub fn betas(mut self, beta1: f32, beta2: f32) -> Self {
-        (self.beta1, self.beta2) = (beta1, beta2);
+    pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
+        (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
         self
     }
 
     /// What keeps the division finite.
-    pub fn epsilon(mut self, epsilon: f32) -> Self {
-        self.epsilon = epsilon;
+    pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
+        self.moments.epsilon = epsilon.into();
         self
     }
 
     /// The share of a weight that a step at learning rate 1 would take away.
-    pub fn weight_decay(mut self, decay: f32) -> Self {
-        self.weight_decay = decay;
+    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
+        self.weight_decay = decay.into();
         self
     }
 }
@@ -45,23 +44,16 @@ impl Optimizer for AdamW {
     }
 
     fn scalars(&self, step: u64) -> Vec<Scalar> {
-        let t = (step + 1) as f64;
-        let correction = |beta: f32| 1.0 - libm::pow(f64::from(beta), t);
-        let lr = f64::from(self.lr);
+        let lr = self.lr.at(step);
         vec![
-            Scalar::new("kept", (1.0 - lr * f64::from(self.weight_decay)) as f32),
-            Scalar::new("step", (lr / correction(self.beta1)) as f32),
-            Scalar::new("scale", (1.0 / correction(self.beta2).sqrt()) as f32),
+            Scalar::new("kept", (1.0 - lr * self.weight_decay) as f32),
+            Scalar::new("step", (lr * self.moments.first_correction(step)) as f32),
+            Scalar::new("scale", self.moments.second_correction(step) as f32),
         ]
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
-        let (m, v) = (cx.state("exp_avg", weight), cx.state("exp_avg_sq", weight));
-        let new_m = (gradient - &m) * (1.0 - self.beta1) + &m;
-        let new_v = (gradient * gradient - &v) * (1.0 - self.beta2) + &v;
-        cx.set(&m, &new_m);
-        cx.set(&v, &new_v);
-        let size = new_v.sqrt() * cx.scalar("scale") + self.epsilon;
-        weight * cx.scalar("kept") - (new_m / size) * cx.scalar("step")
+        let step = self.moments.direction(cx, weight, gradient) * cx.scalar("step");
+        if cx.decays() { weight * cx.scalar("kept") - step } else { weight - step }
     }
 }

@@ -1,32 +1,39 @@
 use unisono_graph::Var;
 
-use super::{Optimizer, Scalar, Update};
+use super::{Optimizer, Scalar, Schedule, Update};
 
 /// Stochastic gradient descent with momentum and coupled weight decay (PyTorch's `SGD` without dampening).
 ///
-/// g += decay w; m = momentum m + g; w -= lr m.
-#[derive(Clone, Copy, Debug)]
+/// g += decay w; m = momentum m + g; w -= lr m. With Nesterov's momentum w -= lr (g + momentum m).
+#[derive(Clone, Debug)]
 pub struct Sgd {
-    lr: f32,
-    momentum: f32,
-    weight_decay: f32,
+    lr: Schedule,
+    momentum: f64,
+    nesterov: bool,
+    weight_decay: f64,
 }
 
 impl Sgd {
     /// Descent at a learning rate.
-    pub fn new(lr: f32) -> Self {
-        Self { lr, momentum: 0.0, weight_decay: 0.0 }
+    pub fn new(lr: impl Into<Schedule>) -> Self {
+        Self { lr: lr.into(), momentum: 0.0, nesterov: false, weight_decay: 0.0 }
     }
 
     /// With momentum.
-    pub fn momentum(mut self, momentum: f32) -> Self {
-        self.momentum = momentum;
+    pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
+        self.momentum = momentum.into();
+        self
+    }
+
+    /// Looks one step ahead (Sutskever et al. 2013).
+    pub fn nesterov(mut self) -> Self {
+        self.nesterov = true;
         self
     }
 
     /// With `decay` times the weight added to the gradient.
-    pub fn weight_decay(mut self, decay: f32) -> Self {
-        self.weight_decay = decay;
+    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
+        self.weight_decay = decay.into();
         self
     }
 }
@@ -36,20 +43,14 @@ impl Optimizer for Sgd {
         "sgd"
     }
 
-    fn scalars(&self, _: u64) -> Vec<Scalar> {
-        vec![Scalar::new("lr", self.lr)]
+    fn scalars(&self, step: u64) -> Vec<Scalar> {
+        vec![Scalar::new("lr", self.lr.at(step) as f32)]
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
-        let gradient = if self.weight_decay == 0.0 { gradient.clone() } else { weight * self.weight_decay + gradient };
-        let step = if self.momentum == 0.0 {
-            gradient
-        } else {
-            let old = cx.state("momentum_buffer", weight);
-            let new = old.clone() * self.momentum + gradient;
-            cx.set(&old, &new);
-            new
-        };
+        let gradient = cx.coupled_decay(self.weight_decay, weight, gradient);
+        let step = cx.momentum(self.momentum, weight, &gradient);
+        let step = if self.nesterov { step * self.momentum as f32 + gradient } else { step };
         weight - step * cx.scalar("lr")
     }
 }

@@ -1,0 +1,42 @@
+use unisono_graph::{DType, Var};
+
+use crate::{Context, Initializer, Layer};
+
+/// A row of a table for each id: `[B, ...]` of i32 to `[B, ..., width]` (PyTorch's and Keras's `Embedding`).
+///
+/// Parameters: `weight` `[rows, width]`, standard normal unless told. Repeated ids add up in the order of (sample, position).
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    rows: usize,
+    width: usize,
+    initializer: Initializer,
+}
+
+impl Embedding {
+    /// A table for ids in 0..rows.
+    pub fn new(rows: usize, width: usize) -> Self {
+        Self { rows, width, initializer: Initializer::Normal(1.0) }
+    }
+
+    /// What the table starts with.
+    pub fn initializer(mut self, initializer: Initializer) -> Self {
+        self.initializer = initializer;
+        self
+    }
+}
+
+impl Layer for Embedding {
+    fn name(&self) -> &str {
+        "embedding"
+    }
+
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        if x.ty().dtype != DType::I32 {
+            cx.fail("embedding", format!("needs ids of i32, got {}", x.ty()));
+            return x.clone();
+        }
+        let weight = cx.parameter("weight", &[self.rows, self.width], self.initializer.clone());
+        cx.limit_ids(x, self.rows);
+        weight.embed(x)
+    }
+}

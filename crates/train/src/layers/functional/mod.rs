@@ -1,0 +1,15 @@
+//! What the layers compute, as functions of values: for models that bring their weights themselves.
+
+mod attention;
+mod batch_norm;
+mod norm;
+mod recurrent;
+mod sequence;
+
+pub use attention::{scaled_dot_product_attention, scaled_dot_product_attention_masked};
+pub use batch_norm::{BatchNormed, batch_norm, batch_norm_with};
+pub use norm::{group_norm, layer_norm, rms_norm};
+pub use recurrent::{GruWeights, LstmWeights, gru, lstm};
+pub use sequence::{stack, unstack};
+
+pub(super) use recurrent::{gru_steps, lstm_steps};

@@ -1,0 +1,157 @@
+//! Recurrent layers.
+
+use unisono_graph::{DType, Lead, Var};
+
+use super::functional::{GruWeights, LstmWeights, gru_steps, lstm_steps, stack};
+use crate::{Context, Initializer, Layer};
+
+/// Long short-term memory over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `LSTM`, batch first), or the last
+/// one, `[B, H]` (Keras's `LSTM`). It starts from zeros; [`super::functional::lstm`] starts from anything.
+///
+/// Parameters of layer l, uniform within 1 / sqrt(H): `weight_ih_l{l}` `[4 H, in]`, `weight_hh_l{l}` `[4 H, H]`, `bias_ih_l{l}`
+/// and `bias_hh_l{l}` `[4 H]`, gates in the order i, f, g, o; those of the way back end in `_reverse`.
+///
+/// ```
+/// use unisono::{Dense, Lstm, Sequential};
+///
+/// let model = Sequential::new().add(Lstm::new(128).layers(2).last()).add(Dense::new(10));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Lstm {
+    shape: Shape,
+}
+
+/// Gated recurrent units over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `GRU`, batch first), or the last one,
+/// `[B, H]` (Keras's `GRU(reset_after=True)`). It starts from zeros; [`super::functional::gru`] starts from anything.
+///
+/// Parameters are named as those of [`Lstm`], gates in the order r, z, n: `[3 H, in]`, `[3 H, H]`, `[3 H]` and `[3 H]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Gru {
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    units: usize,
+    layers: usize,
+    both_ways: bool,
+    bias: bool,
+    last: bool,
+    dropout: f32,
+}
+
+/// One direction of one layer: each h by its place, and the last one on its way.
+type Direction = (Vec<Var>, Var);
+
+macro_rules! recurrent {
+    ($layer:ident, $name:literal, $gates:literal, $weights:ident, $steps:expr) => {
+        impl $layer {
+            /// One layer of H = `units`, forward in time.
+            pub fn new(units: usize) -> Self {
+                let shape =
+                    Shape { units, layers: 1, both_ways: false, bias: true, last: false, dropout: 0.0 };
+                Self { shape }
+            }
+
+            /// Layers on top of each other.
+            pub fn layers(mut self, layers: usize) -> Self {
+                self.shape.layers = layers;
+                self
+            }
+
+            /// Also back in time: features of both ways one behind the other, 2 H of them.
+            pub fn bidirectional(mut self) -> Self {
+                self.shape.both_ways = true;
+                self
+            }
+
+            /// Gives the last h only: after the last step, and on the way back after the first.
+            pub fn last(mut self) -> Self {
+                self.shape.last = true;
+                self
+            }
+
+            /// Without biases.
+            pub fn no_bias(mut self) -> Self {
+                self.shape.bias = false;
+                self
+            }
+
+            /// Drops a share of what goes from one layer to the next.
+            pub fn dropout(mut self, rate: f32) -> Self {
+                self.shape.dropout = rate;
+                self
+            }
+        }
+
+        impl Layer for $layer {
+            fn name(&self) -> &str {
+                $name
+            }
+
+            fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+                self.shape.forward($name, cx, x, |cx, x, suffix, reverse| {
+                    let (rows, units) = ($gates * self.shape.units, self.shape.units);
+                    let start = Initializer::Uniform(1.0 / (units as f32).sqrt());
+                    let mut ask = |name: &str, dims: &[usize]| {
+                        cx.parameter(&format!("{name}_{suffix}"), dims, start.clone())
+                    };
+                    let weights = $weights {
+                        weight_ih: ask("weight_ih", &[rows, x.dims()[1]]),
+                        weight_hh: ask("weight_hh", &[rows, units]),
+                        bias_ih: self.shape.bias.then(|| ask("bias_ih", &[rows])),
+                        bias_hh: self.shape.bias.then(|| ask("bias_hh", &[rows])),
+                    };
+                    $steps(x, &weights, reverse)
+                })
+            }
+        }
+    };
+}
+
+recurrent!(Lstm, "lstm", 4, LstmWeights, |x, weights, reverse| {
+    let (all, h, _) = lstm_steps(x, weights, None, reverse);
+    (all, h)
+});
+recurrent!(Gru, "gru", 3, GruWeights, |x, weights, reverse| gru_steps(x, weights, None, reverse));
+
+impl Shape {
+    fn forward(
+        &self,
+        layer: &str,
+        cx: &mut Context,
+        x: &Var,
+        direction: impl Fn(&mut Context, &Var, &str, bool) -> Direction,
+    ) -> Var {
+        let sequence = x.ty().lead == Lead::Sample && x.ty().dtype == DType::F32 && x.dims().len() == 2;
+        if !sequence || x.ty().count() == 0 || self.layers == 0 || self.units == 0 {
+            let problem = format!("{} layers of {} units for {}", self.layers, self.units, x.ty());
+            cx.fail(
+                layer,
+                format!("needs a layer, a unit and sequences [B, steps, features], got {problem}"),
+            );
+            return x.clone();
+        }
+        let mut y = x.clone();
+        for index in 0..self.layers {
+            let top = index + 1 == self.layers;
+            let mut ways = vec![direction(cx, &y, &format!("l{index}"), false)];
+            if self.both_ways {
+                ways.push(direction(cx, &y, &format!("l{index}_reverse"), true));
+            }
+            y = side_by_side(&ways, top && self.last).unwrap_or(y);
+            if !top && cx.is_training() {
+                y = y.dropout(self.dropout, &format!("{}.dropout_l{index}", cx.path()));
+            }
+        }
+        y
+    }
+}
+
+/// Features of all ways one behind the other: of the last step on each, or of all.
+fn side_by_side(ways: &[Direction], last: bool) -> Option<Var> {
+    let one = |(all, h): &Direction| if last { Some(h.clone()) } else { stack(all) };
+    let mut ways = ways.iter().map(one);
+    let first = ways.next()??;
+    Some(ways.flatten().fold(first, |a, b| a.concat(&[&b], -1)))
+}

@@ -1,0 +1,35 @@
+use unisono_graph::ops::Window;
+
+/// Height and width; one number stands for both.
+///
+/// ```
+/// use unisono::{Conv2d, Size};
+///
+/// assert_eq!(Size::from(3), Size::from([3, 3]));
+/// let wide = Conv2d::new(16, [3, 5]).padding([1, 2]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub [usize; 2]);
+
+impl From<usize> for Size {
+    fn from(side: usize) -> Self {
+        Self([side, side])
+    }
+}
+
+impl From<[usize; 2]> for Size {
+    fn from(size: [usize; 2]) -> Self {
+        Self(size)
+    }
+}
+
+impl From<(usize, usize)> for Size {
+    fn from((height, width): (usize, usize)) -> Self {
+        Self([height, width])
+    }
+}
+
+/// Windows of a size, with everything else as usual.
+pub(super) fn window(kernel: impl Into<Size>) -> Window {
+    Window::new(kernel.into().0)
+}

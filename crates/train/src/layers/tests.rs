@@ -1,0 +1,186 @@
+//! Layers in the f64 interpreter: names and shapes, and gradients against central differences.
+
+mod by_hand;
+
+use unisono_graph::{Array, DType, Feed, Frame, Graph, Outcome, Tape, Type, interpret};
+
+use super::*;
+use crate::context::Mode;
+use crate::{Context, Layer, Sequential, Var};
+
+/// A model traced for operands of a shape, with the gradients of sum(y gy) where it has any.
+struct Traced {
+    graph: Graph,
+    states: Vec<Array>,
+    names: Vec<String>,
+}
+
+fn trace(layer: &dyn Layer, input: Type, mode: Mode) -> Traced {
+    let tape = Tape::new();
+    let mut cx = Context::new(&tape, mode);
+    let x = tape.input("x", input);
+    let y = layer.forward(&mut cx, &x);
+    tape.finish().unwrap();
+    tape.output("y", &y);
+    let total = (&y * &tape.input("gy", y.ty().clone())).sum_all().sum_shards();
+    tape.output("total", &total);
+    let asked = [cx.parameters(), cx.statistics()].concat();
+    let mut vars: Vec<Var> = cx.parameters().iter().map(|p| p.var.clone()).collect();
+    if x.ty().dtype == DType::F32 {
+        vars.push(x);
+    }
+    for (var, gradient) in vars.iter().zip(tape.gradients(&total, &vars)) {
+        tape.output(&format!("d{}", tape.state_name(var).unwrap_or("x".into())), &gradient);
+    }
+    let graph = tape.finish().unwrap();
+    let start = |s: &unisono_graph::StateDecl| {
+        let own = asked.iter().find(|p| p.name == s.name).unwrap();
+        let values = own.initializer.values(5, &s.name, &s.ty.dims).unwrap();
+        Array::new(&s.ty.dims, values.iter().map(|&v| f64::from(v)).collect())
+    };
+    let states = graph.states.iter().map(start).collect();
+    let names = graph.states.iter().map(|s| format!("{} {:?}", s.name, s.ty.dims)).collect();
+    Traced { graph, states, names }
+}
+
+impl Traced {
+    fn run(&self, shards: &[usize], x: &Array) -> Outcome {
+        let frame = Frame { shards: shards.to_vec() };
+        let gy = Array::generate(&frame.dims(&self.graph.inputs[1].ty), |at| wave(at, 0.7));
+        let feed = Feed { frame, inputs: vec![x.clone(), gy], states: self.states.clone() };
+        interpret(&self.graph, &feed)
+    }
+
+    /// Some elements of every gradient against central differences.
+    fn check_gradients(&mut self, shards: &[usize], x: &Array) {
+        let outcome = self.run(shards, x);
+        let step = 1e-5;
+        let compare = |name: &str, i: usize, high: f64, low: f64| {
+            let (found, expected) = (outcome.outputs[name].data[i], (high - low) / (2.0 * step));
+            assert!(
+                (found - expected).abs() < 1e-6 + 1e-5 * expected.abs(),
+                "{name}[{i}]: {found} is not {expected}"
+            );
+        };
+        let total = |t: &Self, x: &Array| t.run(shards, x).outputs["total"].data[0];
+        for state in 0..self.states.len() {
+            let name = format!("d{}", self.graph.states[state].name);
+            for i in (0..self.states[state].data.len()).step_by(1 + self.states[state].data.len() / 9) {
+                if outcome.outputs.contains_key(&name) {
+                    let moved = [step, -2.0 * step, step].map(|by| {
+                        self.states[state].data[i] += by;
+                        total(self, x)
+                    });
+                    compare(&name, i, moved[0], moved[1]);
+                }
+            }
+        }
+        if outcome.outputs.contains_key("dx") {
+            for i in (0..x.data.len()).step_by(1 + x.data.len() / 9) {
+                let moved = [step, -step].map(|by| {
+                    let mut x = x.clone();
+                    x.data[i] += by;
+                    total(self, &x)
+                });
+                compare("dx", i, moved[0], moved[1]);
+            }
+        }
+    }
+}
+
+/// Something without symmetry.
+fn wave(at: &[usize], phase: f64) -> f64 {
+    at.iter().fold(phase, |sum, &i| sum * 1.7 + i as f64 * 0.9 + 0.3).sin()
+}
+
+fn operand(rows: usize, ty: &Type) -> Array {
+    Array::generate(&Frame { shards: vec![rows] }.dims(ty), |at| wave(at, 0.1))
+}
+
+fn close(a: &[f64], b: &[f64]) {
+    assert!(
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6 * b.abs().max(1.0)),
+        "{a:?} is not {b:?}"
+    );
+}
+
+/// A layer's tensors, its output's shape, and its gradients.
+fn check(layer: impl Layer, input: &[usize], output: &[usize], tensors: &[&str]) {
+    let ty = Type::sample(input);
+    let mut traced = trace(&layer, ty.clone(), Mode::Train);
+    assert_eq!(traced.names, tensors, "{}", layer.name());
+    let x = operand(5, &ty);
+    assert_eq!(traced.run(&[3, 2], &x).outputs["y"].dims[1..], *output, "{}", layer.name());
+    traced.check_gradients(&[3, 2], &x);
+    assert_eq!(trace(&layer, ty, Mode::Evaluate).names, tensors, "{} in use", layer.name());
+}
+
+#[test]
+fn layers_of_images() {
+    check(Conv2d::new(4, 3), &[2, 6, 5], &[4, 4, 3], &["weight [4, 2, 3, 3]", "bias [4]"]);
+    let wide = Conv2d::new(4, (1, 3)).groups(2).stride([2, 1]).padding([0, 2]).dilation([1, 2]).no_bias();
+    check(wide, &[2, 5, 4], &[4, 3, 4], &["weight [4, 1, 1, 3]"]);
+    let back = ConvTranspose2d::new(6, 3).stride(2).padding(1).output_padding(1).groups(2);
+    check(back, &[4, 2, 3], &[6, 4, 6], &["weight [4, 3, 3, 3]", "bias [6]"]);
+    check(MaxPool2d::new(2), &[2, 5, 4], &[2, 2, 2], &[]);
+    check(AvgPool2d::new(3).stride(2).padding(1), &[2, 5, 4], &[2, 3, 2], &[]);
+    check(AvgPool2d::new(2).count_include_pad(), &[2, 4, 4], &[2, 2, 2], &[]);
+    check(GlobalAvgPool2d, &[3, 2, 2], &[3], &[]);
+}
+
+#[test]
+fn norms() {
+    let tensors = ["weight [3]", "bias [3]", "running_mean [3]", "running_var [3]"];
+    check(BatchNorm::new(), &[3], &[3], &tensors);
+    check(BatchNorm::new(), &[3, 2, 2], &[3, 2, 2], &tensors);
+    check(LayerNorm::new(), &[2, 5], &[2, 5], &["weight [5]", "bias [5]"]);
+    check(LayerNorm::new().axes(2), &[2, 5], &[2, 5], &["weight [2, 5]", "bias [2, 5]"]);
+    check(RmsNorm::new(), &[2, 5], &[2, 5], &["weight [5]"]);
+    check(GroupNorm::new(2), &[4, 3, 2], &[4, 3, 2], &["weight [4]", "bias [4]"]);
+}
+
+#[test]
+fn layers_of_sequences() {
+    let one = ["weight_ih_l0 [8, 3]", "weight_hh_l0 [8, 2]", "bias_ih_l0 [8]", "bias_hh_l0 [8]"];
+    check(Lstm::new(2), &[5, 3], &[5, 2], &one);
+    check(Gru::new(2).no_bias().last(), &[1, 3], &[2], &["weight_ih_l0 [6, 3]", "weight_hh_l0 [6, 2]"]);
+    let names = |prefix: &str, rows: usize, input: usize, end: &str| {
+        let dims =
+            [format!("[{rows}, {input}]"), format!("[{rows}, 2]"), format!("[{rows}]"), format!("[{rows}]")];
+        let names = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"];
+        names.iter().zip(dims).map(|(n, d)| format!("{prefix}{n}_{end} {d}")).collect::<Vec<_>>()
+    };
+    let both: Vec<String> = [(3, "l0"), (3, "l0_reverse"), (4, "l1"), (4, "l1_reverse")]
+        .iter()
+        .flat_map(|(n, e)| names("", 6, *n, e))
+        .collect();
+    let both: Vec<&str> = both.iter().map(String::as_str).collect();
+    check(Gru::new(2).layers(2).bidirectional(), &[4, 3], &[4, 4], &both);
+    check(Gru::new(2).layers(2).bidirectional().last(), &[4, 3], &[4], &both);
+    let attention =
+        ["in_proj_weight [12, 4]", "in_proj_bias [12]", "out_proj.weight [4, 4]", "out_proj.bias [4]"];
+    check(MultiHeadAttention::new(2).causal(), &[3, 4], &[3, 4], &attention);
+    let block = [
+        &["norm1.weight [4]", "norm1.bias [4]"].map(String::from)[..],
+        &attention.map(|name| format!("self_attn.{name}")),
+        &["norm2.weight [4]", "norm2.bias [4]"].map(String::from),
+        &["linear1.weight [16, 4]", "linear1.bias [16]", "linear2.weight [4, 16]", "linear2.bias [4]"]
+            .map(String::from),
+    ]
+    .concat();
+    let block: Vec<&str> = block.iter().map(String::as_str).collect();
+    check(TransformerBlock::new(2), &[3, 4], &[3, 4], &block);
+}
+
+#[test]
+fn the_rest() {
+    check(Residual::new(Dense::new(3)), &[3], &[3], &["inner.weight [3, 3]", "inner.bias [3]"]);
+    let down = Residual::new(Dense::new(2).no_bias()).shortcut(Dense::new(2).no_bias());
+    check(down, &[3], &[2], &["inner.weight [2, 3]", "shortcut.weight [2, 3]"]);
+    let all =
+        Sequential::new().add(Elu::default()).add(LeakyRelu::new(0.2)).add(Silu).add(Softplus).add(GeluTanh);
+    check(all, &[7], &[7], &[]);
+    let mut traced = trace(&Embedding::new(4, 2), Type::sample(&[3]).of(DType::I32), Mode::Train);
+    assert_eq!(traced.names, ["weight [4, 2]"]);
+    traced.check_gradients(&[1, 1], &Array::new(&[2, 3], vec![0.0, 3.0, 3.0, 1.0, 3.0, 0.0]));
+}

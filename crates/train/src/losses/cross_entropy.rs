@@ -1,0 +1,100 @@
+use unisono_data::{Field, Values};
+use unisono_graph::{DType, Type, Var};
+
+use super::{Loss, mean_of_sample};
+
+/// Cross-entropy of the softmax of logits `[B, ..., classes]` with labels `[B, ...]` in 0..classes (PyTorch's
+/// `CrossEntropyLoss`, Keras's `SparseCategoricalCrossentropy(from_logits=True)`). With several labels a sample, their mean.
+///
+/// ```
+/// use unisono::CrossEntropy;
+///
+/// let loss = CrossEntropy::new().label_smoothing(0.1).ignore_index(-100);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CrossEntropy {
+    smoothing: f32,
+    ignored: Option<i32>,
+    probabilities: bool,
+}
+
+impl CrossEntropy {
+    /// With labels, without smoothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a share `smoothing` of the target away and spreads it over all classes (Szegedy et al. 2016); 0 <= smoothing < 1.
+    pub fn label_smoothing(mut self, smoothing: f32) -> Self {
+        self.smoothing = smoothing;
+        self
+    }
+
+    /// Labels of this value count nowhere, neither in the sum nor in what it is divided by: with it, a sample's loss is the mean
+    /// over its other labels, and it weighs as many as those are. PyTorch's default is -100; here there is none.
+    pub fn ignore_index(mut self, label: i32) -> Self {
+        self.ignored = Some(label);
+        self
+    }
+
+    /// Targets are probabilities `[B, ..., classes]` instead of labels (Keras's `CategoricalCrossentropy`).
+    pub fn probabilities(mut self) -> Self {
+        self.probabilities = true;
+        self
+    }
+
+    /// 1 where a label counts, else 0.
+    fn counts(&self, target: &Var) -> Option<Var> {
+        let label = self.ignored.filter(|_| !self.probabilities)?;
+        Some(1.0 - target.to_f32().eq_mask(&target.tape().constant(label as f32)))
+    }
+}
+
+impl Loss for CrossEntropy {
+    fn name(&self) -> &str {
+        "cross-entropy"
+    }
+
+    fn target(&self, output: &Type) -> Result<Type, String> {
+        if !(0.0..1.0).contains(&self.smoothing) {
+            return Err(format!("label smoothing {} is not in [0, 1)", self.smoothing));
+        }
+        match output.dims.split_last() {
+            Some(_) if self.probabilities => Ok(output.clone()),
+            Some((_, rest)) => Ok(output.with_dims(rest).of(DType::I32)),
+            None => Err(format!("logits need an axis of classes, the model gives {output}")),
+        }
+    }
+
+    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+        let logs = output.log_softmax();
+        let expected = if self.probabilities { (&logs * target).sum(&[-1]) } else { logs.take(target) };
+        let loss = if self.smoothing == 0.0 {
+            -expected
+        } else {
+            -(expected * (1.0 - self.smoothing) + logs.mean(&[-1]) * self.smoothing)
+        };
+        match (self.counts(target), self.weight(target)) {
+            (Some(counts), Some(count)) => {
+                let sum = counts.select(&loss, &loss.tape().constant(0.0)).flatten().sum(&[-1]);
+                sum / count.maximum(&count.tape().constant(1.0))
+            }
+            _ => mean_of_sample(&loss),
+        }
+    }
+
+    fn weight(&self, target: &Var) -> Option<Var> {
+        Some(self.counts(target)?.flatten().sum(&[-1]))
+    }
+
+    fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
+        let classes = output.dims.last().copied().unwrap_or(0);
+        let Values::I32(labels) = &targets.values else { return Ok(()) };
+        let per_sample = (output.count() / classes.max(1)).max(1);
+        let bad = |l: &i32| (*l < 0 || *l as usize >= classes) && Some(*l) != self.ignored;
+        match labels.iter().position(bad) {
+            Some(at) => Err((at / per_sample, format!("label {} is not in 0..{classes}", labels[at]))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+use unisono_graph::Var;
+
+use super::update::{norm, ratio};
+use super::{Optimizer, Scalar, Schedule, Update};
+
+/// LARS for large batches (You et al. 2017, algorithm 1): each tensor moves in proportion to its own norm.
+///
+/// r = trust |w| / (|g| + decay |w|); m = momentum m + lr r (g + decay w); w -= m. Where a norm is 0, and for what is exempt
+/// from decay (biases and norms, as in the authors' programs), r = 1.
+#[derive(Clone, Debug)]
+pub struct Lars {
+    lr: Schedule,
+    momentum: f64,
+    weight_decay: f64,
+    trust: f64,
+}
+
+impl Lars {
+    /// The paper's settings at a learning rate: momentum 0.9, no decay, trust 0.001.
+    pub fn new(lr: impl Into<Schedule>) -> Self {
+        Self { lr: lr.into(), momentum: 0.9, weight_decay: 0.0, trust: 0.001 }
+    }
+
+    /// With another momentum.
+    pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
+        self.momentum = momentum.into();
+        self
+    }
+
+    /// With `decay` times the weight added to the gradient.
+    pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
+        self.weight_decay = decay.into();
+        self
+    }
+
+    /// The share of a tensor's norm that a step at learning rate 1 moves it by.
+    pub fn trust(mut self, trust: impl Into<f64>) -> Self {
+        self.trust = trust.into();
+        self
+    }
+}
+
+impl Optimizer for Lars {
+    fn name(&self) -> &str {
+        "lars"
+    }
+
+    fn scalars(&self, step: u64) -> Vec<Scalar> {
+        vec![Scalar::new("lr", self.lr.at(step) as f32)]
+    }
+
+    fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        let mut step = cx.coupled_decay(self.weight_decay, weight, gradient) * cx.scalar("lr");
+        if cx.decays() {
+            let (w, g) = (norm(weight), norm(gradient));
+            let size = &w * self.weight_decay as f32 + &g;
+            step = step * ratio(&(w * self.trust as f32), &size);
+        }
+        weight - cx.momentum(self.momentum, weight, &step)
+    }
+}

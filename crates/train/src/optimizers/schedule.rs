@@ -1,0 +1,198 @@
+//! Learning rates over the steps of a run, in f64 on the host.
+
+use std::f64::consts::PI;
+use std::fmt;
+use std::sync::Arc;
+
+/// A learning rate as a function of the step, 0 being the first. Elementary functions come from `libm`: the same bits
+/// everywhere.
+///
+/// ```
+/// use unisono::{Schedule, Sgd};
+///
+/// let constant = Sgd::new(0.1);
+/// let cosine = Sgd::new(Schedule::cosine(0.1, 10_000).warm_up(500));
+/// assert_eq!(Schedule::step(0.1, 30, 0.5).at(60), 0.025);
+/// ```
+#[derive(Clone)]
+pub struct Schedule {
+    shape: Shape,
+    warm_up: u64,
+}
+
+#[derive(Clone)]
+enum Shape {
+    Constant(f64),
+    Step { lr: f64, every: u64, factor: f64 },
+    Cosine { lr: f64, steps: u64, to: f64 },
+    Polynomial { lr: f64, steps: u64, power: f64, to: f64 },
+    OneCycle { highest: f64, steps: u64 },
+    Function(Arc<dyn Fn(u64) -> f64 + Send + Sync>),
+}
+
+impl Schedule {
+    /// The same at every step.
+    pub fn constant(lr: f64) -> Self {
+        Shape::Constant(lr).into()
+    }
+
+    /// Times `factor` after every `every` steps (PyTorch's `StepLR`).
+    pub fn step(lr: f64, every: u64, factor: f64) -> Self {
+        Shape::Step { lr, every, factor }.into()
+    }
+
+    /// From `lr` to 0 along half a cosine within `steps` steps, then 0 (Loshchilov and Hutter 2017; PyTorch's
+    /// `CosineAnnealingLR`).
+    pub fn cosine(lr: f64, steps: u64) -> Self {
+        Shape::Cosine { lr, steps, to: 0.0 }.into()
+    }
+
+    /// lr (1 - step / steps)^power, then 0 (PyTorch's `PolynomialLR`, Keras's `PolynomialDecay`); power 1 is a line.
+    pub fn polynomial(lr: f64, steps: u64, power: f64) -> Self {
+        Shape::Polynomial { lr, steps, power, to: 0.0 }.into()
+    }
+
+    /// Up from `highest` / 25 within the first 30% of `steps` steps and down to a 10,000th of where it began, both along half a
+    /// cosine (Smith and Topin 2018; PyTorch's `OneCycleLR`, without its cycle of the momentum).
+    pub fn one_cycle(highest: f64, steps: u64) -> Self {
+        Shape::OneCycle { highest, steps }.into()
+    }
+
+    /// Any function of the step; for a run to repeat it must depend on nothing else.
+    pub fn function(lr: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Self {
+        Shape::Function(Arc::new(lr)).into()
+    }
+
+    /// Where a cosine or a polynomial ends, instead of at 0.
+    pub fn end(mut self, lr: f64) -> Self {
+        if let Shape::Cosine { to, .. } | Shape::Polynomial { to, .. } = &mut self.shape {
+            *to = lr;
+        }
+        self
+    }
+
+    /// Before it, `steps` steps that rise on a line to where it starts: 1/steps, 2/steps, ... of it (Goyal et al. 2017). The
+    /// schedule itself begins when they are over.
+    pub fn warm_up(mut self, steps: u64) -> Self {
+        self.warm_up = steps;
+        self
+    }
+
+    /// The learning rate of a step.
+    pub fn at(&self, step: u64) -> f64 {
+        if step < self.warm_up {
+            return self.shape.at(0) * ((step + 1) as f64 / self.warm_up as f64);
+        }
+        self.shape.at(step - self.warm_up)
+    }
+}
+
+impl Shape {
+    fn at(&self, step: u64) -> f64 {
+        // The share of the way: 1 at the end and beyond.
+        let share = |steps: u64| if step < steps { step as f64 / steps as f64 } else { 1.0 };
+        match self {
+            Self::Constant(lr) => *lr,
+            Self::Step { lr, every, factor } => lr * libm::pow(*factor, (step / every.max(&1)) as f64),
+            Self::Cosine { lr, steps, to } => along_cosine(*lr, *to, share(*steps)),
+            Self::Polynomial { lr, steps, power, to } => {
+                to + (lr - to) * libm::pow(1.0 - share(*steps), *power)
+            }
+            Self::OneCycle { highest, steps } => one_cycle(*highest, *steps, step),
+            Self::Function(f) => f(step),
+        }
+    }
+}
+
+/// From `a` at share 0 to `b` at share 1.
+fn along_cosine(a: f64, b: f64, share: f64) -> f64 {
+    b + (a - b) / 2.0 * (1.0 + libm::cos(PI * share))
+}
+
+fn one_cycle(highest: f64, steps: u64, step: u64) -> f64 {
+    let (first, last) = (highest / 25.0, highest / 25.0 / 1e4);
+    let (peak, end) = (0.3 * steps as f64 - 1.0, steps as f64 - 1.0);
+    let step = (step as f64).min(end);
+    if step <= peak && peak > 0.0 {
+        return along_cosine(first, highest, step / peak);
+    }
+    let share = if end > peak { (step - peak) / (end - peak) } else { 1.0 };
+    along_cosine(highest, last, share)
+}
+
+/// The linear scaling rule (Goyal et al. 2017): a learning rate that was good at `base_batch` samples a step, for `batch` of
+/// them. It is meant to go with [`Schedule::warm_up`].
+///
+/// ```
+/// assert_eq!(unisono::scaled_lr(0.1, 256, 1024), 0.4);
+/// ```
+pub fn scaled_lr(base: f64, base_batch: usize, batch: usize) -> f64 {
+    base * (batch as f64 / base_batch as f64)
+}
+
+impl From<Shape> for Schedule {
+    fn from(shape: Shape) -> Self {
+        Self { shape, warm_up: 0 }
+    }
+}
+
+impl From<f64> for Schedule {
+    fn from(lr: f64) -> Self {
+        Self::constant(lr)
+    }
+}
+
+impl From<f32> for Schedule {
+    fn from(lr: f32) -> Self {
+        Self::constant(f64::from(lr))
+    }
+}
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Schedule(warm-up {}, {} {} {} ...)", self.warm_up, self.at(0), self.at(1), self.at(2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) {
+        assert!((a - b).abs() <= 1e-12 * b.abs(), "{a} is not {b}");
+    }
+
+    #[test]
+    fn schedules_follow_their_formulas() {
+        assert_eq!(Schedule::from(0.5f32).at(99), 0.5);
+        close(Schedule::step(0.1, 3, 0.1).at(6), 0.001);
+        let cosine = Schedule::cosine(1.0, 10).end(0.1);
+        close(cosine.at(0), 1.0);
+        close(cosine.at(5), 0.55);
+        close(cosine.at(10), 0.1);
+        close(cosine.at(99), 0.1);
+        close(Schedule::polynomial(1.0, 4, 2.0).at(1), 0.5625);
+        assert_eq!(Schedule::polynomial(1.0, 4, 2.0).at(4), 0.0);
+        close(Schedule::function(|step| step as f64).at(7), 7.0);
+    }
+
+    #[test]
+    fn warm_up_comes_first() {
+        let schedule = Schedule::polynomial(0.8, 10, 1.0).warm_up(4);
+        let first: Vec<f64> = (0..6).map(|step| schedule.at(step)).collect();
+        [0.2, 0.4, 0.6, 0.8, 0.8, 0.72].iter().zip(first).for_each(|(b, a)| close(a, *b));
+    }
+
+    /// PyTorch's OneCycleLR(max_lr=1, total_steps=10): start, peak at step 2, end at step 9.
+    #[test]
+    fn one_cycle_rises_and_falls() {
+        let schedule = Schedule::one_cycle(1.0, 10);
+        close(schedule.at(0), 0.04);
+        close(schedule.at(1), 0.52);
+        close(schedule.at(2), 1.0);
+        close(schedule.at(9), 0.04 / 1e4);
+        close(schedule.at(50), 0.04 / 1e4);
+        assert!((3..9).all(|step| schedule.at(step + 1) < schedule.at(step)));
+        assert!((0..5).all(|steps| Schedule::one_cycle(1.0, steps).at(0).is_finite()));
+    }
+}

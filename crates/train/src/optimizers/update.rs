@@ -1,0 +1,150 @@
+//! What an optimizer sees, and the tracing of its rule.
+
+use unisono_graph::{StateKind, Tape, Type, Var};
+
+use super::Optimizer;
+
+/// A number that the host gives to each step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scalar {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: f32,
+}
+
+impl Scalar {
+    /// A number with a name.
+    pub fn new(name: &str, value: f32) -> Self {
+        Self { name: name.into(), value }
+    }
+}
+
+/// A parameter and the gradient that arrived at it.
+#[derive(Clone, Debug)]
+pub struct Gradient {
+    /// The parameter's name, for example `0.weight`.
+    pub name: String,
+    /// Its value before the step.
+    pub weight: Var,
+    /// The gradient: of the mean over the whole global batch.
+    pub gradient: Var,
+}
+
+/// What an optimizer's rule sees for one parameter.
+#[derive(Debug)]
+pub struct Update {
+    tape: Tape,
+    parameter: String,
+    scalars: Vec<(String, Var)>,
+    group: String,
+    decays: bool,
+}
+
+impl Update {
+    /// The parameter's name.
+    pub fn parameter(&self) -> &str {
+        &self.parameter
+    }
+
+    /// A number of this step, one of [`Optimizer::scalars`].
+    pub fn scalar(&self, name: &str) -> Var {
+        let full = format!("{}{name}", self.group);
+        match self.scalars.iter().find(|(n, _)| *n == full) {
+            Some((_, var)) => var.clone(),
+            None => {
+                self.tape.fail_here("optimizer", format!("there is no scalar {full:?}"));
+                self.tape.constant(0.0)
+            }
+        }
+    }
+
+    /// What the optimizer keeps for this parameter, zeros before the first step; saved as `parameter/name`.
+    pub fn state(&mut self, name: &str, like: &Var) -> Var {
+        self.tape.state(&format!("{}/{name}", self.parameter), like.dims(), StateKind::Optimizer)
+    }
+
+    /// Replaces a state when the step commits.
+    pub fn set(&mut self, state: &Var, value: &Var) {
+        self.tape.update(state, value);
+    }
+
+    /// Whether weight decay applies to this parameter.
+    pub fn decays(&self) -> bool {
+        self.decays
+    }
+
+    /// The gradient plus `decay` times the weight, where decay applies.
+    pub fn coupled_decay(&self, decay: f64, weight: &Var, gradient: &Var) -> Var {
+        if decay == 0.0 || !self.decays { gradient.clone() } else { weight * decay as f32 + gradient }
+    }
+
+    /// m = momentum m + step, kept as `momentum_buffer`; the step itself without momentum.
+    pub fn momentum(&mut self, momentum: f64, weight: &Var, step: &Var) -> Var {
+        if momentum == 0.0 {
+            return step.clone();
+        }
+        let old = self.state("momentum_buffer", weight);
+        let new = &old * momentum as f32 + step;
+        self.set(&old, &new);
+        new
+    }
+
+    /// Takes the parameter out of weight decay, for the rules inside.
+    pub(super) fn exempt(&mut self) {
+        self.decays = false;
+    }
+
+    /// Runs a rule whose scalars have names that start with `group`.
+    pub(super) fn in_group<T>(&mut self, group: &str, rule: impl FnOnce(&mut Self) -> T) -> T {
+        let inner = format!("{}{group}", self.group);
+        let outer = std::mem::replace(&mut self.group, inner);
+        let result = rule(self);
+        self.group = outer;
+        result
+    }
+}
+
+/// Traces a step of an optimizer: its scalars become inputs of `tape`, and every parameter and what is kept for it get new
+/// values. For those who trace steps of their own; a trainer does it by itself.
+pub fn trace_update(tape: &Tape, optimizer: &dyn Optimizer, gradients: Vec<Gradient>) {
+    let scalars: Vec<(String, Var)> = optimizer
+        .scalars(0)
+        .into_iter()
+        .map(|s| (s.name.clone(), tape.input(&s.name, Type::global(&[]))))
+        .collect();
+    let mut gradients: Vec<Gradient> = gradients.into_iter().filter(|g| optimizer.trains(&g.name)).collect();
+    let order: Vec<String> = gradients.iter().map(|g| g.name.clone()).collect();
+    gradients.sort_by(|a, b| a.name.cmp(&b.name));
+    let prepared = optimizer.prepare(gradients);
+    for name in order {
+        let Some(Gradient { weight, gradient, .. }) = prepared.iter().find(|g| g.name == name) else {
+            tape.fail_here("optimizer", format!("{} lost the gradient of {name}", optimizer.name()));
+            return;
+        };
+        let scope = format!("{} of {name}", optimizer.name());
+        let scalars = scalars.clone();
+        let mut cx =
+            Update { tape: tape.clone(), parameter: name, scalars, group: String::new(), decays: true };
+        let new = tape.scope(&scope, || optimizer.update(&mut cx, weight, gradient));
+        tape.update(weight, &new);
+    }
+}
+
+/// The Euclidean norm of a whole tensor.
+pub(super) fn norm(x: &Var) -> Var {
+    x.square().sum_all().sqrt()
+}
+
+/// The common norm of all gradients, in their order; `None` of none.
+pub(super) fn norm_of_all(gradients: &[Gradient]) -> Option<Var> {
+    let squares = gradients.iter().map(|g| g.gradient.square().sum_all());
+    Some(squares.reduce(|a, b| a + b)?.sqrt())
+}
+
+/// a / b, or 1 where one of them is 0.
+pub(super) fn ratio(a: &Var, b: &Var) -> Var {
+    let [zero, one] = [0.0, 1.0].map(|x| a.tape().constant(x));
+    let both = a.greater(&zero) * b.greater(&zero);
+    both.select(&(a / b.maximum(&a.tape().constant(f32::MIN_POSITIVE))), &one)
+}

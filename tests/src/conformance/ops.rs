@@ -1,0 +1,190 @@
+//! Single ops, applied as functions of values.
+
+use unisono_graph::{Lead, Var};
+
+use super::{Case, Recipe};
+
+/// The recipe for an op, if it is one.
+pub fn recipe(case: &Case) -> Option<Recipe> {
+    unary(case)
+        .or_else(|| binary(case))
+        .or_else(|| reduction(case))
+        .or_else(|| shape(case))
+        .or_else(|| other(case))
+}
+
+fn unary(case: &Case) -> Option<Recipe> {
+    let f: fn(&Var) -> Var = match case.op.as_str() {
+        "relu" => Var::relu,
+        "gelu" => Var::gelu,
+        "gelu_tanh" => Var::gelu_tanh,
+        "silu" => Var::silu,
+        "tanh" => Var::tanh,
+        "sigmoid" => Var::sigmoid,
+        "exp" => Var::exp,
+        "log" => Var::log,
+        "softplus" => Var::softplus,
+        "square" => Var::square,
+        "sqrt" => Var::sqrt,
+        "rsqrt" => Var::rsqrt,
+        "recip" => Var::recip,
+        "abs" => Var::abs,
+        "neg" => |x| -x,
+        "sin" => Var::sin,
+        "cos" => Var::cos,
+        "erf" => Var::erf,
+        "elu" | "leaky_relu" | "pow" => return parametric(case),
+        _ => return None,
+    };
+    Some(Recipe::one(&["x"], move |x| f(&x["x"])))
+}
+
+fn parametric(case: &Case) -> Option<Recipe> {
+    let number = |name: &str, default: f64| case.number(name).unwrap_or(default) as f32;
+    Some(match case.op.as_str() {
+        "elu" => {
+            let alpha = number("alpha", 1.0);
+            Recipe::one(&["x"], move |x| x["x"].elu(alpha))
+        }
+        "leaky_relu" => {
+            let slope = number("slope", 0.01);
+            Recipe::one(&["x"], move |x| x["x"].leaky_relu(slope))
+        }
+        _ => {
+            let exponent = case.number("exponent")? as f32;
+            Recipe::one(&["x"], move |x| x["x"].pow(exponent))
+        }
+    })
+}
+
+fn binary(case: &Case) -> Option<Recipe> {
+    let f: fn(&Var, &Var) -> Var = match case.op.as_str() {
+        "add" => |a, b| a + b,
+        "sub" => |a, b| a - b,
+        "mul" => |a, b| a * b,
+        "div" => |a, b| a / b,
+        "maximum" => Var::maximum,
+        "minimum" => Var::minimum,
+        _ => return None,
+    };
+    // An operand that broadcasts along the batch is global.
+    let (a, b) = (case.dims("a"), case.dims("b"));
+    let batched: &[&str] = match (a.len() == b.len() && a.first() == b.first(), a.len() > b.len()) {
+        (true, _) => &["a", "b"],
+        (_, true) => &["a"],
+        _ => &[],
+    };
+    Some(Recipe::one(batched, move |x| f(&x["a"], &x["b"])))
+}
+
+fn reduction(case: &Case) -> Option<Recipe> {
+    let axes: Vec<isize> = match case.attrs.get("axes").or_else(|| case.attrs.get("axis")) {
+        Some(value) => value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]),
+        None => return None,
+    }
+    .iter()
+    .filter_map(|v| v.as_i64().map(|axis| axis as isize))
+    .collect();
+    let keep = case.flag("keep_dims");
+    // Reduced over the first axis, a value cannot be cut into samples there.
+    let rank = case.dims("x").len() as isize;
+    let whole = axes.iter().any(|a| a.rem_euclid(rank.max(1)) == 0);
+    let batched: &[&str] = if whole { &[] } else { &["x"] };
+    let last = move |x: &Var, f: fn(&Var) -> Var| match axes_last(x, axes[0]) {
+        Some(order) => f(&x.permute(&order)).permute(&order),
+        None => f(x),
+    };
+    let axes = reduction_axes(case)?;
+    Some(match case.op.as_str() {
+        "reduce_sum" => {
+            Recipe::one(batched, move |x| if keep { x["x"].sum_keep(&axes) } else { x["x"].sum(&axes) })
+        }
+        "reduce_max" => {
+            Recipe::one(batched, move |x| if keep { x["x"].max_keep(&axes) } else { x["x"].max(&axes) })
+        }
+        "reduce_mean" => Recipe::one(batched, move |x| {
+            let mean = x["x"].mean(&axes);
+            if keep { mean.reshape(x["x"].sum_keep(&axes).dims()) } else { mean }
+        }),
+        "argmax" => Recipe::one(batched, move |x| {
+            let order = axes_last(&x["x"], axes[0]);
+            order.map_or_else(|| x["x"].argmax(), |order| x["x"].permute(&order).argmax())
+        }),
+        "softmax" => Recipe::one(batched, move |x| last(&x["x"], Var::softmax)),
+        "log_softmax" => Recipe::one(batched, move |x| last(&x["x"], Var::log_softmax)),
+        _ => return None,
+    })
+}
+
+fn reduction_axes(case: &Case) -> Option<Vec<isize>> {
+    let value = case.attrs.get("axes").or_else(|| case.attrs.get("axis"))?;
+    let list = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+    list.iter().map(|v| v.as_i64().map(|axis| axis as isize)).collect()
+}
+
+/// The order that swaps an axis, counted with the batch, with the last one; `None` where it is the last.
+fn axes_last(x: &Var, axis: isize) -> Option<Vec<usize>> {
+    let lead = usize::from(x.ty().lead == Lead::Sample);
+    let own = axis.rem_euclid(x.ty().rank() as isize) as usize - lead;
+    let last = x.dims().len() - 1;
+    (own != last).then(|| {
+        let mut order: Vec<usize> = (0..=last).collect();
+        order.swap(own, last);
+        order
+    })
+}
+
+fn shape(case: &Case) -> Option<Recipe> {
+    Some(match case.op.as_str() {
+        "transpose" => {
+            let perm = case.sizes("perm")?;
+            if perm.first() == Some(&0) {
+                let order: Vec<usize> = perm[1..].iter().map(|axis| axis - 1).collect();
+                Recipe::one(&["x"], move |x| x["x"].permute(&order))
+            } else {
+                Recipe::one(&[], move |x| x["x"].permute(&perm))
+            }
+        }
+        "concat" => {
+            let axis = case.number("axis")? as isize;
+            let batched: &[&str] =
+                if axis == 0 || axis + case.dims("a").len() as isize == 0 { &[] } else { &["a", "b"] };
+            Recipe::one(batched, move |x| x["a"].concat(&[&x["b"]], axis))
+        }
+        "slice" => {
+            let (axis, start, end) =
+                (case.number("axis")? as isize, case.number("start")?, case.number("end")?);
+            let batched: &[&str] = if axis == 0 { &[] } else { &["x"] };
+            Recipe::one(batched, move |x| x["x"].slice(axis, start as usize..end as usize))
+        }
+        "pad" => {
+            let (before, after) = (case.sizes("before")?, case.sizes("after")?);
+            if before[0] + after[0] == 0 {
+                Recipe::one(&["x"], move |x| x["x"].pad(&before[1..], &after[1..]))
+            } else {
+                Recipe::one(&[], move |x| x["x"].pad(&before, &after))
+            }
+        }
+        "broadcast_to" => {
+            let dims = case.sizes("shape")?;
+            Recipe::one(&[], move |x| x["x"].expand(Lead::Global, &dims))
+        }
+        "reshape" => {
+            let dims = case.sizes("shape")?;
+            Recipe::one(&[], move |x| x["x"].reshape(&dims))
+        }
+        _ => return None,
+    })
+}
+
+fn other(case: &Case) -> Option<Recipe> {
+    Some(match case.op.as_str() {
+        // Rows of a plain product are samples; so is the first axis of a batched one.
+        "matmul" if case.dims("b").len() <= 2 || case.dims("a").len() != case.dims("b").len() => {
+            Recipe::one(&["a"], |x| x["a"].matmul(&x["b"]))
+        }
+        "matmul" => Recipe::one(&["a", "b"], |x| x["a"].matmul(&x["b"])),
+        "embedding" => Recipe::one(&["ids"], |x| x["weight"].embed(&x["ids"])),
+        _ => return None,
+    })
+}

@@ -1,0 +1,137 @@
+//! Running a case on a device and comparing.
+
+use std::collections::BTreeMap;
+
+use unisono_gpu::{Adapter, Device};
+use unisono_graph::{Array, DType, Feed, Frame, Graph, Lead, Program, Tape, Type, Var};
+use unisono_replica::shards;
+
+use super::{Case, Recipe, Reference, Vars, optimizers, recipe};
+
+/// How a case went: the worst error over its tolerance (passed if at most 1), or why it could not be run.
+pub type Verdict = Result<f64, String>;
+
+/// Runs cases on one adapter.
+pub struct Runner {
+    device: Device,
+}
+
+impl Runner {
+    /// Opens an adapter.
+    pub fn open(adapter: &Adapter) -> Result<Self, String> {
+        Ok(Self { device: Device::open(adapter).map_err(|e| e.to_string())? })
+    }
+
+    /// Runs a case with every number of shards that applies; the worst of them counts.
+    pub fn run(&mut self, case: &Case) -> Verdict {
+        if let Some(steps) = optimizers::steps(case) {
+            return steps.and_then(|steps| self.optimize(case, &steps));
+        }
+        let recipe = recipe(case)?;
+        let (graph, rows) = trace(case, &recipe)?;
+        let program = Program::compile(&graph).map_err(|e| e.to_string())?;
+        let counts: &[usize] = if rows > 1 { &[1, 3, 8] } else { &[1] };
+        let mut worst = 0.0f64;
+        for &count in counts {
+            let feed = feed(case, &graph, &shards::sizes(rows, count, rows));
+            let (outputs, _) = self.step(&program, &feed)?;
+            for (role, expected) in &case.expect {
+                let error =
+                    error(outputs.get(role), expected).map_err(|e| format!("{role}, {count} shards: {e}"))?;
+                worst = worst.max(error / case.tolerance);
+            }
+        }
+        Ok(worst)
+    }
+
+    /// Steps of an optimizer on given gradients.
+    fn optimize(&mut self, case: &Case, steps: &optimizers::Steps) -> Verdict {
+        let mut states: Vec<Array> = steps.states.clone();
+        for scalars_and_gradient in &steps.inputs {
+            let feed = Feed {
+                frame: Frame { shards: vec![1] },
+                inputs: scalars_and_gradient.clone(),
+                states: states.clone(),
+            };
+            let (_, new) = self.step(&steps.program, &feed)?;
+            for (decl, state) in steps.program.states().iter().zip(&mut states) {
+                *state = Array::new(&decl.ty.dims, new[&decl.name].iter().map(|&x| f64::from(x)).collect());
+            }
+        }
+        let answer: Vec<f32> = states[0].data.iter().map(|&x| x as f32).collect();
+        let expected = case.expect.get("y").ok_or("no y to compare with")?;
+        Ok(error(Some(&answer), expected)? / case.tolerance)
+    }
+
+    fn step(&mut self, program: &Program, feed: &Feed) -> Result<(Values, Values), String> {
+        unisono_testkit::run(&mut self.device, program, feed).map_err(|e| e.to_string())
+    }
+}
+
+type Values = BTreeMap<String, Vec<f32>>;
+
+/// The graph of a case with its gradients, and its rows; 1 where it has no batch.
+fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
+    let tape = Tape::new();
+    let mut rows = 1;
+    let mut declare = |role: &str, tensor: &Reference, batched: bool| {
+        if batched {
+            rows = tensor.dims[0];
+        }
+        let dims = if batched { &tensor.dims[1..] } else { &tensor.dims[..] };
+        let ty = if batched { Type::sample(dims) } else { Type::global(dims) };
+        tape.input(role, ty.of(tensor.dtype))
+    };
+    let is_gradient = |role: &str| {
+        role.starts_with('g') && role.len() > 1 && !case.expect.contains_key(&format!("d{role}"))
+    };
+    let mut inputs = Vars::new();
+    for (role, tensor) in case.inputs.iter().filter(|(role, _)| !is_gradient(role)) {
+        inputs.insert(role.clone(), declare(role, tensor, recipe.batched.contains(&role.as_str())));
+    }
+    let outputs = (recipe.build)(&tape, &inputs);
+    let mut total: Option<Var> = None;
+    let wants_gradients = case.expect.keys().any(|role| role.starts_with('d'));
+    for (role, output) in &outputs {
+        if case.expect.contains_key(role) {
+            tape.output(role, &output.to_f32());
+        }
+        let gradient = case.inputs.get(&format!("g{role}"));
+        let weighted = match gradient {
+            Some(tensor) => output * &declare(&format!("g{role}"), tensor, output.ty().lead == Lead::Sample),
+            None if wants_gradients && outputs.len() == 1 => output.clone(),
+            None => continue,
+        };
+        let sum = weighted.sum_all();
+        let sum = if sum.ty().lead == Lead::Sample { sum.sum_shards() } else { sum };
+        total = Some(total.map_or_else(|| sum.clone(), |t| &t + &sum));
+    }
+    if let (Some(total), true) = (total, wants_gradients) {
+        let wanted: Vec<(&String, &Var)> =
+            inputs.iter().filter(|(role, _)| case.expect.contains_key(&format!("d{role}"))).collect();
+        let vars: Vec<Var> = wanted.iter().map(|(_, var)| (*var).clone()).collect();
+        for ((role, _), gradient) in wanted.iter().zip(tape.gradients(&total, &vars)) {
+            tape.output(&format!("d{role}"), &gradient);
+        }
+    }
+    Ok((tape.finish().map_err(|e| e.to_string())?, rows))
+}
+
+fn feed(case: &Case, graph: &Graph, sizes: &[usize]) -> Feed {
+    let input = |name: &String| case.inputs.get(name).map(|r| Array::new(&r.dims, r.data.clone()));
+    let inputs = graph.inputs.iter().map(|i| input(&i.name).unwrap_or_else(|| Array::scalar(0.0)));
+    Feed { frame: Frame { shards: sizes.to_vec() }, inputs: inputs.collect(), states: vec![] }
+}
+
+/// The norm of the difference over the expected norm, which is 1 where it would be 0.
+fn error(answer: Option<&Vec<f32>>, expected: &Reference) -> Result<f64, String> {
+    let answer = answer.ok_or("it did not come out")?;
+    if answer.len() != expected.data.len() {
+        return Err(format!("{} values instead of {:?}", answer.len(), expected.dims));
+    }
+    if expected.dtype == DType::I32 && answer.iter().zip(&expected.data).any(|(&a, &e)| f64::from(a) != e) {
+        return Err("indices differ".into());
+    }
+    let error = unisono_testkit::relative_error(answer, &Array::new(&expected.dims, expected.data.clone()));
+    if error.is_finite() { Ok(error) } else { Err("a value is not finite".into()) }
+}
