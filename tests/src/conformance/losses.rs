@@ -3,24 +3,22 @@
 use std::sync::Arc;
 
 use unisono::{BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError};
-use unisono_graph::{DType, Lead, Var};
+use unisono_graph::{DType, Lead};
 
 use super::{Case, Recipe};
 
 /// The recipe for a loss, if it is one.
 pub fn recipe(case: &Case) -> Option<Recipe> {
     let loss: Arc<dyn Loss> = loss(case)?.into();
-    let mean = case.text("reduction").is_none_or(|r| r.contains("mean"));
-    if !mean {
+    if case.text("reduction").is_some_and(|r| !r.contains("mean")) {
         return None;
     }
+    let role = |names: [&'static str; 2]| names.into_iter().find(|&name| case.inputs.contains_key(name));
+    let (output, target) = (role(["logits", "x"])?, role(["labels", "target"])?);
     Some(Recipe::one(&["logits", "labels", "x", "target", "weights"], move |x| {
-        let role = |names: [&str; 2]| names.iter().find_map(|&name| x.get(name)).cloned();
-        let (Some(output), Some(target)) = (role(["logits", "x"]), role(["labels", "target"])) else {
-            return x.values().next().map(Var::sum_all).unwrap_or_else(|| unreachable!("a case has inputs"));
-        };
-        let each = loss.per_sample(&output, &target);
-        let weight = match (x.get("weights").cloned(), loss.weight(&target)) {
+        let (output, target) = (&x[output], &x[target]);
+        let each = loss.per_sample(output, target);
+        let weight = match (x.get("weights").cloned(), loss.weight(target)) {
             (Some(given), Some(own)) => given * own,
             (Some(weight), None) | (None, Some(weight)) => weight,
             (None, None) => output.tape().constant(1.0).expand(Lead::Sample, &[]),

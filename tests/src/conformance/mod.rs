@@ -9,6 +9,7 @@ mod ops;
 mod optimizers;
 mod runner;
 mod suite;
+mod training;
 
 pub use runner::{Runner, Verdict};
 pub use suite::{Case, Reference, Suite};
@@ -20,12 +21,15 @@ use unisono_graph::{Tape, Var};
 /// Values by role.
 pub type Vars = BTreeMap<String, Var>;
 
+/// Traces a case: from inputs by role to outputs by role.
+type Build = Box<dyn Fn(&Tape, &Vars) -> Vars>;
+
 /// How a case is computed.
 pub struct Recipe {
     /// Roles whose first axis is the batch.
     pub batched: &'static [&'static str],
-    /// Traces the case: from inputs by role to outputs by role.
-    pub build: Box<dyn Fn(&Tape, &Vars) -> Vars>,
+    /// Traces it.
+    pub build: Build,
 }
 
 impl Recipe {

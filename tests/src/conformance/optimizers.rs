@@ -1,8 +1,6 @@
 //! Optimizers, by the public ones, on given gradients.
 
-use unisono::{
-    Adagrad, Adam, AdamW, Gradient, Lamb, Lars, Optimizer, RmsProp, Schedule, Sgd, trace_update,
-};
+use unisono::{Adagrad, Adam, AdamW, Gradient, Lamb, Lars, Optimizer, RmsProp, Schedule, Sgd, trace_update};
 use unisono_graph::{Array, Program, StateKind, Tape, Type};
 
 use super::Case;
@@ -60,9 +58,7 @@ pub fn optimizer(case: &Case) -> Option<Result<Box<dyn Optimizer>, String>> {
             let sgd = Sgd::new(lr).momentum(momentum).weight_decay(decay);
             clipped(case, if case.flag("nesterov") { sgd.nesterov() } else { sgd })
         }
-        "adam" => {
-            clipped(case, Adam::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay))
-        }
+        "adam" => clipped(case, Adam::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay)),
         "adamw" => {
             clipped(case, AdamW::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay))
         }
@@ -75,9 +71,7 @@ pub fn optimizer(case: &Case) -> Option<Result<Box<dyn Optimizer>, String>> {
             let rule = Adagrad::new(lr).lr_decay(number("lr_decay", 0.0)).epsilon(epsilon(1e-10));
             clipped(case, rule.weight_decay(decay))
         }
-        "lamb" => {
-            clipped(case, Lamb::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-6)).weight_decay(decay))
-        }
+        "lamb" => clipped(case, Lamb::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-6)).weight_decay(decay)),
         "lars" => {
             let rule = Lars::new(lr).momentum(momentum).weight_decay(decay);
             clipped(case, rule.trust(number("trust", 0.001)))
@@ -87,7 +81,8 @@ pub fn optimizer(case: &Case) -> Option<Result<Box<dyn Optimizer>, String>> {
 }
 
 fn is_known(op: &str) -> bool {
-    ["sgd", "sgd_momentum", "sgd_nesterov", "adam", "adamw", "rmsprop", "adagrad", "lamb", "lars"].contains(&op)
+    ["sgd", "sgd_momentum", "sgd_nesterov", "adam", "adamw", "rmsprop", "adagrad", "lamb", "lars"]
+        .contains(&op)
 }
 
 /// An optimizer with the clipping that a case asks for.

@@ -6,24 +6,29 @@ use unisono_gpu::{Adapter, Device};
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Lead, Program, Tape, Type, Var};
 use unisono_replica::shards;
 
-use super::{Case, Recipe, Reference, Vars, optimizers, recipe};
+use super::{Case, Recipe, Reference, Vars, optimizers, recipe, training};
 
 /// How a case went: the worst error over its tolerance (passed if at most 1), or why it could not be run.
 pub type Verdict = Result<f64, String>;
 
 /// Runs cases on one adapter.
 pub struct Runner {
+    adapter: Adapter,
     device: Device,
 }
 
 impl Runner {
     /// Opens an adapter.
     pub fn open(adapter: &Adapter) -> Result<Self, String> {
-        Ok(Self { device: Device::open(adapter).map_err(|e| e.to_string())? })
+        let device = Device::open(adapter).map_err(|e| e.to_string())?;
+        Ok(Self { adapter: adapter.clone(), device })
     }
 
-    /// Runs a case with every number of shards that applies; the worst of them counts.
+    /// Runs a case with every number of shards, or of replicas, that applies; the worst of them counts.
     pub fn run(&mut self, case: &Case) -> Verdict {
+        if case.op == "train" {
+            return training::train(case, &self.adapter);
+        }
         if let Some(steps) = optimizers::steps(case) {
             return steps.and_then(|steps| self.optimize(case, &steps));
         }
@@ -99,7 +104,7 @@ fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
         let gradient = case.inputs.get(&format!("g{role}"));
         let weighted = match gradient {
             Some(tensor) => output * &declare(&format!("g{role}"), tensor, output.ty().lead == Lead::Sample),
-            None if wants_gradients && outputs.len() == 1 => output.clone(),
+            None if output.ty() == &Type::global(&[]) => output.clone(),
             None => continue,
         };
         let sum = weighted.sum_all();
@@ -124,7 +129,7 @@ fn feed(case: &Case, graph: &Graph, sizes: &[usize]) -> Feed {
 }
 
 /// The norm of the difference over the expected norm, which is 1 where it would be 0.
-fn error(answer: Option<&Vec<f32>>, expected: &Reference) -> Result<f64, String> {
+pub(super) fn error(answer: Option<&Vec<f32>>, expected: &Reference) -> Result<f64, String> {
     let answer = answer.ok_or("it did not come out")?;
     if answer.len() != expected.data.len() {
         return Err(format!("{} values instead of {:?}", answer.len(), expected.dims));

@@ -53,6 +53,24 @@ pub trait Loss: Send + Sync {
     }
 }
 
+impl Loss for Box<dyn Loss> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+    fn target(&self, output: &Type) -> Result<Type, String> {
+        (**self).target(output)
+    }
+    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+        (**self).per_sample(output, target)
+    }
+    fn weight(&self, target: &Var) -> Option<Var> {
+        (**self).weight(target)
+    }
+    fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
+        (**self).check(output, targets)
+    }
+}
+
 /// The mean over a sample's own elements: `[B, ...]` to `[B]`.
 fn mean_of_sample(x: &Var) -> Var {
     if x.dims().is_empty() { x.clone() } else { x.flatten().mean(&[-1]) }
