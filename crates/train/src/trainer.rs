@@ -7,14 +7,14 @@ use unisono_graph::{Program, StateKind};
 use unisono_replica::{Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
 use crate::builder::Builder;
+use crate::checkpoints::Checkpoints;
 use crate::feed::{self, Names};
 use crate::history::Running;
 use crate::observer::{Observer, Step};
 use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
-use crate::save::Checkpoints;
-use crate::{Epoch, Error, Evaluation, History, Layer, Summary, diagnose};
+use crate::{Epoch, Error, Evaluation, History, Layer, Stop, Summary, diagnose};
 
 const TRAIN: usize = 0;
 const EVALUATE: usize = 1;
@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub shards: usize,
     pub seed: u64,
     pub digest_every: u64,
+    /// What the replicas run on, each once: bits are promised within one class.
+    pub class: Vec<String>,
 }
 
 /// Trains a model on every replica.
@@ -39,6 +41,7 @@ pub struct Trainer {
     notes: Vec<String>,
     observers: Vec<Box<dyn Observer>>,
     pub(crate) checkpoints: Option<Checkpoints>,
+    pub(crate) stop: Stop,
     pub(crate) step: u64,
     pub(crate) position: Position,
     pub(crate) history: History,
@@ -82,6 +85,7 @@ impl Trainer {
             notes,
             observers,
             checkpoints: None,
+            stop: Stop::new(),
             step: 0,
             position: Position::default(),
             history: vec![],
@@ -121,7 +125,9 @@ impl Trainer {
             if batch.after.epoch != batch.epoch {
                 self.end_epoch(batch.epoch, validation)?;
             }
-            self.save_when_due(false)?;
+            if self.save_when_due(false)? {
+                break;
+            }
         }
         self.save_when_due(true)?;
         Ok(&self.history)
@@ -371,6 +377,15 @@ impl Trainer {
     /// Compares the replicas' states; an error names those that differ.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
         Ok(self.replicas.check_digests()?)
+    }
+
+    /// Stops fits after the step at which `stop` is asked; they save the run and return.
+    pub fn stop_on(&mut self, stop: &Stop) {
+        self.stop = stop.clone();
+    }
+
+    pub(crate) fn tell_note(&mut self, text: &str) {
+        self.observers.iter_mut().for_each(|o| o.note(text));
     }
 
     pub(crate) fn tell_saved(&mut self, path: &std::path::Path) {

@@ -4,6 +4,7 @@ mod adapters;
 mod bad_input;
 mod resume;
 mod same_bits;
+mod saving;
 
 use std::ffi::OsStr;
 use std::fs;
