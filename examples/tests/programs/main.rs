@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bad_input;
+mod checkpoint;
 mod killed;
 mod resume;
 mod same_bits;
