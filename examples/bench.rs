@@ -1,8 +1,13 @@
 //! Measures. Everything that is printed says what it is; nothing is asserted, machines differ.
 //!
 //!     cargo xtask bench -- --replicas 1,2,4
+//!     cargo xtask bench checkpoint
+
+#[path = "bench/checkpoint.rs"]
+mod checkpoint;
 
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -36,6 +41,12 @@ struct Flags {
     /// Steps before those
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 10)]
     warmup: u32,
+    /// Where `checkpoint` writes: a directory on the disk to be measured, made and removed
+    #[arg(long, value_name = "DIR", default_value = "target/bench-checkpoint")]
+    dir: PathBuf,
+    /// Rounds that `checkpoint` takes the median of
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Take one step and print the seconds since this process started
     #[arg(long, hide = true)]
     first_step: bool,
@@ -45,6 +56,8 @@ struct Flags {
 enum What {
     /// A 784-512-512-10 perceptron at batch 128 with AdamW, on noise
     Mlp,
+    /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
+    Checkpoint,
 }
 
 fn main() -> ExitCode {
@@ -53,6 +66,7 @@ fn main() -> ExitCode {
     program(|flags: Flags| match flags.what {
         What::Mlp if flags.first_step => first_step(&flags, started),
         What::Mlp => mlp(&flags),
+        What::Checkpoint => checkpoint::run(&flags),
     })
 }
 

@@ -168,7 +168,7 @@ impl Trainer {
     /// # Errors
     /// It could not be written.
     pub fn save(&mut self) -> Result<Option<PathBuf>, Error> {
-        self.hand_over()?;
+        self.save_behind()?;
         let Some(checkpoints) = &self.checkpoints else { return Ok(None) };
         let mut reports = checkpoints.saver.flush()?;
         let step = self.step;
@@ -232,17 +232,32 @@ impl Trainer {
         let due = (end || interval || measured) && *saved != Some(self.step);
         self.tell(reports);
         if due {
-            self.hand_over()?;
+            self.save_behind()?;
         }
-        if let Some(checkpoints) = self.checkpoints.as_ref().filter(|_| end) {
-            let reports = checkpoints.saver.flush()?;
-            self.tell(reports);
+        if end {
+            self.finish_saves()?;
         }
         Ok(stop)
     }
 
-    /// Copies the run off the device for the thread that writes it.
-    fn hand_over(&mut self) -> Result<(), Error> {
+    /// Waits until what was saved is durable, as the end of a fit does. Observers are told what became of each save.
+    ///
+    /// # Errors
+    /// What could not be written, if that is required.
+    pub fn finish_saves(&mut self) -> Result<(), Error> {
+        if let Some(checkpoints) = &self.checkpoints {
+            let reports = checkpoints.saver.flush()?;
+            self.tell(reports);
+        }
+        Ok(())
+    }
+
+    /// Copies the run off the devices and returns; it is written while training goes on, as at the interval of a fit. For
+    /// loops of one's own, together with [`Trainer::finish_saves`].
+    ///
+    /// # Errors
+    /// The copy's; that of an earlier save, if saves are required.
+    pub fn save_behind(&mut self) -> Result<(), Error> {
         if self.checkpoints.is_none() {
             return Ok(());
         }
