@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
-use unisono::{Builder, Progress, Report, Trainer};
+use unisono::{Builder, Progress, Trainer};
 
 use crate::{Error, Lines, RunFlags};
 
@@ -49,7 +49,7 @@ impl Run {
         if self.flags.out.is_some() {
             trainer.save_model()?;
         }
-        eprintln!("{}", Report::new(trainer.reports()));
+        eprintln!("{}", trainer.report());
         let sha256 = trainer.state_sha256()?;
         eprintln!("{} steps, state {sha256}", trainer.steps());
         if self.flags.json {
