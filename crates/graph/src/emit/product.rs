@@ -127,8 +127,11 @@ impl Emitter<'_> {
         if shape.contract {
             bindings.push(self.all(Store::Segments));
         }
-        let chunks = if c.shards.is_some() { 1 } else { shape.chunks() };
-        let family = family(self.target, [m, shape.n, shape.longest], layers / chunks);
+        let (chunks, products) = match c.shards {
+            Some(shards) => (1, layers * shards.join),
+            None => (shape.chunks(), layers / shape.chunks()),
+        };
+        let family = family(self.target, [m, shape.n, shape.longest], products);
         let quads = Quads {
             a: fours(&[if shape.transpose_a { m } else { shape.k }, pa.inside, shape.a_batch]),
             b: fours(&[if shape.transpose_b { shape.k } else { shape.n }, pb.inside, shape.b_batch]),
