@@ -65,10 +65,11 @@ fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
     return Tile(c0, c1, c2, c3, c4, c5, c6, c7);
 }
 
+// a is canonical.
 fn add(a: Tile, b: Tile) -> Tile {
     return Tile(
-        sum_add(a.c0, b.c0), sum_add(a.c1, b.c1), sum_add(a.c2, b.c2), sum_add(a.c3, b.c3),
-        sum_add(a.c4, b.c4), sum_add(a.c5, b.c5), sum_add(a.c6, b.c6), sum_add(a.c7, b.c7),
+        sum_onto(a.c0, b.c0), sum_onto(a.c1, b.c1), sum_onto(a.c2, b.c2), sum_onto(a.c3, b.c3),
+        sum_onto(a.c4, b.c4), sum_onto(a.c5, b.c5), sum_onto(a.c6, b.c6), sum_onto(a.c7, b.c7),
     );
 }
 
