@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
-use unisono::{BestBy, Builder, Progress, Report, Saving, Trainer};
+use unisono::{BestBy, Builder, Progress, Saving, Trainer};
 
 use crate::interrupt::{self, Interrupted};
 use crate::{Error, Lines, RunFlags};
@@ -53,7 +53,7 @@ impl Run {
             return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
         trainer.save_model_or_warn()?;
-        eprintln!("{}", Report::new(trainer.reports()));
+        eprintln!("{}", trainer.report());
         let sha256 = trainer.state_sha256()?;
         eprintln!("{} steps, state {sha256}", trainer.steps());
         if self.flags.json {

@@ -27,6 +27,7 @@ mod context;
 mod diagnose;
 mod error;
 mod feed;
+mod fit;
 mod history;
 mod initializer;
 mod layer;
@@ -61,8 +62,8 @@ pub use layer::{FromFn, Layer, Sequential};
 pub use layers::functional;
 pub use layers::{
     AvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dense, Dropout, Elu, Embedding, Flatten, Gelu, GeluTanh,
-    GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Relu,
-    Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
+    GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Recompute,
+    Relu, Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
 };
 pub use losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,

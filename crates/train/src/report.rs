@@ -1,20 +1,24 @@
-//! Where the time went, replica by replica.
+//! Where the time went: replica by replica, and in the input pipeline.
 
 use std::fmt;
 use std::time::Duration;
 
+use unisono_data::Seen;
 use unisono_replica::ReplicaReport;
 
-/// What each replica did; prints as a table.
+/// What each replica did, as a table, and a line on whether the input kept up and which of its stages is the slowest.
 #[derive(Clone, Debug)]
 pub struct Report {
-    replicas: Vec<ReplicaReport>,
+    /// The replicas, those that left included.
+    pub replicas: Vec<ReplicaReport>,
+    /// The input pipeline, where there was one.
+    pub input: Option<Seen>,
 }
 
 impl Report {
-    /// Of these replicas, for example [`crate::Trainer::reports`].
-    pub fn new(replicas: Vec<ReplicaReport>) -> Self {
-        Self { replicas }
+    /// Of these replicas and this input; [`crate::Trainer::report`] is that of a run.
+    pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
+        Self { replicas, input }
     }
 }
 
@@ -37,7 +41,10 @@ impl fmt::Display for Report {
                 write!(f, "\n         left at step {}: {}", left.step, left.why)?;
             }
         }
-        Ok(())
+        match &self.input {
+            Some(input) => write!(f, "\n{}", input.verdict()),
+            None => Ok(()),
+        }
     }
 }
 
