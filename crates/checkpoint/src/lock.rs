@@ -30,6 +30,7 @@ impl Lock {
             Err(TryLockError::Error(reason)) => Err(io(path, "lock")(reason)),
         }
     }
+
     /// Whether the lock is still the one a second run would meet at the path: not when the directory was removed,
     /// moved, or another was mounted over it.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
@@ -46,5 +47,31 @@ impl Lock {
             let _ = &self.file;
             path.exists()
         }
+    }
+}
+
+impl Drop for Lock {
+    /// Closing the file is not enough: a process that another thread is just starting has a copy of it for a moment.
+    fn drop(&mut self) {
+        // There is nobody to tell, and closing does it a moment later.
+        let _ = self.file.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_dropped_is_free_though_a_copy_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let lock = Lock::acquire(&path).unwrap();
+        assert!(matches!(Lock::acquire(&path), Err(Error::Locked { .. })));
+        // What a process that is being started has.
+        let copy = lock.file.try_clone().unwrap();
+        drop(lock);
+        Lock::acquire(&path).unwrap();
+        drop(copy);
     }
 }
