@@ -72,11 +72,18 @@ struct Described {
 
 /// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal files.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
-    let path = path.as_ref();
+    export_on(&StdDisk, path.as_ref(), tensors, export)
+}
+
+pub(crate) fn export_on(
+    disk: &dyn Disk,
+    path: &Path,
+    tensors: &Tensors,
+    export: &Export,
+) -> Result<Exported> {
     if path.extension().is_some_and(|extension| extension == "json") {
         return Err(broken(path, "is the name of a description, not of weights"));
     }
-    let disk: &dyn Disk = &StdDisk;
     let mut overflowed = Vec::new();
     let mut converted = Tensors::new();
     for (name, tensor) in tensors {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::Contents;
 use crate::disk::{Disk, StdDisk};
 use crate::error::{Error, Result, Skipped, io};
+use crate::export::{Export, Exported, export_on};
 use crate::format::Encoded;
 use crate::load::{Loaded, list_on, newest_on};
 use crate::lock::Lock;
@@ -132,6 +133,13 @@ impl Store {
         let path = self.dir.join(MODEL);
         replace_model(&*self.disk, &path, tensors)?;
         Ok(path)
+    }
+
+    /// Writes `DIR/model.safetensors`, and `DIR/model.json` if there is a description, as
+    /// [`export_model`](crate::export_model) does.
+    pub fn export_model(&self, tensors: &Tensors, export: &Export) -> Result<Exported> {
+        create_dirs(&*self.disk, &self.dir)?;
+        export_on(&*self.disk, &self.dir.join(MODEL), tensors, export)
     }
 
     /// A directory that vanished under the run is made and locked again; another that took its place is locked.

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unisono_checkpoint::{Best, Options, Report, Saver, SaverOptions, StdDisk, Store};
-use unisono_graph::StateKind;
+use unisono_checkpoint::{Best, Export, Options, Precision, Report, Saver, SaverOptions, StdDisk, Store};
 
 use crate::save::Resumed;
 use crate::{Error, Evaluation, Trainer};
@@ -190,16 +189,19 @@ impl Trainer {
         }
     }
 
-    /// Writes the final model as `model.safetensors` into the checkpoint directory.
+    /// Writes the final model into the checkpoint directory: `model.safetensors` and, unless it has layers of one's own,
+    /// `model.json`, as [`Trainer::export`] does.
     ///
     /// # Errors
     /// It could not be written. [`Trainer::save_model_or_warn`] does as the settings say.
     pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
-        let model = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
-        match &self.checkpoints {
-            Some(checkpoints) => Ok(Some(checkpoints.saver.with_store(|store| store.write_model(&model))?)),
-            None => Ok(None),
+        if self.checkpoints.is_none() {
+            return Ok(None);
         }
+        let (model, description) = self.described()?;
+        let export = Export { precision: Precision::F32, description };
+        let write = |c: &Checkpoints| c.saver.with_store(|store| store.export_model(&model, &export));
+        Ok(self.checkpoints.as_ref().map(write).transpose()?.map(|exported| exported.weights))
     }
 
     /// [`Trainer::save_model`]; a file that cannot be written is an error if [`Saving::require`] says so, and else something

@@ -2,7 +2,7 @@
 
 use unisono_graph::Var;
 
-use crate::Context;
+use crate::{Context, Description};
 
 /// A layer: from a value to a value, with parameters that it asks the context for.
 ///
@@ -43,6 +43,11 @@ pub trait Layer: Send + Sync {
 
     /// What the layer computes.
     fn forward(&self, cx: &mut Context, x: &Var) -> Var;
+
+    /// The layer as data, from which it can be built again; none of those that this library does not know.
+    fn description(&self) -> Option<Description> {
+        None
+    }
 }
 
 impl Layer for Box<dyn Layer> {
@@ -51,6 +56,9 @@ impl Layer for Box<dyn Layer> {
     }
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         (**self).forward(cx, x)
+    }
+    fn description(&self) -> Option<Description> {
+        (**self).description()
     }
 }
 
@@ -105,9 +113,20 @@ impl Sequential {
     }
 }
 
+#[cfg(test)]
+impl Sequential {
+    pub(crate) fn layers(&self) -> &[Box<dyn Layer>] {
+        &self.layers
+    }
+}
+
 impl Layer for Sequential {
     fn name(&self) -> &str {
         "sequential"
+    }
+    fn description(&self) -> Option<Description> {
+        let layers = self.layers.iter().map(|layer| layer.description()).collect::<Option<_>>()?;
+        Some(Description::Sequential { layers })
     }
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         self.layers.iter().enumerate().fold(x.clone(), |x, (i, layer)| cx.apply(&i.to_string(), layer, &x))

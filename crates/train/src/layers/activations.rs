@@ -1,16 +1,20 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
-use crate::{Context, Layer};
+use crate::{Context, Description, Layer};
 
 macro_rules! activation {
     ($(#[$doc:meta])* $layer:ident, $name:literal, $method:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default)]
+        #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
         pub struct $layer;
 
         impl Layer for $layer {
             fn name(&self) -> &str {
                 $name
+            }
+            fn description(&self) -> Option<Description> {
+                Some(Description::$layer(*self))
             }
             fn forward(&self, _: &mut Context, x: &Var) -> Var {
                 x.$method()
@@ -47,7 +51,8 @@ activation!(
 macro_rules! with_number {
     ($(#[$doc:meta])* $layer:ident, $name:literal, $method:ident, $(#[$about:meta])* $number:ident = $default:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
         pub struct $layer {
             $number: f32,
         }
@@ -68,6 +73,9 @@ macro_rules! with_number {
         impl Layer for $layer {
             fn name(&self) -> &str {
                 $name
+            }
+            fn description(&self) -> Option<Description> {
+                Some(Description::$layer(*self))
             }
             fn forward(&self, _: &mut Context, x: &Var) -> Var {
                 x.$method(self.$number)

@@ -1,8 +1,9 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
 use super::Dense;
 use super::functional::scaled_dot_product_attention_masked;
-use crate::{Context, Initializer, Layer};
+use crate::{Context, Description, Initializer, Layer};
 
 /// Self-attention with several heads: `[B, T, E] -> [B, T, E]` (Vaswani et al. 2017; PyTorch's `MultiheadAttention`, batch
 /// first).
@@ -20,7 +21,8 @@ use crate::{Context, Initializer, Layer};
 ///     attention.attend(cx, x, x, Some(&mask))
 /// });
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MultiHeadAttention {
     heads: usize,
     causal: bool,
@@ -93,6 +95,10 @@ impl MultiHeadAttention {
 impl Layer for MultiHeadAttention {
     fn name(&self) -> &str {
         "multi_head_attention"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::MultiHeadAttention(*self))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

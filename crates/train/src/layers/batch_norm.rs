@@ -1,7 +1,8 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
 use super::functional::{batch_norm, batch_norm_with};
-use crate::{Context, Initializer, Layer};
+use crate::{Context, Description, Initializer, Layer};
 
 /// Batch norm over `[B, C]` or `[B, C, H, W]`: (x - mean) / sqrt(variance + eps) weight + bias for each channel (Ioffe and
 /// Szegedy 2015; PyTorch's `BatchNorm1d` and `BatchNorm2d`).
@@ -11,7 +12,8 @@ use crate::{Context, Initializer, Layer};
 ///
 /// Parameters: `weight` `[C]`, ones; `bias` `[C]`, zeros. Statistics: `running_mean` `[C]`, from zeros, and `running_var` `[C]`,
 /// unbiased, from ones; each step moves them by the share `momentum`, once for all replicas.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BatchNorm {
     epsilon: f32,
     momentum: f32,
@@ -45,6 +47,10 @@ impl Default for BatchNorm {
 impl Layer for BatchNorm {
     fn name(&self) -> &str {
         "batch_norm"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::BatchNorm(*self))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

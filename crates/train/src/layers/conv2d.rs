@@ -1,8 +1,9 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
 use unisono_graph::{Lead, Var};
 
-use super::size::{Size, window};
-use crate::{Context, Initializer, Layer};
+use super::size::{Size, WindowData, window};
+use crate::{Context, Description, Initializer, Layer};
 
 /// Two-dimensional convolution: `[B, C, H, W] -> [B, out, down, across]` (PyTorch's and Keras's `Conv2d`; channels first).
 ///
@@ -13,25 +14,27 @@ use crate::{Context, Initializer, Layer};
 ///
 /// let stem = Sequential::new().add(Conv2d::new(32, 3).padding(1)).add(Relu).add(MaxPool2d::new(2));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Conv2d {
     channels: usize,
+    #[serde(with = "WindowData")]
     window: Window,
     groups: usize,
     bias: bool,
+    #[serde(skip, default = "start")]
     initializer: Initializer,
+}
+
+/// What weights start with unless told.
+fn start() -> Initializer {
+    Initializer::GlorotUniform
 }
 
 impl Conv2d {
     /// `channels` outputs from windows of a size, in steps of 1, without a border.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
-        Self {
-            channels,
-            window: window(kernel),
-            groups: 1,
-            bias: true,
-            initializer: Initializer::GlorotUniform,
-        }
+        Self { channels, window: window(kernel), groups: 1, bias: true, initializer: start() }
     }
 
     /// From one window to the next.
@@ -74,6 +77,10 @@ impl Conv2d {
 impl Layer for Conv2d {
     fn name(&self) -> &str {
         "conv2d"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::Conv2d(self.clone()))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

@@ -1,28 +1,37 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 use unisono_graph::ops::Window;
 
 use super::conv2d::{biased, image};
-use super::size::{Size, window};
-use crate::{Context, Initializer, Layer};
+use super::size::{Size, WindowData, window};
+use crate::{Context, Description, Initializer, Layer};
 
 /// The transpose of a convolution: `[B, C, h, w] -> [B, out, H, W]` with H = (h - 1) stride - 2 padding + dilation (kernel - 1)
 /// + output_padding + 1 (PyTorch's `ConvTranspose2d`).
 ///
 /// Parameters: `weight` `[C, out / groups, kh, kw]`, Glorot uniform unless told; `bias` `[out]`, zeros.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ConvTranspose2d {
     channels: usize,
+    #[serde(with = "WindowData")]
     window: Window,
     output_padding: [usize; 2],
     groups: usize,
     bias: bool,
+    #[serde(skip, default = "start")]
     initializer: Initializer,
+}
+
+/// What weights start with unless told.
+fn start() -> Initializer {
+    Initializer::GlorotUniform
 }
 
 impl ConvTranspose2d {
     /// `channels` outputs from windows of a size, in steps of 1, without a border.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
-        let initializer = Initializer::GlorotUniform;
+        let initializer = start();
         Self { channels, window: window(kernel), output_padding: [0, 0], groups: 1, bias: true, initializer }
     }
 
@@ -80,6 +89,10 @@ impl ConvTranspose2d {
 impl Layer for ConvTranspose2d {
     fn name(&self) -> &str {
         "conv_transpose2d"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::ConvTranspose2d(self.clone()))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

@@ -1,22 +1,30 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
-use crate::{Context, Initializer, Layer};
+use crate::{Context, Description, Initializer, Layer};
 
 /// y = x W^T + b over the last axis: `[B, ..., in] -> [B, ..., out]` (Keras's `Dense`, PyTorch's `Linear`).
 ///
 /// Parameters: `weight` `[out, in]`, as PyTorch stores it, Glorot uniform unless told; `bias` `[out]`, zeros.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Dense {
     units: usize,
     input: Option<usize>,
     bias: bool,
+    #[serde(skip, default = "start")]
     initializer: Initializer,
+}
+
+/// What weights start with unless told.
+fn start() -> Initializer {
+    Initializer::GlorotUniform
 }
 
 impl Dense {
     /// A layer of `units` outputs; the number of inputs is that of its operand.
     pub fn new(units: usize) -> Self {
-        Self { units, input: None, bias: true, initializer: Initializer::GlorotUniform }
+        Self { units, input: None, bias: true, initializer: start() }
     }
 
     /// States the number of inputs: any other is an error when the trainer is built.
@@ -41,6 +49,10 @@ impl Dense {
 impl Layer for Dense {
     fn name(&self) -> &str {
         "dense"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::Dense(self.clone()))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

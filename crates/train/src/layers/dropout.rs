@@ -1,10 +1,12 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
-use crate::{Context, Layer};
+use crate::{Context, Description, Layer};
 
 /// Drops elements of each sample at random while training, and scales the others by 1 / (1 - rate) (Keras's and PyTorch's
 /// `Dropout`). The draws are the sample's own: they do not depend on replicas, shards or batches.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Dropout {
     rate: f32,
 }
@@ -19,6 +21,10 @@ impl Dropout {
 impl Layer for Dropout {
     fn name(&self) -> &str {
         "dropout"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::Dropout(*self))
     }
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         if cx.is_training() { x.dropout(self.rate, &cx.path()) } else { x.clone() }

@@ -1,21 +1,29 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Var};
 
-use crate::{Context, Initializer, Layer};
+use crate::{Context, Description, Initializer, Layer};
 
 /// A row of a table for each id: `[B, ...]` of i32 to `[B, ..., width]` (PyTorch's and Keras's `Embedding`).
 ///
 /// Parameters: `weight` `[rows, width]`, standard normal unless told. Repeated ids add up in the order of (sample, position).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Embedding {
     rows: usize,
     width: usize,
+    #[serde(skip, default = "start")]
     initializer: Initializer,
+}
+
+/// What weights start with unless told.
+fn start() -> Initializer {
+    Initializer::Normal(1.0)
 }
 
 impl Embedding {
     /// A table for ids in 0..rows.
     pub fn new(rows: usize, width: usize) -> Self {
-        Self { rows, width, initializer: Initializer::Normal(1.0) }
+        Self { rows, width, initializer: start() }
     }
 
     /// What the table starts with.
@@ -28,6 +36,10 @@ impl Embedding {
 impl Layer for Embedding {
     fn name(&self) -> &str {
         "embedding"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::Embedding(self.clone()))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

@@ -1,14 +1,16 @@
 //! Norms over the elements of one sample.
 
+use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
 use super::functional::{group_norm, layer_norm, rms_norm};
-use crate::{Context, Initializer, Layer};
+use crate::{Context, Description, Initializer, Layer};
 
 /// (x - mean) / sqrt(variance + eps) weight + bias over the last axis, or the last few (Ba et al. 2016; PyTorch's `LayerNorm`).
 ///
 /// Parameters, with those axes: `weight`, ones; `bias`, zeros.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LayerNorm {
     axes: usize,
     epsilon: f32,
@@ -17,7 +19,8 @@ pub struct LayerNorm {
 /// x / sqrt(mean of x^2 + eps) weight over the last axis, or the last few (Zhang and Sennrich 2019; PyTorch's `RMSNorm`).
 ///
 /// Parameters, with those axes: `weight`, ones.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RmsNorm {
     axes: usize,
     epsilon: f32,
@@ -26,7 +29,8 @@ pub struct RmsNorm {
 /// Layer norm over groups of channels of `[B, C, ...]` (Wu and He 2018; PyTorch's `GroupNorm`).
 ///
 /// Parameters: `weight` `[C]`, ones; `bias` `[C]`, zeros.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GroupNorm {
     groups: usize,
     epsilon: f32,
@@ -91,6 +95,10 @@ impl Layer for LayerNorm {
         "layer_norm"
     }
 
+    fn description(&self) -> Option<Description> {
+        Some(Description::LayerNorm(*self))
+    }
+
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let Some(dims) = last_axes("layer_norm", cx, self.axes, x) else { return x.clone() };
         let weight = cx.parameter("weight", &dims, Initializer::Ones);
@@ -104,6 +112,10 @@ impl Layer for RmsNorm {
         "rms_norm"
     }
 
+    fn description(&self) -> Option<Description> {
+        Some(Description::RmsNorm(*self))
+    }
+
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let Some(dims) = last_axes("rms_norm", cx, self.axes, x) else { return x.clone() };
         let weight = cx.parameter("weight", &dims, Initializer::Ones);
@@ -114,6 +126,10 @@ impl Layer for RmsNorm {
 impl Layer for GroupNorm {
     fn name(&self) -> &str {
         "group_norm"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::GroupNorm(*self))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

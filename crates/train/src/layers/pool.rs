@@ -1,28 +1,33 @@
 //! Pooling: one value for each window of an image.
 
+use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 use unisono_graph::ops::Window;
 
 use super::conv2d::image;
-use super::size::{Size, window};
-use crate::{Context, Layer};
+use super::size::{Size, WindowData, window};
+use crate::{Context, Description, Layer};
 
 /// The largest of each window: `[B, C, H, W] -> [B, C, down, across]` (PyTorch's and Keras's `MaxPool2d`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MaxPool2d {
+    #[serde(with = "WindowData")]
     window: Window,
 }
 
 /// The mean of each window, its pixels on the border not among them (Keras's `AveragePooling2D`; PyTorch's `AvgPool2d` with
 /// `count_include_pad=False`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AvgPool2d {
+    #[serde(with = "WindowData")]
     window: Window,
     border: bool,
 }
 
 /// The mean of each channel: `[B, C, H, W] -> [B, C]` (Keras's `GlobalAveragePooling2D`).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalAvgPool2d;
 
 macro_rules! builder {
@@ -90,6 +95,10 @@ impl Layer for MaxPool2d {
         "max_pool2d"
     }
 
+    fn description(&self) -> Option<Description> {
+        Some(Description::MaxPool2d(self.clone()))
+    }
+
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         if fits("max_pool2d", cx, &self.window, x) { x.max_pool2d(&self.window) } else { x.clone() }
     }
@@ -98,6 +107,10 @@ impl Layer for MaxPool2d {
 impl Layer for AvgPool2d {
     fn name(&self) -> &str {
         "avg_pool2d"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::AvgPool2d(self.clone()))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
@@ -112,6 +125,10 @@ impl Layer for AvgPool2d {
 impl Layer for GlobalAvgPool2d {
     fn name(&self) -> &str {
         "global_avg_pool2d"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::GlobalAvgPool2d(*self))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

@@ -1,9 +1,10 @@
 //! Recurrent layers.
 
+use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Lead, Var};
 
 use super::functional::{GruWeights, LstmWeights, gru_steps, lstm_steps, stack};
-use crate::{Context, Initializer, Layer};
+use crate::{Context, Description, Initializer, Layer};
 
 /// Long short-term memory over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `LSTM`, batch first), or the last
 /// one, `[B, H]` (Keras's `LSTM`). It starts from zeros; [`super::functional::lstm`] starts from anything.
@@ -16,7 +17,8 @@ use crate::{Context, Initializer, Layer};
 ///
 /// let model = Sequential::new().add(Lstm::new(128).layers(2).last()).add(Dense::new(10));
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Lstm {
     shape: Shape,
 }
@@ -25,12 +27,14 @@ pub struct Lstm {
 /// `[B, H]` (Keras's `GRU(reset_after=True)`). It starts from zeros; [`super::functional::gru`] starts from anything.
 ///
 /// Parameters are named as those of [`Lstm`], gates in the order r, z, n: `[3 H, in]`, `[3 H, H]`, `[3 H]` and `[3 H]`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Gru {
     shape: Shape,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Shape {
     units: usize,
     layers: usize,
@@ -87,6 +91,10 @@ macro_rules! recurrent {
         impl Layer for $layer {
             fn name(&self) -> &str {
                 $name
+            }
+
+            fn description(&self) -> Option<Description> {
+                Some(Description::$layer(*self))
             }
 
             fn forward(&self, cx: &mut Context, x: &Var) -> Var {

@@ -1,6 +1,6 @@
 use unisono_graph::Var;
 
-use crate::{Context, Layer};
+use crate::{Context, Description, Layer};
 
 /// y = x + inner(x) (He et al. 2016); with a shortcut, y = shortcut(x) + inner(x).
 ///
@@ -34,6 +34,14 @@ impl Residual {
 impl Layer for Residual {
     fn name(&self) -> &str {
         "residual"
+    }
+
+    fn description(&self) -> Option<Description> {
+        let shortcut = match &self.shortcut {
+            Some(shortcut) => Some(Box::new(shortcut.description()?)),
+            None => None,
+        };
+        Some(Description::Residual { inner: Box::new(self.inner.description()?), shortcut })
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

@@ -1,3 +1,4 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
 
 /// Height and width; one number stands for both.
@@ -32,4 +33,14 @@ impl From<(usize, usize)> for Size {
 /// Windows of a size, with everything else as usual.
 pub(super) fn window(kernel: impl Into<Size>) -> Window {
     Window::new(kernel.into().0)
+}
+
+/// A window as data.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Window", deny_unknown_fields)]
+pub(super) struct WindowData {
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    padding: [usize; 2],
 }

@@ -1,13 +1,15 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
 use super::{Dense, Dropout, LayerNorm, MultiHeadAttention};
-use crate::{Context, Layer};
+use crate::{Context, Description, Layer};
 
 /// A block of a transformer, norms first: x += attention(norm(x)); x += dense(gelu(dense(norm(x)))) over `[B, T, E]` (Xiong et
 /// al. 2020; PyTorch's `TransformerEncoderLayer(norm_first=True, activation="gelu")`).
 ///
 /// Parameters are those of its layers `norm1`, `self_attn`, `norm2`, `linear1` and `linear2`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TransformerBlock {
     attention: MultiHeadAttention,
     hidden: Option<usize>,
@@ -60,6 +62,10 @@ impl TransformerBlock {
 impl Layer for TransformerBlock {
     fn name(&self) -> &str {
         "transformer_block"
+    }
+
+    fn description(&self) -> Option<Description> {
+        Some(Description::TransformerBlock(*self))
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

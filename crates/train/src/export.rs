@@ -1,0 +1,102 @@
+//! A finished model as a file of weights and a small description, and back.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use unisono_checkpoint::{Export, Exported, Info, Precision, TensorFile, Tensors, export_model, read_export};
+use unisono_graph::StateKind;
+
+use crate::save::info;
+use crate::{Description, Error, Layer, Trainer};
+
+/// The `description` in an exported model's JSON file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    unisono: String,
+    input: Vec<usize>,
+    output: Vec<usize>,
+    loss: String,
+    model: Description,
+}
+
+/// An exported model, opened: the layers, to be built again, and the weights for them.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let data = unisono::data::Loader::new(unisono::data::Memory::labelled([0.0; 64], [64], [0])?);
+/// use unisono::checkpoint::Plan;
+/// use unisono::{ExportedModel, Trainer};
+///
+/// let model = ExportedModel::open("digits.safetensors")?;
+/// let mut trainer = Trainer::builder(model.layer()).build(&data.fields()?)?;
+/// trainer.load_model("digits.safetensors", &Plan::new())?;
+/// let logits = trainer.predict(&data)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ExportedModel {
+    /// The layers.
+    pub model: Description,
+    /// A sample's axes.
+    pub input: Vec<usize>,
+    /// The axes of what the model makes of it.
+    pub output: Vec<usize>,
+    /// The loss it was trained with.
+    pub loss: String,
+    /// The weights; their hash is the one in the description.
+    pub weights: TensorFile,
+}
+
+impl ExportedModel {
+    /// Opens `NAME.safetensors` and the `NAME.json` beside it, and checks that they belong together.
+    ///
+    /// # Errors
+    /// Files that cannot be read, are no pair, or describe a model that this version does not know.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let (weights, description) = read_export(path)?;
+        let Contents { input, output, loss, model, .. } =
+            serde_json::from_value(description).map_err(|error| Error::Resume {
+                path: path.with_extension("json"),
+                problem: format!("no model that this version knows: {error}"),
+            })?;
+        Ok(Self { model, input, output, loss, weights })
+    }
+
+    /// The model, to be given to [`Trainer::builder`]. Its weights are [`Trainer::load_model`]'s to take.
+    pub fn layer(&self) -> Box<dyn Layer> {
+        self.model.clone().layer()
+    }
+}
+
+impl Trainer {
+    /// Writes the model as plain safetensors, which any reader loads, and `NAME.json` beside it, from which
+    /// [`ExportedModel::open`] builds it again. A model with layers of one's own is written without the latter, and
+    /// [`Exported::description`] is none.
+    ///
+    /// # Errors
+    /// Of the replicas; files that cannot be written.
+    pub fn export(&mut self, path: impl AsRef<Path>, precision: Precision) -> Result<Exported, Error> {
+        let (tensors, description) = self.described()?;
+        Ok(export_model(path, &tensors, &Export { precision, description })?)
+    }
+
+    /// The model's tensors, and what it is if that can be said.
+    pub(crate) fn described(&mut self) -> Result<(Tensors, Option<Value>), Error> {
+        let tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
+        let Info { shape: output, .. } = info(&self.programs.output);
+        let contents = self.parts.model.description().map(|model| Contents {
+            unisono: env!("CARGO_PKG_VERSION").into(),
+            input: self.summary().input.dims,
+            output,
+            loss: self.parts.loss.name().into(),
+            model,
+        });
+        let json = |error| Error::setting("export", format!("the model cannot be written as JSON: {error}"));
+        let description = contents.map(serde_json::to_value).transpose().map_err(json)?;
+        Ok((tensors, description))
+    }
+}

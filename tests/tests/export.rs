@@ -1,0 +1,85 @@
+//! A finished model, given away as two files, is built again from them and predicts the same.
+
+use std::fs;
+
+use unisono::checkpoint::{Plan, Precision};
+use unisono::data::{Draws, Loader, Memory};
+use unisono::{
+    BatchNorm, Conv2d, Dense, Dropout, ExportedModel, Flatten, FromFn, Layer, MaxPool2d, Relu, Residual,
+    Sequential, Trainer,
+};
+
+const SAMPLES: usize = 24;
+
+fn data() -> Loader {
+    let mut draws = Draws::of(1, "export", "noise", 0, 0);
+    let pixels: Vec<f32> = (0..SAMPLES * 64).map(|_| draws.range(-1.0, 1.0)).collect();
+    let labels: Vec<i32> = (0..SAMPLES).map(|sample| (sample % 3) as i32).collect();
+    Loader::new(Memory::labelled(pixels, [1, 8, 8], labels).unwrap())
+}
+
+fn model() -> Sequential {
+    let inner = Sequential::new().add(Conv2d::new(4, 3).padding(1)).add(BatchNorm::new()).add(Relu);
+    let features =
+        Sequential::new().add(Residual::new(inner).shortcut(Conv2d::new(4, 1))).add(MaxPool2d::new(2));
+    features.add(Flatten).add(Dropout::new(0.2)).add(Dense::new(3))
+}
+
+fn trainer(model: impl Layer + 'static, seed: u64) -> Trainer {
+    Trainer::builder(model).global_batch(8).seed(seed).replicas(2).build(&data().fields().unwrap()).unwrap()
+}
+
+#[test]
+fn an_exported_model_is_built_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("small.safetensors");
+    let mut first = trainer(model(), 1);
+    first.fit(&data(), None, 2).unwrap();
+    let expected = first.predict(&data()).unwrap();
+    let exported = first.export(&path, Precision::F32).unwrap();
+    assert_eq!(exported.description, Some(dir.path().join("small.json")));
+
+    let open = ExportedModel::open(&path).unwrap();
+    assert_eq!((&*open.input, &*open.output, &*open.loss), (&[1, 8, 8][..], &[3][..], "cross-entropy"));
+    let mut second = trainer(open.layer(), 2);
+    assert_ne!(second.predict(&data()).unwrap(), expected, "it has weights of its own before");
+    second.load_model(&path, &Plan::new()).unwrap();
+    assert_eq!(second.predict(&data()).unwrap(), expected);
+
+    // In half the bytes and nearly the same.
+    let half = dir.path().join("half.safetensors");
+    first.export(&half, Precision::F16).unwrap();
+    assert!(fs::metadata(&half).unwrap().len() < fs::metadata(&path).unwrap().len());
+    let mut third = trainer(ExportedModel::open(&half).unwrap().layer(), 3);
+    let report = third.load_model(&half, &Plan::new()).unwrap();
+    assert_eq!(report.converted.len(), report.loaded.len());
+    let norm = |values: &[f32]| values.iter().map(|v| f64::from(v * v)).sum::<f64>().sqrt();
+    let apart: Vec<f32> = third.predict(&data()).unwrap().iter().zip(&expected).map(|(a, b)| a - b).collect();
+    assert!(
+        norm(&apart) > 0.0 && norm(&apart) < 2e-3 * norm(&expected),
+        "{}",
+        norm(&apart) / norm(&expected)
+    );
+}
+
+#[test]
+fn what_is_no_model_of_this_library_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    // A layer of one's own has no description, and weights all the same.
+    let own = FromFn::new("own", |cx, x| cx.apply("out", &Dense::new(3), &x.flatten()));
+    let mut first = trainer(own, 1);
+    let exported = first.export(&path, Precision::F32).unwrap();
+    assert_eq!(exported.description, None);
+    assert!(ExportedModel::open(&path).unwrap_err().to_string().contains("model.json: cannot read"));
+    // And of a later version it is an error that names the layer.
+    trainer(model(), 1).export(&path, Precision::F32).unwrap();
+    let json = path.with_extension("json");
+    let later = fs::read_to_string(&json).unwrap().replace("\"flatten\"", "\"unfold\"");
+    fs::write(&json, later).unwrap();
+    let error = ExportedModel::open(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("model.json: no model that this version knows: unknown variant `unfold`"),
+        "{error}"
+    );
+}
