@@ -14,7 +14,7 @@ use crate::{Error, History, Trainer};
 /// The version of `trainer.json`.
 const VERSION: u32 = 1;
 
-/// A run's own part of a checkpoint: `trainer.json`.
+/// A run's own part of a checkpoint: `trainer.json`, whose fields the README of `unisono-checkpoint` documents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedRun {
     version: u32,
