@@ -47,8 +47,13 @@ fn measure(flags: &Flags) -> Result<(), Error> {
     steps(&mut trainer, &batch, flags.warmup.min(EVERY))?;
 
     let (mut without, mut with, mut copies, mut late) = (vec![], vec![], vec![], vec![]);
+    // Other programs on the machine do not show in this process's own time on its processors.
+    let mut busy = [0, 0];
     for _ in 0..flags.rounds {
+        let before = ticks();
         without.push(steps(&mut trainer, &batch, EVERY)?);
+        let between = ticks();
+        busy[0] += between - before;
         let started = Instant::now();
         trainer.save_behind()?;
         copies.push(started.elapsed());
@@ -57,6 +62,7 @@ fn measure(flags: &Flags) -> Result<(), Error> {
         let waiting = Instant::now();
         trainer.finish_saves()?;
         late.push(waiting.elapsed());
+        busy[1] += ticks() - between;
     }
     let ratios = with.iter().zip(&without).map(|(with, without)| with.as_secs_f64() / without.as_secs_f64());
     let mut ratios: Vec<f64> = ratios.collect();
@@ -76,6 +82,13 @@ fn measure(flags: &Flags) -> Result<(), Error> {
         row(&format!("{EVERY} steps (median of {})", flags.rounds), ms(without)),
         row("the same, with a checkpoint behind them", ms(with)),
         row("cost (median of the pairs)", format!("{:+.2} %", 100.0 * (ratios[ratios.len() / 2] - 1.0))),
+        row(
+            "cost in this process's time on the host's processors",
+            match busy {
+                [0, _] => "not known here".into(),
+                [without, with] => format!("{:+.2} %", 100.0 * (with as f64 / without as f64 - 1.0)),
+            },
+        ),
         row("of which the copy off the device", ms(copies)),
         row("rounds without a checkpoint differ by up to", format!("{:.2} %", 100.0 * spread)),
         row(&format!("writing that was left after {EVERY} steps"), ms(late)),
@@ -93,6 +106,14 @@ fn steps(trainer: &mut Trainer, batch: &Batch, count: u32) -> Result<Duration, E
         trainer.step(batch)?;
     }
     Ok(started.elapsed())
+}
+
+/// How long this process has run on the host's processors, in the system's ticks; 0 where Linux is not there to tell.
+fn ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name, which may hold anything: user and system time are fields 14 and 15 of all.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 /// Saves, and plain writes of the same bytes, by turns.
