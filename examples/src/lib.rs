@@ -9,6 +9,7 @@
 //! | tables | [`table`] |
 
 mod flags;
+mod interrupt;
 mod lines;
 mod run;
 mod table;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 pub use flags::{Defaults, RunFlags};
+pub use interrupt::Interrupted;
 pub use lines::Lines;
 pub use run::Run;
 pub use table::{bytes, table};
@@ -26,11 +28,16 @@ pub use table::{bytes, table};
 /// Any error, with a message that fits on a line.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads the command line and runs a program. An error is one line on standard error and exit code 1; wrong flags are 2.
+/// Reads the command line and runs a program. An error is one line on standard error and exit code 1; wrong flags are 2;
+/// a run that was interrupted is 130.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
     match run(F::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+                eprintln!("{interrupted}");
+                return ExitCode::from(interrupt::EXIT);
+            }
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }

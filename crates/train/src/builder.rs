@@ -156,8 +156,13 @@ impl Builder {
             Options { global_batch, shards: self.shards, assignment: self.assignment, ..Options::default() };
         let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
         let replicas = Replicas::start(&adapters, graphs, options)?;
-        let settings =
-            Settings { global_batch, shards: self.shards, seed: self.seed, digest_every: self.digest_every };
+        let settings = Settings {
+            global_batch,
+            shards: self.shards,
+            seed: self.seed,
+            digest_every: self.digest_every,
+            class: classes(&adapters),
+        };
         Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)
     }
 }
@@ -170,6 +175,18 @@ fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Ada
         Some(n) => chosen.iter().cycle().take(n).cloned().collect(),
         None => chosen.iter().flat_map(|a| std::iter::repeat_n(a.clone(), own(a))).collect(),
     }
+}
+
+/// Backend, device and driver of each kind of adapter: what an answer's bits may depend on.
+fn classes(adapters: &[Adapter]) -> Vec<String> {
+    let class = |a: &Adapter| {
+        let driver = format!("{} {}", a.driver, a.driver_info);
+        format!("{} [{}, {}]", a.name, a.backend, driver.trim())
+    };
+    let mut classes: Vec<String> = adapters.iter().map(class).collect();
+    classes.sort();
+    classes.dedup();
+    classes
 }
 
 /// What a user should know of the settings.

@@ -56,7 +56,9 @@ impl Trainer {
             self.observers.iter_mut().for_each(|o| o.step(&step));
             self.end_epochs(batch.after.epoch, validation)?;
             self.progress = batches.progress();
-            self.save_when_due(false)?;
+            if self.save_when_due(false)? {
+                return Ok(());
+            }
             batches.recycle(batch);
         }
     }

@@ -22,6 +22,7 @@
 //! ```
 
 mod builder;
+mod checkpoints;
 mod context;
 mod diagnose;
 mod error;
@@ -31,6 +32,7 @@ mod history;
 mod initializer;
 mod layer;
 mod layers;
+mod load;
 mod losses;
 mod metric;
 mod observer;
@@ -39,6 +41,7 @@ mod programs;
 mod progress;
 mod report;
 mod save;
+mod stop;
 mod summary;
 mod trainer;
 
@@ -50,6 +53,7 @@ pub use unisono_graph::{DType, Lead, Tape, Type, Var};
 pub use unisono_replica::{Assignment, ReplicaReport};
 
 pub use builder::Builder;
+pub use checkpoints::{BestBy, Saving};
 pub use context::{Context, Mode, Parameter, SummaryLine};
 pub use error::Error;
 pub use history::{Epoch, Evaluation, History};
@@ -74,6 +78,7 @@ pub use programs::{INPUT, TARGET, WEIGHT};
 pub use progress::Progress;
 pub use report::Report;
 pub use save::{Resumed, SavedRun};
+pub use stop::Stop;
 pub use summary::Summary;
 pub use trainer::Trainer;
 

@@ -5,14 +5,14 @@ use unisono_graph::{Program, StateKind};
 use unisono_replica::{Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
 use crate::builder::Builder;
+use crate::checkpoints::Checkpoints;
 use crate::feed::{self, Names};
 use crate::history::Running;
 use crate::observer::{Observer, Step};
 use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
-use crate::save::Checkpoints;
-use crate::{Error, Evaluation, History, Layer, Report, Summary, diagnose};
+use crate::{Error, Evaluation, History, Layer, Report, Stop, Summary, diagnose};
 
 pub(crate) const TRAIN: usize = 0;
 const EVALUATE: usize = 1;
@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub shards: usize,
     pub seed: u64,
     pub digest_every: u64,
+    /// What the replicas run on, each once: bits are promised within one class.
+    pub class: Vec<String>,
 }
 
 /// Trains a model on every replica.
@@ -37,6 +39,7 @@ pub struct Trainer {
     notes: Vec<String>,
     pub(crate) observers: Vec<Box<dyn Observer>>,
     pub(crate) checkpoints: Option<Checkpoints>,
+    pub(crate) stop: Stop,
     pub(crate) step: u64,
     /// Where the next step starts in the data, and the samples skipped on the way there.
     pub(crate) progress: Progress,
@@ -81,6 +84,7 @@ impl Trainer {
             notes,
             observers,
             checkpoints: None,
+            stop: Stop::new(),
             step: 0,
             progress: Progress::default(),
             history: vec![],
@@ -335,6 +339,15 @@ impl Trainer {
     /// Compares the replicas' states; an error names those that differ.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
         Ok(self.replicas.check_digests()?)
+    }
+
+    /// Stops fits after the step at which `stop` is asked; they save the run and return.
+    pub fn stop_on(&mut self, stop: &Stop) {
+        self.stop = stop.clone();
+    }
+
+    pub(crate) fn tell_note(&mut self, text: &str) {
+        self.observers.iter_mut().for_each(|o| o.note(text));
     }
 
     pub(crate) fn tell_saved(&mut self, path: &std::path::Path) {

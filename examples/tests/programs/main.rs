@@ -2,8 +2,11 @@
 
 mod adapters;
 mod bad_input;
+mod checkpoint;
+mod killed;
 mod resume;
 mod same_bits;
+mod saving;
 
 use std::ffi::OsStr;
 use std::fs;
