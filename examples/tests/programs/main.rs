@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bad_input;
+mod mnist_cnn;
 mod resume;
 mod same_bits;
 
