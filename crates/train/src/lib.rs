@@ -22,6 +22,7 @@
 //! ```
 
 mod builder;
+mod carries;
 mod context;
 mod diagnose;
 mod error;

@@ -158,10 +158,11 @@ impl Trainer {
             .map_err(|e| Error::setting("checkpoint", format!("the run cannot be written as JSON: {e}")))?;
         let model = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
         let optimizer = self.tensors_of(&[StateKind::Optimizer])?;
-        Ok(Contents { model, optimizer, trainer })
+        Ok(Contents { model, optimizer, carries: self.carries.tensors()?, trainer })
     }
 
-    /// SHA-256 over names, shapes and bytes of parameters, statistics and the optimizer's state, the position and the samples skipped before it.
+    /// SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and carries, the position
+    /// and the samples skipped before it.
     pub fn state_sha256(&mut self) -> Result<String, Error> {
         let Progress { position: Position { epoch, sample }, skipped } = &self.progress;
         let mut position = epoch.to_le_bytes().to_vec();
@@ -218,6 +219,7 @@ impl Trainer {
                 states.len()
             )));
         }
+        let carries = self.carries.of(&contents.carries).map_err(wrong)?;
         for (index, state) in states.iter().enumerate() {
             let tensor = contents.model.get(&state.name).or_else(|| contents.optimizer.get(&state.name));
             if let Some(tensor) = tensor {
@@ -228,6 +230,7 @@ impl Trainer {
             checkpoints.saved = Some(run.step);
         }
         self.step = run.step;
+        self.carries = carries;
         let position = Position { epoch: run.epoch, sample: run.sample };
         self.progress = Progress { position, skipped: run.skipped };
         self.history = run.history;

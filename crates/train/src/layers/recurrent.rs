@@ -6,7 +6,8 @@ use super::functional::{GruWeights, LstmWeights, gru_steps, lstm_steps, stack};
 use crate::{Context, Initializer, Layer};
 
 /// Long short-term memory over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `LSTM`, batch first), or the last
-/// one, `[B, H]` (Keras's `LSTM`). It starts from zeros; [`super::functional::lstm`] starts from anything.
+/// one, `[B, H]` (Keras's `LSTM`). It starts from zeros unless it is [`stateful`](Self::stateful);
+/// [`super::functional::lstm`] starts from anything.
 ///
 /// Parameters of layer l, uniform within 1 / sqrt(H): `weight_ih_l{l}` `[4 H, in]`, `weight_hh_l{l}` `[4 H, H]`, `bias_ih_l{l}`
 /// and `bias_hh_l{l}` `[4 H]`, gates in the order i, f, g, o; those of the way back end in `_reverse`.
@@ -22,7 +23,8 @@ pub struct Lstm {
 }
 
 /// Gated recurrent units over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `GRU`, batch first), or the last one,
-/// `[B, H]` (Keras's `GRU(reset_after=True)`). It starts from zeros; [`super::functional::gru`] starts from anything.
+/// `[B, H]` (Keras's `GRU(reset_after=True)`). It starts from zeros unless it is [`stateful`](Self::stateful);
+/// [`super::functional::gru`] starts from anything.
 ///
 /// Parameters are named as those of [`Lstm`], gates in the order r, z, n: `[3 H, in]`, `[3 H, H]`, `[3 H]` and `[3 H]`.
 #[derive(Clone, Copy, Debug)]
@@ -37,20 +39,29 @@ struct Shape {
     both_ways: bool,
     bias: bool,
     last: bool,
+    stateful: bool,
     dropout: f32,
 }
 
-/// One direction of one layer: each h by its place, and the last one on its way.
-type Direction = (Vec<Var>, Var);
+/// One direction of one layer: each h by its place, and its state after the last step on its way, h first.
+type Direction = (Vec<Var>, Vec<Var>);
 
 macro_rules! recurrent {
-    ($layer:ident, $name:literal, $gates:literal, $weights:ident, $steps:expr) => {
+    ($layer:ident, $name:literal, $gates:literal, $weights:ident, $state:expr, $steps:expr) => {
         impl $layer {
             /// One layer of H = `units`, forward in time.
             pub fn new(units: usize) -> Self {
-                let shape =
-                    Shape { units, layers: 1, both_ways: false, bias: true, last: false, dropout: 0.0 };
-                Self { shape }
+                Self {
+                    shape: Shape {
+                        units,
+                        layers: 1,
+                        both_ways: false,
+                        bias: true,
+                        last: false,
+                        stateful: false,
+                        dropout: 0.0,
+                    },
+                }
             }
 
             /// Layers on top of each other.
@@ -74,6 +85,15 @@ macro_rules! recurrent {
             /// Without biases.
             pub fn no_bias(mut self) -> Self {
                 self.shape.bias = false;
+                self
+            }
+
+            /// Starts each batch from the state that the batch before ended with, row by row (Keras's `stateful=True`); from
+            /// zeros at the start of an epoch, of an evaluation or a prediction, and after
+            /// [`Trainer::reset_carries`](crate::Trainer::reset_carries). Gradients stay within the batch.
+            /// [`Loader::lanes`](unisono_data::Loader::lanes) makes such batches.
+            pub fn stateful(mut self) -> Self {
+                self.shape.stateful = true;
                 self
             }
 
@@ -102,18 +122,27 @@ macro_rules! recurrent {
                         bias_ih: self.shape.bias.then(|| ask("bias_ih", &[rows])),
                         bias_hh: self.shape.bias.then(|| ask("bias_hh", &[rows])),
                     };
-                    $steps(x, &weights, reverse)
+                    let state = |name: &&str| cx.carry(&format!("{name}_{suffix}"), &[units]);
+                    let before: Vec<Var> =
+                        if self.shape.stateful { $state.iter().map(state).collect() } else { vec![] };
+                    let (all, after) = $steps(x, &weights, &before, reverse);
+                    before.iter().zip(&after).for_each(|(carry, value)| cx.keep(carry, value));
+                    (all, after)
                 })
             }
         }
     };
 }
 
-recurrent!(Lstm, "lstm", 4, LstmWeights, |x, weights, reverse| {
-    let (all, h, _) = lstm_steps(x, weights, None, reverse);
-    (all, h)
+recurrent!(Lstm, "lstm", 4, LstmWeights, ["h", "c"], |x, weights, before: &[Var], reverse| {
+    let start = if let [h, c] = before { Some((h.clone(), c.clone())) } else { None };
+    let (all, h, c) = lstm_steps(x, weights, start, reverse);
+    (all, vec![h, c])
 });
-recurrent!(Gru, "gru", 3, GruWeights, |x, weights, reverse| gru_steps(x, weights, None, reverse));
+recurrent!(Gru, "gru", 3, GruWeights, ["h"], |x, weights, before: &[Var], reverse| {
+    let (all, h) = gru_steps(x, weights, before.first().cloned(), reverse);
+    (all, vec![h])
+});
 
 impl Shape {
     fn forward(
@@ -129,6 +158,13 @@ impl Shape {
             cx.fail(
                 layer,
                 format!("needs a layer, a unit and sequences [B, steps, features], got {problem}"),
+            );
+            return x.clone();
+        }
+        if self.stateful && self.both_ways {
+            cx.fail(
+                layer,
+                "a stateful layer cannot run back in time: what comes after a batch is not known".into(),
             );
             return x.clone();
         }
@@ -150,7 +186,7 @@ impl Shape {
 
 /// Features of all ways one behind the other: of the last step on each, or of all.
 fn side_by_side(ways: &[Direction], last: bool) -> Option<Var> {
-    let one = |(all, h): &Direction| if last { Some(h.clone()) } else { stack(all) };
+    let one = |(all, after): &Direction| if last { after.first().cloned() } else { stack(all) };
     let mut ways = ways.iter().map(one);
     let first = ways.next()??;
     Some(ways.flatten().fold(first, |a, b| a.concat(&[&b], -1)))
