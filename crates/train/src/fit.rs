@@ -81,6 +81,12 @@ impl Trainer {
         let epoch = Epoch { epoch, steps: self.step, train, validation };
         self.observers.iter_mut().for_each(|o| o.epoch(&epoch));
         self.history.push(epoch);
-        Ok(())
+        self.observe()
+    }
+
+    /// Lets the optimizer see the history.
+    pub(crate) fn observe(&mut self) -> Result<(), Error> {
+        let observed = self.parts.optimizer.observe(&self.history);
+        observed.map_err(|problem| Error::setting("optimizer", problem))
     }
 }

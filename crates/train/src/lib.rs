@@ -69,7 +69,7 @@ pub use metric::{Accuracy, Metric};
 pub use observer::{Observer, Step};
 pub use optimizers::{
     Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
-    RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
+    Plateau, RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
 };
 pub use programs::{INPUT, TARGET, WEIGHT};
 pub use progress::Progress;

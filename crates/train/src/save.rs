@@ -234,6 +234,7 @@ impl Trainer {
         let position = Position { epoch: run.epoch, sample: run.sample };
         self.progress = Progress { position, skipped: run.skipped };
         self.history = run.history;
+        self.observe()?;
         self.running = run.running;
         self.fingerprint = run.data.as_deref().and_then(|d| u64::from_str_radix(d, 16).ok());
         Ok(())

@@ -13,7 +13,7 @@ use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
 use crate::save::Checkpoints;
-use crate::{Error, Evaluation, History, Layer, Report, Summary, diagnose};
+use crate::{Epoch, Error, Evaluation, History, Layer, Report, Summary, diagnose};
 
 pub(crate) const TRAIN: usize = 0;
 const EVALUATE: usize = 1;
@@ -58,7 +58,7 @@ impl Trainer {
     }
 
     pub(crate) fn start(
-        parts: Parts,
+        mut parts: Parts,
         programs: Programs,
         fields: Fields,
         mut replicas: Replicas,
@@ -76,6 +76,9 @@ impl Trainer {
             };
             replicas.write_state(index, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())?;
         }
+        let unknown = |problem| Error::setting("optimizer", problem);
+        parts.optimizer.observe(&[Epoch::unmeasured(&parts.metrics)]).map_err(unknown)?;
+        parts.optimizer.observe(&[]).map_err(unknown)?;
         replicas.prepare(TRAIN, &[settings.global_batch])?;
         let lanes = |program| Carries::new(program, settings.global_batch);
         let (carries, using) = (lanes(&programs.train), lanes(&programs.predict));
