@@ -1,8 +1,8 @@
 //! Recurrent layers.
 
-use unisono_graph::{DType, Lead, Var};
+use unisono_graph::{DType, Lead, Type, Var};
 
-use super::functional::{GruWeights, LstmWeights, gru_steps, lstm_steps, stack};
+use super::functional::{GruWeights, LstmWeights, Steps, gru_steps, lstm_steps, stack};
 use crate::{Context, Initializer, Layer};
 
 /// Long short-term memory over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `LSTM`, batch first), or the last
@@ -43,11 +43,8 @@ struct Shape {
     dropout: f32,
 }
 
-/// One direction of one layer: each h by its place, and its state after the last step on its way, h first.
-type Direction = (Vec<Var>, Vec<Var>);
-
 macro_rules! recurrent {
-    ($layer:ident, $name:literal, $gates:literal, $weights:ident, $state:expr, $steps:expr) => {
+    ($layer:ident, $name:literal, $gates:literal, $weights:ident, $state:expr, $steps:ident) => {
         impl $layer {
             /// One layer of H = `units`, forward in time.
             pub fn new(units: usize) -> Self {
@@ -102,15 +99,11 @@ macro_rules! recurrent {
                 self.shape.dropout = rate;
                 self
             }
-        }
 
-        impl Layer for $layer {
-            fn name(&self) -> &str {
-                $name
-            }
-
-            fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-                self.shape.forward($name, cx, x, |cx, x, suffix, reverse| {
+            /// The layer over sequences of which only the places whose `mask` `[B, T]` is not 0 are there, the others padding
+            /// (Keras's `mask`; PyTorch's packed sequences): they leave the state as it is, and what is given for them is zeros.
+            pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+                self.shape.forward($name, cx, x, mask, |cx, x, suffix, reverse| {
                     let (rows, units) = ($gates * self.shape.units, self.shape.units);
                     let start = Initializer::Uniform(1.0 / (units as f32).sqrt());
                     let mut ask = |name: &str, dims: &[usize]| {
@@ -125,24 +118,27 @@ macro_rules! recurrent {
                     let state = |name: &&str| cx.carry(&format!("{name}_{suffix}"), &[units]);
                     let before: Vec<Var> =
                         if self.shape.stateful { $state.iter().map(state).collect() } else { vec![] };
-                    let (all, after) = $steps(x, &weights, &before, reverse);
+                    let (all, after) = $steps(x, &weights, &before, mask, reverse);
                     before.iter().zip(&after).for_each(|(carry, value)| cx.keep(carry, value));
                     (all, after)
                 })
             }
         }
+
+        impl Layer for $layer {
+            fn name(&self) -> &str {
+                $name
+            }
+
+            fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+                self.masked(cx, x, None)
+            }
+        }
     };
 }
 
-recurrent!(Lstm, "lstm", 4, LstmWeights, ["h", "c"], |x, weights, before: &[Var], reverse| {
-    let start = if let [h, c] = before { Some((h.clone(), c.clone())) } else { None };
-    let (all, h, c) = lstm_steps(x, weights, start, reverse);
-    (all, vec![h, c])
-});
-recurrent!(Gru, "gru", 3, GruWeights, ["h"], |x, weights, before: &[Var], reverse| {
-    let (all, h) = gru_steps(x, weights, before.first().cloned(), reverse);
-    (all, vec![h])
-});
+recurrent!(Lstm, "lstm", 4, LstmWeights, ["h", "c"], lstm_steps);
+recurrent!(Gru, "gru", 3, GruWeights, ["h"], gru_steps);
 
 impl Shape {
     fn forward(
@@ -150,7 +146,8 @@ impl Shape {
         layer: &str,
         cx: &mut Context,
         x: &Var,
-        direction: impl Fn(&mut Context, &Var, &str, bool) -> Direction,
+        mask: Option<&Var>,
+        direction: impl Fn(&mut Context, &Var, &str, bool) -> Steps,
     ) -> Var {
         let sequence = x.ty().lead == Lead::Sample && x.ty().dtype == DType::F32 && x.dims().len() == 2;
         if !sequence || x.ty().count() == 0 || self.layers == 0 || self.units == 0 {
@@ -159,6 +156,11 @@ impl Shape {
                 layer,
                 format!("needs a layer, a unit and sequences [B, steps, features], got {problem}"),
             );
+            return x.clone();
+        }
+        if let Some(mask) = mask.filter(|mask| mask.ty() != &Type::sample(&x.dims()[..1])) {
+            let problem = format!("a mask {} does not fit sequences {}", mask.ty(), x.ty());
+            cx.fail(layer, problem);
             return x.clone();
         }
         if self.stateful && self.both_ways {
@@ -185,8 +187,8 @@ impl Shape {
 }
 
 /// Features of all ways one behind the other: of the last step on each, or of all.
-fn side_by_side(ways: &[Direction], last: bool) -> Option<Var> {
-    let one = |(all, after): &Direction| if last { after.first().cloned() } else { stack(all) };
+fn side_by_side(ways: &[Steps], last: bool) -> Option<Var> {
+    let one = |(all, after): &Steps| if last { after.first().cloned() } else { stack(all) };
     let mut ways = ways.iter().map(one);
     let first = ways.next()??;
     Some(ways.flatten().fold(first, |a, b| a.concat(&[&b], -1)))
