@@ -7,11 +7,13 @@
 //! | trainer, checkpoints and output of such a run | [`Run::train`] |
 //! | one JSON object a line on standard output | [`Lines`] |
 //! | tables | [`table`] |
+//! | a text for models of characters | [`Text`] |
 
 mod flags;
 mod lines;
 mod run;
 mod table;
+mod text;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,6 +24,7 @@ pub use flags::{Defaults, RunFlags};
 pub use lines::Lines;
 pub use run::Run;
 pub use table::{bytes, table};
+pub use text::Text;
 
 /// Any error, with a message that fits on a line.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -5,6 +5,7 @@ mod bad_input;
 mod mnist_cnn;
 mod resume;
 mod same_bits;
+mod texts;
 
 use std::ffi::OsStr;
 use std::fs;
