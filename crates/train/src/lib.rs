@@ -33,6 +33,7 @@ mod initializer;
 mod layer;
 mod layers;
 mod losses;
+mod memory;
 mod metric;
 mod observer;
 mod optimizers;
@@ -65,6 +66,7 @@ pub use layers::{
 pub use losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
 };
+pub use memory::Memory;
 pub use metric::{Accuracy, Metric};
 pub use observer::{Observer, Step};
 pub use optimizers::{

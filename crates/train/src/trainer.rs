@@ -13,7 +13,7 @@ use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
 use crate::save::Checkpoints;
-use crate::{Epoch, Error, Evaluation, History, Layer, Report, Summary, diagnose};
+use crate::{Epoch, Error, Evaluation, History, Layer, Memory, Report, Summary, diagnose};
 
 pub(crate) const TRAIN: usize = 0;
 const EVALUATE: usize = 1;
@@ -49,6 +49,8 @@ pub struct Trainer {
     pub(crate) running: Running,
     pub(crate) fingerprint: Option<u64>,
     pub(crate) input: Option<Seen>,
+    /// What a step of the global batch takes.
+    pub(crate) memory: Option<Memory>,
 }
 
 impl Trainer {
@@ -99,6 +101,7 @@ impl Trainer {
             running: Running::default(),
             fingerprint: None,
             input: None,
+            memory: None,
         })
     }
 
@@ -303,9 +306,13 @@ impl Trainer {
         own.into_iter().map(|i| (states[i].name.clone(), states[i].ty.dims.clone())).collect()
     }
 
-    /// The layers with their output shapes and parameter counts.
+    /// The layers with their output shapes and parameter counts, and what a training step takes of a device's memory.
     pub fn summary(&self) -> Summary {
-        Summary { lines: self.programs.summary.clone(), input: self.fields.input.clone() }
+        Summary {
+            lines: self.programs.summary.clone(),
+            input: self.fields.input.clone(),
+            memory: self.memory.clone(),
+        }
     }
 
     /// What a user should know of the settings: replicas that will be idle or unevenly loaded, answers that depend on the
