@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::simplify::simplify;
 use crate::store::{Bucket, Store, Stores, in_order};
 use crate::target::Target;
-use crate::types::Type;
+use crate::types::{Lead, Type};
 
 /// Elements that travel together between devices: 4 MB.
 const BUCKET_LEN: usize = 1 << 20;
@@ -180,6 +180,18 @@ impl Program {
     /// Segments of a step: one more than there are cuts. The last one commits.
     pub fn segments(&self) -> usize {
         self.fusion.stage.iter().max().map_or(1, |s| s + 1)
+    }
+
+    /// Whether the last segment needs only what is global of the segments before, and shows nothing of a sample: then a device
+    /// may run shards one after another, each with a plan of its own, and commit with the last of these plans.
+    pub fn commits_globally(&self) -> bool {
+        let last = self.segments() - 1;
+        let is_global = |id: usize| self.graph.nodes[id].ty.lead == Lead::Global;
+        let before = |id: &usize| self.fusion.stage[*id] < last;
+        let mut roots = self.fusion.units.iter().filter(|u| u.stage == last).flat_map(|u| u.roots.iter());
+        let reads = |&root: &usize| self.fusion.reads(&self.graph, root).into_keys().filter(before);
+        roots.all(|root| reads(root).all(is_global))
+            && self.outputs.iter().filter(|o| o.segment == last).all(|o| o.ty.lead == Lead::Global)
     }
 
     /// Who asked for element `index` of a bucket: its layer and op.
