@@ -6,6 +6,7 @@ mod digest;
 mod drive;
 mod error;
 mod exchange;
+mod fault;
 mod feed;
 mod join;
 mod message;
@@ -26,8 +27,6 @@ pub use digest::Digest;
 pub use error::ReplicaError;
 pub use feed::Feed;
 pub use options::Options;
-#[doc(hidden)]
-pub use options::{Fault, FaultKind};
 pub use outputs::Outputs;
 pub use replicas::Replicas;
 pub use report::{Left, ReplicaReport};

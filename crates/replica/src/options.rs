@@ -31,9 +31,8 @@ pub struct Options {
     pub timeline: bool,
     /// Compile bounds checks into kernels and turn the driver's validation on.
     pub checked: bool,
-    /// What goes wrong on purpose.
-    #[doc(hidden)]
-    pub faults: Vec<Fault>,
+    /// What the names of the run's fault points begin with; without the feature `faults` there are none.
+    pub fault_scope: String,
 }
 
 impl Default for Options {
@@ -50,33 +49,7 @@ impl Default for Options {
             one_updates: false,
             timeline: false,
             checked: false,
-            faults: Vec::new(),
+            fault_scope: String::new(),
         }
     }
-}
-
-/// Something that goes wrong on purpose, before a replica runs a segment of a step.
-#[doc(hidden)]
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
-    pub replica: usize,
-    pub step: u64,
-    pub segment: usize,
-    pub kind: FaultKind,
-}
-
-/// What goes wrong.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum FaultKind {
-    /// The thread panics.
-    Panic,
-    /// The device is lost.
-    Lose,
-    /// The device has no memory left.
-    OutOfMemory,
-    /// It takes this long.
-    Stall(Duration),
-    /// A bit of this tensor of the state flips.
-    Corrupt(usize),
 }

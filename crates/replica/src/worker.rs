@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
 use unisono_gpu::{Adapter, Device, Executable, GpuError};
 use unisono_graph::{Program, Run, Slot};
 
 use crate::digest::Digest;
+use crate::fault::{self, Fault};
 use crate::message::{Answer, Context, Failure, Harvest, Order, Reply, Request, Work};
-use crate::options::{FaultKind, Options};
+use crate::options::Options;
 use crate::timeline::{Activity, Timeline};
 
 /// Plans that a worker keeps: each has staging memory of its own.
@@ -124,8 +125,14 @@ impl Worker {
             }
             Request::Run(work) => {
                 self.load(work.program, Arc::clone(&work.run)).map_err(Failure::of_loading)?;
-                work.segments.clone().try_for_each(|segment| self.go_wrong(work.step, segment))?;
-                self.run(work).map(Reply::Harvest)
+                let faults =
+                    fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
+                faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
+                let began = Instant::now();
+                let mut harvest = self.run(work)?;
+                let took = began.elapsed();
+                faults.iter().for_each(|fault| go_wrong_with(*fault, took, &mut harvest));
+                Ok(Reply::Harvest(harvest))
             }
             Request::WriteState { index, bytes } => {
                 self.device.write_state(index, &bytes)?;
@@ -214,27 +221,40 @@ impl Worker {
         Ok(harvest)
     }
 
-    /// Drills.
-    fn go_wrong(&mut self, step: u64, segment: usize) -> Result<(), Failure> {
-        let now = (self.replica, step, segment);
-        let due = self.options.faults.iter().filter(|f| (f.replica, f.step, f.segment) == now);
-        for kind in due.map(|f| f.kind).collect::<Vec<_>>() {
-            match kind {
-                // Without the hook's message on standard error.
-                FaultKind::Panic => resume_unwind(Box::new("on purpose")),
-                FaultKind::Lose => self.device.lose(),
-                FaultKind::OutOfMemory => {
-                    return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 0 }.into());
-                }
-                FaultKind::Stall(time) => std::thread::sleep(time),
-                FaultKind::Corrupt(index) => {
-                    let mut bytes = self.device.read_state(index)?;
-                    bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
-                    self.device.write_state(index, &bytes)?;
-                }
+    /// What goes wrong before segments run.
+    fn go_wrong(&mut self, fault: Fault) -> Result<(), Failure> {
+        match fault {
+            // Without the hook's message on standard error.
+            Fault::Panic => resume_unwind(Box::new("on purpose")),
+            Fault::Lose => self.device.lose(),
+            Fault::OutOfMemory => {
+                return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 0 }.into());
             }
+            Fault::Transfer => {
+                let message = "the transfer failed on purpose".into();
+                return Err(GpuError::Validation { what: "staging".into(), message }.into());
+            }
+            Fault::State(index) => {
+                let mut bytes = self.device.read_state(index)?;
+                bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
+                self.device.write_state(index, &bytes)?;
+            }
+            Fault::Slow(_) | Fault::Gradient => {}
         }
         Ok(())
+    }
+}
+
+/// What goes wrong with segments that ran.
+fn go_wrong_with(fault: Fault, took: Duration, harvest: &mut Harvest) {
+    match fault {
+        Fault::Slow(times) => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
+        Fault::Gradient => {
+            if let Some(value) = harvest.blocks.first_mut().and_then(|(_, values)| values.first_mut()) {
+                *value = f32::from_bits(value.to_bits() ^ 1);
+            }
+        }
+        _ => {}
     }
 }
 
