@@ -23,6 +23,7 @@
 
 /// Something that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(not(any(test, feature = "faults")), expect(dead_code, reason = "nothing goes wrong on purpose"))]
 pub(crate) enum Fault {
     Lose,
     Panic,

@@ -1,5 +1,7 @@
 //! Settings of a trainer, checked before any work is done.
 
+use std::time::Duration;
+
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_replica::{Assignment, Options, Replicas};
@@ -25,7 +27,7 @@ pub struct Builder {
     adapters: Vec<String>,
     replicas: Option<usize>,
     digest_every: u64,
-    assignment: Assignment,
+    options: Options,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -45,7 +47,7 @@ impl Builder {
             adapters: vec![],
             replicas: None,
             digest_every: 100,
-            assignment: Assignment::Even,
+            options: Options { audit_every: 1000, ..Options::default() },
             observers: vec![],
         }
     }
@@ -114,7 +116,34 @@ impl Builder {
 
     /// Which replica computes which shards; never changes the answer.
     pub fn assignment(mut self, assignment: Assignment) -> Self {
-        self.assignment = assignment;
+        self.options.assignment = assignment;
+        self
+    }
+
+    /// Every so many steps some shards are run again by another replica, and must give the same bytes; 1000 unless told, 0 for
+    /// never. It finds a GPU that computes wrongly, and names it.
+    pub fn audit_every(mut self, steps: u64) -> Self {
+        self.options.audit_every = steps;
+        self
+    }
+
+    /// A replica that does not answer for so long has left; five minutes unless told. Once its pace is known, so has one
+    /// that takes more than twenty times as long as usual, and more than half a minute.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.options.deadline = deadline;
+        self
+    }
+
+    /// Most shards that a replica runs in one launch; all it has unless told. Less takes less memory and more time, and never
+    /// changes the answer. A model with batch norm runs all of them at once all the same.
+    pub fn shards_at_once(mut self, shards: usize) -> Self {
+        self.options.shards_at_once = Some(shards);
+        self
+    }
+
+    /// What the names of this run's fault points begin with, see `unisono_replica`'s feature `faults`: for drills.
+    pub fn fault_scope(mut self, scope: &str) -> Self {
+        self.options.fault_scope = scope.into();
         self
     }
 
@@ -152,8 +181,7 @@ impl Builder {
             return Err(Error::setting("global batch", "a step needs at least one sample"));
         }
         let notes = notes(adapters.len(), self.shards, global_batch, per_replica);
-        let options =
-            Options { global_batch, shards: self.shards, assignment: self.assignment, ..Options::default() };
+        let options = Options { global_batch, shards: self.shards, ..self.options };
         let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
         let replicas = Replicas::start(&adapters, graphs, options)?;
         let settings =
