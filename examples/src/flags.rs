@@ -44,6 +44,9 @@ pub struct RunFlags {
     #[arg(long, value_name = "STEPS", allow_negative_numbers = true, requires = "out")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_every: Option<u64>,
+    /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// The whole run's history as JSON on standard output, an object a line; everything else is on standard error anyway
     #[arg(long)]
     pub json: bool,

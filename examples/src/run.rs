@@ -49,7 +49,15 @@ impl Run {
         if self.flags.out.is_some() {
             trainer.save_model()?;
         }
-        eprintln!("{}", Report::new(trainer.reports()));
+        let report = Report::new(trainer.reports());
+        let report = match self.flags.loader_threads {
+            Some(threads) => report.loader_threads(threads),
+            None => report,
+        };
+        eprintln!("{report}");
+        if let Some(path) = &self.flags.trace {
+            trainer.write_trace(path)?;
+        }
         let sha256 = trainer.state_sha256()?;
         eprintln!("{} steps, state {sha256}", trainer.steps());
         if self.flags.json {
@@ -67,6 +75,9 @@ impl Run {
         }
         if *json {
             builder = builder.observer(Lines::new(stdout()));
+        }
+        if self.flags.trace.is_some() {
+            builder = builder.timeline();
         }
         builder.observer(Progress::new())
     }

@@ -141,6 +141,12 @@ impl Builder {
         self
     }
 
+    /// Remembers what each replica does with its time, for [`Trainer::write_trace`].
+    pub fn timeline(mut self) -> Self {
+        self.options.timeline = true;
+        self
+    }
+
     /// What the names of this run's fault points begin with, see `unisono_replica`'s feature `faults`: for drills.
     pub fn fault_scope(mut self, scope: &str) -> Self {
         self.options.fault_scope = scope.into();

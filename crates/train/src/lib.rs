@@ -39,6 +39,7 @@ mod progress;
 mod report;
 mod save;
 mod summary;
+mod trace;
 mod trainer;
 
 pub use unisono_checkpoint as checkpoint;

@@ -5,16 +5,65 @@ use std::time::Duration;
 
 use unisono_replica::ReplicaReport;
 
+/// Percent of the time that are worth a word.
+const NOTABLE: f64 = 20.0;
+
 /// What each replica did; prints as a table.
 #[derive(Clone, Debug)]
 pub struct Report {
     replicas: Vec<ReplicaReport>,
+    loader_threads: Option<usize>,
 }
 
 impl Report {
     /// Of these replicas, for example [`crate::Trainer::reports`].
     pub fn new(replicas: Vec<ReplicaReport>) -> Self {
-        Self { replicas }
+        Self { replicas, loader_threads: None }
+    }
+
+    /// How many threads prepared the batches, for the diagnosis to name a better number.
+    pub fn loader_threads(mut self, threads: usize) -> Self {
+        self.loader_threads = Some(threads);
+        self
+    }
+
+    /// What held the run up, in a line: `input-bound: replicas waited 41% of the time for data; try --loader-threads 8`. None
+    /// where nothing was done.
+    pub fn diagnosis(&self) -> Option<String> {
+        let sum = |of: &dyn Fn(&ReplicaReport) -> Duration| self.replicas.iter().map(of).sum::<Duration>();
+        let (input, peers) = (sum(&|r| r.input), sum(&|r| r.peers));
+        let (moved, loading) = (sum(&|r| r.upload + r.exchange), sum(&|r| r.loading));
+        let compute = sum(&|r| r.compute);
+        let all = (input + peers + moved + loading + compute).as_secs_f64();
+        if all == 0.0 {
+            return None;
+        }
+        let percent = |time: Duration| (100.0 * time.as_secs_f64() / all).round();
+        let worst = [input, peers, moved, loading].into_iter().max().unwrap_or_default();
+        Some(if percent(worst) < NOTABLE {
+            format!("compute-bound: devices worked {}% of the time", percent(compute))
+        } else if worst == input {
+            let more = self.loader_threads.map_or(8, |threads| 2 * threads.max(1));
+            let waited = percent(input);
+            format!(
+                "input-bound: replicas waited {waited}% of the time for data; try --loader-threads {more}"
+            )
+        } else if worst == peers {
+            let slowest = self.replicas.iter().max_by_key(|r| r.compute).map_or(0, |r| r.replica);
+            format!(
+                "uneven: replicas waited {}% of the time for others, most for replica {slowest}; more --shards divide the \
+                 work more finely, in a run of its own",
+                percent(peers)
+            )
+        } else if worst == moved {
+            format!(
+                "exchange-bound: {}% of the time went into moving and adding sums; a larger --global-batch moves less for \
+                 each sample, in a run of its own",
+                percent(moved)
+            )
+        } else {
+            format!("short: {}% of the time went into compiling and loading", percent(loading))
+        })
     }
 }
 
@@ -38,10 +87,53 @@ impl fmt::Display for Report {
                 write!(f, "\n         left at step {}: {}", left.step, left.why)?;
             }
         }
-        Ok(())
+        self.diagnosis().map_or(Ok(()), |diagnosis| write!(f, "\n{diagnosis}"))
     }
 }
 
 fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds of input, peers, exchange, loading and compute.
+    fn diagnosis(seconds: [u64; 5]) -> Option<String> {
+        let [input, peers, exchange, loading, compute] = seconds.map(Duration::from_secs);
+        let replica = ReplicaReport {
+            replica: 0,
+            adapter: "a".into(),
+            thread: std::thread::current().id(),
+            shards: 1,
+            samples: 1,
+            steps: 1,
+            input,
+            upload: Duration::ZERO,
+            compute,
+            exchange,
+            peers,
+            loading,
+            left: None,
+        };
+        Report::new(vec![replica]).loader_threads(4).diagnosis()
+    }
+
+    #[test]
+    fn the_largest_wait_is_named() {
+        let says = |seconds, what: &str| {
+            let said = diagnosis(seconds).unwrap();
+            assert!(said.starts_with(what), "{said}");
+        };
+        assert_eq!(diagnosis([0; 5]), None);
+        says(
+            [41, 9, 0, 0, 50],
+            "input-bound: replicas waited 41% of the time for data; try --loader-threads 8",
+        );
+        says([5, 30, 0, 0, 65], "uneven: replicas waited 30% of the time for others, most for replica 0");
+        says([5, 5, 40, 0, 50], "exchange-bound: 40%");
+        says([0, 0, 0, 60, 40], "short: 60%");
+        says([5, 5, 5, 5, 80], "compute-bound: devices worked 80% of the time");
+    }
 }

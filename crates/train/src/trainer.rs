@@ -373,6 +373,17 @@ impl Trainer {
         Ok(self.replicas.check_digests()?)
     }
 
+    /// Writes what each replica did with its time since the last call, with [`Builder::timeline`], in Chrome's trace format, to
+    /// open in Perfetto.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_trace(&mut self, path: &std::path::Path) -> Result<(), Error> {
+        let timeline = self.replicas.take_timeline();
+        let trace = |source| Error::Trace { path: path.into(), source };
+        crate::trace::write(path, &self.replicas.reports(), &timeline).map_err(trace)
+    }
+
     /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]): from the next step
     /// on it shares the work. Returns its number.
     ///
