@@ -1,6 +1,10 @@
 //! Measures. Everything that is printed says what it is; nothing is asserted, machines differ.
 //!
 //!     cargo xtask bench -- --replicas 1,2,4
+//!     cargo xtask bench kernels --model cnn
+
+#[path = "bench/kernels.rs"]
+mod kernels;
 
 use std::io::{Write, stdout};
 use std::process::{Command, ExitCode};
@@ -10,11 +14,9 @@ use clap::{Parser, ValueEnum};
 use unisono::data::{Draws, Loader, Memory, Position};
 use unisono::gpu::{Adapter, Kind, select};
 use unisono::graph::Run;
-use unisono::{AdamW, Dense, Relu, Sequential, Trainer};
+use unisono::{AdamW, Conv2d, Dense, Flatten, MaxPool2d, Relu, Sequential, Trainer};
 use unisono_examples::{Error, bytes, program, table};
 
-const BATCH: usize = 128;
-const SHARDS: usize = 8;
 /// Processes that are started to see how long the first step takes.
 const STARTS: usize = 3;
 
@@ -22,8 +24,14 @@ const STARTS: usize = 3;
 #[command(about = "Measures Unisono on this machine")]
 struct Flags {
     /// What to measure
-    #[arg(value_enum, default_value = "mlp")]
+    #[arg(value_enum, default_value = "step")]
     what: What,
+    /// The model of `step` and `kernels`, on noise
+    #[arg(long, value_enum, default_value = "mlp")]
+    model: Model,
+    /// Parts that a batch is cut into
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    shards: u16,
     /// Adapters with NAME in their name; may be repeated [default: every hardware adapter, else the software one]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
@@ -43,27 +51,72 @@ struct Flags {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// A 784-512-512-10 perceptron at batch 128 with AdamW, on noise
+    /// The first step and the steps after it, launches and memory
+    Step,
+    /// Each launch of a step alone
+    Kernels,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Model {
+    /// A 784-512-512-10 perceptron at batch 128 with AdamW
     Mlp,
+    /// Two convolutions of 16 and 32 channels, each with a pool, and two dense layers over 28 x 28, batch 32 with AdamW
+    Cnn,
+}
+
+impl Model {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mlp => "784-512-512-10 perceptron",
+            Self::Cnn => "CNN over 28 x 28 (conv 16, conv 32, dense 128, dense 10)",
+        }
+    }
+
+    fn batch(self) -> usize {
+        match self {
+            Self::Mlp => 128,
+            Self::Cnn => 32,
+        }
+    }
+
+    /// A sample's axes.
+    fn sample(self) -> &'static [usize] {
+        match self {
+            Self::Mlp => &[784],
+            Self::Cnn => &[1, 28, 28],
+        }
+    }
+
+    fn layers(self) -> Sequential {
+        let dense = |units| Sequential::new().add(Dense::new(units)).add(Relu);
+        let conv = |channels| {
+            Sequential::new().add(Conv2d::new(channels, 3).padding(1)).add(Relu).add(MaxPool2d::new(2))
+        };
+        match self {
+            Self::Mlp => Sequential::new().add(dense(512)).add(dense(512)).add(Dense::new(10)),
+            Self::Cnn => {
+                let features = Sequential::new().add(conv(16)).add(conv(32)).add(Flatten);
+                features.add(dense(128)).add(Dense::new(10))
+            }
+        }
+    }
 }
 
 fn main() -> ExitCode {
     let started = Instant::now();
     unisono::gpu::prepare_environment();
     program(|flags: Flags| match flags.what {
-        What::Mlp if flags.first_step => first_step(&flags, started),
-        What::Mlp => mlp(&flags),
+        What::Step if flags.first_step => first_step(&flags, started),
+        What::Step => step(&flags),
+        What::Kernels => kernels(&flags),
     })
 }
 
 /// A column for each number of replicas.
-fn mlp(flags: &Flags) -> Result<(), Error> {
+fn step(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
-    let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
-    println!(
-        "784-512-512-10 perceptron, batch {BATCH} in {SHARDS} shards, AdamW, on {}\n",
-        labels.join(", ")
-    );
+    heading(flags, &adapters);
     let names = [
         "replicas".to_owned(),
         format!("first step, from process start (median of {STARTS} processes)"),
@@ -74,7 +127,7 @@ fn mlp(flags: &Flags) -> Result<(), Error> {
         "scratch memory planned (busiest replica)".to_owned(),
         "the same, if every tensor had its own".to_owned(),
     ];
-    let (data, mut columns) = (noise()?, vec![names.to_vec()]);
+    let (data, mut columns) = (noise(flags.model)?, vec![names.to_vec()]);
     for replicas in counts(flags, &adapters) {
         let first = |cache| -> Result<String, Error> {
             let times = (0..STARTS).map(|_| start(flags, replicas, cache)).collect::<Result<_, _>>()?;
@@ -83,7 +136,7 @@ fn mlp(flags: &Flags) -> Result<(), Error> {
         let (cached, fresh) = (first(true)?, first(false)?);
         let mut trainer = trainer(flags, replicas, &data)?;
         let step = median(steps(&mut trainer, flags, &data)?);
-        let run = busiest(replicas);
+        let run = busiest(flags, replicas);
         let [train, ..] = trainer.programs();
         let plan = train.plan(&run, &adapters[0].target())?;
         columns.push(vec![
@@ -91,7 +144,7 @@ fn mlp(flags: &Flags) -> Result<(), Error> {
             cached,
             fresh,
             format!("{:.2} ms", 1e3 * step.as_secs_f64()),
-            format!("{:.0}", BATCH as f64 / step.as_secs_f64()),
+            format!("{:.0}", flags.model.batch() as f64 / step.as_secs_f64()),
             plan.launches().to_string(),
             bytes(plan.scratch_bytes()),
             bytes(train.tensor_bytes(&run)),
@@ -101,8 +154,23 @@ fn mlp(flags: &Flags) -> Result<(), Error> {
     Ok(writeln!(stdout(), "{}", table(&(0..names.len()).map(row).collect::<Vec<_>>()))?)
 }
 
+/// A line for each launch of a step of one replica.
+fn kernels(flags: &Flags) -> Result<(), Error> {
+    let adapters = select(&flags.adapter)?;
+    heading(flags, &adapters[..1]);
+    let trainer = trainer(flags, 1, &noise(flags.model)?)?;
+    let [train, ..] = trainer.programs();
+    kernels::measure(train, &busiest(flags, 1), &adapters[0])
+}
+
+fn heading(flags: &Flags, adapters: &[Adapter]) {
+    let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
+    let (model, batch, shards) = (flags.model.name(), flags.model.batch(), flags.shards);
+    println!("{model}, batch {batch} in {shards} shards, AdamW, on {}\n", labels.join(", "));
+}
+
 fn first_step(flags: &Flags, started: Instant) -> Result<(), Error> {
-    let data = noise()?;
+    let data = noise(flags.model)?;
     let mut trainer = trainer(flags, flags.replicas.first().copied().unwrap_or(1), &data)?;
     if let Some(batch) = data.epoch(0)?.next() {
         trainer.step(&batch?)?;
@@ -113,7 +181,9 @@ fn first_step(flags: &Flags, started: Instant) -> Result<(), Error> {
 /// The time to the first step of a process of its own. Without the cache it is what a machine sees that never ran this.
 fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--first-step", "--replicas", &replicas.to_string()]);
+    let model = flags.model.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
+    command.args(["--first-step", "--model", &model, "--shards", &flags.shards.to_string()]);
+    command.args(["--replicas", &replicas.to_string()]);
     command.args(flags.adapter.iter().flat_map(|name| ["--adapter", name]));
     if !cache {
         command.envs([("MESA_SHADER_CACHE_DISABLE", "true"), ("__GL_SHADER_DISK_CACHE", "0")]);
@@ -126,19 +196,20 @@ fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
 }
 
 fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error> {
-    let hidden = || Sequential::new().add(Dense::new(512)).add(Relu);
-    let model = Sequential::new().add(hidden()).add(hidden()).add(Dense::new(10));
-    let builder = Trainer::builder(model).optimizer(AdamW::new(1e-3)).global_batch(BATCH).shards(SHARDS);
+    let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3));
+    let builder = builder.global_batch(flags.model.batch()).shards(flags.shards.into());
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
 }
 
 /// Eight batches of noise with labels.
-fn noise() -> Result<Loader, Error> {
+fn noise(model: Model) -> Result<Loader, Error> {
+    let (batch, dims) = (model.batch(), model.sample());
     let mut draws = Draws::of(0, "bench", "noise", 0, 0);
-    let pixels: Vec<f32> = (0..8 * BATCH * 784).map(|_| draws.range(-1.0, 1.0)).collect();
-    let labels: Vec<i32> = (0..8 * BATCH).map(|sample| (sample % 10) as i32).collect();
-    Ok(Loader::new(Memory::labelled(pixels, [784], labels)?).batch(BATCH).threads(1))
+    let values = 8 * batch * dims.iter().product::<usize>();
+    let pixels: Vec<f32> = (0..values).map(|_| draws.range(-1.0, 1.0)).collect();
+    let labels: Vec<i32> = (0..8 * batch).map(|sample| (sample % 10) as i32).collect();
+    Ok(Loader::new(Memory::labelled(pixels, dims, labels)?).batch(batch).threads(1))
 }
 
 /// How long each step took, beginning with its batch in memory.
@@ -154,9 +225,13 @@ fn steps(trainer: &mut Trainer, flags: &Flags, data: &Loader) -> Result<Vec<Dura
 }
 
 /// The shards of the replica that has most of them.
-fn busiest(replicas: u16) -> Run {
-    let own = SHARDS.div_ceil(replicas.into());
-    Run { first: 0, sizes: vec![BATCH / SHARDS; own], shards: SHARDS }
+fn busiest(flags: &Flags, replicas: u16) -> Run {
+    let shards = usize::from(flags.shards).min(flags.model.batch());
+    Run {
+        first: 0,
+        sizes: vec![flags.model.batch().div_ceil(shards); shards.div_ceil(replicas.into())],
+        shards,
+    }
 }
 
 fn counts(flags: &Flags, adapters: &[Adapter]) -> Vec<u16> {
@@ -164,7 +239,7 @@ fn counts(flags: &Flags, adapters: &[Adapter]) -> Vec<u16> {
         return flags.replicas.clone();
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let own = |adapter: &Adapter| if adapter.kind == Kind::Cpu { cores.min(SHARDS) } else { 1 };
+    let own = |adapter: &Adapter| if adapter.kind == Kind::Cpu { cores.min(flags.shards.into()) } else { 1 };
     let all = adapters.iter().map(own).sum::<usize>() as u16;
     if all > 1 { vec![1, all] } else { vec![1] }
 }

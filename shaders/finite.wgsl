@@ -1,20 +1,21 @@
-// finite: flag[0] becomes 1 if any of x[0..n] is not finite; it is 0 before.
-// Grid: one invocation a span of SPAN elements; `width` invocations in a row of the grid.
+// finite: flag[0] becomes 1 if any of x[0..4 n] is not finite; it is 0 before.
+// Grid: one invocation a span of SPAN fours; `width` invocations in a row of the grid.
 
-const SPAN: u32 = 64u;
+const SPAN: u32 = 16u;
 
 struct Params { n: u32, width: u32, }
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<u32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> flag: array<atomic<u32>>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let t = id.x + id.y * params.width;
-    var bad = 0u;
+    let exponent = vec4<u32>(0x7f800000u);
+    var bad = vec4<bool>(false);
     let end = min(params.n, (t + 1u) * SPAN);
     for (var i = t * SPAN; i < end; i++) {
-        bad |= select(0u, 1u, (x[i] & 0x7f800000u) == 0x7f800000u);
+        bad = bad | ((x[i] & exponent) == exponent);
     }
-    if bad != 0u { atomicOr(&flag[0], 1u); }
+    if any(bad) { atomicOr(&flag[0], 1u); }
 }

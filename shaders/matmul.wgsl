@@ -2,17 +2,13 @@
 // For small products on any machine, and for all products on software adapters without subgroups: no barriers, no memory
 // but the operands, and few enough registers for any compiler.
 // Grid: x, then y: tiles in row-major order, params.columns tiles in a row of c, params.width in a row of the grid: few
-//   invocations are idle when c is narrow. z: batch * chunks.
+//   invocations are idle when c is narrow. z: batch * chunks, or groups of shards where they are joined.
 // Constants: ROWS, COLUMNS, and those of product.wgsl.
 
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let t = id.x + id.y * params.width;
-    let i0 = t / params.columns * 4u * ROWS;
-    let j0 = t % params.columns * 4u * COLUMNS;
-    if i0 >= params.m { return; }
-    let own = part(id.z);
-    var sums: array<array<array<vec4<f32>, COLUMNS>, 4>, ROWS>;
+alias Tile = array<array<array<vec4<f32>, COLUMNS>, 4>, ROWS>;
+
+fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
+    var sums: Tile;
     for (var p = own.start; p < own.end; p += 4u) {
         var x: array<mat4x4<f32>, ROWS>;
         var y: array<mat4x4<f32>, COLUMNS>;
@@ -26,11 +22,33 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             }
         }
     }
+    return sums;
+}
+
+// a is canonical.
+fn add(a: Tile, b: Tile) -> Tile {
+    var sum: Tile;
     for (var g = 0u; g < ROWS; g++) {
         for (var r = 0u; r < 4u; r++) {
-            for (var h = 0u; h < COLUMNS; h++) {
-                put_row(own, i0 + 4u * g + r, j0 + 4u * h, sums[g][r][h]);
-            }
+            for (var h = 0u; h < COLUMNS; h++) { sum[g][r][h] = sum_onto(a[g][r][h], b[g][r][h]); }
         }
     }
+    return sum;
+}
+
+fn put(own: Part, i0: u32, j0: u32, tile: Tile) {
+    for (var g = 0u; g < ROWS; g++) {
+        for (var r = 0u; r < 4u; r++) {
+            for (var h = 0u; h < COLUMNS; h++) { put_row(own, i0 + 4u * g + r, j0 + 4u * h, tile[g][r][h]); }
+        }
+    }
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let t = id.x + id.y * params.width;
+    let i0 = t / params.columns * 4u * ROWS;
+    let j0 = t % params.columns * 4u * COLUMNS;
+    if i0 >= params.m { return; }
+    put(target_part(id.z), i0, j0, layer_tile(id.z, i0, j0));
 }

@@ -2,19 +2,17 @@
 // reading memory is dear: lane by lane, some 70 cycles a load, against one for a multiply-add.
 // A workgroup is one subgroup and computes 4 * LANES rows and 4 * LANES columns. Each lane has four columns of its own, reads
 // four of the rows, and gets the other lanes' rows by shuffles, which are free: 8 loads for 16 * LANES * 4 vector steps.
-// Loops have constant bounds, so that they unroll and the sums stay in registers.
-// Grid: x: 4 * LANES columns each, y: 4 * LANES rows each, z: batch * chunks.
+// Loops over a tile have constant bounds, so that they unroll and the sums stay in registers.
+// Grid: x: 4 * LANES columns each, y: 4 * LANES rows each, z: batch * chunks, or groups of shards where they are joined.
 // Constants: LANES, the size of every subgroup; those of product.wgsl.
 
-@compute @workgroup_size(LANES)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) lane: u32) {
-    let own = part(group.z);
-    let i0 = group.y * 4u * LANES;
-    let j = (group.x * LANES + lane) * 4u;
-    // sums[s][r]: row r of the four that lane s reads.
-    var sums: array<array<vec4<f32>, 4>, LANES>;
+// tile[s][r]: row r of the four that lane s reads, four columns of this lane.
+alias Tile = array<array<vec4<f32>, 4>, LANES>;
+
+fn multiply(own: Part, i: u32, j: u32) -> Tile {
+    var sums: Tile;
     for (var p = own.start; p < own.end; p += 4u) {
-        let x = a_block(own, i0 + 4u * lane, p);
+        let x = a_block(own, i, p);
         let y = b_block(own, p, j);
         for (var s = 0u; s < LANES; s++) {
             for (var r = 0u; r < 4u; r++) {
@@ -22,9 +20,27 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
             }
         }
     }
+    return sums;
+}
+
+// a is canonical.
+fn add(a: Tile, b: Tile) -> Tile {
+    var sum: Tile;
     for (var s = 0u; s < LANES; s++) {
-        for (var r = 0u; r < 4u; r++) {
-            put_row(own, i0 + 4u * s + r, j, sums[s][r]);
-        }
+        for (var r = 0u; r < 4u; r++) { sum[s][r] = sum_onto(a[s][r], b[s][r]); }
     }
+    return sum;
+}
+
+fn put(own: Part, i0: u32, j: u32, tile: Tile) {
+    for (var s = 0u; s < LANES; s++) {
+        for (var r = 0u; r < 4u; r++) { put_row(own, i0 + 4u * s + r, j, tile[s][r]); }
+    }
+}
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) lane: u32) {
+    let i0 = group.y * 4u * LANES;
+    let j = (group.x * LANES + lane) * 4u;
+    put(target_part(group.z), i0, j, layer_tile(group.z, i0 + 4u * lane, j));
 }

@@ -2,7 +2,8 @@
 // and 4 columns an invocation, from slabs of 16 steps in workgroup memory.
 // Half of the invocations read a's slab, half b's, a block of four by four each. Named sums, not an array: some compilers put
 // arrays into memory, and larger tiles spill on some GPUs.
-// Grid: x: tiles of 64 columns, y: tiles of 64 rows, z: batch * chunks. Every invocation reaches every barrier.
+// Grid: x: tiles of 64 columns, y: tiles of 64 rows, z: batch * chunks, or groups of shards where they
+// are joined. Every invocation reaches every barrier.
 // Constants: those of product.wgsl.
 
 const SLAB: u32 = 16u;
@@ -11,11 +12,16 @@ const SLAB: u32 = 16u;
 var<workgroup> a_slab: array<vec4<f32>, 256>;
 var<workgroup> b_slab: array<vec4<f32>, 256>;
 
-@compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
-    let own = part(group.z);
-    let i0 = group.y * 64u;
-    let j0 = group.x * 64u;
+// Eight rows of four columns.
+struct Tile {
+    c0: vec4<f32>, c1: vec4<f32>, c2: vec4<f32>, c3: vec4<f32>,
+    c4: vec4<f32>, c5: vec4<f32>, c6: vec4<f32>, c7: vec4<f32>,
+}
+
+// The number of this invocation in its workgroup.
+var<private> t: u32;
+
+fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
     // The block that this invocation reads: four rows or columns, four steps.
     let block = t % 64u / 4u;
     let steps = t % 4u * 4u;
@@ -56,14 +62,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
     }
-    let i = i0 + 4u * row;
-    let j = j0 + 4u * column;
-    put_row(own, i, j, c0);
-    put_row(own, i + 1u, j, c1);
-    put_row(own, i + 2u, j, c2);
-    put_row(own, i + 3u, j, c3);
-    put_row(own, i + 4u, j, c4);
-    put_row(own, i + 5u, j, c5);
-    put_row(own, i + 6u, j, c6);
-    put_row(own, i + 7u, j, c7);
+    return Tile(c0, c1, c2, c3, c4, c5, c6, c7);
+}
+
+// a is canonical.
+fn add(a: Tile, b: Tile) -> Tile {
+    return Tile(
+        sum_onto(a.c0, b.c0), sum_onto(a.c1, b.c1), sum_onto(a.c2, b.c2), sum_onto(a.c3, b.c3),
+        sum_onto(a.c4, b.c4), sum_onto(a.c5, b.c5), sum_onto(a.c6, b.c6), sum_onto(a.c7, b.c7),
+    );
+}
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+    t = index;
+    let tile = layer_tile(group.z, group.y * 64u, group.x * 64u);
+    let own = target_part(group.z);
+    let i = group.y * 64u + t / 16u * 8u;
+    let j = group.x * 64u + t % 16u * 4u;
+    put_row(own, i, j, tile.c0);
+    put_row(own, i + 1u, j, tile.c1);
+    put_row(own, i + 2u, j, tile.c2);
+    put_row(own, i + 3u, j, tile.c3);
+    put_row(own, i + 4u, j, tile.c4);
+    put_row(own, i + 5u, j, tile.c5);
+    put_row(own, i + 6u, j, tile.c6);
+    put_row(own, i + 7u, j, tile.c7);
 }

@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
-use unisono::{Builder, Progress, Report, Trainer};
+use unisono::{Builder, Progress, Trainer};
 
 use crate::{Error, Lines, RunFlags};
 
@@ -49,12 +49,7 @@ impl Run {
         if self.flags.out.is_some() {
             trainer.save_model()?;
         }
-        let report = Report::new(trainer.reports());
-        let report = match self.flags.loader_threads {
-            Some(threads) => report.loader_threads(threads),
-            None => report,
-        };
-        eprintln!("{report}");
+        eprintln!("{}", trainer.report());
         if let Some(path) = &self.flags.trace {
             trainer.write_trace(path)?;
         }

@@ -3,13 +3,14 @@
 // Order: p serial from +0 through fma inside a chunk of CHUNK; chunks > 1: chunk q of c goes to c[q * c_chunk + ...], and
 // the tree kernel adds the chunks. Steps past the end add 0 * 0: they change nothing, for a chain from +0 never is -0 where
 // products are rounded, and a -0 that fma may leave is made +0 at the end (canonical).
-// Constants: CHUNK; TRANSPOSE_A, TRANSPOSE_B; RAGGED: inner ranges may end inside a block. a_quad, b_quad, put_quad and
-// inner_range come from a file each.
+// Constants: CHUNK; TRANSPOSE_A, TRANSPOSE_B; RAGGED: inner ranges may end inside a block; JOIN: a layer is the tree over up to
+// eight shards' products, added in registers. a_quad, b_quad, put_quad and inner_range come from a file each.
 struct Params {
     m: u32, n: u32, k: u32, chunks: u32,
     a_offset: u32, a_batch: u32, b_offset: u32, b_batch: u32,
     c_offset: u32, c_batch: u32, c_chunk: u32, rows_a_sample: u32,
     first_z: u32, columns: u32, width: u32,
+    first_shard: u32, end_shard: u32, join: u32,
 }
 @group(0) @binding(0) var<uniform> params: Params;
 
@@ -86,4 +87,42 @@ fn put_row(own: Part, i: u32, j: u32, sums: vec4<f32>) {
     if i < params.m && j < params.n {
         put_quad(own.c + i * params.n + j, params.n - 1u - j, sums);
     }
+}
+
+// Where a layer's result goes.
+fn target_part(layer: u32) -> Part {
+    if JOIN { return shard_part(layer, 0u); }
+    return part(layer);
+}
+
+// The product of the layer's shard number s, of nothing where there is no such shard.
+fn shard_part(layer: u32, s: u32) -> Part {
+    let z = params.first_z + layer;
+    let shard = params.first_shard + z * params.join + s;
+    let inner = inner_range(min(shard, params.end_shard - 1u));
+    let end = select(inner.x, inner.y, shard < params.end_shard);
+    return Part(params.a_offset, params.b_offset, params.c_offset + z * params.c_batch, inner.x, end);
+}
+
+// A tile of a layer's result at row i and column j, by what each file says of its tiles: Tile, multiply, add.
+// Shards are joined by `join` of them, a power of two up to eight, in loops of one or two turns: a sum that begins with +0 and
+// takes the left, then the right half is the tree over both.
+fn layer_tile(layer: u32, i: u32, j: u32) -> Tile {
+    if !JOIN { return multiply(part(layer), i, j); }
+    let turns = min(vec3<u32>(2u), max(vec3<u32>(1u), params.join / vec3<u32>(4u, 2u, 1u)));
+    var shard = 0u;
+    var all: Tile;
+    for (var a = 0u; a < turns.x; a++) {
+        var half: Tile;
+        for (var b = 0u; b < turns.y; b++) {
+            var pair: Tile;
+            for (var c = 0u; c < turns.z; c++) {
+                pair = add(pair, multiply(shard_part(layer, shard), i, j));
+                shard++;
+            }
+            half = add(half, pair);
+        }
+        all = add(all, half);
+    }
+    return all;
 }

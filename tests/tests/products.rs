@@ -25,8 +25,8 @@ enum Form {
     Pairs { batch: usize, transpose_a: bool, transpose_b: bool },
     /// Samples' rows times one matrix.
     Rows { transpose_b: bool },
-    /// Samples' rows contracted, k of them in three ragged shards, and summed over the shards.
-    Contract,
+    /// Samples' rows contracted, k of them in ragged shards, and summed over the shards.
+    Contract { shards: usize },
 }
 
 impl Case {
@@ -34,10 +34,10 @@ impl Case {
         match self.form {
             Form::Pairs { .. } => vec![1],
             Form::Rows { .. } => vec![self.m],
-            Form::Contract => [self.k - self.k / 2, self.k / 3, self.k / 2 - self.k / 3]
-                .into_iter()
-                .filter(|&s| s > 0)
-                .collect(),
+            Form::Contract { shards } => {
+                let ends = (0..=shards).map(|i| self.k * i * i / (shards * shards)).collect::<Vec<_>>();
+                ends.windows(2).map(|w| w[1] - w[0]).filter(|&s| s > 0).collect()
+            }
         }
     }
 
@@ -50,7 +50,7 @@ impl Case {
                 [Type::global(&[batch, a, b]), Type::global(&[batch, c, d])]
             }
             Form::Rows { transpose_b } => [Type::sample(&[k]), Type::global(&stored(k, n, transpose_b))],
-            Form::Contract => [Type::sample(&[m]), Type::sample(&[n])],
+            Form::Contract { .. } => [Type::sample(&[m]), Type::sample(&[n])],
         }
     }
 
@@ -63,7 +63,7 @@ impl Case {
                 tape.apply(MatMul { transpose_a, transpose_b }, &[&a, &b])
             }
             Form::Rows { transpose_b } => tape.apply(MatMul { transpose_a: false, transpose_b }, &[&a, &b]),
-            Form::Contract => tape.apply(Contract, &[&a, &b]).sum_shards(),
+            Form::Contract { .. } => tape.apply(Contract, &[&a, &b]).sum_shards(),
         };
         tape.output("y", &y);
         Program::compile(&tape.finish().unwrap()).unwrap()
@@ -87,9 +87,9 @@ impl Case {
         let (batch, ta, tb) = match self.form {
             Form::Pairs { batch, transpose_a, transpose_b } => (batch, transpose_a, transpose_b),
             Form::Rows { transpose_b } => (1, false, transpose_b),
-            Form::Contract => (1, true, false),
+            Form::Contract { .. } => (1, true, false),
         };
-        let inner = if matches!(self.form, Form::Contract) { self.shards() } else { vec![k] };
+        let inner = if matches!(self.form, Form::Contract { .. }) { self.shards() } else { vec![k] };
         let mut y = Vec::with_capacity(batch * m * n);
         for (z, i, j) in (0..batch * m * n).map(|e| (e / (m * n), e / n % m, e % n)) {
             let at_a = |p| a[z * m * k + if ta { p * m + i } else { i * k + p }];
@@ -146,9 +146,12 @@ fn cases() -> Vec<Case> {
         (68, 36, 1032, pairs(1, true, true)),
         (33, 35, 700, pairs(3, false, true)),
         (8, 9, 2053, pairs(15, false, false)),
-        (64, 96, 700, Form::Contract),
-        (35, 33, 2111, Form::Contract),
-        (10, 64, 16, Form::Contract),
+        (64, 96, 700, Form::Contract { shards: 3 }),
+        (35, 33, 2111, Form::Contract { shards: 2 }),
+        (10, 64, 16, Form::Contract { shards: 4 }),
+        (64, 40, 300, Form::Contract { shards: 8 }),
+        (68, 36, 333, Form::Contract { shards: 21 }),
+        (36, 68, 60, Form::Contract { shards: 1 }),
     ]
     .map(|(m, n, k, form)| Case { m, n, k, form })
     .to_vec();
@@ -156,8 +159,8 @@ fn cases() -> Vec<Case> {
     for _ in 0..12 {
         let mut below = |limit: u32| draws.below(limit) as usize;
         let (m, n, batch) = (1 + below(90), 1 + below(90), 1 + below(3));
-        let form =
-            [pairs(batch, below(2) == 0, below(2) == 0), rows(below(2) == 0), Form::Contract][below(3)];
+        let contract = Form::Contract { shards: 1 + below(12) };
+        let form = [pairs(batch, below(2) == 0, below(2) == 0), rows(below(2) == 0), contract][below(3)];
         cases.push(Case { m, n, k: 1 + below(2300), form });
     }
     cases

@@ -114,6 +114,19 @@ fn pieces_and_assignments_do_not_show() {
 }
 
 #[test]
+fn buckets_do_not_show() {
+    for builder in [normed, plain] {
+        let (one, _) = Run::new(builder, 1, 8).states();
+        for bytes in [16, 256, 4 << 10, 1 << 20, 100 << 20] {
+            for replicas in [1, 3] {
+                let run = Run::new(builder, replicas, 8).with(|b| b.bucket_bytes(bytes));
+                assert_eq!(run.states().0, one, "{replicas} replicas, buckets of {bytes} bytes");
+            }
+        }
+    }
+}
+
+#[test]
 fn slowed_replicas_do_not_show() {
     let (one, _) = Run::new(normed, 1, 8).states();
     let slowed = Run::new(normed, 3, 8)

@@ -61,6 +61,7 @@ fn a_trace_shows_all_that_three_replicas_do_and_adds_up() {
         // The lane goes on from before the first step to the end.
         assert!(extent > 0.95 * wall, "lane {lane}: {extent} us of {wall}");
     }
-    let report = unisono::Report::new(trainer.reports()).to_string();
-    assert!(report.lines().last().unwrap().contains('%'), "{report}");
+    let report = trainer.report();
+    let diagnosis = report.diagnosis().unwrap();
+    assert!(diagnosis.contains("% of the time") && report.to_string().contains(&diagnosis), "{report}");
 }

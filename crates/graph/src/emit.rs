@@ -331,8 +331,13 @@ impl Emitter<'_> {
             Store::Input(i) => count(&program.graph.inputs[i].ty),
             Store::State(i) => count(&program.graph.states[i].ty),
             Store::Value(id) => count(&program.graph.nodes[id].ty),
-            Store::Temp(_) | Store::Temp2(_) => return self.sizes.get(&store).copied().unwrap_or(4),
-            Store::Partial(b) => self.extent.shards * program.buckets()[b].len,
+            Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) => {
+                return self.sizes.get(&store).copied().unwrap_or(4);
+            }
+            Store::Apart(id) => count(&program.graph.nodes[id].ty),
+            Store::Partial(b) => {
+                self.extent.shards * (program.buckets()[b].len - program.buckets()[b].joined)
+            }
             Store::Blocks(b) => self.extent.blocks * program.buckets()[b].len,
             Store::Sums(b) => program.buckets()[b].len,
             Store::Flag(_) => 1,

@@ -116,11 +116,27 @@ impl Cutter<'_> {
         self.is_pointwise(id) && self.graph.nodes[id].inputs.is_empty()
     }
 
+    /// As little work for two users as storing it and reading it twice: a step from values in memory.
+    fn is_light(&self, id: NodeId) -> bool {
+        let in_memory = |&i: &NodeId| {
+            let source = self.source(i);
+            self.stored.contains(&source)
+                || matches!(self.lowering[source], Lowering::Leaf | Lowering::Constant(_))
+        };
+        let inputs = &self.graph.nodes[id].inputs;
+        matches!(&self.lowering[id], Lowering::Pointwise(e) if e.snippets.is_empty())
+            && inputs.len() <= 2
+            && inputs.iter().all(in_memory)
+    }
+
+    /// A lookup at a place that arithmetic gives costs its users no more than reading a copy of it would.
+    fn is_moved(&self, id: NodeId) -> bool {
+        matches!(self.lowering[id], Lowering::Pad(_) | Lowering::Rewindow { .. } | Lowering::Unwindow { .. })
+    }
+
     fn store_what_is_shared(&mut self) {
-        let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
         for (id, node) in self.graph.nodes.iter().enumerate() {
             match &self.lowering[id] {
-                Lowering::View(_) | Lowering::Leaf | Lowering::Constant(_) => continue,
                 Lowering::MatMul { .. } | Lowering::Contract => {
                     node.inputs.iter().for_each(|&i| self.store_in_order(i));
                     self.stored.insert(id);
@@ -131,8 +147,19 @@ impl Cutter<'_> {
                 Lowering::SumShards => self.store_in_order(node.inputs[0]),
                 _ => {}
             }
+        }
+        let roots: Vec<NodeId> =
+            self.graph.outputs.iter().map(|o| o.1).chain(self.graph.updates.values().copied()).collect();
+        roots.into_iter().for_each(|id| self.store_in_order(id));
+        let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
+        for (id, node) in self.graph.nodes.iter().enumerate() {
+            // A view is part of its users, unless it is stored: then they read that.
+            let is_inside = matches!(self.lowering[id], Lowering::View(_)) && !self.stored.contains(&id);
+            if is_inside || matches!(self.lowering[id], Lowering::Leaf | Lowering::Constant(_)) {
+                continue;
+            }
             for &i in &node.inputs {
-                let base = self.base(i);
+                let base = self.source(i);
                 users.entry(base).or_default().insert(id);
                 let repeats = self.graph.nodes[i].ty.count() > self.graph.nodes[base].ty.count()
                     || self.graph.nodes[i].ty.lead != self.graph.nodes[base].ty.lead;
@@ -141,13 +168,21 @@ impl Cutter<'_> {
                 }
             }
         }
-        let shared =
-            users.iter().filter(|(id, u)| u.len() > 1 && self.is_pointwise(**id) && !self.is_cheap(**id));
-        let shared: Vec<NodeId> = shared.map(|(id, _)| *id).collect();
-        self.stored.extend(shared);
-        let roots: Vec<NodeId> =
-            self.graph.outputs.iter().map(|o| o.1).chain(self.graph.updates.values().copied()).collect();
-        roots.into_iter().for_each(|id| self.store_in_order(id));
+        // Operands come first: whether they are in memory is known by then.
+        for (&id, users) in users.iter().filter(|(_, users)| users.len() > 1) {
+            let again = self.is_cheap(id) || self.is_moved(id) || users.len() == 2 && self.is_light(id);
+            if self.is_pointwise(id) && !again {
+                self.stored.insert(id);
+            }
+        }
+    }
+
+    /// As [`Cutter::base`], but a view that is stored is read itself.
+    fn source(&self, id: NodeId) -> NodeId {
+        match self.lowering[id] {
+            Lowering::View(_) if !self.stored.contains(&id) => self.source(self.graph.nodes[id].inputs[0]),
+            _ => id,
+        }
     }
 
     /// Stores a value in the row-major order of its own axes: a reshape needs nothing, other views are copied.

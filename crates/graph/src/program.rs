@@ -12,8 +12,8 @@ use crate::store::{Bucket, Store, Stores, in_order};
 use crate::target::Target;
 use crate::types::{Lead, Type};
 
-/// Elements that travel together between devices: 4 MB.
-const BUCKET_LEN: usize = 1 << 20;
+/// Bytes that travel together between devices, unless told.
+pub const BUCKET_BYTES: usize = 25 << 20;
 
 /// Most shards of a batch.
 pub const MAX_SHARDS: usize = 1024;
@@ -130,9 +130,15 @@ impl Slot {
 impl Program {
     /// Compiles a graph.
     pub fn compile(graph: &Graph) -> Result<Self, GraphError> {
+        Self::compile_with(graph, BUCKET_BYTES)
+    }
+
+    /// Compiles a graph whose sums over shards travel in buckets of up to `bucket_bytes`; a sum that is larger has one of its own.
+    /// No bit depends on it.
+    pub fn compile_with(graph: &Graph, bucket_bytes: usize) -> Result<Self, GraphError> {
         let graph = simplify(graph);
         let fusion = fuse(&graph);
-        let stores = Stores::assign(&graph, &fusion, BUCKET_LEN);
+        let stores = Stores::assign(&graph, &fusion, bucket_bytes / 4);
         let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
         let outputs = graph.outputs.iter().map(|(name, id)| {
             let source = in_order(&graph, &fusion, *id);

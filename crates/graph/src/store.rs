@@ -22,8 +22,12 @@ pub enum Store {
     Temp(NodeId),
     /// The second level of a long sum's chunks.
     Temp2(NodeId),
-    /// `[shards, len]`: each shard's part of a bucket.
+    /// `[shards, len - joined]`: each shard's part of a bucket, without what products join themselves.
     Partial(usize),
+    /// A product that is summed over shards as it is computed; its place is where it starts in the bucket.
+    Joined(usize),
+    /// `[shards, ...]`: a joined product whose inner axis is so long that each shard's is a tree of its own.
+    Apart(NodeId),
     /// `[blocks, len]`: a bucket summed over the subtrees that lie in the run.
     Blocks(usize),
     /// `[len]`: a bucket summed over all shards.
@@ -54,6 +58,8 @@ pub struct Bucket {
     pub values: Vec<(NodeId, usize)>,
     /// Elements, a multiple of 4, so that kernels may take four at a time.
     pub len: usize,
+    /// Elements at the start that products sum over shards as they compute them, a multiple of 4.
+    pub joined: usize,
     /// Elements before the padding; those after them are 0 in every sum.
     pub used: usize,
 }
@@ -117,30 +123,44 @@ impl Stores {
     }
 
     fn fill_buckets(&mut self, graph: &Graph, fusion: &Fusion, bucket_len: usize) {
-        // Multiples of four first: then all of these start at one.
-        let sums = (0..graph.nodes.len()).filter(|&id| matches!(fusion.lowering[id], Lowering::SumShards));
-        let (fours, others): (Vec<_>, Vec<_>) =
-            sums.partition(|&id| graph.nodes[id].ty.count().is_multiple_of(4));
-        for id in fours.into_iter().chain(others) {
-            let node = &graph.nodes[id];
-            let (cut, count) = (fusion.stage[id] - 1, node.ty.count());
+        let mut sums: Vec<NodeId> =
+            (0..graph.nodes.len()).filter(|&id| matches!(fusion.lowering[id], Lowering::SumShards)).collect();
+        let source = |id: NodeId| in_order(graph, fusion, graph.nodes[id].inputs[0]);
+        let joined: BTreeSet<NodeId> =
+            sums.iter().copied().filter(|&id| is_joined(graph, fusion, source(id), id)).collect();
+        let joins = |id: NodeId| joined.contains(&id);
+        // Joined ones first, then multiples of four: all of these start at one.
+        sums.sort_by_key(|&id| (!joins(id), !graph.nodes[id].ty.count().is_multiple_of(4)));
+        for &id in &sums {
+            let (cut, count) = (fusion.stage[id] - 1, graph.nodes[id].ty.count());
             let open = self.buckets.iter().rposition(|b| b.cut == cut && b.len + count <= bucket_len);
             let bucket = open.unwrap_or_else(|| {
-                self.buckets.push(Bucket { cut, values: vec![], len: 0, used: 0 });
+                self.buckets.push(Bucket { cut, values: vec![], len: 0, joined: 0, used: 0 });
                 self.buckets.len() - 1
             });
             let inside = self.buckets[bucket].len;
             self.buckets[bucket].values.push((id, inside));
             self.buckets[bucket].len += count;
+            if joins(id) {
+                self.buckets[bucket].joined += count;
+            }
             self.places.insert(id, Place { store: Store::Sums(bucket), inside, lead_stride: None });
         }
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
             bucket.used = bucket.len;
             bucket.len = bucket.len.next_multiple_of(4);
             for &(id, inside) in &bucket.values {
-                let source = in_order(graph, fusion, graph.nodes[id].inputs[0]);
-                let place = Place { store: Store::Partial(index), inside, lead_stride: Some(bucket.len) };
-                self.places.insert(source, place);
+                let place = if inside < bucket.joined {
+                    Place { store: Store::Joined(index), inside, lead_stride: None }
+                } else {
+                    let stride = Some(bucket.len - bucket.joined);
+                    Place {
+                        store: Store::Partial(index),
+                        inside: inside - bucket.joined,
+                        lead_stride: stride,
+                    }
+                };
+                self.places.insert(source(id), place);
             }
         }
     }
@@ -179,6 +199,17 @@ impl Stores {
             }
         }
     }
+}
+
+/// Whether a value that `sum` takes is a product over samples that nothing else needs.
+fn is_joined(graph: &Graph, fusion: &Fusion, value: NodeId, sum: NodeId) -> bool {
+    let node = &graph.nodes[value];
+    let same = |id: NodeId| in_order(graph, fusion, id) == value;
+    let mut others = graph.nodes.iter().enumerate().filter(|(id, _)| *id != sum && !same(*id));
+    matches!(fusion.lowering[value], Lowering::Contract)
+        && node.ty.count().is_multiple_of(4)
+        && !graph.outputs.iter().any(|(_, id)| same(*id))
+        && !others.any(|(_, user)| user.inputs.iter().any(|&id| same(id)))
 }
 
 /// The node whose storage holds a value in row-major order: reshapes share it.

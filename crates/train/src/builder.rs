@@ -28,6 +28,7 @@ pub struct Builder {
     replicas: Option<usize>,
     digest_every: u64,
     options: Options,
+    bucket_bytes: usize,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -48,6 +49,7 @@ impl Builder {
             replicas: None,
             digest_every: 100,
             options: Options { audit_every: 1000, ..Options::default() },
+            bucket_bytes: unisono_graph::BUCKET_BYTES,
             observers: vec![],
         }
     }
@@ -147,6 +149,12 @@ impl Builder {
         self
     }
 
+    /// Bytes of sums that travel together between devices; 25 MB unless told. Never changes the answer.
+    pub fn bucket_bytes(mut self, bytes: usize) -> Self {
+        self.bucket_bytes = bytes;
+        self
+    }
+
     /// What the names of this run's fault points begin with, see `unisono_replica`'s feature `faults`: for drills.
     pub fn fault_scope(mut self, scope: &str) -> Self {
         self.options.fault_scope = scope.into();
@@ -175,7 +183,7 @@ impl Builder {
                 format!("{} is not in 1..={}", self.shards, unisono_graph::MAX_SHARDS),
             ));
         }
-        let programs = Programs::trace(&self.parts, &fields)?;
+        let programs = Programs::trace(&self.parts, &fields, self.bucket_bytes)?;
         let fields = Fields { ids: programs.ids, ..fields };
         let chosen = unisono_gpu::select(&self.adapters)?;
         let adapters = spread(&chosen, self.replicas, self.shards);

@@ -26,6 +26,7 @@ mod context;
 mod diagnose;
 mod error;
 mod feed;
+mod fit;
 mod history;
 mod initializer;
 mod layer;

@@ -94,7 +94,7 @@ pub(crate) fn field_type(spec: &FieldSpec) -> Type {
 }
 
 impl Programs {
-    pub fn trace(parts: &Parts, fields: &Fields) -> Result<Self, Error> {
+    pub fn trace(parts: &Parts, fields: &Fields, bucket_bytes: usize) -> Result<Self, Error> {
         let train = Trace::new(parts, fields, Mode::Train)?;
         let forward = train.tape.finish()?;
         let (summary, output) = (train.cx.summary().to_vec(), train.output.ty().clone());
@@ -106,7 +106,7 @@ impl Programs {
         let evaluate = Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?;
         let predict = trace_predict(parts, fields)?;
         Ok(Self {
-            train: Arc::new(Program::compile(&graph)?),
+            train: Arc::new(Program::compile_with(&graph, bucket_bytes)?),
             evaluate: Arc::new(Program::compile(&evaluate)?),
             predict: Arc::new(Program::compile(&predict)?),
             forward,

@@ -1,49 +1,52 @@
-//! Where the time went, replica by replica.
+//! Where the time went: replica by replica, and in the input pipeline.
 
 use std::fmt;
 use std::time::Duration;
 
+use unisono_data::Seen;
 use unisono_replica::ReplicaReport;
 
 /// Percent of the time that are worth a word.
 const NOTABLE: f64 = 20.0;
 
-/// What each replica did; prints as a table.
+/// What each replica did, as a table, what held the run up, and whether the input kept up and which of its stages is the slowest.
 #[derive(Clone, Debug)]
 pub struct Report {
-    replicas: Vec<ReplicaReport>,
-    loader_threads: Option<usize>,
+    /// The replicas, those that left included.
+    pub replicas: Vec<ReplicaReport>,
+    /// The input pipeline, where there was one.
+    pub input: Option<Seen>,
 }
 
 impl Report {
-    /// Of these replicas, for example [`crate::Trainer::reports`].
-    pub fn new(replicas: Vec<ReplicaReport>) -> Self {
-        Self { replicas, loader_threads: None }
-    }
-
-    /// How many threads prepared the batches, for the diagnosis to name a better number.
-    pub fn loader_threads(mut self, threads: usize) -> Self {
-        self.loader_threads = Some(threads);
-        self
+    /// Of these replicas and this input; [`crate::Trainer::report`] is that of a run.
+    pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
+        Self { replicas, input }
     }
 
     /// What held the run up, in a line: `input-bound: replicas waited 41% of the time for data; try --loader-threads 8`. None
     /// where nothing was done.
     pub fn diagnosis(&self) -> Option<String> {
         let sum = |of: &dyn Fn(&ReplicaReport) -> Duration| self.replicas.iter().map(of).sum::<Duration>();
-        let (input, peers) = (sum(&|r| r.input), sum(&|r| r.peers));
+        let (idle, peers) = (sum(&|r| r.input), sum(&|r| r.peers));
         let (moved, loading) = (sum(&|r| r.upload + r.exchange), sum(&|r| r.loading));
         let compute = sum(&|r| r.compute);
-        let all = (input + peers + moved + loading + compute).as_secs_f64();
+        let all = (idle + peers + moved + loading + compute).as_secs_f64();
         if all == 0.0 {
             return None;
         }
+        // Between steps there is more than input: what the caller does, and checkpoints.
+        let kept_up = self
+            .input
+            .as_ref()
+            .is_some_and(|seen| seen.waited.as_secs_f64() < 0.05 * seen.elapsed.as_secs_f64());
+        let input = if kept_up { Duration::ZERO } else { idle };
         let percent = |time: Duration| (100.0 * time.as_secs_f64() / all).round();
         let worst = [input, peers, moved, loading].into_iter().max().unwrap_or_default();
         Some(if percent(worst) < NOTABLE {
             format!("compute-bound: devices worked {}% of the time", percent(compute))
         } else if worst == input {
-            let more = self.loader_threads.map_or(8, |threads| 2 * threads.max(1));
+            let more = self.input.as_ref().map_or(8, |seen| 2 * seen.threads.max(1));
             let waited = percent(input);
             format!(
                 "input-bound: replicas waited {waited}% of the time for data; try --loader-threads {more}"
@@ -87,7 +90,13 @@ impl fmt::Display for Report {
                 write!(f, "\n         left at step {}: {}", left.step, left.why)?;
             }
         }
-        self.diagnosis().map_or(Ok(()), |diagnosis| write!(f, "\n{diagnosis}"))
+        if let Some(diagnosis) = self.diagnosis() {
+            write!(f, "\n{diagnosis}")?;
+        }
+        match &self.input {
+            Some(input) => write!(f, "\n{}", input.verdict()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -117,7 +126,7 @@ mod tests {
             loading,
             left: None,
         };
-        Report::new(vec![replica]).loader_threads(4).diagnosis()
+        Report::new(vec![replica], None).diagnosis()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Contents, Store, Tensor, Tensors};
-use unisono_data::{Loader, Position};
+use unisono_data::{Loader, Position, Progress};
 use unisono_graph::StateKind;
 
 use crate::history::Running;
@@ -33,6 +33,9 @@ pub struct SavedRun {
     pub epoch: u32,
     /// Position in the epoch of the next step's first sample.
     pub sample: u64,
+    /// Samples of the training data that were found bad and left out so far, ascending.
+    #[serde(default)]
+    pub skipped: Vec<u64>,
     /// Seed of initial weights and dropout.
     pub seed: u64,
     /// Samples in a step.
@@ -138,8 +141,9 @@ impl Trainer {
             version: VERSION,
             unisono: env!("CARGO_PKG_VERSION").into(),
             step: self.step,
-            epoch: self.position.epoch,
-            sample: self.position.sample,
+            epoch: self.progress.position.epoch,
+            sample: self.progress.position.sample,
+            skipped: self.progress.skipped.clone(),
             seed: self.settings.seed,
             global_batch: self.settings.global_batch,
             shards: self.settings.shards,
@@ -157,11 +161,13 @@ impl Trainer {
         Ok(Contents { model, optimizer, trainer })
     }
 
-    /// SHA-256 over names, shapes and bytes of parameters, statistics and the optimizer's state, and the position.
+    /// SHA-256 over names, shapes and bytes of parameters, statistics and the optimizer's state, the position and the samples skipped before it.
     pub fn state_sha256(&mut self) -> Result<String, Error> {
-        let mut position = self.position.epoch.to_le_bytes().to_vec();
-        position.extend(self.position.sample.to_le_bytes());
+        let Progress { position: Position { epoch, sample }, skipped } = &self.progress;
+        let mut position = epoch.to_le_bytes().to_vec();
+        position.extend(sample.to_le_bytes());
         position.extend(self.step.to_le_bytes());
+        position.extend(skipped.iter().flat_map(|index| index.to_le_bytes()));
         Ok(self.contents()?.state_sha256(&position))
     }
 
@@ -222,7 +228,8 @@ impl Trainer {
             checkpoints.saved = Some(run.step);
         }
         self.step = run.step;
-        self.position = Position { epoch: run.epoch, sample: run.sample };
+        let position = Position { epoch: run.epoch, sample: run.sample };
+        self.progress = Progress { position, skipped: run.skipped };
         self.history = run.history;
         self.running = run.running;
         self.fingerprint = run.data.as_deref().and_then(|d| u64::from_str_radix(d, 16).ok());

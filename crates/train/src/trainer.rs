@@ -1,8 +1,6 @@
-//! The trainer: steps, epochs, evaluation and prediction on all replicas.
+//! The trainer: steps, evaluation and prediction on all replicas.
 
-use std::time::{Duration, Instant};
-
-use unisono_data::{Batch, Loader, Position};
+use unisono_data::{Batch, Loader, Position, Progress, Seen};
 use unisono_graph::{Program, StateKind};
 use unisono_replica::{Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
@@ -14,9 +12,9 @@ use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
 use crate::save::Checkpoints;
-use crate::{Epoch, Error, Evaluation, History, Layer, Summary, diagnose};
+use crate::{Error, Evaluation, History, Layer, Report, Summary, diagnose};
 
-const TRAIN: usize = 0;
+pub(crate) const TRAIN: usize = 0;
 const EVALUATE: usize = 1;
 const PREDICT: usize = 2;
 
@@ -37,14 +35,15 @@ pub struct Trainer {
     pub(crate) replicas: Replicas,
     pub(crate) settings: Settings,
     notes: Vec<String>,
-    observers: Vec<Box<dyn Observer>>,
+    pub(crate) observers: Vec<Box<dyn Observer>>,
     pub(crate) checkpoints: Option<Checkpoints>,
     pub(crate) step: u64,
-    pub(crate) position: Position,
+    /// Where the next step starts in the data, and the samples skipped on the way there.
+    pub(crate) progress: Progress,
     pub(crate) history: History,
     pub(crate) running: Running,
     pub(crate) fingerprint: Option<u64>,
-    waited: Duration,
+    pub(crate) input: Option<Seen>,
 }
 
 impl Trainer {
@@ -83,52 +82,16 @@ impl Trainer {
             observers,
             checkpoints: None,
             step: 0,
-            position: Position::default(),
+            progress: Progress::default(),
             history: vec![],
             running: Running::default(),
             fingerprint: None,
-            waited: Duration::ZERO,
+            input: None,
         })
     }
 
-    /// Trains until `epochs` epochs are done, counted from the run's start, and returns the whole run's history.
-    ///
-    /// The loader says what to read and in which order; the batch is the trainer's. After each epoch the model is evaluated
-    /// on `validation`.
-    ///
-    /// # Errors
-    /// The first error of the pipeline or of a step. Nothing of a failed step has happened.
-    pub fn fit(
-        &mut self,
-        train: &Loader,
-        validation: Option<&Loader>,
-        epochs: u32,
-    ) -> Result<&History, Error> {
-        let loader = train.clone().batch(self.settings.global_batch);
-        self.same_data(train)?;
-        self.prepare(TRAIN, loader.samples())?;
-        let mut batches = loader.epochs(self.position, epochs)?;
-        loop {
-            let asked = Instant::now();
-            let next = batches.next();
-            self.waited += asked.elapsed();
-            let Some(batch) = next else { break };
-            let batch = batch?;
-            let mut step = self.step_inner(&batch, Some(train.source()))?;
-            (step.epochs, step.of) = (epochs, loader.samples());
-            self.position = batch.after;
-            self.observers.iter_mut().for_each(|o| o.step(&step));
-            if batch.after.epoch != batch.epoch {
-                self.end_epoch(batch.epoch, validation)?;
-            }
-            self.save_when_due(false)?;
-        }
-        self.save_when_due(true)?;
-        Ok(&self.history)
-    }
-
     /// Plans and compiles for the batches of an epoch of `samples`, so that no step has to.
-    fn prepare(&mut self, program: usize, samples: u64) -> Result<(), Error> {
+    pub(crate) fn prepare(&mut self, program: usize, samples: u64) -> Result<(), Error> {
         let full = self.settings.global_batch as u64;
         let sizes: Vec<usize> =
             [samples.min(full), samples % full].iter().filter(|&&n| n > 0).map(|&n| n as usize).collect();
@@ -142,11 +105,11 @@ impl Trainer {
     /// changed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None)?;
-        self.position = batch.after;
+        self.progress.position = batch.after;
         Ok(step)
     }
 
-    fn step_inner(&mut self, batch: &Batch, names: Names<'_>) -> Result<Step, Error> {
+    pub(crate) fn step_inner(&mut self, batch: &Batch, names: Names<'_>) -> Result<Step, Error> {
         if batch.len() > self.settings.global_batch || batch.len() == 0 {
             let problem =
                 format!("a batch of {} samples in steps of {}", batch.len(), self.settings.global_batch);
@@ -226,15 +189,6 @@ impl Trainer {
         Error::NotFinite { step: self.step, what, tensor }
     }
 
-    fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
-        let train = std::mem::take(&mut self.running).mean(&self.metric_names());
-        let validation = validation.map(|loader| self.evaluate(loader)).transpose()?;
-        let epoch = Epoch { epoch, steps: self.step, train, validation };
-        self.observers.iter_mut().for_each(|o| o.epoch(&epoch));
-        self.history.push(epoch);
-        Ok(())
-    }
-
     /// Loss and metrics over one epoch of a loader, each replica doing its share.
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let program = self.programs.evaluate.clone();
@@ -281,7 +235,7 @@ impl Trainer {
         })
     }
 
-    fn metric_names(&self) -> Vec<String> {
+    pub(crate) fn metric_names(&self) -> Vec<String> {
         self.parts.metrics.iter().map(|m| m.name().to_string()).collect()
     }
 
@@ -348,14 +302,24 @@ impl Trainer {
         self.replicas.reports()
     }
 
-    /// How long [`Trainer::fit`] waited for the input pipeline.
-    pub fn waited_for_input(&self) -> Duration {
-        self.waited
+    /// What the input pipeline of the last [`Trainer::fit`] did, and what it waited for.
+    pub fn input(&self) -> Option<&Seen> {
+        self.input.as_ref()
+    }
+
+    /// Where the time went: replica by replica, and whether the input kept up.
+    pub fn report(&self) -> Report {
+        Report::new(self.reports(), self.input.clone())
     }
 
     /// Where the next step starts in the data.
     pub fn position(&self) -> Position {
-        self.position
+        self.progress.position
+    }
+
+    /// Samples of the training data that were found bad and left out, where the loader allows it.
+    pub fn skipped(&self) -> &[u64] {
+        &self.progress.skipped
     }
 
     /// Steps done.

@@ -39,7 +39,9 @@ fn conform(flags: &Flags) -> Result<usize, String> {
     for dir in &flags.dirs {
         for suite in Suite::all(dir)? {
             for adapter in &adapters {
-                failures += run(&suite, adapter)?;
+                let outcome = Runner::open(adapter)?.suite(&suite);
+                println!("{outcome}");
+                failures += outcome.failures.len();
             }
         }
     }
@@ -52,28 +54,4 @@ fn adapters(wanted: &[String]) -> Result<Vec<Adapter>, String> {
     }
     let found = unisono_testkit::adapters();
     if found.is_empty() { Err("no adapter found".into()) } else { Ok(found) }
-}
-
-fn run(suite: &Suite, adapter: &Adapter) -> Result<usize, String> {
-    let mut runner = Runner::open(adapter)?;
-    let (mut passed, mut worst, mut failures) = (0, 0.0f64, Vec::new());
-    for case in &suite.cases {
-        match runner.run(case) {
-            Ok(error) if error <= 1.0 => {
-                passed += 1;
-                worst = worst.max(error);
-            }
-            Ok(error) => failures
-                .push(format!("{}: {error:.2} times its tolerance of {:e}", case.name, case.tolerance)),
-            Err(problem) => failures.push(format!("{}: {problem}", case.name)),
-        }
-    }
-    println!(
-        "{} on {}: {} cases, {passed} passed, worst error {worst:.2} of its tolerance",
-        suite.name,
-        adapter.label(),
-        suite.cases.len()
-    );
-    failures.iter().for_each(|f| println!("  FAILED {f}"));
-    Ok(failures.len())
 }

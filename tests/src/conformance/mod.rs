@@ -11,7 +11,7 @@ mod runner;
 mod suite;
 mod training;
 
-pub use runner::{Runner, Verdict};
+pub use runner::{Outcome, Runner, Verdict};
 pub use suite::{Case, Reference, Suite};
 
 use std::collections::BTreeMap;

@@ -1,15 +1,39 @@
 //! Running a case on a device and comparing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use unisono_gpu::{Adapter, Device};
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Lead, Program, Tape, Type, Var};
 use unisono_replica::shards;
 
-use super::{Case, Recipe, Reference, Vars, optimizers, recipe, training};
+use super::{Case, Recipe, Reference, Suite, Vars, optimizers, recipe, training};
 
 /// How a case went: the worst error over its tolerance (passed if at most 1), or why it could not be run.
 pub type Verdict = Result<f64, String>;
+
+/// How a suite went; prints as a line, and one for each failure.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    suite: String,
+    adapter: String,
+    cases: usize,
+    worst: f64,
+    /// Cases that failed, and why.
+    pub failures: Vec<String>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { suite, adapter, cases, worst, failures } = self;
+        let passed = cases - failures.len();
+        write!(
+            f,
+            "{suite} on {adapter}: {cases} cases, {passed} passed, worst error {worst:.2} of its tolerance"
+        )?;
+        failures.iter().try_for_each(|failure| write!(f, "\n  FAILED {failure}"))
+    }
+}
 
 /// Runs cases on one adapter.
 pub struct Runner {
@@ -22,6 +46,21 @@ impl Runner {
     pub fn open(adapter: &Adapter) -> Result<Self, String> {
         let device = Device::open(adapter).map_err(|e| e.to_string())?;
         Ok(Self { adapter: adapter.clone(), device })
+    }
+
+    /// Runs every case of a suite.
+    pub fn suite(&mut self, suite: &Suite) -> Outcome {
+        let (mut worst, mut failures) = (0.0f64, Vec::new());
+        for case in &suite.cases {
+            match self.run(case) {
+                Ok(error) if error <= 1.0 => worst = worst.max(error),
+                Ok(error) => failures
+                    .push(format!("{}: {error:.2} times its tolerance of {:e}", case.name, case.tolerance)),
+                Err(problem) => failures.push(format!("{}: {problem}", case.name)),
+            }
+        }
+        let (suite, cases) = (suite.name.clone(), suite.cases.len());
+        Outcome { suite, adapter: self.adapter.label(), cases, worst, failures }
     }
 
     /// Runs a case with every number of shards, or of replicas, that applies; the worst of them counts.

@@ -25,14 +25,52 @@ pub(super) fn decode(index: &str, dims: &[usize]) -> Vec<String> {
     dims.iter().zip(&steps).enumerate().map(coordinate).collect()
 }
 
+/// Coordinates of the same element under other axes. Axes that are in both keep theirs; only between those whose sizes differ
+/// is there arithmetic.
+pub(super) fn regroup(coords: &[String], to: &[usize], from: &[usize]) -> Vec<String> {
+    if to.contains(&0) {
+        return decode(&format!("({})", dot(coords, &strides(to))), from);
+    }
+    let mut rest: Vec<(usize, &String)> = to.iter().copied().zip(coords).filter(|(d, _)| *d > 1).collect();
+    let mut dims: Vec<usize> = from.iter().copied().filter(|&d| d > 1).collect();
+    let mut found: Vec<String> = Vec::new();
+    // From the last axes on: the fewest of both that hold equally many elements.
+    while let (Some(&(d, _)), Some(&e)) = (rest.last(), dims.last()) {
+        let (mut these, mut those, mut d, mut e) = (1, 1, d, e);
+        while d != e {
+            if d < e {
+                these += 1;
+                d *= rest[rest.len() - these].0;
+            } else {
+                those += 1;
+                e *= dims[dims.len() - those];
+            }
+        }
+        let (group, own) = (rest.split_off(rest.len() - these), dims.split_off(dims.len() - those));
+        let (sizes, coords): (Vec<usize>, Vec<String>) =
+            group.into_iter().map(|(d, c)| (d, c.clone())).unzip();
+        let decoded = match &coords[..] {
+            [one] => decode(one, &own),
+            _ => decode(&format!("({})", dot(&coords, &strides(&sizes))), &own),
+        };
+        found.extend(decoded.into_iter().rev());
+    }
+    from.iter().map(|&d| if d > 1 { found.pop().unwrap_or_default() } else { "0u".into() }).collect()
+}
+
+/// A coordinate times a stride.
+pub(super) fn scaled(c: &str, s: usize) -> String {
+    match (c, s) {
+        ("0u", _) => "0u".into(),
+        (c, 1) => c.into(),
+        (c, s) => format!("{c} * {s}u"),
+    }
+}
+
 /// The sum of coordinates times strides.
 pub(super) fn dot(coords: &[String], steps: &[usize]) -> String {
-    let term = |(c, s): (&String, &usize)| match (c.as_str(), s) {
-        ("0u", _) => None,
-        (c, 1) => Some(c.to_string()),
-        (c, s) => Some(format!("{c} * {s}u")),
-    };
-    let terms: Vec<String> = coords.iter().zip(steps).filter_map(term).collect();
+    let terms = coords.iter().zip(steps).map(|(c, &s)| scaled(c, s));
+    let terms: Vec<String> = terms.filter(|term| term != "0u").collect();
     if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
 }
 
@@ -42,5 +80,24 @@ pub(super) fn literal(x: f32) -> String {
         x if x.is_finite() && x.is_sign_positive() => format!("{x:?}f"),
         x if x.is_finite() => format!("({x:?}f)"),
         x => format!("bitcast<f32>({}u | params.zero)", x.to_bits()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regrouped(to: &[usize], from: &[usize]) -> Vec<String> {
+        let names: Vec<String> = (0..to.len()).map(|axis| format!("c{axis}")).collect();
+        regroup(&names, to, from)
+    }
+
+    #[test]
+    fn axes_that_stay_keep_their_coordinates() {
+        assert_eq!(regrouped(&[16, 1, 14, 14], &[1, 16, 14, 14, 1]), ["0u", "c0", "c2", "c3", "0u"]);
+        assert_eq!(regrouped(&[6, 4], &[6, 2, 2]), ["c0", "(c1 / 2u)", "(c1 % 2u)"]);
+        assert_eq!(regrouped(&[6, 2, 2], &[6, 4]), ["c0", "(c1 * 2u + c2)"]);
+        assert_eq!(regrouped(&[4, 6], &[8, 3]), ["((c0 * 6u + c1) / 3u)", "((c0 * 6u + c1) % 3u)"]);
+        assert_eq!(regrouped(&[], &[1, 1]), ["0u", "0u"]);
     }
 }

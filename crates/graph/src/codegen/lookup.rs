@@ -1,11 +1,11 @@
 //! Elements found elsewhere: views, and lookups that depend on data or have something around them.
 
-use super::index::{Index, decode, dot};
+use super::index::{Index, dot, regroup, scaled};
 use super::writer::Writer;
 use crate::graph::NodeId;
 use crate::op::View;
 use crate::ops::Window;
-use crate::types::{DType, Lead, Type, strides};
+use crate::types::{DType, Lead, Type};
 
 impl Writer<'_> {
     pub(super) fn view(&mut self, id: NodeId, view: &View, index: &Index) -> String {
@@ -16,8 +16,7 @@ impl Writer<'_> {
                 Index::Linear(_) => index.clone(),
                 Index::Coords(c) => {
                     let lead = usize::from(to.lead != Lead::Global);
-                    let element = dot(&c[lead..], &strides(&to.dims));
-                    let coords = decode(&format!("({element})"), &from.dims);
+                    let coords = regroup(&c[lead..], &to.dims, &from.dims);
                     Index::Coords(c[..lead].iter().cloned().chain(coords).collect())
                 }
             },
@@ -118,7 +117,9 @@ impl Writer<'_> {
         for a in 0..2 {
             let (o, k) = (&coords[n - 4 + a], &coords[n - 2 + a]);
             let Window { stride, dilation, padding, kernel } = window;
-            let at = format!("({o} * {}u + {k} * {}u - {}u)", stride[a], dilation[a], padding[a]);
+            let terms = dot(&[o.clone(), k.clone()], &[stride[a], dilation[a]]);
+            let at =
+                if padding[a] == 0 { format!("({terms})") } else { format!("({terms} - {}u)", padding[a]) };
             // Unsigned: what lies before the image wraps around to a number that is too large.
             let reach = (windows[a] - 1) * stride[a] + (kernel[a] - 1) * dilation[a];
             let always = padding[a] == 0 && reach < image[a];
@@ -141,13 +142,8 @@ impl Writer<'_> {
         let mut inside = Vec::new();
         for a in 0..2 {
             let Window { stride, dilation, padding, .. } = window;
-            let from = format!(
-                "({} + {}u - {} * {}u)",
-                coords[n - 4 + a],
-                padding[a],
-                coords[n - 2 + a],
-                dilation[a]
-            );
+            let (pixel, place) = (&coords[n - 4 + a], scaled(&coords[n - 2 + a], dilation[a]));
+            let from = format!("({pixel} + {}u - {place})", padding[a]);
             let own = if stride[a] == 1 { from.clone() } else { format!("({from} / {}u)", stride[a]) };
             if stride[a] > 1 {
                 inside.push(format!("{from} % {}u == 0u", stride[a]));

@@ -2,7 +2,7 @@
 
 use unisono_shaders::{Snippet, module, snippets};
 
-use super::{Destination, Emitter, Source};
+use super::{Destination, Emitter, Part, Source};
 use crate::codegen::Binding;
 use crate::error::GraphError;
 use crate::graph::NodeId;
@@ -28,82 +28,197 @@ impl Emitter<'_> {
             _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
         };
         let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
-        let (pa, pb, pc) = (place(a), place(b), place(root));
-        let chunks = shape.longest.div_ceil(PRODUCT_CHUNK).max(1);
-        let row = |ty: &Type| (ty.lead == Lead::Sample).then(|| ty.count());
-        let binding = |p: Place, ty: &Type| Binding { store: p.store, row: row(ty) };
-        let stores = [binding(pa, ta), binding(pb, tb), binding(pc, &node.ty)];
+        let operands = Operands { root, a: (place(a), ta), b: (place(b), tb), shape };
+        match place(root) {
+            Place { store: Store::Joined(bucket), inside, .. } => self.joined(&operands, bucket, inside),
+            place => self.each(&operands, place),
+        }
+    }
+
+    /// The products one by one, each to its own part of a place.
+    fn each(&mut self, operands: &Operands<'_>, to: Place) -> Result<(), GraphError> {
+        let Operands { root, a: (pa, ta), b: (pb, tb), shape } = operands;
+        let ty = &self.program.graph.nodes[*root].ty;
+        let chunks = shape.chunks();
+        let stores = [(*pa, *ta), (*pb, *tb), (to, ty)].map(|(place, ty)| binding(place, ty));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
-        let pieces = if shape.contract { all() } else { self.pieces(&node.ty, root, &stores) }?;
+        let pieces = if shape.contract { all() } else { self.pieces(ty, *root, &stores) }?;
         for rows in pieces {
-            let lead = match node.ty.lead {
+            let lead = match ty.lead {
                 Lead::Global => 1,
                 Lead::Shard => self.extent.shards,
                 Lead::Sample => rows.len(),
             };
             let (m, batch) = if shape.rows { (shape.m * lead, 1) } else { (shape.m, shape.batch * lead) };
             let elements = batch * m * shape.n;
-            let c_batch = pc.lead_stride.unwrap_or(m * shape.n);
             let mut bindings = self.bind(&stores, &rows);
-            let (c_offset, c_batch, c_chunk) = if chunks > 1 {
-                self.grow(Store::Temp(root), 4 * (chunks * elements) as u64);
-                bindings[2] = self.all(Store::Temp(root));
-                (0, m * shape.n, elements)
+            let c = if chunks > 1 {
+                self.grow(Store::Temp(*root), 4 * (chunks * elements) as u64);
+                bindings[2] = self.all(Store::Temp(*root));
+                Layers { offset: 0, batch: m * shape.n, chunk: elements, ..Layers::new(m, batch * chunks) }
             } else {
-                (pc.inside, c_batch, 0)
+                let batch_stride = to.lead_stride.unwrap_or(m * shape.n);
+                Layers { offset: to.inside, batch: batch_stride, ..Layers::new(m, batch) }
             };
-            if shape.contract {
-                bindings.push(self.all(Store::Segments));
-            }
-            let family = family(self.target, [m, shape.n, shape.longest], batch);
-            let quads = Quads {
-                a: fours(&[if shape.transpose_a { m } else { shape.k }, pa.inside, shape.a_batch]),
-                b: fours(&[if shape.transpose_b { shape.k } else { shape.n }, pb.inside, shape.b_batch]),
-                c: fours(&[shape.n, c_offset, c_batch, c_chunk]),
-            };
-            let kernel = self.kernel(&kernel(family, &shape, quads));
-            let ([x, y], columns, width) = match family {
-                Family::Registers { rows, columns } => {
-                    let across = shape.n.div_ceil(4 * columns);
-                    let (grid, width) = self.grid(m.div_ceil(4 * rows) * across, root)?;
-                    ([grid[0], grid[1]], across, width)
-                }
-                Family::Lanes(lanes) => {
-                    ([shape.n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0)
-                }
-                Family::Tiles => ([shape.n.div_ceil(64) as u32, m.div_ceil(64) as u32], 0, 0),
-            };
-            let layers = batch * chunks;
-            let most = self.target.max_workgroups as usize;
-            for first in (0..layers).step_by(most) {
-                let params = [
-                    m,
-                    shape.n,
-                    shape.k,
-                    chunks,
-                    pa.inside,
-                    shape.a_batch,
-                    pb.inside,
-                    shape.b_batch,
-                    c_offset,
-                    c_batch,
-                    c_chunk,
-                    shape.rows_a_sample,
-                    first,
-                    columns,
-                    width as usize,
-                ];
-                let grid = [x, y, most.min(layers - first) as u32];
-                self.launch(kernel, bindings.clone(), params.map(|p| p as u32).to_vec(), grid, root)?;
-            }
+            self.layers(operands, bindings, &c)?;
             if chunks > 1 {
-                let to = Destination::of(pc, &node.ty, &rows);
-                let from = Source { store: Store::Temp(root), first: 0, stride: elements, leaves: chunks };
-                self.tree(from, elements, &to, ReduceKind::Sum, root)?;
+                let to = Destination::of(to, ty, &rows);
+                let from = Source { store: Store::Temp(*root), first: 0, stride: elements, leaves: chunks };
+                self.tree(from, elements, &to, ReduceKind::Sum, *root)?;
             }
         }
         Ok(())
     }
+
+    /// A product over samples, summed over the shards of each block: in registers up to [`JOIN`] shards.
+    fn joined(&mut self, operands: &Operands<'_>, bucket: usize, inside: usize) -> Result<(), GraphError> {
+        let (root, shape) = (operands.root, &operands.shape);
+        let (len, count) = (self.program.buckets()[bucket].len, shape.m * shape.n);
+        let apart = shape.chunks() > 1;
+        if apart {
+            self.each(operands, Place { store: Store::Apart(root), inside: 0, lead_stride: None })?;
+        }
+        let store = if self.run.is_whole() { Store::Sums(bucket) } else { Store::Blocks(bucket) };
+        for (at, block) in self.run.blocks().into_iter().enumerate() {
+            let (first, end) = (block.start - self.run.first, block.end - self.run.first);
+            let to = Destination::vector(store, at * len + inside, count);
+            if apart {
+                let from = Source {
+                    store: Store::Apart(root),
+                    first: first * count,
+                    stride: count,
+                    leaves: end - first,
+                };
+                self.tree(from, count, &to, ReduceKind::Sum, root)?;
+                continue;
+            }
+            let join = block.len().next_power_of_two().min(JOIN);
+            let groups = block.len().div_ceil(join);
+            let [a, b] = [operands.a, operands.b].map(|(place, ty)| binding(place, ty));
+            let mut bindings = self.bind(&[a, b], &(0..self.extent.rows));
+            let offset = if groups > 1 {
+                self.grow(Store::Temp(root), 4 * (groups * count) as u64);
+                bindings.push(self.all(Store::Temp(root)));
+                0
+            } else {
+                bindings.push(self.all(store));
+                at * len + inside
+            };
+            let shards = Some(Shards { first, end, join });
+            let c = Layers { offset, batch: count, shards, ..Layers::new(shape.m, groups) };
+            self.layers(operands, bindings, &c)?;
+            if groups > 1 {
+                let from = Source { store: Store::Temp(root), first: 0, stride: count, leaves: groups };
+                self.tree(from, count, &to, ReduceKind::Sum, root)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches of one kernel for all layers.
+    fn layers(
+        &mut self,
+        operands: &Operands<'_>,
+        mut bindings: Vec<Part>,
+        c: &Layers,
+    ) -> Result<(), GraphError> {
+        let Operands { root, a: (pa, _), b: (pb, _), shape } = operands;
+        let Layers { m, layers, .. } = *c;
+        if shape.contract {
+            bindings.push(self.all(Store::Segments));
+        }
+        let (chunks, products) = match c.shards {
+            Some(shards) => (1, layers * shards.join),
+            None => (shape.chunks(), layers / shape.chunks()),
+        };
+        let family = family(self.target, [m, shape.n, shape.longest], products);
+        let quads = Quads {
+            a: fours(&[if shape.transpose_a { m } else { shape.k }, pa.inside, shape.a_batch]),
+            b: fours(&[if shape.transpose_b { shape.k } else { shape.n }, pb.inside, shape.b_batch]),
+            c: fours(&[shape.n, c.offset, c.batch, c.chunk]),
+        };
+        let kernel = self.kernel(&kernel(family, shape, quads, c.shards.is_some()));
+        let ([x, y], columns, width) = match family {
+            Family::Registers { rows, columns } => {
+                let across = shape.n.div_ceil(4 * columns);
+                let (grid, width) = self.grid(m.div_ceil(4 * rows) * across, *root)?;
+                ([grid[0], grid[1]], across, width)
+            }
+            Family::Lanes(lanes) => {
+                ([shape.n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0)
+            }
+            Family::Tiles => ([shape.n.div_ceil(64) as u32, m.div_ceil(64) as u32], 0, 0),
+        };
+        let shards = c.shards.unwrap_or_default();
+        let most = self.target.max_workgroups as usize;
+        for first in (0..layers).step_by(most) {
+            let params = [
+                m,
+                shape.n,
+                shape.k,
+                chunks,
+                pa.inside,
+                shape.a_batch,
+                pb.inside,
+                shape.b_batch,
+                c.offset,
+                c.batch,
+                c.chunk,
+                shape.rows_a_sample,
+                first,
+                columns,
+                width as usize,
+                shards.first,
+                shards.end,
+                shards.join,
+            ];
+            let grid = [x, y, most.min(layers - first) as u32];
+            self.launch(kernel, bindings.clone(), params.map(|p| p as u32).to_vec(), grid, *root)?;
+        }
+        Ok(())
+    }
+}
+
+/// Shards that one layer of the grid adds in registers, at most: as the kernels' loops.
+const JOIN: usize = 8;
+
+/// What a product multiplies.
+struct Operands<'a> {
+    root: NodeId,
+    a: (Place, &'a Type),
+    b: (Place, &'a Type),
+    shape: Shape,
+}
+
+/// The layers of a product's grid, and where their results go.
+#[derive(Clone, Copy)]
+struct Layers {
+    /// Rows of a result.
+    m: usize,
+    layers: usize,
+    offset: usize,
+    /// From one result to the next, and from one chunk to the next.
+    batch: usize,
+    chunk: usize,
+    shards: Option<Shards>,
+}
+
+impl Layers {
+    fn new(m: usize, layers: usize) -> Self {
+        Self { m, layers, offset: 0, batch: 0, chunk: 0, shards: None }
+    }
+}
+
+/// Shards of the run that are summed, `join` of them in each layer.
+#[derive(Clone, Copy, Default)]
+struct Shards {
+    first: usize,
+    end: usize,
+    join: usize,
+}
+
+fn binding(place: Place, ty: &Type) -> Binding {
+    Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| ty.count()) }
 }
 
 /// Which file of `shaders` computes a product.
@@ -180,6 +295,11 @@ struct Shape {
 }
 
 impl Shape {
+    /// Pieces of the inner range whose sums a tree adds.
+    fn chunks(&self) -> usize {
+        self.longest.div_ceil(PRODUCT_CHUNK).max(1)
+    }
+
     fn matmul(a: &Type, b: &Type, y: &Type, transpose_a: bool, transpose_b: bool) -> Self {
         let n = y.dims[y.dims.len() - 1];
         let inner =
@@ -227,7 +347,7 @@ impl Shape {
 }
 
 /// A family's file with what it leaves open.
-fn kernel(family: Family, shape: &Shape, quads: Quads) -> Kernel {
+fn kernel(family: Family, shape: &Shape, quads: Quads, join: bool) -> Kernel {
     let pick = |yes: bool, four: Snippet, one: Snippet| if yes { four } else { one };
     let shared = [
         snippets::SUM_QUADS,
@@ -247,7 +367,7 @@ fn kernel(family: Family, shape: &Shape, quads: Quads) -> Kernel {
     };
     let constants = format!(
         "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst TRANSPOSE_A: bool = {};\nconst TRANSPOSE_B: bool = {};\n\
-         const RAGGED: bool = {};\n{sizes}",
+         const RAGGED: bool = {};\nconst JOIN: bool = {join};\n{sizes}",
         shape.transpose_a,
         shape.transpose_b,
         shape.contract || !shape.k.is_multiple_of(4),
@@ -257,7 +377,7 @@ fn kernel(family: Family, shape: &Shape, quads: Quads) -> Kernel {
         bindings.push(Access::Read);
     }
     let name = match (shape.contract, shape.transpose_a, shape.transpose_b) {
-        (true, ..) => "contract".to_string(),
+        (true, ..) => (if join { "contract_shards" } else { "contract" }).to_string(),
         (_, a, b) => format!("matmul_{}{}", if a { "t" } else { "n" }, if b { "t" } else { "n" }),
     };
     Kernel { name, wgsl: module(&shared, &constants, file), bindings }

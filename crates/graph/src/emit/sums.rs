@@ -8,7 +8,7 @@ use crate::graph::NodeId;
 use crate::op::ReduceKind;
 use crate::plan::{Access, Kernel};
 use crate::program::Slot;
-use crate::store::{Place, Store};
+use crate::store::{Bucket, Place, Store};
 use crate::types::{Lead, Type};
 
 /// Leaves that one invocation of the tree kernel adds, at most: they are in registers, for arrays are slow on software
@@ -44,6 +44,11 @@ impl Destination {
         let lead = place.lead_stride.unwrap_or(inner);
         let skip = if ty.lead == Lead::Sample { rows.start * inner } else { 0 };
         Self { store: place.store, offset: place.inside + skip, lead, inner, used: None }
+    }
+
+    /// `count` elements in a row.
+    pub fn vector(store: Store, offset: usize, count: usize) -> Self {
+        Self { store, offset, lead: 0, inner: count, used: None }
     }
 }
 
@@ -107,15 +112,15 @@ impl Emitter<'_> {
         }
         let whole = self.run.is_whole();
         for &index in &cut {
-            let bucket = &program.buckets()[index];
-            let (len, root) = (bucket.len, bucket.values[0].0);
-            for (at, block) in self.run.blocks().into_iter().enumerate() {
-                let first = (block.start - self.run.first) * len;
-                let from = Source { store: Store::Partial(index), first, stride: len, leaves: block.len() };
+            let Bucket { len, joined, used, ref values, .. } = program.buckets()[index];
+            let (rest, root) = (len - joined, values[0].0);
+            for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0) {
+                let first = (block.start - self.run.first) * rest;
+                let from = Source { store: Store::Partial(index), first, stride: rest, leaves: block.len() };
                 let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
-                let to =
-                    Destination { store, offset: at * len, lead: 0, inner: len, used: Some(bucket.used) };
-                self.tree(from, len, &to, ReduceKind::Sum, root)?;
+                let mut to = Destination::vector(store, at * len + joined, rest);
+                to.used = Some(used - joined);
+                self.tree(from, rest, &to, ReduceKind::Sum, root)?;
             }
             if !whole && self.extent.blocks > 0 {
                 let part = self.all(Store::Blocks(index));
@@ -138,7 +143,7 @@ impl Emitter<'_> {
                 (self.program.buckets()[bucket].len, self.program.buckets()[bucket].values[0].0);
             let (grid, width) = self.grid(len.div_ceil(FINITE_SPAN), root)?;
             let sums = self.all(Store::Sums(bucket));
-            self.launch(kernel, vec![sums, flag], vec![len as u32, width, 0, 0], grid, root)?;
+            self.launch(kernel, vec![sums, flag], vec![(len / 4) as u32, width, 0, 0], grid, root)?;
         }
         self.segments[stage].downloads.push((Slot::Flag(stage), flag));
         Ok(())

@@ -36,6 +36,14 @@ impl Window {
         }
     }
 
+    /// Whether windows lie side by side on an image, and nothing of them beside it.
+    fn is_tiling(&self, image: [usize; 2]) -> bool {
+        self.stride == self.kernel
+            && self.dilation == [1, 1]
+            && self.padding == [0, 0]
+            && (0..2).all(|a| (1..=image[a]).contains(&self.kernel[a]))
+    }
+
     /// Where element `k` of window `o` lies on axis `a`, if not on the border.
     fn at(&self, a: usize, o: usize, k: usize, length: usize) -> Option<usize> {
         let at = o * self.stride[a] + k * self.dilation[a];
@@ -154,14 +162,43 @@ impl Var {
     /// The windows of an image: `[..., H, W]` to `[..., windows down, windows across, kh, kw]` (PyTorch's `unfold`); `fill`
     /// on the border.
     pub fn windows(&self, window: &Window, fill: f32) -> Var {
+        if let Some(image) = self.dims().last_chunk::<2>().filter(|&&image| window.is_tiling(image)) {
+            return self.tiles(window, *image);
+        }
         let dims = [self.dims(), &window.kernel].concat();
         let repeated = self.reshape(&[self.dims(), &[1, 1]].concat()).expand(self.ty().lead, &dims);
         repeated.apply(Rewindow { window: window.clone(), fill })
     }
 
+    /// Windows that lie side by side are just another order of the image's elements.
+    fn tiles(&self, window: &Window, image: [usize; 2]) -> Var {
+        let [kh, kw] = window.kernel;
+        let [down, across] = [image[0] / kh, image[1] / kw];
+        let mut inside = self.clone();
+        for (axis, (length, used)) in [(-2, (image[0], down * kh)), (-1, (image[1], across * kw))] {
+            if used < length {
+                inside = inside.slice(axis, 0..used);
+            }
+        }
+        let n = self.dims().len() - 2;
+        let split = inside.reshape(&[&self.dims()[..n], &[down, kh, across, kw]].concat());
+        split.permute(&(0..n).chain([n, n + 2, n + 1, n + 3]).collect::<Vec<_>>())
+    }
+
     /// Windows added up where they overlap: `[..., windows down, windows across, kh, kw]` to `[..., H, W]` (PyTorch's
     /// `fold`). Each pixel's sum runs over (kh, kw), row-major.
     pub fn fold(&self, window: &Window, image: [usize; 2]) -> Var {
+        let n = self.dims().len().saturating_sub(4);
+        let count = window.count(image).ok();
+        if window.is_tiling(image) && self.dims().get(n..n + 2) == count.as_ref().map(|c| &c[..]) {
+            let [kh, kw] = window.kernel;
+            let side_by_side = self.permute(&(0..n).chain([n, n + 2, n + 1, n + 3]).collect::<Vec<_>>());
+            let used = [image[0] / kh * kh, image[1] / kw * kw];
+            let inside = side_by_side.reshape(&[&self.dims()[..n], &used].concat());
+            let after: Vec<usize> =
+                vec![0; n].into_iter().chain([image[0] - used[0], image[1] - used[1]]).collect();
+            return if used == image { inside } else { inside.pad(&vec![0; n + 2], &after) };
+        }
         self.apply(Unwindow { window: window.clone(), image }).sum(&[-2, -1])
     }
 

@@ -1,0 +1,52 @@
+//! Where a training step's time goes on the device, launch by launch: each launch alone, many times in one submission.
+
+use std::io::{Write, stdout};
+use std::time::Duration;
+
+use unisono::gpu::{Adapter, Device};
+use unisono::graph::plan::{Command, Segment};
+use unisono::graph::{Plan, Program, Run};
+use unisono_examples::{Error, table};
+
+/// Times that a launch runs in one submission.
+const TIMES: u32 = 10;
+/// Submissions of which the fastest counts: what else the machine does only adds to a launch.
+const SUBMISSIONS: usize = 10;
+
+/// A line for every launch of a step on one replica: milliseconds, share, name, grid.
+pub fn measure(program: &Program, run: &Run, adapter: &Adapter) -> Result<(), Error> {
+    let mut device = Device::open(adapter)?;
+    let plan = program.plan(run, &device.target())?;
+    let commands = plan.segments.iter().flat_map(|s| &s.commands);
+    let times: Vec<(String, Duration)> = commands
+        .filter_map(|command| match command {
+            Command::Launch(launch) => {
+                let name = format!("{} {:?}", plan.kernels[launch.kernel].name, launch.grid);
+                Some(alone(&mut device, &plan, command).map(|time| (name, time)))
+            }
+            _ => None,
+        })
+        .collect::<Result<_, _>>()?;
+    let all: Duration = times.iter().map(|t| t.1).sum();
+    let milliseconds = |time: Duration| format!("{:.3}", 1e3 * time.as_secs_f64());
+    let mut rows = vec![vec!["ms".to_owned(), "share".to_owned(), "launch".to_owned()]];
+    rows.extend(times.into_iter().map(|(name, time)| {
+        let share = format!("{:.1}%", 100.0 * time.as_secs_f64() / all.as_secs_f64());
+        vec![milliseconds(time), share, name]
+    }));
+    rows.push(vec![milliseconds(all), "100%".into(), "all".into()]);
+    Ok(writeln!(stdout(), "{}", table(&rows))?)
+}
+
+/// The time of one launch, whatever its buffers hold.
+fn alone(device: &mut Device, plan: &Plan, command: &Command) -> Result<Duration, Error> {
+    let commands = vec![command.clone(); TIMES as usize];
+    let segment = Segment { commands, ..Segment::default() };
+    let mut executable = device.load(&Plan { segments: vec![segment], ..plan.clone() })?;
+    let mut fastest = Duration::MAX;
+    for _ in 0..SUBMISSIONS {
+        let timing = device.run(&mut executable, 0, &mut |_, _| {}, &mut |_, _| {})?;
+        fastest = fastest.min(timing.total() / TIMES);
+    }
+    Ok(fastest)
+}
