@@ -73,6 +73,14 @@ pub enum Error {
         /// What differs.
         problem: String,
     },
+    /// A trace could not be written.
+    #[error("trace {}: {source}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The input pipeline.
     #[error(transparent)]
     Data(#[from] unisono_data::DataError),

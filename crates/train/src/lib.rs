@@ -45,6 +45,7 @@ mod report;
 mod save;
 mod stop;
 mod summary;
+mod trace;
 mod trainer;
 
 pub use unisono_checkpoint as checkpoint;

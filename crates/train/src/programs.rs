@@ -94,7 +94,7 @@ pub(crate) fn field_type(spec: &FieldSpec) -> Type {
 }
 
 impl Programs {
-    pub fn trace(parts: &Parts, fields: &Fields) -> Result<Self, Error> {
+    pub fn trace(parts: &Parts, fields: &Fields, bucket_bytes: usize) -> Result<Self, Error> {
         let train = Trace::new(parts, fields, Mode::Train)?;
         let forward = train.tape.finish()?;
         let (summary, output) = (train.cx.summary().to_vec(), train.output.ty().clone());
@@ -105,7 +105,7 @@ impl Programs {
         let initializers = graph.states.iter().map(|s| start(&s.name)).collect();
         let evaluate = Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?;
         let predict = trace_predict(parts, fields)?;
-        let train = Arc::new(Program::compile(&graph)?);
+        let train = Arc::new(Program::compile_with(&graph, bucket_bytes)?);
         if let Some(name) = carries::too_late(&train) {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));

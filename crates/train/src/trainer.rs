@@ -379,6 +379,29 @@ impl Trainer {
         self.observers.iter_mut().for_each(|o| o.note(text));
     }
 
+    /// Writes what each replica did with its time since the last call, with [`Builder::timeline`], in Chrome's trace format, to
+    /// open in Perfetto.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_trace(&mut self, path: &std::path::Path) -> Result<(), Error> {
+        let timeline = self.replicas.take_timeline();
+        let trace = |source| Error::Trace { path: path.into(), source };
+        crate::trace::write(path, &self.replicas.reports(), &timeline).map_err(trace)
+    }
+
+    /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]): from the next step
+    /// on it shares the work. Returns its number.
+    ///
+    /// # Errors
+    /// No such adapter; it does not open, or does not take the state. The run goes on without it.
+    pub fn join(&mut self, name: &str) -> Result<usize, Error> {
+        let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
+        let adapter = unisono_gpu::select(names)?.into_iter().next();
+        let nobody = || Error::setting("adapter", "there is none");
+        Ok(self.replicas.join(&adapter.ok_or_else(nobody)?)?)
+    }
+
     pub(crate) fn tell_saved(&mut self, path: &std::path::Path) {
         self.observers.iter_mut().for_each(|o| o.saved(path));
     }
