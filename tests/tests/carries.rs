@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use unisono::checkpoint::newest;
-use unisono::data::{Loader, Tokens, Width};
+use unisono::data::{Field, Loader, Tokens, Width};
 use unisono::{AdamW, Dense, Embedding, Error, FromFn, Gru, Layer, Lstm, Sequential, Trainer};
 
 const WORDS: usize = 7;
@@ -133,6 +133,24 @@ fn carries_are_saved_and_come_back() {
     stateless.checkpoints(parts.path(), 0).unwrap();
     let error = stateless.resume().unwrap_err().to_string();
     assert!(error.contains("the model has no carry \"1.c_l0\""), "{error}");
+}
+
+/// Where all weights are 0 nothing is trained, and nothing carried on.
+#[test]
+fn a_step_that_does_not_commit_carries_nothing() {
+    let weigh = |weight: f32| {
+        text(8 * 3, 3).map("weigh", move |sample, _| sample.set("w", Field::f32([], [weight]))).batch(4)
+    };
+    let data = weigh(0.0);
+    let mut trainer = trainer(Gru::new(6).stateful(), 2, &data).unwrap();
+    let batch = |loader: &Loader| loader.epoch(0).unwrap().next().unwrap().unwrap();
+    assert!(!trainer.step(&batch(&data)).unwrap().committed);
+    assert!(trainer.carry("1.h_l0").unwrap().iter().all(|&x| x == 0.0));
+    assert!(trainer.step(&batch(&weigh(1.0))).unwrap().committed);
+    let carried = trainer.carry("1.h_l0").unwrap().to_vec();
+    assert!(carried.iter().all(|&x| x != 0.0));
+    assert!(!trainer.step(&batch(&data)).unwrap().committed);
+    assert_eq!(bits(trainer.carry("1.h_l0").unwrap()), bits(&carried));
 }
 
 #[test]
