@@ -121,6 +121,18 @@ impl Context {
     ///
     /// It follows the row (the lane), whatever replica the row's shard is on. Loaders whose rows each continue their own
     /// stretch of the data are made by [`unisono_data::Loader::lanes`]. A layer asks for it in both modes.
+    ///
+    /// ```
+    /// use unisono::{Context, FromFn, Var};
+    ///
+    /// /// [B, features]: a mean over the samples of the row, the newest counting for a tenth.
+    /// let smooth = FromFn::new("smooth", |cx: &mut Context, x: &Var| {
+    ///     let before = cx.carry("mean", x.dims());
+    ///     let mean = &before * 0.9 + x * 0.1;
+    ///     cx.keep(&before, &mean);
+    ///     mean
+    /// });
+    /// ```
     pub fn carry(&mut self, name: &str, dims: &[usize]) -> Var {
         let name = format!("{CARRY}{}", self.full(name));
         let var = self.tape.input(&name, Type::sample(dims));
