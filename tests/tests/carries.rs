@@ -138,6 +138,34 @@ fn carries_are_saved_and_come_back() {
     assert!(error.contains("the model has no carry \"1.c_l0\""), "{error}");
 }
 
+/// One replica is lost within a step, one while it commits: nobody's lane is.
+#[test]
+fn a_lost_replica_takes_no_carries_along() {
+    let data = text(18 * 3, 3).batch(4);
+    let states = |replicas: usize, faults: &[(&str, &str)]| {
+        let scope = format!("carries-{replicas}-{}:", faults.len());
+        for (point, action) in faults {
+            fail::cfg(format!("{scope}{point}"), action).unwrap();
+        }
+        let builder = Trainer::builder(model(Lstm::new(6).stateful())).optimizer(AdamW::new(0.01)).seed(3);
+        let builder = builder.global_batch(4).shards(4).replicas(replicas).fault_scope(&scope);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        let mut states = Vec::new();
+        for batch in data.epoch(0).unwrap() {
+            trainer.step(&batch.unwrap()).unwrap();
+            states.push((trainer.state_sha256().unwrap(), trainer.carry("1.c_l0").map(bits)));
+        }
+        assert_eq!(states.len(), 5);
+        (states, trainer.reports().iter().filter(|report| report.left.is_some()).count())
+    };
+    let (expected, _) = states(1, &[]);
+    let lost =
+        [("replica-1:step-1:segment-0", "return(lose)"), ("replica-2:step-3:segment-1", "return(panic)")];
+    let (found, left) = states(4, &lost);
+    assert_eq!(left, 2);
+    assert_eq!(found, expected);
+}
+
 /// Where all weights are 0 nothing is trained, and nothing carried on.
 #[test]
 fn a_step_that_does_not_commit_carries_nothing() {
