@@ -60,6 +60,9 @@ pub struct RunFlags {
     /// Resume with other flags, data or adapters than the run was started with: the answer is then not the run's
     #[arg(long, requires = "resume")]
     pub force: bool,
+    /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// The whole run's history as JSON on standard output, an object a line; everything else is on standard error anyway
     #[arg(long)]
     pub json: bool,

@@ -7,12 +7,14 @@
 //! | trainer, checkpoints and output of such a run | [`Run::train`] |
 //! | one JSON object a line on standard output | [`Lines`] |
 //! | tables | [`table`] |
+//! | a text for models of characters | [`Text`] |
 
 mod flags;
 mod interrupt;
 mod lines;
 mod run;
 mod table;
+mod text;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ pub use interrupt::Interrupted;
 pub use lines::Lines;
 pub use run::Run;
 pub use table::{bytes, table};
+pub use text::Text;
 
 /// Any error, with a message that fits on a line.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -54,6 +54,9 @@ impl Run {
         }
         trainer.save_model_or_warn()?;
         eprintln!("{}", trainer.report());
+        if let Some(path) = &self.flags.trace {
+            trainer.write_trace(path)?;
+        }
         let sha256 = trainer.state_sha256()?;
         eprintln!("{} steps, state {sha256}", trainer.steps());
         if self.flags.json {
@@ -71,6 +74,9 @@ impl Run {
         }
         if *json {
             builder = builder.observer(Lines::new(stdout()));
+        }
+        if self.flags.trace.is_some() {
+            builder = builder.timeline();
         }
         builder.observer(Progress::new())
     }

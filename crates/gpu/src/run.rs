@@ -19,6 +19,13 @@ pub struct Pending {
     timing: Timing,
 }
 
+impl Pending {
+    /// Where its time went so far.
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+}
+
 /// Where the time of a segment went, by the host's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {

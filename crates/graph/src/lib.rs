@@ -31,7 +31,7 @@ pub use memory::{Lifetime, MemoryPlan, plan_memory};
 pub use op::{Expression, Io, Lowering, Op, Product, ReduceKind, Reduction, View};
 pub use ops::Pointwise;
 pub use plan::Plan;
-pub use program::{MAX_SHARDS, OutputDecl, Program, Run, Slot};
+pub use program::{BUCKET_BYTES, MAX_SHARDS, OutputDecl, Program, Run, Slot};
 pub use simplify::simplify;
 pub use store::Bucket;
 pub use tape::{RandomKey, Tape, Var};

@@ -4,16 +4,16 @@ use crate::codegen::{self, Bound};
 use crate::emit;
 use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
-use crate::graph::{Graph, InputDecl, StateDecl};
+use crate::graph::{Graph, InputDecl, NodeId, StateDecl};
 use crate::op::{Lowering, ReduceKind};
 use crate::plan::Plan;
 use crate::simplify::simplify;
 use crate::store::{Bucket, Store, Stores, in_order};
 use crate::target::Target;
-use crate::types::Type;
+use crate::types::{Lead, Type};
 
-/// Elements that travel together between devices: 4 MB.
-const BUCKET_LEN: usize = 1 << 20;
+/// Bytes that travel together between devices, unless told.
+pub const BUCKET_BYTES: usize = 25 << 20;
 
 /// Most shards of a batch.
 pub const MAX_SHARDS: usize = 1024;
@@ -130,9 +130,15 @@ impl Slot {
 impl Program {
     /// Compiles a graph.
     pub fn compile(graph: &Graph) -> Result<Self, GraphError> {
+        Self::compile_with(graph, BUCKET_BYTES)
+    }
+
+    /// Compiles a graph whose sums over shards travel in buckets of up to `bucket_bytes`; a sum that is larger has one of its own.
+    /// No bit depends on it.
+    pub fn compile_with(graph: &Graph, bucket_bytes: usize) -> Result<Self, GraphError> {
         let graph = simplify(graph);
         let fusion = fuse(&graph);
-        let stores = Stores::assign(&graph, &fusion, BUCKET_LEN);
+        let stores = Stores::assign(&graph, &fusion, bucket_bytes / 4);
         let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
         let outputs = graph.outputs.iter().map(|(name, id)| {
             let source = in_order(&graph, &fusion, *id);
@@ -182,6 +188,18 @@ impl Program {
         self.fusion.stage.iter().max().map_or(1, |s| s + 1)
     }
 
+    /// Whether the last segment needs only what is global of the segments before, and shows nothing of a sample: then a device
+    /// may run shards one after another, each with a plan of its own, and commit with the last of these plans.
+    pub fn commits_globally(&self) -> bool {
+        let last = self.segments() - 1;
+        let is_global = |id: usize| self.graph.nodes[id].ty.lead == Lead::Global;
+        let before = |id: &usize| self.fusion.stage[*id] < last;
+        let mut roots = self.fusion.units.iter().filter(|u| u.stage == last).flat_map(|u| u.roots.iter());
+        let reads = |&root: &usize| self.fusion.reads(&self.graph, root).into_keys().filter(before);
+        roots.all(|root| reads(root).all(is_global))
+            && self.outputs.iter().filter(|o| o.segment == last).all(|o| o.ty.lead == Lead::Global)
+    }
+
     /// Who asked for element `index` of a bucket: its layer and op.
     pub fn describe_sum(&self, bucket: usize, index: usize) -> String {
         let values = &self.stores.buckets[bucket].values;
@@ -222,6 +240,22 @@ impl Program {
     /// The plan for a run of shards on a device.
     pub fn plan(&self, run: &Run, target: &Target) -> Result<Plan, GraphError> {
         emit::plan(self, run, target)
+    }
+
+    /// What a run keeps in memory, the largest first: the state's tensors by name, the others by layer, op and shape, and their
+    /// bytes.
+    pub fn largest_tensors(&self, run: &Run, count: usize) -> Vec<(String, u64)> {
+        let extent = emit::extent(run);
+        let bytes = |id: NodeId| extent.count(&self.graph.nodes[id].ty) as u64 * 4;
+        let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
+        let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.name() == "input");
+        let values = computed.chain(inputs).map(|id| (self.graph.describe(id), bytes(id)));
+        let states =
+            self.graph.states.iter().map(|s| (format!("{} {}", s.name, s.ty), s.ty.count() as u64 * 4));
+        let mut all: Vec<(String, u64)> = values.chain(states).collect();
+        all.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        all.truncate(count);
+        all
     }
 
     /// Bytes that all computed values would take without the memory plan: the sum of all tensors.

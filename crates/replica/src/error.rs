@@ -138,6 +138,23 @@ pub enum ReplicaError {
         /// All of them, in the order they left.
         left: Vec<Left>,
     },
+    /// Two replicas made different sums of the same shards. Nothing was committed.
+    #[error(
+        "step {step}: {of} and {by} made different sums of shards {} to {}; {verdict}",
+        shards.start, shards.end.saturating_sub(1)
+    )]
+    Audit {
+        /// The call of [`crate::Replicas::step`], from 0.
+        step: u64,
+        /// The shards.
+        shards: std::ops::Range<usize>,
+        /// Whose sums were checked.
+        of: String,
+        /// Who ran the shards again.
+        by: String,
+        /// What asking once more told.
+        verdict: String,
+    },
     /// Replicas that should be equal are not.
     #[error("the replicas' states differ: {}", .groups.join("; "))]
     Digests {

@@ -1,6 +1,6 @@
 //! The sum over shards on the host: in the order of the tree, whoever summed which block and however many threads add.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use unisono_graph::{NodeId, Program, tree};
@@ -10,8 +10,8 @@ const CHUNK: usize = 4096;
 /// Elements that are worth a thread.
 const THREAD: usize = 1 << 18;
 
-/// Blocks by the range of shards they sum, each of the bucket's length.
-pub(crate) type Blocks<'a> = HashMap<Range<usize>, &'a [f32]>;
+/// Blocks by the first and the end of the shards they sum, each of the bucket's length.
+pub(crate) type Blocks<'a> = BTreeMap<(usize, usize), &'a [f32]>;
 
 /// Sums a bucket into `sums`, which has its length. Leaves from `shards` on are zeros. False if a block is missing.
 pub(crate) fn sum(
@@ -41,7 +41,7 @@ fn sum_part(blocks: &Blocks<'_>, shards: usize, leaves: usize, first: usize, sum
     let mut total = Vec::with_capacity(CHUNK);
     for (i, chunk) in sums.chunks_mut(CHUNK).enumerate() {
         let elements = first + i * CHUNK..first + i * CHUNK + chunk.len();
-        let block = |range: &Range<usize>| match blocks.get(range) {
+        let block = |range: &Range<usize>| match blocks.get(&(range.start, range.end)) {
             Some(block) => block.get(elements.clone()),
             None => (range.start >= shards).then_some(&zeros[..elements.len()]),
         };
@@ -85,7 +85,7 @@ mod tests {
             (0..len).map(|i| ((i * 31 + s * 7919) % 1013) as f32 * 1e-3 - 0.4).collect()
         };
         let shards: Vec<Vec<f32>> = (0..3).map(shard).collect();
-        let blocks: Blocks<'_> = shards.iter().enumerate().map(|(s, v)| (s..s + 1, v.as_slice())).collect();
+        let blocks: Blocks<'_> = shards.iter().enumerate().map(|(s, v)| ((s, s + 1), v.as_slice())).collect();
         let mut one = vec![0.0; len];
         assert!(sum(&blocks, 3, 3, 1, &mut one));
         for threads in [2, 3, 8] {
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_missing_block_is_noticed() {
         let block = [1.0f32; 4];
-        let blocks: Blocks<'_> = [(0..1, &block[..])].into_iter().collect();
+        let blocks: Blocks<'_> = [((0, 1), &block[..])].into_iter().collect();
         assert!(!sum(&blocks, 2, 2, 1, &mut [0.0; 4]));
         assert!(sum(&blocks, 1, 2, 1, &mut [0.0; 4]));
         assert!(!sum(&blocks, 1, 2, 1, &mut [0.0; 5]));

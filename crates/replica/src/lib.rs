@@ -1,33 +1,35 @@
 #![doc = include_str!("../README.md")]
 
-mod assign;
+mod attempt;
+mod audit;
 mod digest;
+mod drive;
 mod error;
 mod exchange;
+mod fault;
 mod feed;
-mod layout;
-mod load;
+mod join;
 mod message;
 mod options;
 mod outputs;
-mod progress;
 mod reduce;
 mod replicas;
 mod report;
+mod schedule;
 pub mod shards;
 mod state;
 mod step;
 mod team;
+mod timeline;
 mod worker;
 
-pub use assign::Assignment;
 pub use digest::Digest;
 pub use error::ReplicaError;
 pub use feed::Feed;
 pub use options::Options;
-#[doc(hidden)]
-pub use options::{Fault, FaultKind};
 pub use outputs::Outputs;
 pub use replicas::Replicas;
 pub use report::{Left, ReplicaReport};
-pub use step::{Outcome, Verdict};
+pub use schedule::{Assignment, Verdict};
+pub use step::Outcome;
+pub use timeline::{Activity, Interval, Span};

@@ -1,26 +1,48 @@
-//! What the coordinator and the workers say to each other. Each request has exactly one answer.
+//! What the coordinator and the workers say to each other. Each order has exactly one answer.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unisono_gpu::GpuError;
 use unisono_graph::{GraphError, Run};
 
 use crate::digest::Digest;
 use crate::feed::Feed;
+use crate::timeline::Span;
 
 /// From the coordinator to one worker.
 #[derive(Debug)]
+pub(crate) struct Order {
+    /// The answer has the same.
+    pub ticket: u64,
+    pub request: Request,
+    pub context: Context,
+}
+
+/// What the coordinator did meanwhile: tells a worker what it waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Context {
+    /// When the step began, within one.
+    pub began: Option<Instant>,
+    /// When it last added sums of all.
+    pub added: Option<(Instant, Instant)>,
+}
+
+#[derive(Debug)]
 pub(crate) enum Request {
-    /// Make plans ready. Answer: [`Reply::Done`].
-    Load { program: usize, runs: Vec<Arc<Run>> },
+    /// Make a plan ready. Answer: [`Reply::Done`].
+    Load { program: usize, run: Arc<Run> },
     /// Run some segments of a step. Answer: [`Reply::Harvest`].
     Run(Work),
     /// Set a tensor of the state. Answer: [`Reply::Done`].
     WriteState { index: usize, bytes: Arc<[u8]> },
-    /// Answer: [`Reply::State`].
+    /// Set all tensors of the state. Answer: [`Reply::Done`].
+    WriteStates(Arc<Vec<Vec<u8>>>),
+    /// Answer: [`Reply::States`], of one tensor.
     ReadState(usize),
+    /// Answer: [`Reply::States`], of all tensors.
+    ReadStates,
     /// Answer: [`Reply::Digest`].
     Digest,
 }
@@ -37,7 +59,7 @@ pub(crate) struct Work {
     pub segments: Range<usize>,
     pub feed: Arc<Feed>,
     pub first_row: usize,
-    /// What the first of the segments waits for: buckets with their sums.
+    /// What the segments wait for: buckets with their sums.
     pub sums: Sums,
     /// Memory that the worker had filled with blocks, to be filled again.
     pub spare: Vec<Vec<f32>>,
@@ -47,15 +69,17 @@ pub(crate) struct Work {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub replica: usize,
+    pub ticket: u64,
     pub result: Result<Reply, Failure>,
-    pub spent: Spent,
+    /// Its time since its last answer.
+    pub spans: Vec<Span>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Reply {
     Done,
     Harvest(Harvest),
-    State(Vec<u8>),
+    States(Vec<Vec<u8>>),
     Digest(Digest),
 }
 
@@ -70,22 +94,11 @@ pub(crate) struct Harvest {
     pub bad_cut: Option<usize>,
 }
 
-/// Where a worker's time went since its last answer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spent {
-    /// The device worked, or the driver for it.
-    pub compute: Duration,
-    /// Into and out of staging memory.
-    pub moving: Duration,
-    /// In a step, without work.
-    pub peers: Duration,
-    /// Between steps.
-    pub idle: Duration,
-}
-
 /// Why a worker could not do what it was asked to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
+    /// The plan is at fault: another device like this one would say the same.
+    Plan(String),
     Graph(GraphError),
     Gpu(GpuError),
     Panic(String),
@@ -94,16 +107,22 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether the plan is at fault: another device like this one would say the same.
-    pub fn is_the_plans(&self) -> bool {
+    /// A failure to load something.
+    pub fn of_loading(self) -> Self {
         use GpuError::{Limit, Plan, Validation};
-        matches!(self, Self::Graph(_) | Self::Gpu(Limit { .. } | Plan { .. } | Validation { .. }))
+        match self {
+            Self::Graph(_) | Self::Gpu(Limit { .. } | Plan { .. } | Validation { .. }) => {
+                Self::Plan(self.to_string())
+            }
+            other => other,
+        }
     }
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Plan(message) => f.write_str(message),
             Self::Graph(error) => error.fmt(f),
             Self::Gpu(error) => error.fmt(f),
             Self::Panic(message) => write!(f, "its thread panicked: {message}"),

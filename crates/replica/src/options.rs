@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::assign::Assignment;
+use crate::schedule::Assignment;
 
 /// How replicas work together. `global_batch` and `shards` are part of what is computed; nothing else is.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,11 +15,24 @@ pub struct Options {
     pub assignment: Assignment,
     /// A replica that does not answer for so long has left. Loading, which compiles, has five minutes at least.
     pub deadline: Duration,
+    /// So has one that takes this many times what its measured pace says,
+    pub patience: u32,
+    /// if that is longer than this.
+    pub grace: Duration,
+    /// Most shards that a replica runs in one launch; less takes less memory and lets others take over shards that still
+    /// wait. None: all of its shards. Only programs with a single cut, whose commit needs nothing of a sample, obey.
+    pub shards_at_once: Option<usize>,
+    /// Every so many steps another replica runs some shards again, and its sums must be the same bytes; 0 for never.
+    pub audit_every: u64,
+    /// Only one replica updates, and the others are told its state after every step: so that adapters whose numbers differ
+    /// in the last bits never drift apart.
+    pub one_updates: bool,
+    /// Keep what [`crate::Replicas::take_timeline`] tells.
+    pub timeline: bool,
     /// Compile bounds checks into kernels and turn the driver's validation on.
     pub checked: bool,
-    /// What goes wrong on purpose.
-    #[doc(hidden)]
-    pub faults: Vec<Fault>,
+    /// What the names of the run's fault points begin with; without the feature `faults` there are none.
+    pub fault_scope: String,
 }
 
 impl Default for Options {
@@ -27,36 +40,16 @@ impl Default for Options {
         Self {
             global_batch: 32,
             shards: 8,
-            assignment: Assignment::Even,
+            assignment: Assignment::Speed,
             deadline: Duration::from_secs(300),
+            patience: 20,
+            grace: Duration::from_secs(30),
+            shards_at_once: None,
+            audit_every: 0,
+            one_updates: false,
+            timeline: false,
             checked: false,
-            faults: Vec::new(),
+            fault_scope: String::new(),
         }
     }
-}
-
-/// Something that goes wrong on purpose, before a replica runs a segment of a step.
-#[doc(hidden)]
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
-    pub replica: usize,
-    pub step: u64,
-    pub segment: usize,
-    pub kind: FaultKind,
-}
-
-/// What goes wrong.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum FaultKind {
-    /// The thread panics.
-    Panic,
-    /// The device is lost.
-    Lose,
-    /// The device has no memory left.
-    OutOfMemory,
-    /// It takes this long.
-    Stall(Duration),
-    /// A bit of this tensor of the state flips.
-    Corrupt(usize),
 }

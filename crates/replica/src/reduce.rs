@@ -2,102 +2,91 @@
 
 use std::sync::Arc;
 
-use unisono_graph::Program;
+use unisono_graph::{Program, Run};
 
+use crate::attempt::{Attempt, Kept};
 use crate::error::ReplicaError;
-use crate::exchange::{Blocks, not_finite, sum};
-use crate::feed::Feed;
-use crate::layout::Layout;
-use crate::message::{Harvest, Sums};
-use crate::outputs::Outputs;
+use crate::exchange::{not_finite, sum};
+use crate::message::{Reply, Request};
 use crate::replicas::{Buffers, Replicas};
+use crate::schedule::Piece;
+use crate::step::Task;
 
 impl Replicas {
     /// Sums the buckets of a cut over all shards, and shows those sums that are outputs.
     pub(crate) fn exchange(
         &mut self,
         program: &Program,
-        layout: &Layout,
+        attempt: &mut Attempt,
         cut: usize,
-        harvests: &[(usize, Harvest)],
-        outputs: &mut Outputs,
-    ) -> Result<Sums, ReplicaError> {
-        let (mut all, mut bad) = (Sums::new(), Vec::new());
+        shards: usize,
+        leaves: usize,
+    ) -> Result<(), ReplicaError> {
+        let step = self.steps.saturating_sub(1);
+        let mut bad = Vec::new();
         for (bucket, decl) in program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == cut) {
-            let mut blocks = Blocks::new();
-            for (replica, harvest) in harvests {
-                let share = layout.shares.iter().find(|share| share.replica == *replica);
-                let values = harvest.blocks.iter().find(|(b, _)| *b == bucket);
-                if let (Some(share), Some((_, values))) = (share, values) {
-                    blocks.extend(share.run.blocks().into_iter().zip(values.chunks_exact(decl.len.max(1))));
-                }
-            }
             let mut sums = self.buffers.sums(decl.len);
-            if !sum(&blocks, layout.shards, layout.leaves, self.buffers.threads, &mut sums) {
-                return Err(ReplicaError::Incomplete { step: self.steps - 1, bucket });
+            let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
+            if !sum(&blocks, shards, leaves, self.buffers.threads, &mut sums) {
+                return Err(ReplicaError::Incomplete { step, bucket });
             }
             bad.extend(not_finite(program, bucket, &sums));
             for (index, output) in program.outputs().iter().enumerate() {
                 if let Some((_, first)) = output.sum.filter(|(of, _)| *of == bucket) {
-                    outputs.set(index, bytemuck::cast_slice(&sums[first..first + output.ty.count()]));
+                    let words = bytemuck::cast_slice(&sums[first..first + output.ty.count()]);
+                    attempt.outputs.set(index, words);
                 }
             }
-            all.push((bucket, Arc::new(sums)));
+            attempt.sums.push((bucket, Arc::new(sums)));
         }
         let more = bad.len().saturating_sub(1);
         match bad.into_iter().min() {
-            Some((_, what)) => {
-                Err(ReplicaError::NotFinite { step: self.steps - 1, what, more, outputs: Box::default() })
-            }
-            None => Ok(all),
+            Some((_, what)) => Err(ReplicaError::NotFinite { step, what, more, outputs: Box::default() }),
+            None => Ok(()),
         }
     }
 
     /// Names what is not finite where the sums stayed on the device: runs the step up to that cut again, with its sums exposed.
-    pub(crate) fn diagnose(
-        &mut self,
-        program: usize,
-        feed: &Arc<Feed>,
-        layout: &Layout,
-        cut: usize,
-    ) -> ReplicaError {
-        let sizes = layout.shares.first().map_or(Vec::new(), |share| share.run.sizes.clone());
-        let replica = layout.shares.first().map_or(0, |share| share.replica);
-        let exposed = Layout::exposed(&sizes, replica);
-        match self.look(program, feed, &exposed, cut) {
-            Err(error) => error,
-            Ok(()) => {
-                let what = format!("a sum of segment {cut}");
-                ReplicaError::NotFinite { step: self.steps - 1, what, more: 0, outputs: Box::default() }
+    pub(crate) fn diagnose(&mut self, task: &Task, sizes: &[usize], cut: usize) -> ReplicaError {
+        // Beside a shard that nobody has, all others are not the whole.
+        let leaves = sizes.len() + 1;
+        let run = Arc::new(Run { first: 0, sizes: sizes.to_vec(), shards: leaves });
+        let piece = Piece { shards: 0..sizes.len(), run, first_row: 0 };
+        let mut attempt = Attempt::new(&task.program, sizes.len());
+        for segment in 0..=cut {
+            let Some(&replica) = self.scheduler.present().first() else { return self.none_left() };
+            let Some(harvest) = self.run_aside(task, &attempt, replica, &piece, segment..segment + 1) else {
+                break;
+            };
+            let shards = piece.shards.clone();
+            attempt.kept.push(Kept { replica, shards, segments: segment..segment + 1, harvest });
+            if let Err(error) = self.exchange(&task.program, &mut attempt, segment, sizes.len(), leaves) {
+                return error;
             }
         }
+        let what = format!("a sum of segment {cut}");
+        ReplicaError::NotFinite { step: self.steps - 1, what, more: 0, outputs: Box::default() }
     }
 
-    fn look(
+    /// Lets one replica run something that is not part of the step. None if it leaves.
+    pub(crate) fn run_aside(
         &mut self,
-        index: usize,
-        feed: &Arc<Feed>,
-        layout: &Layout,
-        cut: usize,
-    ) -> Result<(), ReplicaError> {
-        let program = Arc::clone(&self.ready(index)?.program);
-        let (mut sums, mut outputs) = (Sums::new(), Outputs::new(program.outputs().len()));
-        self.load(index, std::slice::from_ref(layout))?;
-        for segment in 0..=cut {
-            let (harvests, _) =
-                self.run(index, feed, layout, segment..segment + 1, std::mem::take(&mut sums))?;
-            sums = self.exchange(&program, layout, segment, &harvests, &mut outputs)?;
+        task: &Task,
+        attempt: &Attempt,
+        replica: usize,
+        piece: &Piece,
+        segments: std::ops::Range<usize>,
+    ) -> Option<crate::message::Harvest> {
+        let mut work = Some(self.work(task, attempt, replica, piece, segments));
+        let within = self.options.deadline.max(crate::replicas::OPENING);
+        let replies = self.ask(vec![replica], within, &mut |_| match work.take() {
+            Some(work) => Request::Run(work),
+            None => Request::Digest,
+        });
+        match replies.into_iter().next() {
+            Some((_, Reply::Harvest(harvest))) => Some(harvest),
+            _ => None,
         }
-        Ok(())
-    }
-
-    /// Keeps the memory of blocks for the worker that filled it.
-    pub(crate) fn keep_blocks(&mut self, mut harvests: Vec<(usize, Harvest)>) -> Vec<(usize, Harvest)> {
-        for (replica, harvest) in &mut harvests {
-            // The worker takes the last first.
-            self.buffers.blocks[*replica].extend(harvest.blocks.drain(..).rev().map(|(_, values)| values));
-        }
-        harvests
     }
 }
 

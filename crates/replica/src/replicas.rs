@@ -1,22 +1,37 @@
 //! Replicas: several devices that act as one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use unisono_gpu::Adapter;
-use unisono_graph::{MAX_SHARDS, Program, Run};
+use unisono_graph::{MAX_SHARDS, Program};
 
 use crate::error::ReplicaError;
-use crate::layout::Layout;
-use crate::message::Failure;
+use crate::message::{Context, Failure, Reply};
 use crate::options::Options;
 use crate::report::{Left, ReplicaReport};
+use crate::schedule::{Action, Policy, Scheduler};
 use crate::team::Team;
+use crate::timeline::Interval;
+
+/// Compiling takes its time, also where steps are short.
+const LOADING: Duration = Duration::from_secs(300);
+/// So does opening a device.
+pub(crate) const OPENING: Duration = Duration::from_secs(60);
 
 /// Several devices that run programs as one, each with the whole state, all with the same bytes.
 #[derive(Debug)]
 pub struct Replicas {
     pub(crate) team: Team,
+    pub(crate) scheduler: Scheduler,
+    /// What the scheduler wants and what is not done yet.
+    pub(crate) actions: VecDeque<Action>,
+    /// What each replica said last.
+    pub(crate) replies: BTreeMap<usize, Reply>,
+    pub(crate) failures: BTreeMap<usize, Failure>,
+    pub(crate) clock: Instant,
+    pub(crate) context: Context,
     pub(crate) programs: Vec<Ready>,
     pub(crate) options: Options,
     /// Calls of [`Replicas::step`] so far.
@@ -25,9 +40,8 @@ pub struct Replicas {
     pub(crate) untold: Vec<Left>,
     /// All that left.
     pub(crate) left: Vec<Left>,
-    /// What is loaded: replica, program, run.
-    pub(crate) loaded: HashSet<(usize, usize, Arc<Run>)>,
     pub(crate) buffers: Buffers,
+    pub(crate) timeline: Vec<Interval>,
 }
 
 /// A program, and what the scheduler has to know of it.
@@ -36,6 +50,8 @@ pub(crate) struct Ready {
     pub program: Arc<Program>,
     /// Whether there is something to commit.
     pub changes_state: bool,
+    /// Whether a replica may run its shards piece by piece.
+    pub pieces: bool,
 }
 
 /// Memory for sums and blocks that steps use again.
@@ -44,7 +60,7 @@ pub(crate) struct Buffers {
     pub threads: usize,
     pub sums: Vec<Arc<Vec<f32>>>,
     /// By replica.
-    pub blocks: Vec<Vec<Vec<f32>>>,
+    pub blocks: BTreeMap<usize, Vec<Vec<f32>>>,
 }
 
 impl Replicas {
@@ -69,30 +85,48 @@ impl Replicas {
             return Err(ReplicaError::Shards(options.shards));
         }
         check_states(&programs)?;
-        let team = Team::start(adapters, &programs, &options)?;
-        let ready =
-            |program: Arc<Program>| Ready { changes_state: !program.graph().updates.is_empty(), program };
-        let programs = programs.into_iter().map(ready).collect();
+        let ready = |program: Arc<Program>| Ready {
+            changes_state: !program.graph().updates.is_empty(),
+            pieces: program.segments() == 2 && program.commits_globally(),
+            program,
+        };
         let buffers = Buffers {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             sums: Vec::new(),
-            blocks: vec![Vec::new(); adapters.len()],
+            blocks: BTreeMap::new(),
         };
-        Ok(Self {
-            team,
-            programs,
+        let policy = Policy {
+            assignment: options.assignment,
+            patience: options.patience,
+            grace: options.grace,
+            deadline: options.deadline,
+            loading: LOADING,
+            shards_at_once: options.shards_at_once,
+            one_updates: options.one_updates,
+        };
+        let mut replicas = Self {
+            team: Team::new(&programs, &options),
+            scheduler: Scheduler::new(0, policy),
+            actions: VecDeque::new(),
+            replies: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            clock: Instant::now(),
+            context: Context::default(),
+            programs: programs.into_iter().map(ready).collect(),
             options,
             steps: 0,
             untold: Vec::new(),
             left: Vec::new(),
-            loaded: HashSet::new(),
             buffers,
-        })
+            timeline: Vec::new(),
+        };
+        replicas.open(adapters)?;
+        Ok(replicas)
     }
 
     /// Replicas that have not left.
     pub fn len(&self) -> usize {
-        self.team.present().len()
+        self.scheduler.present().len()
     }
 
     /// Whether all replicas have left.
@@ -103,6 +137,11 @@ impl Replicas {
     /// Replicas that have no shard in a batch of `rows` samples.
     pub fn idle_replicas(&self, rows: usize) -> usize {
         self.len().saturating_sub(self.sizes(rows).len())
+    }
+
+    /// What each replica did with its time since the last call, if [`Options::timeline`] is set.
+    pub fn take_timeline(&mut self) -> Vec<Interval> {
+        std::mem::take(&mut self.timeline)
     }
 
     /// What each replica did so far, those that left included, in the order they were started.
@@ -133,22 +172,9 @@ impl Replicas {
         crate::shards::sizes(self.options.global_batch, self.options.shards, rows)
     }
 
-    pub(crate) fn layout(&self, program: &Ready, rows: usize, step: u64) -> Layout {
-        let replicas = self.team.present();
-        Layout::new(self.options.assignment, &self.sizes(rows), &replicas, step, program.changes_state)
-    }
-
-    /// Lets go of replicas that failed; an error if nobody is left.
-    pub(crate) fn dismiss(&mut self, failures: &[(usize, Failure)]) -> Result<(), ReplicaError> {
-        let step = self.steps.saturating_sub(1);
-        for (replica, failure) in failures {
-            let left = self.team.dismiss(*replica, step, failure);
-            self.loaded.retain(|(of, ..)| of != replica);
-            self.buffers.blocks[*replica].clear();
-            self.untold.push(left.clone());
-            self.left.push(left);
-        }
-        if self.is_empty() { Err(ReplicaError::NoneLeft { step, left: self.left.clone() }) } else { Ok(()) }
+    /// Who left, as an error.
+    pub(crate) fn none_left(&self) -> ReplicaError {
+        ReplicaError::NoneLeft { step: self.steps.saturating_sub(1), left: self.left.clone() }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::message::Spent;
+use crate::timeline::{Activity, Span};
 
 /// What a replica did so far.
 #[derive(Clone, Debug)]
@@ -21,14 +21,18 @@ pub struct ReplicaReport {
     pub samples: u64,
     /// Steps it took part in, with shards or without.
     pub steps: u64,
-    /// Its device worked.
-    pub compute: Duration,
-    /// It waited for sums that others had a part in, and for the verdict.
-    pub peers: Duration,
-    /// It copied to and from host memory.
-    pub moving: Duration,
     /// It had nothing to do between two steps: most often, it waited for input.
-    pub idle: Duration,
+    pub input: Duration,
+    /// It copied its part of the batch, or sums, towards its device.
+    pub upload: Duration,
+    /// Its device worked, or the driver for it.
+    pub compute: Duration,
+    /// It copied sums of its shards to the host, or the host added those of all.
+    pub exchange: Duration,
+    /// It waited for others, and for the verdict.
+    pub peers: Duration,
+    /// It made plans and pipelines, or wrote and read the state.
+    pub loading: Duration,
     /// When and why it left, if it did.
     pub left: Option<Left>,
 }
@@ -56,19 +60,26 @@ impl ReplicaReport {
             shards: 0,
             samples: 0,
             steps: 0,
+            input: zero,
+            upload: zero,
             compute: zero,
+            exchange: zero,
             peers: zero,
-            moving: zero,
-            idle: zero,
+            loading: zero,
             left: None,
         }
     }
 
-    pub(crate) fn add(&mut self, spent: Spent) {
-        self.compute += spent.compute;
-        self.moving += spent.moving;
-        self.peers += spent.peers;
-        self.idle += spent.idle;
+    pub(crate) fn add(&mut self, span: &Span) {
+        let total = match span.activity {
+            Activity::Input => &mut self.input,
+            Activity::Upload => &mut self.upload,
+            Activity::Compute => &mut self.compute,
+            Activity::Exchange => &mut self.exchange,
+            Activity::Peers => &mut self.peers,
+            Activity::Loading => &mut self.loading,
+        };
+        *total += span.length();
     }
 }
 

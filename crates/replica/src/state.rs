@@ -23,7 +23,7 @@ impl Replicas {
             return Err(ReplicaError::StateBytes { name, ty, given, wanted });
         }
         let bytes: Arc<[u8]> = bytes.into();
-        self.ask_all(&|| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
+        self.ask_all(&mut |_| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
         Ok(())
     }
 
@@ -33,14 +33,13 @@ impl Replicas {
     /// [`ReplicaError::NoState`], [`ReplicaError::NoneLeft`].
     pub fn read_state(&mut self, index: usize) -> Result<Vec<u8>, ReplicaError> {
         self.state(index)?;
-        while let Some(&replica) = self.team.present().first() {
-            let round = self.team.ask(vec![(replica, Request::ReadState(index))], self.options.deadline);
-            if let Some((_, Reply::State(bytes))) = round.replies.into_iter().next() {
-                return Ok(bytes);
+        while let Some(&replica) = self.scheduler.present().first() {
+            let replies = self.ask(vec![replica], self.options.deadline, &mut |_| Request::ReadState(index));
+            if let Some((_, Reply::States(mut tensors))) = replies.into_iter().next() {
+                return Ok(tensors.pop().unwrap_or_default());
             }
-            self.dismiss(&round.failures)?;
         }
-        self.dismiss(&[]).map(|()| Vec::new())
+        Err(self.none_left())
     }
 
     /// A digest of the whole state for each replica that has not left: its number and the digest.
@@ -48,7 +47,7 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::NoneLeft`].
     pub fn digests(&mut self) -> Result<Vec<(usize, Digest)>, ReplicaError> {
-        let replies = self.ask_all(&|| Request::Digest)?;
+        let replies = self.ask_all(&mut |_| Request::Digest)?;
         let digest =
             |(replica, reply)| if let Reply::Digest(digest) = reply { Some((replica, digest)) } else { None };
         Ok(replies.into_iter().filter_map(digest).collect())
@@ -73,14 +72,6 @@ impl Replicas {
             format!("replica {} has {:.16}", names.join(", "), digest.to_string())
         };
         Err(ReplicaError::Digests { groups: groups.iter().map(describe).collect() })
-    }
-
-    /// What all answer; those that cannot leave.
-    fn ask_all(&mut self, request: &dyn Fn() -> Request) -> Result<Vec<(usize, Reply)>, ReplicaError> {
-        let requests = self.team.present().into_iter().map(|replica| (replica, request())).collect();
-        let round = self.team.ask(requests, self.options.deadline);
-        self.dismiss(&round.failures)?;
-        Ok(round.replies)
     }
 
     fn state(&self, index: usize) -> Result<&StateDecl, ReplicaError> {

@@ -1,18 +1,19 @@
-//! A step: segment by segment on all replicas, sums in between, a verdict, a commit.
+//! A step as the coordinator runs it: whatever the scheduler wants is done, until it says that the step is over.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use unisono_graph::Program;
 
+use crate::attempt::{Attempt, Kept};
 use crate::error::ReplicaError;
 use crate::feed::Feed;
-use crate::layout::Layout;
-use crate::message::{Harvest, Reply, Request, Sums, Work};
+use crate::message::{Context, Reply, Request, Work};
 use crate::outputs::Outputs;
-pub use crate::progress::Verdict;
-use crate::progress::{Progress, Task};
 use crate::replicas::Replicas;
 use crate::report::Left;
+use crate::schedule::{Action, Event, Piece, Verdict};
 
 /// What a step gave.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,10 +26,24 @@ pub struct Outcome {
     pub left: Vec<Left>,
 }
 
-/// One try of a step.
-struct Attempt {
-    layout: Layout,
-    sums: Sums,
+/// Why the scheduler was told to give up.
+enum Trouble {
+    Error(ReplicaError),
+    /// A sum that stayed on the device is not finite: at this cut.
+    BadCut(usize),
+    /// Two replicas gave different bytes.
+    Differ {
+        of: usize,
+        by: usize,
+        piece: Piece,
+    },
+}
+
+/// What does not change while a step is tried.
+pub(crate) struct Task {
+    pub index: usize,
+    pub program: Arc<Program>,
+    pub feed: Arc<Feed>,
 }
 
 impl Replicas {
@@ -39,7 +54,8 @@ impl Replicas {
     ///
     /// # Errors
     /// What is wrong with the feed, before anything runs; [`ReplicaError::NotFinite`], with the state unchanged;
-    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::Audit`], with the state
+    /// unchanged; [`ReplicaError::NoneLeft`].
     pub fn step(
         &mut self,
         program: usize,
@@ -48,120 +64,155 @@ impl Replicas {
     ) -> Result<Outcome, ReplicaError> {
         let ready = self.ready(program)?;
         feed.check(&ready.program, self.options.global_batch)?;
-        let (index, program, changes_state) = (program, Arc::clone(&ready.program), ready.changes_state);
-        let feed = Arc::new(feed.clone());
+        let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
+        let mut job = self.job(program, feed.rows)?;
+        job.audit = self.audited_shard(&job);
         self.steps += 1;
-        let mut progress = Progress::new(program.segments(), changes_state);
-        let last = program.segments() - 1;
-        let mut outputs = Outputs::new(program.outputs().len());
-        let mut attempt = None;
+        self.context = Context { began: Some(Instant::now()), added: None };
+        let outcome = self.carry_out(&task, job, decide);
+        self.context = Context::default();
+        outcome
+    }
+
+    fn carry_out(
+        &mut self,
+        task: &Task,
+        job: crate::schedule::Job,
+        decide: &mut dyn FnMut(&Outputs) -> Verdict,
+    ) -> Result<Outcome, ReplicaError> {
+        let shards = job.sizes.len();
+        let sizes = job.sizes.clone();
+        let mut attempt = Attempt::new(&task.program, shards);
+        let mut trouble = None;
+        let mut audit = None;
+        self.tell(Event::Begin(job));
         loop {
-            let segments = match progress.task() {
-                Task::Decide => {
-                    progress.decided(decide(&outputs));
-                    continue;
+            match self.next() {
+                Action::Load { worker, ticket, program, run } => {
+                    self.send(worker, ticket, Request::Load { program, run });
                 }
-                Task::End { committed } => {
-                    self.count(attempt);
+                Action::Run { worker, ticket, piece, segments, .. } => {
+                    let work = self.work(task, &attempt, worker, &piece, segments);
+                    self.send(worker, ticket, Request::Run(work));
+                }
+                Action::Refresh { worker, ticket, piece } => {
+                    let work = self.work(task, &attempt, worker, &piece, 0..task.program.segments() - 1);
+                    self.send(worker, ticket, Request::Run(work));
+                }
+                Action::Audit { worker, ticket, piece, of } => {
+                    let work = self.work(task, &attempt, worker, &piece, 0..task.program.segments() - 1);
+                    self.send(worker, ticket, Request::Run(work));
+                    audit = Some((of, piece));
+                }
+                Action::Compare { worker, .. } => {
+                    let reply = self.replies.remove(&worker);
+                    if let (Some((of, piece)), Some(Reply::Harvest(again))) = (audit.take(), reply)
+                        && !attempt.has_given(&task.program, &piece, &again)
+                    {
+                        trouble.get_or_insert(Trouble::Differ { of, by: worker, piece });
+                        self.tell(Event::GiveUp);
+                    }
+                }
+                Action::Keep { worker, shards, segments } => {
+                    let Some(Reply::Harvest(harvest)) = self.replies.remove(&worker) else { continue };
+                    if let Some(cut) = harvest.bad_cut {
+                        trouble.get_or_insert(Trouble::BadCut(cut));
+                    }
+                    attempt.kept.push(Kept { replica: worker, shards, segments, harvest });
+                }
+                Action::Restart => {
+                    let fresh = Attempt::new(&task.program, shards);
+                    self.recycle(std::mem::replace(&mut attempt, fresh));
+                }
+                Action::Sum { cut, shards, leaves } => {
+                    let began = Instant::now();
+                    let summed = self.exchange(&task.program, &mut attempt, cut, shards, leaves);
+                    self.context.added = Some((began, Instant::now()));
+                    attempt.gather(&task.program);
+                    match summed {
+                        Ok(()) => self.tell(Event::Summed),
+                        Err(error) => {
+                            trouble.get_or_insert(Trouble::Error(error));
+                            self.tell(Event::GiveUp);
+                        }
+                    }
+                }
+                Action::Decide => {
+                    attempt.gather(&task.program);
+                    let verdict = decide(&attempt.outputs);
+                    self.tell(Event::Decided(verdict));
+                }
+                Action::End { committed, shares } => {
+                    attempt.gather(&task.program);
+                    for (&replica, &(shards, samples)) in &shares {
+                        let report = self.team.report(replica);
+                        report.steps += 1;
+                        report.shards += shards as u64;
+                        report.samples += samples as u64;
+                    }
+                    let outputs = std::mem::take(&mut attempt.outputs);
+                    self.recycle(attempt);
                     return Ok(Outcome { outputs, committed, left: std::mem::take(&mut self.untold) });
                 }
-                Task::Run(segment) => segment..segment + 1,
-                Task::Commit => last..last + 1,
-            };
-            if segments.start == 0 {
-                attempt = None;
-                outputs = Outputs::new(program.outputs().len());
-            }
-            let trying = match &mut attempt {
-                Some(trying) => trying,
-                None => {
-                    attempt.insert(Attempt { layout: self.lay_out(index, feed.rows)?, sums: Sums::new() })
+                Action::GivenUp => {
+                    attempt.gather(&task.program);
+                    let error = match trouble {
+                        Some(Trouble::Error(error)) => error,
+                        Some(Trouble::BadCut(cut)) => self.diagnose(task, &sizes, cut),
+                        Some(Trouble::Differ { of, by, piece }) => {
+                            self.arbitrate(task, &attempt, of, by, &piece)
+                        }
+                        None => self.refused(task.index),
+                    };
+                    let error = error.showing(&attempt.outputs);
+                    self.recycle(attempt);
+                    return Err(error);
                 }
-            };
-            let Attempt { layout, sums } = trying;
-            // Where nothing travels, nothing has to be waited for.
-            let commit = segments.start == last;
-            let segments = if layout.is_whole() && !commit { segments.start..last } else { segments };
-            let (harvests, lost) = self.run(index, &feed, layout, segments.clone(), std::mem::take(sums))?;
-            if commit {
-                gather(&program, layout, harvests, &mut outputs);
-                progress.committed(lost);
-            } else if lost {
-                progress.ran(segments.end, true);
-            } else {
-                let exchanged = match harvests.iter().find_map(|(_, harvest)| harvest.bad_cut) {
-                    Some(cut) => Err(self.diagnose(index, &feed, layout, cut)),
-                    None if layout.is_whole() => Ok(Sums::new()),
-                    None => self.exchange(&program, layout, segments.start, &harvests, &mut outputs),
-                };
-                let harvests = self.keep_blocks(harvests);
-                gather(&program, layout, harvests, &mut outputs);
-                *sums = exchanged.map_err(|error| error.showing(&outputs))?;
-                progress.ran(segments.end, false);
+                Action::NoneLeft => return Err(self.none_left()),
+                Action::Spread { from } => self.spread(from),
+                Action::Ask { .. } | Action::Heard | Action::Leave { .. } => {}
             }
         }
     }
 
-    /// A layout that everyone in it is ready for.
-    fn lay_out(&mut self, program: usize, rows: usize) -> Result<Layout, ReplicaError> {
-        self.dismiss(&[])?;
-        loop {
-            let layout = self.layout(self.ready(program)?, rows, self.steps - 1);
-            if self.load(program, std::slice::from_ref(&layout))? {
-                return Ok(layout);
-            }
-        }
+    /// Gives the state of one to all others. If it is lost before it has told it, the step starts again.
+    fn spread(&mut self, from: usize) {
+        let replies = self.ask(vec![from], self.options.deadline, &mut |_| Request::ReadStates);
+        let Some((_, Reply::States(state))) = replies.into_iter().next() else { return };
+        let state = Arc::new(state);
+        let others = self.scheduler.present().into_iter().filter(|&replica| replica != from).collect();
+        self.ask(others, self.options.deadline, &mut |_| Request::WriteStates(Arc::clone(&state)));
+        self.tell(Event::Spread);
     }
 
-    /// Some segments on everyone. Whoever fails leaves; whether somebody did is the second result.
-    pub(crate) fn run(
+    /// Some segments of a piece, with the sums they wait for.
+    pub(crate) fn work(
         &mut self,
-        program: usize,
-        feed: &Arc<Feed>,
-        layout: &Layout,
-        segments: std::ops::Range<usize>,
-        sums: Sums,
-    ) -> Result<(Vec<(usize, Harvest)>, bool), ReplicaError> {
-        let mut requests = Vec::with_capacity(layout.shares.len());
-        for share in &layout.shares {
-            let work = Work {
-                program,
-                run: Arc::clone(&share.run),
-                step: self.steps - 1,
-                segments: segments.clone(),
-                feed: Arc::clone(feed),
-                first_row: share.first_row,
-                sums: sums.clone(),
-                spare: std::mem::take(&mut self.buffers.blocks[share.replica]),
-            };
-            requests.push((share.replica, Request::Run(work)));
-        }
-        let round = self.team.ask(requests, self.options.deadline);
-        self.buffers.sums.extend(sums.into_iter().map(|(_, sums)| sums));
-        self.dismiss(&round.failures)?;
-        let harvest =
-            |(replica, reply)| if let Reply::Harvest(h) = reply { Some((replica, h)) } else { None };
-        Ok((round.replies.into_iter().filter_map(harvest).collect(), !round.failures.is_empty()))
-    }
-
-    fn count(&mut self, attempt: Option<Attempt>) {
-        for share in attempt.iter().flat_map(|attempt| &attempt.layout.shares) {
-            let report = self.team.report(share.replica);
-            if report.left.is_none() {
-                report.steps += 1;
-                report.shards += share.run.sizes.len() as u64;
-                report.samples += share.run.rows() as u64;
-            }
+        task: &Task,
+        attempt: &Attempt,
+        replica: usize,
+        piece: &Piece,
+        segments: Range<usize>,
+    ) -> Work {
+        Work {
+            program: task.index,
+            run: Arc::clone(&piece.run),
+            step: self.steps - 1,
+            sums: attempt.sums_for(&task.program, &segments),
+            segments,
+            feed: Arc::clone(&task.feed),
+            first_row: piece.first_row,
+            spare: self.buffers.blocks.remove(&replica).unwrap_or_default(),
         }
     }
-}
 
-/// Takes the outputs of some segments, in the order of the samples.
-fn gather(program: &Program, layout: &Layout, harvests: Vec<(usize, Harvest)>, outputs: &mut Outputs) {
-    let complete = harvests.len() == layout.shares.len();
-    let first_row = |replica| layout.shares.iter().find(|s| s.replica == replica).map_or(0, |s| s.first_row);
-    let mut parts: Vec<_> =
-        harvests.into_iter().map(|(replica, h)| (first_row(replica), h.outputs)).collect();
-    parts.sort_by_key(|(first, _)| *first);
-    outputs.gather(program, parts.into_iter().map(|(_, part)| part).collect(), complete);
+    /// Keeps the memory of blocks for the worker that filled it, and that of sums.
+    fn recycle(&mut self, attempt: Attempt) {
+        self.buffers.sums.extend(attempt.sums.into_iter().map(|(_, sums)| sums));
+        for Kept { replica, harvest, .. } in attempt.kept.into_iter().rev() {
+            // The worker takes the last first.
+            let blocks = harvest.blocks.into_iter().rev().map(|(_, values)| values);
+            self.buffers.blocks.entry(replica).or_default().extend(blocks);
+        }
+    }
 }

@@ -1,25 +1,32 @@
 //! A worker: a thread with one device, which does what it is asked to and answers each request once.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
-use unisono_gpu::{Adapter, Device, Executable, GpuError, Timing};
+use unisono_gpu::{Adapter, Device, Executable, GpuError};
 use unisono_graph::{Program, Run, Slot};
 
 use crate::digest::Digest;
-use crate::message::{Answer, Failure, Harvest, Reply, Request, Spent, Work};
-use crate::options::{FaultKind, Options};
+use crate::fault::{self, Fault};
+use crate::message::{Answer, Context, Failure, Harvest, Order, Reply, Request, Work};
+use crate::options::Options;
+use crate::timeline::{Activity, Timeline};
+
+/// Plans that a worker keeps: each has staging memory of its own.
+const KEPT: usize = 16;
 
 /// What a thread starts with.
 pub(crate) struct Start {
     pub replica: usize,
+    /// What it answers under once its device is open.
+    pub ticket: u64,
     pub adapter: Adapter,
     pub programs: Arc<[Arc<Program>]>,
     pub options: Options,
-    pub requests: Receiver<Request>,
+    pub orders: Receiver<Order>,
     pub answers: Sender<Answer>,
 }
 
@@ -28,32 +35,37 @@ struct Worker {
     device: Device,
     programs: Arc<[Arc<Program>]>,
     options: Options,
-    loaded: HashMap<(usize, Arc<Run>), Executable>,
-    spent: Spent,
+    /// The one that was used last is at the end.
+    loaded: VecDeque<((usize, Arc<Run>), Executable)>,
+    time: Timeline,
 }
 
 /// The thread: opens its device, answers whether it could, then serves until the coordinator hangs up.
 pub(crate) fn serve(start: Start) {
-    let Start { replica, adapter, programs, options, requests, answers } = start;
+    let Start { replica, ticket, adapter, programs, options, orders, answers } = start;
     let opened = guarded(|| Worker::open(replica, &adapter, programs, options));
-    let (mut worker, result) = match opened {
-        Ok(worker) => (Some(worker), Ok(Reply::Done)),
-        Err(failure) => (None, Err(failure)),
+    let (mut worker, result, spans) = match opened {
+        Ok(mut worker) => {
+            worker.time.until_now(Activity::Loading);
+            let spans = worker.time.take();
+            (Some(worker), Ok(Reply::Done), spans)
+        }
+        Err(failure) => (None, Err(failure), Vec::new()),
     };
-    if answers.send(Answer { replica, result, spent: Spent::default() }).is_err() {
+    if answers.send(Answer { replica, ticket, result, spans }).is_err() {
         return;
     }
-    let mut free_since = Instant::now();
-    while let (Some(serving), Ok(request)) = (worker.as_mut(), requests.recv()) {
-        let waited = free_since.elapsed();
-        match &request {
-            Request::Run(work) if work.segments.start > 0 => serving.spent.peers += waited,
-            _ => serving.spent.idle += waited,
-        }
-        let result = guarded(|| serving.answer(request));
-        let spent = std::mem::take(&mut serving.spent);
-        free_since = Instant::now();
-        if answers.send(Answer { replica, result, spent }).is_err() {
+    while let (Some(serving), Ok(order)) = (worker.as_mut(), orders.recv()) {
+        serving.waited(order.context);
+        let ticket = order.ticket;
+        let otherwise = match &order.request {
+            Request::Run(_) => Activity::Compute,
+            _ => Activity::Loading,
+        };
+        let result = guarded(|| serving.answer(order.request));
+        serving.time.until_now(otherwise);
+        let spans = serving.time.take();
+        if answers.send(Answer { replica, ticket, result, spans }).is_err() {
             break;
         }
     }
@@ -80,6 +92,7 @@ impl Worker {
         programs: Arc<[Arc<Program>]>,
         options: Options,
     ) -> Result<Self, Failure> {
+        let time = Timeline::new();
         let how = unisono_gpu::Options {
             checked: options.checked,
             deadline: options.deadline,
@@ -88,27 +101,54 @@ impl Worker {
         let mut device = Device::open_with(adapter, how)?;
         let bytes: Vec<u64> = programs[0].states().iter().map(|s| 4 * s.ty.count().max(1) as u64).collect();
         device.create_state(&bytes)?;
-        Ok(Self { replica, device, programs, options, loaded: HashMap::new(), spent: Spent::default() })
+        Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time })
+    }
+
+    /// What the time since the last answer went into: within a step the others, but for what the host added.
+    fn waited(&mut self, Context { began, added }: Context) {
+        match began {
+            Some(began) => self.time.until(began, Activity::Input),
+            None => self.time.until_now(Activity::Input),
+        }
+        if let Some((from, to)) = added {
+            self.time.until(from, Activity::Peers);
+            self.time.until(to, Activity::Exchange);
+        }
+        self.time.until_now(Activity::Peers);
     }
 
     fn answer(&mut self, request: Request) -> Result<Reply, Failure> {
         match request {
-            Request::Load { program, runs } => {
-                for run in runs {
-                    self.load(program, run)?;
-                }
+            Request::Load { program, run } => {
+                self.load(program, run).map_err(Failure::of_loading)?;
                 Ok(Reply::Done)
             }
             Request::Run(work) => {
-                self.load(work.program, Arc::clone(&work.run))?;
-                work.segments.clone().try_for_each(|segment| self.go_wrong(work.step, segment))?;
-                self.run(work).map(Reply::Harvest)
+                self.load(work.program, Arc::clone(&work.run)).map_err(Failure::of_loading)?;
+                let faults =
+                    fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
+                faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
+                let began = Instant::now();
+                let mut harvest = self.run(work)?;
+                let took = began.elapsed();
+                faults.iter().for_each(|fault| go_wrong_with(*fault, took, &mut harvest));
+                Ok(Reply::Harvest(harvest))
             }
             Request::WriteState { index, bytes } => {
                 self.device.write_state(index, &bytes)?;
                 Ok(Reply::Done)
             }
-            Request::ReadState(index) => Ok(Reply::State(self.device.read_state(index)?)),
+            Request::WriteStates(all) => {
+                for (index, bytes) in all.iter().enumerate() {
+                    self.device.write_state(index, bytes)?;
+                }
+                Ok(Reply::Done)
+            }
+            Request::ReadState(index) => Ok(Reply::States(vec![self.device.read_state(index)?])),
+            Request::ReadStates => {
+                let read = |index| self.device.read_state(index);
+                Ok(Reply::States((0..self.programs[0].states().len()).map(read).collect::<Result<_, _>>()?))
+            }
             Request::Digest => {
                 let mut digest = Digest::default();
                 for index in 0..self.programs[0].states().len() {
@@ -119,23 +159,31 @@ impl Worker {
         }
     }
 
+    /// Makes a plan the one that was used last.
     fn load(&mut self, program: usize, run: Arc<Run>) -> Result<(), Failure> {
         let key = (program, run);
-        if !self.loaded.contains_key(&key) {
-            let plan = self.programs[program].plan(&key.1, &self.device.target())?;
-            let executable = self.device.load(&plan)?;
-            self.loaded.insert(key, executable);
-        }
+        let entry = match self.loaded.iter().position(|(loaded, _)| *loaded == key) {
+            Some(at) => self.loaded.remove(at),
+            None => {
+                if self.loaded.len() == KEPT {
+                    self.loaded.pop_front();
+                }
+                let plan = self.programs[program].plan(&key.1, &self.device.target())?;
+                let executable = self.device.load(&plan)?;
+                self.time.until_now(Activity::Loading);
+                Some((key, executable))
+            }
+        };
+        self.loaded.extend(entry);
         Ok(())
     }
 
     /// Sends all segments to the device, then waits for them in order.
     fn run(&mut self, work: Work) -> Result<Harvest, Failure> {
         let Work { program, run, segments, feed, first_row, sums, mut spare, .. } = work;
-        let key = (program, run);
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
-        let executable = self.loaded.get_mut(&key).ok_or_else(missing)?;
-        let (program, rows) = (&self.programs[program], key.1.rows());
+        let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
+        let (program, rows) = (&self.programs[program], run.rows());
         let mut pending = Vec::with_capacity(segments.len());
         for segment in segments {
             pending.push(self.device.submit(executable, segment, &mut |transfer, to| {
@@ -151,6 +199,9 @@ impl Worker {
                     Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) => {}
                 }
             })?);
+            let uploaded = pending.last().map_or(Duration::ZERO, |pending| pending.timing().upload);
+            self.time.for_a_while(uploaded, Activity::Upload);
+            self.time.until_now(Activity::Compute);
         }
         let mut harvest = Harvest::default();
         for pending in pending {
@@ -164,39 +215,46 @@ impl Worker {
                 }
                 _ => {}
             })?;
-            self.spent.add(timing);
+            self.time.for_a_while(timing.wait, Activity::Compute);
+            self.time.until_now(Activity::Exchange);
         }
         Ok(harvest)
     }
 
-    /// Drills.
-    fn go_wrong(&mut self, step: u64, segment: usize) -> Result<(), Failure> {
-        let now = (self.replica, step, segment);
-        let due = self.options.faults.iter().filter(|f| (f.replica, f.step, f.segment) == now);
-        for kind in due.map(|f| f.kind).collect::<Vec<_>>() {
-            match kind {
-                // Without the hook's message on standard error.
-                FaultKind::Panic => resume_unwind(Box::new("on purpose")),
-                FaultKind::Lose => self.device.lose(),
-                FaultKind::OutOfMemory => {
-                    return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 0 }.into());
-                }
-                FaultKind::Stall(time) => std::thread::sleep(time),
-                FaultKind::Corrupt(index) => {
-                    let mut bytes = self.device.read_state(index)?;
-                    bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
-                    self.device.write_state(index, &bytes)?;
-                }
+    /// What goes wrong before segments run.
+    fn go_wrong(&mut self, fault: Fault) -> Result<(), Failure> {
+        match fault {
+            // Without the hook's message on standard error.
+            Fault::Panic => resume_unwind(Box::new("on purpose")),
+            Fault::Lose => self.device.lose(),
+            Fault::OutOfMemory => {
+                return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 0 }.into());
             }
+            Fault::Transfer => {
+                let message = "the transfer failed on purpose".into();
+                return Err(GpuError::Validation { what: "staging".into(), message }.into());
+            }
+            Fault::State(index) => {
+                let mut bytes = self.device.read_state(index)?;
+                bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
+                self.device.write_state(index, &bytes)?;
+            }
+            Fault::Slow(_) | Fault::Gradient => {}
         }
         Ok(())
     }
 }
 
-impl Spent {
-    fn add(&mut self, timing: Timing) {
-        self.compute += timing.submit + timing.wait;
-        self.moving += timing.upload + timing.download;
+/// What goes wrong with segments that ran.
+fn go_wrong_with(fault: Fault, took: Duration, harvest: &mut Harvest) {
+    match fault {
+        Fault::Slow(times) => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
+        Fault::Gradient => {
+            if let Some(value) = harvest.blocks.first_mut().and_then(|(_, values)| values.first_mut()) {
+                *value = f32::from_bits(value.to_bits() ^ 1);
+            }
+        }
+        _ => {}
     }
 }
 

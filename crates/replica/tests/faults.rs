@@ -7,12 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use unisono_graph::{Program, StateKind, Tape, Type};
-use unisono_replica::{Fault, FaultKind, Feed, Options, ReplicaError, Replicas};
-
-fn with(faults: &[(usize, u64, usize, FaultKind)]) -> Options {
-    let fault = |&(replica, step, segment, kind)| Fault { replica, step, segment, kind };
-    Options { faults: faults.iter().map(fault).collect(), ..options() }
-}
+use unisono_replica::{Feed, Options, ReplicaError, Replicas};
 
 #[test]
 fn a_replica_lost_at_any_segment_of_any_step_leaves_the_same_bytes() {
@@ -21,10 +16,11 @@ fn a_replica_lost_at_any_segment_of_any_step_leaves_the_same_bytes() {
     let whole = run(&mut replicas(1, options()));
     for at in 0..SAMPLES.len() as u64 {
         let segment = at as usize % segments;
-        let (kind, why) = match at % 3 {
-            0 => (FaultKind::Panic, "its thread panicked: on purpose"),
-            1 => (FaultKind::Lose, "device lost: on purpose"),
-            _ => (FaultKind::OutOfMemory, "out of memory"),
+        let (kind, why) = match at % 4 {
+            0 => ("return(panic)", "its thread panicked: on purpose"),
+            1 => ("return(lose)", "device lost: on purpose"),
+            2 => ("return(out-of-memory)", "out of memory"),
+            _ => ("return(transfer)", "the transfer failed on purpose"),
         };
         let lost = 1 + at as usize % 2;
         let mut three = replicas(3, with(&[(lost, at, segment, kind)]));
@@ -40,7 +36,7 @@ fn a_replica_lost_at_any_segment_of_any_step_leaves_the_same_bytes() {
 
 #[test]
 fn the_outcome_tells_who_left() {
-    let mut two = replicas(2, with(&[(0, 1, 0, FaultKind::Lose)]));
+    let mut two = replicas(2, with(&[(0, 1, 0, "return(lose)")]));
     assert_eq!(step(&mut two, 0, BATCH).unwrap().left, []);
     let left = step(&mut two, 1, BATCH).unwrap().left;
     assert_eq!(left.iter().map(|l| (l.replica, l.step)).collect::<Vec<_>>(), [(0, 1)]);
@@ -50,9 +46,9 @@ fn the_outcome_tells_who_left() {
 #[test]
 fn the_last_one_carries_on_and_its_loss_is_the_end() {
     let whole = run(&mut replicas(1, options()));
-    let two = [(0, 2, 1, FaultKind::Panic), (2, 2, 0, FaultKind::Lose)];
+    let two = [(0, 2, 1, "return(panic)"), (2, 2, 0, "return(lose)")];
     assert!(run(&mut replicas(3, with(&two))) == whole);
-    let last = [(0, 1, 0, FaultKind::Panic), (1, 2, 2, FaultKind::Lose)];
+    let last = [(0, 1, 0, "return(panic)"), (1, 2, 2, "return(lose)")];
     let mut none = replicas(2, with(&last));
     step(&mut none, 0, BATCH).unwrap();
     step(&mut none, 1, BATCH).unwrap();
@@ -68,7 +64,7 @@ fn the_last_one_carries_on_and_its_loss_is_the_end() {
 #[test]
 fn one_that_does_not_answer_is_not_waited_for() {
     let whole = run(&mut replicas(1, options()));
-    let stall = with(&[(1, 3, 1, FaultKind::Stall(Duration::from_secs(20)))]);
+    let stall = with(&[(1, 3, 1, "sleep(20000)")]);
     let mut two = replicas(2, Options { deadline: Duration::from_secs(4), ..stall });
     two.prepare(0, &SAMPLES).unwrap();
     let start = std::time::Instant::now();
@@ -123,7 +119,7 @@ fn a_gradient_goes_by_its_parameter() {
 
 #[test]
 fn a_flipped_bit_is_found() {
-    let mut three = replicas(3, with(&[(1, 0, 0, FaultKind::Corrupt(0))]));
+    let mut three = replicas(3, with(&[(1, 0, 0, "return(state:0)")]));
     three.check_digests().unwrap();
     step(&mut three, 0, BATCH).unwrap();
     let error = three.check_digests().unwrap_err();

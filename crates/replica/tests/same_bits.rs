@@ -40,7 +40,7 @@ fn any_assignment_gives_the_same_bytes() {
 
 #[test]
 fn more_replicas_than_shards_idle_and_still_commit() {
-    let few = Options { shards: 2, ..options() };
+    let few = Options { shards: 2, assignment: Assignment::Even, ..options() };
     let one = run(&mut replicas(1, few.clone()));
     let mut five = replicas(5, few);
     assert!(run(&mut five) == one);

@@ -1,13 +1,16 @@
 //! Settings of a trainer, checked before any work is done.
 
+use std::time::Duration;
+
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_replica::{Assignment, Options, Replicas};
 
+use crate::memory::Room;
 use crate::observer::Observer;
 use crate::programs::{Fields, Parts, Programs};
 use crate::trainer::{Settings, Trainer};
-use crate::{CrossEntropy, Error, Layer, Loss, Metric, Optimizer, Sgd};
+use crate::{CrossEntropy, Error, Layer, Loss, Memory, Metric, Optimizer, Sgd};
 
 /// How many samples a step takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +28,8 @@ pub struct Builder {
     adapters: Vec<String>,
     replicas: Option<usize>,
     digest_every: u64,
-    assignment: Assignment,
+    options: Options,
+    bucket_bytes: usize,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -45,7 +49,8 @@ impl Builder {
             adapters: vec![],
             replicas: None,
             digest_every: 100,
-            assignment: Assignment::Even,
+            options: Options { audit_every: 1000, ..Options::default() },
+            bucket_bytes: unisono_graph::BUCKET_BYTES,
             observers: vec![],
         }
     }
@@ -114,7 +119,46 @@ impl Builder {
 
     /// Which replica computes which shards; never changes the answer.
     pub fn assignment(mut self, assignment: Assignment) -> Self {
-        self.assignment = assignment;
+        self.options.assignment = assignment;
+        self
+    }
+
+    /// Every so many steps some shards are run again by another replica, and must give the same bytes; 1000 unless told, 0 for
+    /// never. It finds a GPU that computes wrongly, and names it.
+    pub fn audit_every(mut self, steps: u64) -> Self {
+        self.options.audit_every = steps;
+        self
+    }
+
+    /// A replica that does not answer for so long has left; five minutes unless told. Once its pace is known, so has one
+    /// that takes more than twenty times as long as usual, and more than half a minute.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.options.deadline = deadline;
+        self
+    }
+
+    /// Most shards that a replica runs in one launch; all it has unless told. Less takes less memory and more time, and never
+    /// changes the answer. A model with batch norm runs all of them at once all the same.
+    pub fn shards_at_once(mut self, shards: usize) -> Self {
+        self.options.shards_at_once = Some(shards);
+        self
+    }
+
+    /// Remembers what each replica does with its time, for [`Trainer::write_trace`].
+    pub fn timeline(mut self) -> Self {
+        self.options.timeline = true;
+        self
+    }
+
+    /// Bytes of sums that travel together between devices; 25 MB unless told. Never changes the answer.
+    pub fn bucket_bytes(mut self, bytes: usize) -> Self {
+        self.bucket_bytes = bytes;
+        self
+    }
+
+    /// What the names of this run's fault points begin with, see `unisono_replica`'s feature `faults`: for drills.
+    pub fn fault_scope(mut self, scope: &str) -> Self {
+        self.options.fault_scope = scope.into();
         self
     }
 
@@ -124,6 +168,30 @@ impl Builder {
         self
     }
 
+    fn check(&self) -> Result<(), Error> {
+        if self.replicas == Some(0) {
+            return Err(Error::setting("replicas", "a run needs at least one"));
+        }
+        let most = unisono_graph::MAX_SHARDS;
+        if !(1..=most).contains(&self.shards) {
+            return Err(Error::setting("shards", format!("{} is not in 1..={most}", self.shards)));
+        }
+        Ok(())
+    }
+
+    /// What a training step takes of each device's memory with these global batches, instead of the builder's own. Opens no
+    /// device.
+    ///
+    /// # Errors
+    /// As [`Builder::build`]; [`Error::TooLarge`] for the first batch that does not fit.
+    pub fn memory(&self, fields: &[FieldSpec], global_batches: &[usize]) -> Result<Vec<Memory>, Error> {
+        self.check()?;
+        let programs = Programs::trace(&self.parts, &Fields::of(fields)?, self.bucket_bytes)?;
+        let chosen = unisono_gpu::select(&self.adapters)?;
+        let room = Room { adapters: spread(&chosen, self.replicas, self.shards), shards: self.shards };
+        global_batches.iter().map(|&batch| room.memory(&programs.train, batch)).collect()
+    }
+
     /// Traces the model for data with these fields (`x` and `y`, and `w` where samples have weights), opens the devices and
     /// gives every parameter its start value.
     ///
@@ -131,16 +199,8 @@ impl Builder {
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that does not fit.
     pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         let fields = Fields::of(fields)?;
-        if self.replicas == Some(0) {
-            return Err(Error::setting("replicas", "a run needs at least one"));
-        }
-        if !(1..=unisono_graph::MAX_SHARDS).contains(&self.shards) {
-            return Err(Error::setting(
-                "shards",
-                format!("{} is not in 1..={}", self.shards, unisono_graph::MAX_SHARDS),
-            ));
-        }
-        let programs = Programs::trace(&self.parts, &fields)?;
+        self.check()?;
+        let programs = Programs::trace(&self.parts, &fields, self.bucket_bytes)?;
         let fields = Fields { ids: programs.ids, ..fields };
         let chosen = unisono_gpu::select(&self.adapters)?;
         let adapters = spread(&chosen, self.replicas, self.shards);
@@ -148,22 +208,23 @@ impl Builder {
             BatchSize::Global(n) => (n, None),
             BatchSize::PerReplica(n) => (n * adapters.len(), Some(n)),
         };
-        if global_batch == 0 {
-            return Err(Error::setting("global batch", "a step needs at least one sample"));
-        }
         let notes = notes(adapters.len(), self.shards, global_batch, per_replica);
-        let options =
-            Options { global_batch, shards: self.shards, assignment: self.assignment, ..Options::default() };
+        let room = Room { adapters, shards: self.shards };
+        let memory = room.memory(&programs.train, global_batch)?;
+        let options = Options { global_batch, shards: self.shards, ..self.options };
         let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
-        let replicas = Replicas::start(&adapters, graphs, options)?;
+        let replicas = Replicas::start(&room.adapters, graphs, options)?;
         let settings = Settings {
             global_batch,
             shards: self.shards,
             seed: self.seed,
             digest_every: self.digest_every,
-            class: classes(&adapters),
+            class: classes(&room.adapters),
         };
-        Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)
+        let mut trainer =
+            Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)?;
+        trainer.memory = Some(memory);
+        Ok(trainer)
     }
 }
 

@@ -119,6 +119,7 @@ impl Description {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Recompute;
 
     /// One of each layer, with settings that are not its defaults.
     fn everything() -> Sequential {
@@ -138,9 +139,9 @@ mod tests {
             .add(Dense::new(7))
             .add(Embedding::new(3, 5))
             .add(Lstm::new(3))
-            .add(Gru::new(3))
+            .add(Gru::new(3).stateful())
             .add(MultiHeadAttention::new(2))
-            .add(TransformerBlock::new(2))
+            .add(Recompute::new(TransformerBlock::new(2)))
             .add(LeakyRelu::new(0.2))
             .add(Sequential::new().add(Gelu).add(GeluTanh).add(Silu).add(Softplus).add(Sigmoid).add(Softmax))
     }
@@ -154,6 +155,7 @@ mod tests {
         let conv = &json["layers"][0];
         assert_eq!((&conv["layer"], &conv["groups"]), (&"conv2d".into(), &2.into()));
         assert_eq!(conv["window"]["kernel"], serde_json::json!([3, 5]));
+        assert_eq!(json["layers"][15]["shape"]["stateful"], true);
         // Each is called what it calls itself.
         let names = |layers: &serde_json::Value| -> Vec<String> {
             layers.as_array().unwrap().iter().map(|l| l["layer"].as_str().unwrap().to_owned()).collect()

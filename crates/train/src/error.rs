@@ -17,6 +17,22 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A step needs more memory than there is, or larger tensors than the adapter takes.
+    #[error(
+        "{adapter}: a step of {global_batch} samples does not fit: {problem}; largest tensors: {largest}; {advice}"
+    )]
+    TooLarge {
+        /// The adapter.
+        adapter: String,
+        /// Samples of the step.
+        global_batch: usize,
+        /// What is too large, and for what.
+        problem: String,
+        /// The largest tensors with their sizes.
+        largest: String,
+        /// The global batch that would fit.
+        advice: String,
+    },
     /// A batch does not have what the model was built for.
     #[error("field {field:?}: expected {expected}, got {got}")]
     Field {
@@ -56,6 +72,14 @@ pub enum Error {
         path: PathBuf,
         /// What differs.
         problem: String,
+    },
+    /// A trace could not be written.
+    #[error("trace {}: {source}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// The input pipeline.
     #[error(transparent)]

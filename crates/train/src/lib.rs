@@ -22,6 +22,7 @@
 //! ```
 
 mod builder;
+mod carries;
 mod checkpoints;
 mod context;
 mod description;
@@ -36,6 +37,7 @@ mod layer;
 mod layers;
 mod load;
 mod losses;
+mod memory;
 mod metric;
 mod observer;
 mod optimizers;
@@ -45,6 +47,7 @@ mod report;
 mod save;
 mod stop;
 mod summary;
+mod trace;
 mod trainer;
 
 pub use unisono_checkpoint as checkpoint;
@@ -72,11 +75,12 @@ pub use layers::{
 pub use losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
 };
+pub use memory::Memory;
 pub use metric::{Accuracy, Metric};
 pub use observer::{Observer, Step};
 pub use optimizers::{
     Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
-    RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
+    Plateau, RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
 };
 pub use programs::{INPUT, TARGET, WEIGHT};
 pub use progress::Progress;

@@ -6,7 +6,10 @@ use std::time::Duration;
 use unisono_data::Seen;
 use unisono_replica::ReplicaReport;
 
-/// What each replica did, as a table, and a line on whether the input kept up and which of its stages is the slowest.
+/// Percent of the time that are worth a word.
+const NOTABLE: f64 = 20.0;
+
+/// What each replica did, as a table, what held the run up, and whether the input kept up and which of its stages is the slowest.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The replicas, those that left included.
@@ -20,6 +23,51 @@ impl Report {
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
         Self { replicas, input }
     }
+
+    /// What held the run up, in a line: `input-bound: replicas waited 41% of the time for data; try --loader-threads 8`. None
+    /// where nothing was done.
+    pub fn diagnosis(&self) -> Option<String> {
+        let sum = |of: &dyn Fn(&ReplicaReport) -> Duration| self.replicas.iter().map(of).sum::<Duration>();
+        let (idle, peers) = (sum(&|r| r.input), sum(&|r| r.peers));
+        let (moved, loading) = (sum(&|r| r.upload + r.exchange), sum(&|r| r.loading));
+        let compute = sum(&|r| r.compute);
+        let all = (idle + peers + moved + loading + compute).as_secs_f64();
+        if all == 0.0 {
+            return None;
+        }
+        // Between steps there is more than input: what the caller does, and checkpoints.
+        let kept_up = self
+            .input
+            .as_ref()
+            .is_some_and(|seen| seen.waited.as_secs_f64() < 0.05 * seen.elapsed.as_secs_f64());
+        let input = if kept_up { Duration::ZERO } else { idle };
+        let percent = |time: Duration| (100.0 * time.as_secs_f64() / all).round();
+        let worst = [input, peers, moved, loading].into_iter().max().unwrap_or_default();
+        Some(if percent(worst) < NOTABLE {
+            format!("compute-bound: devices worked {}% of the time", percent(compute))
+        } else if worst == input {
+            let more = self.input.as_ref().map_or(8, |seen| 2 * seen.threads.max(1));
+            let waited = percent(input);
+            format!(
+                "input-bound: replicas waited {waited}% of the time for data; try --loader-threads {more}"
+            )
+        } else if worst == peers {
+            let slowest = self.replicas.iter().max_by_key(|r| r.compute).map_or(0, |r| r.replica);
+            format!(
+                "uneven: replicas waited {}% of the time for others, most for replica {slowest}; more --shards divide the \
+                 work more finely, in a run of its own",
+                percent(peers)
+            )
+        } else if worst == moved {
+            format!(
+                "exchange-bound: {}% of the time went into moving and adding sums; a larger --global-batch moves less for \
+                 each sample, in a run of its own",
+                percent(moved)
+            )
+        } else {
+            format!("short: {}% of the time went into compiling and loading", percent(loading))
+        })
+    }
 }
 
 impl fmt::Display for Report {
@@ -27,19 +75,23 @@ impl fmt::Display for Report {
         let adapters: Vec<String> = self.replicas.iter().map(|r| r.adapter.clone()).collect();
         let wide = adapters.iter().map(|a| a.chars().count()).max().unwrap_or(0).max(7);
         write!(f, "replica  {:wide$}  {:>7}  {:>9}", "adapter", "shards", "samples")?;
-        write!(f, "  {:>8}  {:>10}  {:>10}  {:>8}", "compute", "for input", "for peers", "moving")?;
+        write!(f, "  {:>8}  {:>8}  {:>8}", "upload", "compute", "exchange")?;
+        write!(f, "  {:>9}  {:>9}  {:>8}", "for input", "for peers", "loading")?;
         for (report, adapter) in self.replicas.iter().zip(&adapters) {
             write!(
                 f,
                 "\n{:<7}  {adapter:wide$}  {:>7}  {:>9}",
                 report.replica, report.shards, report.samples
             )?;
-            let [compute, input, peers, moving] =
-                [report.compute, report.idle, report.peers, report.moving].map(seconds);
-            write!(f, "  {compute:>8}  {input:>10}  {peers:>10}  {moving:>8}")?;
+            let [upload, compute, exchange] = [report.upload, report.compute, report.exchange].map(seconds);
+            let [input, peers, loading] = [report.input, report.peers, report.loading].map(seconds);
+            write!(f, "  {upload:>8}  {compute:>8}  {exchange:>8}  {input:>9}  {peers:>9}  {loading:>8}")?;
             if let Some(left) = &report.left {
                 write!(f, "\n         left at step {}: {}", left.step, left.why)?;
             }
+        }
+        if let Some(diagnosis) = self.diagnosis() {
+            write!(f, "\n{diagnosis}")?;
         }
         match &self.input {
             Some(input) => write!(f, "\n{}", input.verdict()),
@@ -50,4 +102,47 @@ impl fmt::Display for Report {
 
 fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds of input, peers, exchange, loading and compute.
+    fn diagnosis(seconds: [u64; 5]) -> Option<String> {
+        let [input, peers, exchange, loading, compute] = seconds.map(Duration::from_secs);
+        let replica = ReplicaReport {
+            replica: 0,
+            adapter: "a".into(),
+            thread: std::thread::current().id(),
+            shards: 1,
+            samples: 1,
+            steps: 1,
+            input,
+            upload: Duration::ZERO,
+            compute,
+            exchange,
+            peers,
+            loading,
+            left: None,
+        };
+        Report::new(vec![replica], None).diagnosis()
+    }
+
+    #[test]
+    fn the_largest_wait_is_named() {
+        let says = |seconds, what: &str| {
+            let said = diagnosis(seconds).unwrap();
+            assert!(said.starts_with(what), "{said}");
+        };
+        assert_eq!(diagnosis([0; 5]), None);
+        says(
+            [41, 9, 0, 0, 50],
+            "input-bound: replicas waited 41% of the time for data; try --loader-threads 8",
+        );
+        says([5, 30, 0, 0, 65], "uneven: replicas waited 30% of the time for others, most for replica 0");
+        says([5, 5, 40, 0, 50], "exchange-bound: 40%");
+        says([0, 0, 0, 60, 40], "short: 60%");
+        says([5, 5, 5, 5, 80], "compute-bound: devices worked 80% of the time");
+    }
 }

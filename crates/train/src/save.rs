@@ -124,10 +124,11 @@ impl Trainer {
             .map_err(|e| Error::setting("checkpoint", format!("the run cannot be written as JSON: {e}")))?;
         let model = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
         let optimizer = self.tensors_of(&[StateKind::Optimizer])?;
-        Ok(Contents { model, optimizer, trainer })
+        Ok(Contents { model, optimizer, carries: self.carries.tensors()?, trainer })
     }
 
-    /// SHA-256 over names, shapes and bytes of parameters, statistics and the optimizer's state, the position and the samples skipped before it.
+    /// SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and carries, the position
+    /// and the samples skipped before it.
     pub fn state_sha256(&mut self) -> Result<String, Error> {
         let Progress { position: Position { epoch, sample }, skipped } = &self.progress;
         let mut position = epoch.to_le_bytes().to_vec();
@@ -186,15 +187,18 @@ impl Trainer {
         if !report.is_exact() {
             return Err(wrong(format!("does not fit the model and its optimizer:\n{report}")));
         }
+        let carries = self.carries.of(&contents.carries).map_err(wrong)?;
         for (index, state) in states.iter().enumerate() {
             if let Some(tensor) = found.get(&state.name) {
                 self.replicas.write_state(index, tensor.bytes())?;
             }
         }
         self.step = run.step;
+        self.carries = carries;
         let position = Position { epoch: run.epoch, sample: run.sample };
         self.progress = Progress { position, skipped: run.skipped };
         self.history = run.history;
+        self.observe()?;
         self.running = run.running;
         self.fingerprint = run.data.as_deref().and_then(|d| u64::from_str_radix(d, 16).ok());
         Ok(differs)

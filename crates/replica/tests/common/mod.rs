@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use unisono_gpu::{Adapter, select};
 use unisono_graph::{DType, Program, RandomKey, StateKind, Tape, Type};
@@ -71,6 +72,24 @@ pub fn adapter() -> Adapter {
 
 pub fn options() -> Options {
     Options { global_batch: BATCH, shards: SHARDS, ..Options::default() }
+}
+
+/// Options of a run in which things go wrong: actions of the `fail` crate by replica, step and segment.
+pub fn with(faults: &[(usize, u64, usize, &str)]) -> Options {
+    let named = |&(replica, step, segment, action): &(usize, u64, usize, &str)| {
+        (format!("replica-{replica}:step-{step}:segment-{segment}"), action.to_owned())
+    };
+    with_points(&faults.iter().map(named).collect::<Vec<_>>())
+}
+
+/// The same by the points' names. Points are global: each run has a scope of its own, since tests run side by side.
+pub fn with_points(points: &[(String, String)]) -> Options {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let fault_scope = format!("run-{}:", RUNS.fetch_add(1, Ordering::Relaxed));
+    for (name, action) in points {
+        fail::cfg(format!("{fault_scope}{name}"), action).unwrap();
+    }
+    Options { fault_scope, ..options() }
 }
 
 /// Replicas with the same initial state.

@@ -1,6 +1,6 @@
 use unisono_graph::Var;
 
-use crate::{Context, Layer};
+use crate::{Context, Description, Layer};
 
 /// A layer whose values are computed again for the gradients instead of being kept: less memory, about a third more work in a
 /// step (Chen et al. 2016; PyTorch's `checkpoint`). It changes no name, and the same is drawn by dropout both times.
@@ -25,6 +25,11 @@ impl<L: Layer> Recompute<L> {
 impl<L: Layer> Layer for Recompute<L> {
     fn name(&self) -> &str {
         self.layer.name()
+    }
+
+    /// What is computed is the same.
+    fn description(&self) -> Option<Description> {
+        self.layer.description()
     }
 
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {

@@ -1,0 +1,195 @@
+//! The threads and the scheduler: what is heard becomes an event, what the scheduler wants is told.
+
+use std::time::Duration;
+
+use unisono_gpu::Adapter;
+
+use crate::error::ReplicaError;
+use crate::message::{Answer, Failure, Order, Reply, Request};
+use crate::replicas::{OPENING, Replicas};
+use crate::schedule::{Action, Event, Heard, Job, Loss};
+use crate::timeline::{Activity, Interval, total};
+
+/// Where nobody owes an answer, nothing is waited for; this only bounds what would be a bug of ours.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+impl Replicas {
+    /// Tells the scheduler.
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.actions.extend(self.scheduler.on(self.clock.elapsed(), event));
+    }
+
+    /// What is to be done next, waiting for answers as long as nothing is. Those that leave are let go on the way.
+    pub(crate) fn next(&mut self) -> Action {
+        loop {
+            match self.actions.pop_front() {
+                Some(Action::Leave { worker, loss }) => self.dismiss(worker, loss),
+                Some(action) => return action,
+                None => self.hear(),
+            }
+        }
+    }
+
+    /// Does what is to be done where nobody is waited for.
+    pub(crate) fn let_go(&mut self) {
+        while let Some(action) = self.actions.pop_front() {
+            if let Action::Leave { worker, loss } = action {
+                self.dismiss(worker, loss);
+            }
+        }
+    }
+
+    fn hear(&mut self) {
+        let until = self.scheduler.due().map(|due| due.saturating_sub(self.clock.elapsed()));
+        let Some(Answer { replica, ticket, result, spans }) = self.team.hear(until.unwrap_or(FOREVER)) else {
+            return self.tell(Event::Tick);
+        };
+        if !self.team.is_present(replica) {
+            return;
+        }
+        for span in &spans {
+            self.team.report(replica).add(span);
+            if self.options.timeline {
+                let (from, to) = (span.from - self.clock, span.to - self.clock);
+                let step = self.steps.saturating_sub(1);
+                self.timeline.push(Interval { replica, step, activity: span.activity, from, to });
+            }
+        }
+        let heard = match &result {
+            Ok(Reply::Harvest(harvest)) if harvest.bad_cut.is_some() => Heard::NotFinite,
+            Ok(_) => Heard::Done(total(&spans, &[Activity::Upload, Activity::Compute, Activity::Exchange])),
+            Err(Failure::Plan(_)) => Heard::Refused,
+            Err(_) => Heard::Failed,
+        };
+        match result {
+            Ok(reply) => drop(self.replies.insert(replica, reply)),
+            Err(failure) => drop(self.failures.insert(replica, failure)),
+        }
+        self.tell(Event::Answer { worker: replica, ticket, heard });
+    }
+
+    fn dismiss(&mut self, replica: usize, loss: Loss) {
+        let failure = match loss {
+            Loss::Late(after) => Failure::Silent(after),
+            Loss::Failed => self.failures.remove(&replica).unwrap_or(Failure::Panic("unknown".into())),
+        };
+        let left = self.team.dismiss(replica, self.steps.saturating_sub(1), &failure);
+        self.buffers.blocks.remove(&replica);
+        self.replies.remove(&replica);
+        self.untold.push(left.clone());
+        self.left.push(left);
+    }
+
+    pub(crate) fn send(&self, replica: usize, ticket: u64, request: Request) {
+        self.team.send(replica, Order { ticket, request, context: self.context });
+    }
+
+    /// Asks some and hears from all of them; those that cannot answer leave. Replies are in the order of the replicas.
+    pub(crate) fn ask(
+        &mut self,
+        workers: Vec<usize>,
+        within: Duration,
+        request: &mut dyn FnMut(usize) -> Request,
+    ) -> Vec<(usize, Reply)> {
+        self.tell(Event::Ask { workers: workers.clone(), within });
+        self.settle(&mut |replicas, worker, ticket| replicas.send(worker, ticket, request(worker)));
+        let mut replies: Vec<(usize, Reply)> =
+            workers.into_iter().filter_map(|worker| Some((worker, self.replies.remove(&worker)?))).collect();
+        replies.sort_by_key(|(worker, _)| *worker);
+        replies
+    }
+
+    /// Until all that were asked have answered or left. What else the scheduler wants stays for later.
+    fn settle(&mut self, tell: &mut dyn FnMut(&mut Self, usize, u64)) {
+        let mut later = Vec::new();
+        loop {
+            match self.next() {
+                Action::Ask { worker, ticket } => tell(self, worker, ticket),
+                Action::Heard => break,
+                action => later.push(action),
+            }
+        }
+        later.into_iter().rev().for_each(|action| self.actions.push_front(action));
+    }
+
+    /// What all answer.
+    pub(crate) fn ask_all(
+        &mut self,
+        request: &mut dyn FnMut(usize) -> Request,
+    ) -> Result<Vec<(usize, Reply)>, ReplicaError> {
+        let replies = self.ask(self.scheduler.present(), self.options.deadline, request);
+        if self.is_empty() { Err(self.none_left()) } else { Ok(replies) }
+    }
+
+    /// Starts a thread for each adapter; all open their devices at once.
+    pub(crate) fn open(&mut self, adapters: &[Adapter]) -> Result<Vec<usize>, ReplicaError> {
+        let (first, before) = (self.team.len(), self.left.len());
+        let new: Vec<usize> = (first..first + adapters.len()).collect();
+        new.iter().for_each(|&worker| self.tell(Event::Joined(worker)));
+        let within = self.options.deadline.max(OPENING);
+        self.tell(Event::Ask { workers: new.clone(), within });
+        let mut problem = None;
+        self.settle(&mut |replicas, worker, ticket| {
+            if let Err(error) = replicas.team.start(&adapters[worker - first], ticket) {
+                problem.get_or_insert(error);
+            }
+        });
+        new.iter().for_each(|worker| drop(self.replies.remove(worker)));
+        if let Some(left) = self.left.get(before) {
+            let (replica, adapter, why) = (left.replica, left.adapter.clone(), left.why.clone());
+            problem.get_or_insert(ReplicaError::Start { replica, adapter, why });
+        }
+        problem.map_or(Ok(new), Err)
+    }
+
+    /// Plans a program and builds its pipelines for batches of these sizes, on all replicas at once, so that steps need not.
+    /// (Steps do it themselves where it was not done: when shards are given to replicas in another way, and after a loss.)
+    ///
+    /// # Errors
+    /// [`ReplicaError::Load`] if the program does not run on one of the adapters.
+    pub fn prepare(&mut self, program: usize, rows: &[usize]) -> Result<(), ReplicaError> {
+        let global_batch = self.options.global_batch;
+        if let Some(&rows) = rows.iter().find(|rows| !(1..=global_batch).contains(*rows)) {
+            return Err(ReplicaError::Rows { rows, global_batch });
+        }
+        // The largest first: later ones then fit into its memory.
+        let mut rows = rows.to_vec();
+        rows.sort_unstable_by(|a, b| b.cmp(a));
+        for rows in rows {
+            let job = Job { load_only: true, ..self.job(program, rows)? };
+            self.tell(Event::Begin(job));
+            loop {
+                match self.next() {
+                    Action::Load { worker, ticket, program, run } => {
+                        self.send(worker, ticket, Request::Load { program, run });
+                    }
+                    Action::End { .. } => break,
+                    Action::GivenUp => return Err(self.refused(program)),
+                    Action::NoneLeft => return Err(self.none_left()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn job(&self, program: usize, rows: usize) -> Result<Job, ReplicaError> {
+        let ready = self.ready(program)?;
+        Ok(Job {
+            program,
+            sizes: self.sizes(rows),
+            segments: ready.program.segments(),
+            changes_state: ready.changes_state,
+            pieces: ready.pieces,
+            load_only: false,
+            audit: None,
+        })
+    }
+
+    /// Why a plan was refused.
+    pub(crate) fn refused(&mut self, program: usize) -> ReplicaError {
+        let (replica, why) =
+            self.failures.pop_first().map_or((0, String::new()), |(r, f)| (r, f.to_string()));
+        ReplicaError::Load { program, replica, adapter: self.adapter(replica), why }
+    }
+}

@@ -1,0 +1,91 @@
+//! Fault points: what goes wrong on purpose, through the `fail` crate, where the feature `faults` is on.
+//!
+//! | point | is passed |
+//! | --- | --- |
+//! | `replica-1` | whenever replica 1 runs segments |
+//! | `replica-1:step-3` | when it runs the first segments of step 3 (of [`crate::Replicas::step`], from 0) |
+//! | `replica-1:step-3:segment-2` | when it runs segment 2 of step 3 |
+//!
+//! Each may be given an action of the `fail` crate, such as `sleep(500)`, or `return(FAULT)` with one of
+//!
+//! | fault | what happens |
+//! | --- | --- |
+//! | `lose` | the device is lost |
+//! | `panic` | the thread panics |
+//! | `out-of-memory` | the device has no memory left |
+//! | `transfer` | a transfer between host and device fails |
+//! | `slow:3` | it takes three times as long |
+//! | `gradient` | a bit of the first sum that it gives away flips |
+//! | `state:0` | a bit of tensor 0 of the state flips |
+//!
+//! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls `fail::FailScenario::setup` does it from
+//! outside. [`crate::Options::fault_scope`] is put before the names, so that several runs in one process can be told apart.
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(not(any(test, feature = "faults")), expect(dead_code, reason = "nothing goes wrong on purpose"))]
+pub(crate) enum Fault {
+    Lose,
+    Panic,
+    OutOfMemory,
+    Transfer,
+    Slow(f64),
+    Gradient,
+    State(usize),
+}
+
+impl Fault {
+    #[cfg(any(test, feature = "faults"))]
+    fn parse(text: &str) -> Option<Self> {
+        let (name, value) = text.split_once(':').unwrap_or((text, ""));
+        Some(match name {
+            "lose" => Self::Lose,
+            "panic" => Self::Panic,
+            "out-of-memory" => Self::OutOfMemory,
+            "transfer" => Self::Transfer,
+            "slow" => Self::Slow(value.parse().ok()?),
+            "gradient" => Self::Gradient,
+            "state" => Self::State(value.parse().ok()?),
+            _ => return None,
+        })
+    }
+}
+
+/// The faults of the points that are passed now.
+#[cfg(feature = "faults")]
+pub(crate) fn passed(
+    scope: &str,
+    replica: usize,
+    step: u64,
+    segments: &std::ops::Range<usize>,
+) -> Vec<Fault> {
+    fn at(name: &str) -> Option<String> {
+        fail::fail_point!(name, |argument| argument);
+        None
+    }
+    let own = format!("{scope}replica-{replica}");
+    let mut names = vec![own.clone()];
+    if segments.start == 0 {
+        names.push(format!("{own}:step-{step}"));
+    }
+    names.extend(segments.clone().map(|segment| format!("{own}:step-{step}:segment-{segment}")));
+    names.iter().filter_map(|name| Fault::parse(&at(name)?)).collect()
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn passed(_: &str, _: usize, _: u64, _: &std::ops::Range<usize>) -> Vec<Fault> {
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_go_by_their_names() {
+        assert_eq!(Fault::parse("lose"), Some(Fault::Lose));
+        assert_eq!(Fault::parse("slow:2.5"), Some(Fault::Slow(2.5)));
+        assert_eq!(Fault::parse("state:3"), Some(Fault::State(3)));
+        assert_eq!((Fault::parse("slow"), Fault::parse("break")), (None, None));
+    }
+}

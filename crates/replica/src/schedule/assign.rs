@@ -1,0 +1,245 @@
+//! Who runs which shards: a matter of time, never of what is computed.
+
+use std::ops::Range;
+
+/// How the shards of a batch are given to the replicas; each gets consecutive ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Assignment {
+    /// By each replica's measured speed, such that all are done at about the same time; evenly until that is known.
+    #[default]
+    Speed,
+    /// As equal in samples as shards allow, whoever is slow.
+    Even,
+    /// Anew in each step, at random by this seed: for tests, since nothing may show of it.
+    Shuffled(u64),
+}
+
+/// New cuts have to be so much better than those at hand, each step: they come with plans to load.
+const BETTER: f64 = 0.95;
+/// And save so many seconds, which in a few hundred steps are worth a plan.
+const WORTH: f64 = 250e-6;
+/// Whoever is too slow for even one shard is tried again so often, for as many steps as change a median.
+const TRY_AGAIN: (u64, u64) = (64, 3);
+
+/// The shards of each worker, together all of them, an empty range for those that idle. `paces`: seconds a sample of each
+/// worker, if any is known; `before`: how these shards were given to the same workers the last time.
+///
+/// Nobody idles while there are as many shards as workers, but for the slowest with [`Assignment::Speed`].
+pub(crate) fn assign(
+    how: Assignment,
+    sizes: &[usize],
+    paces: &[Option<f64>],
+    before: Option<&Vec<Range<usize>>>,
+    step: u64,
+) -> Vec<Range<usize>> {
+    let workers = paces.len();
+    let (shards, busy) = (sizes.len(), workers.min(sizes.len()));
+    let known: Vec<f64> = paces.iter().copied().flatten().collect();
+    match how {
+        Assignment::Speed if !known.is_empty() && workers > 1 => {
+            let mean = known.iter().sum::<f64>() / known.len() as f64;
+            let paces: Vec<f64> = paces.iter().map(|pace| pace.unwrap_or(mean)).collect();
+            let all = step % TRY_AGAIN.0 < TRY_AGAIN.1 && shards >= workers;
+            let best = by_pace(sizes, &paces, usize::from(all));
+            let worth = |before: &Vec<Range<usize>>| {
+                let (now, then) = (slowest(sizes, &paces, before), slowest(sizes, &paces, &best));
+                then < BETTER * now && now - then > WORTH || all && before.iter().any(Range::is_empty)
+            };
+            match before {
+                Some(before) if !worth(before) => before.clone(),
+                _ => best,
+            }
+        }
+        Assignment::Speed | Assignment::Even => {
+            let cuts = even_cuts(sizes, busy);
+            (0..workers).map(|w| if w < busy { cuts[w]..cuts[w + 1] } else { 0..0 }).collect()
+        }
+        Assignment::Shuffled(seed) => {
+            let mut draw = SplitMix(seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut inner: Vec<usize> = (1..shards).collect();
+            draw.shuffle(&mut inner);
+            inner.truncate(busy.saturating_sub(1));
+            let mut cuts = [vec![0, shards], inner].concat();
+            cuts.sort_unstable();
+            let mut ranges: Vec<Range<usize>> =
+                cuts.windows(2).take(busy).map(|pair| pair[0]..pair[1]).collect();
+            ranges.resize(workers, 0..0);
+            draw.shuffle(&mut ranges);
+            ranges
+        }
+    }
+}
+
+/// Seconds until the last worker is done.
+fn slowest(sizes: &[usize], paces: &[f64], ranges: &[Range<usize>]) -> f64 {
+    let seconds =
+        |(range, pace): (&Range<usize>, &f64)| sizes[range.clone()].iter().sum::<usize>() as f64 * pace;
+    ranges.iter().zip(paces).map(seconds).fold(0.0, f64::max)
+}
+
+/// Consecutive shards for each worker such that the last one is done as early as possible: the least time in which the
+/// workers, each taking as much as it can, get to the end. Each takes at least `least` shards.
+fn by_pace(sizes: &[usize], paces: &[f64], least: usize) -> Vec<Range<usize>> {
+    let shards = sizes.len();
+    let within = |seconds: f64| {
+        let mut at = 0;
+        let take = |(w, pace): (usize, &f64)| {
+            let (first, behind) = (at, least * (paces.len() - 1 - w));
+            let mut rows = 0;
+            while at + behind < shards {
+                rows += sizes[at];
+                if at - first >= least && rows as f64 * pace > seconds {
+                    break;
+                }
+                at += 1;
+            }
+            if at == first { 0..0 } else { first..at }
+        };
+        let ranges: Vec<Range<usize>> = paces.iter().enumerate().map(take).collect();
+        (at == shards).then_some(ranges)
+    };
+    let rows = sizes.iter().sum::<usize>() as f64;
+    let (mut short, mut enough) = (0.0, rows * paces.iter().copied().fold(0.0, f64::max));
+    let mut best = within(enough);
+    // Halving so often leaves less than any measurement is exact to.
+    for _ in 0..40 {
+        let middle = 0.5 * (short + enough);
+        match within(middle) {
+            Some(ranges) => (best, enough) = (Some(ranges), middle),
+            None => short = middle,
+        }
+    }
+    // The slowest alone would do all of it in the time that the search began with.
+    best.unwrap_or_else(|| std::iter::once(0..shards).chain(paces.iter().skip(1).map(|_| 0..0)).collect())
+}
+
+/// Each cut at the boundary of shards nearest to its share of the samples.
+fn even_cuts(sizes: &[usize], busy: usize) -> Vec<usize> {
+    let mut before = vec![0];
+    before.extend(sizes.iter().scan(0, |sum, &size| {
+        *sum += size;
+        Some(*sum)
+    }));
+    let (shards, total) = (sizes.len(), before[sizes.len()]);
+    let mut cuts = vec![0];
+    for w in 1..busy {
+        let share = total * w / busy;
+        let (least, most) = (cuts[w - 1] + 1, shards - (busy - w));
+        let nearest = (least..=most).min_by_key(|&cut| before[cut].abs_diff(share));
+        cuts.push(nearest.unwrap_or(least));
+    }
+    cuts.push(shards);
+    cuts
+}
+
+/// Steele et al. 2014; only who works draws from it, never what is computed.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, (self.next() % (i as u64 + 1)) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_shard_has_one_worker_and_nobody_idles_without_need(
+            sizes in prop::collection::vec(1usize..9, 1..40),
+            workers in 1usize..12,
+            seed in proptest::option::of(any::<u64>()),
+            step in any::<u64>(),
+        ) {
+            let how = seed.map_or(Assignment::Even, Assignment::Shuffled);
+            let mut ranges = assign(how, &sizes, &vec![None; workers], None, step);
+            prop_assert_eq!(ranges.len(), workers);
+            let busy = ranges.iter().filter(|r| !r.is_empty()).count();
+            prop_assert_eq!(busy, workers.min(sizes.len()));
+            ranges.retain(|r| !r.is_empty());
+            ranges.sort_by_key(|r| r.start);
+            let shards: Vec<usize> = ranges.into_iter().flatten().collect();
+            prop_assert_eq!(shards, (0..sizes.len()).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn even_is_even(batch in 1usize..300, shards in 1usize..40, workers in 1usize..9) {
+            let sizes = crate::shards::sizes(batch, shards, batch);
+            let loads: Vec<usize> = assign(Assignment::Even, &sizes, &vec![None; workers], None, 0)
+                .into_iter()
+                .map(|r| sizes[r].iter().sum())
+                .collect();
+            let ideal = batch.div_ceil(workers.min(sizes.len()));
+            prop_assert!(loads.iter().all(|&load| load <= ideal + batch.div_ceil(shards)), "{:?}", loads);
+        }
+    }
+
+    #[test]
+    fn shuffled_differs_from_step_to_step() {
+        let of = |step| assign(Assignment::Shuffled(7), &[1; 8], &[None; 3], None, step);
+        assert_eq!(of(1), of(1));
+        assert!((2..10).any(|step| of(step) != of(1)));
+    }
+
+    #[test]
+    fn even_reads_as_expected() {
+        let even = |sizes: &[usize], workers| assign(Assignment::Even, sizes, &vec![None; workers], None, 0);
+        assert_eq!(even(&[2; 8], 3), [0..2, 2..5, 5..8]);
+        assert_eq!(even(&[2; 2], 3), [0..1, 1..2, 0..0]);
+        assert_eq!(even(&[4], 1), vec![0..1]);
+    }
+
+    /// The least time over all ways to give consecutive shards to workers in their order, by trying them all.
+    fn best_time(sizes: &[usize], paces: &[f64]) -> f64 {
+        let Some((&pace, others)) = paces.split_last() else {
+            return if sizes.is_empty() { 0.0 } else { f64::INFINITY };
+        };
+        let own = |cut: usize| sizes[cut..].iter().sum::<usize>() as f64 * pace;
+        (0..=sizes.len())
+            .map(|cut| best_time(&sizes[..cut], others).max(own(cut)))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_faster_than_speed(
+            sizes in prop::collection::vec(1usize..4, 1..9),
+            paces in prop::collection::vec(0.1f64..3.0, 2..5),
+        ) {
+            let known: Vec<Option<f64>> = paces.iter().copied().map(Some).collect();
+            let ranges = assign(Assignment::Speed, &sizes, &known, None, 10);
+            let shards: Vec<usize> = ranges.iter().cloned().flatten().collect();
+            prop_assert_eq!(shards, (0..sizes.len()).collect::<Vec<_>>());
+            prop_assert!(slowest(&sizes, &paces, &ranges) <= best_time(&sizes, &paces) * (1.0 + 1e-6));
+        }
+    }
+
+    #[test]
+    fn speed_is_even_at_first_stays_where_little_would_be_won_and_forgets_nobody() {
+        let speed = |paces: &[Option<f64>], before: Option<&Vec<Range<usize>>>, step| {
+            assign(Assignment::Speed, &[1; 32], paces, before, step)
+        };
+        assert_eq!(speed(&[None; 2], None, 5), [0..16, 16..32]);
+        assert_eq!(speed(&[Some(1.0), Some(3.0)], None, 5), [0..24, 24..32]);
+        assert_eq!(speed(&[None, Some(3.0)], None, 5), [0..16, 16..32]);
+        let before = vec![0..23, 23..32];
+        assert_eq!(speed(&[Some(1.0), Some(2.6)], Some(&before), 5), before);
+        let starved = speed(&[Some(1.0), Some(99.0)], None, 5);
+        assert_eq!(starved, [0..32, 0..0]);
+        assert_eq!(speed(&[Some(1.0), Some(99.0)], Some(&starved), 64), [0..31, 31..32]);
+        assert_eq!(speed(&[Some(1.0), Some(99.0)], Some(&vec![0..31, 31..32]), 67), starved);
+    }
+}

@@ -1,0 +1,180 @@
+//! The workers: who is there, who owes an answer until when, how fast they are, what they have loaded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_graph::Run;
+
+use super::assign::{Assignment, assign};
+use super::pace::Pace;
+use super::{Piece, Policy};
+
+/// Why a worker left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// It said so.
+    Failed,
+    /// It did not answer for so long.
+    Late(Duration),
+}
+
+/// What a worker was told to do.
+#[derive(Clone, Debug)]
+pub(super) enum Task {
+    Load { program: usize, run: Arc<Run> },
+    Run { piece: Piece, segments: Range<usize> },
+    Audit(Piece),
+    Refresh,
+    Asked,
+}
+
+/// Something that a worker was told and has not answered.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub ticket: u64,
+    pub task: Task,
+    pub since: Duration,
+    pub due: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Worker {
+    present: bool,
+    order: Option<Order>,
+    /// By program.
+    paces: BTreeMap<usize, Pace>,
+    loaded: BTreeSet<(usize, Arc<Run>)>,
+}
+
+/// A program, the sizes of its shards, and who is there.
+type Case = (usize, Vec<usize>, Vec<usize>);
+
+#[derive(Debug)]
+pub(super) struct Crew {
+    policy: Policy,
+    workers: Vec<Worker>,
+    tickets: u64,
+    /// How shards of these sizes, with this program, were given to these workers the last time.
+    layouts: BTreeMap<Case, Vec<Range<usize>>>,
+}
+
+impl Crew {
+    pub fn new(workers: usize, policy: Policy) -> Self {
+        let worker = |_| Worker { present: true, ..Worker::default() };
+        Self { policy, workers: (0..workers).map(worker).collect(), tickets: 0, layouts: BTreeMap::new() }
+    }
+
+    pub fn present(&self) -> Vec<usize> {
+        (0..self.workers.len()).filter(|&w| self.workers[w].present).collect()
+    }
+
+    /// Nobody owes an answer.
+    pub fn is_idle(&self) -> bool {
+        self.workers.iter().all(|worker| worker.order.is_none())
+    }
+
+    /// Those that are there and owe no answer.
+    pub fn free(&self) -> Vec<usize> {
+        self.present().into_iter().filter(|&w| self.workers[w].order.is_none()).collect()
+    }
+
+    pub fn current(&self, worker: usize) -> Option<&Order> {
+        self.workers.get(worker)?.order.as_ref()
+    }
+
+    pub fn due(&self) -> Option<Duration> {
+        self.workers.iter().filter_map(|worker| Some(worker.order.as_ref()?.due)).min()
+    }
+
+    pub fn join(&mut self, worker: usize) {
+        while self.workers.len() <= worker {
+            self.workers.push(Worker::default());
+        }
+        self.workers[worker] = Worker { present: true, ..Worker::default() };
+    }
+
+    pub fn leave(&mut self, worker: usize) {
+        self.workers[worker] = Worker::default();
+    }
+
+    /// Tells a worker to do something within so long. None if it is not there or busy.
+    pub fn order(&mut self, now: Duration, worker: usize, task: Task, within: Duration) -> Option<u64> {
+        let of = self.workers.get_mut(worker).filter(|of| of.present && of.order.is_none())?;
+        self.tickets += 1;
+        let ticket = self.tickets;
+        of.order = Some(Order { ticket, task, since: now, due: now.saturating_add(within) });
+        Some(ticket)
+    }
+
+    /// The order that is answered, if somebody waits for it.
+    pub fn close(&mut self, worker: usize, ticket: u64) -> Option<Order> {
+        let order = &mut self.workers.get_mut(worker)?.order;
+        if order.as_ref().is_some_and(|order| order.ticket == ticket) { order.take() } else { None }
+    }
+
+    /// Orders that should have been answered by now.
+    pub fn overdue(&mut self, now: Duration) -> Vec<(usize, Order, Loss)> {
+        let late = |(w, worker): (usize, &mut Worker)| {
+            let order = worker.order.take_if(|order| order.due <= now)?;
+            let loss = Loss::Late(now.saturating_sub(order.since));
+            Some((w, order, loss))
+        };
+        self.workers.iter_mut().enumerate().filter_map(late).collect()
+    }
+
+    pub fn is_loaded(&self, worker: usize, program: usize, run: &Arc<Run>) -> bool {
+        self.workers[worker].loaded.contains(&(program, Arc::clone(run)))
+    }
+
+    pub fn loaded(&mut self, worker: usize, program: usize, run: Arc<Run>) {
+        self.workers[worker].loaded.insert((program, run));
+    }
+
+    pub fn saw(&mut self, worker: usize, program: usize, samples: usize, spent: Duration) {
+        self.workers[worker].paces.entry(program).or_default().add(samples, spent);
+    }
+
+    /// Seconds a sample, where known.
+    pub fn known_pace(&self, worker: usize, program: usize) -> Option<f64> {
+        self.workers.get(worker)?.paces.get(&program)?.seconds()
+    }
+
+    /// Seconds a sample; those of whom nothing is known are like the mean of the others.
+    pub fn pace(&self, worker: usize, program: usize) -> f64 {
+        let present = self.present();
+        let known: Vec<f64> = present.iter().filter_map(|&w| self.known_pace(w, program)).collect();
+        let mean = if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
+        self.known_pace(worker, program).unwrap_or(mean)
+    }
+
+    /// The shards of each of those that are there.
+    pub fn assign(
+        &mut self,
+        how: Assignment,
+        program: usize,
+        sizes: &[usize],
+        step: u64,
+    ) -> Vec<Range<usize>> {
+        let present = self.present();
+        let paces: Vec<Option<f64>> = present.iter().map(|&w| self.known_pace(w, program)).collect();
+        let key = (program, sizes.to_vec(), present);
+        let ranges = assign(how, sizes, &paces, self.layouts.get(&key), step);
+        self.layouts.insert(key, ranges.clone());
+        ranges
+    }
+
+    /// How long an order may take: a multiple of the worker's pace, within bounds.
+    pub fn within(&self, worker: usize, program: usize, run: &Arc<Run>) -> Duration {
+        let Policy { patience, grace, deadline, loading, .. } = self.policy;
+        let usual = match self.known_pace(worker, program) {
+            Some(pace) => {
+                let expected = Duration::try_from_secs_f64(pace * run.rows() as f64).unwrap_or(deadline);
+                expected.saturating_mul(patience).max(grace).min(deadline)
+            }
+            None => deadline,
+        };
+        if self.is_loaded(worker, program, run) { usual } else { usual.saturating_add(loading) }
+    }
+}

@@ -1,0 +1,367 @@
+//! Simulated workers and host. Everything they are told is checked against what may be said to them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use unisono_graph::tree;
+
+use super::super::*;
+use super::Draw;
+
+/// How likely things go wrong, in thousandths of the orders.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fate {
+    pub fails: usize,
+    pub silent: usize,
+    pub late: usize,
+    pub twice: usize,
+    pub changes_pace: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub job: Job,
+    pub skip: bool,
+    pub not_finite: bool,
+}
+
+#[derive(Debug, Default)]
+struct Worker {
+    /// The order that it owes an answer to.
+    busy: Option<u64>,
+    left: bool,
+    /// Seconds a sample.
+    pace: f64,
+    /// Commits that it has seen.
+    state: u64,
+    /// What it ran last, and the segment that it can run next.
+    memory: Option<(Range<usize>, usize)>,
+    /// Where its answers to one step's orders stand, for one that was given up.
+    committed_in: Option<u64>,
+}
+
+pub(super) struct World {
+    pub draw: Draw,
+    pub lost: usize,
+    pub late: usize,
+    pub joined: usize,
+    pub committed: usize,
+    scheduler: Scheduler,
+    policy: Policy,
+    fate: Fate,
+    now: Duration,
+    workers: Vec<Worker>,
+    /// What is under way, by when it arrives.
+    arriving: BTreeMap<(Duration, u64), Event>,
+    serial: u64,
+    steps: u64,
+    gave_up: bool,
+    state: u64,
+}
+
+type Checked<T> = Result<T, String>;
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+impl World {
+    pub fn new(workers: usize, policy: Policy, fate: Fate, mut draw: Draw) -> Self {
+        let worker = |_| Worker { pace: 10f64.powf(draw.unit() * 1.5 - 3.0), ..Worker::default() };
+        let workers: Vec<Worker> = (0..workers).map(worker).collect();
+        Self {
+            draw,
+            lost: 0,
+            late: 0,
+            joined: 0,
+            committed: 0,
+            scheduler: Scheduler::new(workers.len(), policy),
+            policy,
+            fate,
+            now: Duration::ZERO,
+            workers,
+            arriving: BTreeMap::new(),
+            serial: 0,
+            steps: 0,
+            gave_up: false,
+            state: 0,
+        }
+    }
+
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    pub fn speeds(&mut self, samples_a_second: &[f64]) {
+        self.workers.iter_mut().zip(samples_a_second).for_each(|(worker, speed)| worker.pace = 1.0 / speed);
+    }
+
+    pub fn join(&mut self) {
+        if self.scheduler.present().is_empty() {
+            return;
+        }
+        let pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
+        self.workers.push(Worker { pace, state: self.state, ..Worker::default() });
+        self.joined += 1;
+        let actions = self.scheduler.on(self.now, Event::Joined(self.workers.len() - 1));
+        assert_eq!(actions, []);
+    }
+
+    /// A step until its end; false if nobody is left.
+    pub fn step(&mut self, wanted: &Step) -> Checked<bool> {
+        let began = self.now;
+        self.gave_up = false;
+        let workers = self.scheduler.present().len() as u32;
+        let mut actions: VecDeque<Action> =
+            self.scheduler.on(self.now, Event::Begin(wanted.job.clone())).into();
+        self.steps += u64::from(!wanted.job.load_only);
+        let (mut decided, mut spreading) = (0, None);
+        // What counts of a cut: the blocks, and shards as the pieces are kept.
+        let mut kept: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
+        for _ in 0..20_000 {
+            let Some(action) = actions.pop_front() else {
+                let event = self.next_event()?;
+                actions.extend(self.scheduler.on(self.now, event));
+                continue;
+            };
+            match action {
+                Action::Load { worker, ticket, .. } => {
+                    let seconds = Duration::from_millis(self.draw.below(2000) as u64);
+                    self.take(worker, ticket, seconds, Heard::Done(seconds))?;
+                }
+                Action::Run { worker, ticket, piece, segments, .. } => {
+                    self.run(wanted, worker, ticket, &piece, &segments)?;
+                }
+                Action::Audit { worker, ticket, piece, of } => {
+                    ensure(worker != of, || "audits itself".into())?;
+                    let known = kept.values().flatten().any(|block| *block == piece.shards);
+                    ensure(known, || format!("audits {:?}, which nobody gave: {kept:?}", piece.shards))?;
+                    self.workers[worker].memory = None;
+                    self.time(worker, ticket, &piece)?;
+                }
+                Action::Refresh { worker, ticket, piece } => {
+                    self.workers[worker].memory = Some((piece.shards.clone(), wanted.job.segments - 1));
+                    self.time(worker, ticket, &piece)?;
+                }
+                Action::Compare { .. } => {}
+                Action::Keep { shards, segments, .. } => {
+                    for segment in segments {
+                        kept.entry(segment).or_default().push(shards.clone());
+                    }
+                }
+                Action::Restart => kept.clear(),
+                Action::Sum { cut, shards, leaves } => {
+                    let pieces = kept.get(&cut).cloned().unwrap_or_default();
+                    covers(&pieces, shards)?;
+                    same_sum(&pieces, shards, leaves)?;
+                    let blocks: Vec<_> =
+                        pieces.iter().flat_map(|p| tree::blocks(p.clone(), leaves)).collect();
+                    kept.insert(cut, blocks);
+                    self.gave_up = wanted.not_finite;
+                    let event = if self.gave_up { Event::GiveUp } else { Event::Summed };
+                    self.arrive(Duration::from_micros(10), event);
+                }
+                Action::Decide => {
+                    decided += 1;
+                    let verdict = if wanted.skip { Verdict::Skip } else { Verdict::Commit };
+                    self.arrive(Duration::from_micros(1), Event::Decided(verdict));
+                }
+                Action::Spread { from } => {
+                    spreading = Some(from);
+                    actions.extend(
+                        self.scheduler
+                            .on(self.now, Event::Ask { workers: vec![from], within: self.policy.deadline }),
+                    );
+                }
+                Action::Ask { worker, ticket } => {
+                    self.take(worker, ticket, Duration::from_millis(3), Heard::Done(Duration::ZERO))?;
+                }
+                Action::Heard => {
+                    // The source may have gone meanwhile: then the step starts again.
+                    let from = spreading.take().filter(|from| !self.workers[*from].left);
+                    if let Some(from) = from {
+                        let state = self.workers[from].state;
+                        self.workers.iter_mut().filter(|w| !w.left).for_each(|w| w.state = state);
+                        actions.extend(self.scheduler.on(self.now, Event::Spread));
+                    }
+                }
+                Action::Leave { worker, loss } => {
+                    ensure(!self.workers[worker].left, || format!("{worker} leaves twice"))?;
+                    self.workers[worker].left = true;
+                    self.lost += 1;
+                    self.late += usize::from(matches!(loss, Loss::Late(_)));
+                }
+                Action::End { committed, shares } => {
+                    self.bounded(began, workers, wanted)?;
+                    return self.ended(wanted, committed, decided, &shares).map(|()| true);
+                }
+                Action::GivenUp => {
+                    ensure(self.gave_up, || "gave up".into())?;
+                    return self.unchanged().map(|()| true);
+                }
+                Action::NoneLeft => {
+                    self.bounded(began, workers, wanted)?;
+                    let all = self.workers.iter().all(|worker| worker.left);
+                    return ensure(all, || "somebody is left".into()).map(|()| false);
+                }
+            }
+        }
+        Err("no end".into())
+    }
+
+    fn ended(
+        &mut self,
+        wanted: &Step,
+        committed: bool,
+        decided: usize,
+        shares: &BTreeMap<usize, (usize, usize)>,
+    ) -> Checked<()> {
+        if wanted.job.load_only {
+            ensure(!committed && decided == 0, || "loading commits".into())?;
+            return self.unchanged();
+        }
+        ensure(decided == 1, || format!("asked {decided} times"))?;
+        ensure(committed != wanted.skip, || format!("committed: {committed}"))?;
+        // Where the last segment has samples, those of one that is lost in it are missing.
+        let all_must_be_there = wanted.job.segments > 1 || !wanted.job.changes_state;
+        if committed && all_must_be_there {
+            let shards: usize = shares.values().map(|share| share.0).sum();
+            let rows: usize = shares.values().map(|share| share.1).sum();
+            let all = (wanted.job.sizes.len(), wanted.job.sizes.iter().sum());
+            ensure((shards, rows) == all, || format!("{shares:?} of {all:?}"))?;
+        }
+        self.state += u64::from(committed && wanted.job.changes_state);
+        self.committed += usize::from(committed);
+        self.unchanged()
+    }
+
+    /// All that are there have the state that they should have.
+    fn unchanged(&self) -> Checked<()> {
+        let states: Vec<u64> = self.workers.iter().filter(|w| !w.left).map(|w| w.state).collect();
+        ensure(states.iter().all(|&state| state == self.state), || format!("{states:?}, not {}", self.state))
+    }
+
+    /// Each phase waits for one answer of each at a time, and each loss starts it again once.
+    fn bounded(&self, began: Duration, workers: u32, wanted: &Step) -> Checked<()> {
+        let phases = wanted.job.segments as u32 + 4 + wanted.job.sizes.len() as u32;
+        let most = (self.policy.deadline + self.policy.loading) * (workers + 1) * phases;
+        let took = self.now - began;
+        ensure(took <= most, || format!("took {took:?}, more than {most:?}"))
+    }
+
+    fn run(
+        &mut self,
+        wanted: &Step,
+        worker: usize,
+        ticket: u64,
+        piece: &Piece,
+        segments: &Range<usize>,
+    ) -> Checked<()> {
+        let last = wanted.job.segments - 1;
+        let of = &mut self.workers[worker];
+        let ready = segments.start == 0 || of.memory == Some((piece.shards.clone(), segments.start));
+        ensure(ready, || format!("{worker} has {:?}, is to run {segments:?} of {piece:?}", of.memory))?;
+        of.memory = Some((piece.shards.clone(), segments.end));
+        let rows: usize = wanted.job.sizes[piece.shards.clone()].iter().sum();
+        let before: usize = wanted.job.sizes[..piece.run.first].iter().sum();
+        ensure(piece.first_row == before, || format!("{piece:?}"))?;
+        let needed = wanted.job.changes_state || !piece.shards.is_empty();
+        ensure(needed, || format!("{worker} has no shards and nothing to commit"))?;
+        ensure(piece.run.rows() == rows, || format!("{piece:?}"))?;
+        if segments.end == last + 1 && wanted.job.changes_state {
+            ensure(segments.len() == 1, || format!("commits with {segments:?}"))?;
+            ensure(!wanted.skip && !self.gave_up, || "commits what is to be skipped".into())?;
+            ensure(of.committed_in != Some(self.steps), || format!("{worker} commits twice"))?;
+            of.committed_in = Some(self.steps);
+            of.state += 1;
+        }
+        if segments.start == last && last > 0 {
+            let little = Duration::from_micros(1);
+            return self.take(worker, ticket, little, Heard::Done(little));
+        }
+        self.time(worker, ticket, piece)
+    }
+
+    fn time(&mut self, worker: usize, ticket: u64, piece: &Piece) -> Checked<()> {
+        if self.draw.below(1000) < self.fate.changes_pace {
+            self.workers[worker].pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
+        }
+        let spent = Duration::from_secs_f64(piece.run.rows() as f64 * self.workers[worker].pace);
+        self.take(worker, ticket, spent, Heard::Done(spent))
+    }
+
+    /// A worker takes an order and will answer, or not.
+    fn take(&mut self, worker: usize, ticket: u64, spent: Duration, heard: Heard) -> Checked<()> {
+        let of = &mut self.workers[worker];
+        ensure(!of.left, || format!("{worker} has left and is told something"))?;
+        ensure(of.busy.is_none(), || format!("{worker} owes an answer and is told something"))?;
+        of.busy = Some(ticket);
+        let Fate { fails, silent, late, twice, .. } = self.fate;
+        let fate = self.draw.below(1000);
+        let answer = |heard| Event::Answer { worker, ticket, heard };
+        if fate < fails {
+            self.arrive(spent, answer(Heard::Failed));
+        } else if fate < fails + silent {
+            // Never.
+        } else if fate < fails + silent + late {
+            self.arrive(spent + Duration::from_secs(700), answer(heard));
+        } else {
+            self.arrive(spent, answer(heard));
+            if fate >= 1000 - twice {
+                let again = Duration::from_millis(self.draw.below(3000) as u64);
+                self.arrive(spent + again, answer(heard));
+            }
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, after: Duration, event: Event) {
+        self.serial += 1;
+        self.arriving.insert((self.now + after, self.serial), event);
+    }
+
+    /// What happens next: an arrival, or a deadline.
+    fn next_event(&mut self) -> Checked<Event> {
+        let (due, first) = (self.scheduler.due(), self.arriving.first_key_value().map(|(key, _)| key.0));
+        let event = match (due, first) {
+            (None, None) => return Err("deadlock".into()),
+            (Some(due), first) if first.is_none_or(|first| due <= first) => {
+                self.now = self.now.max(due);
+                Event::Tick
+            }
+            _ => {
+                let Some(((at, _), event)) = self.arriving.pop_first() else { return Ok(Event::Tick) };
+                self.now = self.now.max(at);
+                event
+            }
+        };
+        if let Event::Answer { worker, ticket, .. } = event {
+            self.workers[worker].busy.take_if(|busy| *busy == ticket);
+        }
+        Ok(event)
+    }
+}
+
+/// Whoever has which shards: the blocks of all pieces add up to the sum over all shards, to the bit.
+fn same_sum(pieces: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()> {
+    let values: Vec<f32> = (0..shards).map(|s| (s as f32 * 1.7).sin() * 1e3).collect();
+    let blocks = pieces.iter().flat_map(|piece| tree::blocks(piece.clone(), leaves));
+    let held: Vec<_> = blocks.map(|block| (block.clone(), vec![tree::sum(&values[block])])).collect();
+    let zero = [0.0];
+    let find = |range: &Range<usize>| {
+        let block = held.iter().find(|(block, _)| block == range).map(|(_, value)| value.as_slice());
+        block.or((range.start >= shards).then_some(&zero[..]))
+    };
+    let mut total = Vec::new();
+    let all = tree::sum_blocks(leaves, &find, &mut total).is_some();
+    let same = all && total[0].to_bits() == tree::sum(&values).to_bits();
+    ensure(same, || format!("{pieces:?} of {shards} in {leaves} leaves do not add up"))
+}
+
+/// Every shard once.
+fn covers(pieces: &[Range<usize>], shards: usize) -> Checked<()> {
+    let all: Vec<usize> = pieces.iter().cloned().flatten().collect();
+    let once: BTreeSet<usize> = all.iter().copied().collect();
+    ensure(once.len() == all.len() && all.len() == shards, || format!("{pieces:?} of {shards} shards"))
+}

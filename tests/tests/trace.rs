@@ -1,0 +1,67 @@
+//! The trace of a run: every replica, everything it does, one thing at a time, and no time is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use serde_json::Value;
+use unisono_tests::{loader, perceptron};
+
+#[test]
+fn a_trace_shows_all_that_three_replicas_do_and_adds_up() {
+    let data = loader(400, 5).unwrap();
+    let builder = perceptron(256).replicas(3).global_batch(64).timeline().digest_every(1);
+    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+    let began = Instant::now();
+    trainer.fit(&data, None, 4).unwrap();
+    trainer.check_replicas().unwrap();
+    let wall = began.elapsed().as_secs_f64() * 1e6;
+
+    let path = std::env::temp_dir().join(format!("unisono-trace-{}.json", std::process::id()));
+    trainer.write_trace(&path).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let events: Vec<Value> = serde_json::from_str(&text).unwrap();
+
+    let mut names = BTreeSet::new();
+    let mut lanes: BTreeMap<u64, Vec<(f64, f64, String, u64)>> = BTreeMap::new();
+    for event in &events {
+        let lane = event["tid"].as_u64().unwrap();
+        assert_eq!(event["pid"].as_u64(), Some(0));
+        match event["ph"].as_str().unwrap() {
+            "M" => drop(names.insert(event["args"]["name"].as_str().unwrap().to_owned())),
+            "X" => {
+                let (at, length) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
+                let name = event["name"].as_str().unwrap().to_owned();
+                lanes.entry(lane).or_default().push((
+                    at,
+                    length,
+                    name,
+                    event["args"]["step"].as_u64().unwrap(),
+                ));
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(names.iter().zip(0..).all(|(name, i)| name.starts_with(&format!("replica {i} ("))), "{names:?}");
+    assert_eq!((names.len(), lanes.len()), (3, 3));
+    for (lane, mut slices) in lanes {
+        slices.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let seen: BTreeSet<&str> = slices.iter().map(|slice| slice.2.as_str()).collect();
+        let all = ["compute", "exchange", "input", "loading", "peers", "upload"];
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), all, "lane {lane}");
+        let steps: BTreeSet<u64> = slices.iter().filter(|s| s.2 == "compute").map(|slice| slice.3).collect();
+        assert_eq!(steps.len(), 28, "lane {lane}: a slice for each step");
+        for pair in slices.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0 + 0.01, "lane {lane}: {pair:?}");
+        }
+        let (first, last) = (slices.first().unwrap(), slices.last().unwrap());
+        let extent = last.0 + last.1 - first.0;
+        let sum: f64 = slices.iter().map(|slice| slice.1).sum();
+        assert!((sum / extent - 1.0).abs() < 0.05, "lane {lane}: {sum} us of {extent}");
+        // The lane goes on from before the first step to the end.
+        assert!(extent > 0.95 * wall, "lane {lane}: {extent} us of {wall}");
+    }
+    let report = trainer.report();
+    let diagnosis = report.diagnosis().unwrap();
+    assert!(diagnosis.contains("% of the time") && report.to_string().contains(&diagnosis), "{report}");
+}
