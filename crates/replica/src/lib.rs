@@ -2,6 +2,7 @@
 
 mod attempt;
 mod audit;
+mod class;
 mod digest;
 mod drive;
 mod error;
@@ -23,6 +24,7 @@ mod team;
 mod timeline;
 mod worker;
 
+pub use class::{Class, machine, probe};
 pub use digest::Digest;
 pub use error::ReplicaError;
 pub use feed::Feed;

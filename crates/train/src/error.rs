@@ -57,6 +57,16 @@ pub enum Error {
         /// What differs.
         problem: String,
     },
+    /// Adapters that would not give the same bits.
+    #[error(
+        "adapters of different numeric classes: {}; leave one out, or allow a mixture: then replicas still never drift apart, \
+         but another mixture, or a lost replica, gives other bits",
+        classes.join(", ")
+    )]
+    Mixture {
+        /// Each adapter with its class.
+        classes: Vec<String>,
+    },
     /// A trace could not be written.
     #[error("trace {}: {source}", path.display())]
     Trace {
