@@ -67,6 +67,14 @@ pub enum Error {
         /// Each adapter with its class.
         classes: Vec<String>,
     },
+    /// All replicas have left: the run is over, and goes on from its newest checkpoint.
+    #[error("{left}; {}", newest(*.checkpoint))]
+    NoneLeft {
+        /// Who left, when and why.
+        left: unisono_replica::ReplicaError,
+        /// The step of the newest checkpoint, if there is one.
+        checkpoint: Option<u64>,
+    },
     /// A trace could not be written.
     #[error("trace {}: {source}", path.display())]
     Trace {
@@ -93,4 +101,11 @@ impl Error {
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting { setting, problem: problem.into() }
     }
+}
+
+fn newest(checkpoint: Option<u64>) -> String {
+    checkpoint.map_or_else(
+        || "there is no checkpoint to go on from".to_owned(),
+        |step| format!("the newest checkpoint is that of step {step}: resume from it"),
+    )
 }

@@ -18,7 +18,8 @@ const VERSION: u32 = 1;
 pub(crate) struct Checkpoints {
     store: Store,
     every: u64,
-    saved: Option<u64>,
+    /// The step of the newest one that this run wrote or took.
+    pub(crate) saved: Option<u64>,
 }
 
 /// A run's own part of a checkpoint: `trainer.json`.
