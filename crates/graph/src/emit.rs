@@ -3,7 +3,7 @@
 mod product;
 mod sums;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codegen::{Binding, Bound, WORKGROUP};
 use crate::error::GraphError;
@@ -98,6 +98,8 @@ impl Emitter<'_> {
         }
         self.clock += 1;
         let units = program.fusion.units.iter().zip(&program.kernels);
+        let mut open = self.open_buckets(stage);
+        let cut: Vec<usize> = open.keys().copied().collect();
         for (unit, kernels) in units.filter(|(u, _)| u.stage == stage) {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
@@ -109,8 +111,22 @@ impl Emitter<'_> {
                 }
                 UnitKernels::Product => self.product(unit.roots[0])?,
             }
+            // A bucket is summed as soon as all of it is there, so that it can leave while the rest is computed.
+            for sources in open.values_mut() {
+                sources.retain(|source| !unit.roots.contains(source));
+            }
+            let full = |bucket: &usize| open.get(bucket).is_some_and(BTreeSet::is_empty);
+            for bucket in cut.iter().copied().filter(full).collect::<Vec<_>>() {
+                open.remove(&bucket);
+                self.sum_bucket(stage, bucket)?;
+            }
         }
-        self.cross_shards(stage)?;
+        for bucket in open.into_keys() {
+            self.sum_bucket(stage, bucket)?;
+        }
+        if self.run.is_whole() && !cut.is_empty() {
+            self.check_finite(stage, &cut)?;
+        }
         if stage + 1 == program.segments() {
             self.replace_states();
         }

@@ -5,6 +5,7 @@ mod audit;
 mod class;
 mod digest;
 mod drive;
+mod early;
 mod error;
 mod exchange;
 mod fault;

@@ -165,6 +165,12 @@ impl Builder {
         self
     }
 
+    /// Whether sums leave a device while it goes on, as they do unless told. Never changes the answer.
+    pub fn overlap(mut self, overlap: bool) -> Self {
+        self.options.overlap = overlap;
+        self
+    }
+
     /// What the names of this run's fault points begin with, see `unisono_replica`'s feature `faults`: for drills.
     pub fn fault_scope(mut self, scope: &str) -> Self {
         self.options.fault_scope = scope.into();
