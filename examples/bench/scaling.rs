@@ -40,7 +40,6 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let ratio = one.as_secs_f64() / two.as_secs_f64();
     let mut out = stdout();
     writeln!(out, "{}\n", table(&[head, row("1", one), row("2", two)]))?;
-    writeln!(out, "{}\n", trainers[1].report())?;
     Ok(writeln!(out, "two replicas are {ratio:.2} times as fast as one")?)
 }
 
