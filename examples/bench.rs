@@ -3,13 +3,17 @@
 //!     cargo xtask bench -- --replicas 1,2,4
 //!     cargo xtask bench kernels --model cnn
 //!     cargo xtask bench scaling
+//!     cargo xtask bench checkpoint
 
+#[path = "bench/checkpoint.rs"]
+mod checkpoint;
 #[path = "bench/kernels.rs"]
 mod kernels;
 #[path = "bench/scaling.rs"]
 mod scaling;
 
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -47,6 +51,12 @@ struct Flags {
     /// Steps before those
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 10)]
     warmup: u32,
+    /// Where `checkpoint` writes: a directory on the disk to be measured, made and removed
+    #[arg(long, value_name = "DIR", default_value = "target/bench-checkpoint")]
+    dir: PathBuf,
+    /// Rounds that `checkpoint` takes the median of
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Take one step and print the seconds since this process started
     #[arg(long, hide = true)]
     first_step: bool,
@@ -60,6 +70,8 @@ enum What {
     Kernels,
     /// Two replicas against one, on the model `wide`
     Scaling,
+    /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
+    Checkpoint,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -121,6 +133,7 @@ fn main() -> ExitCode {
         What::Step => step(&flags),
         What::Kernels => kernels(&flags),
         What::Scaling => scaling::measure(&flags),
+        What::Checkpoint => checkpoint::run(&flags),
     })
 }
 

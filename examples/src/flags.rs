@@ -47,6 +47,22 @@ pub struct RunFlags {
     #[arg(long, value_name = "STEPS", allow_negative_numbers = true, requires = "out")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_every: Option<u64>,
+    /// How many of the last checkpoints stay; 0 for all [default: 3]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, requires = "out")]
+    pub keep_last: Option<usize>,
+    /// Checkpoints of every so many steps stay too
+    #[arg(long, value_name = "STEPS", allow_negative_numbers = true, requires = "out")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub keep_every: Option<u64>,
+    /// The best checkpoint stays too, by the loss (the lowest) or a metric (the highest) after each epoch
+    #[arg(long, value_name = "METRIC", requires = "out")]
+    pub keep_best: Option<String>,
+    /// A checkpoint that cannot be written ends the run, which otherwise warns, goes on and tries again
+    #[arg(long, requires = "out")]
+    pub require_checkpoints: bool,
+    /// Resume with other flags, data or adapters than the run was started with: the answer is then not the run's
+    #[arg(long, requires = "resume")]
+    pub force: bool,
     /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -110,25 +126,29 @@ impl RunFlags {
                 self.global_batch,
                 saved.map(|s| s.global_batch),
                 defaults.global_batch,
+                self.force,
             )?,
-            shards: settle("--shards", self.shards, saved.map(|s| s.shards), defaults.shards)?,
-            seed: settle("--seed", self.seed, saved.map(|s| s.seed), defaults.seed)?,
+            shards: settle("--shards", self.shards, saved.map(|s| s.shards), defaults.shards, self.force)?,
+            seed: settle("--seed", self.seed, saved.map(|s| s.seed), defaults.seed, self.force)?,
             epochs: self.epochs.unwrap_or(defaults.epochs),
             flags: self.clone(),
         })
     }
 }
 
-/// A flag's value, unless the run already has one.
+/// A flag's value, unless the run already has one; then that one, unless forced.
 fn settle<T: PartialEq + std::fmt::Display>(
     flag: &str,
     given: Option<T>,
     saved: Option<T>,
     default: T,
+    force: bool,
 ) -> Result<T, Error> {
     match (given, saved) {
+        (Some(given), _) if force => Ok(given),
         (Some(given), Some(saved)) if given != saved => Err(format!(
-            "{flag} {given}: the run to resume was started with {saved}, which cannot change; leave the flag out"
+            "{flag} {given}: the run to resume was started with {saved}, which cannot change; leave the flag out, or \
+             --force it"
         )
         .into()),
         (given, saved) => Ok(saved.or(given).unwrap_or(default)),
@@ -166,11 +186,13 @@ mod tests {
 
     #[test]
     fn the_checkpoints_value_wins_and_another_flag_is_an_error() {
-        assert_eq!(settle("--seed", None, None, 1).unwrap(), 1);
-        assert_eq!(settle("--seed", Some(2), None, 1).unwrap(), 2);
-        assert_eq!(settle("--seed", None, Some(3), 1).unwrap(), 3);
-        assert_eq!(settle("--seed", Some(3), Some(3), 1).unwrap(), 3);
-        let error = settle("--seed", Some(2), Some(3), 1).unwrap_err().to_string();
+        assert_eq!(settle("--seed", None, None, 1, false).unwrap(), 1);
+        assert_eq!(settle("--seed", Some(2), None, 1, false).unwrap(), 2);
+        assert_eq!(settle("--seed", None, Some(3), 1, false).unwrap(), 3);
+        assert_eq!(settle("--seed", Some(3), Some(3), 1, false).unwrap(), 3);
+        assert_eq!(settle("--seed", Some(2), Some(3), 1, true).unwrap(), 2);
+        assert_eq!(settle("--seed", None, Some(3), 1, true).unwrap(), 3);
+        let error = settle("--seed", Some(2), Some(3), 1, false).unwrap_err().to_string();
         assert!(error.starts_with("--seed 2: the run to resume was started with 3"), "{error}");
     }
 }

@@ -7,11 +7,14 @@
 //! | trainer, checkpoints and output of such a run | [`Run::train`] |
 //! | one JSON object a line on standard output | [`Lines`] |
 //! | tables | [`table`] |
+//! | a text for models of characters | [`Text`] |
 
 mod flags;
+mod interrupt;
 mod lines;
 mod run;
 mod table;
+mod text;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,14 +22,17 @@ use std::process::ExitCode;
 use clap::Parser;
 
 pub use flags::{Defaults, RunFlags};
+pub use interrupt::Interrupted;
 pub use lines::Lines;
 pub use run::Run;
 pub use table::{bytes, table};
+pub use text::Text;
 
 /// Any error, with a message that fits on a line.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads the command line and runs a program. An error is one line on standard error and exit code 1; wrong flags are 2.
+/// Reads the command line and runs a program. An error is one line on standard error and exit code 1; wrong flags are 2;
+/// a run that was interrupted is 130.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
     // Whatever FAILPOINTS says goes wrong until this is dropped.
     #[cfg(feature = "faults")]
@@ -34,6 +40,10 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
     match run(F::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
+                eprintln!("{interrupted}");
+                return ExitCode::from(interrupt::EXIT);
+            }
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }

@@ -4,8 +4,9 @@ use std::io::stdout;
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
-use unisono::{Builder, Progress, Trainer};
+use unisono::{BestBy, Builder, Progress, Saving, Trainer};
 
+use crate::interrupt::{self, Interrupted};
 use crate::{Error, Lines, RunFlags};
 
 /// A run's settings: [`RunFlags::settle`].
@@ -45,10 +46,13 @@ impl Run {
         if let Some(dir) = &self.flags.out {
             self.open(dir, &mut trainer)?;
         }
+        trainer.stop_on(&interrupt::stop()?);
         trainer.fit(train, Some(held_out), self.epochs)?;
-        if self.flags.out.is_some() {
-            trainer.save_model()?;
+        // Asked to stop while the last step was done, it is done.
+        if interrupt::stop()?.is_asked() && trainer.position().epoch < self.epochs {
+            return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
+        trainer.save_model_or_warn()?;
         eprintln!("{}", trainer.report());
         if let Some(path) = &self.flags.trace {
             trainer.write_trace(path)?;
@@ -78,14 +82,31 @@ impl Run {
         builder.observer(Progress::new())
     }
 
+    fn saving(&self, dir: &Path) -> Saving {
+        let RunFlags { checkpoint_every, keep_last, keep_every, keep_best, require_checkpoints, .. } =
+            &self.flags;
+        let mut saving = Saving::new(dir)
+            .every(checkpoint_every.unwrap_or(0))
+            .keep_last(keep_last.unwrap_or(3))
+            .keep_every(keep_every.unwrap_or(0));
+        saving = match keep_best.as_deref() {
+            Some("loss") => saving.keep_best(BestBy::Lowest("loss".into())),
+            Some(metric) => saving.keep_best(BestBy::Highest(metric.into())),
+            None => saving,
+        };
+        if *require_checkpoints { saving.require() } else { saving }
+    }
+
     /// Checkpoints from here on, and those that are there.
     fn open(&self, dir: &Path, trainer: &mut Trainer) -> Result<(), Error> {
-        trainer.checkpoints(dir, self.flags.checkpoint_every.unwrap_or(0))?;
+        trainer.save_to(self.saving(dir))?;
         if !self.flags.resume {
             return Ok(());
         }
-        match trainer.resume()? {
+        let resumed = if self.flags.force { trainer.force_resume() } else { trainer.resume() };
+        match resumed? {
             Some(resumed) => {
+                resumed.differs.iter().for_each(|differs| eprintln!("warning: {differs}"));
                 resumed.skipped.iter().for_each(|skipped| eprintln!("note: passed over {skipped}"));
                 eprintln!("resumed at step {} from {}", resumed.step, resumed.path.display());
             }

@@ -1,4 +1,4 @@
-//! Looking at checkpoints: what the program `checkpoint` (in `examples`) prints.
+//! Looking at checkpoints: what the program `checkpoint` of the examples prints.
 //!
 //! A path may be a run's directory (its newest complete checkpoint is meant), a checkpoint's, or a safetensors file.
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 pub use crate::diff::{Diff, TensorDiff, diff};
 use crate::disk::{Disk, StdDisk};
-use crate::error::Result;
+use crate::error::{Result, broken};
 use crate::file::TensorFile;
 use crate::float::to_f64;
 use crate::load::{self, glance, list_on};
@@ -71,8 +71,11 @@ pub struct Row {
     pub not_finite: usize,
 }
 
-/// The checkpoints of a run, newest first.
+/// The checkpoints of a run, newest first. A directory that is none of a run's is an error.
 pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
+    if !StdDisk.is_dir(&dir.as_ref().join(CHECKPOINTS)) {
+        return Err(broken(dir.as_ref(), "is no directory of a run"));
+    }
     let found = list_on(&StdDisk, dir.as_ref())?.into_iter();
     let listed = |found: load::Found| {
         let empty = Listed { step: found.step, path: found.path, bytes: 0, metric: None, problem: None };

@@ -13,6 +13,7 @@ use crate::error::{Error, Result, Skipped, broken, io};
 use crate::file::{FileBytes, parse_tensors};
 use crate::manifest::{Entry, FILES, LONGEST, Manifest};
 use crate::names::{CHECKPOINTS, MANIFEST, OLD, step_of};
+use crate::tensor::Tensors;
 
 /// A checkpoint that was found complete.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,13 +105,17 @@ pub(crate) fn verify(disk: &dyn Disk, path: &Path, step: u64) -> Result<Contents
 
 fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
     let manifest = read_manifest(disk, path)?;
-    let [model, optimizer, trainer] = FILES.map(|name| path.join(name));
-    let [first, second, third] = manifest.files.as_slice() else {
+    let [model, optimizer, trainer, carries] = FILES.map(|name| path.join(name));
+    let [first, second, third, fourth @ ..] = manifest.files.as_slice() else {
         return Err(broken(&path.join(MANIFEST), "lists other files"));
     };
     let contents = Contents {
         model: parse_tensors(&model, &open_as_listed(disk, &model, first)?)?,
         optimizer: parse_tensors(&optimizer, &open_as_listed(disk, &optimizer, second)?)?,
+        carries: match fourth.first() {
+            Some(fourth) => parse_tensors(&carries, &open_as_listed(disk, &carries, fourth)?)?,
+            None => Tensors::new(),
+        },
         trainer: serde_json::from_slice(&read_as_listed(disk, &trainer, third)?)
             .map_err(|error| broken(&trainer, format!("no valid JSON: {error}")))?,
     };

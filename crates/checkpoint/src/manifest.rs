@@ -5,12 +5,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, broken};
-use crate::names::{MODEL, OPTIMIZER, TRAINER};
+use crate::names::{CARRIES, MODEL, OPTIMIZER, TRAINER};
 
 const FORMAT: &str = "unisono-checkpoint";
 const VERSION: u32 = 1;
-/// The files of a checkpoint, in the order they are written and listed.
-pub(crate) const FILES: [&str; 3] = [MODEL, OPTIMIZER, TRAINER];
+/// The files of a checkpoint, in the order they are written and listed; the last one need not be there.
+pub(crate) const FILES: [&str; 4] = [MODEL, OPTIMIZER, TRAINER, CARRIES];
 /// A manifest longer than this is none.
 pub(crate) const LONGEST: u64 = 1 << 16;
 
@@ -56,8 +56,12 @@ impl Manifest {
             return Err(broken(path, reason));
         }
         let manifest: Self = serde_json::from_slice(text).map_err(invalid)?;
-        if !manifest.files.iter().map(|entry| entry.name.as_str()).eq(FILES) {
-            return Err(broken(path, format!("lists other files than {}", FILES.join(", "))));
+        let names: Vec<&str> = manifest.files.iter().map(|entry| entry.name.as_str()).collect();
+        if names != FILES && names != FILES[..3] {
+            return Err(broken(
+                path,
+                format!("lists other files than {} and perhaps {CARRIES}", FILES[..3].join(", ")),
+            ));
         }
         Ok(manifest)
     }

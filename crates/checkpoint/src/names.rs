@@ -15,6 +15,8 @@ pub(crate) const LOCK: &str = ".lock";
 pub(crate) const MODEL: &str = "model.safetensors";
 /// In a checkpoint.
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
+/// In a checkpoint of a run that carries something from batch to batch.
+pub(crate) const CARRIES: &str = "carries.safetensors";
 /// In a checkpoint.
 pub(crate) const TRAINER: &str = "trainer.json";
 /// In a checkpoint.

@@ -126,7 +126,13 @@ impl Saver {
     /// Waits until nothing is being written and runs `f` with the store: to look for the newest, or to write the model.
     pub fn with_store<T>(&self, f: impl FnOnce(&mut Store) -> T) -> T {
         drop(self.when_idle());
-        f(&mut self.thread.shared.store.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut store = self.thread.shared.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = f(&mut store);
+        // It may have cleared the directory. What cannot be listed is as it was.
+        if let Ok(found) = store.candidates() {
+            self.thread.shared.lock().best = found.into_iter().map(|(_, candidate)| candidate).collect();
+        }
+        result
     }
 
     /// [`Saver::flush`], and gives the store back: what was handed over and did not fail is durable now.

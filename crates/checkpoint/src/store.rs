@@ -21,7 +21,9 @@ use crate::format::Encoded;
 use crate::load::{Loaded, list_on, newest_on};
 use crate::lock::Lock;
 use crate::manifest::Manifest;
-use crate::names::{CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, step_name};
+use crate::names::{
+    CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, step_name,
+};
 use crate::retention::{Candidate, Options};
 use crate::tensor::Tensors;
 use crate::upkeep::{sibling, skipped};
@@ -150,15 +152,19 @@ impl Store {
     fn write(&self, temporary: &Path, step: u64, contents: &Contents, metric: Option<f64>) -> Result<()> {
         let disk = &*self.disk;
         let (model, optimizer) = (Encoded::new(&contents.model)?, Encoded::new(&contents.optimizer)?);
+        let carries = Encoded::new(&contents.carries)?;
         let json = |error: serde_json::Error| Error::Unstorable { reason: error.to_string() };
         let mut trainer = serde_json::to_vec_pretty(&contents.trainer).map_err(json)?;
         trainer.push(b'\n');
         disk.create_dir(temporary).map_err(io(temporary, "create a directory"))?;
-        let files = vec![
+        let mut files = vec![
             write_file(disk, &temporary.join(MODEL), model.parts())?,
             write_file(disk, &temporary.join(OPTIMIZER), optimizer.parts())?,
             write_file(disk, &temporary.join(TRAINER), std::iter::once(&*trainer))?,
         ];
+        if !contents.carries.is_empty() {
+            files.push(write_file(disk, &temporary.join(CARRIES), carries.parts())?);
+        }
         let manifest = Manifest::new(step, metric, files).to_json().map_err(json)?;
         write_file(disk, &temporary.join(MANIFEST), std::iter::once(&*manifest))?;
         sync_dir(disk, temporary)

@@ -8,7 +8,7 @@ use crate::disk::{Disk, StdDisk};
 use crate::error::{Result, broken};
 use crate::file::TensorFile;
 use crate::load::{newest_on, open_as_listed, read_as_listed, read_manifest};
-use crate::names::{CHECKPOINTS, MODEL, OPTIMIZER};
+use crate::names::{CARRIES, CHECKPOINTS, MODEL, OPTIMIZER};
 
 /// A run's newest checkpoint, a checkpoint, or a file alone; verified and mapped.
 pub(crate) struct Target {
@@ -38,7 +38,7 @@ impl Target {
         let mut trainer = None;
         for entry in &manifest.files {
             let file = path.join(&entry.name);
-            if [MODEL, OPTIMIZER].contains(&entry.name.as_str()) {
+            if [MODEL, OPTIMIZER, CARRIES].contains(&entry.name.as_str()) {
                 let bytes = open_as_listed(disk, &file, entry)?;
                 files.push((entry.name.clone(), TensorFile::new(&file, bytes)?));
             } else {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::{contents, names};
 use unisono_checkpoint::{
-    Best, Error, Options, StdDisk, Store, list, load, newest, read_tensors, write_model,
+    Best, Contents, Error, Options, StdDisk, Store, Tensor, Tensors, list, load, newest, read_tensors,
+    write_model,
 };
 
 #[test]
@@ -31,6 +32,27 @@ fn the_last_three_are_kept_and_the_newest_is_found() {
 
     store.clear().unwrap();
     assert_eq!(names(&store.dir().join("checkpoints")), [""; 0]);
+}
+
+#[test]
+fn carries_have_a_file_of_their_own_where_there_are_any() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let none = contents(1);
+    let carry = Tensor::f32(&[4, 2], &[0.5; 8]).unwrap();
+    let some = Contents { carries: Tensors::from([("lstm.h".to_owned(), carry)]), ..contents(1) };
+    assert_ne!(some.state_sha256(b""), none.state_sha256(b""));
+    let path = store.save(1, &some).unwrap().path;
+    let files = names(&path);
+    assert_eq!(files[0], "carries.safetensors");
+    assert_eq!(load(&path).unwrap(), (1, some.clone()));
+    assert_eq!(read_tensors(path.join(&files[0])).unwrap(), some.carries);
+    let bytes = fs::read(path.join(&files[0])).unwrap();
+    fs::write(path.join(&files[0]), [&bytes[..bytes.len() - 1], &[1]].concat()).unwrap();
+    assert!(load(&path).unwrap_err().to_string().contains("carries.safetensors"));
+    fs::remove_file(path.join(&files[0])).unwrap();
+    assert!(load(&path).unwrap_err().to_string().contains("carries.safetensors"));
+    assert_eq!(names(&store.save(2, &none).unwrap().path).len(), files.len() - 1);
 }
 
 #[test]

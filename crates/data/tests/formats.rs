@@ -164,6 +164,8 @@ fn tokens_in_windows() {
     assert_eq!(sample.field("x"), Some(&Field::i32([3], [1800, 2100, 2400])));
     assert_eq!(sample.field("y"), Some(&Field::i32([3], [2100, 2400, 2700])));
     assert!(source.fetch(3).is_err());
+    let held = Tokens::in_memory("tokens", tokens.clone(), Width::U16, 3).unwrap();
+    assert_eq!((held.fetch(2).unwrap(), held.fingerprint()), (sample.clone(), source.fingerprint()));
     let every = source.clone().stride(1);
     assert_eq!((every.len(), every.fetch(6).unwrap().field("y")), (7, sample.field("y")));
     assert_eq!(

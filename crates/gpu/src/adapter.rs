@@ -5,6 +5,7 @@ use std::fmt;
 use unisono_graph::target::{Machine, Target};
 
 use crate::enumerate::{enumerate, instance};
+use crate::environment::host_memory;
 
 /// An adapter as it was found: plain data, to be shown, compared, sent to a thread and opened there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +149,11 @@ impl Adapter {
             0 => format!("{} [{}]", self.name, self.backend),
             n => format!("{} #{} [{}]", self.name, n + 1, self.backend),
         }
+    }
+
+    /// Bytes of memory for everything on this adapter, where that is known without asking for it: the machine's on a CPU adapter.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        if self.kind == Kind::Cpu { host_memory() } else { None }
     }
 
     fn is_same_machine(&self, other: &Self) -> bool {

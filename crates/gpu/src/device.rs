@@ -6,7 +6,6 @@ use std::time::Duration;
 use unisono_graph::target::Target;
 
 use crate::enumerate::instance;
-use crate::environment::host_memory;
 use crate::fault::{Faults, scoped};
 use crate::pipeline::Pipelines;
 use crate::pool::Pool;
@@ -105,7 +104,7 @@ impl Device {
             pool: Pool::default(),
             state: State::default(),
             // Software drivers promise memory that the machine does not have, and the process is killed when it is used.
-            capacity: if adapter.kind == Kind::Cpu { host_memory() } else { None },
+            capacity: adapter.memory_bytes(),
             instance,
         })
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::{Graph, NodeId};
 use crate::op::{Lowering, Product, View};
-use crate::ops::State;
+use crate::ops::{Again, State};
 use crate::types::{Lead, Type};
 
 /// Storage buffers of one kernel: what every adapter has.
@@ -282,10 +282,28 @@ impl Cutter<'_> {
         units
     }
 
+    /// Stored values that must be there before what `root` computes again.
+    fn waits(&self, root: NodeId) -> BTreeSet<NodeId> {
+        let mut found = BTreeSet::new();
+        let mut pending = self.graph.nodes[root].inputs.clone();
+        while let Some(id) = pending.pop() {
+            let node = &self.graph.nodes[id];
+            if node.op.name() == Again::NAME {
+                let token = self.source(node.inputs[1]);
+                found.extend(self.reads(token).into_keys().chain([token]));
+            } else if !self.stored.contains(&id) {
+                pending.extend(&node.inputs);
+            }
+        }
+        found
+    }
+
     /// The last map unit that can also compute `root`.
     fn home(&self, root: NodeId, units: &[Unit], made_by: &BTreeMap<NodeId, usize>) -> Option<usize> {
         let reads = self.reads(root);
-        let earliest = reads.keys().filter_map(|id| made_by.get(id)).max().copied().unwrap_or(0);
+        let waits = self.waits(root);
+        let earliest =
+            reads.keys().chain(&waits).filter_map(|id| made_by.get(id)).max().copied().unwrap_or(0);
         (earliest..units.len()).rev().find(|&u| {
             let unit = &units[u];
             let first = unit.roots[0];
@@ -330,7 +348,10 @@ fn reads(graph: &Graph, lowering: &[Lowering], stored: &BTreeSet<NodeId>, root: 
             *entry = *entry && aligned;
             continue;
         }
-        for (operand, &input) in graph.nodes[id].inputs.iter().enumerate() {
+        let is_view = matches!(lowering[id], Lowering::View(_));
+        for (operand, &input) in
+            graph.nodes[id].inputs.iter().enumerate().filter(|(o, _)| *o == 0 || !is_view)
+        {
             let stays = match &lowering[id] {
                 Lowering::View(View::Reshape) => true,
                 Lowering::Pointwise(e) => !e.whole.contains(&operand),

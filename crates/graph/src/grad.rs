@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::graph::NodeId;
 use crate::op::Io;
+use crate::ops::Again;
 use crate::tape::{Tape, Var};
 use crate::types::Lead;
 
@@ -40,15 +41,35 @@ impl Tape {
             self.fail_here("gradients", format!("{} is not one number for the whole batch", y.ty()));
             return x.to_vec();
         }
-        let on_the_way = self.depends(x, y.id());
+        let mut on_the_way = self.depends(x, y.id());
         let mut arrived: BTreeMap<NodeId, Arrived> = BTreeMap::new();
         arrived.entry(y.id()).or_default().add(self.constant(1.0));
         let mut totals: BTreeMap<NodeId, Var> = BTreeMap::new();
+        // What was recorded again, and the nodes that those stand for.
+        let mut first_time: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+        let mut again: BTreeMap<NodeId, NodeId> = BTreeMap::new();
         while let Some((id, parts)) = arrived.pop_last() {
             let node = self.node(id);
             let y = self.var(id);
             let Some(dy) = parts.total(node.ty.lead) else { continue };
-            totals.insert(id, dy.clone());
+            if let (Some(region), false) = (self.region(id), again.contains_key(&id)) {
+                let new = self.record_again(region, &dy);
+                on_the_way.resize(self.len(), false);
+                for (&old, &copy) in &new {
+                    on_the_way[copy] = on_the_way[old];
+                    self.node(copy)
+                        .inputs
+                        .iter()
+                        .for_each(|&i| on_the_way[i] |= self.is_again(i, &on_the_way));
+                }
+                first_time.extend(new.iter().map(|(&old, &copy)| (copy, old)));
+                again.extend(new);
+            }
+            if let Some(&copy) = again.get(&id) {
+                arrived.entry(copy).or_default().add(dy);
+                continue;
+            }
+            totals.insert(first_time.get(&id).copied().unwrap_or(id), dy.clone());
             let inputs: Vec<Var> = node.inputs.iter().map(|&i| self.var(i)).collect();
             if !inputs.iter().any(|v| on_the_way[v.id()]) {
                 continue;
@@ -63,6 +84,12 @@ impl Tape {
         }
         let zero = |v: &Var| self.constant(0.0).expand(v.ty().lead, v.dims());
         x.iter().map(|v| totals.get(&v.id()).cloned().unwrap_or_else(|| zero(v))).collect()
+    }
+
+    /// Whether a node is a value once more that is on the way itself.
+    fn is_again(&self, id: NodeId, on_the_way: &[bool]) -> bool {
+        let node = self.node(id);
+        node.op.name() == Again::NAME && on_the_way[node.inputs[0]]
     }
 
     /// Which nodes up to `last` depend on one of `x`.

@@ -14,6 +14,7 @@ mod op;
 pub mod ops;
 pub mod plan;
 mod program;
+mod recompute;
 mod simplify;
 mod store;
 mod tape;

@@ -4,7 +4,7 @@ use crate::codegen::{self, Bound};
 use crate::emit;
 use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
-use crate::graph::{Graph, InputDecl, StateDecl};
+use crate::graph::{Graph, InputDecl, NodeId, StateDecl};
 use crate::op::{Lowering, ReduceKind};
 use crate::plan::Plan;
 use crate::simplify::simplify;
@@ -240,6 +240,22 @@ impl Program {
     /// The plan for a run of shards on a device.
     pub fn plan(&self, run: &Run, target: &Target) -> Result<Plan, GraphError> {
         emit::plan(self, run, target)
+    }
+
+    /// What a run keeps in memory, the largest first: the state's tensors by name, the others by layer, op and shape, and their
+    /// bytes.
+    pub fn largest_tensors(&self, run: &Run, count: usize) -> Vec<(String, u64)> {
+        let extent = emit::extent(run);
+        let bytes = |id: NodeId| extent.count(&self.graph.nodes[id].ty) as u64 * 4;
+        let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
+        let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.name() == "input");
+        let values = computed.chain(inputs).map(|id| (self.graph.describe(id), bytes(id)));
+        let states =
+            self.graph.states.iter().map(|s| (format!("{} {}", s.name, s.ty), s.ty.count() as u64 * 4));
+        let mut all: Vec<(String, u64)> = values.chain(states).collect();
+        all.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        all.truncate(count);
+        all
     }
 
     /// Bytes that all computed values would take without the memory plan: the sum of all tensors.

@@ -119,22 +119,22 @@ impl Rebuilt {
 
     /// A view of a view is one view; a view that changes nothing is none.
     fn rewrite_view(&mut self, node: &Node) -> Option<NodeId> {
-        let Lowering::View(view) = node.op.lowering() else { return None };
+        let view = view(node)?;
         let x = node.inputs[0];
         if self.nodes[x].ty == node.ty && !matches!(view, View::Permute(_) | View::Slice(_)) {
             return Some(x);
         }
-        match (view, self.nodes[x].op.lowering()) {
-            (View::Reshape, Lowering::View(View::Reshape)) => {
+        match (view, self::view(&self.nodes[x])) {
+            (View::Reshape, Some(View::Reshape)) => {
                 let root = self.nodes[x].inputs[0];
                 Some(self.make(ops::Reshape { dims: node.ty.dims.clone() }, &[root], node))
             }
-            (View::Expand, Lowering::View(View::Expand)) => {
+            (View::Expand, Some(View::Expand)) => {
                 let root = self.nodes[x].inputs[0];
                 let op = ops::Expand { lead: node.ty.lead, dims: node.ty.dims.clone() };
                 Some(self.make(op, &[root], node))
             }
-            (View::Permute(outer), Lowering::View(View::Permute(inner))) => {
+            (View::Permute(outer), Some(View::Permute(inner))) => {
                 let root = self.nodes[x].inputs[0];
                 let order: Vec<usize> = outer.iter().map(|&axis| inner[axis]).collect();
                 Some(self.make(ops::Permute { order }, &[root], node))
@@ -180,6 +180,14 @@ impl Rebuilt {
             return id;
         }
         self.make(ops::Expand { lead: like.ty.lead, dims: like.ty.dims.clone() }, &[id], like)
+    }
+}
+
+/// The view that a node is, but one that keeps a value apart on purpose.
+fn view(node: &Node) -> Option<View> {
+    match node.op.lowering() {
+        Lowering::View(view) if node.op.name() != ops::Again::NAME => Some(view),
+        _ => None,
     }
 }
 

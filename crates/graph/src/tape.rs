@@ -4,6 +4,7 @@
 //! reads like arithmetic.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,6 +26,9 @@ struct Recording {
     scopes: Vec<String>,
     scope: Arc<str>,
     error: Option<GraphError>,
+    /// Ranges of nodes that gradients compute again, in order, and how deep in one the trace is.
+    regions: Vec<Range<NodeId>>,
+    depth: usize,
 }
 
 /// A value of a traced graph.
@@ -121,6 +125,29 @@ impl Tape {
         let result = f();
         self.inner.borrow_mut().leave();
         result
+    }
+
+    /// Nodes so far.
+    pub(crate) fn len(&self) -> usize {
+        self.inner.borrow().graph.nodes.len()
+    }
+
+    pub(crate) fn enter_region(&self) {
+        self.inner.borrow_mut().depth += 1;
+    }
+
+    pub(crate) fn leave_region(&self, first: NodeId) {
+        let mut inner = self.inner.borrow_mut();
+        inner.depth -= 1;
+        if inner.depth == 0 {
+            let end = inner.graph.nodes.len();
+            inner.regions.push(first..end);
+        }
+    }
+
+    /// The region that a node is in.
+    pub(crate) fn region(&self, id: NodeId) -> Option<Range<NodeId>> {
+        self.inner.borrow().regions.iter().find(|r| r.contains(&id)).cloned()
     }
 
     /// Runs `f` with errors naming the layer `scope`, wherever the tape is.

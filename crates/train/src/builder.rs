@@ -6,10 +6,11 @@ use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_replica::{Assignment, Options, Replicas, machine, probe};
 
+use crate::memory::Room;
 use crate::observer::Observer;
 use crate::programs::{Fields, Parts, Programs};
 use crate::trainer::{Settings, Trainer};
-use crate::{CrossEntropy, Error, Layer, Loss, Metric, Optimizer, Sgd};
+use crate::{CrossEntropy, Error, Layer, Loss, Memory, Metric, Optimizer, Sgd};
 
 /// How many samples a step takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +184,30 @@ impl Builder {
         self
     }
 
+    fn check(&self) -> Result<(), Error> {
+        if self.replicas == Some(0) {
+            return Err(Error::setting("replicas", "a run needs at least one"));
+        }
+        let most = unisono_graph::MAX_SHARDS;
+        if !(1..=most).contains(&self.shards) {
+            return Err(Error::setting("shards", format!("{} is not in 1..={most}", self.shards)));
+        }
+        Ok(())
+    }
+
+    /// What a training step takes of each device's memory with these global batches, instead of the builder's own. Opens no
+    /// device.
+    ///
+    /// # Errors
+    /// As [`Builder::build`]; [`Error::TooLarge`] for the first batch that does not fit.
+    pub fn memory(&self, fields: &[FieldSpec], global_batches: &[usize]) -> Result<Vec<Memory>, Error> {
+        self.check()?;
+        let programs = Programs::trace(&self.parts, &Fields::of(fields)?, self.bucket_bytes)?;
+        let chosen = unisono_gpu::select(&self.adapters)?;
+        let room = Room { adapters: spread(&chosen, self.replicas, self.shards), shards: self.shards };
+        global_batches.iter().map(|&batch| room.memory(&programs.train, batch)).collect()
+    }
+
     /// Traces the model for data with these fields (`x` and `y`, and `w` where samples have weights), opens the devices and
     /// gives every parameter its start value.
     ///
@@ -190,15 +215,7 @@ impl Builder {
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that does not fit.
     pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         let fields = Fields::of(fields)?;
-        if self.replicas == Some(0) {
-            return Err(Error::setting("replicas", "a run needs at least one"));
-        }
-        if !(1..=unisono_graph::MAX_SHARDS).contains(&self.shards) {
-            return Err(Error::setting(
-                "shards",
-                format!("{} is not in 1..={}", self.shards, unisono_graph::MAX_SHARDS),
-            ));
-        }
+        self.check()?;
         let programs = Programs::trace(&self.parts, &fields, self.bucket_bytes)?;
         let fields = Fields { ids: programs.ids, ..fields };
         let chosen = unisono_gpu::select(&self.adapters)?;
@@ -207,10 +224,9 @@ impl Builder {
             BatchSize::Global(n) => (n, None),
             BatchSize::PerReplica(n) => (n * adapters.len(), Some(n)),
         };
-        if global_batch == 0 {
-            return Err(Error::setting("global batch", "a step needs at least one sample"));
-        }
         let notes = notes(adapters.len(), self.shards, global_batch, per_replica);
+        let room = Room { adapters, shards: self.shards };
+        let memory = room.memory(&programs.train, global_batch)?;
         let mut options = Options { global_batch, shards: self.shards, ..self.options };
         if !of_one_class(&chosen) {
             if !self.mixed {
@@ -220,10 +236,18 @@ impl Builder {
             options = Options { one_updates: true, assignment: Assignment::Even, audit_every: 0, ..options };
         }
         let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
-        let replicas = Replicas::start(&adapters, graphs, options)?;
-        let settings =
-            Settings { global_batch, shards: self.shards, seed: self.seed, digest_every: self.digest_every };
-        Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)
+        let replicas = Replicas::start(&room.adapters, graphs, options)?;
+        let settings = Settings {
+            global_batch,
+            shards: self.shards,
+            seed: self.seed,
+            digest_every: self.digest_every,
+            class: classes(&room.adapters),
+        };
+        let mut trainer =
+            Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)?;
+        trainer.memory = Some(memory);
+        Ok(trainer)
     }
 }
 
@@ -249,6 +273,18 @@ fn mixture(chosen: &[Adapter]) -> Error {
         Err(error) => format!("{} cannot be probed ({error})", adapter.label()),
     };
     Error::Mixture { classes: chosen.iter().map(class).collect() }
+}
+
+/// Backend, device and driver of each kind of adapter: what an answer's bits may depend on.
+fn classes(adapters: &[Adapter]) -> Vec<String> {
+    let class = |a: &Adapter| {
+        let driver = format!("{} {}", a.driver, a.driver_info);
+        format!("{} [{}, {}]", a.name, a.backend, driver.trim())
+    };
+    let mut classes: Vec<String> = adapters.iter().map(class).collect();
+    classes.sort();
+    classes.dedup();
+    classes
 }
 
 /// What a user should know of the settings.

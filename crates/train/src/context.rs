@@ -24,6 +24,20 @@ pub struct Parameter {
     pub initializer: Initializer,
 }
 
+/// What the graphs call a carry: this, and its full name.
+pub(crate) const CARRY: &str = "carry ";
+
+/// A carry that a layer asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Carry {
+    /// [`CARRY`] and its full name.
+    pub name: String,
+    /// Its value before the step.
+    pub var: Var,
+    /// Its value after it.
+    pub kept: Option<Var>,
+}
+
 /// A line of the model's summary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SummaryLine {
@@ -45,6 +59,7 @@ pub struct Context {
     path: Vec<String>,
     parameters: Vec<Parameter>,
     statistics: Vec<Parameter>,
+    carries: Vec<Carry>,
     summary: Vec<SummaryLine>,
     penalties: Vec<Var>,
     ids: Vec<(Var, usize)>,
@@ -59,6 +74,7 @@ impl Context {
             path: vec![],
             parameters: vec![],
             statistics: vec![],
+            carries: vec![],
             summary: vec![],
             penalties: vec![],
             ids: vec![],
@@ -100,8 +116,50 @@ impl Context {
         var
     }
 
+    /// A carry of this layer, `[B, ...]`: what the sample in the same row of the batch before gave [`Context::keep`], such as a
+    /// recurrent layer's state; zeros at first, and after [`crate::Trainer::reset_carries`]. No gradient goes back through it.
+    ///
+    /// It follows the row (the lane), whatever replica the row's shard is on. Loaders whose rows each continue their own
+    /// stretch of the data are made by [`unisono_data::Loader::lanes`]. A layer asks for it in both modes.
+    ///
+    /// ```
+    /// use unisono::{Context, FromFn, Var};
+    ///
+    /// /// [B, features]: a mean over the samples of the row, the newest counting for a tenth.
+    /// let smooth = FromFn::new("smooth", |cx: &mut Context, x: &Var| {
+    ///     let before = cx.carry("mean", x.dims());
+    ///     let mean = &before * 0.9 + x * 0.1;
+    ///     cx.keep(&before, &mean);
+    ///     mean
+    /// });
+    /// ```
+    pub fn carry(&mut self, name: &str, dims: &[usize]) -> Var {
+        let name = format!("{CARRY}{}", self.full(name));
+        let var = self.tape.input(&name, Type::sample(dims));
+        self.carries.push(Carry { name, var: var.clone(), kept: None });
+        var
+    }
+
+    /// What a carry is for the next batch: of the same type. It counts when the training step commits.
+    pub fn keep(&mut self, carry: &Var, value: &Var) {
+        let problem = match self.carries.iter_mut().find(|own| own.var.id() == carry.id()) {
+            Some(own) if own.var.ty() == value.ty() => {
+                own.kept = Some(value.clone());
+                return;
+            }
+            Some(own) => format!("a carry {} cannot become {}", own.var.ty(), value.ty()),
+            None => "the first value is not a carry of this model".into(),
+        };
+        self.fail("keep", problem);
+    }
+
+    /// The name of something of this layer's.
+    fn full(&self, name: &str) -> String {
+        self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".")
+    }
+
     fn declare(&self, name: &str, dims: &[usize], kind: StateKind, initializer: Initializer) -> Parameter {
-        let name = self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".");
+        let name = self.full(name);
         Parameter { var: self.tape.state(&name, dims, kind), name, initializer }
     }
 
@@ -160,6 +218,11 @@ impl Context {
     /// The statistics asked for so far.
     pub fn statistics(&self) -> &[Parameter] {
         &self.statistics
+    }
+
+    /// The carries asked for so far.
+    pub(crate) fn carries(&self) -> &[Carry] {
+        &self.carries
     }
 
     /// The summary so far, outer layers before inner ones.

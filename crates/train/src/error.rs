@@ -17,6 +17,22 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A step needs more memory than there is, or larger tensors than the adapter takes.
+    #[error(
+        "{adapter}: a step of {global_batch} samples does not fit: {problem}; largest tensors: {largest}; {advice}"
+    )]
+    TooLarge {
+        /// The adapter.
+        adapter: String,
+        /// Samples of the step.
+        global_batch: usize,
+        /// What is too large, and for what.
+        problem: String,
+        /// The largest tensors with their sizes.
+        largest: String,
+        /// The global batch that would fit.
+        advice: String,
+    },
     /// A batch does not have what the model was built for.
     #[error("field {field:?}: expected {expected}, got {got}")]
     Field {

@@ -38,6 +38,8 @@ impl Trainer {
         epochs: u32,
     ) -> Result<(), Error> {
         let mut skipped = 0;
+        let start = self.progress.position;
+        let mut carried = (start.sample > 0).then_some(start.epoch);
         loop {
             let next = batches.next().transpose()?;
             for reason in &batches.skip_reasons()[skipped..] {
@@ -51,12 +53,17 @@ impl Trainer {
                 self.progress = batches.progress();
                 return Ok(());
             };
+            if carried.replace(batch.epoch) != Some(batch.epoch) {
+                self.carries.reset();
+            }
             let mut step = self.step_inner(&batch, Some(train.source()))?;
             (step.epochs, step.of) = (epochs, train.samples());
             self.observers.iter_mut().for_each(|o| o.step(&step));
             self.end_epochs(batch.after.epoch, validation)?;
             self.progress = batches.progress();
-            self.save_when_due(false)?;
+            if self.save_when_due(false)? {
+                return Ok(());
+            }
             batches.recycle(batch);
         }
     }
@@ -76,6 +83,12 @@ impl Trainer {
         let epoch = Epoch { epoch, steps: self.step, train, validation };
         self.observers.iter_mut().for_each(|o| o.epoch(&epoch));
         self.history.push(epoch);
-        Ok(())
+        self.observe()
+    }
+
+    /// Lets the optimizer see the history.
+    pub(crate) fn observe(&mut self) -> Result<(), Error> {
+        let observed = self.parts.optimizer.observe(&self.history);
+        observed.map_err(|problem| Error::setting("optimizer", problem))
     }
 }

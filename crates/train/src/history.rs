@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Metric;
+
 /// A loss and metrics, averaged over samples with their weights: in f64, in sample order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
@@ -31,6 +33,15 @@ pub struct Epoch {
     pub train: Evaluation,
     /// Over the samples held out, after the epoch.
     pub validation: Option<Evaluation>,
+}
+
+impl Epoch {
+    /// Zeros, to learn before a run whether what is looked for is measured.
+    pub(crate) fn unmeasured(metrics: &[Box<dyn Metric>]) -> Self {
+        let metrics = metrics.iter().map(|metric| (metric.name().to_owned(), 0.0)).collect();
+        let train = Evaluation { loss: 0.0, metrics, samples: 0 };
+        Self { epoch: 0, steps: 0, validation: None, train }
+    }
 }
 
 /// All epochs of a run; a resumed run's history is the whole run's.

@@ -22,6 +22,8 @@
 //! ```
 
 mod builder;
+mod carries;
+mod checkpoints;
 mod context;
 mod diagnose;
 mod error;
@@ -31,7 +33,9 @@ mod history;
 mod initializer;
 mod layer;
 mod layers;
+mod load;
 mod losses;
+mod memory;
 mod metric;
 mod observer;
 mod optimizers;
@@ -39,6 +43,7 @@ mod programs;
 mod progress;
 mod report;
 mod save;
+mod stop;
 mod summary;
 mod trace;
 mod trainer;
@@ -51,6 +56,7 @@ pub use unisono_graph::{DType, Lead, Tape, Type, Var};
 pub use unisono_replica::{Assignment, Class, ReplicaReport, machine, probe};
 
 pub use builder::Builder;
+pub use checkpoints::{BestBy, Saving};
 pub use context::{Context, Mode, Parameter, SummaryLine};
 pub use error::Error;
 pub use history::{Epoch, Evaluation, History};
@@ -59,22 +65,24 @@ pub use layer::{FromFn, Layer, Sequential};
 pub use layers::functional;
 pub use layers::{
     AvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dense, Dropout, Elu, Embedding, Flatten, Gelu, GeluTanh,
-    GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Relu,
-    Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
+    GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Recompute,
+    Relu, Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
 };
 pub use losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
 };
+pub use memory::Memory;
 pub use metric::{Accuracy, Metric};
 pub use observer::{Observer, Step};
 pub use optimizers::{
     Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
-    RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
+    Plateau, RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
 };
 pub use programs::{INPUT, TARGET, WEIGHT};
 pub use progress::Progress;
 pub use report::Report;
 pub use save::{Resumed, SavedRun};
+pub use stop::Stop;
 pub use summary::Summary;
 pub use trainer::Trainer;
 

@@ -7,7 +7,7 @@ use unisono_graph::{DType, Graph, GraphError, Program, StateKind, Tape, Type, Va
 
 use crate::context::{Mode, Parameter, SummaryLine};
 use crate::optimizers::{Gradient, trace_update};
-use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer};
+use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer, carries};
 
 /// The field with the model's input.
 pub const INPUT: &str = "x";
@@ -105,8 +105,13 @@ impl Programs {
         let initializers = graph.states.iter().map(|s| start(&s.name)).collect();
         let evaluate = Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?;
         let predict = trace_predict(parts, fields)?;
+        let train = Arc::new(Program::compile_with(&graph, bucket_bytes)?);
+        if let Some(name) = carries::too_late(&train) {
+            let problem = format!("{name:?} depends on what is known only when the step commits");
+            return Err(Error::setting("carries", problem));
+        }
         Ok(Self {
-            train: Arc::new(Program::compile_with(&graph, bucket_bytes)?),
+            train,
             evaluate: Arc::new(Program::compile(&evaluate)?),
             predict: Arc::new(Program::compile(&predict)?),
             forward,
@@ -164,6 +169,7 @@ impl Trace {
         for metric in &parts.metrics {
             tape.output(metric.name(), &metric.per_sample(&output, &y));
         }
+        carries::trace(&tape, &cx);
         tape.finish()?;
         Ok(Self { tape, cx, input: x, output, loss, weight })
     }
@@ -217,5 +223,6 @@ fn trace_predict(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
     let mut cx = Context::new(&tape, Mode::Evaluate);
     let output = parts.model.forward(&mut cx, &tape.input(INPUT, fields.input.clone()));
     tape.output(OUTPUT, &output);
+    carries::trace(&tape, &cx);
     Ok(tape.finish()?)
 }

@@ -1,26 +1,18 @@
 //! A run in a checkpoint and back.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use unisono_checkpoint::{Contents, Store, Tensor, Tensors};
+use unisono_checkpoint::{Contents, Dtype, Info, LoadReport, Mismatch, Tensor, Tensors};
 use unisono_data::{Loader, Position, Progress};
-use unisono_graph::StateKind;
+use unisono_graph::{DType, StateDecl, StateKind, Type};
 
 use crate::history::Running;
 use crate::{Error, History, Trainer};
 
 /// The version of `trainer.json`.
 const VERSION: u32 = 1;
-
-/// Where checkpoints go and how often.
-#[derive(Debug)]
-pub(crate) struct Checkpoints {
-    store: Store,
-    every: u64,
-    /// The step of the newest one that this run wrote or took.
-    pub(crate) saved: Option<u64>,
-}
 
 /// A run's own part of a checkpoint: `trainer.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +43,9 @@ pub struct SavedRun {
     pub metrics: Vec<String>,
     /// Fingerprint of the training data, as hexadecimal digits.
     pub data: Option<String>,
+    /// What the replicas ran on; bits are promised within one class. `None` in files of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<Vec<String>>,
     /// The epochs done.
     pub history: History,
     running: Running,
@@ -76,66 +71,35 @@ fn parse(path: &Path, contents: &Contents) -> Result<SavedRun, Error> {
     }
 }
 
+/// What a tensor of the state is in a file.
+pub(crate) fn info(ty: &Type) -> Info {
+    let dtype = match ty.dtype {
+        DType::F32 => Dtype::F32,
+        DType::I32 => Dtype::I32,
+        DType::U32 => Dtype::U32,
+    };
+    Info { dtype, shape: ty.dims.clone() }
+}
+
+/// How a checkpoint's tensors and a trainer's fit together: all of them, and as they are.
+fn fit_together(found: &BTreeMap<&String, &Tensor>, states: &[StateDecl]) -> LoadReport {
+    let mut report = LoadReport::default();
+    for state in states {
+        let model = info(&state.ty);
+        match found.get(&state.name).map(|tensor| tensor.info()) {
+            None => report.missing.push(state.name.clone()),
+            Some(file) if *file == model => report.loaded.push(state.name.clone()),
+            Some(file) => {
+                report.mismatched.push(Mismatch { name: state.name.clone(), file: file.clone(), model })
+            }
+        }
+    }
+    let known = |name: &String| states.iter().any(|state| state.name == *name);
+    report.unexpected = found.keys().filter(|name| !known(name)).map(|name| (*name).clone()).collect();
+    report
+}
+
 impl Trainer {
-    /// Saves the run to `dir` every `every` steps of a fit, and at its end; 0: only at the end. The directory is tried at once.
-    pub fn checkpoints(&mut self, dir: &Path, every: u64) -> Result<(), Error> {
-        self.checkpoints = Some(Checkpoints { store: Store::open(dir)?, every, saved: None });
-        Ok(())
-    }
-
-    /// Takes the newest complete checkpoint of the directory given to [`Trainer::checkpoints`]; says which one, and which
-    /// broken ones were passed over. Without any checkpoint the run starts at its start.
-    pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
-        let Some(checkpoints) = &self.checkpoints else {
-            return Err(Error::setting("resume", "no checkpoint directory is set"));
-        };
-        let Some(loaded) = checkpoints.store.newest()? else { return Ok(None) };
-        self.restore(&loaded.path, &loaded.contents)?;
-        let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
-        Ok(Some(Resumed { step: self.step, path: loaded.path, skipped }))
-    }
-
-    /// Removes the checkpoints of an earlier run from the directory, for a fresh start in it.
-    pub fn clear_checkpoints(&mut self) -> Result<(), Error> {
-        match &mut self.checkpoints {
-            Some(checkpoints) => Ok(checkpoints.store.clear()?),
-            None => Ok(()),
-        }
-    }
-
-    /// Saves the run now.
-    pub fn save(&mut self) -> Result<Option<PathBuf>, Error> {
-        let contents = self.contents()?;
-        let step = self.step;
-        let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
-        let saved = checkpoints.store.save(step, &contents)?;
-        checkpoints.saved = Some(step);
-        self.tell_saved(&saved.path);
-        Ok(Some(saved.path))
-    }
-
-    /// Writes the final model as `model.safetensors` into the checkpoint directory.
-    pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
-        let model = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
-        match &self.checkpoints {
-            Some(checkpoints) => Ok(Some(checkpoints.store.write_model(&model)?)),
-            None => Ok(None),
-        }
-    }
-
-    /// Saves where the interval or the end of a fit asks for it, and this step is not saved yet.
-    pub(crate) fn save_when_due(&mut self, end: bool) -> Result<(), Error> {
-        let step = self.step;
-        let due = self
-            .checkpoints
-            .as_ref()
-            .is_some_and(|c| (end || c.every > 0 && step.is_multiple_of(c.every)) && c.saved != Some(step));
-        if due {
-            self.save()?;
-        }
-        Ok(())
-    }
-
     /// Everything the next step depends on, and the history.
     pub fn contents(&mut self) -> Result<Contents, Error> {
         let run = SavedRun {
@@ -152,6 +116,7 @@ impl Trainer {
             loss: self.parts.loss.name().into(),
             metrics: self.parts.metrics.iter().map(|m| m.name().into()).collect(),
             data: self.fingerprint.map(|f| format!("{f:016x}")),
+            class: Some(self.settings.class.clone()),
             history: self.history.clone(),
             running: self.running.clone(),
         };
@@ -159,10 +124,11 @@ impl Trainer {
             .map_err(|e| Error::setting("checkpoint", format!("the run cannot be written as JSON: {e}")))?;
         let model = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
         let optimizer = self.tensors_of(&[StateKind::Optimizer])?;
-        Ok(Contents { model, optimizer, trainer })
+        Ok(Contents { model, optimizer, carries: self.carries.tensors()?, trainer })
     }
 
-    /// SHA-256 over names, shapes and bytes of parameters, statistics and the optimizer's state, the position and the samples skipped before it.
+    /// SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and carries, the position
+    /// and the samples skipped before it.
     pub fn state_sha256(&mut self) -> Result<String, Error> {
         let Progress { position: Position { epoch, sample }, skipped } = &self.progress;
         let mut position = epoch.to_le_bytes().to_vec();
@@ -172,75 +138,82 @@ impl Trainer {
         Ok(self.contents()?.state_sha256(&position))
     }
 
-    fn tensors_of(&mut self, kinds: &[StateKind]) -> Result<Tensors, Error> {
+    pub(crate) fn tensors_of(&mut self, kinds: &[StateKind]) -> Result<Tensors, Error> {
         let mut tensors = Tensors::new();
         for index in self.programs.states_of(kinds) {
-            let values = self.state(index)?;
+            // As they come off the device, without another copy: training waits for this.
+            let bytes = self.replicas.read_state(index)?;
             let state = &self.programs.train.states()[index];
-            tensors.insert(state.name.clone(), Tensor::f32(&state.ty.dims, &values)?);
+            let Info { dtype, shape } = info(&state.ty);
+            tensors.insert(state.name.clone(), Tensor::new(dtype, shape, bytes)?);
         }
         Ok(tensors)
     }
 
-    /// Takes a checkpoint's contents as the run's state.
-    fn restore(&mut self, path: &Path, contents: &Contents) -> Result<(), Error> {
+    /// Takes a checkpoint's contents as the run's state. Returns what differs between the run and this trainer, which is
+    /// an error unless forced.
+    pub(crate) fn restore(
+        &mut self,
+        path: &Path,
+        contents: &Contents,
+        force: bool,
+    ) -> Result<Vec<String>, Error> {
         let run = parse(path, contents)?;
         let wrong = |problem: String| Error::Resume { path: path.into(), problem };
         let metrics: Vec<String> = self.parts.metrics.iter().map(|m| m.name().into()).collect();
-        for (what, saved, own) in [
-            ("the global batch", run.global_batch.to_string(), self.settings.global_batch.to_string()),
-            ("the number of shards", run.shards.to_string(), self.settings.shards.to_string()),
-            ("the seed", run.seed.to_string(), self.settings.seed.to_string()),
-            ("the optimizer", run.optimizer.clone(), self.parts.optimizer.name().into()),
-            ("the loss", run.loss.clone(), self.parts.loss.name().into()),
-            ("the metrics", run.metrics.join(", "), metrics.join(", ")),
+        let class =
+            run.class.as_ref().map_or_else(|| self.settings.class.join(", "), |class| class.join(", "));
+        let mut differs = Vec::new();
+        for (what, saved, own, forcible) in [
+            ("the global batch", run.global_batch.to_string(), self.settings.global_batch.to_string(), true),
+            ("the number of shards", run.shards.to_string(), self.settings.shards.to_string(), true),
+            ("the seed", run.seed.to_string(), self.settings.seed.to_string(), true),
+            ("the numeric class", class, self.settings.class.join(", "), true),
+            ("the loss", run.loss.clone(), self.parts.loss.name().into(), true),
+            ("the optimizer", run.optimizer.clone(), self.parts.optimizer.name().into(), false),
+            ("the metrics", run.metrics.join(", "), metrics.join(", "), false),
         ] {
             if saved != own {
-                return Err(wrong(format!("{what} of the run is {saved}, not {own}")));
+                let problem = format!("{what} of the run is {saved}, not {own}");
+                if !(force && forcible) {
+                    return Err(wrong(problem));
+                }
+                differs.push(problem);
             }
         }
         let states = self.programs.train.states().to_vec();
-        let known = contents.model.len() + contents.optimizer.len();
-        for state in &states {
-            let tensor = contents.model.get(&state.name).or_else(|| contents.optimizer.get(&state.name));
-            match tensor {
-                None => return Err(wrong(format!("it has no tensor {:?}", state.name))),
-                Some(t) if t.shape() != state.ty.dims => {
-                    let problem =
-                        format!("{:?} is {:?}, the model's is {:?}", state.name, t.shape(), state.ty.dims);
-                    return Err(wrong(problem));
-                }
-                Some(_) => {}
-            }
+        let found: BTreeMap<&String, &Tensor> = contents.model.iter().chain(&contents.optimizer).collect();
+        let report = fit_together(&found, &states);
+        if !report.is_exact() {
+            return Err(wrong(format!("does not fit the model and its optimizer:\n{report}")));
         }
-        if known != states.len() {
-            return Err(wrong(format!(
-                "it has {known} tensors, the model and its optimizer {}",
-                states.len()
-            )));
-        }
+        let carries = self.carries.of(&contents.carries).map_err(wrong)?;
         for (index, state) in states.iter().enumerate() {
-            let tensor = contents.model.get(&state.name).or_else(|| contents.optimizer.get(&state.name));
-            if let Some(tensor) = tensor {
+            if let Some(tensor) = found.get(&state.name) {
                 self.replicas.write_state(index, tensor.bytes())?;
             }
         }
-        if let Some(checkpoints) = &mut self.checkpoints {
-            checkpoints.saved = Some(run.step);
-        }
         self.step = run.step;
+        self.carries = carries;
         let position = Position { epoch: run.epoch, sample: run.sample };
         self.progress = Progress { position, skipped: run.skipped };
         self.history = run.history;
+        self.observe()?;
         self.running = run.running;
         self.fingerprint = run.data.as_deref().and_then(|d| u64::from_str_radix(d, 16).ok());
-        Ok(())
+        Ok(differs)
     }
 
     /// The data of a resumed run have to be those it started with.
     pub(crate) fn same_data(&mut self, train: &Loader) -> Result<(), Error> {
         let found = train.source().fingerprint();
         match self.fingerprint.replace(found) {
+            Some(before) if before != found && self.checkpoints.as_ref().is_some_and(|c| c.forced) => {
+                self.tell_note(&format!(
+                    "warning: the run was on data with fingerprint {before:016x}, and goes on with {found:016x}"
+                ));
+                Ok(())
+            }
             Some(before) if before != found => {
                 self.fingerprint = Some(before);
                 let problem = format!("the run was on data with fingerprint {before:016x}, not {found:016x}");
@@ -260,4 +233,6 @@ pub struct Resumed {
     pub path: PathBuf,
     /// Newer checkpoints that are not complete, and why.
     pub skipped: Vec<String>,
+    /// What differs between the run and this trainer, where that was forced; the data aside.
+    pub differs: Vec<String>,
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use unisono_graph::Type;
 
+use crate::Memory;
 use crate::context::SummaryLine;
 
 /// The layers of a model with output shapes and parameter counts; prints as a table.
@@ -13,6 +14,8 @@ pub struct Summary {
     pub lines: Vec<SummaryLine>,
     /// What the model takes.
     pub input: Type,
+    /// What a training step takes on each replica.
+    pub memory: Option<Memory>,
 }
 
 impl Summary {
@@ -36,6 +39,7 @@ impl fmt::Display for Summary {
         for (line, (n, s)) in self.lines.iter().zip(names.iter().zip(&shapes)) {
             writeln!(f, "{n:name$}  {s:shape$}  {:>10}", line.parameters)?;
         }
-        write!(f, "{:name$}  {:shape$}  {:>10}", "total", "", self.parameters())
+        write!(f, "{:name$}  {:shape$}  {:>10}", "total", "", self.parameters())?;
+        self.memory.iter().try_for_each(|memory| write!(f, "\nmemory: {memory}"))
     }
 }

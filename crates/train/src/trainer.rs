@@ -5,14 +5,15 @@ use unisono_graph::{Program, StateKind};
 use unisono_replica::{Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
 use crate::builder::Builder;
+use crate::carries::Carries;
+use crate::checkpoints::Checkpoints;
 use crate::feed::{self, Names};
 use crate::history::Running;
 use crate::observer::{Observer, Step};
 use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
-use crate::save::Checkpoints;
-use crate::{Error, Evaluation, History, Layer, Report, Summary, diagnose};
+use crate::{Epoch, Error, Evaluation, History, Layer, Memory, Report, Stop, Summary, diagnose};
 
 pub(crate) const TRAIN: usize = 0;
 const EVALUATE: usize = 1;
@@ -25,6 +26,8 @@ pub(crate) struct Settings {
     pub shards: usize,
     pub seed: u64,
     pub digest_every: u64,
+    /// What the replicas run on, each once: bits are promised within one class.
+    pub class: Vec<String>,
 }
 
 /// Trains a model on every replica.
@@ -37,13 +40,20 @@ pub struct Trainer {
     notes: Vec<String>,
     pub(crate) observers: Vec<Box<dyn Observer>>,
     pub(crate) checkpoints: Option<Checkpoints>,
+    pub(crate) stop: Stop,
     pub(crate) step: u64,
     /// Where the next step starts in the data, and the samples skipped on the way there.
     pub(crate) progress: Progress,
+    /// What training carries from step to step.
+    pub(crate) carries: Carries,
+    /// What evaluation and prediction carry from batch to batch.
+    pub(crate) using: Carries,
     pub(crate) history: History,
     pub(crate) running: Running,
     pub(crate) fingerprint: Option<u64>,
     pub(crate) input: Option<Seen>,
+    /// What a step of the global batch takes.
+    pub(crate) memory: Option<Memory>,
 }
 
 impl Trainer {
@@ -53,7 +63,7 @@ impl Trainer {
     }
 
     pub(crate) fn start(
-        parts: Parts,
+        mut parts: Parts,
         programs: Programs,
         fields: Fields,
         mut replicas: Replicas,
@@ -71,7 +81,12 @@ impl Trainer {
             };
             replicas.write_state(index, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())?;
         }
+        let unknown = |problem| Error::setting("optimizer", problem);
+        parts.optimizer.observe(&[Epoch::unmeasured(&parts.metrics)]).map_err(unknown)?;
+        parts.optimizer.observe(&[]).map_err(unknown)?;
         replicas.prepare(TRAIN, &[settings.global_batch])?;
+        let lanes = |program| Carries::new(program, settings.global_batch);
+        let (carries, using) = (lanes(&programs.train), lanes(&programs.predict));
         Ok(Self {
             parts,
             programs,
@@ -81,12 +96,16 @@ impl Trainer {
             notes,
             observers,
             checkpoints: None,
+            stop: Stop::new(),
             step: 0,
             progress: Progress::default(),
+            carries,
+            using,
             history: vec![],
             running: Running::default(),
             fingerprint: None,
             input: None,
+            memory: None,
         })
     }
 
@@ -116,6 +135,7 @@ impl Trainer {
             return Err(Error::setting("global batch", problem));
         }
         feed::check(batch, &self.fields, &self.programs.output, &*self.parts.loss, names)?;
+        let batch = &*self.carries.with(batch)?;
         let scalars = self.parts.optimizer.scalars(self.step);
         let feed = feed::feed(&self.programs.train, batch, &scalars, self.settings.seed)?;
         let program = self.programs.train.clone();
@@ -143,6 +163,9 @@ impl Trainer {
         for left in &outcome.left {
             let note = left.to_string();
             self.observers.iter_mut().for_each(|o| o.note(&note));
+        }
+        if outcome.committed {
+            self.carries.take(&program, &outcome.outputs);
         }
         let losses = output(&outcome.outputs, LOSS).unwrap_or_default();
         let penalty = output(&outcome.outputs, PENALTY).map_or(0.0, |p| f64::from(p[0]));
@@ -198,12 +221,15 @@ impl Trainer {
         let program = self.programs.evaluate.clone();
         let mut running = Running::default();
         self.prepare(EVALUATE, loader.samples())?;
+        self.using.reset();
         for batch in loader.clone().batch(self.settings.global_batch).epoch(0)? {
             let batch = batch?;
             let names = Some(loader.source());
             feed::check(&batch, &self.fields, &self.programs.output, &*self.parts.loss, names)?;
+            let batch = self.using.with(&batch)?;
             let feed = feed::feed(&program, &batch, &[], self.settings.seed)?;
             let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit)?;
+            self.using.take(&program, &outcome.outputs);
             let losses = named(&program, &outcome.outputs, LOSS).unwrap_or_default();
             let weights = self.weights(&program, &outcome.outputs, &batch);
             running.add(&losses, &self.metric_values(&program, &outcome.outputs), weights.as_deref(), 0.0);
@@ -215,19 +241,22 @@ impl Trainer {
     pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
         let mut all = Vec::new();
         self.prepare(PREDICT, loader.samples())?;
+        self.using.reset();
         for batch in loader.clone().batch(self.settings.global_batch).epoch(0)? {
             all.extend(self.predict_batch(&batch?)?);
         }
         Ok(all)
     }
 
-    /// The model's output for a batch of up to the global batch's size.
+    /// The model's output for a batch of up to the global batch's size. Where the model carries something, it goes on from the
+    /// last such call, evaluation or prediction, until [`Trainer::reset_carries`].
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
         feed::check_field(batch, INPUT, &self.fields.input, None)?;
         feed::check_ids(batch, &self.fields, None)?;
         let program = self.programs.predict.clone();
-        let feed = feed::feed(&program, batch, &[], self.settings.seed)?;
+        let feed = feed::feed(&program, &*self.using.with(batch)?, &[], self.settings.seed)?;
         let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit)?;
+        self.using.take(&program, &outcome.outputs);
         Ok(named(&program, &outcome.outputs, OUTPUT).unwrap_or_default())
     }
 
@@ -285,9 +314,13 @@ impl Trainer {
         own.into_iter().map(|i| (states[i].name.clone(), states[i].ty.dims.clone())).collect()
     }
 
-    /// The layers with their output shapes and parameter counts.
+    /// The layers with their output shapes and parameter counts, and what a training step takes of a device's memory.
     pub fn summary(&self) -> Summary {
-        Summary { lines: self.programs.summary.clone(), input: self.fields.input.clone() }
+        Summary {
+            lines: self.programs.summary.clone(),
+            input: self.fields.input.clone(),
+            memory: self.memory.clone(),
+        }
     }
 
     /// What a user should know of the settings: replicas that will be idle or unevenly loaded, answers that depend on the
@@ -339,6 +372,15 @@ impl Trainer {
     /// Compares the replicas' states; an error names those that differ.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
         Ok(self.replicas.check_digests()?)
+    }
+
+    /// Stops fits after the step at which `stop` is asked; they save the run and return.
+    pub fn stop_on(&mut self, stop: &Stop) {
+        self.stop = stop.clone();
+    }
+
+    pub(crate) fn tell_note(&mut self, text: &str) {
+        self.observers.iter_mut().for_each(|o| o.note(text));
     }
 
     /// Writes what each replica did with its time since the last call, with [`Builder::timeline`], in Chrome's trace format, to

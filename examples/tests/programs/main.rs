@@ -2,8 +2,13 @@
 
 mod adapters;
 mod bad_input;
+mod checkpoint;
+mod killed;
+mod mnist_cnn;
 mod resume;
 mod same_bits;
+mod saving;
+mod texts;
 
 use std::ffi::OsStr;
 use std::fs;

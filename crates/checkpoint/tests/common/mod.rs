@@ -29,6 +29,7 @@ pub fn contents(step: u64) -> Contents {
             ("dense.weight.m", Tensor::f32(&[2, 3], &[x; 6]).unwrap()),
             ("count", Tensor::u32(&[], &[step as u32]).unwrap()),
         ]),
+        carries: Tensors::new(),
         trainer: json!({ "step": step, "seed": u64::MAX, "scale": 0.1 + 0.2, "epochs": [1, 2] }),
     }
 }

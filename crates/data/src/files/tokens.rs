@@ -19,7 +19,7 @@ pub enum Width {
 /// Windows of a file of tokens: "x", `context` tokens as i32, and "y", the token after each of them.
 ///
 /// Windows start `stride` tokens apart (as far as they are long, unless told), so together they predict every token but
-/// the first once; a tail too short for a window is left out. The file is not loaded: each window is one read by
+/// the first once; a tail too short for a window is left out. A file is not loaded: each window is one read by
 /// position, so a corpus larger than memory costs no memory.
 ///
 /// ```
@@ -48,7 +48,15 @@ pub struct Tokens {
 impl Tokens {
     /// The windows of `context` tokens in a file.
     pub fn open(path: impl AsRef<Path>, width: Width, context: usize) -> Result<Self, DataError> {
-        let bytes = Bytes::open(path.as_ref())?;
+        Self::new(Bytes::open(path.as_ref())?, width, context)
+    }
+
+    /// The windows of `context` tokens in memory, such as a text that was unpacked; errors call it `name`.
+    pub fn in_memory(name: &str, tokens: Vec<u8>, width: Width, context: usize) -> Result<Self, DataError> {
+        Self::new(Bytes::held(Path::new(name), tokens), width, context)
+    }
+
+    fn new(bytes: Bytes, width: Width, context: usize) -> Result<Self, DataError> {
         let element = match width {
             Width::U8 => Element::U8,
             Width::U16 => Element::U16,

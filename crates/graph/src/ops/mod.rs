@@ -4,6 +4,7 @@
 
 mod abs;
 mod add;
+mod again;
 mod cast;
 mod contract;
 mod div;
@@ -46,6 +47,7 @@ mod windows;
 
 pub use abs::Abs;
 pub use add::Add;
+pub use again::Again;
 pub use cast::ToF32;
 pub use contract::Contract;
 pub use div::Div;

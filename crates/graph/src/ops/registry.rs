@@ -61,6 +61,10 @@ pub static REGISTRY: &[&[Entry]] = &[
     ],
     &[
         Entry { name: "contract", cases: contract },
+        Entry {
+            name: Again::NAME,
+            cases: || vec![Case::random(Again, &[Type::sample(&[3]), Type::sample(&[2])])],
+        },
         Entry { name: "detach", cases: || vec![Case::random(Detach, &[Type::sample(&[3])])] },
         Entry { name: "dropout", cases: dropout },
         Entry { name: "embed", cases: embed },

@@ -1,12 +1,13 @@
 //! Recurrent layers.
 
-use unisono_graph::{DType, Lead, Var};
+use unisono_graph::{DType, Lead, Type, Var};
 
-use super::functional::{GruWeights, LstmWeights, gru_steps, lstm_steps, stack};
+use super::functional::{GruWeights, LstmWeights, Steps, gru_steps, lstm_steps, stack};
 use crate::{Context, Initializer, Layer};
 
 /// Long short-term memory over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `LSTM`, batch first), or the last
-/// one, `[B, H]` (Keras's `LSTM`). It starts from zeros; [`super::functional::lstm`] starts from anything.
+/// one, `[B, H]` (Keras's `LSTM`). It starts from zeros unless it is [`stateful`](Self::stateful);
+/// [`super::functional::lstm`] starts from anything.
 ///
 /// Parameters of layer l, uniform within 1 / sqrt(H): `weight_ih_l{l}` `[4 H, in]`, `weight_hh_l{l}` `[4 H, H]`, `bias_ih_l{l}`
 /// and `bias_hh_l{l}` `[4 H]`, gates in the order i, f, g, o; those of the way back end in `_reverse`.
@@ -22,7 +23,8 @@ pub struct Lstm {
 }
 
 /// Gated recurrent units over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `GRU`, batch first), or the last one,
-/// `[B, H]` (Keras's `GRU(reset_after=True)`). It starts from zeros; [`super::functional::gru`] starts from anything.
+/// `[B, H]` (Keras's `GRU(reset_after=True)`). It starts from zeros unless it is [`stateful`](Self::stateful);
+/// [`super::functional::gru`] starts from anything.
 ///
 /// Parameters are named as those of [`Lstm`], gates in the order r, z, n: `[3 H, in]`, `[3 H, H]`, `[3 H]` and `[3 H]`.
 #[derive(Clone, Copy, Debug)]
@@ -37,20 +39,26 @@ struct Shape {
     both_ways: bool,
     bias: bool,
     last: bool,
+    stateful: bool,
     dropout: f32,
 }
 
-/// One direction of one layer: each h by its place, and the last one on its way.
-type Direction = (Vec<Var>, Var);
-
 macro_rules! recurrent {
-    ($layer:ident, $name:literal, $gates:literal, $weights:ident, $steps:expr) => {
+    ($layer:ident, $name:literal, $gates:literal, $weights:ident, $state:expr, $steps:ident) => {
         impl $layer {
             /// One layer of H = `units`, forward in time.
             pub fn new(units: usize) -> Self {
-                let shape =
-                    Shape { units, layers: 1, both_ways: false, bias: true, last: false, dropout: 0.0 };
-                Self { shape }
+                Self {
+                    shape: Shape {
+                        units,
+                        layers: 1,
+                        both_ways: false,
+                        bias: true,
+                        last: false,
+                        stateful: false,
+                        dropout: 0.0,
+                    },
+                }
             }
 
             /// Layers on top of each other.
@@ -77,20 +85,25 @@ macro_rules! recurrent {
                 self
             }
 
+            /// Starts each batch from the state that the batch before ended with, row by row (Keras's `stateful=True`); from
+            /// zeros at the start of an epoch, of an evaluation or a prediction, and after
+            /// [`Trainer::reset_carries`](crate::Trainer::reset_carries). Gradients stay within the batch.
+            /// [`Loader::lanes`](unisono_data::Loader::lanes) makes such batches.
+            pub fn stateful(mut self) -> Self {
+                self.shape.stateful = true;
+                self
+            }
+
             /// Drops a share of what goes from one layer to the next.
             pub fn dropout(mut self, rate: f32) -> Self {
                 self.shape.dropout = rate;
                 self
             }
-        }
 
-        impl Layer for $layer {
-            fn name(&self) -> &str {
-                $name
-            }
-
-            fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-                self.shape.forward($name, cx, x, |cx, x, suffix, reverse| {
+            /// The layer over sequences of which only the places whose `mask` `[B, T]` is not 0 are there, the others padding
+            /// (Keras's `mask`; PyTorch's packed sequences): they leave the state as it is, and what is given for them is zeros.
+            pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+                self.shape.forward($name, cx, x, mask, |cx, x, suffix, reverse| {
                     let (rows, units) = ($gates * self.shape.units, self.shape.units);
                     let start = Initializer::Uniform(1.0 / (units as f32).sqrt());
                     let mut ask = |name: &str, dims: &[usize]| {
@@ -102,18 +115,30 @@ macro_rules! recurrent {
                         bias_ih: self.shape.bias.then(|| ask("bias_ih", &[rows])),
                         bias_hh: self.shape.bias.then(|| ask("bias_hh", &[rows])),
                     };
-                    $steps(x, &weights, reverse)
+                    let state = |name: &&str| cx.carry(&format!("{name}_{suffix}"), &[units]);
+                    let before: Vec<Var> =
+                        if self.shape.stateful { $state.iter().map(state).collect() } else { vec![] };
+                    let (all, after) = $steps(x, &weights, &before, mask, reverse);
+                    before.iter().zip(&after).for_each(|(carry, value)| cx.keep(carry, value));
+                    (all, after)
                 })
+            }
+        }
+
+        impl Layer for $layer {
+            fn name(&self) -> &str {
+                $name
+            }
+
+            fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+                self.masked(cx, x, None)
             }
         }
     };
 }
 
-recurrent!(Lstm, "lstm", 4, LstmWeights, |x, weights, reverse| {
-    let (all, h, _) = lstm_steps(x, weights, None, reverse);
-    (all, h)
-});
-recurrent!(Gru, "gru", 3, GruWeights, |x, weights, reverse| gru_steps(x, weights, None, reverse));
+recurrent!(Lstm, "lstm", 4, LstmWeights, ["h", "c"], lstm_steps);
+recurrent!(Gru, "gru", 3, GruWeights, ["h"], gru_steps);
 
 impl Shape {
     fn forward(
@@ -121,7 +146,8 @@ impl Shape {
         layer: &str,
         cx: &mut Context,
         x: &Var,
-        direction: impl Fn(&mut Context, &Var, &str, bool) -> Direction,
+        mask: Option<&Var>,
+        direction: impl Fn(&mut Context, &Var, &str, bool) -> Steps,
     ) -> Var {
         let sequence = x.ty().lead == Lead::Sample && x.ty().dtype == DType::F32 && x.dims().len() == 2;
         if !sequence || x.ty().count() == 0 || self.layers == 0 || self.units == 0 {
@@ -129,6 +155,18 @@ impl Shape {
             cx.fail(
                 layer,
                 format!("needs a layer, a unit and sequences [B, steps, features], got {problem}"),
+            );
+            return x.clone();
+        }
+        if let Some(mask) = mask.filter(|mask| mask.ty() != &Type::sample(&x.dims()[..1])) {
+            let problem = format!("a mask {} does not fit sequences {}", mask.ty(), x.ty());
+            cx.fail(layer, problem);
+            return x.clone();
+        }
+        if self.stateful && self.both_ways {
+            cx.fail(
+                layer,
+                "a stateful layer cannot run back in time: what comes after a batch is not known".into(),
             );
             return x.clone();
         }
@@ -149,8 +187,8 @@ impl Shape {
 }
 
 /// Features of all ways one behind the other: of the last step on each, or of all.
-fn side_by_side(ways: &[Direction], last: bool) -> Option<Var> {
-    let one = |(all, h): &Direction| if last { Some(h.clone()) } else { stack(all) };
+fn side_by_side(ways: &[Steps], last: bool) -> Option<Var> {
+    let one = |(all, after): &Steps| if last { after.first().cloned() } else { stack(all) };
     let mut ways = ways.iter().map(one);
     let first = ways.next()??;
     Some(ways.flatten().fold(first, |a, b| a.concat(&[&b], -1)))

@@ -1,6 +1,7 @@
 //! Layers in the f64 interpreter: names and shapes, and gradients against central differences.
 
 mod by_hand;
+mod memory;
 
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Outcome, Tape, Type, interpret};
 

@@ -1,6 +1,7 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
+use crate::Epoch;
 
 /// Adagrad (Duchi et al. 2011; PyTorch's `Adagrad`).
 ///
@@ -45,6 +46,10 @@ impl Optimizer for Adagrad {
 
     fn scalars(&self, step: u64) -> Vec<Scalar> {
         vec![Scalar::new("lr", (self.lr.at(step) / (1.0 + step as f64 * self.lr_decay)) as f32)]
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.lr.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

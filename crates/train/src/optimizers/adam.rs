@@ -2,6 +2,7 @@ use unisono_graph::Var;
 
 use super::moments::Moments;
 use super::{Optimizer, Scalar, Schedule, Update};
+use crate::Epoch;
 
 /// Adam (Kingma and Ba 2015) with coupled weight decay (PyTorch's `Adam`). [`super::AdamW`] is what most want instead.
 ///
@@ -48,6 +49,10 @@ impl Optimizer for Adam {
             Scalar::new("step", (self.lr.at(step) * self.moments.first_correction(step)) as f32),
             Scalar::new("scale", self.moments.second_correction(step) as f32),
         ]
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.lr.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -2,6 +2,7 @@ use unisono_graph::Var;
 
 use super::moments::Moments;
 use super::{Optimizer, Scalar, Schedule, Update};
+use crate::Epoch;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019; PyTorch's `AdamW`).
 ///
@@ -50,6 +51,10 @@ impl Optimizer for AdamW {
             Scalar::new("step", (lr * self.moments.first_correction(step)) as f32),
             Scalar::new("scale", self.moments.second_correction(step) as f32),
         ]
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.lr.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

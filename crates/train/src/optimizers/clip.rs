@@ -4,6 +4,7 @@ use unisono_graph::Var;
 
 use super::update::norm_of_all;
 use super::{Gradient, Optimizer, Scalar, Update};
+use crate::Epoch;
 
 /// An optimizer that scales all gradients by norm / (their common norm + 1e-6) when that is below 1 (PyTorch's
 /// `clip_grad_norm_`). Made by [`Optimizer::clip_norm`].
@@ -48,6 +49,9 @@ macro_rules! around_inner {
             }
             fn scalars(&self, step: u64) -> Vec<Scalar> {
                 self.inner.scalars(step)
+            }
+            fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+                self.inner.observe(history)
             }
             fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
                 self.inner.update(cx, weight, gradient)

@@ -3,6 +3,7 @@ use std::fmt;
 use unisono_graph::Var;
 
 use super::{Gradient, Optimizer, Scalar, Update};
+use crate::Epoch;
 
 /// An optimizer that takes some parameters out of weight decay. Made by [`Optimizer::decay_exempt`] and
 /// [`Optimizer::no_decay_for_biases_and_norms`].
@@ -31,6 +32,10 @@ impl<O: Optimizer> Optimizer for DecayExempt<O> {
 
     fn scalars(&self, step: u64) -> Vec<Scalar> {
         self.inner.scalars(step)
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.inner.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -3,6 +3,7 @@ use std::fmt;
 use unisono_graph::Var;
 
 use super::{Gradient, Optimizer, Scalar, Update};
+use crate::Epoch;
 
 /// An optimizer that leaves some parameters as they are. Made by [`Optimizer::freeze`].
 pub struct Freeze<O> {
@@ -23,6 +24,10 @@ impl<O: Optimizer> Optimizer for Freeze<O> {
 
     fn scalars(&self, step: u64) -> Vec<Scalar> {
         self.inner.scalars(step)
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.inner.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -1,6 +1,7 @@
 use unisono_graph::Var;
 
 use super::{Gradient, Optimizer, Scalar, Update};
+use crate::Epoch;
 
 /// Parameter groups: one optimizer for most parameters, others for those whose names they take (PyTorch's parameter groups).
 ///
@@ -65,6 +66,11 @@ impl Optimizer for Groups {
             own.into_iter().map(move |s| Scalar::new(&format!("{}{}", prefix(i), s.name), s.value))
         };
         (0..=self.groups.len()).flat_map(of).collect()
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.rest.observe(history)?;
+        self.groups.iter_mut().try_for_each(|(_, optimizer)| optimizer.observe(history))
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -3,6 +3,7 @@ use unisono_graph::Var;
 use super::moments::Moments;
 use super::update::{norm, ratio};
 use super::{Optimizer, Scalar, Schedule, Update};
+use crate::Epoch;
 
 /// LAMB for large batches (You et al. 2020, algorithm 2 with phi(x) = x): Adam's direction, scaled to each tensor's norm.
 ///
@@ -51,6 +52,10 @@ impl Optimizer for Lamb {
             Scalar::new("first", self.moments.first_correction(step) as f32),
             Scalar::new("scale", self.moments.second_correction(step) as f32),
         ]
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.lr.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

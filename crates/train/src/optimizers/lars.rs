@@ -2,6 +2,7 @@ use unisono_graph::Var;
 
 use super::update::{norm, ratio};
 use super::{Optimizer, Scalar, Schedule, Update};
+use crate::Epoch;
 
 /// LARS for large batches (You et al. 2017, algorithm 1): each tensor moves in proportion to its own norm.
 ///
@@ -47,6 +48,10 @@ impl Optimizer for Lars {
 
     fn scalars(&self, step: u64) -> Vec<Scalar> {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.lr.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

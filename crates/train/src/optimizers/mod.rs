@@ -10,12 +10,15 @@ mod groups;
 mod lamb;
 mod lars;
 mod moments;
+mod plateau;
 mod rmsprop;
 mod schedule;
 mod sgd;
 mod update;
 
 use unisono_graph::Var;
+
+use crate::Epoch;
 
 pub use adagrad::Adagrad;
 pub use adam::Adam;
@@ -26,6 +29,7 @@ pub use freeze::Freeze;
 pub use groups::Groups;
 pub use lamb::Lamb;
 pub use lars::Lars;
+pub use plateau::Plateau;
 pub use rmsprop::RmsProp;
 pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
@@ -72,6 +76,13 @@ pub trait Optimizer: Send + Sync {
 
     /// The numbers of a step, 0 being the first; always the same names in the same order.
     fn scalars(&self, step: u64) -> Vec<Scalar>;
+
+    /// Looks at the epochs so far: when one has ended, and when a run is resumed. What it makes of them must depend on nothing
+    /// else, so that a resumed run goes on as it would have. An error says what is not measured that it needs; the trainer also
+    /// asks before a run, with an epoch in which everything was 0.
+    fn observe(&mut self, _history: &[Epoch]) -> Result<(), String> {
+        Ok(())
+    }
 
     /// The parameter's new value. Whatever else has to be kept is a state of `cx`.
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var;
@@ -133,6 +144,9 @@ impl Optimizer for Box<dyn Optimizer> {
     }
     fn scalars(&self, step: u64) -> Vec<Scalar> {
         (**self).scalars(step)
+    }
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        (**self).observe(history)
     }
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
         (**self).update(cx, weight, gradient)

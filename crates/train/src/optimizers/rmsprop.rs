@@ -1,6 +1,7 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
+use crate::Epoch;
 
 /// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`).
 ///
@@ -60,6 +61,10 @@ impl Optimizer for RmsProp {
 
     fn scalars(&self, step: u64) -> Vec<Scalar> {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.lr.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -4,6 +4,9 @@ use std::f64::consts::PI;
 use std::fmt;
 use std::sync::Arc;
 
+use super::Plateau;
+use crate::Epoch;
+
 /// A learning rate as a function of the step, 0 being the first. Elementary functions come from `libm`: the same bits
 /// everywhere.
 ///
@@ -18,6 +21,9 @@ use std::sync::Arc;
 pub struct Schedule {
     shape: Shape,
     warm_up: u64,
+    plateau: Option<Plateau>,
+    /// How often the plateau took the learning rate down.
+    reductions: u32,
 }
 
 #[derive(Clone)]
@@ -78,8 +84,30 @@ impl Schedule {
         self
     }
 
+    /// Takes all of it down where a run gets no better.
+    pub fn reduce_on(mut self, plateau: Plateau) -> Self {
+        self.plateau = Some(plateau);
+        self
+    }
+
+    /// What optimizers do with [`crate::Optimizer::observe`].
+    ///
+    /// # Errors
+    /// What a plateau watches is not measured, or its factor makes no sense.
+    pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        if let Some(plateau) = &self.plateau {
+            self.reductions = plateau.reductions(history)?;
+        }
+        Ok(())
+    }
+
     /// The learning rate of a step.
     pub fn at(&self, step: u64) -> f64 {
+        let lr = self.planned(step);
+        self.plateau.as_ref().map_or(lr, |plateau| plateau.reduced(lr, self.reductions))
+    }
+
+    fn planned(&self, step: u64) -> f64 {
         if step < self.warm_up {
             return self.shape.at(0) * ((step + 1) as f64 / self.warm_up as f64);
         }
@@ -132,7 +160,7 @@ pub fn scaled_lr(base: f64, base_batch: usize, batch: usize) -> f64 {
 
 impl From<Shape> for Schedule {
     fn from(shape: Shape) -> Self {
-        Self { shape, warm_up: 0 }
+        Self { shape, warm_up: 0, plateau: None, reductions: 0 }
     }
 }
 

@@ -1,6 +1,7 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
+use crate::Epoch;
 
 /// Stochastic gradient descent with momentum and coupled weight decay (PyTorch's `SGD` without dampening).
 ///
@@ -45,6 +46,10 @@ impl Optimizer for Sgd {
 
     fn scalars(&self, step: u64) -> Vec<Scalar> {
         vec![Scalar::new("lr", self.lr.at(step) as f32)]
+    }
+
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.lr.observe(history)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -12,4 +12,4 @@ pub use norm::{group_norm, layer_norm, rms_norm};
 pub use recurrent::{GruWeights, LstmWeights, gru, lstm};
 pub use sequence::{stack, unstack};
 
-pub(super) use recurrent::{gru_steps, lstm_steps};
+pub(super) use recurrent::{Steps, gru_steps, lstm_steps};

@@ -35,8 +35,9 @@ pub struct GruWeights {
 ///
 /// i, f, o = sigmoid, g = tanh of W x + b + U h + d; c = f c + i g; h = o tanh(c).
 pub fn lstm(x: &Var, weights: &LstmWeights, h0: &Var, c0: &Var) -> (Var, Var, Var) {
-    let (all, h, c) = lstm_steps(x, weights, Some((h0.clone(), c0.clone())), false);
-    (stack(&all).unwrap_or_else(|| x.clone()), h, c)
+    let (all, after) = lstm_steps(x, weights, &[h0.clone(), c0.clone()], None, false);
+    let last = |i: usize| after.get(i).unwrap_or(x).clone();
+    (stack(&all).unwrap_or_else(|| x.clone()), last(0), last(1))
 }
 
 /// A GRU over `[B, T, in]` from `h0` `[B, H]`: all h `[B, T, H]` and the last one (Cho et al. 2014; PyTorch's `GRU`, batch
@@ -44,79 +45,91 @@ pub fn lstm(x: &Var, weights: &LstmWeights, h0: &Var, c0: &Var) -> (Var, Var, Va
 ///
 /// r, z = sigmoid of W x + b + U h + d; n = tanh(W x + b + r (U h + d)); h = (1 - z) n + z h.
 pub fn gru(x: &Var, weights: &GruWeights, h0: &Var) -> (Var, Var) {
-    let (all, h) = gru_steps(x, weights, Some(h0.clone()), false);
-    (stack(&all).unwrap_or_else(|| x.clone()), h)
+    let (all, after) = gru_steps(x, weights, std::slice::from_ref(h0), None, false);
+    (stack(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
 }
 
-/// As [`lstm`]: each h by its place in the sequence; the last ones are those of place 0 when it runs in `reverse`. Without a
-/// start, h and c are zeros.
+/// Each h by its place in the sequence, and the state after the last step on the way (that of place 0 in reverse), h first.
+pub(in crate::layers) type Steps = (Vec<Var>, Vec<Var>);
+
+/// As [`lstm`], from `[h0, c0]` or, without them, from zeros. Places whose `mask` `[B, T]` is 0 leave the state as it is, and their
+/// h is zeros.
 pub(in crate::layers) fn lstm_steps(
     x: &Var,
     weights: &LstmWeights,
-    start: Option<(Var, Var)>,
+    start: &[Var],
+    mask: Option<&Var>,
     reverse: bool,
-) -> (Vec<Var>, Var, Var) {
+) -> Steps {
     let units = hidden(&weights.weight_hh);
     // Both biases are added to the same sum.
     let gates = biased(&biased(&x.matmul_t(&weights.weight_ih), &weights.bias_ih), &weights.bias_hh);
-    let cell = |step: &Var, before: Option<&(Var, Var)>| {
-        let sum = before.map_or_else(|| step.clone(), |(h, _)| step + h.matmul_t(&weights.weight_hh));
+    run(&gates, start, mask, reverse, |step, before| {
+        let sum = before.first().map_or_else(|| step.clone(), |h| step + h.matmul_t(&weights.weight_hh));
         let [i, f, g, o] = parts::<4>(&sum, units);
         let new = i.sigmoid() * g.tanh();
-        let c = before.map_or_else(|| new.clone(), |(_, c)| f.sigmoid() * c + &new);
-        (o.sigmoid() * c.tanh(), c)
-    };
-    let states = run(&gates, reverse, start, cell);
-    let last = if reverse { states.first() } else { states.last() };
-    let (h, c) = last.cloned().unwrap_or_else(|| (x.clone(), x.clone()));
-    (states.into_iter().map(|(h, _)| h).collect(), h, c)
+        let c = before.get(1).map_or_else(|| new.clone(), |c| f.sigmoid() * c + &new);
+        vec![o.sigmoid() * c.tanh(), c]
+    })
 }
 
-/// As [`gru`]: each h by its place in the sequence; the last one is that of place 0 when it runs in `reverse`. Without a start,
-/// h is zeros.
+/// As [`gru`], from `[h0]` or, without it, from zeros. Places whose `mask` `[B, T]` is 0 leave the state as it is, and their h is
+/// zeros.
 pub(in crate::layers) fn gru_steps(
     x: &Var,
     weights: &GruWeights,
-    start: Option<Var>,
+    start: &[Var],
+    mask: Option<&Var>,
     reverse: bool,
-) -> (Vec<Var>, Var) {
+) -> Steps {
     let units = hidden(&weights.weight_hh);
     let gates = biased(&x.matmul_t(&weights.weight_ih), &weights.bias_ih);
-    let cell = |step: &Var, before: Option<&Var>| {
+    run(&gates, start, mask, reverse, |step, before| {
+        let before = before.first();
         let own = before.map(|h| biased(&h.matmul_t(&weights.weight_hh), &weights.bias_hh));
         let own = own.or_else(|| Some(weights.bias_hh.as_ref()?.expand(Lead::Sample, step.dims())));
         let [r, z, n] = parts::<3>(step, units);
         let Some([hr, hz, hn]) = own.map(|own| parts::<3>(&own, units)) else {
-            return n.tanh() * (1.0 - z.sigmoid());
+            return vec![n.tanh() * (1.0 - z.sigmoid())];
         };
         let (r, z) = ((r + hr).sigmoid(), (z + hz).sigmoid());
         let n = (n + r * hn).tanh();
         let towards = before.map_or_else(|| -&n, |h| h - &n);
-        z * towards + n
-    };
-    let states = run(&gates, reverse, start, cell);
-    let last = if reverse { states.first() } else { states.last() };
-    let h = last.cloned().unwrap_or_else(|| x.clone());
-    (states, h)
+        vec![z * towards + n]
+    })
 }
 
-/// Runs a cell over the steps of `gates`: the state after each, by its place in the sequence.
-fn run<S: Clone>(
+/// Runs a cell over the steps of `gates`: from the state before a step, empty for zeros, to that after it, h first.
+fn run(
     gates: &Var,
+    start: &[Var],
+    mask: Option<&Var>,
     reverse: bool,
-    mut state: Option<S>,
-    cell: impl Fn(&Var, Option<&S>) -> S,
-) -> Vec<S> {
-    let mut steps = unstack(gates);
+    cell: impl Fn(&Var, &[Var]) -> Vec<Var>,
+) -> Steps {
+    let there = mask.map(|mask| unstack(mask).iter().map(|there| there.reshape(&[1])).collect::<Vec<_>>());
+    let mut steps: Vec<(usize, Var)> = unstack(gates).into_iter().enumerate().collect();
     if reverse {
         steps.reverse();
     }
-    let mut after = |step: &Var| state.insert(cell(step, state.as_ref())).clone();
-    let mut all: Vec<S> = steps.iter().map(&mut after).collect();
+    let zero = gates.tape().constant(0.0);
+    let mut state = start.to_vec();
+    let mut all = Vec::with_capacity(steps.len());
+    for (place, step) in &steps {
+        let new = cell(step, &state);
+        let Some(there) = there.as_ref().and_then(|there| there.get(*place)) else {
+            all.extend(new.first().cloned());
+            state = new;
+            continue;
+        };
+        all.extend(new.first().map(|h| there.select(h, &zero)));
+        let keep = |(i, new): (usize, &Var)| there.select(new, state.get(i).unwrap_or(&zero));
+        state = new.iter().enumerate().map(keep).collect();
+    }
     if reverse {
         all.reverse();
     }
-    all
+    (all, state)
 }
 
 /// H of `[gates H, H]`.

@@ -15,16 +15,20 @@ pub fn unstack(x: &Var) -> Vec<Var> {
     [0..half, half..steps].into_iter().flat_map(|range| unstack(&x.slice(axis, range))).collect()
 }
 
-/// Steps as a sequence: T times `[B, ...]` to `[B, T, ...]`; `None` of none. Joined in pairs, and these again.
+/// Steps as a sequence: T times `[B, ...]` to `[B, T, ...]`; `None` of none.
 pub fn stack(steps: &[Var]) -> Option<Var> {
-    let long = |v: &Var| v.reshape(&[&[1], v.dims()].concat());
-    let mut parts: Vec<Var> = steps.iter().map(long).collect();
+    let axis = -(steps.first()?.dims().len() as isize) - 1;
+    join(steps.iter().map(|v| v.reshape(&[&[1], v.dims()].concat())).collect(), axis)
+}
+
+/// Parts one behind the other along an axis, counted from the last: joined in pairs, and these again.
+pub(super) fn join(mut parts: Vec<Var>, axis: isize) -> Option<Var> {
     while parts.len() > 1 {
-        let join = |pair: &[Var]| match pair {
-            [a, b] => a.concat(&[b], a.ty().rank() as isize - a.dims().len() as isize),
+        let two = |pair: &[Var]| match pair {
+            [a, b] => a.concat(&[b], axis),
             _ => pair[0].clone(),
         };
-        parts = parts.chunks(2).map(join).collect();
+        parts = parts.chunks(2).map(two).collect();
     }
     parts.pop()
 }

@@ -114,6 +114,54 @@ fn recurrent_layers_start_from_zeros() {
     assert_eq!(run(&Gru::new(2)).data, run(&given).data);
 }
 
+/// Two sequences of three places within five, one of them with a gap: what they give is what they give without the padding.
+#[test]
+fn recurrent_layers_pass_over_padding() {
+    type Masked = fn(&mut Context, &Var, Option<&Var>) -> Var;
+    let layers: [(Masked, bool); 4] = [
+        (|cx, x, mask| Lstm::new(2).layers(2).bidirectional().masked(cx, x, mask), false),
+        (|cx, x, mask| Gru::new(2).layers(2).bidirectional().no_bias().masked(cx, x, mask), false),
+        (|cx, x, mask| Lstm::new(2).bidirectional().last().masked(cx, x, mask), true),
+        (|cx, x, mask| Gru::new(2).last().masked(cx, x, mask), true),
+    ];
+    let there = [[1.0, 1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0, 1.0]];
+    let ty = Type::sample(&[5, 3]);
+    let mut x = operand(2, &ty);
+    // The last feature says whether a place is there; padding is anything.
+    there.iter().flatten().enumerate().for_each(|(place, there)| x.data[3 * place + 2] = *there);
+    for (layer, last) in layers {
+        let model = FromFn::new("masked", move |cx: &mut Context, x: &Var| {
+            let mask = x.slice(-1, 2..3).reshape(&[5]).greater(&x.tape().constant(0.5));
+            layer(cx, &x.slice(-1, 0..2), Some(&mask))
+        });
+        let mut masked = trace(&model, ty.clone(), Mode::Train);
+        let found = masked.run(&[2], &x).outputs["y"].clone();
+        masked.check_gradients(&[1, 1], &x);
+        let short = Type::sample(&[3, 2]);
+        let packed = FromFn::new("packed", move |cx: &mut Context, x: &Var| layer(cx, x, None));
+        let width = found.dims[found.dims.len() - 1];
+        for (row, there) in there.iter().enumerate() {
+            let places: Vec<usize> = (0..5).filter(|&place| there[place] == 1.0).collect();
+            let kept = places.iter().flat_map(|place| x.data[15 * row + 3 * place..][..2].to_vec()).collect();
+            let expected =
+                trace(&packed, short.clone(), Mode::Train).run(&[1], &Array::new(&[1, 3, 2], kept));
+            let expected = &expected.outputs["y"].data;
+            if last {
+                close(&found.data[row * width..][..width], expected);
+                continue;
+            }
+            let at = |place: usize| &found.data[(5 * row + place) * width..][..width];
+            places
+                .iter()
+                .zip(expected.chunks(width))
+                .for_each(|(&place, expected)| close(at(place), expected));
+            (0..5)
+                .filter(|place| !places.contains(place))
+                .for_each(|place| close(at(place), &vec![0.0; width]));
+        }
+    }
+}
+
 #[test]
 fn attention_sees_what_it_may() {
     let ty = Type::sample(&[3, 2]);
@@ -173,6 +221,10 @@ fn errors_name_the_layer() {
         (message(&GroupNorm::new(3), &[4, 5, 5]), "3 groups"),
         (message(&Embedding::new(3, 3), &[4]), "needs ids of i32, got [B, 4]"),
         (message(&Lstm::new(3), &[4]), "needs a layer, a unit and sequences [B, steps, features]"),
+        (
+            message(&FromFn::new("masked", |cx, x| Lstm::new(3).masked(cx, x, Some(x))), &[4, 5]),
+            "a mask [B, 4, 5] does not fit sequences [B, 4, 5]",
+        ),
         (message(&MultiHeadAttention::new(3), &[4, 5]), "a width of 5 does not divide among 3 heads"),
         (
             message(&Residual::new(Dense::new(3)), &[4]),

@@ -1,4 +1,6 @@
-//! Looks at checkpoints: `cargo run --example checkpoint -- show RUN`.
+//! Looks at checkpoints.
+//!
+//!     cargo run -p unisono-examples --bin checkpoint -- show target/demo
 //!
 //! Exits with 1 when something is broken (`verify`) or differs (`diff`), and with 2 when it cannot be looked at.
 
@@ -8,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use unisono_checkpoint::{Export, Precision, Result, export_model, inspect};
+use unisono::checkpoint::{Export, Precision, Result, export_model, inspect};
 
 /// Lists, verifies, shows, compares and converts checkpoints. A path may be a run's directory (its newest complete
 /// checkpoint is meant), a checkpoint's, or a safetensors file.

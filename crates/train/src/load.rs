@@ -1,0 +1,32 @@
+//! Weights of a file, whoever wrote it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile};
+use unisono_graph::StateKind;
+
+use crate::save::info;
+use crate::{Error, Trainer};
+
+impl Trainer {
+    /// Takes parameters and statistics from a safetensors file; the [`Plan`] says which and what they are called there.
+    /// Returns what became of each. The run's position, history and optimizer stay what they are.
+    ///
+    /// # Errors
+    /// A file that cannot be read or that does not fit, all that does not fit listed. Then nothing has changed.
+    pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
+        let file = TensorFile::open(path)?;
+        let own = self.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
+        let states = self.programs.train.states();
+        let model: BTreeMap<String, Info> =
+            own.iter().map(|&index| (states[index].name.clone(), info(&states[index].ty))).collect();
+        let (tensors, report) = plan.read(&file, &model)?;
+        for index in own {
+            if let Some(tensor) = tensors.get(&self.programs.train.states()[index].name) {
+                self.replicas.write_state(index, tensor.bytes())?;
+            }
+        }
+        Ok(report)
+    }
+}

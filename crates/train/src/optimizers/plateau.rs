@@ -1,0 +1,181 @@
+use crate::Epoch;
+
+/// When a schedule takes the learning rate down: after epochs in which what is watched got no better (PyTorch's
+/// `ReduceLROnPlateau` with its defaults: factor 0.1, patience 10, threshold 1e-4 of the best, no cooldown, down to 0; Keras's
+/// counts an epoch of patience less, and its threshold as it is).
+///
+/// It is a function of the run's history, which is in every checkpoint: a resumed run goes on as it would have. What is
+/// watched is the loss or a metric of the samples held out, where there are any, else of those trained on.
+///
+/// ```
+/// use unisono::{Plateau, Schedule, Sgd};
+///
+/// let optimizer = Sgd::new(Schedule::constant(0.1).reduce_on(Plateau::lowest("loss").patience(3).factor(0.5)));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plateau {
+    watched: String,
+    highest: bool,
+    factor: f64,
+    patience: u32,
+    threshold: f64,
+    cooldown: u32,
+    least: f64,
+}
+
+impl Plateau {
+    /// Watches `loss`, or a metric by name, of which less is better.
+    pub fn lowest(watched: &str) -> Self {
+        let watched = watched.into();
+        Self { watched, highest: false, factor: 0.1, patience: 10, threshold: 1e-4, cooldown: 0, least: 0.0 }
+    }
+
+    /// Watches a metric of which more is better, such as an accuracy.
+    pub fn highest(watched: &str) -> Self {
+        Self { highest: true, ..Self::lowest(watched) }
+    }
+
+    /// What the learning rate is multiplied by.
+    pub fn factor(mut self, factor: f64) -> Self {
+        self.factor = factor;
+        self
+    }
+
+    /// So many epochs in a row may be no better.
+    pub fn patience(mut self, epochs: u32) -> Self {
+        self.patience = epochs;
+        self
+    }
+
+    /// Better is better than the best so far by more than this share of it.
+    pub fn threshold(mut self, share: f64) -> Self {
+        self.threshold = share;
+        self
+    }
+
+    /// So many epochs after a reduction do not count.
+    pub fn cooldown(mut self, epochs: u32) -> Self {
+        self.cooldown = epochs;
+        self
+    }
+
+    /// The learning rate is not taken below this.
+    pub fn least(mut self, lr: f64) -> Self {
+        self.least = lr;
+        self
+    }
+
+    /// How often the learning rate was taken down in a run so far.
+    pub(super) fn reductions(&self, history: &[Epoch]) -> Result<u32, String> {
+        if !(0.0..1.0).contains(&self.factor) {
+            return Err(format!("a plateau's factor {} is not in [0, 1)", self.factor));
+        }
+        let (mut best, mut bad, mut cooling, mut reductions) = (None, 0, 0, 0);
+        for epoch in history {
+            let value = self.value(epoch)?;
+            if best.is_none_or(|best| self.is_better(value, best)) {
+                (best, bad) = (Some(value), 0);
+            } else {
+                bad += 1;
+            }
+            if cooling > 0 {
+                (cooling, bad) = (cooling - 1, 0);
+            }
+            if bad > self.patience {
+                (reductions, cooling, bad) = (reductions + 1, self.cooldown, 0);
+            }
+        }
+        Ok(reductions)
+    }
+
+    /// A learning rate after so many reductions.
+    pub(super) fn reduced(&self, lr: f64, reductions: u32) -> f64 {
+        (0..reductions).fold(lr, |lr, _| (lr * self.factor).max(self.least.min(lr)))
+    }
+
+    fn is_better(&self, value: f64, best: f64) -> bool {
+        if self.highest {
+            value > best * (1.0 + self.threshold)
+        } else {
+            value < best * (1.0 - self.threshold)
+        }
+    }
+
+    fn value(&self, epoch: &Epoch) -> Result<f64, String> {
+        let measured = epoch.validation.as_ref().unwrap_or(&epoch.train);
+        if self.watched == "loss" {
+            return Ok(measured.loss);
+        }
+        measured.metric(&self.watched).ok_or_else(|| {
+            let there: Vec<&str> = measured.metrics.iter().map(|(name, _)| &**name).collect();
+            format!("a plateau of {:?}, but there is only loss {}", self.watched, there.join(" "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdamW, Evaluation, Groups, Optimizer, Schedule, Sgd};
+
+    fn history(losses: &[f64]) -> Vec<Epoch> {
+        let epoch = |(i, &loss): (usize, &f64)| {
+            let metrics = vec![("accuracy".to_owned(), 1.0 - loss)];
+            let train = Evaluation { loss, metrics, samples: 1 };
+            Epoch { epoch: i as u32, steps: 0, train, validation: None }
+        };
+        losses.iter().enumerate().map(epoch).collect()
+    }
+
+    fn reductions(plateau: &Plateau, losses: &[f64]) -> Vec<u32> {
+        (0..=losses.len()).map(|n| plateau.reductions(&history(&losses[..n])).unwrap()).collect()
+    }
+
+    #[test]
+    fn patience_runs_out_after_so_many_bad_epochs_and_one() {
+        let plateau = Plateau::lowest("loss").patience(2);
+        let losses = [1.0, 0.9, 0.95, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8];
+        assert_eq!(reductions(&plateau, &losses), [0, 0, 0, 0, 0, 1, 1, 1, 2, 2]);
+        let rising = Plateau::highest("accuracy").patience(2);
+        assert_eq!(reductions(&rising, &losses), [0, 0, 0, 0, 0, 1, 1, 1, 2, 2]);
+        // Better by less than the threshold is no better.
+        let creeping = [1.0, 0.9997, 0.9994, 0.9991];
+        assert_eq!(reductions(&plateau, &creeping), [0; 5]);
+        assert_eq!(reductions(&plateau.clone().threshold(1e-3), &creeping), [0, 0, 0, 0, 1]);
+        assert_eq!(reductions(&plateau.cooldown(3), &losses), [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn it_scales_any_schedule_down_to_the_least() {
+        let plateau = Plateau::lowest("loss").patience(0).factor(0.5).least(0.02);
+        let mut schedule = Schedule::step(0.1, 10, 0.1).reduce_on(plateau);
+        assert_eq!(schedule.at(0), 0.1);
+        schedule.observe(&history(&[1.0, 1.0])).unwrap();
+        assert_eq!((schedule.at(0), schedule.at(10)), (0.05, 0.1 * 0.1));
+        schedule.observe(&history(&[1.0; 9])).unwrap();
+        assert_eq!(schedule.at(0), 0.02);
+        schedule.observe(&[]).unwrap();
+        assert_eq!(schedule.at(0), 0.1, "nothing but the history counts");
+    }
+
+    #[test]
+    fn wrappers_and_groups_pass_it_on() {
+        let plateau = || Schedule::constant(0.5).reduce_on(Plateau::lowest("loss").patience(0));
+        let wrapped = AdamW::new(1.0).no_decay_for_biases_and_norms().clip_norm(1.0).clip_value(1.0);
+        let groups = Groups::new(wrapped).group(|_| true, Sgd::new(plateau()).freeze(|_| false));
+        let mut optimizer: Box<dyn Optimizer> = Box::new(groups);
+        let before = optimizer.scalars(0);
+        optimizer.observe(&history(&[1.0, 1.0])).unwrap();
+        let after = optimizer.scalars(0);
+        // The group's own learning rate comes last.
+        let (last, rest) = after.split_last().unwrap();
+        assert_eq!((rest, last.value, before[rest.len()].value), (&before[..rest.len()], 0.05, 0.5));
+        let mut unknown = Sgd::new(Schedule::constant(0.5).reduce_on(Plateau::lowest("f1")));
+        assert!(
+            unknown
+                .observe(&history(&[1.0]))
+                .unwrap_err()
+                .contains("\"f1\", but there is only loss accuracy")
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! What saving costs a run, and how it compares with the disk.
+
+use std::fs::{self, File};
+use std::io::{Write, stdout};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use unisono::checkpoint::{Contents, Options, StdDisk, Store};
+use unisono::data::{Batch, Draws, Loader, Memory};
+use unisono::{AdamW, Dense, Relu, Saving, Sequential, Trainer};
+use unisono_examples::{Error, bytes, table};
+
+use crate::{Flags, median};
+
+const BATCH: usize = 128;
+const INPUTS: usize = 1024;
+/// Its square is 9 MB, and there are [`SQUARES`] of them.
+const HIDDEN: usize = 1536;
+const SQUARES: usize = 5;
+/// Steps from one checkpoint to the next.
+const EVERY: u32 = 20;
+/// What is written to a plain file at once.
+const BLOCK: usize = 1 << 20;
+
+/// Rounds of steps without and with a checkpoint, one after the other, so that both meet the same machine; then saves and
+/// plain writes of as many bytes.
+pub fn run(flags: &Flags) -> Result<(), Error> {
+    let result = measure(flags);
+    // What was measured matters more than what is left over.
+    let _ = fs::remove_dir_all(&flags.dir);
+    result
+}
+
+fn measure(flags: &Flags) -> Result<(), Error> {
+    let data = noise()?;
+    let mut trainer = trainer(flags, &data)?;
+    let batch = data.epoch(0)?.next().ok_or("no batch")??;
+    let contents = trainer.contents()?;
+    let size =
+        |tensors: &unisono::checkpoint::Tensors| tensors.values().map(|t| t.bytes().len()).sum::<usize>();
+    let sizes = [size(&contents.model), size(&contents.optimizer)];
+    println!(
+        "perceptron from {INPUTS} over {SQUARES} times {HIDDEN} x {HIDDEN} to 10, batch {BATCH}, AdamW: {} of weights, {} of optimizer state",
+        bytes(sizes[0] as u64),
+        bytes(sizes[1] as u64)
+    );
+    steps(&mut trainer, &batch, flags.warmup.min(EVERY))?;
+
+    let (mut without, mut with, mut copies, mut late) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..flags.rounds {
+        without.push(steps(&mut trainer, &batch, EVERY)?);
+        let started = Instant::now();
+        trainer.save_behind()?;
+        copies.push(started.elapsed());
+        steps(&mut trainer, &batch, EVERY)?;
+        with.push(started.elapsed());
+        let waiting = Instant::now();
+        trainer.finish_saves()?;
+        late.push(waiting.elapsed());
+    }
+    let ratios = with.iter().zip(&without).map(|(with, without)| with.as_secs_f64() / without.as_secs_f64());
+    let mut ratios: Vec<f64> = ratios.collect();
+    ratios.sort_by(f64::total_cmp);
+    drop(trainer);
+    // A busy machine tells nothing about a few percent.
+    let ends = (without.iter().min(), without.iter().max());
+    let spread =
+        ends.0.zip(ends.1).map_or(0.0, |(least, most)| most.as_secs_f64() / least.as_secs_f64() - 1.0);
+
+    let (saves, plain) = disk(flags, &contents, sizes.iter().sum())?;
+    let speed = |time: Duration| sizes.iter().sum::<usize>() as f64 / time.as_secs_f64();
+    let (save, raw) = (speed(median(saves)), speed(median(plain)));
+    let ms = |times: Vec<Duration>| format!("{:.1} ms", 1e3 * median(times).as_secs_f64());
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let rows = [
+        row(&format!("{EVERY} steps (median of {})", flags.rounds), ms(without)),
+        row("the same, with a checkpoint behind them", ms(with)),
+        row("cost (median of the pairs)", format!("{:+.2} %", 100.0 * (ratios[ratios.len() / 2] - 1.0))),
+        row("of which the copy off the device", ms(copies)),
+        row("rounds without a checkpoint differ by up to", format!("{:.2} %", 100.0 * spread)),
+        row(&format!("writing that was left after {EVERY} steps"), ms(late)),
+        row("saving", format!("{}/s", bytes(save as u64))),
+        row("the disk: plain files of as many bytes, synced alike", format!("{}/s", bytes(raw as u64))),
+        row("saving, of the disk's speed", format!("{:.0} %", 100.0 * save / raw)),
+    ];
+    Ok(writeln!(stdout(), "{}", table(&rows))?)
+}
+
+/// So many steps, and how long they took.
+fn steps(trainer: &mut Trainer, batch: &Batch, count: u32) -> Result<Duration, Error> {
+    let started = Instant::now();
+    for _ in 0..count {
+        trainer.step(batch)?;
+    }
+    Ok(started.elapsed())
+}
+
+/// Saves, and plain writes of the same bytes, by turns.
+fn disk(flags: &Flags, contents: &Contents, size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Error> {
+    let dir = flags.dir.join("disk");
+    let options = Options { keep: 1, ..Options::default() };
+    let mut store = Store::open_with(&dir, options, std::sync::Arc::new(StdDisk))?;
+    let noise: Vec<u8> = (0..BLOCK as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let (mut saves, mut plain) = (vec![], vec![]);
+    for round in 0..flags.rounds {
+        let path = dir.join("plain");
+        let started = Instant::now();
+        write(&path, &noise, size)?;
+        plain.push(started.elapsed());
+        fs::remove_file(&path)?;
+        let started = Instant::now();
+        store.save(round.into(), contents)?;
+        saves.push(started.elapsed());
+    }
+    Ok((saves, plain))
+}
+
+/// A file and its directory, synced.
+fn write(path: &Path, block: &[u8], size: usize) -> Result<(), Error> {
+    let mut file = File::create(path)?;
+    for at in (0..size).step_by(block.len()) {
+        file.write_all(&block[..block.len().min(size - at)])?;
+    }
+    file.sync_all()?;
+    // Elsewhere a directory cannot be opened.
+    if cfg!(unix) {
+        File::open(path.parent().unwrap_or(path))?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn trainer(flags: &Flags, data: &Loader) -> Result<Trainer, Error> {
+    let hidden = |model: Sequential, _| model.add(Dense::new(HIDDEN)).add(Relu);
+    let model = (0..=SQUARES).fold(Sequential::new(), hidden).add(Dense::new(10));
+    let builder = Trainer::builder(model).optimizer(AdamW::new(1e-4)).global_batch(BATCH);
+    let mut builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+    if let Some(&replicas) = flags.replicas.first() {
+        builder = builder.replicas(replicas.into());
+    }
+    let mut trainer = builder.build(&data.fields()?)?;
+    trainer.save_to(Saving::new(flags.dir.join("run")).keep_last(1).require())?;
+    Ok(trainer)
+}
+
+/// A batch of noise with labels.
+fn noise() -> Result<Loader, Error> {
+    let mut draws = Draws::of(0, "bench", "noise", 0, 0);
+    let values: Vec<f32> = (0..BATCH * INPUTS).map(|_| draws.range(-1.0, 1.0)).collect();
+    let labels: Vec<i32> = (0..BATCH).map(|sample| (sample % 10) as i32).collect();
+    Ok(Loader::new(Memory::labelled(values, [INPUTS], labels)?).batch(BATCH).threads(1))
+}

@@ -1,0 +1,179 @@
+//! Killed at random moments, resumed each time on other numbers of replicas and threads: the files at the end are those of
+//! a run that nobody disturbed.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use unisono::data::{Draws, Memory, Sample};
+use unisono::{
+    Accuracy, BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu, Schedule, Sequential, Sgd, Trainer,
+};
+use unisono_examples::{Defaults, RunFlags};
+
+use crate::{csv, lines};
+
+/// Replicas and loader threads of one life after the other.
+const LIVES: [[&str; 2]; 6] = [["2", "1"], ["1", "4"], ["3", "2"], ["7", "1"], ["2", "3"], ["5", "4"]];
+
+/// Fifty where the long tests are asked for (`cargo xtask test --long`).
+fn kills() -> usize {
+    if std::env::var_os("UNISONO_LONG").is_some() { 50 } else { 6 }
+}
+
+/// Moments are to be anything; which they were is said when it fails.
+struct Moments(u64);
+
+impl Moments {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Runs `start(out, flags)` once in peace and once with kills, and compares all files of the final state.
+fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command) {
+    let dir = tempfile::tempdir().unwrap();
+    let (peace, war) = (dir.path().join("peace"), dir.path().join("war"));
+    let epochs = (epochs * kills()).to_string();
+    let flags = |life: usize| {
+        let [replicas, threads] = LIVES[life % LIVES.len()];
+        ["--epochs", &*epochs, "--replicas", replicas, "--loader-threads", threads, "--checkpoint-every", "7"]
+            .map(str::to_owned)
+    };
+    let run = |out: &Path, life: usize, more: &[&str]| {
+        let flags = flags(life);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        let mut command = start(out, &flags);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    assert!(run(&peace, 0, &[]).status().unwrap().success());
+
+    let mut moments = Moments(std::process::id().into());
+    let (mut killed, mut at) = (0, Vec::new());
+    for life in 0..kills() {
+        let before = step(&war);
+        let status = lives_a_while(run(&war, life, &["--resume"]), &war, before, &mut moments);
+        // A signal leaves no code.
+        assert!(!cfg!(unix) || matches!(status.code(), None | Some(0)), "it failed by itself: {status}");
+        killed += usize::from(!status.success());
+        at.push(step(&war));
+        // It may have got to its end before.
+        if status.success() {
+            break;
+        }
+    }
+    assert!(killed * 10 >= kills() * 8, "killed only {killed} times, at {at:?}");
+    assert!(at.iter().max() > at.first(), "it never got on: {at:?}");
+    assert!(run(&war, kills(), &["--resume"]).status().unwrap().success(), "after {at:?}");
+
+    let [expected, found] = [&peace, &war].map(|dir| unisono::checkpoint::list(dir).unwrap().remove(0));
+    assert_eq!(expected.0, found.0);
+    for name in ["model.safetensors", "optimizer.safetensors", "trainer.json", "manifest.json"] {
+        let [expected, found] = [&expected.1, &found.1].map(|dir| fs::read(dir.join(name)).unwrap());
+        assert!(expected == found, "{name} differs after kills at {at:?}");
+    }
+    let [expected, found] = [&peace, &war].map(|dir| fs::read(dir.join("model.safetensors")).unwrap());
+    assert!(expected == found, "the final model differs after kills at {at:?}");
+}
+
+/// The newest complete step; nothing that is found broken may be in the way of it.
+fn step(out: &Path) -> u64 {
+    let Some(newest) = unisono::checkpoint::newest(out).unwrap() else { return 0 };
+    assert_eq!(newest.skipped, []);
+    newest.step
+}
+
+/// Starts a process and kills it: a while after it began, or a while after it has saved something.
+fn lives_a_while(mut command: Command, out: &Path, before: u64, moments: &mut Moments) -> ExitStatus {
+    let mut process = command.spawn().unwrap();
+    if moments.below(3) > 0 {
+        let newest = || unisono::checkpoint::list(out).ok()?.first().map(|(step, _)| *step);
+        let patience = Instant::now() + Duration::from_secs(60);
+        while newest().unwrap_or(0) <= before && process.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < patience, "nothing was saved in a minute");
+            sleep(Duration::from_millis(1));
+        }
+        sleep(Duration::from_micros(moments.below(60_000)));
+    } else {
+        sleep(Duration::from_millis(moments.below(700)));
+    }
+    // SIGKILL, where there are signals.
+    process.kill().unwrap();
+    process.wait().unwrap()
+}
+
+#[test]
+fn digits_killed_at_random_moments_end_in_the_same_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(500));
+    dies_and_is_the_same(7, |out, flags| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_digits"));
+        command.arg("--data").arg(&data).arg("--out").arg(out).args(flags);
+        command
+    });
+}
+
+const FLAGS: &str = "UNISONO_TEST_FLAGS";
+
+#[test]
+fn a_convolutional_model_killed_at_random_moments_ends_in_the_same_files() {
+    dies_and_is_the_same(4, |out, flags| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let flags = [&["conv", "--out", out.to_str().unwrap()], flags].concat().join("\n");
+        command.args(["--exact", "killed::a_process_that_trains"]).env(FLAGS, flags);
+        command
+    });
+}
+
+#[derive(Parser)]
+struct Conv {
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+/// No test of its own: the process that the one above starts and kills.
+#[test]
+fn a_process_that_trains() {
+    let Ok(flags) = std::env::var(FLAGS) else { return };
+    convolutional(&Conv::parse_from(flags.lines()).run).unwrap();
+}
+
+/// Batch norm has statistics, dropout and the flips draw, the schedule knows the step: all of it has to be where it was.
+fn convolutional(flags: &RunFlags) -> Result<(), unisono_examples::Error> {
+    unisono::gpu::prepare_environment();
+    let run = flags.settle(Defaults { epochs: 1, global_batch: 32, shards: 8, seed: 3 })?;
+    let (pixels, labels) = images();
+    let held_out =
+        run.loader(Memory::labelled(pixels[..64 * 40].to_vec(), [1, 8, 8], labels[..40].to_vec())?);
+    let train = run.loader(Memory::labelled(pixels, [1, 8, 8], labels)?).map("flip", flip).shuffle(run.seed);
+    let model = Sequential::new()
+        .add(Conv2d::new(4, 3).padding(1))
+        .add(BatchNorm::new())
+        .add(Relu)
+        .add(MaxPool2d::new(2))
+        .add(Flatten)
+        .add(Dropout::new(0.3))
+        .add(Dense::new(10));
+    let schedule = Schedule::cosine(0.1, 500).warm_up(10);
+    let builder = Trainer::builder(model).optimizer(Sgd::new(schedule).momentum(0.9)).metric(Accuracy);
+    run.train(builder, &train, &held_out).map(drop)
+}
+
+fn images() -> (Vec<f32>, Vec<i32>) {
+    let numbers = lines(300).into_iter().map(|line| line.split(',').map(|x| x.parse().unwrap()).collect());
+    let numbers: Vec<Vec<f32>> = numbers.collect();
+    let pixels = numbers.iter().flat_map(|line| line[..64].iter().map(|x| x / 16.0)).collect();
+    (pixels, numbers.iter().map(|line| line[64] as i32).collect())
+}
+
+/// Half of the images are mirrored.
+fn flip(sample: &mut Sample, draws: &mut Draws) {
+    if let Some(pixels) = sample.f32_mut("x").filter(|_| draws.range(0.0, 1.0) < 0.5) {
+        pixels.chunks_mut(8).for_each(<[f32]>::reverse);
+    }
+}

@@ -1,0 +1,222 @@
+//! What becomes of a run that is interrupted, or whose disk is in trouble.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::{csv, digits, err, lines, trained};
+
+/// 4 steps an epoch.
+const SAMPLES: usize = 250;
+const LONG: [&str; 6] = ["--epochs", "400", "--checkpoint-every", "2", "--replicas", "2"];
+
+/// A run that is under way, and what it says on standard error.
+struct Running {
+    process: Child,
+    lines: Box<dyn Iterator<Item = String>>,
+}
+
+impl Running {
+    fn start(data: &Path, out: &Path, flags: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_digits"));
+        command.arg("--data").arg(data).arg("--out").arg(out).args(flags);
+        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
+        Self { process, lines: Box::new(lines) }
+    }
+
+    /// Reads on until a line has these words.
+    fn says(&mut self, words: &str) -> String {
+        let found = self.lines.find(|line| line.contains(words));
+        found.unwrap_or_else(|| panic!("it never said {words:?}"))
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn code(mut self) -> Option<i32> {
+        self.lines.by_ref().for_each(drop);
+        self.process.wait().unwrap().code()
+    }
+}
+
+fn model(out: &Path) -> Vec<u8> {
+    fs::read(out.join("model.safetensors")).unwrap()
+}
+
+fn checkpoints(out: &Path) -> Vec<(u64, PathBuf)> {
+    unisono::checkpoint::list(out).unwrap()
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_finishes_the_step_saves_and_exits_with_130() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    for signal in ["-INT", "-TERM"] {
+        let out = dir.path().join(signal);
+        let mut run = Running::start(&data, &out, &LONG);
+        run.says("saved ");
+        run.signal(signal);
+        run.says("asked to stop: step ");
+        let last = run.says("interrupted after step ");
+        assert_eq!(run.code(), Some(130));
+        let step: u64 = last.split(' ').nth(3).unwrap().trim_end_matches(';').parse().unwrap();
+        assert_eq!(checkpoints(&out)[0].0, step, "the step it stopped at is saved");
+        assert!(!out.join("model.safetensors").exists());
+
+        // And the run is the run.
+        let epochs = (step / 4 + 2).to_string();
+        let resumed = trained(&data, &out, &["--resume", "--epochs", &epochs, "--replicas", "3"]);
+        let whole = dir.path().join(format!("whole{signal}"));
+        assert_eq!(resumed, trained(&data, &whole, &["--epochs", &epochs, "--replicas", "1"]));
+        assert_eq!(model(&out), model(&whole));
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_ctrl_c_stops_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let mut run = Running::start(&data, &dir.path().join("out"), &LONG);
+    run.says("saved ");
+    run.signal("-INT");
+    run.signal("-INT");
+    assert_eq!(run.code(), Some(130));
+}
+
+/// The directory is gone and something else is in its place: warnings, training goes on, and so does saving when it can.
+#[test]
+fn a_directory_that_vanishes_stops_no_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let (out, whole) = (dir.path().join("out"), dir.path().join("whole"));
+    let flags = ["--epochs", "100", "--checkpoint-every", "2", "--replicas", "2"];
+    let mut run = Running::start(&data, &out, &flags);
+    run.says("saved ");
+    fs::rename(&out, dir.path().join("elsewhere")).unwrap();
+    // The run may be the one that makes it first.
+    let in_the_way = fs::write(&out, "in the way").is_ok();
+    if in_the_way {
+        let warning = run.says("is not saved: ");
+        assert!(
+            warning.starts_with("warning: step ") && warning.contains("the next save tries again"),
+            "{warning}"
+        );
+        fs::remove_file(&out).unwrap();
+    }
+    run.says("was gone and was made anew");
+    run.says("saved ");
+    assert_eq!(run.code(), Some(0));
+    trained(&data, &whole, &flags);
+    assert_eq!(model(&out), model(&whole));
+}
+
+#[test]
+fn a_run_that_requires_its_checkpoints_ends_without_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let out = dir.path().join("out");
+    let mut run = Running::start(&data, &out, &[&LONG[..], &["--require-checkpoints"]].concat());
+    run.says("saved ");
+    // Not the directory itself, which would be made anew.
+    let checkpoints = out.join("checkpoints");
+    while fs::rename(&checkpoints, dir.path().join("elsewhere")).is_err()
+        || fs::write(&checkpoints, "").is_err()
+    {
+        let _ = fs::remove_dir_all(dir.path().join("elsewhere"));
+    }
+    let error = run.says("error: ");
+    assert!(error.contains("checkpoints"), "{error}");
+    assert_eq!(run.code(), Some(1));
+}
+
+#[test]
+fn two_runs_do_not_share_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let out = dir.path().join("out");
+    let mut run = Running::start(&data, &out, &LONG);
+    run.says("saved ");
+    let args = ["--data", data.to_str().unwrap(), "--out", out.to_str().unwrap(), "--resume"];
+    let second = digits(args);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(err(&second).contains("in use by another trainer"), "{}", err(&second));
+    // The lock dies with its owner.
+    run.process.kill().unwrap();
+    run.code();
+    assert!(digits(args.iter().chain(&["--epochs", "1"])).status.success());
+}
+
+#[test]
+fn the_last_the_milestones_and_the_best_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let out = dir.path().join("out");
+    let flags = ["--epochs", "6", "--keep-last", "1", "--keep-every", "8", "--keep-best", "accuracy"];
+    trained(&data, &out, &flags);
+    let listed = unisono::checkpoint::inspect::list(&out).unwrap();
+    let steps: Vec<u64> = listed.iter().map(|listed| listed.step).collect();
+    let best = listed.iter().max_by(|a, b| a.metric.unwrap().total_cmp(&b.metric.unwrap())).unwrap();
+    assert!(steps.contains(&24) && steps.contains(&16) && steps.contains(&8), "{steps:?}");
+    assert!(steps.len() <= 4, "{steps:?}");
+    // And that is the best of all epochs, the earliest of equals.
+    let history = unisono::SavedRun::newest(&out).unwrap().unwrap().history;
+    let accuracy = |epoch: &unisono::Epoch| epoch.validation.as_ref().unwrap().metric("accuracy").unwrap();
+    let most = history.iter().map(accuracy).fold(0.0, f64::max);
+    assert_eq!(best.metric, Some(most));
+    let first = history.iter().find(|epoch| accuracy(epoch) == most).unwrap().steps;
+    assert!(steps.contains(&first), "{steps:?}: step {first} was the first of the best");
+
+    let output = digits(["--out", dir.path().join("new").to_str().unwrap(), "--keep-best", "f1"]);
+    assert!(err(&output).contains("nothing is called \"f1\"; there is loss, accuracy"), "{}", err(&output));
+}
+
+#[test]
+fn a_run_that_is_forced_goes_on_with_other_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(60));
+    let out = dir.path().join("out");
+    trained(&data, &out, &["--epochs", "1", "--seed", "7"]);
+    let data = csv(dir.path(), &lines(61));
+    let paths = ["--data", data.to_str().unwrap(), "--out", out.to_str().unwrap(), "--resume"];
+    let run = |flags: &[&str]| digits(paths.iter().chain(flags));
+    let refused = run(&["--epochs", "2", "--global-batch", "16"]);
+    assert!(err(&refused).contains("or --force it"), "{}", err(&refused));
+    let forced = run(&["--epochs", "2", "--force", "--global-batch", "16", "--shards", "4", "--seed", "8"]);
+    assert!(forced.status.success(), "{}", err(&forced));
+    for words in [
+        "warning: the global batch of the run is 64, not 16",
+        "warning: the number of shards of the run is 8, not 4",
+        "warning: the seed of the run is 7, not 8",
+        "warning: the run was on data with fingerprint ",
+    ] {
+        assert!(err(&forced).contains(words), "{words}: {}", err(&forced));
+    }
+    // The new settings are the run's from here on.
+    let run = unisono::SavedRun::newest(&out).unwrap().unwrap();
+    assert_eq!((run.global_batch, run.shards, run.seed, run.epoch), (16, 4, 8, 2));
+}
+
+#[test]
+fn a_run_of_another_numeric_class_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(60));
+    let out = dir.path().join("out");
+    trained(&data, &out, &["--epochs", "1"]);
+    // As if another driver had written it.
+    let (step, path) = checkpoints(&out).remove(0);
+    let (_, mut contents) = unisono::checkpoint::load(&path).unwrap();
+    contents.trainer["class"] = serde_json::json!(["GeForce [vulkan, NVIDIA 600]"]);
+    unisono::checkpoint::Store::open(&out).unwrap().save(step, &contents).unwrap();
+    let paths =
+        ["--data", data.to_str().unwrap(), "--out", out.to_str().unwrap(), "--resume", "--epochs", "2"];
+    let refused = digits(paths);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(err(&refused).contains("the numeric class of the run is GeForce [vulkan, NVIDIA 600], not "));
+    assert!(digits(paths.iter().chain(&["--force"])).status.success());
+}

@@ -1,0 +1,64 @@
+//! A small transformer that predicts the next character of a text, and writes some at the end. On the last tenth, which it has
+//! never seen, it is clearly better than a table of pairs of characters.
+//!
+//!     cargo run --release -p unisono-examples --bin tiny_gpt -- --data TEXT --replicas 2 --out target/tiny_gpt
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use unisono::{
+    AdamW, Dense, Embedding, FromFn, Initializer, LayerNorm, Optimizer, Sequential, Trainer, TransformerBlock,
+};
+use unisono_examples::{Defaults, Error, RunFlags, Text, program};
+
+const DEFAULTS: Defaults = Defaults { epochs: 1, global_batch: 16, shards: 4, seed: 42 };
+/// Characters that a prediction looks back to.
+const CONTEXT: usize = 64;
+const WIDTH: usize = 64;
+
+#[derive(Parser)]
+#[command(about = "Trains a small transformer on a text", after_help = DEFAULTS.help())]
+struct Flags {
+    #[command(flatten)]
+    run: RunFlags,
+    /// A text, gzipped or not; its last tenth is held out
+    #[arg(long, value_name = "PATH")]
+    data: PathBuf,
+    /// Train on the first so many characters, or on all there are but the last tenth
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    train_characters: u32,
+    /// Characters to write at the end
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 200)]
+    write: u32,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(tiny_gpt)
+}
+
+fn tiny_gpt(flags: Flags) -> Result<(), Error> {
+    let run = flags.run.settle(DEFAULTS)?;
+    let text = Text::read(&flags.data, flags.train_characters as usize)?;
+    let [train, held_out] = text.windows(CONTEXT)?;
+    let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));
+
+    let small = Initializer::Normal(0.02);
+    let places =
+        FromFn::new("places", |cx, x| x + cx.parameter("weight", x.dims(), Initializer::Normal(0.02)));
+    let block = || TransformerBlock::new(4).causal();
+    let model = Sequential::new()
+        .add(Embedding::new(text.vocabulary(), WIDTH).initializer(small))
+        .add(places)
+        .add(block())
+        .add(block())
+        .add(LayerNorm::new())
+        .add(Dense::new(text.vocabulary()));
+    let optimizer = AdamW::new(3e-3).no_decay_for_biases_and_norms().clip_norm(1.0);
+    let mut trainer = run.train(Trainer::builder(model).optimizer(optimizer), &train, &held_out)?;
+    let written = text.sample(&mut trainer, CONTEXT, "And God said, ", flags.write as usize, run.seed)?;
+    eprintln!("{written}");
+    text.claim(&trainer)
+}

@@ -1,0 +1,62 @@
+//! How much memory a step takes is known before it is asked for, and what would fit where one does not.
+
+use unisono::data::{Loader, Memory as Samples};
+use unisono::graph::Run;
+use unisono::{AdamW, Builder, Dense, Error, Sequential, Trainer};
+use unisono_replica::shards;
+use unisono_tests::{CLASSES, FEATURES, loader, perceptron};
+
+fn builder() -> Builder {
+    perceptron(32).replicas(2).shards(4)
+}
+
+#[test]
+fn the_plan_says_what_a_step_takes() {
+    let data = loader(10, 1).unwrap();
+    let fields = data.fields().unwrap();
+    let memory = builder().memory(&fields, &[64, 4096, 65_536]).unwrap();
+    let parameters = FEATURES * 32 + 32 + 32 * CLASSES + CLASSES;
+    // AdamW keeps two numbers more for each.
+    assert!(memory.iter().all(|m| m.state == 3 * 4 * parameters as u64), "{memory:?}");
+    assert_eq!(
+        memory.iter().map(|m| (m.global_batch, m.samples)).collect::<Vec<_>>(),
+        [(64, 32), (4096, 2048), (65_536, 32_768)]
+    );
+    assert!(memory[0].scratch < memory[1].scratch && memory[1].scratch < memory[2].scratch);
+    // At last it is the values of the samples that count: 16 times the samples, 16 times the memory, about.
+    let ratio = memory[2].scratch as f64 / memory[1].scratch as f64;
+    assert!((15.0..17.0).contains(&ratio), "{memory:?}");
+    let (name, bytes) = &memory[2].largest[0];
+    assert!(*bytes == 4 * 32 * 32_768 && name.contains("[B, 32]"), "{memory:?}");
+
+    let trainer = builder().global_batch(64).build(&fields).unwrap();
+    let shown = trainer.summary();
+    assert_eq!(shown.memory.as_ref(), Some(&memory[0]));
+    assert!(shown.to_string().ends_with(&format!("memory: {}", memory[0])), "{shown}");
+    let [program, ..] = trainer.programs();
+    let sizes = shards::sizes(64, 4, 64);
+    let run = Run { first: 0, sizes: sizes[..2].to_vec(), shards: 4 };
+    let plan = program.plan(&run, &unisono::gpu::select::<&str>(&[]).unwrap()[0].target()).unwrap();
+    assert!(memory[0].scratch >= plan.scratch_bytes());
+}
+
+/// A layer of 4,000 units needs more than any binding for so many samples; what is said to fit does.
+#[test]
+fn what_does_not_fit_names_what_would() {
+    let wide = || {
+        let model = Sequential::new().add(Dense::new(4_000)).add(Dense::new(2));
+        Trainer::builder(model).optimizer(AdamW::new(0.1)).shards(1).replicas(1)
+    };
+    let source = Samples::labelled(vec![0.5; 8], [1], vec![0; 8]).unwrap();
+    let fields = Loader::new(source).fields().unwrap();
+    let error = wide().global_batch(1 << 30).build(&fields).err().unwrap();
+    let Error::TooLarge { global_batch, largest, advice, .. } = &error else { panic!("{error}") };
+    assert_eq!(*global_batch, 1 << 30);
+    assert!(largest.contains("0.dense") && largest.contains("[B, 4000] (15.6 TiB)"), "{largest}");
+    let fits: usize = advice.split(' ').find_map(|word| word.parse().ok()).unwrap();
+    assert!((1..1 << 30).contains(&fits), "{advice}");
+    assert!(wide().memory(&fields, &[fits]).is_ok());
+    assert!(matches!(wide().memory(&fields, &[fits + 1]), Err(Error::TooLarge { .. })));
+    assert!(error.to_string().contains("a step of 1073741824 samples does not fit: "), "{error}");
+    assert!(wide().memory(&fields, &[0]).unwrap_err().to_string().starts_with("global batch"));
+}

@@ -1,0 +1,48 @@
+//! A learning rate that follows the run's own history: the same on any replicas, and after a resume.
+
+use unisono::{AdamW, Builder, Plateau, Schedule};
+use unisono_tests::{loader, perceptron};
+
+fn reducing(watched: &str) -> Builder {
+    // Hardly an epoch is better by half, so after the first ones each takes it down.
+    let plateau = Plateau::lowest(watched).patience(0).threshold(0.5).factor(0.3);
+    perceptron(8)
+        .optimizer(AdamW::new(Schedule::constant(0.02).reduce_on(plateau)))
+        .global_batch(16)
+        .shards(4)
+}
+
+#[test]
+fn a_resumed_run_takes_it_down_where_the_run_would_have() {
+    let (train, held_out) = (loader(50, 5).unwrap(), loader(20, 6).unwrap());
+    let fields = train.fields().unwrap();
+    let state = |builder: Builder, replicas: usize| {
+        let mut trainer = builder.replicas(replicas).build(&fields).unwrap();
+        trainer.fit(&train, Some(&held_out), 5).unwrap();
+        (trainer.state_sha256().unwrap(), trainer.history().clone())
+    };
+    let expected = state(reducing("loss"), 1);
+    assert_eq!(state(reducing("loss"), 3), expected);
+    let constant = perceptron(8).optimizer(AdamW::new(0.02)).global_batch(16).shards(4);
+    let constant = state(constant, 1);
+    assert_eq!(constant.1[0], expected.1[0], "the first epoch has nothing to look back to");
+    assert_ne!(constant.0, expected.0);
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = reducing("loss").replicas(2).build(&fields).unwrap();
+    first.checkpoints(dir.path(), 0).unwrap();
+    first.fit(&train, Some(&held_out), 3).unwrap();
+    drop(first);
+    let mut second = reducing("loss").replicas(3).build(&fields).unwrap();
+    second.checkpoints(dir.path(), 0).unwrap();
+    second.resume().unwrap().unwrap();
+    second.fit(&train, Some(&held_out), 5).unwrap();
+    assert_eq!((second.state_sha256().unwrap(), second.history().clone()), expected);
+}
+
+#[test]
+fn what_is_not_measured_cannot_be_watched() {
+    let fields = loader(10, 1).unwrap().fields().unwrap();
+    let error = reducing("f1").build(&fields).err().unwrap().to_string();
+    assert_eq!(error, "optimizer: a plateau of \"f1\", but there is only loss accuracy");
+}
