@@ -1,4 +1,5 @@
-//! Lists the adapters of this machine: what they are called, what kind of machine they are, and their limits. Opens none.
+//! Lists the adapters of this machine: what they are called, what kind of machine they are, and their limits. Opens none,
+//! except with --probe.
 //!
 //!     cargo run --release -p unisono-examples --bin adapters -- --backend all
 
@@ -10,11 +11,14 @@ use unisono::gpu::{Adapter, Backend, adapters};
 use unisono_examples::{Error, bytes, program, table};
 
 #[derive(Parser)]
-#[command(about = "Lists the adapters of this machine without opening any")]
+#[command(about = "Lists the adapters of this machine, without opening any unless told to probe")]
 struct Flags {
     /// List these backends; may be repeated [default: vulkan, metal and dx12, each machine once; gl if these have none]
     #[arg(long, value_name = "BACKEND")]
     backend: Vec<Wanted>,
+    /// Open each adapter and show its numeric class: adapters of one class give the same bits
+    #[arg(long)]
+    probe: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -43,7 +47,19 @@ fn list(flags: Flags) -> Result<(), Error> {
         "adapter, largest buffer, binding, bindings, workgroups, invocations, shared, subgroup, f16",
     )];
     all.extend(found.iter().map(limits));
-    Ok(writeln!(stdout(), "{}\n\n{}", table(&drivers), table(&all))?)
+    writeln!(stdout(), "{}\n\n{}", table(&drivers), table(&all))?;
+    if flags.probe {
+        let mut classes: Vec<Vec<String>> = vec![head("adapter, numeric class")];
+        classes.extend(found.iter().map(class));
+        writeln!(stdout(), "\n{}", table(&classes))?;
+    }
+    Ok(())
+}
+
+/// The class by its digest; two adapters are of one class where backend, device and driver are the same too.
+fn class(adapter: &Adapter) -> Vec<String> {
+    let class = unisono::probe(adapter).map_or_else(|error| error.to_string(), |class| class.to_string());
+    vec![adapter.label(), class]
 }
 
 fn driver(adapter: &Adapter) -> Vec<String> {

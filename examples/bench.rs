@@ -2,12 +2,15 @@
 //!
 //!     cargo xtask bench -- --replicas 1,2,4
 //!     cargo xtask bench kernels --model cnn
+//!     cargo xtask bench scaling
 //!     cargo xtask bench checkpoint
 
 #[path = "bench/checkpoint.rs"]
 mod checkpoint;
 #[path = "bench/kernels.rs"]
 mod kernels;
+#[path = "bench/scaling.rs"]
+mod scaling;
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -24,7 +27,7 @@ use unisono_examples::{Error, bytes, program, table};
 /// Processes that are started to see how long the first step takes.
 const STARTS: usize = 3;
 
-#[derive(Parser)]
+#[derive(Clone, Parser)]
 #[command(about = "Measures Unisono on this machine")]
 struct Flags {
     /// What to measure
@@ -65,6 +68,8 @@ enum What {
     Step,
     /// Each launch of a step alone
     Kernels,
+    /// Two replicas against one, on the model `wide`
+    Scaling,
     /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
     Checkpoint,
 }
@@ -73,6 +78,8 @@ enum What {
 enum Model {
     /// A 784-512-512-10 perceptron at batch 128 with AdamW
     Mlp,
+    /// A 784-1024-1024-10 perceptron at batch 256 with AdamW
+    Wide,
     /// Two convolutions of 16 and 32 channels, each with a pool, and two dense layers over 28 x 28, batch 32 with AdamW
     Cnn,
 }
@@ -81,6 +88,7 @@ impl Model {
     fn name(self) -> &'static str {
         match self {
             Self::Mlp => "784-512-512-10 perceptron",
+            Self::Wide => "784-1024-1024-10 perceptron",
             Self::Cnn => "CNN over 28 x 28 (conv 16, conv 32, dense 128, dense 10)",
         }
     }
@@ -88,6 +96,7 @@ impl Model {
     fn batch(self) -> usize {
         match self {
             Self::Mlp => 128,
+            Self::Wide => 256,
             Self::Cnn => 32,
         }
     }
@@ -95,7 +104,7 @@ impl Model {
     /// A sample's axes.
     fn sample(self) -> &'static [usize] {
         match self {
-            Self::Mlp => &[784],
+            Self::Mlp | Self::Wide => &[784],
             Self::Cnn => &[1, 28, 28],
         }
     }
@@ -107,6 +116,7 @@ impl Model {
         };
         match self {
             Self::Mlp => Sequential::new().add(dense(512)).add(dense(512)).add(Dense::new(10)),
+            Self::Wide => Sequential::new().add(dense(1024)).add(dense(1024)).add(Dense::new(10)),
             Self::Cnn => {
                 let features = Sequential::new().add(conv(16)).add(conv(32)).add(Flatten);
                 features.add(dense(128)).add(Dense::new(10))
@@ -122,6 +132,7 @@ fn main() -> ExitCode {
         What::Step if flags.first_step => first_step(&flags, started),
         What::Step => step(&flags),
         What::Kernels => kernels(&flags),
+        What::Scaling => scaling::measure(&flags),
         What::Checkpoint => checkpoint::run(&flags),
     })
 }

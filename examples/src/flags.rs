@@ -19,6 +19,9 @@ pub struct RunFlags {
     /// Number of replicas [default: one an adapter, one a core on a CPU adapter]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
+    /// Allow adapters whose numbers differ in the last bits: one replica then updates, the others receive its bytes
+    #[arg(long)]
+    pub mixed: bool,
     /// Samples in a step, over all replicas together
     #[arg(long, value_name = "SAMPLES", allow_negative_numbers = true, value_parser = count(1 << 24))]
     pub global_batch: Option<usize>,

@@ -34,6 +34,9 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Reads the command line and runs a program. An error is one line on standard error and exit code 1; wrong flags are 2;
 /// a run that was interrupted is 130.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
+    // Whatever FAILPOINTS says goes wrong until this is dropped.
+    #[cfg(feature = "faults")]
+    let _faults = fail::FailScenario::setup();
     match run(F::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

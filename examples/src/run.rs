@@ -75,6 +75,7 @@ impl Run {
         if *json {
             builder = builder.observer(Lines::new(stdout()));
         }
+        builder = builder.mixed(self.flags.mixed);
         if self.flags.trace.is_some() {
             builder = builder.timeline();
         }

@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use unisono_graph::plan::{Command, Kernel, Plan, Role, Slice, Transfer};
+use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer};
 
 use crate::bind::{Bound, Groups};
 use crate::check::{check, name};
 use crate::device::STORAGE;
 use crate::fault::{Faults, scoped};
+use crate::part::split;
 use crate::pipeline::Compiled;
 use crate::pool::ranks;
 use crate::staging::Staging;
 use crate::{Device, GpuError};
+
+/// Downloads that are worth a submission of their own.
+const PART_BYTES: u64 = 1 << 20;
 
 /// A plan made ready on a device. It runs on that device alone, and may be moved to another thread with it.
 #[derive(Debug)]
@@ -43,11 +47,20 @@ pub(crate) struct Stage {
     pub uploads: Vec<Transfer>,
     pub upload: Staging,
     pub steps: Vec<Step>,
-    pub downloads: Vec<Transfer>,
-    pub download: Staging,
+    /// In the order in which they are submitted; at least one.
+    pub parts: Vec<Part>,
     /// The newest submission, and how many there were, so that an old token is not taken for it.
     pub last: Option<wgpu::SubmissionIndex>,
     pub serial: u64,
+}
+
+/// A part of a segment in a submission of its own, so that what it downloads can be read while the next one runs.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Its steps end before this one.
+    pub end: usize,
+    pub downloads: Vec<Transfer>,
+    pub download: Staging,
     /// The newest submission's downloads have not been read.
     pub unread: bool,
 }
@@ -96,17 +109,23 @@ impl Device {
             Ok(Stage {
                 upload: Staging::new(self, &segment.uploads, wgpu::MapMode::Write)?,
                 steps: segment.commands.iter().map(step).collect(),
-                download: Staging::new(self, &segment.downloads, wgpu::MapMode::Read)?,
+                parts: self.parts(plan, segment)?,
                 uploads: segment.uploads.clone(),
-                downloads: segment.downloads.clone(),
                 last: None,
                 serial: 0,
-                unread: false,
             })
         });
         let stages = stages.collect::<Result<Vec<_>, GpuError>>()?;
         self.faults.check()?;
         Ok(Executable { owner: Arc::clone(&self.faults), kernels, sources, groups, bound, stages })
+    }
+
+    fn parts(&self, plan: &Plan, segment: &Segment) -> Result<Vec<Part>, GpuError> {
+        let part = |(end, downloads): (usize, Vec<Transfer>)| {
+            let download = Staging::new(self, &downloads, wgpu::MapMode::Read)?;
+            Ok(Part { end, downloads, download, unread: false })
+        };
+        split(plan, segment, PART_BYTES).into_iter().map(part).collect()
     }
 
     /// Sends one launch of no workgroups for each kernel with each of its bindings. So a launch that does not fit its
@@ -180,6 +199,11 @@ impl Executable {
 
     /// Bytes of host-visible memory that transfers go through.
     pub fn staging_bytes(&self) -> u64 {
-        self.stages.iter().map(|stage| stage.upload.bytes() + stage.download.bytes()).sum()
+        self.stages
+            .iter()
+            .map(|stage| {
+                stage.upload.bytes() + stage.parts.iter().map(|part| part.download.bytes()).sum::<u64>()
+            })
+            .sum()
     }
 }

@@ -9,6 +9,7 @@ mod environment;
 mod error;
 mod executable;
 mod fault;
+mod part;
 mod pipeline;
 mod pool;
 mod run;

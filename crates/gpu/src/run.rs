@@ -15,7 +15,8 @@ use crate::{Device, Executable, GpuError, Writer};
 pub struct Pending {
     segment: usize,
     serial: u64,
-    index: wgpu::SubmissionIndex,
+    /// One for each part, the next one to wait for first.
+    parts: std::collections::VecDeque<wgpu::SubmissionIndex>,
     timing: Timing,
 }
 
@@ -23,6 +24,11 @@ impl Pending {
     /// Where its time went so far.
     pub fn timing(&self) -> Timing {
         self.timing
+    }
+
+    /// Whether [`Device::wait_part`] has more to wait for.
+    pub fn is_pending(&self) -> bool {
+        !self.parts.is_empty()
     }
 }
 
@@ -88,35 +94,40 @@ impl Device {
             .ok_or_else(|| GpuError::plan(format!("segment {segment}"), format!("the plan has {count}")))?;
         let start = Instant::now();
         self.settle(&stage.upload, stage.last.as_ref())?;
-        if stage.unread {
-            self.settle(&stage.download, stage.last.as_ref())?;
-            stage.download.unmap();
-            stage.unread = false;
+        for part in stage.parts.iter_mut().filter(|part| part.unread) {
+            self.settle(&part.download, stage.last.as_ref())?;
+            part.download.unmap();
+            part.unread = false;
         }
         self.fill(stage, upload)?;
         let filled = Instant::now();
         stage.upload.unmap();
-        let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = new_encoder();
         let places = stage.uploads.iter().zip(&stage.upload.places);
         for (Transfer { slice, .. }, &(block, offset)) in places {
             let (from, to) = (&stage.upload.blocks[block].buffer, &bound.buffers[slice.buffer]);
             encoder.copy_buffer_to_buffer(from, offset, to, slice.offset, slice.bytes);
         }
-        record(&mut encoder, &stage.steps, bound, |kernel| &kernels[kernel].pipeline);
-        let places = stage.downloads.iter().zip(&stage.download.places);
-        for (Transfer { slice, .. }, &(block, offset)) in places {
-            let (from, to) = (&bound.buffers[slice.buffer], &stage.download.blocks[block].buffer);
-            encoder.copy_buffer_to_buffer(from, slice.offset, to, offset, slice.bytes);
-        }
         stage.upload.map_after(&encoder);
-        stage.download.map_after(&encoder);
-        let index = self.queue.submit([encoder.finish()]);
-        stage.last = Some(index.clone());
+        let (mut parts, mut first) = (std::collections::VecDeque::with_capacity(stage.parts.len()), 0);
+        for part in &mut stage.parts {
+            record(&mut encoder, &stage.steps[first..part.end], bound, |kernel| &kernels[kernel].pipeline);
+            let places = part.downloads.iter().zip(&part.download.places);
+            for (Transfer { slice, .. }, &(block, offset)) in places {
+                let (from, to) = (&bound.buffers[slice.buffer], &part.download.blocks[block].buffer);
+                encoder.copy_buffer_to_buffer(from, slice.offset, to, offset, slice.bytes);
+            }
+            part.download.map_after(&encoder);
+            let index = self.queue.submit([std::mem::replace(&mut encoder, new_encoder()).finish()]);
+            stage.last = Some(index.clone());
+            parts.push_back(index);
+            (part.unread, first) = (true, part.end);
+        }
         stage.serial += 1;
-        stage.unread = true;
         self.faults.check()?;
         let timing = Timing { upload: filled - start, submit: filled.elapsed(), ..Timing::default() };
-        Ok(Pending { segment, serial: stage.serial, index, timing })
+        Ok(Pending { segment, serial: stage.serial, parts, timing })
     }
 
     /// Waits for a submitted segment and hands out its downloads, in order.
@@ -128,29 +139,51 @@ impl Device {
     pub fn wait(
         &self,
         executable: &mut Executable,
-        pending: Pending,
+        mut pending: Pending,
+        download: &mut dyn FnMut(&Transfer, &[u8]),
+    ) -> Result<Timing, GpuError> {
+        let mut timing = pending.timing;
+        while pending.is_pending() {
+            let part = self.wait_part(executable, &mut pending, download)?;
+            timing.wait += part.wait;
+            timing.download += part.download;
+        }
+        Ok(timing)
+    }
+
+    /// Waits for the next part of a submitted segment and hands out its downloads: what is ready early can be used while
+    /// the device goes on.
+    ///
+    /// # Errors
+    /// Those of [`Device::wait`], and [`GpuError::Plan`] if nothing is left to wait for.
+    pub fn wait_part(
+        &self,
+        executable: &mut Executable,
+        pending: &mut Pending,
         download: &mut dyn FnMut(&Transfer, &[u8]),
     ) -> Result<Timing, GpuError> {
         self.own(executable)?;
-        let Pending { segment, serial, index, mut timing } = pending;
-        let what = || format!("segment {segment}");
-        let stage = executable.stages.get_mut(segment);
-        let stage = stage
-            .filter(|stage| stage.serial == serial && stage.unread)
-            .ok_or_else(|| GpuError::plan(what(), "submitted again before it was waited for"))?;
+        let what = || format!("segment {}", pending.segment);
+        let stage = executable.stages.get_mut(pending.segment).filter(|stage| stage.serial == pending.serial);
+        let stale = || GpuError::plan(what(), "submitted again before it was waited for");
+        let Stage { parts, upload, .. } = stage.ok_or_else(stale)?;
+        let at = parts.len() - pending.parts.len().min(parts.len());
+        let (Some(part), Some(index)) = (parts.get_mut(at).filter(|part| part.unread), pending.parts.front())
+        else {
+            return Err(stale());
+        };
         let start = Instant::now();
-        self.until(Some(&index), || Ok(stage.download.ready()? && stage.upload.ready()?))?;
+        self.until(Some(index), || Ok(part.download.ready()? && upload.ready()?))?;
         let done = Instant::now();
-        timing.wait = done - start;
-        for (transfer, &(block, offset)) in stage.downloads.iter().zip(&stage.download.places) {
+        for (transfer, &(block, offset)) in part.downloads.iter().zip(&part.download.places) {
             let range = offset..offset + transfer.slice.bytes;
-            let view = stage.download.blocks[block].buffer.get_mapped_range(range);
+            let view = part.download.blocks[block].buffer.get_mapped_range(range);
             download(transfer, &view.map_err(|error| self.blame(&what(), error))?);
         }
-        stage.download.unmap();
-        stage.unread = false;
-        timing.download = done.elapsed();
-        Ok(timing)
+        part.download.unmap();
+        part.unread = false;
+        pending.parts.pop_front();
+        Ok(Timing { wait: done - start, download: done.elapsed(), ..Timing::default() })
     }
 
     fn fill(

@@ -3,7 +3,7 @@
 mod product;
 mod sums;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codegen::{Binding, Bound, WORKGROUP};
 use crate::error::GraphError;
@@ -98,6 +98,8 @@ impl Emitter<'_> {
         }
         self.clock += 1;
         let units = program.fusion.units.iter().zip(&program.kernels);
+        let mut open = self.open_buckets(stage);
+        let cut: Vec<usize> = open.keys().copied().collect();
         for (unit, kernels) in units.filter(|(u, _)| u.stage == stage) {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
@@ -109,12 +111,30 @@ impl Emitter<'_> {
                 }
                 UnitKernels::Product => self.product(unit.roots[0])?,
             }
+            // A bucket is summed as soon as all of it is there, so that it can leave while the rest is computed.
+            for sources in open.values_mut() {
+                sources.retain(|source| !unit.roots.contains(source));
+            }
+            let full = |bucket: &usize| open.get(bucket).is_some_and(BTreeSet::is_empty);
+            for bucket in cut.iter().copied().filter(full).collect::<Vec<_>>() {
+                open.remove(&bucket);
+                self.sum_bucket(stage, bucket)?;
+            }
         }
-        self.cross_shards(stage)?;
+        for bucket in open.into_keys() {
+            self.sum_bucket(stage, bucket)?;
+        }
+        if self.run.is_whole() && !cut.is_empty() {
+            self.check_finite(stage, &cut)?;
+        }
         if stage + 1 == program.segments() {
             self.replace_states();
         }
         self.clock += 1;
+        // Downloads are read when all of the segment is done: until then nothing else may take their memory.
+        let downloads: Vec<Store> =
+            self.segments[stage].downloads.iter().map(|(_, part)| part.store).collect();
+        downloads.into_iter().for_each(|store| self.touch(store));
         for (index, output) in program.outputs().iter().enumerate().filter(|(_, o)| o.segment == stage) {
             let (_, id) = program.graph.outputs[index];
             let place = program.stores.place(in_order(&program.graph, &program.fusion, id));
@@ -404,43 +424,4 @@ impl Emitter<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::graph::StateKind;
-    use crate::plan::Plan;
-    use crate::tape::Tape;
-
-    /// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each sample.
-    fn step() -> Program {
-        let tape = Tape::new();
-        let (x, rate) = (tape.input("x", Type::sample(&[4])), tape.input("rate", Type::global(&[])));
-        let w = tape.state("w", &[3, 4], StateKind::Parameter);
-        let losses = x.dropout(0.5, "drop").matmul_t(&w).tanh().sum(&[-1]);
-        let loss = losses.sum_shards();
-        let gradient = &tape.gradients(&loss, std::slice::from_ref(&w))[0];
-        tape.update(&w, &(&w - &(gradient * &rate)));
-        tape.output("losses", &losses);
-        tape.output("loss", &loss);
-        tape.output("twice", &(&loss + &loss));
-        Program::compile(&tape.finish().unwrap()).unwrap()
-    }
-
-    fn slots(transfers: &[Transfer]) -> Vec<Slot> {
-        transfers.iter().map(|t| Slot::decode(t.slot)).collect()
-    }
-
-    #[test]
-    fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
-        let program = step();
-        let idle = Run { first: 0, sizes: vec![], shards: 3 };
-        let Plan { segments, buffers, .. } = program.plan(&idle, &Target::default()).unwrap();
-        assert_eq!(segments.len(), 2);
-        assert_eq!((segments[0].commands.len(), segments[0].downloads.len()), (0, 0));
-        assert!(!slots(&segments[0].uploads).contains(&Slot::Input(0)), "{:?}", slots(&segments[0].uploads));
-        assert_eq!(slots(&segments[1].uploads), [Slot::Sums(0)]);
-        assert_eq!(slots(&segments[1].downloads), [Slot::Output(2)]);
-        let busy = program.plan(&Run { first: 0, sizes: vec![2], shards: 3 }, &Target::default()).unwrap();
-        assert_eq!(segments[1].commands.len(), busy.segments[1].commands.len());
-        assert!(buffers.iter().any(|b| b.role == Role::State(0)));
-    }
-}
+mod tests;

@@ -55,9 +55,15 @@ impl Replicas {
                 self.timeline.push(Interval { replica, step, activity: span.activity, from, to });
             }
         }
+        let spent = total(&spans, &[Activity::Upload, Activity::Compute, Activity::Exchange]);
+        if let Ok(Reply::Early(blocks)) = result {
+            self.early.spent(replica, spent);
+            return self.early.add(replica, blocks, &mut self.buffers);
+        }
+        let spent = spent + self.early.take_spent(replica);
         let heard = match &result {
             Ok(Reply::Harvest(harvest)) if harvest.bad_cut.is_some() => Heard::NotFinite,
-            Ok(_) => Heard::Done(total(&spans, &[Activity::Upload, Activity::Compute, Activity::Exchange])),
+            Ok(_) => Heard::Done(spent),
             Err(Failure::Plan(_)) => Heard::Refused,
             Err(_) => Heard::Failed,
         };
@@ -74,6 +80,7 @@ impl Replicas {
             Loss::Failed => self.failures.remove(&replica).unwrap_or(Failure::Panic("unknown".into())),
         };
         let left = self.team.dismiss(replica, self.steps.saturating_sub(1), &failure);
+        self.early.lost(replica);
         self.buffers.blocks.remove(&replica);
         self.replies.remove(&replica);
         self.untold.push(left.clone());

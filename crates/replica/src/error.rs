@@ -138,6 +138,12 @@ pub enum ReplicaError {
         /// All of them, in the order they left.
         left: Vec<Left>,
     },
+    /// The probe is wrong: a bug in this crate.
+    #[error("the probe of an adapter's numbers: {why}")]
+    Probe {
+        /// What is wrong.
+        why: String,
+    },
     /// Two replicas made different sums of the same shards. Nothing was committed.
     #[error(
         "step {step}: {of} and {by} made different sums of shards {} to {}; {verdict}",

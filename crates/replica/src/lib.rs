@@ -2,8 +2,10 @@
 
 mod attempt;
 mod audit;
+mod class;
 mod digest;
 mod drive;
+mod early;
 mod error;
 mod exchange;
 mod fault;
@@ -23,6 +25,7 @@ mod team;
 mod timeline;
 mod worker;
 
+pub use class::{Class, machine, probe};
 pub use digest::Digest;
 pub use error::ReplicaError;
 pub use feed::Feed;

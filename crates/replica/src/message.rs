@@ -79,6 +79,8 @@ pub(crate) struct Answer {
 pub(crate) enum Reply {
     Done,
     Harvest(Harvest),
+    /// Buckets that are there while the device goes on: the harvest of the same order has the others.
+    Early(Vec<(usize, Vec<f32>)>),
     States(Vec<Vec<u8>>),
     Digest(Digest),
 }

@@ -24,6 +24,9 @@ pub struct Options {
     pub shards_at_once: Option<usize>,
     /// Every so many steps another replica runs some shards again, and its sums must be the same bytes; 0 for never.
     pub audit_every: u64,
+    /// Sums of shards leave a device while it goes on, and are added as soon as all have sent theirs; otherwise they leave
+    /// together at the end.
+    pub overlap: bool,
     /// Only one replica updates, and the others are told its state after every step: so that adapters whose numbers differ
     /// in the last bits never drift apart.
     pub one_updates: bool,
@@ -46,6 +49,7 @@ impl Default for Options {
             grace: Duration::from_secs(30),
             shards_at_once: None,
             audit_every: 0,
+            overlap: true,
             one_updates: false,
             timeline: false,
             checked: false,

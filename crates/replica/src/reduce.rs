@@ -25,11 +25,17 @@ impl Replicas {
         let step = self.steps.saturating_sub(1);
         let mut bad = Vec::new();
         for (bucket, decl) in program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == cut) {
-            let mut sums = self.buffers.sums(decl.len);
-            let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
-            if !sum(&blocks, shards, leaves, self.buffers.threads, &mut sums) {
-                return Err(ReplicaError::Incomplete { step, bucket });
-            }
+            let sums = match self.early.take(bucket) {
+                Some(sums) => sums,
+                None => {
+                    let mut sums = self.buffers.sums(decl.len);
+                    let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
+                    if !sum(&blocks, shards, leaves, self.buffers.threads, &mut sums) {
+                        return Err(ReplicaError::Incomplete { step, bucket });
+                    }
+                    sums
+                }
+            };
             bad.extend(not_finite(program, bucket, &sums));
             for (index, output) in program.outputs().iter().enumerate() {
                 if let Some((_, first)) = output.sum.filter(|(of, _)| *of == bucket) {
@@ -84,7 +90,10 @@ impl Replicas {
             None => Request::Digest,
         });
         match replies.into_iter().next() {
-            Some((_, Reply::Harvest(harvest))) => Some(harvest),
+            Some((_, Reply::Harvest(mut harvest))) => {
+                harvest.blocks.splice(0..0, self.early.sent(replica));
+                Some(harvest)
+            }
             _ => None,
         }
     }
@@ -92,7 +101,7 @@ impl Replicas {
 
 impl Buffers {
     /// Memory that nobody reads any more, or new.
-    fn sums(&mut self, len: usize) -> Vec<f32> {
+    pub fn sums(&mut self, len: usize) -> Vec<f32> {
         let free = self.sums.iter().position(|sums| sums.len() == len && Arc::strong_count(sums) == 1);
         let free = free.map(|at| self.sums.swap_remove(at));
         free.and_then(|sums| Arc::try_unwrap(sums).ok()).unwrap_or_else(|| vec![0.0; len])

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use unisono_gpu::Adapter;
 use unisono_graph::{MAX_SHARDS, Program};
 
+use crate::early::Early;
 use crate::error::ReplicaError;
 use crate::message::{Context, Failure, Reply};
 use crate::options::Options;
@@ -30,6 +31,7 @@ pub struct Replicas {
     /// What each replica said last.
     pub(crate) replies: BTreeMap<usize, Reply>,
     pub(crate) failures: BTreeMap<usize, Failure>,
+    pub(crate) early: Early,
     pub(crate) clock: Instant,
     pub(crate) context: Context,
     pub(crate) programs: Vec<Ready>,
@@ -110,6 +112,7 @@ impl Replicas {
             actions: VecDeque::new(),
             replies: BTreeMap::new(),
             failures: BTreeMap::new(),
+            early: Early::default(),
             clock: Instant::now(),
             context: Context::default(),
             programs: programs.into_iter().map(ready).collect(),

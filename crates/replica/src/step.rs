@@ -85,6 +85,7 @@ impl Replicas {
         let mut attempt = Attempt::new(&task.program, shards);
         let mut trouble = None;
         let mut audit = None;
+        self.early.start(&task.program, shards);
         self.tell(Event::Begin(job));
         loop {
             match self.next() {
@@ -92,6 +93,7 @@ impl Replicas {
                     self.send(worker, ticket, Request::Load { program, run });
                 }
                 Action::Run { worker, ticket, piece, segments, .. } => {
+                    self.early.runs(worker, piece.shards.clone(), piece.run.shards);
                     let work = self.work(task, &attempt, worker, &piece, segments);
                     self.send(worker, ticket, Request::Run(work));
                 }
@@ -105,22 +107,25 @@ impl Replicas {
                     audit = Some((of, piece));
                 }
                 Action::Compare { worker, .. } => {
-                    let reply = self.replies.remove(&worker);
-                    if let (Some((of, piece)), Some(Reply::Harvest(again))) = (audit.take(), reply)
-                        && !attempt.has_given(&task.program, &piece, &again)
-                    {
-                        trouble.get_or_insert(Trouble::Differ { of, by: worker, piece });
-                        self.tell(Event::GiveUp);
+                    let (reply, early) = (self.replies.remove(&worker), self.early.sent(worker));
+                    if let (Some((of, piece)), Some(Reply::Harvest(mut again))) = (audit.take(), reply) {
+                        again.blocks.extend(early);
+                        if !attempt.has_given(&task.program, &piece, &again) {
+                            trouble.get_or_insert(Trouble::Differ { of, by: worker, piece });
+                            self.tell(Event::GiveUp);
+                        }
                     }
                 }
                 Action::Keep { worker, shards, segments } => {
-                    let Some(Reply::Harvest(harvest)) = self.replies.remove(&worker) else { continue };
+                    let Some(Reply::Harvest(mut harvest)) = self.replies.remove(&worker) else { continue };
+                    harvest.blocks.splice(0..0, self.early.sent(worker));
                     if let Some(cut) = harvest.bad_cut {
                         trouble.get_or_insert(Trouble::BadCut(cut));
                     }
                     attempt.kept.push(Kept { replica: worker, shards, segments, harvest });
                 }
                 Action::Restart => {
+                    self.early.start(&task.program, shards);
                     let fresh = Attempt::new(&task.program, shards);
                     self.recycle(std::mem::replace(&mut attempt, fresh));
                 }
@@ -128,6 +133,7 @@ impl Replicas {
                     let began = Instant::now();
                     let summed = self.exchange(&task.program, &mut attempt, cut, shards, leaves);
                     self.context.added = Some((began, Instant::now()));
+                    self.early.next();
                     attempt.gather(&task.program);
                     match summed {
                         Ok(()) => self.tell(Event::Summed),
@@ -138,6 +144,7 @@ impl Replicas {
                     }
                 }
                 Action::Decide => {
+                    self.early.next();
                     attempt.gather(&task.program);
                     let verdict = decide(&attempt.outputs);
                     self.tell(Event::Decided(verdict));

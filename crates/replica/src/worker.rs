@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
 use unisono_gpu::{Adapter, Device, Executable, GpuError};
+use unisono_graph::plan::Transfer;
 use unisono_graph::{Program, Run, Slot};
 
 use crate::digest::Digest;
@@ -38,12 +39,13 @@ struct Worker {
     /// The one that was used last is at the end.
     loaded: VecDeque<((usize, Arc<Run>), Executable)>,
     time: Timeline,
+    answers: Sender<Answer>,
 }
 
 /// The thread: opens its device, answers whether it could, then serves until the coordinator hangs up.
 pub(crate) fn serve(start: Start) {
     let Start { replica, ticket, adapter, programs, options, orders, answers } = start;
-    let opened = guarded(|| Worker::open(replica, &adapter, programs, options));
+    let opened = guarded(|| Worker::open(replica, &adapter, programs, options, answers.clone()));
     let (mut worker, result, spans) = match opened {
         Ok(mut worker) => {
             worker.time.until_now(Activity::Loading);
@@ -62,7 +64,7 @@ pub(crate) fn serve(start: Start) {
             Request::Run(_) => Activity::Compute,
             _ => Activity::Loading,
         };
-        let result = guarded(|| serving.answer(order.request));
+        let result = guarded(|| serving.answer(ticket, order.request));
         serving.time.until_now(otherwise);
         let spans = serving.time.take();
         if answers.send(Answer { replica, ticket, result, spans }).is_err() {
@@ -91,6 +93,7 @@ impl Worker {
         adapter: &Adapter,
         programs: Arc<[Arc<Program>]>,
         options: Options,
+        answers: Sender<Answer>,
     ) -> Result<Self, Failure> {
         let time = Timeline::new();
         let how = unisono_gpu::Options {
@@ -101,7 +104,7 @@ impl Worker {
         let mut device = Device::open_with(adapter, how)?;
         let bytes: Vec<u64> = programs[0].states().iter().map(|s| 4 * s.ty.count().max(1) as u64).collect();
         device.create_state(&bytes)?;
-        Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time })
+        Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time, answers })
     }
 
     /// What the time since the last answer went into: within a step the others, but for what the host added.
@@ -117,7 +120,7 @@ impl Worker {
         self.time.until_now(Activity::Peers);
     }
 
-    fn answer(&mut self, request: Request) -> Result<Reply, Failure> {
+    fn answer(&mut self, ticket: u64, request: Request) -> Result<Reply, Failure> {
         match request {
             Request::Load { program, run } => {
                 self.load(program, run).map_err(Failure::of_loading)?;
@@ -129,7 +132,7 @@ impl Worker {
                     fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
                 faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
                 let began = Instant::now();
-                let mut harvest = self.run(work)?;
+                let mut harvest = self.run(ticket, work)?;
                 let took = began.elapsed();
                 faults.iter().for_each(|fault| go_wrong_with(*fault, took, &mut harvest));
                 Ok(Reply::Harvest(harvest))
@@ -178,8 +181,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends all segments to the device, then waits for them in order.
-    fn run(&mut self, work: Work) -> Result<Harvest, Failure> {
+    /// Sends all segments to the device, then waits for them in order. Buckets that are ready before the last part are sent on
+    /// at once.
+    fn run(&mut self, ticket: u64, work: Work) -> Result<Harvest, Failure> {
         let Work { program, run, segments, feed, first_row, sums, mut spare, .. } = work;
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
         let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
@@ -204,19 +208,29 @@ impl Worker {
             self.time.until_now(Activity::Compute);
         }
         let mut harvest = Harvest::default();
-        for pending in pending {
-            let timing = self.device.wait(executable, pending, &mut |transfer, bytes| match Slot::decode(
-                transfer.slot,
-            ) {
-                Slot::Output(i) => harvest.outputs.push((i, copied(Vec::new(), bytes))),
-                Slot::Blocks(i) => harvest.blocks.push((i, copied(spare.pop().unwrap_or_default(), bytes))),
-                Slot::Flag(cut) if bytes.iter().any(|&b| b != 0) => {
-                    harvest.bad_cut.get_or_insert(cut);
+        for mut pending in pending {
+            while pending.is_pending() {
+                let read = &mut |transfer: &Transfer, bytes: &[u8]| match Slot::decode(transfer.slot) {
+                    Slot::Output(i) => harvest.outputs.push((i, copied(Vec::new(), bytes))),
+                    Slot::Blocks(i) => {
+                        harvest.blocks.push((i, copied(spare.pop().unwrap_or_default(), bytes)));
+                    }
+                    Slot::Flag(cut) if bytes.iter().any(|&b| b != 0) => {
+                        harvest.bad_cut.get_or_insert(cut);
+                    }
+                    _ => {}
+                };
+                let timing = self.device.wait_part(executable, &mut pending, read)?;
+                self.time.for_a_while(timing.wait, Activity::Compute);
+                self.time.until_now(Activity::Exchange);
+                if self.options.overlap && pending.is_pending() && !harvest.blocks.is_empty() {
+                    let early = Reply::Early(std::mem::take(&mut harvest.blocks));
+                    let spans = self.time.take();
+                    // Whoever does not hear this does not hear the answer either.
+                    let _ =
+                        self.answers.send(Answer { replica: self.replica, ticket, result: Ok(early), spans });
                 }
-                _ => {}
-            })?;
-            self.time.for_a_while(timing.wait, Activity::Compute);
-            self.time.until_now(Activity::Exchange);
+            }
         }
         Ok(harvest)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
-use unisono_replica::{Assignment, Options, Replicas};
+use unisono_replica::{Assignment, Options, Replicas, machine, probe};
 
 use crate::memory::Room;
 use crate::observer::Observer;
@@ -30,6 +30,7 @@ pub struct Builder {
     digest_every: u64,
     options: Options,
     bucket_bytes: usize,
+    mixed: bool,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -51,6 +52,7 @@ impl Builder {
             digest_every: 100,
             options: Options { audit_every: 1000, ..Options::default() },
             bucket_bytes: unisono_graph::BUCKET_BYTES,
+            mixed: false,
             observers: vec![],
         }
     }
@@ -150,9 +152,23 @@ impl Builder {
         self
     }
 
+    /// Allows adapters of different numeric classes, whose numbers may differ in the last bits. Then one replica updates the
+    /// parameters and the others receive its bytes, so that replicas never drift apart, and shards stay where they are, so that a
+    /// run repeats on the same mixture; but another mixture, or the loss of a replica, gives other bits.
+    pub fn mixed(mut self, allowed: bool) -> Self {
+        self.mixed = allowed;
+        self
+    }
+
     /// Bytes of sums that travel together between devices; 25 MB unless told. Never changes the answer.
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
         self.bucket_bytes = bytes;
+        self
+    }
+
+    /// Whether sums leave a device while it goes on, as they do unless told. Never changes the answer.
+    pub fn overlap(mut self, overlap: bool) -> Self {
+        self.options.overlap = overlap;
         self
     }
 
@@ -211,7 +227,14 @@ impl Builder {
         let notes = notes(adapters.len(), self.shards, global_batch, per_replica);
         let room = Room { adapters, shards: self.shards };
         let memory = room.memory(&programs.train, global_batch)?;
-        let options = Options { global_batch, shards: self.shards, ..self.options };
+        let mut options = Options { global_batch, shards: self.shards, ..self.options };
+        if !of_one_class(&chosen) {
+            if !self.mixed {
+                return Err(mixture(&chosen));
+            }
+            // Audits would find what everybody knows.
+            options = Options { one_updates: true, assignment: Assignment::Even, audit_every: 0, ..options };
+        }
         let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
         let replicas = Replicas::start(&room.adapters, graphs, options)?;
         let settings = Settings {
@@ -236,6 +259,20 @@ fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Ada
         Some(n) => chosen.iter().cycle().take(n).cloned().collect(),
         None => chosen.iter().flat_map(|a| std::iter::repeat_n(a.clone(), own(a))).collect(),
     }
+}
+
+/// Whether adapters may give the same bits: those of different backends, devices or drivers never do for sure.
+fn of_one_class(chosen: &[Adapter]) -> bool {
+    chosen.iter().all(|adapter| machine(adapter) == machine(&chosen[0]))
+}
+
+/// Why a mixture is refused, with each adapter's class.
+fn mixture(chosen: &[Adapter]) -> Error {
+    let class = |adapter: &Adapter| match probe(adapter) {
+        Ok(class) => format!("{} is of class {class}", adapter.label()),
+        Err(error) => format!("{} cannot be probed ({error})", adapter.label()),
+    };
+    Error::Mixture { classes: chosen.iter().map(class).collect() }
 }
 
 /// Backend, device and driver of each kind of adapter: what an answer's bits may depend on.

@@ -73,6 +73,24 @@ pub enum Error {
         /// What differs.
         problem: String,
     },
+    /// Adapters that would not give the same bits.
+    #[error(
+        "adapters of different numeric classes: {}; leave one out, or allow a mixture: then replicas still never drift apart, \
+         but another mixture, or a lost replica, gives other bits",
+        classes.join(", ")
+    )]
+    Mixture {
+        /// Each adapter with its class.
+        classes: Vec<String>,
+    },
+    /// All replicas have left: the run is over, and goes on from its newest checkpoint.
+    #[error("{left}; {}", newest(*.checkpoint))]
+    NoneLeft {
+        /// Who left, when and why.
+        left: unisono_replica::ReplicaError,
+        /// The step of the newest checkpoint, if there is one.
+        checkpoint: Option<u64>,
+    },
     /// A trace could not be written.
     #[error("trace {}: {source}", path.display())]
     Trace {
@@ -99,4 +117,11 @@ impl Error {
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting { setting, problem: problem.into() }
     }
+}
+
+fn newest(checkpoint: Option<u64>) -> String {
+    checkpoint.map_or_else(
+        || "there is no checkpoint to go on from".to_owned(),
+        |step| format!("the newest checkpoint is that of step {step}: resume from it"),
+    )
 }

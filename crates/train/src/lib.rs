@@ -55,7 +55,7 @@ pub use unisono_data as data;
 pub use unisono_gpu as gpu;
 pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Tape, Type, Var};
-pub use unisono_replica::{Assignment, ReplicaReport};
+pub use unisono_replica::{Assignment, Class, ReplicaReport, machine, probe};
 
 pub use builder::Builder;
 pub use checkpoints::{BestBy, Saving};

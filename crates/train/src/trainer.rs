@@ -150,6 +150,10 @@ impl Trainer {
             Err(ReplicaError::NotFinite { what, outputs, .. }) => {
                 return Err(self.not_finite(batch, bad_sample(&outputs), what, names));
             }
+            Err(left @ ReplicaError::NoneLeft { .. }) => {
+                let checkpoint = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.saved);
+                return Err(Error::NoneLeft { left, checkpoint });
+            }
             Err(error) => return Err(error.into()),
         };
         // A bad loss whose weight is 0 reaches no sum.

@@ -1,5 +1,7 @@
 //! The tree: across the chunks of a reduction or product, and across shards.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use unisono_shaders::{module, snippets};
 
 use super::{Emitter, Part, Step};
@@ -7,8 +9,8 @@ use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::op::ReduceKind;
 use crate::plan::{Access, Kernel};
-use crate::program::Slot;
-use crate::store::{Bucket, Place, Store};
+use crate::program::{Program, Slot};
+use crate::store::{Bucket, Place, Store, in_order};
 use crate::types::{Lead, Type};
 
 /// Leaves that one invocation of the tree kernel adds, at most: they are in registers, for arrays are slow on software
@@ -102,35 +104,43 @@ impl Emitter<'_> {
         }
     }
 
-    /// Each bucket of this cut, summed over the subtrees of the run; over all of them where the run is the whole batch.
-    pub(super) fn cross_shards(&mut self, stage: usize) -> Result<(), GraphError> {
-        let program = self.program;
-        let cut: Vec<usize> =
-            (0..program.buckets().len()).filter(|&b| program.buckets()[b].cut == stage).collect();
-        if cut.is_empty() {
-            return Ok(());
-        }
-        let whole = self.run.is_whole();
-        for &index in &cut {
-            let Bucket { len, joined, used, ref values, .. } = program.buckets()[index];
-            let (rest, root) = (len - joined, values[0].0);
-            for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0) {
-                let first = (block.start - self.run.first) * rest;
-                let from = Source { store: Store::Partial(index), first, stride: rest, leaves: block.len() };
-                let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
-                let mut to = Destination::vector(store, at * len + joined, rest);
-                to.used = Some(used - joined);
-                self.tree(from, rest, &to, ReduceKind::Sum, root)?;
-            }
-            if !whole && self.extent.blocks > 0 {
-                let part = self.all(Store::Blocks(index));
-                self.segments[stage].downloads.push((Slot::Blocks(index), part));
-            }
-        }
-        if whole { self.check_finite(stage, &cut) } else { Ok(()) }
+    /// The buckets of this cut, each with those of its values that kernels of this segment are still to compute.
+    pub(super) fn open_buckets(&self, stage: usize) -> BTreeMap<usize, BTreeSet<NodeId>> {
+        let Program { graph, fusion, .. } = self.program;
+        let roots: BTreeSet<NodeId> =
+            fusion.units.iter().filter(|u| u.stage == stage).flat_map(|u| u.roots.iter().copied()).collect();
+        let of_cut = self.program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == stage);
+        let open = |(index, bucket): (usize, &Bucket)| {
+            let sources =
+                bucket.values.iter().map(|&(id, _)| in_order(graph, fusion, graph.nodes[id].inputs[0]));
+            (index, sources.filter(|id| roots.contains(id)).collect())
+        };
+        of_cut.map(open).collect()
     }
 
-    fn check_finite(&mut self, stage: usize, cut: &[usize]) -> Result<(), GraphError> {
+    /// A bucket, summed over the subtrees of the run; over all of them where the run is the whole batch.
+    pub(super) fn sum_bucket(&mut self, stage: usize, index: usize) -> Result<(), GraphError> {
+        let program = self.program;
+        let whole = self.run.is_whole();
+        let Bucket { len, joined, used, ref values, .. } = program.buckets()[index];
+        let (rest, root) = (len - joined, values[0].0);
+        for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0) {
+            let first = (block.start - self.run.first) * rest;
+            let from = Source { store: Store::Partial(index), first, stride: rest, leaves: block.len() };
+            let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
+            let mut to = Destination::vector(store, at * len + joined, rest);
+            to.used = Some(used - joined);
+            self.tree(from, rest, &to, ReduceKind::Sum, root)?;
+        }
+        if !whole && self.extent.blocks > 0 {
+            let part = self.all(Store::Blocks(index));
+            self.segments[stage].downloads.push((Slot::Blocks(index), part));
+        }
+        Ok(())
+    }
+
+    /// Whether all sums of a cut are finite, where they stay on the device.
+    pub(super) fn check_finite(&mut self, stage: usize, cut: &[usize]) -> Result<(), GraphError> {
         let flag: Part = self.part(Store::Flag(stage), 0, 4);
         self.step(Step::Clear(flag));
         let kernel = self.kernel(&Kernel {

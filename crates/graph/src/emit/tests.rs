@@ -1,0 +1,67 @@
+use super::*;
+use crate::graph::StateKind;
+use crate::plan::Plan;
+use crate::tape::Tape;
+
+/// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each sample.
+fn step() -> Program {
+    let tape = Tape::new();
+    let (x, rate) = (tape.input("x", Type::sample(&[4])), tape.input("rate", Type::global(&[])));
+    let w = tape.state("w", &[3, 4], StateKind::Parameter);
+    let losses = x.dropout(0.5, "drop").matmul_t(&w).tanh().sum(&[-1]);
+    let loss = losses.sum_shards();
+    let gradient = &tape.gradients(&loss, std::slice::from_ref(&w))[0];
+    tape.update(&w, &(&w - &(gradient * &rate)));
+    tape.output("losses", &losses);
+    tape.output("loss", &loss);
+    tape.output("twice", &(&loss + &loss));
+    Program::compile(&tape.finish().unwrap()).unwrap()
+}
+
+fn slots(transfers: &[Transfer]) -> Vec<Slot> {
+    transfers.iter().map(|t| Slot::decode(t.slot)).collect()
+}
+
+/// However many buckets there are: what is to be read at the end of a segment is not written over before.
+#[test]
+fn downloads_keep_their_memory_until_the_end_of_the_segment() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[4]));
+    let mut y = x;
+    let states: Vec<_> = (0..6).map(|i| tape.state(&format!("b{i}"), &[4], StateKind::Parameter)).collect();
+    for state in &states {
+        y = (&y + state).tanh();
+    }
+    let loss = y.sum(&[-1]).sum_shards();
+    for (state, gradient) in states.iter().zip(tape.gradients(&loss, &states)) {
+        tape.update(state, &(state - &gradient));
+    }
+    let program = Program::compile_with(&tape.finish().unwrap(), 16).unwrap();
+    assert!(program.buckets().len() >= 6);
+    let plan = program.plan(&Run { first: 1, sizes: vec![2, 2], shards: 4 }, &Target::default()).unwrap();
+    for segment in &plan.segments {
+        let ranges = segment
+            .downloads
+            .iter()
+            .map(|t| (t.slice.buffer, t.slice.offset, t.slice.offset + t.slice.bytes));
+        let mut ranges: Vec<_> = ranges.collect();
+        ranges.sort_unstable();
+        let apart = |pair: &[(usize, u64, u64)]| pair[0].0 != pair[1].0 || pair[0].2 <= pair[1].1;
+        assert!(ranges.windows(2).all(apart), "{ranges:?}");
+    }
+}
+
+#[test]
+fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
+    let program = step();
+    let idle = Run { first: 0, sizes: vec![], shards: 3 };
+    let Plan { segments, buffers, .. } = program.plan(&idle, &Target::default()).unwrap();
+    assert_eq!(segments.len(), 2);
+    assert_eq!((segments[0].commands.len(), segments[0].downloads.len()), (0, 0));
+    assert!(!slots(&segments[0].uploads).contains(&Slot::Input(0)), "{:?}", slots(&segments[0].uploads));
+    assert_eq!(slots(&segments[1].uploads), [Slot::Sums(0)]);
+    assert_eq!(slots(&segments[1].downloads), [Slot::Output(2)]);
+    let busy = program.plan(&Run { first: 0, sizes: vec![2], shards: 3 }, &Target::default()).unwrap();
+    assert_eq!(segments[1].commands.len(), busy.segments[1].commands.len());
+    assert!(buffers.iter().any(|b| b.role == Role::State(0)));
+}

@@ -1,0 +1,83 @@
+//! Sums travel while backward goes on; nothing of it shows in what is computed.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{adapter, bytes};
+use unisono_graph::{Program, StateKind, Tape, Type};
+use unisono_replica::{Activity, Feed, Interval, Options, Replicas, Verdict};
+
+const ROWS: usize = 32;
+const WIDE: usize = 512;
+const LAYERS: usize = 3;
+const STEPS: u64 = 3;
+
+/// Three layers of a megabyte each.
+fn program(bucket_bytes: usize) -> Arc<Program> {
+    let tape = Tape::new();
+    let mut y = tape.input("x", Type::sample(&[WIDE]));
+    let states: Vec<_> =
+        (0..LAYERS).map(|i| tape.state(&format!("w{i}"), &[WIDE, WIDE], StateKind::Parameter)).collect();
+    for state in &states {
+        y = y.matmul_t(state).tanh();
+    }
+    let loss = (&y * &y).sum(&[-1]).sum_shards();
+    for (state, gradient) in states.iter().zip(tape.gradients(&loss, &states)) {
+        tape.update(state, &(state - &(&gradient * 1e-3)));
+    }
+    tape.output("loss", &loss);
+    Arc::new(Program::compile_with(&tape.finish().unwrap(), bucket_bytes).unwrap())
+}
+
+/// The state after a few steps, and what the replicas did meanwhile.
+fn run(count: usize, bucket_bytes: usize, overlap: bool) -> (Vec<Vec<u8>>, Vec<Interval>) {
+    let options = Options {
+        global_batch: ROWS,
+        shards: 8,
+        overlap,
+        timeline: true,
+        audit_every: 2,
+        ..Options::default()
+    };
+    let mut replicas =
+        Replicas::start(&vec![adapter(); count], vec![program(bucket_bytes)], options).unwrap();
+    for index in 0..LAYERS {
+        let values = (0..WIDE * WIDE).map(|i| ((i * 7 + index) % 23) as f32 * 4e-3 - 0.04);
+        replicas.write_state(index, &bytes(values)).unwrap();
+    }
+    for step in 0..STEPS as usize {
+        let x = bytes((0..ROWS * WIDE).map(|i| ((i * 37 + step) % 97) as f32 / 31.0 - 1.5));
+        let feed = Feed { rows: ROWS, inputs: vec![x.into()], ..Feed::default() };
+        replicas.step(0, &feed, &mut |_| Verdict::Commit).unwrap();
+    }
+    replicas.check_digests().unwrap();
+    ((0..LAYERS).map(|i| replicas.read_state(i).unwrap()).collect(), replicas.take_timeline())
+}
+
+#[test]
+fn buckets_and_overlap_do_not_show() {
+    let (one, _) = run(1, 25 << 20, true);
+    for bucket_bytes in [4 << 10, 1 << 20, 2 << 20, 100 << 20] {
+        for (count, overlap) in [(2, true), (2, false), (3, true), (1, true)] {
+            let (several, _) = run(count, bucket_bytes, overlap);
+            assert!(several == one, "{count} replicas, buckets of {bucket_bytes} bytes, overlap: {overlap}");
+        }
+    }
+}
+
+/// In a step without an audit each replica sends sums and then computes on, before it waits for the others.
+#[test]
+fn sums_leave_while_backward_goes_on() {
+    let times_sent = |bucket_bytes, overlap| {
+        let (_, timeline) = run(2, bucket_bytes, overlap);
+        let of = |replica| {
+            let own = timeline.iter().filter(|i| i.replica == replica && i.step == 0).map(|i| i.activity);
+            let own: Vec<Activity> = own.collect();
+            own.windows(2).filter(|pair| *pair == [Activity::Exchange, Activity::Compute]).count()
+        };
+        [of(0), of(1)]
+    };
+    let (layer, all) = (times_sent(1 << 20, true), times_sent(100 << 20, true));
+    assert!((0..2).all(|r| layer[r] > all[r]), "a bucket a layer {layer:?}, one bucket {all:?}");
+}

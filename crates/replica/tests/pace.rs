@@ -1,0 +1,66 @@
+//! Shards go where they are done first.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{adapter, bytes, with_points};
+use unisono_graph::{Program, StateKind, Tape, Type};
+use unisono_replica::{Assignment, Feed, Options, Replicas, Verdict};
+
+const ROWS: usize = 256;
+const WIDE: usize = 384;
+const STEPS: usize = 14;
+
+/// Enough work for a sample that it shows who is slow.
+fn program() -> Arc<Program> {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[WIDE]));
+    let w = tape.state("w", &[WIDE, WIDE], StateKind::Parameter);
+    let v = tape.state("v", &[WIDE, WIDE], StateKind::Parameter);
+    let y = x.matmul_t(&w).tanh().matmul_t(&v).tanh();
+    let loss = (&y * &y).sum(&[-1]).sum_shards();
+    for (state, gradient) in [&w, &v].into_iter().zip(tape.gradients(&loss, &[w.clone(), v.clone()])) {
+        tape.update(state, &(state - &(&gradient * 1e-4)));
+    }
+    tape.output("loss", &loss);
+    Arc::new(Program::compile(&tape.finish().unwrap()).unwrap())
+}
+
+/// The shards of each of two replicas in the last six steps, what these took, and the state after them.
+fn run(options: Options) -> ([u64; 2], Duration, Vec<u8>) {
+    let options = Options { global_batch: ROWS, shards: 32, ..options };
+    let mut replicas = Replicas::start(&[adapter(), adapter()], vec![program()], options).unwrap();
+    for index in 0..2 {
+        let values = (0..WIDE * WIDE).map(|i| ((i * 7 + index) % 23) as f32 * 4e-3 - 0.04);
+        replicas.write_state(index, &bytes(values)).unwrap();
+    }
+    let x = bytes((0..ROWS * WIDE).map(|i| ((i * 37) % 97) as f32 / 31.0 - 1.5));
+    let feed = Feed { rows: ROWS, inputs: vec![x.into()], ..Feed::default() };
+    let mut before = [0; 2];
+    let mut began = std::time::Instant::now();
+    for step in 0..STEPS {
+        if step == STEPS - 6 {
+            before = [0, 1].map(|replica| replicas.reports()[replica].shards);
+            began = std::time::Instant::now();
+        }
+        replicas.step(0, &feed, &mut |_| Verdict::Commit).unwrap();
+    }
+    let took = began.elapsed();
+    let shards = [0, 1].map(|replica: usize| replicas.reports()[replica].shards - before[replica]);
+    (shards, took, replicas.read_state(0).unwrap())
+}
+
+/// Of two equal ones the one slowed to a third should get a quarter of the shards: clearly fewer than half of them, however
+/// busy the machine is, and the steps get faster. What is computed stays the same.
+#[test]
+fn a_replica_slowed_to_a_third_gets_fewer_shards_and_steps_get_faster() {
+    let slow = || with_points(&[("replica-1".to_owned(), "return(slow:3)".to_owned())]);
+    let (even, even_took, state) = run(Options { assignment: Assignment::Even, ..slow() });
+    assert_eq!(even, [96, 96]);
+    let (speed, speed_took, same) = run(slow());
+    assert!(state == same, "who is slow shows in the state");
+    assert!((1..=72).contains(&speed[1]), "{speed:?} of 192 shards");
+    assert!(speed_took < even_took, "by speed {speed_took:?}, evenly {even_took:?}");
+}
