@@ -246,7 +246,11 @@ impl Program {
     /// bytes.
     pub fn largest_tensors(&self, run: &Run, count: usize) -> Vec<(String, u64)> {
         let extent = emit::extent(run);
-        let bytes = |id: NodeId| extent.count(&self.graph.nodes[id].ty) as u64 * 4;
+        let bytes = |id: NodeId| {
+            let ty = &self.graph.nodes[id].ty;
+            let is_joined = matches!(self.stores.place(id).store, Store::Joined(_));
+            4 * if is_joined { extent.blocks * ty.count() } else { extent.count(ty) } as u64
+        };
         let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
         let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.name() == "input");
         let values = computed.chain(inputs).map(|id| (self.graph.describe(id), bytes(id)));
