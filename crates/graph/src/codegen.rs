@@ -13,7 +13,7 @@ use self::writer::Writer;
 
 use crate::fuse::{Fusion, Unit, UnitKind};
 use crate::graph::{Graph, NodeId};
-use crate::op::{Lowering, ReduceKind};
+use crate::op::{Lowering, ReduceKind, Reduction};
 use crate::plan::{Access, Kernel};
 use crate::store::{Store, Stores};
 use crate::types::{DType, Lead, Type};
@@ -114,12 +114,15 @@ fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
 /// The kernel of a reduction: one invocation a result and chunk. Params: results, width of the grid, chunks, first row.
 ///
 /// `chunked`: results go to `[chunks, results]` scratch for the `tree` kernel to finish.
-pub fn reduce_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit, chunked: bool) -> Bound {
+pub fn reduce_kernel(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    (unit, reduction): (&Unit, &Reduction),
+    chunked: bool,
+) -> Bound {
     let root = unit.roots[0];
     let input = graph.nodes[root].inputs[0];
-    let Lowering::Reduce(reduction) = &fusion.lowering[root] else {
-        unreachable!("a reduce unit holds a reduction")
-    };
     let from = &graph.nodes[input].ty;
     let mut writer = Writer::new(graph, fusion, stores, unit);
     writer.snippets.insert(snippets::SUM);

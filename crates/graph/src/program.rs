@@ -276,8 +276,8 @@ fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     match (unit.kind, &fusion.lowering[unit.roots[0]]) {
         (UnitKind::Map, _) => UnitKernels::Map(codegen::map_kernel(graph, fusion, stores, unit)),
         (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
-            whole: codegen::reduce_kernel(graph, fusion, stores, unit, false),
-            chunked: codegen::reduce_kernel(graph, fusion, stores, unit, true),
+            whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
+            chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),
             kind: reduction.kind,
         },
         _ => UnitKernels::Product,

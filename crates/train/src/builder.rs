@@ -1,5 +1,6 @@
 //! Settings of a trainer, checked before any work is done.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use unisono_data::FieldSpec;
@@ -275,16 +276,9 @@ fn mixture(chosen: &[Adapter]) -> Error {
     Error::Mixture { classes: chosen.iter().map(class).collect() }
 }
 
-/// Backend, device and driver of each kind of adapter: what an answer's bits may depend on.
+/// The machines of the adapters, each once, in order: what an answer's bits may depend on.
 fn classes(adapters: &[Adapter]) -> Vec<String> {
-    let class = |a: &Adapter| {
-        let driver = format!("{} {}", a.driver, a.driver_info);
-        format!("{} [{}, {}]", a.name, a.backend, driver.trim())
-    };
-    let mut classes: Vec<String> = adapters.iter().map(class).collect();
-    classes.sort();
-    classes.dedup();
-    classes
+    adapters.iter().map(machine).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// What a user should know of the settings.
