@@ -57,6 +57,9 @@ struct Flags {
     /// Rounds that `checkpoint` takes the median of
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Write what each replica of `scaling` did with its time to FILE, in Chrome's trace format: open it in Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Take one step and print the seconds since this process started
     #[arg(long, hide = true)]
     first_step: bool,
@@ -178,13 +181,13 @@ fn step(flags: &Flags) -> Result<(), Error> {
     Ok(writeln!(stdout(), "{}", table(&(0..names.len()).map(row).collect::<Vec<_>>()))?)
 }
 
-/// A line for each launch of a step of one replica.
+/// A line for each launch of a step of one replica, or of the busiest of several.
 fn kernels(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     heading(flags, &adapters[..1]);
     let trainer = trainer(flags, 1, &noise(flags.model)?)?;
     let [train, ..] = trainer.programs();
-    kernels::measure(train, &busiest(flags, 1), &adapters[0])
+    kernels::measure(train, &busiest(flags, flags.replicas.first().copied().unwrap_or(1)), &adapters[0])
 }
 
 fn heading(flags: &Flags, adapters: &[Adapter]) {
@@ -223,6 +226,7 @@ fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error
     let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3));
     let builder = builder.global_batch(flags.model.batch()).shards(flags.shards.into());
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+    let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
     Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
 }
 

@@ -31,6 +31,9 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
             times.extend(steps(trainer, &data, TURN)?);
         }
     }
+    if let Some(path) = &flags.trace {
+        trainers[1].write_trace(path)?;
+    }
     let [one, two] = times.map(median);
     let row = |replicas: &str, step: Duration| {
         let rate = batch as f64 / step.as_secs_f64();

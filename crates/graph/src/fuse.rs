@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::graph::{Graph, NodeId};
 use crate::op::{Lowering, Product, View};
 use crate::ops::{Again, State};
+use crate::store::in_order;
 use crate::types::{Lead, Type};
 
 /// Storage buffers of one kernel: what every adapter has.
@@ -64,7 +65,9 @@ pub fn fuse(graph: &Graph) -> Fusion {
     cutter.cut_products();
     while cutter.store_where_bindings_run_out() {}
     let units = cutter.units();
-    Fusion { units, stored: cutter.stored, stage: cutter.stage, lowering: cutter.lowering }
+    let mut fusion = Fusion { units, stored: cutter.stored, stage: cutter.stage, lowering: cutter.lowering };
+    fusion.keep_in_registers(graph);
+    fusion
 }
 
 fn stages(graph: &Graph, lowering: &[Lowering]) -> Vec<usize> {
@@ -335,6 +338,30 @@ impl Fusion {
     /// What the kernel of a stored value loads.
     pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
         reads(graph, &self.lowering, &self.stored, root)
+    }
+
+    /// What was stored for several users, all of which came to be in its own kernel, needs no memory.
+    fn keep_in_registers(&mut self, graph: &Graph) {
+        let mut readers: BTreeMap<NodeId, BTreeSet<usize>> = BTreeMap::new();
+        for (at, unit) in self.units.iter().enumerate() {
+            for id in unit.roots.iter().flat_map(|&root| self.reads(graph, root).into_keys()) {
+                readers.entry(id).or_default().insert(at);
+            }
+        }
+        let is_sum = |id: &NodeId| matches!(self.lowering[*id], Lowering::SumShards);
+        let sums = (0..graph.nodes.len()).filter(is_sum).map(|id| graph.nodes[id].inputs[0]);
+        let ends = graph.outputs.iter().map(|o| o.1).chain(graph.updates.values().copied());
+        let needed: BTreeSet<NodeId> = sums.chain(ends).map(|id| in_order(graph, self, id)).collect();
+        for (at, unit) in self.units.iter_mut().enumerate().filter(|(_, unit)| unit.kind == UnitKind::Map) {
+            unit.roots.retain(|root| {
+                let inside = readers.get(root).is_some_and(|readers| readers.iter().eq([&at]));
+                let kept = !inside || needed.contains(root);
+                if !kept {
+                    self.stored.remove(root);
+                }
+                kept
+            });
+        }
     }
 }
 

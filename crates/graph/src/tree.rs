@@ -85,32 +85,40 @@ fn collect_blocks(node: Range<usize>, run: &Range<usize>, found: &mut Vec<Range<
 
 /// Sums elementwise over subtrees: `block(range)` is the vector of the subtree over `range`, when somebody summed it.
 ///
-/// Returns `None` when the blocks at hand do not cover `0..leaves`. `into` receives the result; it is resized.
+/// Returns `None` when the blocks at hand do not cover `0..leaves` or are not as long as `into`, which receives the result.
 pub fn sum_blocks<'a>(
     leaves: usize,
     block: &dyn Fn(&Range<usize>) -> Option<&'a [f32]>,
-    into: &mut Vec<f32>,
+    into: &mut [f32],
 ) -> Option<()> {
-    *into = sum_node(0..leaves, block)?.into_owned();
-    into.iter_mut().for_each(|x| *x = canonical(*x));
-    Some(())
+    sum_node(0..leaves, block, into)
 }
 
 fn sum_node<'a>(
     node: Range<usize>,
     block: &dyn Fn(&Range<usize>) -> Option<&'a [f32]>,
-) -> Option<std::borrow::Cow<'a, [f32]>> {
+    into: &mut [f32],
+) -> Option<()> {
     if let Some(values) = block(&node) {
-        return Some(values.into());
+        return combine(into, values, |_, value| canonical(value));
     }
     if node.len() < 2 {
         return None;
     }
     let middle = node.start + split(node.len());
-    let mut left = sum_node(node.start..middle, block)?.into_owned();
-    let right = sum_node(middle..node.end, block)?;
-    left.iter_mut().zip(right.iter()).for_each(|(a, &b)| *a = add(*a, b));
-    Some(left.into())
+    let right = middle..node.end;
+    sum_node(node.start..middle, block, into)?;
+    if let Some(values) = block(&right) {
+        return combine(into, values, add);
+    }
+    let mut sums = vec![0.0; into.len()];
+    sum_node(right, block, &mut sums)?;
+    combine(into, &sums, add)
+}
+
+fn combine(into: &mut [f32], values: &[f32], how: impl Fn(f32, f32) -> f32) -> Option<()> {
+    (into.len() == values.len())
+        .then(|| into.iter_mut().zip(values).for_each(|(sum, &value)| *sum = how(*sum, value)))
 }
 
 #[cfg(test)]
@@ -154,7 +162,7 @@ mod tests {
                 }
             }
             let find = |r: &Range<usize>| held.iter().find(|(b, _)| b == r).map(|(_, v)| v.as_slice());
-            let mut total = Vec::new();
+            let mut total = [0.0];
             prop_assert!(sum_blocks(x.len(), &find, &mut total).is_some());
             prop_assert_eq!(total[0].to_bits(), sum(&x).to_bits());
         }
@@ -164,7 +172,9 @@ mod tests {
     fn a_missing_block_is_noticed() {
         let (held, values) = (0..2, [1.0f32]);
         let find = |r: &Range<usize>| (*r == held).then_some(values.as_slice());
-        assert_eq!(sum_blocks(3, &find, &mut Vec::new()), None);
+        assert_eq!(sum_blocks(3, &find, &mut [0.0]), None);
+        assert_eq!(sum_blocks(2, &find, &mut [0.0]), Some(()));
+        assert_eq!(sum_blocks(2, &find, &mut [0.0; 2]), None);
     }
 
     #[test]

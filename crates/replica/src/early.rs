@@ -23,7 +23,7 @@ pub(crate) struct Early {
     leaves: usize,
     shards: usize,
     sent: BTreeMap<usize, Sent>,
-    sums: BTreeMap<usize, Vec<f32>>,
+    sums: BTreeMap<usize, (Vec<f32>, bool)>,
     /// What the devices took until then.
     spent: BTreeMap<usize, Duration>,
 }
@@ -60,8 +60,8 @@ impl Early {
                 }
             }
             let (mut sums, threads) = (memory.sums(len), memory.threads);
-            if sum(&blocks, self.shards, self.leaves, threads, &mut sums) {
-                self.sums.insert(bucket, sums);
+            if let Some(finite) = sum(&blocks, self.shards, self.leaves, threads, &mut sums) {
+                self.sums.insert(bucket, (sums, finite));
             }
         }
     }
@@ -71,8 +71,8 @@ impl Early {
         self.sent.remove(&replica).unwrap_or_default()
     }
 
-    /// The sums of a bucket, where they are there already.
-    pub fn take(&mut self, bucket: usize) -> Option<Vec<f32>> {
+    /// The sums of a bucket, where they are there already, and whether all are finite.
+    pub fn take(&mut self, bucket: usize) -> Option<(Vec<f32>, bool)> {
         self.sums.remove(&bucket)
     }
 
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(early.take(0), None);
         // Shards 1 and 2 are no subtree: two blocks.
         early.add(1, vec![(0, [[0.2; 4], [0.3; 4]].concat())], &mut Buffers::default());
-        assert_eq!(early.take(0), Some(vec![tree::sum(&[0.1, 0.2, 0.3]); 4]));
+        assert_eq!(early.take(0), Some((vec![tree::sum(&[0.1, 0.2, 0.3]); 4], true)));
         assert_eq!((early.take(1), early.sent(0).len()), (None, 1));
         let mut early = begun();
         early.lost(0);

@@ -13,44 +13,49 @@ const THREAD: usize = 1 << 18;
 /// Blocks by the first and the end of the shards they sum, each of the bucket's length.
 pub(crate) type Blocks<'a> = BTreeMap<(usize, usize), &'a [f32]>;
 
-/// Sums a bucket into `sums`, which has its length. Leaves from `shards` on are zeros. False if a block is missing.
+/// Sums a bucket into `sums`, which has its length, and says whether all sums are finite. Leaves from `shards` on are zeros.
+/// None if a block is missing.
 pub(crate) fn sum(
     blocks: &Blocks<'_>,
     shards: usize,
     leaves: usize,
     threads: usize,
     sums: &mut [f32],
-) -> bool {
+) -> Option<bool> {
     let threads = threads.min(sums.len().div_ceil(THREAD)).max(1);
-    if threads == 1 {
-        return sum_part(blocks, shards, leaves, 0, sums);
-    }
-    let part = sums.len().div_ceil(threads);
+    let part = sums.len().div_ceil(threads).max(1).next_multiple_of(CHUNK);
+    let mut parts = sums.chunks_mut(part).enumerate();
+    let own = parts.next();
     std::thread::scope(|scope| {
-        let work =
-            |(i, part_of_sums)| scope.spawn(move || sum_part(blocks, shards, leaves, i * part, part_of_sums));
-        let running: Vec<_> = sums.chunks_mut(part).enumerate().map(work).collect();
-        // The scope waits for those that this leaves out.
-        running.into_iter().all(|thread| matches!(thread.join(), Ok(true)))
+        let work = |(i, sums): (usize, &mut [f32])| sum_part(blocks, shards, leaves, i * part, sums);
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
+        let own = own.map_or(Some(true), work);
+        let others = running.into_iter().map(|thread| thread.join().ok().flatten());
+        others.fold(own, |all, part| Some(all? & part?))
     })
 }
 
 /// Sums the elements from `first` on that `sums` has room for.
-fn sum_part(blocks: &Blocks<'_>, shards: usize, leaves: usize, first: usize, sums: &mut [f32]) -> bool {
+fn sum_part(
+    blocks: &Blocks<'_>,
+    shards: usize,
+    leaves: usize,
+    first: usize,
+    sums: &mut [f32],
+) -> Option<bool> {
     let zeros = [0.0; CHUNK];
-    let mut total = Vec::with_capacity(CHUNK);
+    let mut finite = true;
     for (i, chunk) in sums.chunks_mut(CHUNK).enumerate() {
         let elements = first + i * CHUNK..first + i * CHUNK + chunk.len();
         let block = |range: &Range<usize>| match blocks.get(&(range.start, range.end)) {
             Some(block) => block.get(elements.clone()),
             None => (range.start >= shards).then_some(&zeros[..elements.len()]),
         };
-        if tree::sum_blocks(leaves, &block, &mut total).is_none() {
-            return false;
-        }
-        chunk.copy_from_slice(&total);
+        tree::sum_blocks(leaves, &block, chunk)?;
+        // Without a way out of the loop it takes several at a time.
+        finite &= chunk.iter().fold(true, |finite, &sum| finite & is_finite(sum));
     }
-    true
+    Some(finite)
 }
 
 /// Those of a bucket's sums that are not finite: their node, which says how early they come in the step, and their name.
@@ -87,14 +92,14 @@ mod tests {
         let shards: Vec<Vec<f32>> = (0..3).map(shard).collect();
         let blocks: Blocks<'_> = shards.iter().enumerate().map(|(s, v)| ((s, s + 1), v.as_slice())).collect();
         let mut one = vec![0.0; len];
-        assert!(sum(&blocks, 3, 3, 1, &mut one));
+        assert_eq!(sum(&blocks, 3, 3, 1, &mut one), Some(true));
         for threads in [2, 3, 8] {
             let mut several = vec![0.0; len];
-            assert!(sum(&blocks, 3, 3, threads, &mut several));
+            assert_eq!(sum(&blocks, 3, 3, threads, &mut several), Some(true));
             assert_eq!(one, several);
         }
         let mut padded = vec![0.0; len];
-        assert!(sum(&blocks, 3, 4, 2, &mut padded));
+        assert_eq!(sum(&blocks, 3, 4, 2, &mut padded), Some(true));
         assert_eq!(one, padded);
         assert_eq!(one[5], tree::sum(&[shards[0][5], shards[1][5], shards[2][5]]));
     }
@@ -103,8 +108,21 @@ mod tests {
     fn a_missing_block_is_noticed() {
         let block = [1.0f32; 4];
         let blocks: Blocks<'_> = [((0, 1), &block[..])].into_iter().collect();
-        assert!(!sum(&blocks, 2, 2, 1, &mut [0.0; 4]));
-        assert!(sum(&blocks, 1, 2, 1, &mut [0.0; 4]));
-        assert!(!sum(&blocks, 1, 2, 1, &mut [0.0; 5]));
+        assert_eq!(sum(&blocks, 2, 2, 1, &mut [0.0; 4]), None);
+        assert_eq!(sum(&blocks, 1, 2, 1, &mut [0.0; 4]), Some(true));
+        assert_eq!(sum(&blocks, 1, 2, 1, &mut [0.0; 5]), None);
+    }
+
+    #[test]
+    fn a_sum_that_is_not_finite_is_noticed_wherever_it_is() {
+        let len = 2 * THREAD + 9;
+        for at in [0, CHUNK, THREAD + 1, len - 1] {
+            for (bad, finite) in [(f32::NAN, false), (f32::INFINITY, false), (f32::MAX, true)] {
+                let mut block = vec![1.0; len];
+                block[at] = bad;
+                let blocks: Blocks<'_> = [((0, 1), &block[..])].into_iter().collect();
+                assert_eq!(sum(&blocks, 1, 1, 3, &mut vec![0.0; len]), Some(finite), "{bad} at {at}");
+            }
+        }
     }
 }

@@ -25,18 +25,19 @@ impl Replicas {
         let step = self.steps.saturating_sub(1);
         let mut bad = Vec::new();
         for (bucket, decl) in program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == cut) {
-            let sums = match self.early.take(bucket) {
-                Some(sums) => sums,
+            let (sums, finite) = match self.early.take(bucket) {
+                Some(summed) => summed,
                 None => {
                     let mut sums = self.buffers.sums(decl.len);
                     let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
-                    if !sum(&blocks, shards, leaves, self.buffers.threads, &mut sums) {
-                        return Err(ReplicaError::Incomplete { step, bucket });
-                    }
-                    sums
+                    let finite = sum(&blocks, shards, leaves, self.buffers.threads, &mut sums)
+                        .ok_or(ReplicaError::Incomplete { step, bucket })?;
+                    (sums, finite)
                 }
             };
-            bad.extend(not_finite(program, bucket, &sums));
+            if !finite {
+                bad.extend(not_finite(program, bucket, &sums));
+            }
             for (index, output) in program.outputs().iter().enumerate() {
                 if let Some((_, first)) = output.sum.filter(|(of, _)| *of == bucket) {
                     let words = bytemuck::cast_slice(&sums[first..first + output.ty.count()]);

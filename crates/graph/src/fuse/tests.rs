@@ -54,6 +54,18 @@ fn an_optimizer_is_one_kernel() {
 }
 
 #[test]
+fn what_only_its_own_kernel_reads_stays_in_registers() {
+    let tape = Tape::new();
+    let (a, b) = (tape.input("a", Type::sample(&[4])), tape.input("b", Type::sample(&[4])));
+    let shared = (&a + &b).tanh();
+    tape.output("y", &(&shared + 1.0));
+    tape.output("z", &(&shared + &a));
+    let fusion = fuse(&simplify(&tape.finish().unwrap()));
+    let roots: Vec<usize> = fusion.units.iter().map(|unit| unit.roots.len()).collect();
+    assert_eq!((roots, fusion.stored.len()), (vec![2], 2));
+}
+
+#[test]
 fn sums_over_shards_cut_the_step() {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&[3]));

@@ -353,7 +353,7 @@ fn same_sum(pieces: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()
         let block = held.iter().find(|(block, _)| block == range).map(|(_, value)| value.as_slice());
         block.or((range.start >= shards).then_some(&zero[..]))
     };
-    let mut total = Vec::new();
+    let mut total = [0.0];
     let all = tree::sum_blocks(leaves, &find, &mut total).is_some();
     let same = all && total[0].to_bits() == tree::sum(&values).to_bits();
     ensure(same, || format!("{pieces:?} of {shards} in {leaves} leaves do not add up"))
