@@ -49,20 +49,24 @@ fn measure(flags: &Flags) -> Result<(), Error> {
     let (mut without, mut with, mut copies, mut late) = (vec![], vec![], vec![], vec![]);
     // Other programs on the machine do not show in this process's own time on its processors.
     let mut busy = [0, 0];
-    for _ in 0..flags.rounds {
-        let before = ticks();
-        without.push(steps(&mut trainer, &batch, EVERY)?);
-        let between = ticks();
-        busy[0] += between - before;
-        let started = Instant::now();
-        trainer.save_behind()?;
-        copies.push(started.elapsed());
-        steps(&mut trainer, &batch, EVERY)?;
-        with.push(started.elapsed());
-        let waiting = Instant::now();
-        trainer.finish_saves()?;
-        late.push(waiting.elapsed());
-        busy[1] += ticks() - between;
+    for round in 0..flags.rounds {
+        // Each goes first in every other round.
+        for saves in [round % 2 == 1, round % 2 == 0] {
+            let (before, started) = (ticks(), Instant::now());
+            if !saves {
+                without.push(steps(&mut trainer, &batch, EVERY)?);
+                busy[0] += ticks() - before;
+                continue;
+            }
+            trainer.save_behind()?;
+            copies.push(started.elapsed());
+            steps(&mut trainer, &batch, EVERY)?;
+            with.push(started.elapsed());
+            let waiting = Instant::now();
+            trainer.finish_saves()?;
+            late.push(waiting.elapsed());
+            busy[1] += ticks() - before;
+        }
     }
     let ratios = with.iter().zip(&without).map(|(with, without)| with.as_secs_f64() / without.as_secs_f64());
     let mut ratios: Vec<f64> = ratios.collect();
@@ -93,7 +97,10 @@ fn measure(flags: &Flags) -> Result<(), Error> {
         row("rounds without a checkpoint differ by up to", format!("{:.2} %", 100.0 * spread)),
         row(&format!("writing that was left after {EVERY} steps"), ms(late)),
         row("saving", format!("{}/s", bytes(save as u64))),
-        row("the disk: plain files of as many bytes, synced alike", format!("{}/s", bytes(raw as u64))),
+        row(
+            "the disk: a plain file of as many bytes, synced and replaced alike",
+            format!("{}/s", bytes(raw as u64)),
+        ),
         row("saving, of the disk's speed", format!("{:.0} %", 100.0 * save / raw)),
     ];
     Ok(writeln!(stdout(), "{}", table(&rows))?)
@@ -116,33 +123,35 @@ fn ticks() -> u64 {
     fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Saves, and plain writes of the same bytes, by turns.
+/// Saves, and plain writes of as many bytes, by turns.
 fn disk(flags: &Flags, contents: &Contents, size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Error> {
     let dir = flags.dir.join("disk");
     let options = Options { keep: 1, ..Options::default() };
     let mut store = Store::open_with(&dir, options, std::sync::Arc::new(StdDisk))?;
     let noise: Vec<u8> = (0..BLOCK as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (mut saves, mut plain) = (vec![], vec![]);
-    for round in 0..flags.rounds {
-        let path = dir.join("plain");
+    // The first of each has nothing to replace.
+    for round in 0..=flags.rounds {
         let started = Instant::now();
-        write(&path, &noise, size)?;
+        replace(&dir.join("plain"), &noise, size)?;
         plain.push(started.elapsed());
-        fs::remove_file(&path)?;
         let started = Instant::now();
         store.save(round.into(), contents)?;
         saves.push(started.elapsed());
     }
-    Ok((saves, plain))
+    Ok((saves.split_off(1), plain.split_off(1)))
 }
 
-/// A file and its directory, synced.
-fn write(path: &Path, block: &[u8], size: usize) -> Result<(), Error> {
-    let mut file = File::create(path)?;
+/// Puts a file in the place of the one before, as a checkpoint is put in the place of the one before: written beside it,
+/// synced, renamed, the directory synced.
+fn replace(path: &Path, block: &[u8], size: usize) -> Result<(), Error> {
+    let beside = path.with_extension("tmp");
+    let mut file = File::create(&beside)?;
     for at in (0..size).step_by(block.len()) {
         file.write_all(&block[..block.len().min(size - at)])?;
     }
     file.sync_all()?;
+    fs::rename(&beside, path)?;
     // Elsewhere a directory cannot be opened.
     if cfg!(unix) {
         File::open(path.parent().unwrap_or(path))?.sync_all()?;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 
 use crate::file::FileBytes;
 
@@ -46,8 +48,30 @@ pub trait Disk: fmt::Debug + Send + Sync {
 
 /// A file being written.
 pub trait Sink: Write {
-    /// Makes what was written durable, and closes.
-    fn sync(self: Box<Self>) -> io::Result<()>;
+    /// Begins to make durable what was written, and closes. Nothing is durable before [`Syncing::wait`] says so.
+    fn sync(self: Box<Self>) -> Syncing;
+}
+
+/// A file on its way to the disk, while the next one is written.
+#[must_use = "nothing is durable before it was waited for"]
+pub struct Syncing(Box<dyn FnOnce() -> io::Result<()>>);
+
+impl Syncing {
+    /// What is left to be done, or to be waited for.
+    pub fn new(rest: impl FnOnce() -> io::Result<()> + 'static) -> Self {
+        Self(Box::new(rest))
+    }
+
+    /// Until it is durable.
+    pub fn wait(self) -> io::Result<()> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Syncing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Syncing")
+    }
 }
 
 /// The machine's own file system.
@@ -143,8 +167,18 @@ impl Write for StdSink {
 }
 
 impl Sink for StdSink {
-    fn sync(mut self: Box<Self>) -> io::Result<()> {
-        self.0.flush()?;
-        self.0.get_ref().sync_all()
+    /// On a thread of its own, or here and now where there is none to be had.
+    fn sync(self: Box<Self>) -> Syncing {
+        let file = match self.0.into_inner() {
+            Ok(file) => Arc::new(file),
+            Err(error) => return Syncing::new(|| Err(error.into_error())),
+        };
+        let theirs = Arc::clone(&file);
+        match thread::Builder::new().name("sync".into()).spawn(move || theirs.sync_all()) {
+            Ok(syncing) => Syncing::new(|| {
+                syncing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that syncs panicked")))
+            }),
+            Err(_) => Syncing::new(move || file.sync_all()),
+        }
     }
 }

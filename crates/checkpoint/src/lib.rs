@@ -30,7 +30,7 @@ mod writer;
 use serde_json::Value;
 
 pub use digest::state_sha256;
-pub use disk::{Disk, Sink, StdDisk};
+pub use disk::{Disk, Sink, StdDisk, Syncing};
 pub use error::{Error, Result, Skipped};
 pub use export::{Export, Exported, Precision, export_model, read_export};
 pub use file::{FileBytes, TensorFile, parse_tensors, read_tensors};

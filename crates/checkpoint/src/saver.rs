@@ -11,8 +11,8 @@
 //!
 //! What waits may be replaced by its successor unless retention will keep it (a milestone, one of the best); then
 //! [`Saver::save`] waits for the place instead. So a slow disk makes checkpoints rarer, never training slower, and at
-//! most four checkpoints are in memory: one being written, one waiting, and, when saving fails, the last that failed
-//! and the last of those that retention would keep.
+//! most five checkpoints are in memory: one being written, one waiting, one that was written and whose memory waits to be
+//! filled again, and, when saving fails, the last that failed and the last of those that retention would keep.
 //!
 //! It cannot deadlock: the thread never waits for a caller while anything waits to be written, callers wait only while
 //! the thread has something to do, and neither holds the state's mutex while a file is written.
@@ -102,6 +102,11 @@ impl Saver {
         }
         self.thread.shared.changed.notify_all();
         Ok(())
+    }
+
+    /// Contents that were written and are needed no more, if there are any: their memory may be filled again.
+    pub fn spare(&self) -> Contents {
+        std::mem::take(&mut self.thread.shared.lock().spare)
     }
 
     /// What became of earlier saves, each told once. Errors are those of [`Saver::save`]; the reports then come with the

@@ -28,7 +28,7 @@ use crate::names::{
 use crate::retention::{Candidate, Options};
 use crate::tensor::Tensors;
 use crate::upkeep::{sibling, skipped};
-use crate::write::{create_dirs, probe, replace_model, sync_dir, write_file};
+use crate::write::{create_dirs, probe, replace_model, sync_dir, write_file, write_files};
 
 /// What a save did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,14 +166,14 @@ impl Store {
         trainer.push(b'\n');
         disk.create_dir(temporary).map_err(io(temporary, "create a directory"))?;
         let mut files = vec![
-            write_file(disk, &temporary.join(MODEL), model.parts())?,
-            write_file(disk, &temporary.join(OPTIMIZER), optimizer.parts())?,
-            write_file(disk, &temporary.join(TRAINER), std::iter::once(&*trainer))?,
+            (temporary.join(MODEL), model.parts().collect()),
+            (temporary.join(OPTIMIZER), optimizer.parts().collect()),
+            (temporary.join(TRAINER), vec![&*trainer]),
         ];
         if !contents.carries.is_empty() {
-            files.push(write_file(disk, &temporary.join(CARRIES), carries.parts())?);
+            files.push((temporary.join(CARRIES), carries.parts().collect()));
         }
-        let manifest = Manifest::new(step, metric, files).to_json().map_err(json)?;
+        let manifest = Manifest::new(step, metric, write_files(disk, &files)?).to_json().map_err(json)?;
         write_file(disk, &temporary.join(MANIFEST), std::iter::once(&*manifest))?;
         sync_dir(disk, temporary)
     }

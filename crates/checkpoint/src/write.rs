@@ -7,7 +7,7 @@ use std::thread;
 use sha2::{Digest, Sha256};
 
 use crate::digest::hex;
-use crate::disk::{Disk, Sink, StdDisk};
+use crate::disk::{Disk, StdDisk, Syncing};
 use crate::error::{Result, broken, io};
 use crate::format::Encoded;
 use crate::manifest::Entry;
@@ -57,24 +57,59 @@ pub(crate) fn write_file<'a>(
     path: &Path,
     parts: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Entry> {
-    let parts: Vec<&[u8]> = parts.collect();
-    let bytes: usize = parts.iter().map(|part| part.len()).sum();
-    let write = || {
-        let mut sink: Box<dyn Sink> = disk.create(path).map_err(io(path, "create"))?;
+    let parts = parts.collect();
+    thread::scope(|scope| Writing::begin(scope, disk, path, &parts)?.finish())
+}
+
+/// Writes files one after the other, each while those before it are still hashed and on their way to the disk. When this
+/// returns, all are durable.
+pub(crate) fn write_files(disk: &dyn Disk, files: &[(PathBuf, Vec<&[u8]>)]) -> Result<Vec<Entry>> {
+    thread::scope(|scope| {
+        let mut begun = Vec::new();
+        for (path, parts) in files {
+            begun.push(Writing::begin(scope, disk, path, parts));
+            if matches!(begun.last(), Some(Err(_))) {
+                break;
+            }
+        }
+        // All of them: nobody may still write where an error is cleaned up after.
+        let done: Vec<Result<Entry>> =
+            begun.into_iter().map(|writing| writing.and_then(Writing::finish)).collect();
+        done.into_iter().collect()
+    })
+}
+
+/// A file that is written, but perhaps not yet hashed and durable.
+struct Writing<'scope> {
+    path: &'scope Path,
+    parts: &'scope [&'scope [u8]],
+    /// Where there is a thread for it: hashing takes as long as a fast disk does.
+    hashing: Option<thread::ScopedJoinHandle<'scope, String>>,
+    syncing: Syncing,
+}
+
+impl<'scope> Writing<'scope> {
+    fn begin<'env>(
+        scope: &'scope thread::Scope<'scope, 'env>,
+        disk: &dyn Disk,
+        path: &'env Path,
+        parts: &'env Vec<&'env [u8]>,
+    ) -> Result<Self> {
+        let large = parts.iter().map(|part| part.len()).sum::<usize>() >= LARGE;
+        let thread = || thread::Builder::new().name("sha256".into());
+        let hashing = large.then(|| thread().spawn_scoped(scope, || hash(parts)).ok()).flatten();
+        let mut sink = disk.create(path).map_err(io(path, "create"))?;
         parts.iter().try_for_each(|part| sink.write_all(part)).map_err(io(path, "write"))?;
-        sink.sync().map_err(io(path, "sync"))
-    };
-    let sha256 = match bytes {
-        ..LARGE => write().map(|()| hash(&parts)),
-        _ => thread::scope(|scope| {
-            // Hashing takes as long as a fast disk does; where there is no second thread to be had, one after the other.
-            let hashing = thread::Builder::new().name("sha256".into()).spawn_scoped(scope, || hash(&parts));
-            write()
-                .map(|()| hashing.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(|| hash(&parts)))
-        }),
-    }?;
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Entry { name, bytes: bytes as u64, sha256 })
+        Ok(Self { path, parts, hashing, syncing: sink.sync() })
+    }
+
+    fn finish(self) -> Result<Entry> {
+        let Self { path, parts, hashing, syncing } = self;
+        let sha256 = hashing.and_then(|thread| thread.join().ok()).unwrap_or_else(|| hash(parts));
+        syncing.wait().map_err(io(path, "sync"))?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Entry { name, bytes: parts.iter().map(|part| part.len() as u64).sum(), sha256 })
+    }
 }
 
 fn hash(parts: &[&[u8]]) -> String {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::contents;
 use common::gate::Gate;
-use unisono_checkpoint::{Best, Error, Options, Report, Saver, SaverOptions, Store, list, newest};
+use unisono_checkpoint::{Best, Contents, Error, Options, Report, Saver, SaverOptions, Store, list, newest};
 
 fn saver(dir: &Path, options: Options, how: SaverOptions) -> (Saver, Gate) {
     let gate = Gate::default();
@@ -52,6 +52,20 @@ fn a_save_returns_at_once_and_finish_makes_it_durable() {
     assert_eq!(store.newest().unwrap().unwrap().contents, contents(1));
     drop(store);
     Store::open(dir.path()).expect("nobody holds the lock");
+}
+
+#[test]
+fn what_was_written_is_given_back_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (saver, gate) = saver(dir.path(), Options::default(), SaverOptions::default());
+    gate.close();
+    saver.save(1, contents(1)).unwrap();
+    gate.await_arrival();
+    assert_eq!(saver.spare(), Contents::default());
+    gate.open();
+    saver.flush().unwrap();
+    assert_eq!(saver.spare(), contents(1));
+    assert_eq!(saver.spare(), Contents::default());
 }
 
 #[test]

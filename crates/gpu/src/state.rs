@@ -72,11 +72,20 @@ impl Device {
     /// # Errors
     /// [`GpuError::Plan`] if there is no such tensor; [`GpuError::Lost`]; [`GpuError::Timeout`].
     pub fn read_state(&mut self, index: usize) -> Result<Vec<u8>, GpuError> {
+        self.read_state_into(index, Vec::new())
+    }
+
+    /// [`Device::read_state`] into memory that there is already: what was in it is lost.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_state_into(&mut self, index: usize, mut bytes: Vec<u8>) -> Result<Vec<u8>, GpuError> {
         let tensor = self.tensor(index)?;
         let known = self.state.read.take();
         let staging = self.chunk(known, tensor.size(), wgpu::MapMode::Read)?;
         let block = &staging.blocks[0].buffer;
-        let mut bytes = Vec::with_capacity(tensor.size() as usize);
+        bytes.clear();
+        bytes.reserve_exact(tensor.size() as usize);
         while (bytes.len() as u64) < tensor.size() {
             let offset = bytes.len() as u64;
             let length = (tensor.size() - offset).min(CHUNK_BYTES);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use unisono_gpu::Adapter;
 
 use crate::error::ReplicaError;
-use crate::message::{Reply, Request};
+use crate::message::Request;
 use crate::replicas::Replicas;
 use crate::schedule::Event;
 
 impl Replicas {
-    /// Opens one more device, between two steps, and gives it the state of one that is there. From the next step on it
+    /// Opens one more device, between two steps, and gives it the state of those that are there. From the next step on it
     /// shares the work; the bits are as if it had always been there. Returns its number: numbers are never used again, also
     /// where an adapter returns that had left.
     ///
@@ -19,13 +19,8 @@ impl Replicas {
     /// state it then has is not that of the others: it is not part of the run, which goes on as before.
     /// [`ReplicaError::NoneLeft`].
     pub fn join(&mut self, adapter: &Adapter) -> Result<usize, ReplicaError> {
-        let state = loop {
-            let Some(&peer) = self.scheduler.present().first() else { return Err(self.none_left()) };
-            let replies = self.ask(vec![peer], self.options.deadline, &mut |_| Request::ReadStates);
-            if let Some((_, Reply::States(state))) = replies.into_iter().next() {
-                break Arc::new(state);
-            }
-        };
+        let all: Vec<usize> = (0..self.ready(0)?.program.states().len()).collect();
+        let state = Arc::new(self.read_states(&all, Vec::new())?);
         let (left, untold) = (self.left.len(), self.untold.len());
         let joined = self.take_in(adapter, &state);
         if joined.is_err() {

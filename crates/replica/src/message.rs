@@ -39,10 +39,8 @@ pub(crate) enum Request {
     WriteState { index: usize, bytes: Arc<[u8]> },
     /// Set all tensors of the state. Answer: [`Reply::Done`].
     WriteStates(Arc<Vec<Vec<u8>>>),
-    /// Answer: [`Reply::States`], of one tensor.
-    ReadState(usize),
-    /// Answer: [`Reply::States`], of all tensors.
-    ReadStates,
+    /// Read some tensors of the state, into memory that may be there already. Answer: [`Reply::States`].
+    ReadStates { indices: Vec<usize>, into: Vec<Vec<u8>> },
     /// Answer: [`Reply::Digest`].
     Digest,
 }

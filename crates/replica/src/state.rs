@@ -32,14 +32,41 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::NoState`], [`ReplicaError::NoneLeft`].
     pub fn read_state(&mut self, index: usize) -> Result<Vec<u8>, ReplicaError> {
-        self.state(index)?;
-        while let Some(&replica) = self.scheduler.present().first() {
-            let replies = self.ask(vec![replica], self.options.deadline, &mut |_| Request::ReadState(index));
-            if let Some((_, Reply::States(mut tensors))) = replies.into_iter().next() {
-                return Ok(tensors.pop().unwrap_or_default());
+        Ok(self.read_states(&[index], Vec::new())?.pop().unwrap_or_default())
+    }
+
+    /// Some tensors of the state, as little-endian bytes, each replica giving a part of them: they all have the same.
+    ///
+    /// `into` is memory to be used again, for the first tensors as many as it has; with none it is new.
+    ///
+    /// # Errors
+    /// As [`Replicas::read_state`].
+    pub fn read_states(
+        &mut self,
+        indices: &[usize],
+        mut into: Vec<Vec<u8>>,
+    ) -> Result<Vec<Vec<u8>>, ReplicaError> {
+        let sizes = indices.iter().map(|&index| Ok(self.state(index)?.ty.count().max(1)));
+        let sizes: Vec<usize> = sizes.collect::<Result<_, ReplicaError>>()?;
+        into.resize_with(indices.len(), Vec::new);
+        let mut found: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+        while found.len() < indices.len() {
+            let missing = (0..indices.len()).filter(|at| !found.contains_key(at)).collect();
+            let shares =
+                shares(missing, &sizes, &self.scheduler.present()).ok_or_else(|| self.none_left())?;
+            let workers = shares.keys().copied().collect();
+            let replies = self.ask(workers, self.options.deadline, &mut |worker| Request::ReadStates {
+                indices: shares[&worker].iter().map(|&at| indices[at]).collect(),
+                into: shares[&worker].iter().map(|&at| std::mem::take(&mut into[at])).collect(),
+            });
+            // Another one gives what a replica that left owes.
+            for (worker, reply) in replies {
+                if let Reply::States(tensors) = reply {
+                    found.extend(shares[&worker].iter().copied().zip(tensors));
+                }
             }
         }
-        Err(self.none_left())
+        Ok(found.into_values().collect())
     }
 
     /// A digest of the whole state for each replica that has not left: its number and the digest.
@@ -77,5 +104,34 @@ impl Replicas {
     fn state(&self, index: usize) -> Result<&StateDecl, ReplicaError> {
         let states = self.ready(0)?.program.states();
         states.get(index).ok_or(ReplicaError::NoState { index, states: states.len() })
+    }
+}
+
+/// Who reads which of the tensors: about as much each, in order. None if nobody is there.
+fn shares(tensors: Vec<usize>, sizes: &[usize], workers: &[usize]) -> Option<BTreeMap<usize, Vec<usize>>> {
+    let all: usize = tensors.iter().map(|&at| sizes[at]).sum();
+    let (mut shares, mut before) = (BTreeMap::<usize, Vec<usize>>::new(), 0);
+    for at in tensors {
+        let middle = before + sizes[at] / 2;
+        let worker =
+            *workers.get((middle * workers.len() / all.max(1)).min(workers.len().saturating_sub(1)))?;
+        shares.entry(worker).or_default().push(at);
+        before += sizes[at];
+    }
+    Some(shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_reads_about_as_much() {
+        let sizes = [10, 1, 9, 20, 5, 5];
+        let read = |workers: &[usize]| shares((0..6).collect(), &sizes, workers);
+        assert_eq!(read(&[4, 7]), Some(BTreeMap::from([(4, vec![0, 1, 2]), (7, vec![3, 4, 5])])));
+        assert_eq!(read(&[4]), Some(BTreeMap::from([(4, (0..6).collect())])));
+        assert_eq!(read(&[]), None);
+        assert_eq!(shares(vec![3], &sizes, &[1, 2, 3]), Some(BTreeMap::from([(2, vec![3])])));
     }
 }

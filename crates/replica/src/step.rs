@@ -176,15 +176,18 @@ impl Replicas {
                     return Err(error);
                 }
                 Action::NoneLeft => return Err(self.none_left()),
-                Action::Spread { from } => self.spread(from),
+                Action::Spread { from } => self.spread(from, task.program.states().len()),
                 Action::Ask { .. } | Action::Heard | Action::Leave { .. } => {}
             }
         }
     }
 
     /// Gives the state of one to all others. If it is lost before it has told it, the step starts again.
-    fn spread(&mut self, from: usize) {
-        let replies = self.ask(vec![from], self.options.deadline, &mut |_| Request::ReadStates);
+    fn spread(&mut self, from: usize, states: usize) {
+        let replies = self.ask(vec![from], self.options.deadline, &mut |_| Request::ReadStates {
+            indices: (0..states).collect(),
+            into: Vec::new(),
+        });
         let Some((_, Reply::States(state))) = replies.into_iter().next() else { return };
         let state = Arc::new(state);
         let others = self.scheduler.present().into_iter().filter(|&replica| replica != from).collect();

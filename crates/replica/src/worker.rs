@@ -147,15 +147,17 @@ impl Worker {
                 }
                 Ok(Reply::Done)
             }
-            Request::ReadState(index) => Ok(Reply::States(vec![self.device.read_state(index)?])),
-            Request::ReadStates => {
-                let read = |index| self.device.read_state(index);
-                Ok(Reply::States((0..self.programs[0].states().len()).map(read).collect::<Result<_, _>>()?))
+            Request::ReadStates { indices, into } => {
+                let memory = into.into_iter().chain(std::iter::repeat_with(Vec::new));
+                let read = |(index, memory)| self.device.read_state_into(index, memory);
+                Ok(Reply::States(indices.into_iter().zip(memory).map(read).collect::<Result<_, _>>()?))
             }
             Request::Digest => {
                 let mut digest = Digest::default();
+                let mut bytes = Vec::new();
                 for index in 0..self.programs[0].states().len() {
-                    digest.update(&self.device.read_state(index)?);
+                    bytes = self.device.read_state_into(index, bytes)?;
+                    digest.update(&bytes);
                 }
                 Ok(Reply::Digest(digest))
             }

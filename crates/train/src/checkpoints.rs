@@ -260,10 +260,9 @@ impl Trainer {
     /// # Errors
     /// The copy's; that of an earlier save, if saves are required.
     pub fn save_behind(&mut self) -> Result<(), Error> {
-        if self.checkpoints.is_none() {
-            return Ok(());
-        }
-        let contents = self.contents()?;
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
+        let spare = checkpoints.saver.spare();
+        let contents = self.contents_into(spare)?;
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
         let measured = self.history.last().filter(|epoch| epoch.steps == self.step);
         let measured = measured.map(|epoch| epoch.validation.as_ref().unwrap_or(&epoch.train));

@@ -29,8 +29,8 @@ pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u
 
 fn field_bytes(field: &Field) -> Arc<[u8]> {
     match &field.values {
-        Values::F32(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Values::I32(values) => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        Values::F32(values) => bytemuck::cast_slice(values).into(),
+        Values::I32(values) => bytemuck::cast_slice(values).into(),
     }
 }
 

@@ -102,6 +102,11 @@ fn fit_together(found: &BTreeMap<&String, &Tensor>, states: &[StateDecl]) -> Loa
 impl Trainer {
     /// Everything the next step depends on, and the history.
     pub fn contents(&mut self) -> Result<Contents, Error> {
+        self.contents_into(Contents::default())
+    }
+
+    /// [`Trainer::contents`] in the memory of earlier ones.
+    pub(crate) fn contents_into(&mut self, spare: Contents) -> Result<Contents, Error> {
         let run = SavedRun {
             version: VERSION,
             unisono: env!("CARGO_PKG_VERSION").into(),
@@ -122,8 +127,8 @@ impl Trainer {
         };
         let trainer = serde_json::to_value(&run)
             .map_err(|e| Error::setting("checkpoint", format!("the run cannot be written as JSON: {e}")))?;
-        let model = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
-        let optimizer = self.tensors_of(&[StateKind::Optimizer])?;
+        let model = self.tensors_into(&[StateKind::Parameter, StateKind::Statistic], spare.model)?;
+        let optimizer = self.tensors_into(&[StateKind::Optimizer], spare.optimizer)?;
         Ok(Contents { model, optimizer, carries: self.carries.tensors()?, trainer })
     }
 
@@ -139,15 +144,23 @@ impl Trainer {
     }
 
     pub(crate) fn tensors_of(&mut self, kinds: &[StateKind]) -> Result<Tensors, Error> {
-        let mut tensors = Tensors::new();
-        for index in self.programs.states_of(kinds) {
-            // As they come off the device, without another copy: training waits for this.
-            let bytes = self.replicas.read_state(index)?;
-            let state = &self.programs.train.states()[index];
-            let Info { dtype, shape } = info(&state.ty);
-            tensors.insert(state.name.clone(), Tensor::new(dtype, shape, bytes)?);
-        }
-        Ok(tensors)
+        self.tensors_into(kinds, Tensors::new())
+    }
+
+    /// Into the memory of tensors that were read before.
+    fn tensors_into(&mut self, kinds: &[StateKind], mut spare: Tensors) -> Result<Tensors, Error> {
+        let indices = self.programs.states_of(kinds);
+        let states = self.programs.train.states();
+        let memory = |&index: &usize| spare.remove(&states[index].name).map(Tensor::into_bytes);
+        let memory = indices.iter().map(memory).map(Option::unwrap_or_default).collect();
+        // As they come off the devices, without another copy: training waits for this.
+        let all = self.replicas.read_states(&indices, memory)?;
+        let states = self.programs.train.states();
+        let named = indices.iter().zip(all).map(|(&index, bytes)| {
+            let Info { dtype, shape } = info(&states[index].ty);
+            Ok((states[index].name.clone(), Tensor::new(dtype, shape, bytes)?))
+        });
+        named.collect()
     }
 
     /// Takes a checkpoint's contents as the run's state. Returns what differs between the run and this trainer, which is

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use unisono_checkpoint::{Disk, Sink, StdDisk};
+use unisono_checkpoint::{Disk, Sink, StdDisk, Syncing};
 
 /// Fails operation number `first`, and what that means for those after it.
 #[derive(Debug)]
@@ -113,7 +113,8 @@ impl Write for FaultySink {
 }
 
 impl Sink for FaultySink {
-    fn sync(self: Box<Self>) -> io::Result<()> {
-        self.faults.whole().and_then(|()| self.sink.sync())
+    fn sync(self: Box<Self>) -> Syncing {
+        let begun = self.faults.whole().map(|()| self.sink.sync());
+        Syncing::new(|| begun?.wait())
     }
 }

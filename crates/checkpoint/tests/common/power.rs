@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use unisono_checkpoint::{Disk, Sink};
+use unisono_checkpoint::{Disk, Sink, Syncing};
 
 use super::mutate::Random;
 
@@ -269,14 +269,17 @@ impl Write for PowerSink {
 }
 
 impl Sink for PowerSink {
-    fn sync(self: Box<Self>) -> io::Result<()> {
-        self.disk.step(|world| {
-            if let Node::File { now, safe } = &mut world.nodes[self.node]
-                && !self.disk.forgets_files
-            {
-                *safe = now.clone();
-            }
-            Ok(())
+    /// Nothing is safe before somebody waits for it.
+    fn sync(self: Box<Self>) -> Syncing {
+        Syncing::new(move || {
+            self.disk.step(|world| {
+                if let Node::File { now, safe } = &mut world.nodes[self.node]
+                    && !self.disk.forgets_files
+                {
+                    *safe = now.clone();
+                }
+                Ok(())
+            })
         })
     }
 }
