@@ -245,10 +245,10 @@ enum Family {
 /// | tiles in workgroup memory | 3.3 | 0.25 s |
 ///
 /// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest and wastes
-/// least at the edges: below 2^21 steps a larger one would save less than 1 ms. A GPU hides what memory costs behind many
+/// least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides what memory costs behind many
 /// invocations, which a tile of 64 x 64 has too few of where a side is shorter than half of it.
 fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
-    const FEW_STEPS: usize = 1 << 21;
+    const FEW_STEPS: usize = 1 << 20;
     let small = Family::Registers { rows: 1, columns: 1 };
     match target.machine {
         Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS => small,
