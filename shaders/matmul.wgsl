@@ -25,15 +25,24 @@ fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
     return sums;
 }
 
-// a is canonical.
 fn add(a: Tile, b: Tile) -> Tile {
     var sum: Tile;
     for (var g = 0u; g < ROWS; g++) {
         for (var r = 0u; r < 4u; r++) {
-            for (var h = 0u; h < COLUMNS; h++) { sum[g][r][h] = sum_onto(a[g][r][h], b[g][r][h]); }
+            for (var h = 0u; h < COLUMNS; h++) { sum[g][r][h] = a[g][r][h] + b[g][r][h]; }
         }
     }
     return sum;
+}
+
+fn clean(a: Tile) -> Tile {
+    var tile: Tile;
+    for (var g = 0u; g < ROWS; g++) {
+        for (var r = 0u; r < 4u; r++) {
+            for (var h = 0u; h < COLUMNS; h++) { tile[g][r][h] = canonical(a[g][r][h]); }
+        }
+    }
+    return tile;
 }
 
 fn put(own: Part, i0: u32, j0: u32, tile: Tile) {

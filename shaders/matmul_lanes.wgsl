@@ -23,13 +23,20 @@ fn multiply(own: Part, i: u32, j: u32) -> Tile {
     return sums;
 }
 
-// a is canonical.
 fn add(a: Tile, b: Tile) -> Tile {
     var sum: Tile;
     for (var s = 0u; s < LANES; s++) {
-        for (var r = 0u; r < 4u; r++) { sum[s][r] = sum_onto(a[s][r], b[s][r]); }
+        for (var r = 0u; r < 4u; r++) { sum[s][r] = a[s][r] + b[s][r]; }
     }
     return sum;
+}
+
+fn clean(a: Tile) -> Tile {
+    var tile: Tile;
+    for (var s = 0u; s < LANES; s++) {
+        for (var r = 0u; r < 4u; r++) { tile[s][r] = canonical(a[s][r]); }
+    }
+    return tile;
 }
 
 fn put(own: Part, i0: u32, j: u32, tile: Tile) {

@@ -65,11 +65,17 @@ fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
     return Tile(c0, c1, c2, c3, c4, c5, c6, c7);
 }
 
-// a is canonical.
 fn add(a: Tile, b: Tile) -> Tile {
     return Tile(
-        sum_onto(a.c0, b.c0), sum_onto(a.c1, b.c1), sum_onto(a.c2, b.c2), sum_onto(a.c3, b.c3),
-        sum_onto(a.c4, b.c4), sum_onto(a.c5, b.c5), sum_onto(a.c6, b.c6), sum_onto(a.c7, b.c7),
+        a.c0 + b.c0, a.c1 + b.c1, a.c2 + b.c2, a.c3 + b.c3,
+        a.c4 + b.c4, a.c5 + b.c5, a.c6 + b.c6, a.c7 + b.c7,
+    );
+}
+
+fn clean(a: Tile) -> Tile {
+    return Tile(
+        canonical(a.c0), canonical(a.c1), canonical(a.c2), canonical(a.c3),
+        canonical(a.c4), canonical(a.c5), canonical(a.c6), canonical(a.c7),
     );
 }
 

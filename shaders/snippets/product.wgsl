@@ -104,9 +104,11 @@ fn shard_part(layer: u32, s: u32) -> Part {
     return Part(params.a_offset, params.b_offset, params.c_offset + z * params.c_batch, inner.x, end);
 }
 
-// A tile of a layer's result at row i and column j, by what each file says of its tiles: Tile, multiply, add.
+// A tile of a layer's result at row i and column j, by what each file says of its tiles: Tile, multiply, add, and clean, which
+// makes all of it canonical.
 // Shards are joined by `join` of them, a power of two up to eight, in loops of one or two turns: a sum that begins with +0 and
-// takes the left, then the right half is the tree over both.
+// takes the left, then the right half is the tree over both. It is made canonical once, after its two turns: +0 and something
+// canonical add up to just that.
 fn layer_tile(layer: u32, i: u32, j: u32) -> Tile {
     if !JOIN { return multiply(part(layer), i, j); }
     let turns = min(vec3<u32>(2u), max(vec3<u32>(1u), params.join / vec3<u32>(4u, 2u, 1u)));
@@ -117,12 +119,12 @@ fn layer_tile(layer: u32, i: u32, j: u32) -> Tile {
         for (var b = 0u; b < turns.y; b++) {
             var pair: Tile;
             for (var c = 0u; c < turns.z; c++) {
-                pair = add(pair, multiply(shard_part(layer, shard), i, j));
+                pair = add(pair, clean(multiply(shard_part(layer, shard), i, j)));
                 shard++;
             }
-            half = add(half, pair);
+            half = add(half, clean(pair));
         }
-        all = add(all, half);
+        all = add(all, clean(half));
     }
-    return all;
+    return clean(all);
 }

@@ -10,11 +10,6 @@ fn sum_add(a: Number, b: Number) -> Number {
     return canonical(canonical(a) + canonical(b));
 }
 
-// sum_add where a is canonical.
-fn sum_onto(a: Number, b: Number) -> Number {
-    return canonical(a + canonical(b));
-}
-
 fn max_of(a: Number, b: Number) -> Number {
     return select(a, b, b > a);
 }
