@@ -60,6 +60,8 @@ snippets! {
     PRODUCT = "product";
     /// A draw for an element of a sample. Needs [`PHILOX`].
     RANDOM = "random";
+    /// The nearest number that f16 holds.
+    ROUND_HALF = "round_half";
     /// Addition as every sum adds, and the larger of two.
     SUM = "sum";
     /// Sine and cosine.

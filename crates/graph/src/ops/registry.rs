@@ -56,8 +56,8 @@ macro_rules! pointwise_entries {
 /// All ops that compute.
 pub static REGISTRY: &[&[Entry]] = &[
     &pointwise_entries![
-        Abs, Add, Cos, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, Select,
-        Sigmoid, Sign, Sin, Sqrt, Sub, Tanh
+        Abs, Add, Cos, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, RoundHalf,
+        Select, Sigmoid, Sign, Sin, Sqrt, Sub, Tanh
     ],
     &[
         Entry { name: "contract", cases: contract },
