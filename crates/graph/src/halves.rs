@@ -1,6 +1,6 @@
 //! Which values of a graph are numbers that f16 holds.
 
-use crate::graph::{Node, NodeId};
+use crate::graph::Node;
 use crate::half::round_half;
 use crate::op::{Halves, Lowering, ReduceKind};
 use crate::tree::SUM_CHUNK;

@@ -6,6 +6,7 @@ use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
 use crate::graph::{Graph, InputDecl, NodeId, StateDecl};
 use crate::op::{Lowering, ReduceKind};
+use crate::ops::Input;
 use crate::plan::Plan;
 use crate::simplify::simplify;
 use crate::store::{Bucket, Store, Stores, in_order};
@@ -214,6 +215,17 @@ impl Program {
             Some(&state) => format!("the gradient of {}", self.graph.states[state].name),
             None => self.graph.describe(self.graph.nodes[id].inputs[0]),
         }
+    }
+
+    /// Whether a node depends on an input.
+    pub fn depends_on(&self, node: NodeId, input: &str) -> bool {
+        let Some(index) = self.graph.inputs.iter().position(|i| i.name == input) else { return false };
+        let mut depends = vec![false; node + 1];
+        for (id, at) in self.graph.nodes[..=node].iter().enumerate() {
+            let is_input = at.op.name() == Input::NAME && at.op.attrs() == index.to_string();
+            depends[id] = is_input || at.inputs.iter().any(|&i| depends[i]);
+        }
+        depends[node]
     }
 
     /// Whether the new value of a state depends on a node.
