@@ -98,13 +98,17 @@ impl LossScale {
 /// `dynamic from 65536 (times 2 after 2000 good steps, 0.5 after a skipped one; 1 to 16777216)`.
 impl fmt::Display for LossScale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fixed(scale) => write!(f, "fixed at {scale}"),
-            Self::Dynamic { initial, growth, backoff, interval, least, most } => write!(
-                f,
-                "dynamic from {initial} (times {growth} after {interval} good steps, {backoff} after a skipped one; {least} \
-                 to {most})"
-            ),
+        // As f64, which shows all digits.
+        match *self {
+            Self::Fixed(scale) => write!(f, "fixed at {}", f64::from(scale)),
+            Self::Dynamic { initial, growth, backoff, interval, least, most } => {
+                let [initial, least, most] = [initial, least, most].map(f64::from);
+                write!(
+                    f,
+                    "dynamic from {initial} (times {growth} after {interval} good steps, {backoff} after a skipped one; "
+                )?;
+                write!(f, "{least} to {most})")
+            }
         }
     }
 }

@@ -98,6 +98,7 @@ impl fmt::Display for Report {
             write!(f, "\n{diagnosis}")?;
         }
         if let Some(Scaling { scale, skipped, .. }) = &self.scaling {
+            let scale = f64::from(*scale);
             write!(f, "\nmixed precision: a loss scale of {scale}, {skipped} steps skipped for it")?;
         }
         match &self.input {
