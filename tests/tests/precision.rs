@@ -2,7 +2,7 @@
 
 use unisono::data::{Batch, Loader, Memory, Position};
 use unisono::{
-    Accuracy, AdamW, BatchNorm, Builder, Conv2d, Dense, Dropout, Error, FromFn, LossScale, Lstm,
+    Accuracy, AdamW, BatchNorm, Builder, Conv2d, Dense, Dropout, Error, Flatten, FromFn, LossScale, Lstm,
     MultiHeadAttention, Precision, Relu, Sequential, Trainer,
 };
 use unisono_random::Draws;
@@ -80,6 +80,40 @@ fn any_number_of_replicas_gives_the_same_bits_skipped_steps_included() {
             assert_eq!((&several, &theirs), (&one, &committed), "{replicas} replicas, {scale:?}");
         }
     }
+}
+
+#[test]
+fn two_bytes_or_four_do_not_show() {
+    for replicas in [1, 3] {
+        let stored = |f16| run(model().replicas(replicas).f16_storage(f16)).0;
+        assert_eq!(stored(true), stored(false), "{replicas} replicas");
+    }
+}
+
+/// Convolutions keep their windows, products and activations in half the bytes; batch norm's own values stay f32.
+#[test]
+fn mixed_precision_takes_clearly_less_memory() {
+    let data = images();
+    let fields = data.fields().unwrap();
+    let scratch = |precision, f16| {
+        let model = Sequential::new()
+            .add(Conv2d::new(16, 3).padding(1))
+            .add(BatchNorm::new())
+            .add(Relu)
+            .add(Conv2d::new(16, 3).padding(1))
+            .add(BatchNorm::new())
+            .add(Relu)
+            .add(Flatten)
+            .add(Dense::new(CLASSES));
+        let builder = Trainer::builder(model).precision(precision).f16_storage(f16).replicas(1);
+        builder.memory(&fields, &[1024]).unwrap()[0].clone()
+    };
+    let [full, wide, mixed] =
+        [scratch(Precision::F32, true), scratch(Precision::Mixed, false), scratch(Precision::Mixed, true)];
+    println!("f32: {full}\nmixed, stored as f32: {wide}\nmixed: {mixed}");
+    assert_eq!(full.state, mixed.state);
+    assert!(10 * mixed.scratch < 7 * full.scratch, "{mixed} instead of {full}");
+    assert!(mixed.scratch < wide.scratch);
 }
 
 #[test]

@@ -1,8 +1,12 @@
-//! Which values of a graph are numbers that f16 holds.
+//! Which values of a graph are numbers that f16 holds, and where they are made such.
 
-use crate::graph::Node;
+use std::sync::Arc;
+
+use crate::graph::{Graph, Node};
 use crate::half::round_half;
-use crate::op::{Halves, Lowering, ReduceKind};
+use crate::op::{Halves, Lowering, Op, ReduceKind};
+use crate::ops::{MatMul, MatMulHalf, Pointwise, RoundHalf};
+use crate::simplify::drop_dead;
 use crate::tree::SUM_CHUNK;
 use crate::types::DType;
 
@@ -25,7 +29,8 @@ pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
                 let reduced = nodes[node.inputs[0]].ty.count() / node.ty.count().max(1);
                 r.kind == ReduceKind::Max && reduced <= SUM_CHUNK && operand(0)
             }
-            Lowering::MatMul { .. } | Lowering::Contract | Lowering::SumShards | Lowering::Leaf => false,
+            Lowering::MatMul { rounds, .. } => rounds,
+            Lowering::Contract | Lowering::SumShards | Lowering::Leaf => false,
         }
 }
 
@@ -37,6 +42,33 @@ pub(crate) fn only_moves(lowering: &Lowering) -> bool {
         Lowering::Rewindow { fill, .. } => is_held(*fill),
         _ => false,
     }
+}
+
+/// The same for all nodes of a graph.
+pub(crate) fn halves(graph: &Graph) -> Vec<bool> {
+    let mut known = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        known.push(is_half(&graph.nodes, node, &known));
+    }
+    known
+}
+
+/// Products that only a rounding needs, and that one kernel finishes, are rounded there.
+pub(crate) fn round_products(graph: Graph) -> Graph {
+    let mut uses = vec![0usize; graph.nodes.len()];
+    let roots = graph.outputs.iter().map(|(_, id)| id).chain(graph.updates.values());
+    graph.nodes.iter().flat_map(|node| &node.inputs).chain(roots).for_each(|&id| uses[id] += 1);
+    let rounded = |node: &Node| {
+        let product = &graph.nodes[*node.inputs.first()?];
+        let Lowering::MatMul { transpose_a, transpose_b, .. } = product.op.lowering() else { return None };
+        let op = MatMulHalf(MatMul { transpose_a, transpose_b });
+        let types: Vec<_> = product.inputs.iter().map(|&id| &graph.nodes[id].ty).collect();
+        let fits = node.op.name() == RoundHalf::NAME && uses[node.inputs[0]] == 1 && op.infer(&types).is_ok();
+        fits.then(|| Node { op: Arc::new(op), ..product.clone() })
+    };
+    let nodes: Vec<Node> =
+        graph.nodes.iter().map(|node| rounded(node).unwrap_or_else(|| node.clone())).collect();
+    drop_dead(&Graph { nodes, ..graph })
 }
 
 fn is_held(x: f32) -> bool {

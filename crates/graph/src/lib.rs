@@ -33,7 +33,7 @@ pub use memory::{Lifetime, MemoryPlan, plan_memory};
 pub use op::{Expression, Halves, Io, Lowering, Op, Product, ReduceKind, Reduction, View};
 pub use ops::Pointwise;
 pub use plan::Plan;
-pub use program::{BUCKET_BYTES, MAX_SHARDS, OutputDecl, Program, Run, Slot};
+pub use program::{BUCKET_BYTES, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot};
 pub use simplify::simplify;
 pub use store::Bucket;
 pub use tape::{RandomKey, Tape, Var};

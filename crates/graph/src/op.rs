@@ -82,6 +82,8 @@ pub enum Lowering {
         transpose_a: bool,
         /// The right operand is stored transposed.
         transpose_b: bool,
+        /// The result is rounded to what f16 holds.
+        rounds: bool,
     },
     /// Products of samples' rows, summed over each shard's samples.
     Contract,

@@ -32,7 +32,7 @@ pub fn simplify(graph: &Graph) -> Graph {
 }
 
 /// Without the nodes that no output or update needs.
-fn drop_dead(graph: &Graph) -> Graph {
+pub(crate) fn drop_dead(graph: &Graph) -> Graph {
     let live = graph.live();
     let mut moved = vec![0; graph.nodes.len()];
     let mut nodes: Vec<Node> = Vec::new();

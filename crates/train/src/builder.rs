@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
-use unisono_graph::Precision;
+use unisono_graph::{Layout, Precision};
 use unisono_replica::{Assignment, Options, Replicas, machine, probe};
 
 use crate::memory::Room;
@@ -31,7 +31,7 @@ pub struct Builder {
     replicas: Option<usize>,
     digest_every: u64,
     options: Options,
-    bucket_bytes: usize,
+    layout: Layout,
     mixed: bool,
     loss_scale: LossScale,
     observers: Vec<Box<dyn Observer>>,
@@ -55,7 +55,7 @@ impl Builder {
             replicas: None,
             digest_every: 100,
             options: Options { audit_every: 1000, ..Options::default() },
-            bucket_bytes: unisono_graph::BUCKET_BYTES,
+            layout: Layout { f16: true, ..Layout::default() },
             mixed: false,
             loss_scale: LossScale::default(),
             observers: vec![],
@@ -192,7 +192,15 @@ impl Builder {
 
     /// Bytes of sums that travel together between devices; 25 MB unless told. Never changes the answer.
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
-        self.bucket_bytes = bytes;
+        self.layout.bucket_bytes = bytes;
+        self
+    }
+
+    /// Whether values that f16 holds take two bytes, as they do unless told, in mixed precision. Never changes the answer: for
+    /// tests of just that.
+    #[doc(hidden)]
+    pub fn f16_storage(mut self, stored: bool) -> Self {
+        self.layout.f16 = stored;
         self
     }
 
@@ -214,6 +222,10 @@ impl Builder {
         self
     }
 
+    fn layout(&self) -> Layout {
+        Layout { f16: self.layout.f16 && self.parts.precision == Precision::Mixed, ..self.layout }
+    }
+
     fn check(&self) -> Result<(), Error> {
         if self.replicas == Some(0) {
             return Err(Error::setting("replicas", "a run needs at least one"));
@@ -232,7 +244,7 @@ impl Builder {
     /// As [`Builder::build`]; [`Error::TooLarge`] for the first batch that does not fit.
     pub fn memory(&self, fields: &[FieldSpec], global_batches: &[usize]) -> Result<Vec<Memory>, Error> {
         self.check()?;
-        let programs = Programs::trace(&self.parts, &Fields::of(fields)?, self.bucket_bytes)?;
+        let programs = Programs::trace(&self.parts, &Fields::of(fields)?, self.layout())?;
         let chosen = unisono_gpu::select(&self.adapters)?;
         chosen.iter().try_for_each(|adapter| can(adapter, self.parts.precision))?;
         let room = Room { adapters: spread(&chosen, self.replicas, self.shards), shards: self.shards };
@@ -247,7 +259,7 @@ impl Builder {
     pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         let fields = Fields::of(fields)?;
         self.check()?;
-        let programs = Programs::trace(&self.parts, &fields, self.bucket_bytes)?;
+        let programs = Programs::trace(&self.parts, &fields, self.layout())?;
         let fields = Fields { ids: programs.ids, ..fields };
         let chosen = unisono_gpu::select(&self.adapters)?;
         chosen.iter().try_for_each(|adapter| can(adapter, self.parts.precision))?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use unisono_data::{Dtype, FieldSpec};
-use unisono_graph::{DType, Graph, GraphError, Precision, Program, StateKind, Tape, Type, Var};
+use unisono_graph::{DType, Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
 
 use crate::context::{Mode, Parameter, SummaryLine};
 use crate::loss_scale::{INVERSE, SCALE};
@@ -96,7 +96,7 @@ pub(crate) fn field_type(spec: &FieldSpec) -> Type {
 }
 
 impl Programs {
-    pub fn trace(parts: &Parts, fields: &Fields, bucket_bytes: usize) -> Result<Self, Error> {
+    pub fn trace(parts: &Parts, fields: &Fields, layout: Layout) -> Result<Self, Error> {
         let train = Trace::new(parts, fields, Mode::Train)?;
         let forward = train.tape.finish()?;
         let (summary, output) = (train.cx.summary().to_vec(), train.output.ty().clone());
@@ -107,15 +107,15 @@ impl Programs {
         let initializers = graph.states.iter().map(|s| start(&s.name)).collect();
         let evaluate = Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?;
         let predict = trace_predict(parts, fields)?;
-        let train = Arc::new(Program::compile_with(&graph, bucket_bytes)?);
+        let train = Arc::new(Program::compile_with(&graph, layout)?);
         if let Some(name) = carries::too_late(&train) {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));
         }
         Ok(Self {
             train,
-            evaluate: Arc::new(Program::compile(&evaluate)?),
-            predict: Arc::new(Program::compile(&predict)?),
+            evaluate: Arc::new(Program::compile_with(&evaluate, layout)?),
+            predict: Arc::new(Program::compile_with(&predict, layout)?),
             forward,
             summary,
             initializers,
