@@ -36,14 +36,26 @@ macro_rules! snippets {
 }
 
 snippets! {
+    /// [`A_QUADS`] of an operand that is f16.
+    A_HALF_QUADS = "a_half_quads";
+    /// [`A_WORDS`] of an operand that is f16.
+    A_HALF_WORDS = "a_half_words";
     /// Reads four elements of a product's left operand at once.
     A_QUADS = "a_quads";
     /// Reads four elements of a product's left operand one by one.
     A_WORDS = "a_words";
+    /// [`B_QUADS`] of an operand that is f16.
+    B_HALF_QUADS = "b_half_quads";
+    /// [`B_WORDS`] of an operand that is f16.
+    B_HALF_WORDS = "b_half_words";
     /// Reads four elements of a product's right operand at once.
     B_QUADS = "b_quads";
     /// Reads four elements of a product's right operand one by one.
     B_WORDS = "b_words";
+    /// [`C_QUADS`] of a product that is rounded to f16. Needs [`SUM_QUADS`], [`ROUND_HALF`] and the type `Kept`.
+    C_HALF_QUADS = "c_half_quads";
+    /// [`C_WORDS`] of a product that is rounded to f16. Needs [`SUM_QUADS`], [`ROUND_HALF`] and the type `Kept`.
+    C_HALF_WORDS = "c_half_words";
     /// Writes four elements of a product at once. Needs [`SUM_QUADS`].
     C_QUADS = "c_quads";
     /// Writes four elements of a product one by one. Needs [`SUM_QUADS`].
@@ -60,6 +72,8 @@ snippets! {
     PRODUCT = "product";
     /// A draw for an element of a sample. Needs [`PHILOX`].
     RANDOM = "random";
+    /// The nearest number that f16 holds.
+    ROUND_HALF = "round_half";
     /// Addition as every sum adds, and the larger of two.
     SUM = "sum";
     /// Sine and cosine.

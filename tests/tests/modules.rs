@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use unisono::data::{FieldSpec, Loader, Memory};
 use unisono::{
-    Accuracy, AdamW, Dense, Dropout, Gelu, MeanSquaredError, Sequential, Sgd, Sigmoid, Tanh, Trainer,
+    Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, FromFn, Gelu, Lstm, MaxPool2d, MeanSquaredError,
+    MultiHeadAttention, Precision, Relu, Sequential, Sgd, Sigmoid, Tanh, Trainer,
 };
 use unisono_graph::ops::REGISTRY;
 use unisono_graph::target::Machine;
@@ -20,6 +21,7 @@ fn modules(program: &Program) -> BTreeSet<String> {
                 machine,
                 max_binding_bytes: u64::MAX,
                 max_buffer_bytes: u64::MAX,
+                f16: true,
                 ..Target::default()
             };
             let plan = program.plan(&Run::whole(&sizes), &target).unwrap();
@@ -67,6 +69,35 @@ fn no_product_reaches_an_addition_in_whole_models() {
     let fields = Loader::new(targets).fields().unwrap();
     let trainer = Trainer::builder(model()).loss(MeanSquaredError).build(&fields).unwrap();
     trainer.programs().iter().for_each(|p| check("mean squared error", p));
+}
+
+#[test]
+fn no_product_reaches_an_addition_in_mixed_precision() {
+    let data = Memory::labelled(vec![0.0; 72], [1, 6, 6], vec![0; 2]).unwrap();
+    let fields = Loader::new(data).fields().unwrap();
+    for stored in [true, false] {
+        let model = Sequential::new()
+            .add(Conv2d::new(8, 3).padding(1))
+            .add(BatchNorm::new())
+            .add(Relu)
+            .add(MaxPool2d::new(2))
+            .add(FromFn::new("tokens", |_, x| x.reshape(&[8, 9])))
+            .add(MultiHeadAttention::new(3))
+            .add(Lstm::new(5).last())
+            .add(Dense::new(1200))
+            .add(Gelu)
+            .add(Dense::new(5));
+        let builder = Trainer::builder(model).optimizer(AdamW::new(0.01)).precision(Precision::Mixed);
+        let trainer = builder.f16_storage(stored).replicas(1).build(&fields).unwrap();
+        trainer.programs().iter().for_each(|p| check("mixed precision", p));
+        let all: BTreeSet<String> = trainer.programs().iter().flat_map(|p| modules(p)).collect();
+        let with_f16 = all.iter().filter(|m| m.starts_with("enable f16;")).count();
+        assert_eq!(with_f16 > 0, stored);
+        assert!(
+            all.iter().any(|m| m.contains("round_half(sums.x)")),
+            "some products are rounded in their kernels"
+        );
+    }
 }
 
 /// An op that says its result is no product, and lies.

@@ -140,6 +140,7 @@ impl Adapter {
             binding_alignment: u64::from(
                 self.limits.storage_alignment.max(self.limits.uniform_alignment).max(4),
             ),
+            f16: self.features.f16,
         }
     }
 

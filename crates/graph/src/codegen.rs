@@ -79,11 +79,11 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
     Bound { lanes, ..writer.finish(name, "n: u32, width: u32, row: u32, zero: u32", &body) }
 }
 
-/// Whether a map has a multiple of four elements, and nothing in it that is long to compile four times over.
+/// Whether a map has a multiple of four elements, and nothing in it that is long to compile four times over: rounding is short.
 fn comes_in_quads(graph: &Graph, fusion: &Fusion, unit: &Unit) -> bool {
     let ty = &graph.nodes[unit.roots[0]].ty;
     let plain = |id: &NodeId| match &fusion.lowering[*id] {
-        Lowering::Pointwise(e) => e.snippets.is_empty(),
+        Lowering::Pointwise(e) => e.snippets.iter().all(|s| *s == snippets::ROUND_HALF),
         lowering => !lowering.is_lookup(),
     };
     let floats = unit.roots.iter().all(|&r| graph.nodes[r].ty.dtype == DType::F32);
@@ -156,12 +156,13 @@ pub fn reduce_kernel(
     } else {
         (writer.bind(root, Access::ReadWrite), writer.address(root, &Index::Linear("o".into())))
     };
+    let result = writer.narrowed(binding, "acc");
     let body = format!(
         "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n    \
          let o = t % params.n;\n    let chunk = t / params.n;\n{prelude}    \
          let end = min({length}, (chunk + 1u) * {chunk}u);\n    var acc = {start};\n    \
          for (var r = chunk * {chunk}u; r < end; r++) {{\n{loop_body}        acc = {combined};\n    }}\n    \
-         b{binding}[{address}] = acc;\n"
+         b{binding}[{address}] = {result};\n"
     );
     writer.finish(
         unit_name(graph, fusion, unit),

@@ -20,8 +20,14 @@ use crate::types::{Lead, Type};
 
 use sums::{Destination, Source};
 
-/// A piece of a launch is a multiple of so many rows, so that its bindings start at aligned offsets.
+/// A piece of a launch is a multiple of so many rows, or of twice as many where they may be f16, so that its bindings start at
+/// aligned offsets.
 const ROW_ALIGNMENT: usize = 64;
+
+/// Bytes that hold at least so many: an odd number of f16 ends inside a word.
+fn whole_words(bytes: usize) -> u64 {
+    bytes.next_multiple_of(4) as u64
+}
 
 /// The sizes of a run.
 pub(crate) fn extent(run: &Run) -> Extent {
@@ -252,21 +258,27 @@ impl Emitter<'_> {
         stores: &[Binding],
     ) -> Result<Vec<std::ops::Range<usize>>, GraphError> {
         let rows = self.extent.rows;
-        let widest = stores.iter().filter_map(|b| b.row).max().unwrap_or(0).max(1);
-        let most = self.target.max_binding_bytes / (4 * widest as u64);
+        let bytes = |b: &Binding| Some(b.row? * self.program.stores.element_bytes(b.store));
+        let widest = stores.iter().filter_map(bytes).max().unwrap_or(0).max(4);
+        let most = self.target.max_binding_bytes / widest as u64;
         if ty.lead != Lead::Sample || rows as u64 <= most {
             return Ok(std::iter::once(0..rows).collect());
         }
-        let step = most as usize / ROW_ALIGNMENT * ROW_ALIGNMENT;
+        let halves = stores.iter().any(|b| self.program.stores.is_half(b.store));
+        let alignment = if halves { 2 * ROW_ALIGNMENT } else { ROW_ALIGNMENT };
+        let step = most as usize / alignment * alignment;
         if step == 0 {
-            return Err(self.limit(root, (rows * widest * 4) as u64));
+            return Err(self.limit(root, (rows * widest) as u64));
         }
         Ok((0..rows).step_by(step).map(|first| first..rows.min(first + step)).collect())
     }
 
     fn bind(&mut self, stores: &[Binding], rows: &std::ops::Range<usize>) -> Vec<Part> {
         let mut part = |b: &Binding| match b.row {
-            Some(row) => self.part(b.store, (rows.start * row * 4) as u64, (rows.len() * row * 4) as u64),
+            Some(row) => {
+                let row = row * self.program.stores.element_bytes(b.store);
+                self.part(b.store, (rows.start * row) as u64, whole_words(rows.len() * row))
+            }
             None => self.all(b.store),
         };
         stores.iter().map(&mut part).collect()
@@ -363,7 +375,7 @@ impl Emitter<'_> {
             Store::Flag(_) => 1,
             Store::Segments => self.extent.shards + 1,
         };
-        4 * elements.max(1) as u64
+        whole_words(elements.max(1) * program.stores.element_bytes(store))
     }
 
     /// Gives every store a buffer.

@@ -21,6 +21,12 @@ pub enum GraphError {
         /// The name.
         name: String,
     },
+    /// A layout with f16 for a device without.
+    #[error("{what} is stored as f16, which the adapter does not have (shader-f16)")]
+    NoF16 {
+        /// The first such tensor, by layer and op.
+        what: String,
+    },
     /// A value does not fit the device.
     #[error(
         "{what} needs {needs} bytes in one binding; {adapter_allows} is the adapter's limit: use fewer samples a shard"

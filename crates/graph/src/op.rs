@@ -82,6 +82,8 @@ pub enum Lowering {
         transpose_a: bool,
         /// The right operand is stored transposed.
         transpose_b: bool,
+        /// The result is rounded to what f16 holds.
+        rounds: bool,
     },
     /// Products of samples' rows, summed over each shard's samples.
     Contract,
@@ -118,6 +120,19 @@ pub struct Expression {
     pub product: Product,
     /// Whether an operand may reach an addition unrounded.
     pub adds: bool,
+    /// Whether the result is a number that f16 holds.
+    pub halves: Halves,
+}
+
+/// Whether results are numbers that f16 holds: then they may be stored as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halves {
+    /// Not as far as is known.
+    Never,
+    /// Where all operands are.
+    Keeps,
+    /// Whatever the operands are.
+    Makes,
 }
 
 /// Where unrounded products come from: no product may reach an addition, or a compiler would choose whether to fuse them.

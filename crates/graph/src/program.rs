@@ -5,7 +5,9 @@ use crate::emit;
 use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
 use crate::graph::{Graph, InputDecl, NodeId, StateDecl};
+use crate::halves::round_products;
 use crate::op::{Lowering, ReduceKind};
+use crate::ops::Input;
 use crate::plan::Plan;
 use crate::simplify::simplify;
 use crate::store::{Bucket, Store, Stores, in_order};
@@ -17,6 +19,21 @@ pub const BUCKET_BYTES: usize = 25 << 20;
 
 /// Most shards of a batch.
 pub const MAX_SHARDS: usize = 1024;
+
+/// Where values lie. No bit depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Sums over shards travel in buckets of up to so many bytes; a sum that is larger has one of its own.
+    pub bucket_bytes: usize,
+    /// Values that f16 holds are stored as such: plans are then for devices with [`Target::f16`] only.
+    pub f16: bool,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self { bucket_bytes: BUCKET_BYTES, f16: false }
+    }
+}
 
 /// A step, compiled for any run of shards.
 #[derive(Clone, Debug)]
@@ -130,15 +147,17 @@ impl Slot {
 impl Program {
     /// Compiles a graph.
     pub fn compile(graph: &Graph) -> Result<Self, GraphError> {
-        Self::compile_with(graph, BUCKET_BYTES)
+        Self::compile_with(graph, Layout::default())
     }
 
-    /// Compiles a graph whose sums over shards travel in buckets of up to `bucket_bytes`; a sum that is larger has one of its own.
-    /// No bit depends on it.
-    pub fn compile_with(graph: &Graph, bucket_bytes: usize) -> Result<Self, GraphError> {
-        let graph = simplify(graph);
+    /// Compiles a graph for a layout.
+    pub fn compile_with(graph: &Graph, layout: Layout) -> Result<Self, GraphError> {
+        let graph = round_products(simplify(graph));
         let fusion = fuse(&graph);
-        let stores = Stores::assign(&graph, &fusion, bucket_bytes / 4);
+        let mut stores = Stores::assign(&graph, &fusion, layout.bucket_bytes / 4);
+        if layout.f16 {
+            stores.narrow(&graph, &fusion);
+        }
         let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
         let outputs = graph.outputs.iter().map(|(name, id)| {
             let source = in_order(&graph, &fusion, *id);
@@ -216,6 +235,17 @@ impl Program {
         }
     }
 
+    /// Whether a node depends on an input.
+    pub fn depends_on(&self, node: NodeId, input: &str) -> bool {
+        let Some(index) = self.graph.inputs.iter().position(|i| i.name == input) else { return false };
+        let mut depends = vec![false; node + 1];
+        for (id, at) in self.graph.nodes[..=node].iter().enumerate() {
+            let is_input = at.op.name() == Input::NAME && at.op.attrs() == index.to_string();
+            depends[id] = is_input || at.inputs.iter().any(|&i| depends[i]);
+        }
+        depends[node]
+    }
+
     /// Whether the new value of a state depends on a node.
     fn feeds(&self, id: usize, state: usize) -> bool {
         let mut pending = vec![self.graph.updates[&state]];
@@ -238,7 +268,13 @@ impl Program {
     }
 
     /// The plan for a run of shards on a device.
+    ///
+    /// # Errors
+    /// [`GraphError::Limit`] for what does not fit the device; [`GraphError::NoF16`] for a layout that the device does not have.
     pub fn plan(&self, run: &Run, target: &Target) -> Result<Plan, GraphError> {
+        if let Some(&id) = self.stores.halves.first().filter(|_| !target.f16) {
+            return Err(GraphError::NoF16 { what: self.graph.describe(id) });
+        }
         emit::plan(self, run, target)
     }
 
@@ -249,7 +285,8 @@ impl Program {
         let bytes = |id: NodeId| {
             let ty = &self.graph.nodes[id].ty;
             let is_joined = matches!(self.stores.place(id).store, Store::Joined(_));
-            4 * if is_joined { extent.blocks * ty.count() } else { extent.count(ty) } as u64
+            let count = if is_joined { extent.blocks * ty.count() } else { extent.count(ty) };
+            (self.element_bytes(id) * count) as u64
         };
         let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
         let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.name() == "input");
@@ -265,10 +302,15 @@ impl Program {
     /// Bytes that all computed values would take without the memory plan: the sum of all tensors.
     pub fn tensor_bytes(&self, run: &Run) -> u64 {
         let extent = emit::extent(run);
-        let count = |id: &usize| extent.count(&self.graph.nodes[*id].ty) as u64 * 4;
+        let bytes = |id: &usize| (extent.count(&self.graph.nodes[*id].ty) * self.element_bytes(*id)) as u64;
         let computed =
             |id: &usize| !matches!(self.fusion.lowering[*id], Lowering::View(_) | Lowering::Constant(_));
-        (0..self.graph.nodes.len()).filter(computed).map(|id| count(&id)).sum()
+        (0..self.graph.nodes.len()).filter(computed).map(|id| bytes(&id)).sum()
+    }
+
+    /// Bytes of each element of a value.
+    fn element_bytes(&self, id: NodeId) -> usize {
+        self.stores.element_bytes(self.stores.place(id).store)
     }
 }
 

@@ -42,7 +42,7 @@ impl Tape {
             };
             let inputs: Vec<Var> = node.inputs.iter().map(&mut operand).collect();
             let operands: Vec<&Var> = inputs.iter().collect();
-            let new = self.in_scope_of(&node.scope, || self.apply_dyn(node.op.clone(), &operands));
+            let new = self.in_scope_of(&node.scope, || self.record(node.op.clone(), &operands));
             again.insert(id, new.id());
         }
         again

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::graph::{Graph, Node, NodeId};
+use crate::half::round_half;
+use crate::halves::{is_half, only_moves};
 use crate::op::{Lowering, Op, View};
-use crate::ops;
+use crate::ops::{self, Pointwise};
 
 /// The simplified graph.
 pub fn simplify(graph: &Graph) -> Graph {
@@ -30,7 +32,7 @@ pub fn simplify(graph: &Graph) -> Graph {
 }
 
 /// Without the nodes that no output or update needs.
-fn drop_dead(graph: &Graph) -> Graph {
+pub(crate) fn drop_dead(graph: &Graph) -> Graph {
     let live = graph.live();
     let mut moved = vec![0; graph.nodes.len()];
     let mut nodes: Vec<Node> = Vec::new();
@@ -49,6 +51,8 @@ fn drop_dead(graph: &Graph) -> Graph {
 #[derive(Default)]
 struct Rebuilt {
     nodes: Vec<Node>,
+    /// Which of them are numbers that f16 holds.
+    halves: Vec<bool>,
     known: BTreeMap<(&'static str, String, Vec<NodeId>), NodeId>,
 }
 
@@ -61,6 +65,7 @@ impl Rebuilt {
         if let Some(&id) = self.known.get(&key) {
             return id;
         }
+        self.halves.push(is_half(&self.nodes, &node, &self.halves));
         self.nodes.push(node);
         self.known.insert(key, self.nodes.len() - 1);
         self.nodes.len() - 1
@@ -113,8 +118,27 @@ impl Rebuilt {
                 (_, Some(c)) => Some(self.number(-c, node)),
                 _ => None,
             },
+            ops::RoundHalf::NAME => self.rewrite_rounding(node),
             _ => self.rewrite_view(node),
         }
+    }
+
+    /// What is rounded already stays; what only moves elements is done to rounded ones, so that each is rounded once.
+    fn rewrite_rounding(&mut self, node: &Node) -> Option<NodeId> {
+        let x = node.inputs[0];
+        if self.halves[x] {
+            return Some(x);
+        }
+        if let Some(c) = self.constant(x) {
+            return Some(self.number(round_half(c), node));
+        }
+        let moved = self.nodes[x].clone();
+        if moved.inputs.len() != 1 || !only_moves(&moved.op.lowering()) {
+            return None;
+        }
+        let ty = self.nodes[moved.inputs[0]].ty.clone();
+        let rounded = self.add(Node { inputs: moved.inputs.clone(), ty, ..node.clone() });
+        Some(self.add(Node { inputs: vec![rounded], ..moved }))
     }
 
     /// A view of a view is one view; a view that changes nothing is none.
@@ -217,6 +241,14 @@ mod tests {
         assert_eq!(simplified(|x, y| x * x + y), fma);
         assert_eq!(simplified(|x, y| y + x * x), fma);
         assert_eq!(simplified(|x, y| y - x * x)[2..], ["v2 = neg v0", "v3 = fma v2 v0 v1", "output z v3"]);
+    }
+
+    #[test]
+    fn numbers_are_rounded_once_and_before_they_move() {
+        assert_eq!(simplified(|x, _| x.round_half().relu().round_half()).len(), 4);
+        let moved = simplified(|x, _| x.reshape(&[2, 2]).transpose(1, 2).round_half());
+        assert_eq!(moved[1..3], ["v1 = round_half v0", "v2 = reshape{[2, 2]} v1"]);
+        assert_eq!(simplified(|x, _| (x + x.round_half()).round_half())[2], "v2 = add v0 v1");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fuse::{Fusion, UnitKind};
 use crate::graph::{Graph, InputKind, NodeId};
+use crate::halves::halves;
 use crate::op::{Lowering, View};
 use crate::types::{Lead, Type};
 
@@ -74,6 +75,8 @@ pub struct Stores {
     pub buckets: Vec<Bucket>,
     /// States whose new value is computed in place: the value by state.
     pub in_place: BTreeMap<usize, NodeId>,
+    /// Values that are stored as f16: they are numbers that f16 holds, so no bit depends on it.
+    pub halves: BTreeSet<NodeId>,
 }
 
 impl Stores {
@@ -84,6 +87,26 @@ impl Stores {
             inside: 0,
             lead_stride: None,
         })
+    }
+
+    /// Whether a memory holds f16.
+    pub fn is_half(&self, store: Store) -> bool {
+        matches!(store, Store::Value(id) if self.halves.contains(&id))
+    }
+
+    /// Bytes of each element of a memory.
+    pub fn element_bytes(&self, store: Store) -> usize {
+        if self.is_half(store) { 2 } else { 4 }
+    }
+
+    /// Stores as f16 what it holds, but for outputs and new values of states, which leave as f32.
+    pub fn narrow(&mut self, graph: &Graph, fusion: &Fusion) {
+        let roots = graph.outputs.iter().map(|(_, id)| id).chain(graph.updates.values());
+        let leave: BTreeSet<NodeId> = roots.map(|&id| in_order(graph, fusion, id)).collect();
+        let known = halves(graph);
+        let own =
+            |id: &NodeId| known[*id] && !leave.contains(id) && self.place(*id).store == Store::Value(*id);
+        self.halves = fusion.stored.iter().copied().filter(own).collect();
     }
 
     /// Gives every value a place. A bucket holds up to `bucket_len` elements, more only for a value that is larger.

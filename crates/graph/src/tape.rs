@@ -4,15 +4,16 @@
 //! reads like arithmetic.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::GraphError;
 use crate::graph::{Graph, InputDecl, InputKind, Node, NodeId, StateDecl, StateKind};
-use crate::op::Op;
-use crate::ops::{Constant, Input, State};
-use crate::types::{DType, Type};
+use crate::op::{Lowering, Op};
+use crate::ops::{Constant, Input, Pointwise, RoundHalf, State};
+use crate::types::{DType, Lead, Precision, Type};
 
 /// Records ops. Clones share one recording.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,9 @@ struct Recording {
     /// Ranges of nodes that gradients compute again, in order, and how deep in one the trace is.
     regions: Vec<Range<NodeId>>,
     depth: usize,
+    precision: Precision,
+    /// What was rounded for a product, and to what.
+    rounded: BTreeMap<NodeId, NodeId>,
 }
 
 /// A value of a traced graph.
@@ -43,6 +47,23 @@ impl Tape {
     /// An empty recording.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty recording. With [`Precision::Mixed`] the operands of every product are rounded to numbers that f16 holds, those
+    /// of the gradients included, and so are products of samples: what is kept of them for the gradients takes two bytes. Sums
+    /// over samples, such as a weight's gradient, are f32.
+    pub fn with_precision(precision: Precision) -> Self {
+        let tape = Self::default();
+        tape.inner.borrow_mut().precision = precision;
+        tape
+    }
+
+    /// Runs `f` with products of f32 operands, whatever the tape's precision: for an optimizer's rule or a loss, for example.
+    pub fn in_f32<T>(&self, f: impl FnOnce() -> T) -> T {
+        let outer = std::mem::take(&mut self.inner.borrow_mut().precision);
+        let result = f();
+        self.inner.borrow_mut().precision = outer;
+        result
     }
 
     /// Data that the caller brings with each step.
@@ -99,6 +120,33 @@ impl Tape {
 
     /// As [`Tape::apply`], for an op whose type is not known.
     pub fn apply_dyn(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
+        let is_product = matches!(op.lowering(), Lowering::MatMul { .. } | Lowering::Contract);
+        if !is_product || self.inner.borrow().precision == Precision::F32 {
+            return self.record(op, inputs);
+        }
+        let rounded: Vec<Var> = inputs.iter().map(|x| self.rounded(x)).collect();
+        let y = self.record(op, &rounded.iter().collect::<Vec<_>>());
+        if y.ty.lead == Lead::Sample { self.rounded(&y) } else { y }
+    }
+
+    /// The value rounded, once however often it is asked for: its gradient is then summed over the shards once.
+    fn rounded(&self, x: &Var) -> Var {
+        if x.ty.dtype != DType::F32 || self.node(x.id).op.name() == RoundHalf::NAME {
+            return x.clone();
+        }
+        let known = self.inner.borrow().rounded.get(&x.id).copied();
+        known.map_or_else(
+            || {
+                let rounded = x.round_half();
+                self.inner.borrow_mut().rounded.insert(x.id, rounded.id);
+                rounded
+            },
+            |id| self.var(id),
+        )
+    }
+
+    /// Applies an op as it is.
+    pub(crate) fn record(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
         let types: Vec<&Type> = inputs.iter().map(|v| &v.ty).collect();
         match op.infer(&types) {
             Ok(ty) => self.push(op, inputs, Some(ty)),

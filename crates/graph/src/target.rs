@@ -15,6 +15,8 @@ pub struct Target {
     pub max_workgroups: u32,
     /// Offsets of bound slices are multiples of this many bytes.
     pub binding_alignment: u64,
+    /// Whether kernels may have buffers of f16.
+    pub f16: bool,
 }
 
 /// The kind of machine behind an adapter.
@@ -36,6 +38,7 @@ impl Default for Target {
             max_buffer_bytes: 256 << 20,
             max_workgroups: 65_535,
             binding_alignment: 256,
+            f16: false,
         }
     }
 }

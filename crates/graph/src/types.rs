@@ -24,6 +24,25 @@ impl DType {
     }
 }
 
+/// Which numbers the operands of products are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// f32, as everything else.
+    #[default]
+    F32,
+    /// Those that f16 holds; sums, parameters and everything that is no product stay f32 (Micikevicius et al. 2018).
+    Mixed,
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Mixed => "mixed",
+        })
+    }
+}
+
 /// What stands in front of a value's own axes.
 ///
 /// This is the whole of data parallelism: a value either came from samples or it did not.

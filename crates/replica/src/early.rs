@@ -102,7 +102,7 @@ impl Early {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_graph::{StateKind, Tape, Type};
+    use unisono_graph::{Layout, StateKind, Tape, Type};
 
     /// Two buckets of four.
     fn program() -> Arc<Program> {
@@ -112,7 +112,9 @@ mod tests {
             let state = tape.state(name, &[4], StateKind::Parameter);
             tape.update(&state, &(&x + &state).tanh().sum_shards());
         }
-        Arc::new(Program::compile_with(&tape.finish().unwrap(), 16).unwrap())
+        Arc::new(
+            Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 16, f16: false }).unwrap(),
+        )
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What can go wrong between a batch and a committed step.
 
-use unisono_graph::MAX_SHARDS;
+use unisono_graph::{Bucket, MAX_SHARDS, NodeId, Program};
 
 use crate::outputs::Outputs;
 use crate::report::Left;
@@ -117,9 +117,11 @@ pub enum ReplicaError {
         step: u64,
         /// The first such sum: an output, a gradient, or its layer and op.
         what: String,
+        /// That sum in the program's graph, where it was found again.
+        sum: Option<NodeId>,
         /// Other sums that the step had to wait for at the same time and that are not finite either.
         more: usize,
-        /// What the step had shown by then, such as the samples' losses.
+        /// What the step had shown up to that sum's cut, such as the samples' losses: the same for any number of replicas.
         outputs: Box<Outputs>,
     },
     /// A block of a sum over shards did not arrive: a bug in this crate.
@@ -171,9 +173,11 @@ pub enum ReplicaError {
 
 impl ReplicaError {
     /// With what the step had shown when its sums went bad.
-    pub(crate) fn showing(mut self, shown: &Outputs) -> Self {
-        if let Self::NotFinite { outputs, .. } = &mut self {
-            **outputs = shown.clone();
+    pub(crate) fn showing(mut self, program: &Program, shown: &Outputs) -> Self {
+        if let Self::NotFinite { outputs, sum, .. } = &mut self {
+            let holds = |bucket: &&Bucket| bucket.values.iter().any(|(node, _)| Some(*node) == *sum);
+            let cut = program.buckets().iter().find(holds).map_or(usize::MAX, |bucket| bucket.cut);
+            **outputs = shown.until(program, cut);
         }
         self
     }

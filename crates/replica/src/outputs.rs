@@ -47,6 +47,13 @@ impl Outputs {
         }
     }
 
+    /// Those of the segments up to one.
+    pub(crate) fn until(&self, program: &Program, segment: usize) -> Self {
+        let early = |index: usize| program.outputs().get(index).is_some_and(|o| o.segment <= segment);
+        let value = |(index, value): (usize, &Option<Vec<u32>>)| value.clone().filter(|_| early(index));
+        Self { values: self.values.iter().enumerate().map(value).collect() }
+    }
+
     /// Takes what replicas downloaded, `parts` in the order of their rows. `complete`: nobody's rows are missing.
     pub(crate) fn gather(&mut self, program: &Program, parts: Vec<Vec<(usize, Vec<u32>)>>, complete: bool) {
         let mut touched = vec![false; self.values.len()];

@@ -48,7 +48,9 @@ impl Replicas {
         }
         let more = bad.len().saturating_sub(1);
         match bad.into_iter().min() {
-            Some((_, what)) => Err(ReplicaError::NotFinite { step, what, more, outputs: Box::default() }),
+            Some((node, what)) => {
+                Err(ReplicaError::NotFinite { step, what, sum: Some(node), more, outputs: Box::default() })
+            }
             None => Ok(()),
         }
     }
@@ -72,7 +74,7 @@ impl Replicas {
             }
         }
         let what = format!("a sum of segment {cut}");
-        ReplicaError::NotFinite { step: self.steps - 1, what, more: 0, outputs: Box::default() }
+        ReplicaError::NotFinite { step: self.steps - 1, what, sum: None, more: 0, outputs: Box::default() }
     }
 
     /// Lets one replica run something that is not part of the step. None if it leaves.

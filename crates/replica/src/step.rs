@@ -171,7 +171,7 @@ impl Replicas {
                         }
                         None => self.refused(task.index),
                     };
-                    let error = error.showing(&attempt.outputs);
+                    let error = error.showing(&task.program, &attempt.outputs);
                     self.recycle(attempt);
                     return Err(error);
                 }

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{adapter, bytes};
-use unisono_graph::{Program, StateKind, Tape, Type};
+use unisono_graph::{Layout, Program, StateKind, Tape, Type};
 use unisono_replica::{Activity, Feed, Interval, Options, Replicas, Verdict};
 
 const ROWS: usize = 32;
@@ -27,7 +27,7 @@ fn program(bucket_bytes: usize) -> Arc<Program> {
         tape.update(state, &(state - &(&gradient * 1e-3)));
     }
     tape.output("loss", &loss);
-    Arc::new(Program::compile_with(&tape.finish().unwrap(), bucket_bytes).unwrap())
+    Arc::new(Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes, f16: false }).unwrap())
 }
 
 /// The state after a few steps, and what the replicas did meanwhile.

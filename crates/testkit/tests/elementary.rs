@@ -1,7 +1,8 @@
-//! Our exp, log, tanh, erf and sigmoid give the same bytes on a device as their host twin.
+//! Our exp, log, tanh, erf, sigmoid and rounding to f16 give the same bytes on a device as their host twin.
 
 use unisono_gpu::Device;
 use unisono_graph::elementary::Elementary;
+use unisono_graph::half::round_half;
 use unisono_graph::{Array, Feed, Frame, Program, Tape, Type, Var};
 use unisono_random::Draws;
 use unisono_testkit::{adapters, run};
@@ -26,12 +27,13 @@ type Pair = (&'static str, fn(&Var) -> Var, fn(Elementary, f32) -> f32);
 
 #[test]
 fn devices_give_the_host_twins_bytes() {
-    let functions: [Pair; 5] = [
+    let functions: [Pair; 6] = [
         ("exp", Var::exp, Elementary::exp),
         ("log", Var::log, Elementary::log),
         ("tanh", Var::tanh, Elementary::tanh),
         ("erf", Var::erf, Elementary::erf),
         ("sigmoid", Var::sigmoid, Elementary::sigmoid),
+        ("round_half", Var::round_half, |_, x| round_half(x)),
     ];
     let inputs = inputs();
     for adapter in adapters() {

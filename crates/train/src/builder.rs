@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
+use unisono_graph::{Layout, Precision};
 use unisono_replica::{Assignment, Options, Replicas, machine, probe};
 
 use crate::memory::Room;
 use crate::observer::Observer;
 use crate::programs::{Fields, Parts, Programs};
 use crate::trainer::{Settings, Trainer};
-use crate::{CrossEntropy, Error, Layer, Loss, Memory, Metric, Optimizer, Sgd};
+use crate::{CrossEntropy, Error, Layer, Loss, LossScale, Memory, Metric, Optimizer, Scaling, Sgd};
 
 /// How many samples a step takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +31,9 @@ pub struct Builder {
     replicas: Option<usize>,
     digest_every: u64,
     options: Options,
-    bucket_bytes: usize,
+    layout: Layout,
     mixed: bool,
+    loss_scale: LossScale,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -42,6 +44,7 @@ impl Builder {
             loss: Box::new(CrossEntropy::new()),
             optimizer: Box::new(Sgd::new(0.01)),
             metrics: vec![],
+            precision: Precision::F32,
         };
         Self {
             parts,
@@ -52,8 +55,9 @@ impl Builder {
             replicas: None,
             digest_every: 100,
             options: Options { audit_every: 1000, ..Options::default() },
-            bucket_bytes: unisono_graph::BUCKET_BYTES,
+            layout: Layout { f16: true, ..Layout::default() },
             mixed: false,
+            loss_scale: LossScale::default(),
             observers: vec![],
         }
     }
@@ -73,6 +77,31 @@ impl Builder {
     /// Adds a metric.
     pub fn metric(mut self, metric: impl Metric + 'static) -> Self {
         self.parts.metrics.push(Box::new(metric));
+        self
+    }
+
+    /// The precision of products, forward and backward, in evaluation and in prediction; [`Precision::F32`] unless told. The
+    /// answer depends on it. [`Precision::Mixed`] rounds the operands and results of products to f16, adds in f32, and scales the
+    /// loss, see [`Builder::loss_scale`]; parameters, norms, softmax, losses, metrics, statistics and optimizers stay f32.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let data = unisono::data::Loader::new(unisono::data::Memory::labelled([0.0; 64], [64], [0])?);
+    /// use unisono::{Dense, LossScale, Precision, Trainer};
+    ///
+    /// let builder = Trainer::builder(Dense::new(10)).precision(Precision::Mixed).loss_scale(LossScale::Fixed(1024.0));
+    /// let mut trainer = builder.build(&data.fields()?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.parts.precision = precision;
+        self
+    }
+
+    /// How the loss is scaled in mixed precision; [`LossScale::default`] unless told. The answer depends on it.
+    pub fn loss_scale(mut self, loss_scale: LossScale) -> Self {
+        self.loss_scale = loss_scale;
         self
     }
 
@@ -163,7 +192,15 @@ impl Builder {
 
     /// Bytes of sums that travel together between devices; 25 MB unless told. Never changes the answer.
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
-        self.bucket_bytes = bytes;
+        self.layout.bucket_bytes = bytes;
+        self
+    }
+
+    /// Whether values that f16 holds take two bytes, as they do unless told, in mixed precision. Never changes the answer: for
+    /// tests of just that.
+    #[doc(hidden)]
+    pub fn f16_storage(mut self, stored: bool) -> Self {
+        self.layout.f16 = stored;
         self
     }
 
@@ -185,6 +222,10 @@ impl Builder {
         self
     }
 
+    fn layout(&self) -> Layout {
+        Layout { f16: self.layout.f16 && self.parts.precision == Precision::Mixed, ..self.layout }
+    }
+
     fn check(&self) -> Result<(), Error> {
         if self.replicas == Some(0) {
             return Err(Error::setting("replicas", "a run needs at least one"));
@@ -193,7 +234,7 @@ impl Builder {
         if !(1..=most).contains(&self.shards) {
             return Err(Error::setting("shards", format!("{} is not in 1..={most}", self.shards)));
         }
-        Ok(())
+        self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
     }
 
     /// What a training step takes of each device's memory with these global batches, instead of the builder's own. Opens no
@@ -203,8 +244,9 @@ impl Builder {
     /// As [`Builder::build`]; [`Error::TooLarge`] for the first batch that does not fit.
     pub fn memory(&self, fields: &[FieldSpec], global_batches: &[usize]) -> Result<Vec<Memory>, Error> {
         self.check()?;
-        let programs = Programs::trace(&self.parts, &Fields::of(fields)?, self.bucket_bytes)?;
+        let programs = Programs::trace(&self.parts, &Fields::of(fields)?, self.layout())?;
         let chosen = unisono_gpu::select(&self.adapters)?;
+        chosen.iter().try_for_each(|adapter| can(adapter, self.parts.precision))?;
         let room = Room { adapters: spread(&chosen, self.replicas, self.shards), shards: self.shards };
         global_batches.iter().map(|&batch| room.memory(&programs.train, batch)).collect()
     }
@@ -217,9 +259,10 @@ impl Builder {
     pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         let fields = Fields::of(fields)?;
         self.check()?;
-        let programs = Programs::trace(&self.parts, &fields, self.bucket_bytes)?;
+        let programs = Programs::trace(&self.parts, &fields, self.layout())?;
         let fields = Fields { ids: programs.ids, ..fields };
         let chosen = unisono_gpu::select(&self.adapters)?;
+        chosen.iter().try_for_each(|adapter| can(adapter, self.parts.precision))?;
         let adapters = spread(&chosen, self.replicas, self.shards);
         let (global_batch, per_replica) = match self.batch {
             BatchSize::Global(n) => (n, None),
@@ -243,6 +286,7 @@ impl Builder {
             shards: self.shards,
             seed: self.seed,
             digest_every: self.digest_every,
+            scaling: (self.parts.precision == Precision::Mixed).then(|| Scaling::new(self.loss_scale)),
             class: classes(&room.adapters),
         };
         let mut trainer =
@@ -250,6 +294,14 @@ impl Builder {
         trainer.memory = Some(memory);
         Ok(trainer)
     }
+}
+
+/// Whether an adapter computes in a precision.
+pub(crate) fn can(adapter: &Adapter, precision: Precision) -> Result<(), Error> {
+    if precision == Precision::Mixed && !adapter.features.f16 {
+        return Err(Error::NoF16 { adapter: adapter.label() });
+    }
+    Ok(())
 }
 
 /// One adapter for each replica.

@@ -33,6 +33,15 @@ pub enum Error {
         /// The global batch that would fit.
         advice: String,
     },
+    /// Mixed precision was asked for where it cannot be had.
+    #[error(
+        "{adapter} has no 16-bit floats in shaders (shader-f16), which mixed precision needs: train in f32, or on another \
+         adapter"
+    )]
+    NoF16 {
+        /// The adapter.
+        adapter: String,
+    },
     /// A batch does not have what the model was built for.
     #[error("field {field:?}: expected {expected}, got {got}")]
     Field {

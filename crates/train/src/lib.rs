@@ -36,6 +36,7 @@ mod initializer;
 mod layer;
 mod layers;
 mod load;
+mod loss_scale;
 mod losses;
 mod memory;
 mod metric;
@@ -54,7 +55,7 @@ pub use unisono_checkpoint as checkpoint;
 pub use unisono_data as data;
 pub use unisono_gpu as gpu;
 pub use unisono_graph as graph;
-pub use unisono_graph::{DType, Lead, Tape, Type, Var};
+pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
 pub use unisono_replica::{Assignment, Class, ReplicaReport, machine, probe};
 
 pub use builder::Builder;
@@ -72,6 +73,7 @@ pub use layers::{
     GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Recompute,
     Relu, Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
 };
+pub use loss_scale::{LossScale, Scaling};
 pub use losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
 };

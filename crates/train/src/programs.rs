@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use unisono_data::{Dtype, FieldSpec};
-use unisono_graph::{DType, Graph, GraphError, Program, StateKind, Tape, Type, Var};
+use unisono_graph::{DType, Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
 
 use crate::context::{Mode, Parameter, SummaryLine};
+use crate::loss_scale::{INVERSE, SCALE};
 use crate::optimizers::{Gradient, trace_update};
 use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer, carries};
 
@@ -33,6 +34,7 @@ pub(crate) struct Parts {
     pub loss: Box<dyn Loss>,
     pub optimizer: Box<dyn Optimizer>,
     pub metrics: Vec<Box<dyn Metric>>,
+    pub precision: Precision,
 }
 
 /// The compiled graphs, and what the host has to know of them.
@@ -94,7 +96,7 @@ pub(crate) fn field_type(spec: &FieldSpec) -> Type {
 }
 
 impl Programs {
-    pub fn trace(parts: &Parts, fields: &Fields, bucket_bytes: usize) -> Result<Self, Error> {
+    pub fn trace(parts: &Parts, fields: &Fields, layout: Layout) -> Result<Self, Error> {
         let train = Trace::new(parts, fields, Mode::Train)?;
         let forward = train.tape.finish()?;
         let (summary, output) = (train.cx.summary().to_vec(), train.output.ty().clone());
@@ -105,15 +107,15 @@ impl Programs {
         let initializers = graph.states.iter().map(|s| start(&s.name)).collect();
         let evaluate = Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?;
         let predict = trace_predict(parts, fields)?;
-        let train = Arc::new(Program::compile_with(&graph, bucket_bytes)?);
+        let train = Arc::new(Program::compile_with(&graph, layout)?);
         if let Some(name) = carries::too_late(&train) {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));
         }
         Ok(Self {
             train,
-            evaluate: Arc::new(Program::compile(&evaluate)?),
-            predict: Arc::new(Program::compile(&predict)?),
+            evaluate: Arc::new(Program::compile_with(&evaluate, layout)?),
+            predict: Arc::new(Program::compile_with(&predict, layout)?),
             forward,
             summary,
             initializers,
@@ -141,7 +143,7 @@ struct Trace {
 
 impl Trace {
     fn new(parts: &Parts, fields: &Fields, mode: Mode) -> Result<Self, Error> {
-        let tape = Tape::new();
+        let tape = Tape::with_precision(parts.precision);
         let mut cx = Context::new(&tape, mode);
         let x = tape.input(INPUT, fields.input.clone());
         let y = tape.input(TARGET, fields.target.clone());
@@ -151,7 +153,7 @@ impl Trace {
         tape.finish()?;
         fits(&tape, parts, &output, &y);
         tape.finish()?;
-        let loss = tape.scope("loss", || parts.loss.per_sample(&output, &y));
+        let loss = tape.scope("loss", || tape.in_f32(|| parts.loss.per_sample(&output, &y)));
         if loss.ty() != &Type::sample(&[]) {
             let problem = format!("gives {}, not a number for each sample", loss.ty());
             tape.fail(GraphError::Op { scope: "loss".into(), op: parts.loss.name().into(), problem });
@@ -174,7 +176,8 @@ impl Trace {
         Ok(Self { tape, cx, input: x, output, loss, weight })
     }
 
-    /// Adds the gradients and the optimizer: sums over all samples, each divided by the sum of the weights once.
+    /// Adds the gradients and the optimizer: sums over all samples, each divided by the sum of the weights once. In mixed
+    /// precision they are those of a scaled loss, and scaled back first.
     fn with_update(self, parts: &Parts) -> Result<Graph, Error> {
         let tape = &self.tape;
         let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
@@ -184,7 +187,14 @@ impl Trace {
         let total = (&self.loss * &weight).sum_shards();
         let parameters: Vec<Parameter> = self.cx.parameters().to_vec();
         let vars: Vec<Var> = parameters.iter().map(|p| p.var.clone()).collect();
-        let mut gradients: Vec<Var> = tape.gradients(&total, &vars).iter().map(|g| g / &weight_sum).collect();
+        let scalar = |name| tape.input(name, Type::global(&[]));
+        let scales = (parts.precision == Precision::Mixed).then(|| [SCALE, INVERSE].map(scalar));
+        let total = scales.as_ref().map_or(total.clone(), |[scale, _]| &total * scale);
+        let mean = |sum: &Var| match &scales {
+            Some([_, inverse]) => sum * inverse / &weight_sum,
+            None => sum / &weight_sum,
+        };
+        let mut gradients: Vec<Var> = tape.gradients(&total, &vars).iter().map(mean).collect();
         if let Some(penalty) = self.cx.penalties() {
             tape.output(PENALTY, &penalty);
             let more = tape.gradients(&penalty, &vars);
@@ -192,7 +202,7 @@ impl Trace {
         }
         let gradients = parameters.into_iter().zip(gradients);
         let gradients = gradients.map(|(p, gradient)| Gradient { name: p.name, weight: p.var, gradient });
-        trace_update(tape, &*parts.optimizer, gradients.collect());
+        tape.in_f32(|| trace_update(tape, &*parts.optimizer, gradients.collect()));
         Ok(tape.finish()?)
     }
 }
@@ -219,7 +229,7 @@ fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
 }
 
 fn trace_predict(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
-    let tape = Tape::new();
+    let tape = Tape::with_precision(parts.precision);
     let mut cx = Context::new(&tape, Mode::Evaluate);
     let output = parts.model.forward(&mut cx, &tape.input(INPUT, fields.input.clone()));
     tape.output(OUTPUT, &output);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use unisono_data::Seen;
 use unisono_replica::ReplicaReport;
 
+use crate::Scaling;
+
 /// Percent of the time that are worth a word.
 const NOTABLE: f64 = 20.0;
 
@@ -16,12 +18,14 @@ pub struct Report {
     pub replicas: Vec<ReplicaReport>,
     /// The input pipeline, where there was one.
     pub input: Option<Seen>,
+    /// The loss scale, in mixed precision.
+    pub scaling: Option<Scaling>,
 }
 
 impl Report {
     /// Of these replicas and this input; [`crate::Trainer::report`] is that of a run.
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
-        Self { replicas, input }
+        Self { replicas, input, scaling: None }
     }
 
     /// What held the run up, in a line: `input-bound: replicas waited 41% of the time for data; try --loader-threads 8`. None
@@ -92,6 +96,10 @@ impl fmt::Display for Report {
         }
         if let Some(diagnosis) = self.diagnosis() {
             write!(f, "\n{diagnosis}")?;
+        }
+        if let Some(Scaling { scale, skipped, .. }) = &self.scaling {
+            let scale = f64::from(*scale);
+            write!(f, "\nmixed precision: a loss scale of {scale}, {skipped} steps skipped for it")?;
         }
         match &self.input {
             Some(input) => write!(f, "\n{}", input.verdict()),

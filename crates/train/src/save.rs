@@ -9,7 +9,7 @@ use unisono_data::{Loader, Position, Progress};
 use unisono_graph::{DType, StateDecl, StateKind, Type};
 
 use crate::history::Running;
-use crate::{Error, History, Trainer};
+use crate::{Error, History, Precision, Scaling, Trainer};
 
 /// The version of `trainer.json`.
 const VERSION: u32 = 1;
@@ -35,6 +35,12 @@ pub struct SavedRun {
     pub global_batch: usize,
     /// Parts that a step is cut into.
     pub shards: usize,
+    /// The precision of products, `f32` or `mixed`. `None` in files of versions that knew f32 only.
+    #[serde(default)]
+    pub precision: Option<String>,
+    /// The loss scale in mixed precision.
+    #[serde(default)]
+    pub scaling: Option<Scaling>,
     /// The optimizer's name.
     pub optimizer: String,
     /// The loss's name.
@@ -117,6 +123,8 @@ impl Trainer {
             seed: self.settings.seed,
             global_batch: self.settings.global_batch,
             shards: self.settings.shards,
+            precision: Some(self.parts.precision.to_string()),
+            scaling: self.scaling.clone(),
             optimizer: self.parts.optimizer.name().into(),
             loss: self.parts.loss.name().into(),
             metrics: self.parts.metrics.iter().map(|m| m.name().into()).collect(),
@@ -132,14 +140,15 @@ impl Trainer {
         Ok(Contents { model, optimizer, carries: self.carries.tensors()?, trainer })
     }
 
-    /// SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and carries, the position
-    /// and the samples skipped before it.
+    /// SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and carries, the position,
+    /// the samples skipped before it, and the loss scale where there is one.
     pub fn state_sha256(&mut self) -> Result<String, Error> {
         let Progress { position: Position { epoch, sample }, skipped } = &self.progress;
         let mut position = epoch.to_le_bytes().to_vec();
         position.extend(sample.to_le_bytes());
         position.extend(self.step.to_le_bytes());
         position.extend(skipped.iter().flat_map(|index| index.to_le_bytes()));
+        position.extend(self.scaling.iter().flat_map(Scaling::digested));
         Ok(self.contents()?.state_sha256(&position))
     }
 
@@ -176,11 +185,17 @@ impl Trainer {
         let metrics: Vec<String> = self.parts.metrics.iter().map(|m| m.name().into()).collect();
         let class =
             run.class.as_ref().map_or_else(|| self.settings.class.join(", "), |class| class.join(", "));
+        let precision = run.precision.clone().unwrap_or_else(|| Precision::F32.to_string());
+        let setting = |scaling: &Option<Scaling>| {
+            scaling.as_ref().map_or_else(|| "none".to_owned(), |scaling| scaling.setting.to_string())
+        };
         let mut differs = Vec::new();
         for (what, saved, own, forcible) in [
             ("the global batch", run.global_batch.to_string(), self.settings.global_batch.to_string(), true),
             ("the number of shards", run.shards.to_string(), self.settings.shards.to_string(), true),
             ("the seed", run.seed.to_string(), self.settings.seed.to_string(), true),
+            ("the precision", precision, self.parts.precision.to_string(), true),
+            ("the loss scale", setting(&run.scaling), setting(&self.scaling), true),
             ("the numeric class", class, self.settings.class.join(", "), true),
             ("the loss", run.loss.clone(), self.parts.loss.name().into(), true),
             ("the optimizer", run.optimizer.clone(), self.parts.optimizer.name().into(), false),
@@ -207,6 +222,7 @@ impl Trainer {
             }
         }
         self.step = run.step;
+        self.scaling = self.settings.scaling.clone().map(|own| own.resumed(run.scaling));
         self.carries = carries;
         let position = Position { epoch: run.epoch, sample: run.sample };
         self.progress = Progress { position, skipped: run.skipped };

@@ -1,15 +1,17 @@
 //! The trainer: steps, evaluation and prediction on all replicas.
 
 use unisono_data::{Batch, Loader, Position, Progress, Seen};
-use unisono_graph::{Program, StateKind};
-use unisono_replica::{Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
+use unisono_graph::{NodeId, Program, StateKind};
+use unisono_replica::{Outcome, Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
-use crate::builder::Builder;
+use crate::builder::{Builder, can};
 use crate::carries::Carries;
 use crate::checkpoints::Checkpoints;
 use crate::feed::{self, Names};
 use crate::history::Running;
+use crate::loss_scale::{SCALE, Scaling};
 use crate::observer::{Observer, Step};
+use crate::optimizers::Scalar;
 use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
@@ -20,12 +22,14 @@ const EVALUATE: usize = 1;
 const PREDICT: usize = 2;
 
 /// What the answer depends on, beside model and data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     pub global_batch: usize,
     pub shards: usize,
     pub seed: u64,
     pub digest_every: u64,
+    /// The loss scale that a run in mixed precision starts with.
+    pub scaling: Option<Scaling>,
     /// What the replicas run on, each once: bits are promised within one class.
     pub class: Vec<String>,
 }
@@ -50,6 +54,8 @@ pub struct Trainer {
     pub(crate) using: Carries,
     pub(crate) history: History,
     pub(crate) running: Running,
+    /// In mixed precision.
+    pub(crate) scaling: Option<Scaling>,
     pub(crate) fingerprint: Option<u64>,
     pub(crate) input: Option<Seen>,
     /// What a step of the global batch takes.
@@ -92,6 +98,7 @@ impl Trainer {
             programs,
             fields,
             replicas,
+            scaling: settings.scaling.clone(),
             settings,
             notes,
             observers,
@@ -120,8 +127,8 @@ impl Trainer {
     /// One step on a batch, for loops of one's own. The batch may have any size up to the global batch.
     ///
     /// # Errors
-    /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite. Then nothing has
-    /// changed.
+    /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite, in mixed precision
+    /// at the smallest loss scale. Then nothing has changed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None)?;
         self.progress.position = batch.after;
@@ -136,7 +143,7 @@ impl Trainer {
         }
         feed::check(batch, &self.fields, &self.programs.output, &*self.parts.loss, names)?;
         let batch = &*self.carries.with(batch)?;
-        let scalars = self.parts.optimizer.scalars(self.step);
+        let scalars = self.scalars();
         let feed = feed::feed(&self.programs.train, batch, &scalars, self.settings.seed)?;
         let program = self.programs.train.clone();
         let output = |outputs: &Outputs, name: &str| named(&program, outputs, name);
@@ -147,8 +154,12 @@ impl Trainer {
         });
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(ReplicaError::NotFinite { what, outputs, .. }) => {
-                return Err(self.not_finite(batch, bad_sample(&outputs), what, names));
+            Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
+                let bad = bad_sample(&outputs);
+                if bad.is_some() || !self.backs_off(sum) {
+                    return Err(self.not_finite(batch, bad, what, names));
+                }
+                Outcome { outputs: *outputs, ..Outcome::default() }
             }
             Err(left @ ReplicaError::NoneLeft { .. }) => {
                 let checkpoint = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.saved);
@@ -166,6 +177,7 @@ impl Trainer {
         }
         if outcome.committed {
             self.carries.take(&program, &outcome.outputs);
+            self.scaling.iter_mut().for_each(Scaling::went_well);
         }
         let losses = output(&outcome.outputs, LOSS).unwrap_or_default();
         let penalty = output(&outcome.outputs, PENALTY).map_or(0.0, |p| f64::from(p[0]));
@@ -191,6 +203,20 @@ impl Trainer {
             self.replicas.check_digests()?;
         }
         Ok(step)
+    }
+
+    /// The numbers of the next step. Steps that a loss scale has skipped do not count for the optimizer.
+    fn scalars(&self) -> Vec<Scalar> {
+        let Some(scaling) = &self.scaling else { return self.parts.optimizer.scalars(self.step) };
+        let mut scalars = self.parts.optimizer.scalars(self.step - scaling.skipped);
+        scalars.extend(scaling.scalars(self.settings.global_batch));
+        scalars
+    }
+
+    /// Whether a smaller loss scale may make a sum finite; the next step has it.
+    fn backs_off(&mut self, sum: Option<NodeId>) -> bool {
+        let is_scaled = sum.is_some_and(|sum| self.programs.train.depends_on(sum, SCALE));
+        is_scaled && self.scaling.as_mut().is_some_and(Scaling::overflowed)
     }
 
     /// The error of a step whose numbers went bad: what, and where first.
@@ -346,7 +372,12 @@ impl Trainer {
 
     /// Where the time went: replica by replica, and whether the input kept up.
     pub fn report(&self) -> Report {
-        Report::new(self.reports(), self.input.clone())
+        Report { scaling: self.scaling.clone(), ..Report::new(self.reports(), self.input.clone()) }
+    }
+
+    /// The loss scale in mixed precision, and the steps that were skipped for it.
+    pub fn scaling(&self) -> Option<&Scaling> {
+        self.scaling.as_ref()
     }
 
     /// Where the next step starts in the data.
@@ -402,8 +433,9 @@ impl Trainer {
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();
-        let nobody = || Error::setting("adapter", "there is none");
-        Ok(self.replicas.join(&adapter.ok_or_else(nobody)?)?)
+        let adapter = adapter.ok_or_else(|| Error::setting("adapter", "there is none"))?;
+        can(&adapter, self.parts.precision)?;
+        Ok(self.replicas.join(&adapter)?)
     }
 
     pub(crate) fn tell_saved(&mut self, path: &std::path::Path) {

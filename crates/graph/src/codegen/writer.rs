@@ -14,6 +14,9 @@ use crate::plan::{Access, Kernel};
 use crate::store::{Place, Stores};
 use crate::types::{Lead, Type, strides};
 
+/// The element type of what is stored as f16; everything is computed in f32.
+const HALF: &str = "f16";
+
 /// Writes one kernel.
 pub(super) struct Writer<'a> {
     graph: &'a Graph,
@@ -104,7 +107,7 @@ impl<'a> Writer<'a> {
         let binding = self.bind(id, Access::Read);
         let place = self.stores.place(id);
         let Some((here, lane)) = &self.lane else {
-            return format!("b{binding}[{}]", self.address(id, index));
+            return self.widened(binding, "f32", format!("b{binding}[{}]", self.address(id, index)));
         };
         let aligned = place.lead_stride.is_none() && place.inside.is_multiple_of(4);
         if !aligned || *index != Index::Linear(here.clone()) {
@@ -114,9 +117,20 @@ impl<'a> Writer<'a> {
         let quad = format!("q{binding}_{}", place.inside);
         if self.quads.entry(binding).or_default().insert(place.inside) {
             let from = place.inside / 4;
-            let _ = writeln!(self.body, "{}let {quad} = b{binding}[i + {from}u];", self.indent);
+            let four = self.widened(binding, "vec4<f32>", format!("b{binding}[i + {from}u]"));
+            let _ = writeln!(self.body, "{}let {quad} = {four};", self.indent);
         }
         format!("{quad}.{}", ["x", "y", "z", "w"][*lane])
+    }
+
+    /// What is loaded from a binding, as f32 where that is f16.
+    fn widened(&self, binding: usize, ty: &str, loaded: String) -> String {
+        if self.bindings[binding].2 == HALF { format!("{ty}({loaded})") } else { loaded }
+    }
+
+    /// An f32 as an element of a binding.
+    pub(super) fn narrowed(&self, binding: usize, value: &str) -> String {
+        if self.bindings[binding].2 == HALF { format!("{HALF}({value})") } else { value.into() }
     }
 
     /// Stores what an invocation computed of a value.
@@ -124,11 +138,15 @@ impl<'a> Writer<'a> {
         let binding = self.bind(root, Access::ReadWrite);
         match values {
             [value] => {
-                format!("    b{binding}[{}] = {value};\n", self.address(root, &Index::Linear("i".into())))
+                let (address, value) =
+                    (self.address(root, &Index::Linear("i".into())), self.narrowed(binding, value));
+                format!("    b{binding}[{address}] = {value};\n")
             }
             values => {
                 self.quads.entry(binding).or_default();
-                format!("    b{binding}[i] = vec4<f32>({});\n", values.join(", "))
+                let element = if self.bindings[binding].2 == HALF { HALF } else { "f32" };
+                let four = values.iter().map(|value| self.narrowed(binding, value)).collect::<Vec<_>>();
+                format!("    b{binding}[i] = vec4<{element}>({});\n", four.join(", "))
             }
         }
     }
@@ -206,7 +224,8 @@ impl<'a> Writer<'a> {
     pub(super) fn bind(&mut self, id: NodeId, access: Access) -> usize {
         let (store, ty) = (self.stores.place(id).store, self.ty(id));
         let row = (ty.lead == Lead::Sample).then(|| ty.count());
-        self.bind_as(Binding { store, row }, access, ty.dtype.wgsl())
+        let element = if self.stores.is_half(store) { HALF } else { ty.dtype.wgsl() };
+        self.bind_as(Binding { store, row }, access, element)
     }
 
     pub(super) fn bind_as(&mut self, binding: Binding, access: Access, element: &'static str) -> usize {
@@ -222,7 +241,8 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn finish(self, name: String, params: &str, body: &str) -> Bound {
-        let mut wgsl = String::new();
+        let halves = self.bindings.iter().any(|(_, _, element)| *element == HALF);
+        let mut wgsl = String::from(if halves { "enable f16;\n" } else { "" });
         self.snippets.iter().for_each(|s| wgsl.push_str(s.text()));
         let _ = writeln!(
             wgsl,
@@ -235,7 +255,12 @@ impl<'a> Writer<'a> {
             let _ = writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{held}>;", i + 1);
             if self.words.contains(&i) {
                 let word = if quads { "at / 4u][at % 4u" } else { "at" };
-                let _ = writeln!(wgsl, "fn w{i}(at: u32) -> {element} {{ return b{i}[{word}]; }}");
+                let (ty, word) = if *element == HALF {
+                    ("f32", format!("f32(b{i}[{word}])"))
+                } else {
+                    (*element, format!("b{i}[{word}]"))
+                };
+                let _ = writeln!(wgsl, "fn w{i}(at: u32) -> {ty} {{ return {word}; }}");
             }
         }
         let _ = write!(

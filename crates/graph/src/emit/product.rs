@@ -1,6 +1,6 @@
 //! Matrix products: which kernel, over which sizes. Nothing here shows in a result's bits.
 
-use unisono_shaders::{Snippet, module, snippets};
+use unisono_shaders::{module, snippets};
 
 use super::{Destination, Emitter, Part, Source};
 use crate::codegen::Binding;
@@ -22,8 +22,8 @@ impl Emitter<'_> {
         let [a, b] = [node.inputs[0], node.inputs[1]];
         let (ta, tb) = (&graph.nodes[a].ty, &graph.nodes[b].ty);
         let shape = match program.fusion.lowering[root] {
-            Lowering::MatMul { transpose_a, transpose_b } => {
-                Shape::matmul(ta, tb, &node.ty, transpose_a, transpose_b)
+            Lowering::MatMul { transpose_a, transpose_b, rounds } => {
+                Shape { rounds, ..Shape::matmul(ta, tb, &node.ty, transpose_a, transpose_b) }
             }
             _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
         };
@@ -137,7 +137,9 @@ impl Emitter<'_> {
             b: fours(&[if shape.transpose_b { shape.k } else { shape.n }, pb.inside, shape.b_batch]),
             c: fours(&[shape.n, c.offset, c.batch, c.chunk]),
         };
-        let kernel = self.kernel(&kernel(family, shape, quads, c.shards.is_some()));
+        let is_half = |store| self.program.stores.is_half(store);
+        let halves = Halves { a: is_half(pa.store), b: is_half(pb.store), c: is_half(Store::Value(*root)) };
+        let kernel = self.kernel(&kernel(family, shape, quads, halves, c.shards.is_some()));
         let ([x, y], columns, width) = match family {
             Family::Registers { rows, columns } => {
                 let across = shape.n.div_ceil(4 * columns);
@@ -269,6 +271,14 @@ struct Quads {
     c: bool,
 }
 
+/// Whether operands and result are stored as f16.
+#[derive(Clone, Copy)]
+struct Halves {
+    a: bool,
+    b: bool,
+    c: bool,
+}
+
 fn fours(sizes: &[usize]) -> bool {
     sizes.iter().all(|s| s.is_multiple_of(4))
 }
@@ -292,6 +302,8 @@ struct Shape {
     rows_a_sample: usize,
     transpose_a: bool,
     transpose_b: bool,
+    /// To what f16 holds.
+    rounds: bool,
 }
 
 impl Shape {
@@ -323,6 +335,7 @@ impl Shape {
             rows_a_sample,
             transpose_a,
             transpose_b,
+            rounds: false,
         }
     }
 
@@ -342,21 +355,25 @@ impl Shape {
             rows_a_sample,
             transpose_a: true,
             transpose_b: false,
+            rounds: false,
         }
     }
 }
 
 /// A family's file with what it leaves open.
-fn kernel(family: Family, shape: &Shape, quads: Quads, join: bool) -> Kernel {
-    let pick = |yes: bool, four: Snippet, one: Snippet| if yes { four } else { one };
-    let shared = [
-        snippets::SUM_QUADS,
-        pick(quads.a, snippets::A_QUADS, snippets::A_WORDS),
-        pick(quads.b, snippets::B_QUADS, snippets::B_WORDS),
-        pick(quads.c, snippets::C_QUADS, snippets::C_WORDS),
-        pick(shape.contract, snippets::INNER_SHARD, snippets::INNER_ALL),
-        snippets::PRODUCT,
+fn kernel(family: Family, shape: &Shape, quads: Quads, halves: Halves, join: bool) -> Kernel {
+    use snippets::*;
+    let mut shared = vec![
+        SUM_QUADS,
+        [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]][usize::from(halves.a)][usize::from(quads.a)],
+        [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]][usize::from(halves.b)][usize::from(quads.b)],
+        [[C_WORDS, C_QUADS], [C_HALF_WORDS, C_HALF_QUADS]][usize::from(shape.rounds)][usize::from(quads.c)],
+        if shape.contract { INNER_SHARD } else { INNER_ALL },
+        PRODUCT,
     ];
+    if shape.rounds {
+        shared.push(ROUND_HALF);
+    }
     let (sizes, file) = match family {
         Family::Registers { rows, columns } => (
             format!("const ROWS: u32 = {rows}u;\nconst COLUMNS: u32 = {columns}u;\n"),
@@ -365,22 +382,31 @@ fn kernel(family: Family, shape: &Shape, quads: Quads, join: bool) -> Kernel {
         Family::Lanes(lanes) => (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES),
         Family::Tiles => (String::new(), unisono_shaders::MATMUL_TILES),
     };
+    let kept = match (shape.rounds, halves.c) {
+        (false, _) => "",
+        (true, false) => "alias Kept = f32;\n",
+        (true, true) => "alias Kept = f16;\n",
+    };
     let constants = format!(
         "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst TRANSPOSE_A: bool = {};\nconst TRANSPOSE_B: bool = {};\n\
-         const RAGGED: bool = {};\nconst JOIN: bool = {join};\n{sizes}",
+         const RAGGED: bool = {};\nconst JOIN: bool = {join};\n{sizes}{kept}",
         shape.transpose_a,
         shape.transpose_b,
         shape.contract || !shape.k.is_multiple_of(4),
     );
+    let enable = if halves.a || halves.b || halves.c { "enable f16;\n" } else { "" };
     let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
     if shape.contract {
         bindings.push(Access::Read);
     }
     let name = match (shape.contract, shape.transpose_a, shape.transpose_b) {
         (true, ..) => (if join { "contract_shards" } else { "contract" }).to_string(),
-        (_, a, b) => format!("matmul_{}{}", if a { "t" } else { "n" }, if b { "t" } else { "n" }),
+        (_, a, b) => {
+            let half = if shape.rounds { "_half" } else { "" };
+            format!("matmul_{}{}{half}", if a { "t" } else { "n" }, if b { "t" } else { "n" })
+        }
     };
-    Kernel { name, wgsl: module(&shared, &constants, file), bindings }
+    Kernel { name, wgsl: format!("{enable}{}", module(&shared, &constants, file)), bindings }
 }
 
 #[cfg(test)]

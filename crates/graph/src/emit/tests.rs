@@ -1,6 +1,7 @@
 use super::*;
 use crate::graph::StateKind;
 use crate::plan::Plan;
+use crate::program::Layout;
 use crate::tape::Tape;
 
 /// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each sample.
@@ -36,7 +37,8 @@ fn downloads_keep_their_memory_until_the_end_of_the_segment() {
     for (state, gradient) in states.iter().zip(tape.gradients(&loss, &states)) {
         tape.update(state, &(state - &gradient));
     }
-    let program = Program::compile_with(&tape.finish().unwrap(), 16).unwrap();
+    let program =
+        Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 16, f16: false }).unwrap();
     assert!(program.buckets().len() >= 6);
     let plan = program.plan(&Run { first: 1, sizes: vec![2, 2], shards: 4 }, &Target::default()).unwrap();
     for segment in &plan.segments {

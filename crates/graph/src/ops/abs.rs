@@ -1,5 +1,5 @@
 use super::Pointwise;
-use crate::op::{Io, Product};
+use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = |x|, elementwise.
@@ -12,6 +12,7 @@ impl Pointwise for Abs {
     const WGSL: &str = "abs($0)";
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
+    const HALVES: Halves = Halves::Keeps;
     const CASES: &[&[f64]] = &[&[-2.0], &[3.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

@@ -1,5 +1,5 @@
 use crate::array::{Array, Frame};
-use crate::op::{Expression, Io, Lowering, Op, Product};
+use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::tape::Var;
 use crate::types::{DType, Type};
 
@@ -34,6 +34,7 @@ impl Op for ToF32 {
             whole: &[],
             product: Product::Never,
             adds: false,
+            halves: Halves::Never,
         })
     }
 }

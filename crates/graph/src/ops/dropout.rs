@@ -2,7 +2,7 @@ use unisono_random::Stream;
 use unisono_shaders::snippets;
 
 use crate::array::{Array, Frame};
-use crate::op::{Expression, Io, Lowering, Op, Product};
+use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::tape::{RandomKey, Var};
 use crate::types::{Lead, Type};
 
@@ -76,6 +76,7 @@ impl Op for Dropout {
             whole: &[1],
             product: Product::Makes,
             adds: false,
+            halves: Halves::Never,
         })
     }
 }

@@ -26,15 +26,16 @@ impl Op for Embed {
     }
 
     /// Each row's gradient is the sum over the places that named it, in the order of (sample, position): the product of the
-    /// one-hot ids with dy, contracted over the samples.
+    /// one-hot ids with dy, contracted over the samples. As a sum it is one of f32 numbers, whatever the tape's precision.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let (table, ids) = (&x[0], &x[1]);
         if ids.ty().lead != Lead::Sample {
             let flat = ids.reshape(&[ids.ty().count()]).one_hot(table.dims()[0]);
             let dy = dy.reshape(&[ids.ty().count(), table.dims()[1]]);
-            return vec![Some(flat.transpose(0, 1).matmul(&dy)), None];
+            return vec![Some(dy.tape().in_f32(|| flat.transpose(0, 1).matmul(&dy))), None];
         }
-        vec![Some(dy.tape().apply(Contract, &[&ids.one_hot(table.dims()[0]), dy])), None]
+        let one_hot = ids.one_hot(table.dims()[0]);
+        vec![Some(dy.tape().in_f32(|| dy.tape().apply(Contract, &[&one_hot, dy]))), None]
     }
 
     fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {

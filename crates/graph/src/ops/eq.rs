@@ -1,5 +1,5 @@
 use super::Pointwise;
-use crate::op::{Io, Product};
+use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 use crate::types::DType;
 
@@ -13,6 +13,7 @@ impl Pointwise for Eq {
     const WGSL: &str = "select(0.0, 1.0, $0 == $1)";
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = false;
+    const HALVES: Halves = Halves::Makes;
     const RESULT: Option<DType> = Some(DType::F32);
     const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, 3.0]];
 

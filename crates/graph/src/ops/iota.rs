@@ -1,5 +1,5 @@
 use crate::array::{Array, Frame};
-use crate::op::{Expression, Io, Lowering, Op, Product};
+use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::tape::Var;
 use crate::types::{DType, Type};
 
@@ -41,6 +41,7 @@ impl Op for Iota {
             whole: &[],
             product: Product::Never,
             adds: false,
+            halves: Halves::Never,
         })
     }
 }

@@ -17,6 +17,11 @@ pub struct State(pub usize);
 #[derive(Debug, Clone)]
 pub struct Constant(pub f32);
 
+impl Input {
+    /// The op's name.
+    pub const NAME: &'static str = "input";
+}
+
 impl State {
     /// The op's name.
     pub const NAME: &'static str = "state";
@@ -48,6 +53,6 @@ macro_rules! leaf {
 }
 
 // The interpreter is given the values of inputs and states; it never asks their ops.
-leaf!(Input, "input", |_: &Input| Lowering::Leaf, |_: &Input| 0.0);
+leaf!(Input, Input::NAME, |_: &Input| Lowering::Leaf, |_: &Input| 0.0);
 leaf!(State, State::NAME, |_: &State| Lowering::Leaf, |_: &State| 0.0);
 leaf!(Constant, "constant", |c: &Constant| Lowering::Constant(c.0), |c: &Constant| f64::from(c.0));

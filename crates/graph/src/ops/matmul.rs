@@ -24,6 +24,12 @@ impl MatMul {
         if transposed { [c, r] } else { [r, c] }
     }
 
+    /// The inner size, by the left operand's type.
+    pub(crate) fn inner(&self, a: &Type) -> usize {
+        let axis = if self.transpose_a && a.dims.len() > 1 { 2 } else { 1 };
+        a.dims[a.dims.len() - axis]
+    }
+
     /// Whether the left operand's rows are samples' rows and the right operand is one matrix for all.
     pub(crate) fn is_rows(a: &Type, b: &Type) -> bool {
         a.lead == Lead::Sample && b.lead == Lead::Global && b.dims.len() == 2 && !a.dims.is_empty()
@@ -95,7 +101,7 @@ impl Op for MatMul {
     }
 
     fn lowering(&self) -> Lowering {
-        Lowering::MatMul { transpose_a: self.transpose_a, transpose_b: self.transpose_b }
+        Lowering::MatMul { transpose_a: self.transpose_a, transpose_b: self.transpose_b, rounds: false }
     }
 }
 

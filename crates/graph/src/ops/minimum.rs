@@ -1,5 +1,5 @@
 use super::{Pointwise, maximum::larger_gradient};
-use crate::op::{Io, Product};
+use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = min(a, b), elementwise.
@@ -12,6 +12,7 @@ impl Pointwise for Minimum {
     const WGSL: &str = "select($1, $0, $0 <= $1)";
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
+    const HALVES: Halves = Halves::Keeps;
     const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, -1.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use unisono_shaders::Snippet;
 
 use crate::array::{Array, Frame};
-use crate::op::{Expression, Io, Lowering, Op, Product};
+use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::tape::Var;
 use crate::types::{DType, Type};
 
@@ -49,6 +49,8 @@ pub trait Pointwise: Debug + Send + Sync {
     const PRODUCT: Product = Product::Makes;
     /// Whether an operand may reach a `+` or `-` as it is; say `true` when in doubt.
     const ADDS: bool = true;
+    /// Whether the result is a number that f16 holds.
+    const HALVES: Halves = Halves::Never;
     /// Element type of the result; `None`: that of the operands.
     const RESULT: Option<DType> = None;
     /// Operands at which tests compare the op with its reference.
@@ -98,6 +100,7 @@ impl<P: Pointwise> Op for P {
             whole: &[],
             product: P::PRODUCT,
             adds: P::ADDS,
+            halves: P::HALVES,
         })
     }
 }

@@ -56,8 +56,8 @@ macro_rules! pointwise_entries {
 /// All ops that compute.
 pub static REGISTRY: &[&[Entry]] = &[
     &pointwise_entries![
-        Abs, Add, Cos, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, Select,
-        Sigmoid, Sign, Sin, Sqrt, Sub, Tanh
+        Abs, Add, Cos, Div, Eq, Erf, Exp, Fma, Greater, Log, Maximum, Minimum, Mul, Neg, Relu, RoundHalf,
+        Select, Sigmoid, Sign, Sin, Sqrt, Sub, Tanh
     ],
     &[
         Entry { name: "contract", cases: contract },
@@ -71,6 +71,7 @@ pub static REGISTRY: &[&[Entry]] = &[
         Entry { name: "expand", cases: expand },
         Entry { name: "iota", cases: || vec![Case::random(Iota { dims: vec![3, 4], axis: 1 }, &[])] },
         Entry { name: "matmul", cases: matmul },
+        Entry { name: "matmul_half", cases: matmul_half },
         Entry { name: "max", cases: || reduce(ReduceKind::Max) },
         Entry { name: "pad", cases: pad },
         Entry { name: "permute", cases: permute },
@@ -150,6 +151,19 @@ fn matmul() -> Vec<Case> {
         case(g(&[2, 33, 70]), g(&[2, 70, 37]), false, false),
         case(s(&[2500]), g(&[2500, 6]), false, false),
         case(g(&[2, 70_000]), g(&[70_000, 3]), false, false),
+    ]
+}
+
+fn matmul_half() -> Vec<Case> {
+    let case = |a: Type, b: Type, transpose_b| {
+        Case::random(MatMulHalf(MatMul { transpose_a: false, transpose_b }), &[a, b])
+    };
+    let (g, s) = (Type::global, Type::sample);
+    vec![
+        case(s(&[5]), g(&[5, 3]), false),
+        case(s(&[64]), g(&[48, 64]), true),
+        case(s(&[2, 3, 4]), s(&[2, 5, 4]), true),
+        case(g(&[33, 70]), g(&[70, 36]), false),
     ]
 }
 

@@ -1,5 +1,5 @@
 use super::Pointwise;
-use crate::op::{Io, Product};
+use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = max(x, 0), elementwise.
@@ -12,6 +12,7 @@ impl Pointwise for Relu {
     const WGSL: &str = "select(0.0, $0, $0 > 0.0)";
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
+    const HALVES: Halves = Halves::Keeps;
     const CASES: &[&[f64]] = &[&[-2.0], &[-0.001], &[0.001], &[3.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

@@ -1,5 +1,5 @@
 use super::Pointwise;
-use crate::op::{Io, Product};
+use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = a where the mask is not 0, else b.
@@ -12,6 +12,7 @@ impl Pointwise for Select {
     const WGSL: &str = "select($2, $1, $0 != 0.0)";
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
+    const HALVES: Halves = Halves::Keeps;
     const CASES: &[&[f64]] = &[&[1.0, 2.0, 5.0], &[0.0, -3.0, 4.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

@@ -1,5 +1,5 @@
 use super::Pointwise;
-use crate::op::{Io, Product};
+use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = -1, 0 or 1, elementwise.
@@ -12,6 +12,7 @@ impl Pointwise for Sign {
     const WGSL: &str = "select(select(0.0, -1.0, $0 < 0.0), 1.0, $0 > 0.0)";
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = false;
+    const HALVES: Halves = Halves::Makes;
     const CASES: &[&[f64]] = &[&[-2.0], &[3.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

@@ -1,0 +1,47 @@
+use super::MatMul;
+use crate::array::{Array, Frame};
+use crate::half::round_half;
+use crate::op::{Io, Lowering, Op};
+use crate::tape::Var;
+use crate::tree::PRODUCT_CHUNK;
+use crate::types::Type;
+
+/// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it, whose sums are f32.
+/// Its inner size is that of a chunk at most. The compiler makes it of the two.
+#[derive(Debug, Clone)]
+pub struct MatMulHalf(pub MatMul);
+
+impl Op for MatMulHalf {
+    fn name(&self) -> &'static str {
+        "matmul_half"
+    }
+
+    fn attrs(&self) -> String {
+        self.0.attrs()
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
+        let ty = self.0.infer(inputs)?;
+        match self.0.inner(inputs[0]) {
+            ..=PRODUCT_CHUNK => Ok(ty),
+            inner => {
+                Err(format!("an inner size of {inner} is more than {PRODUCT_CHUNK}: round the product apart"))
+            }
+        }
+    }
+
+    /// That of the product.
+    fn gradient(&self, io: &Io<'_>) -> Vec<Option<Var>> {
+        self.0.gradient(io)
+    }
+
+    fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
+        let exact = self.0.reference(inputs, output, frame);
+        Array::new(&exact.dims, exact.data.iter().map(|&x| f64::from(round_half(x as f32))).collect())
+    }
+
+    fn lowering(&self) -> Lowering {
+        let MatMul { transpose_a, transpose_b } = self.0;
+        Lowering::MatMul { transpose_a, transpose_b, rounds: true }
+    }
+}

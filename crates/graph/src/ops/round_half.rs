@@ -1,0 +1,38 @@
+use unisono_shaders::{Snippet, snippets};
+
+use super::Pointwise;
+use crate::half::round_half;
+use crate::op::{Halves, Io, Product};
+use crate::tape::Var;
+
+/// The nearest number that f16 holds, still an f32; see [`round_half`]. What mixed precision does to the operands of products.
+#[derive(Debug)]
+pub struct RoundHalf;
+
+impl Pointwise for RoundHalf {
+    const NAME: &str = "round_half";
+    const ARITY: usize = 1;
+    const WGSL: &str = "round_half($0)";
+    const SNIPPETS: &[Snippet] = &[snippets::ROUND_HALF];
+    const PRODUCT: Product = Product::Never;
+    const ADDS: bool = false;
+    const HALVES: Halves = Halves::Makes;
+    const CASES: &[&[f64]] =
+        &[&[0.1], &[-1.0], &[3e-8], &[5e-6], &[65_519.0], &[-2049.0], &[2051.0], &[1e-9], &[0.0]];
+
+    fn reference(&self, x: &[f64]) -> f64 {
+        f64::from(round_half(x[0] as f32))
+    }
+
+    /// dx = dy: the gradient passes as if nothing had been rounded.
+    fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+        vec![Some((*dy).clone())]
+    }
+}
+
+impl Var {
+    /// The nearest numbers that f16 holds.
+    pub fn round_half(&self) -> Var {
+        self.apply(RoundHalf)
+    }
+}

@@ -1,0 +1,10 @@
+// put_quad: c[at] to c[at + 3] = v rounded to f16, none after c[at + last]. Kept: f16, or f32 where it is not stored as such.
+@group(0) @binding(3) var<storage, read_write> c: array<Kept>;
+
+fn put_quad(at: u32, last: u32, v: vec4<f32>) {
+    let sums = canonical(v);
+    c[at] = Kept(round_half(sums.x));
+    if last >= 1u { c[at + 1u] = Kept(round_half(sums.y)); }
+    if last >= 2u { c[at + 2u] = Kept(round_half(sums.z)); }
+    if last >= 3u { c[at + 3u] = Kept(round_half(sums.w)); }
+}

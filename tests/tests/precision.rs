@@ -1,0 +1,244 @@
+//! Mixed precision: products of f16 numbers, f32 sums, and a loss scale that is a part of the run's state.
+
+use unisono::data::{Batch, Loader, Memory, Position};
+use unisono::{
+    Accuracy, AdamW, BatchNorm, Builder, Conv2d, Dense, Dropout, Error, Flatten, FromFn, LossScale, Lstm,
+    MultiHeadAttention, Precision, Relu, Sequential, Trainer,
+};
+use unisono_random::Draws;
+use unisono_tests::{CLASSES, loader, perceptron};
+
+const SAMPLES: usize = 45;
+const BATCH: usize = 20;
+/// Two full batches and a ragged one, twice.
+const STEPS: usize = 6;
+
+/// Images of 6 x 6 that are bright in one of three places.
+fn images() -> Loader {
+    let mut draws = Draws::of(4, "test", "images", 0, 0);
+    let labels: Vec<i32> = (0..SAMPLES).map(|i| (i % CLASSES) as i32).collect();
+    let pixel = |(label, at): (i32, usize)| if at / 12 == label as usize { 1.5 } else { 0.0 };
+    let pixels = labels.iter().flat_map(|&label| (0..36).map(move |at| (label, at)));
+    let pixels: Vec<f32> = pixels.map(|p| pixel(p) + draws.normal()).collect();
+    Loader::new(Memory::labelled(pixels, [1, 6, 6], labels).unwrap()).shuffle(9).threads(1).batch(BATCH)
+}
+
+/// Convolution, batch norm, dropout, attention, and a recurrent layer.
+fn model() -> Builder {
+    let model = Sequential::new()
+        .add(Conv2d::new(6, 3).padding(1))
+        .add(BatchNorm::new())
+        .add(Relu)
+        .add(Dropout::new(0.2))
+        .add(FromFn::new("tokens", |_, x| x.reshape(&[6, 6, 6]).sum(&[2]) * 0.5))
+        .add(MultiHeadAttention::new(2))
+        .add(Lstm::new(7).last())
+        .add(Dense::new(CLASSES));
+    let builder = Trainer::builder(model).optimizer(AdamW::new(0.01)).metric(Accuracy).seed(5);
+    builder.global_batch(BATCH).shards(5).digest_every(1).precision(Precision::Mixed)
+}
+
+fn batches(data: &Loader) -> Vec<Batch> {
+    data.epochs(Position::default(), 2).unwrap().map(Result::unwrap).collect()
+}
+
+/// A scale at which the first gradients are too large for f16.
+fn too_large() -> LossScale {
+    LossScale::Dynamic {
+        initial: 2f32.powi(30),
+        growth: 2.0,
+        backoff: 2f32.powi(-9),
+        interval: 3,
+        least: 1.0,
+        most: 2f32.powi(40),
+    }
+}
+
+/// The state after every step, which steps were committed, and the trainer.
+fn run(builder: Builder) -> (Vec<String>, Vec<bool>, Trainer) {
+    let data = images();
+    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+    let (mut states, mut committed) = (vec![], vec![]);
+    for batch in batches(&data) {
+        committed.push(trainer.step(&batch).unwrap().committed);
+        states.push(trainer.state_sha256().unwrap());
+    }
+    assert_eq!(states.len(), STEPS);
+    (states, committed, trainer)
+}
+
+#[test]
+fn any_number_of_replicas_gives_the_same_bits_skipped_steps_included() {
+    for scale in [LossScale::default(), too_large()] {
+        let (one, committed, trainer) = run(model().replicas(1).loss_scale(scale));
+        let skipped = trainer.scaling().unwrap().skipped;
+        assert_eq!(committed.iter().filter(|c| !**c).count() as u64, skipped);
+        assert_eq!(skipped > 0, scale == too_large(), "{committed:?}");
+        assert!(committed[STEPS - 1], "training goes on");
+        for replicas in [2, 3, 5] {
+            let (several, theirs, _) = run(model().replicas(replicas).loss_scale(scale));
+            assert_eq!((&several, &theirs), (&one, &committed), "{replicas} replicas, {scale:?}");
+        }
+    }
+}
+
+#[test]
+fn two_bytes_or_four_do_not_show() {
+    for replicas in [1, 3] {
+        let stored = |f16| run(model().replicas(replicas).f16_storage(f16)).0;
+        assert_eq!(stored(true), stored(false), "{replicas} replicas");
+    }
+}
+
+/// Convolutions keep their windows, products and activations in half the bytes; batch norm's own values stay f32.
+#[test]
+fn mixed_precision_takes_clearly_less_memory() {
+    let data = images();
+    let fields = data.fields().unwrap();
+    let scratch = |precision, f16| {
+        let model = Sequential::new()
+            .add(Conv2d::new(16, 3).padding(1))
+            .add(BatchNorm::new())
+            .add(Relu)
+            .add(Conv2d::new(16, 3).padding(1))
+            .add(BatchNorm::new())
+            .add(Relu)
+            .add(Flatten)
+            .add(Dense::new(CLASSES));
+        let builder = Trainer::builder(model).precision(precision).f16_storage(f16).replicas(1);
+        builder.memory(&fields, &[1024]).unwrap()[0].clone()
+    };
+    let [full, wide, mixed] =
+        [scratch(Precision::F32, true), scratch(Precision::Mixed, false), scratch(Precision::Mixed, true)];
+    println!("f32: {full}\nmixed, stored as f32: {wide}\nmixed: {mixed}");
+    assert_eq!(full.state, mixed.state);
+    assert!(10 * mixed.scratch < 7 * full.scratch, "{mixed} instead of {full}");
+    assert!(mixed.scratch < wide.scratch);
+}
+
+#[test]
+fn an_overflow_changes_nothing_but_scale_and_position() {
+    let data = images();
+    let mut trainer = model().replicas(2).loss_scale(too_large()).build(&data.fields().unwrap()).unwrap();
+    let tensors = |trainer: &mut Trainer| {
+        let contents = trainer.contents().unwrap();
+        (contents.model, contents.optimizer)
+    };
+    let before = tensors(&mut trainer);
+    let batches = batches(&data);
+    let step = trainer.step(&batches[0]).unwrap();
+    assert!(!step.committed && step.now.loss.is_finite(), "{step:?}");
+    assert_eq!(tensors(&mut trainer), before);
+    let scaling = trainer.scaling().unwrap();
+    assert_eq!((scaling.scale, scaling.good, scaling.skipped), (2f32.powi(21), 0, 1));
+    assert_eq!((trainer.steps(), trainer.position()), (1, batches[0].after));
+    let report = trainer.report().to_string();
+    assert!(report.contains("a loss scale of 2097152, 1 steps skipped for it"), "{report}");
+
+    // AdamW's corrections count the steps that were taken: its first one moves by the learning rate, whenever it comes.
+    let start = trainer.tensor("7.bias").unwrap().unwrap();
+    let mut at = 1;
+    while !trainer.step(&batches[at]).unwrap().committed {
+        at += 1;
+    }
+    let moved = trainer.tensor("7.bias").unwrap().unwrap();
+    let most = moved.iter().zip(&start).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!((0.0099..0.0101).contains(&most), "{most}");
+}
+
+#[test]
+fn a_scale_that_cannot_fall_is_an_error_and_nothing_happened() {
+    let data = images();
+    let mut trainer = model()
+        .replicas(2)
+        .loss_scale(LossScale::Fixed(2f32.powi(50)))
+        .build(&data.fields().unwrap())
+        .unwrap();
+    let before = trainer.state_sha256().unwrap();
+    let error = trainer.step(&batches(&data)[0]).unwrap_err();
+    assert!(matches!(error, Error::NotFinite { .. }), "{error}");
+    assert!(error.to_string().contains("the gradient of "), "{error}");
+    assert_eq!(trainer.state_sha256().unwrap(), before);
+}
+
+/// A number that f16 cannot hold on the way forward has nothing to do with the loss scale.
+#[test]
+fn a_loss_that_is_not_finite_is_an_error_at_once() {
+    let large = FromFn::new("large", |_, x| x * 1e6);
+    let model = Sequential::new().add(large).add(Dense::new(CLASSES));
+    let data = loader(32, 2).unwrap();
+    let builder = Trainer::builder(model).precision(Precision::Mixed).replicas(1);
+    let error = builder.build(&data.fields().unwrap()).unwrap().fit(&data, None, 1).unwrap_err().to_string();
+    assert!(error.starts_with("step 0: the loss of "), "{error}");
+    assert!(error.contains("round_half"), "{error}");
+}
+
+#[test]
+fn a_run_goes_on_with_its_scale() {
+    let data = images();
+    let trainer =
+        |replicas| model().replicas(replicas).loss_scale(too_large()).build(&data.fields().unwrap()).unwrap();
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut expected = trainer(2);
+    expected.checkpoints(whole.path(), 0).unwrap();
+    expected.fit(&data, None, 4).unwrap();
+    for epochs in 1..=4 {
+        let mut part = trainer(1 + epochs as usize % 3);
+        part.checkpoints(parts.path(), 0).unwrap();
+        part.resume().unwrap();
+        part.fit(&data, None, epochs).unwrap();
+        if epochs == 4 {
+            assert_eq!(part.scaling(), expected.scaling());
+            assert_eq!(part.state_sha256().unwrap(), expected.state_sha256().unwrap());
+        }
+    }
+    assert!(expected.scaling().unwrap().skipped > 0);
+
+    let refused = |builder: Builder, what: &str| {
+        let mut other = builder.replicas(1).build(&data.fields().unwrap()).unwrap();
+        other.checkpoints(parts.path(), 0).unwrap();
+        let error = other.resume().unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    };
+    refused(model().precision(Precision::F32), "the precision of the run is mixed, not f32");
+    refused(model(), "the loss scale of the run is dynamic from 1073741824 (times 2");
+}
+
+#[test]
+fn weights_trained_in_f32_are_a_start_for_mixed_precision() {
+    let data = loader(90, 5).unwrap();
+    let fields = data.fields().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    let build = |precision| perceptron(16).precision(precision).replicas(1).build(&fields).unwrap();
+    let mut full = build(Precision::F32);
+    full.fit(&data, None, 8).unwrap();
+    full.export(&path, unisono::checkpoint::Precision::F32).unwrap();
+    let mut mixed = build(Precision::Mixed);
+    mixed.load_model(&path, &unisono::checkpoint::Plan::new()).unwrap();
+    assert_eq!(mixed.tensor("0.weight").unwrap().unwrap(), full.tensor("0.weight").unwrap().unwrap());
+    let (a, b) = (full.predict(&data).unwrap(), mixed.predict(&data).unwrap());
+    let error = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(error > 0.0 && error < 0.02, "{error}");
+    mixed.fit(&data, None, 1).unwrap();
+}
+
+#[test]
+fn an_adapter_without_f16_is_refused_by_name() {
+    let Some(without) =
+        unisono_gpu::adapters(&[unisono_gpu::Backend::Gl]).into_iter().find(|a| !a.features.f16)
+    else {
+        eprintln!("every adapter here has f16");
+        return;
+    };
+    let data = loader(10, 1).unwrap();
+    let builder = || perceptron(4).adapter("gl").precision(Precision::Mixed).replicas(1);
+    let error = builder().build(&data.fields().unwrap()).err().unwrap();
+    let Error::NoF16 { adapter } = &error else { panic!("{error}") };
+    assert_eq!(adapter, &without.label());
+    assert!(error.to_string().contains("train in f32, or on another adapter"), "{error}");
+    assert!(matches!(builder().memory(&data.fields().unwrap(), &[10]), Err(Error::NoF16 { .. })));
+    let mut running =
+        perceptron(4).precision(Precision::Mixed).replicas(1).build(&data.fields().unwrap()).unwrap();
+    assert!(matches!(running.join("gl"), Err(Error::NoF16 { .. })));
+}
