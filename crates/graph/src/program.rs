@@ -6,6 +6,7 @@ use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
 use crate::graph::{Graph, InputDecl, NodeId, StateDecl};
 use crate::op::{Lowering, ReduceKind};
+use crate::place::place_parts;
 use crate::plan::Plan;
 use crate::simplify::simplify;
 use crate::store::{Bucket, Store, Stores, in_order};
@@ -136,8 +137,8 @@ impl Program {
     /// Compiles a graph whose sums over shards travel in buckets of up to `bucket_bytes`; a sum that is larger has one of its own.
     /// No bit depends on it.
     pub fn compile_with(graph: &Graph, bucket_bytes: usize) -> Result<Self, GraphError> {
-        let graph = simplify(graph);
-        let fusion = fuse(&graph);
+        let (graph, parts) = place_parts(&simplify(graph));
+        let fusion = fuse(&graph, parts);
         let stores = Stores::assign(&graph, &fusion, bucket_bytes / 4);
         let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
         let outputs = graph.outputs.iter().map(|(name, id)| {
