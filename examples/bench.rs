@@ -9,6 +9,8 @@
 mod checkpoint;
 #[path = "bench/kernels.rs"]
 mod kernels;
+#[path = "bench/model.rs"]
+mod model;
 #[path = "bench/scaling.rs"]
 mod scaling;
 
@@ -18,11 +20,13 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use unisono::data::{Draws, Loader, Memory, Position};
+use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, Kind, select};
 use unisono::graph::Run;
-use unisono::{AdamW, Conv2d, Dense, Flatten, MaxPool2d, Relu, Sequential, Trainer};
+use unisono::{AdamW, Trainer};
 use unisono_examples::{Error, bytes, program, table};
+
+use model::Model;
 
 /// Processes that are started to see how long the first step takes.
 const STARTS: usize = 3;
@@ -77,57 +81,6 @@ enum What {
     Checkpoint,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Model {
-    /// A 784-512-512-10 perceptron at batch 128 with AdamW
-    Mlp,
-    /// A 784-1024-1024-10 perceptron at batch 256 with AdamW
-    Wide,
-    /// Two convolutions of 16 and 32 channels, each with a pool, and two dense layers over 28 x 28, batch 32 with AdamW
-    Cnn,
-}
-
-impl Model {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Mlp => "784-512-512-10 perceptron",
-            Self::Wide => "784-1024-1024-10 perceptron",
-            Self::Cnn => "CNN over 28 x 28 (conv 16, conv 32, dense 128, dense 10)",
-        }
-    }
-
-    fn batch(self) -> usize {
-        match self {
-            Self::Mlp => 128,
-            Self::Wide => 256,
-            Self::Cnn => 32,
-        }
-    }
-
-    /// A sample's axes.
-    fn sample(self) -> &'static [usize] {
-        match self {
-            Self::Mlp | Self::Wide => &[784],
-            Self::Cnn => &[1, 28, 28],
-        }
-    }
-
-    fn layers(self) -> Sequential {
-        let dense = |units| Sequential::new().add(Dense::new(units)).add(Relu);
-        let conv = |channels| {
-            Sequential::new().add(Conv2d::new(channels, 3).padding(1)).add(Relu).add(MaxPool2d::new(2))
-        };
-        match self {
-            Self::Mlp => Sequential::new().add(dense(512)).add(dense(512)).add(Dense::new(10)),
-            Self::Wide => Sequential::new().add(dense(1024)).add(dense(1024)).add(Dense::new(10)),
-            Self::Cnn => {
-                let features = Sequential::new().add(conv(16)).add(conv(32)).add(Flatten);
-                features.add(dense(128)).add(Dense::new(10))
-            }
-        }
-    }
-}
-
 fn main() -> ExitCode {
     let started = Instant::now();
     unisono::gpu::prepare_environment();
@@ -154,7 +107,7 @@ fn step(flags: &Flags) -> Result<(), Error> {
         "scratch memory planned (busiest replica)".to_owned(),
         "the same, if every tensor had its own".to_owned(),
     ];
-    let (data, mut columns) = (noise(flags.model)?, vec![names.to_vec()]);
+    let (data, mut columns) = (flags.model.noise()?, vec![names.to_vec()]);
     for replicas in counts(flags, &adapters) {
         let first = |cache| -> Result<String, Error> {
             let times = (0..STARTS).map(|_| start(flags, replicas, cache)).collect::<Result<_, _>>()?;
@@ -185,7 +138,7 @@ fn step(flags: &Flags) -> Result<(), Error> {
 fn kernels(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     heading(flags, &adapters[..1]);
-    let trainer = trainer(flags, 1, &noise(flags.model)?)?;
+    let trainer = trainer(flags, 1, &flags.model.noise()?)?;
     let [train, ..] = trainer.programs();
     kernels::measure(train, &busiest(flags, flags.replicas.first().copied().unwrap_or(1)), &adapters[0])
 }
@@ -197,7 +150,7 @@ fn heading(flags: &Flags, adapters: &[Adapter]) {
 }
 
 fn first_step(flags: &Flags, started: Instant) -> Result<(), Error> {
-    let data = noise(flags.model)?;
+    let data = flags.model.noise()?;
     let mut trainer = trainer(flags, flags.replicas.first().copied().unwrap_or(1), &data)?;
     if let Some(batch) = data.epoch(0)?.next() {
         trainer.step(&batch?)?;
@@ -228,16 +181,6 @@ fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
     Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
-}
-
-/// Eight batches of noise with labels.
-fn noise(model: Model) -> Result<Loader, Error> {
-    let (batch, dims) = (model.batch(), model.sample());
-    let mut draws = Draws::of(0, "bench", "noise", 0, 0);
-    let values = 8 * batch * dims.iter().product::<usize>();
-    let pixels: Vec<f32> = (0..values).map(|_| draws.range(-1.0, 1.0)).collect();
-    let labels: Vec<i32> = (0..8 * batch).map(|sample| (sample % 10) as i32).collect();
-    Ok(Loader::new(Memory::labelled(pixels, dims, labels)?).batch(batch).threads(1))
 }
 
 /// How long each step took, beginning with its batch in memory.

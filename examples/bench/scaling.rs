@@ -8,7 +8,8 @@ use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, select};
 use unisono_examples::{Error, table};
 
-use crate::{Flags, Model, median, noise, trainer};
+use crate::model::Model;
+use crate::{Flags, median, trainer};
 
 /// Steps of one before it is the other's turn: what else the machine does then slows both alike.
 const TURN: usize = 5;
@@ -20,7 +21,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     let (model, batch) = (flags.model.name(), flags.model.batch());
     println!("{model}, batch {batch} in {} shards, AdamW, on {}\n", flags.shards, labels.join(", "));
-    let data = noise(flags.model)?;
+    let data = flags.model.noise()?;
     let mut trainers = [trainer(&flags, 1, &data)?, trainer(&flags, 2, &data)?];
     for trainer in &mut trainers {
         steps(trainer, &data, flags.warmup as usize)?;

@@ -1,5 +1,6 @@
 // What all products share: their sizes, and operands in blocks of four by four.
 //   c[z, i, j] = sum over p of a[z, i, p] * b[z, p, j].   a: [m, k] or [k, m], b: [k, n] or [n, k], c: [m, n] for each z.
+// Rows of a and b as stored are a_step and b_step apart.
 // Order: p serial from +0 through fma inside a chunk of CHUNK; chunks > 1: chunk q of c goes to c[q * c_chunk + ...], and
 // the tree kernel adds the chunks. Steps past the end add 0 * 0: they change nothing, for a chain from +0 never is -0 where
 // products are rounded, and a -0 that fma may leave is made +0 at the end (canonical).
@@ -10,7 +11,7 @@ struct Params {
     a_offset: u32, a_batch: u32, b_offset: u32, b_batch: u32,
     c_offset: u32, c_batch: u32, c_chunk: u32, rows_a_sample: u32,
     first_z: u32, columns: u32, width: u32,
-    first_shard: u32, end_shard: u32, join: u32,
+    first_shard: u32, end_shard: u32, join: u32, a_step: u32, b_step: u32,
 }
 @group(0) @binding(0) var<uniform> params: Params;
 
@@ -42,12 +43,12 @@ fn a_block(own: Part, i: u32, p: u32) -> mat4x4<f32> {
     if TRANSPOSE_A {
         let row = min(i, last_block(params.m));
         for (var d = 0u; d < 4u; d++) {
-            block[d] = a_quad(own.a + min(p + d, own.end - 1u) * params.m + row, params.m - 1u - row);
+            block[d] = a_quad(own.a + min(p + d, own.end - 1u) * params.a_step + row, params.m - 1u - row);
         }
         block = transpose(block);
     } else {
         for (var r = 0u; r < 4u; r++) {
-            block[r] = a_quad(own.a + min(i + r, params.m - 1u) * params.k + p, own.end - 1u - p);
+            block[r] = a_quad(own.a + min(i + r, params.m - 1u) * params.a_step + p, own.end - 1u - p);
         }
     }
     if RAGGED {
@@ -62,13 +63,13 @@ fn b_block(own: Part, p: u32, j: u32) -> mat4x4<f32> {
     var block: mat4x4<f32>;
     if TRANSPOSE_B {
         for (var s = 0u; s < 4u; s++) {
-            block[s] = b_quad(own.b + min(j + s, params.n - 1u) * params.k + p, own.end - 1u - p);
+            block[s] = b_quad(own.b + min(j + s, params.n - 1u) * params.b_step + p, own.end - 1u - p);
         }
         block = transpose(block);
     } else {
         let column = min(j, last_block(params.n));
         for (var d = 0u; d < 4u; d++) {
-            block[d] = b_quad(own.b + min(p + d, own.end - 1u) * params.n + column, params.n - 1u - column);
+            block[d] = b_quad(own.b + min(p + d, own.end - 1u) * params.b_step + column, params.n - 1u - column);
         }
     }
     if RAGGED {

@@ -61,7 +61,7 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
 /// Plain arithmetic on a multiple of four elements runs on four an invocation, which load and store as one.
 pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
     let mut writer = Writer::new(graph, fusion, stores, unit);
-    let lanes = if comes_in_quads(graph, fusion, unit) { 4 } else { 1 };
+    let lanes = if comes_in_quads(graph, fusion, stores, unit) { 4 } else { 1 };
     let mut results = vec![Vec::new(); unit.roots.len()];
     for lane in 0..lanes {
         let index = writer.enter_lane(lane, lanes);
@@ -80,15 +80,16 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
 }
 
 /// Whether a map has a multiple of four elements, and nothing in it that is long to compile four times over: rounding is short.
-fn comes_in_quads(graph: &Graph, fusion: &Fusion, unit: &Unit) -> bool {
+fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> bool {
     let ty = &graph.nodes[unit.roots[0]].ty;
     let plain = |id: &NodeId| match &fusion.lowering[*id] {
         Lowering::Pointwise(e) => e.snippets.iter().all(|s| *s == snippets::ROUND_HALF),
         lowering => !lowering.is_lookup(),
     };
-    let floats = unit.roots.iter().all(|&r| graph.nodes[r].ty.dtype == DType::F32);
+    let fits =
+        |&root: &NodeId| graph.nodes[root].ty.dtype == DType::F32 && stores.place(root).comes_in_fours();
     let divides = ty.lead != Lead::Shard && ty.count() > 0 && ty.count().is_multiple_of(4);
-    floats && divides && inside(graph, fusion, unit).iter().all(plain)
+    unit.roots.iter().all(fits) && divides && inside(graph, fusion, unit).iter().all(plain)
 }
 
 /// The nodes that a unit computes.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::graph::{Graph, NodeId};
 use crate::op::{Lowering, Product, View};
 use crate::ops::{Again, State};
+use crate::place::Parts;
 use crate::store::in_order;
 use crate::types::{Lead, Type};
 
@@ -49,10 +50,12 @@ pub struct Fusion {
     pub stage: Vec<usize>,
     /// The lowering of each node.
     pub lowering: Vec<Lowering>,
+    /// Values that lie in others.
+    pub parts: Parts,
 }
 
 /// Cuts a simplified graph into units.
-pub fn fuse(graph: &Graph) -> Fusion {
+pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
     let mut cutter = Cutter {
         graph,
@@ -60,12 +63,14 @@ pub fn fuse(graph: &Graph) -> Fusion {
         lowering,
         stored: BTreeSet::new(),
         cut: BTreeSet::new(),
+        parts,
     };
     cutter.store_what_is_shared();
     cutter.cut_products();
     while cutter.store_where_bindings_run_out() {}
     let units = cutter.units();
-    let mut fusion = Fusion { units, stored: cutter.stored, stage: cutter.stage, lowering: cutter.lowering };
+    let Cutter { stored, stage, lowering, parts, .. } = cutter;
+    let mut fusion = Fusion { units, stored, stage, lowering, parts };
     fusion.keep_in_registers(graph);
     fusion
 }
@@ -86,6 +91,7 @@ struct Cutter<'a> {
     stored: BTreeSet<NodeId>,
     /// Products that an addition takes: it has to load them.
     cut: BTreeSet<NodeId>,
+    parts: Parts,
 }
 
 impl Cutter<'_> {
@@ -140,7 +146,7 @@ impl Cutter<'_> {
     fn store_what_is_shared(&mut self) {
         for (id, node) in self.graph.nodes.iter().enumerate() {
             match &self.lowering[id] {
-                Lowering::MatMul { .. } | Lowering::Contract => {
+                Lowering::MatMul { .. } | Lowering::Contract | Lowering::Concat(_) => {
                     node.inputs.iter().for_each(|&i| self.store_in_order(i));
                     self.stored.insert(id);
                 }
@@ -245,7 +251,8 @@ impl Cutter<'_> {
 
     /// How many buffers hold the values: scalar inputs share one, and a state's new value may share the old one's.
     fn buffers(&self, values: impl Iterator<Item = NodeId>) -> usize {
-        let values: BTreeSet<NodeId> = values.collect();
+        let whole = |id| self.parts.get(&id).map_or(id, |part| part.whole);
+        let values: BTreeSet<NodeId> = values.map(whole).collect();
         let scalars = values.iter().filter(|&&id| self.is_scalar_input(id)).count();
         let replaced = |id: &NodeId| {
             let state = self.graph.updates.iter().find(|(_, v)| *v == id).map(|(s, _)| s.to_string());
@@ -269,6 +276,13 @@ impl Cutter<'_> {
         let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
         for &root in &self.stored {
             let kind = match self.lowering[root] {
+                // It is there when the last of its parts is.
+                Lowering::Concat(_) => {
+                    let parts = self.graph.nodes[root].inputs.iter().map(|&i| self.source(i));
+                    let last = parts.filter_map(|part| made_by.get(&part)).max().copied();
+                    made_by.extend(last.map(|unit| (root, unit)));
+                    continue;
+                }
                 Lowering::Reduce(_) => UnitKind::Reduce,
                 Lowering::MatMul { .. } | Lowering::Contract => UnitKind::Product,
                 _ => UnitKind::Map,
@@ -321,7 +335,9 @@ impl Cutter<'_> {
             }
             let inside: Vec<NodeId> =
                 reads.keys().copied().filter(|id| made_by.get(id) == Some(&u)).collect();
-            let in_register = inside.iter().all(|id| reads[id] && !self.cut.contains(id));
+            let apart =
+                |id: &NodeId| self.cut.contains(id) || matches!(self.lowering[*id], Lowering::Concat(_));
+            let in_register = inside.iter().all(|id| reads[id] && !apart(id));
             let theirs: BTreeSet<NodeId> =
                 unit.roots.iter().flat_map(|&r| self.reads(r).into_keys()).collect();
             let related = !inside.is_empty() || reads.keys().any(|id| theirs.contains(id));
@@ -351,7 +367,9 @@ impl Fusion {
         let is_sum = |id: &NodeId| matches!(self.lowering[*id], Lowering::SumShards);
         let sums = (0..graph.nodes.len()).filter(is_sum).map(|id| graph.nodes[id].inputs[0]);
         let ends = graph.outputs.iter().map(|o| o.1).chain(graph.updates.values().copied());
-        let needed: BTreeSet<NodeId> = sums.chain(ends).map(|id| in_order(graph, self, id)).collect();
+        let mut needed: BTreeSet<NodeId> = sums.chain(ends).map(|id| in_order(graph, self, id)).collect();
+        // Read as what they are part of.
+        needed.extend(self.parts.keys());
         for (at, unit) in self.units.iter_mut().enumerate().filter(|(_, unit)| unit.kind == UnitKind::Map) {
             unit.roots.retain(|root| {
                 let inside = readers.get(root).is_some_and(|readers| readers.iter().eq([&at]));

@@ -1,10 +1,11 @@
 //! Reverse-mode differentiation: gradients are nodes of the same tape.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::graph::NodeId;
-use crate::op::Io;
-use crate::ops::Again;
+use crate::op::{Io, Lowering};
+use crate::ops::{Again, Concat, Contract};
 use crate::tape::{Tape, Var};
 use crate::types::Lead;
 
@@ -13,16 +14,72 @@ use crate::types::Lead;
 struct Arrived {
     own: Option<Var>,
     shard: Option<Var>,
+    /// Of slices along one axis that do not overlap: they are put side by side, not added.
+    slices: Vec<Boxed>,
+    /// The factors of products over samples in each unrolled loop: they become one product.
+    steps: BTreeMap<usize, Vec<[Var; 2]>>,
+}
+
+/// The gradient of a slice along one axis.
+struct Boxed {
+    axis: usize,
+    range: Range<usize>,
+    inside: Var,
+    padded: Var,
+}
+
+impl Boxed {
+    fn of(dy: &Var) -> Option<Self> {
+        let node = dy.tape().node(dy.id());
+        let Lowering::Pad(before) = node.op.lowering() else { return None };
+        let inside = dy.tape().var(node.inputs[0]);
+        let mut padded = (0..dy.dims().len()).filter(|&axis| dy.dims()[axis] != inside.dims()[axis]);
+        match (padded.next(), padded.next()) {
+            (Some(axis), None) => {
+                let range = before[axis]..before[axis] + inside.dims()[axis];
+                Some(Self { axis, range, inside, padded: dy.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    fn is_beside(&self, other: &Self) -> bool {
+        let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;
+        self.axis == other.axis && apart && self.inside.ty().lead == other.inside.ty().lead
+    }
+}
+
+/// The factors of a product over samples with one row each.
+fn one_row(dy: &Var) -> Option<[Var; 2]> {
+    let node = dy.tape().node(dy.id());
+    let is_product = matches!(node.op.lowering(), Lowering::Contract);
+    let factors = || [0, 1].map(|i| dy.tape().var(node.inputs[i]));
+    is_product.then(factors).filter(|factors| factors.iter().all(|v| v.dims().len() == 1))
 }
 
 impl Arrived {
-    fn add(&mut self, dy: Var) {
+    /// From a node in this unrolled loop, if it is in one.
+    fn add(&mut self, dy: Var, unrolled: Option<usize>) {
+        if let (Some(unrolled), Some(factors)) = (unrolled, one_row(&dy)) {
+            self.steps.entry(unrolled).or_default().push(factors);
+            return;
+        }
+        match Boxed::of(&dy).filter(|new| self.slices.iter().all(|old| old.is_beside(new))) {
+            Some(boxed) => self.slices.push(boxed),
+            None => self.add_up(dy),
+        }
+    }
+
+    fn add_up(&mut self, dy: Var) {
         let place = if dy.ty().lead == Lead::Shard { &mut self.shard } else { &mut self.own };
         *place = Some(place.take().map_or_else(|| dy.clone(), |old| &old + &dy));
     }
 
     /// All of it, as a gradient of a value with lead `lead`.
-    fn total(self, lead: Lead) -> Option<Var> {
+    fn total(mut self, lead: Lead) -> Option<Var> {
+        let slices = side_by_side(std::mem::take(&mut self.slices));
+        let steps = std::mem::take(&mut self.steps).into_values().filter_map(|steps| one_product(&steps));
+        slices.into_iter().chain(steps).for_each(|all| self.add_up(all));
         let shard = if lead == Lead::Global { self.shard.map(|s| s.sum_shards()) } else { self.shard };
         match (self.own, shard) {
             (Some(a), Some(b)) => Some(&a + &b),
@@ -31,11 +88,52 @@ impl Arrived {
     }
 }
 
+/// Slices put together, zeros between them.
+fn side_by_side(mut slices: Vec<Boxed>) -> Option<Var> {
+    if slices.len() < 2 {
+        return slices.pop().map(|slice| slice.padded);
+    }
+    slices.sort_by_key(|slice| slice.range.start);
+    let (axis, whole) = (slices[0].axis, slices[0].padded.clone());
+    let zeros = |range: Range<usize>| {
+        let mut dims = whole.dims().to_vec();
+        dims[axis] = range.len();
+        whole.tape().constant(0.0).expand(whole.ty().lead, &dims)
+    };
+    let (mut parts, mut end) = (Vec::new(), 0);
+    for slice in slices {
+        if end < slice.range.start {
+            parts.push(zeros(end..slice.range.start));
+        }
+        end = slice.range.end;
+        parts.push(slice.inside);
+    }
+    if end < whole.dims()[axis] {
+        parts.push(zeros(end..whole.dims()[axis]));
+    }
+    Some(whole.tape().apply(Concat { axis }, &parts.iter().collect::<Vec<_>>()))
+}
+
+/// The sum of a loop's products as one, over (sample, step), the steps in the order of the loop: their gradients arrived the
+/// other way round.
+fn one_product(steps: &[[Var; 2]]) -> Option<Var> {
+    let tape = steps.first()?[0].tape();
+    let factor = |i: usize| {
+        let row = |step: &[Var; 2]| step[i].reshape(&[1, step[i].dims()[0]]);
+        let rows: Vec<Var> = steps.iter().rev().map(row).collect();
+        tape.apply(Concat { axis: 0 }, &rows.iter().collect::<Vec<_>>())
+    };
+    Some(tape.apply(Contract, &[&factor(0), &factor(1)]))
+}
+
 impl Tape {
     /// The gradients of the scalar `y` with respect to `x`, zeros where `y` does not depend on one.
     ///
     /// `y` is global: the sum of something over all samples ([`Var::sum_shards`]), or a function of global values. Gradients
     /// of global values are global: their parts are summed within each shard, then over the shards.
+    ///
+    /// What several users of a value send back is added in the order of the users, the last one first. Slices along one axis that
+    /// do not overlap are put side by side; a weight's products in an [unrolled loop](Tape::unrolled) are one.
     pub fn gradients(&self, y: &Var, x: &[Var]) -> Vec<Var> {
         if y.ty().lead != Lead::Global || !y.dims().is_empty() {
             self.fail_here("gradients", format!("{} is not one number for the whole batch", y.ty()));
@@ -43,7 +141,7 @@ impl Tape {
         }
         let mut on_the_way = self.depends(x, y.id());
         let mut arrived: BTreeMap<NodeId, Arrived> = BTreeMap::new();
-        arrived.entry(y.id()).or_default().add(self.constant(1.0));
+        arrived.entry(y.id()).or_default().add_up(self.constant(1.0));
         let mut totals: BTreeMap<NodeId, Var> = BTreeMap::new();
         // What was recorded again, and the nodes that those stand for.
         let mut first_time: BTreeMap<NodeId, NodeId> = BTreeMap::new();
@@ -51,7 +149,8 @@ impl Tape {
         while let Some((id, parts)) = arrived.pop_last() {
             let node = self.node(id);
             let y = self.var(id);
-            let Some(dy) = parts.total(node.ty.lead) else { continue };
+            let total = self.in_scope_of(&node.scope, || parts.total(node.ty.lead));
+            let Some(dy) = total else { continue };
             if let (Some(region), false) = (self.region(id), again.contains_key(&id)) {
                 let new = self.record_again(region, &dy);
                 on_the_way.resize(self.len(), false);
@@ -66,7 +165,7 @@ impl Tape {
                 again.extend(new);
             }
             if let Some(&copy) = again.get(&id) {
-                arrived.entry(copy).or_default().add(dy);
+                arrived.entry(copy).or_default().add_up(dy);
                 continue;
             }
             totals.insert(first_time.get(&id).copied().unwrap_or(id), dy.clone());
@@ -76,9 +175,10 @@ impl Tape {
             }
             let gradients =
                 self.in_scope_of(&node.scope, || node.op.gradient(&Io { x: &inputs, y: &y, dy: &dy }));
+            let unrolled = self.unrolled_at(first_time.get(&id).copied().unwrap_or(id));
             for (input, gradient) in inputs.iter().zip(gradients) {
                 if let (true, Some(gradient)) = (on_the_way[input.id()], gradient) {
-                    arrived.entry(input.id()).or_default().add(gradient);
+                    arrived.entry(input.id()).or_default().add(gradient, unrolled);
                 }
             }
         }

@@ -29,6 +29,7 @@ pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
                 let reduced = nodes[node.inputs[0]].ty.count() / node.ty.count().max(1);
                 r.kind == ReduceKind::Max && reduced <= SUM_CHUNK && operand(0)
             }
+            Lowering::Concat(_) => node.inputs.iter().all(|&input| known[input]),
             Lowering::MatMul { rounds, .. } => rounds,
             Lowering::Contract | Lowering::SumShards | Lowering::Leaf => false,
         }

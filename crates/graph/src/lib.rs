@@ -14,6 +14,7 @@ mod interpret;
 mod memory;
 mod op;
 pub mod ops;
+mod place;
 pub mod plan;
 mod program;
 mod recompute;

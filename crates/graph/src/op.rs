@@ -74,6 +74,8 @@ pub enum Lowering {
         /// The windows.
         window: Window,
     },
+    /// The operands one behind the other along this axis: each is written where it lies (see [`crate::place`]).
+    Concat(usize),
     /// A sum or maximum over axes.
     Reduce(Reduction),
     /// Rows times columns.

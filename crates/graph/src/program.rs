@@ -8,6 +8,7 @@ use crate::graph::{Graph, InputDecl, NodeId, StateDecl};
 use crate::halves::round_products;
 use crate::op::{Lowering, ReduceKind};
 use crate::ops::Input;
+use crate::place::place_parts;
 use crate::plan::Plan;
 use crate::simplify::simplify;
 use crate::store::{Bucket, Store, Stores, in_order};
@@ -152,8 +153,8 @@ impl Program {
 
     /// Compiles a graph for a layout.
     pub fn compile_with(graph: &Graph, layout: Layout) -> Result<Self, GraphError> {
-        let graph = round_products(simplify(graph));
-        let fusion = fuse(&graph);
+        let (graph, parts) = place_parts(&round_products(simplify(graph)));
+        let fusion = fuse(&graph, parts);
         let mut stores = Stores::assign(&graph, &fusion, layout.bucket_bytes / 4);
         if layout.f16 {
             stores.narrow(&graph, &fusion);

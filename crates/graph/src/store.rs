@@ -6,6 +6,7 @@ use crate::fuse::{Fusion, UnitKind};
 use crate::graph::{Graph, InputKind, NodeId};
 use crate::halves::halves;
 use crate::op::{Lowering, View};
+use crate::place::Runs;
 use crate::types::{Lead, Type};
 
 /// A piece of memory on a device.
@@ -46,8 +47,15 @@ pub struct Place {
     pub store: Store,
     /// The value's first element in it.
     pub inside: usize,
-    /// Elements from one shard's part to the next, where that is not the value's size.
-    pub lead_stride: Option<usize>,
+    /// Where its elements do not all lie one behind the other.
+    pub runs: Option<Runs>,
+}
+
+impl Place {
+    /// Elements that a value of `count` elements a sample takes from one sample to the next.
+    pub fn row(&self, count: usize) -> usize {
+        self.runs.map_or(count, |runs| count / runs.len * runs.stride)
+    }
 }
 
 /// Sums over shards that travel together.
@@ -82,11 +90,7 @@ pub struct Stores {
 impl Stores {
     /// Where a value is; views of the same order share their operand's place.
     pub fn place(&self, id: NodeId) -> Place {
-        self.places.get(&id).copied().unwrap_or(Place {
-            store: Store::Value(id),
-            inside: 0,
-            lead_stride: None,
-        })
+        self.places.get(&id).copied().unwrap_or(Place { store: Store::Value(id), inside: 0, runs: None })
     }
 
     /// Whether a memory holds f16.
@@ -112,7 +116,7 @@ impl Stores {
     /// Gives every value a place. A bucket holds up to `bucket_len` elements, more only for a value that is larger.
     pub fn assign(graph: &Graph, fusion: &Fusion, bucket_len: usize) -> Self {
         let mut stores = Self::default();
-        let at = |store| Place { store, inside: 0, lead_stride: None };
+        let at = |store| Place { store, inside: 0, runs: None };
         stores.scalars = (0..graph.inputs.len())
             .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind == InputKind::Data)
             .collect();
@@ -131,6 +135,10 @@ impl Stores {
                 }
                 _ => {}
             }
+        }
+        for (&id, part) in &fusion.parts {
+            let place = Place { inside: part.inside, runs: Some(part.runs), ..at(Store::Value(part.whole)) };
+            stores.places.insert(id, place);
         }
         stores.fill_buckets(graph, fusion, bucket_len);
         stores.update_in_place(graph, fusion);
@@ -167,21 +175,18 @@ impl Stores {
             if joins(id) {
                 self.buckets[bucket].joined += count;
             }
-            self.places.insert(id, Place { store: Store::Sums(bucket), inside, lead_stride: None });
+            self.places.insert(id, Place { store: Store::Sums(bucket), inside, runs: None });
         }
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
             bucket.used = bucket.len;
             bucket.len = bucket.len.next_multiple_of(4);
             for &(id, inside) in &bucket.values {
                 let place = if inside < bucket.joined {
-                    Place { store: Store::Joined(index), inside, lead_stride: None }
+                    Place { store: Store::Joined(index), inside, runs: None }
                 } else {
-                    let stride = Some(bucket.len - bucket.joined);
-                    Place {
-                        store: Store::Partial(index),
-                        inside: inside - bucket.joined,
-                        lead_stride: stride,
-                    }
+                    let len = graph.nodes[id].ty.count();
+                    let runs = Runs { len, stride: bucket.len - bucket.joined };
+                    Place { store: Store::Partial(index), inside: inside - bucket.joined, runs: Some(runs) }
                 };
                 self.places.insert(source(id), place);
             }
@@ -217,7 +222,7 @@ impl Stores {
                 r.iter().filter(|(id, _)| is_state(id)).all(|(_, &aligned)| u == unit && aligned)
             });
             if safe && taken.insert(value) {
-                self.places.insert(value, Place { store: Store::State(state), inside: 0, lead_stride: None });
+                self.places.insert(value, Place { store: Store::State(state), inside: 0, runs: None });
                 self.in_place.insert(state, value);
             }
         }

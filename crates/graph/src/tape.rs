@@ -33,6 +33,8 @@ struct Recording {
     precision: Precision,
     /// What was rounded for a product, and to what.
     rounded: BTreeMap<NodeId, NodeId>,
+    /// Ranges of nodes that are the steps of a loop.
+    unrolled: Vec<Range<NodeId>>,
 }
 
 /// A value of a traced graph.
@@ -196,6 +198,21 @@ impl Tape {
     /// The region that a node is in.
     pub(crate) fn region(&self, id: NodeId) -> Option<Range<NodeId>> {
         self.inner.borrow().regions.iter().find(|r| r.contains(&id)).cloned()
+    }
+
+    /// Records what `f` records as the steps of one loop: the gradient of a weight that multiplies one row of each sample in each
+    /// step is one product over (sample, step), the steps in the order in which they were recorded.
+    pub fn unrolled<T>(&self, f: impl FnOnce() -> T) -> T {
+        let first = self.len();
+        let result = f();
+        let end = self.len();
+        self.inner.borrow_mut().unrolled.push(first..end);
+        result
+    }
+
+    /// The number of the innermost loop that a node is in.
+    pub(crate) fn unrolled_at(&self, id: NodeId) -> Option<usize> {
+        self.inner.borrow().unrolled.iter().position(|loop_| loop_.contains(&id))
     }
 
     /// Runs `f` with errors naming the layer `scope`, wherever the tape is.

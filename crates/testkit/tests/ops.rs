@@ -8,6 +8,8 @@ use unisono_testkit::{adapters, check_gradients, prepare, relative_error, run};
 /// Ragged on purpose; more than one chunk of a sum in one of them.
 const SHARDS: [usize; 3] = [3, 2, 1];
 const TOLERANCE: f64 = 1e-5;
+/// One f16 next to another, relatively.
+const HALF_ULP: f64 = 1.0 / 1024.0;
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
     REGISTRY.iter().flat_map(|part| part.iter())
@@ -29,7 +31,9 @@ fn every_op_equals_its_reference_on_every_adapter() {
                 let (outputs, _) =
                     run(&mut device, &program, &prepared.feed).unwrap_or_else(|e| panic!("{name}: {e}"));
                 let error = relative_error(&outputs["y"], expected);
-                if error > TOLERANCE {
+                // A sum that is almost halfway between two f16 may round to either.
+                let rounds = entry.name == "matmul_half";
+                if error > if rounds { HALF_ULP } else { TOLERANCE } {
                     failures.push(format!("{name}: relative error {error:e}"));
                 }
             }

@@ -47,6 +47,9 @@ impl Writer<'_> {
         if from.count() == 1 && from.lead == Lead::Global {
             return Index::Linear("0u".into());
         }
+        if from == to {
+            return index.clone();
+        }
         let same_axes = from.dims == to.dims[to.dims.len() - from.dims.len()..];
         if let (Index::Linear(i), true, Lead::Global) = (index, same_axes, from.lead) {
             return Index::Linear(format!("({i} % {}u)", from.count()));

@@ -30,8 +30,8 @@ pub(super) struct Writer<'a> {
     known: BTreeMap<(NodeId, Index), String>,
     /// The element an invocation is at, where it computes several: its index as text, and its place among four.
     lane: Option<(String, usize)>,
-    /// Bindings that are loaded four at a time, with the names of what was loaded.
-    quads: BTreeMap<usize, BTreeSet<usize>>,
+    /// Bindings that are loaded four at a time, and from where.
+    quads: BTreeMap<usize, Vec<String>>,
     /// Bindings of which single elements are loaded beside that.
     words: BTreeSet<usize>,
 }
@@ -81,7 +81,9 @@ impl<'a> Writer<'a> {
             Lowering::Rewindow { window, fill } => self.rewindow(id, window, *fill, index),
             Lowering::Unwindow { window } => self.unwindow(id, window, index),
             Lowering::Pointwise(expression) => self.pointwise(id, expression, index),
-            Lowering::Reduce(_) | Lowering::MatMul { .. } | Lowering::Contract => self.load(id, index),
+            Lowering::Concat(_) | Lowering::Reduce(_) | Lowering::MatMul { .. } | Lowering::Contract => {
+                self.load(id, index)
+            }
         };
         self.name(key, &text)
     }
@@ -109,18 +111,20 @@ impl<'a> Writer<'a> {
         let Some((here, lane)) = &self.lane else {
             return self.widened(binding, "f32", format!("b{binding}[{}]", self.address(id, index)));
         };
-        let aligned = place.lead_stride.is_none() && place.inside.is_multiple_of(4);
-        if !aligned || *index != Index::Linear(here.clone()) {
+        if !place.comes_in_fours() || *index != Index::Linear(here.clone()) {
             self.words.insert(binding);
             return format!("w{binding}({})", self.address(id, index));
         }
-        let quad = format!("q{binding}_{}", place.inside);
-        if self.quads.entry(binding).or_default().insert(place.inside) {
-            let from = place.inside / 4;
-            let four = self.widened(binding, "vec4<f32>", format!("b{binding}[i + {from}u]"));
+        let (lane, from) = (*lane, place.at("i", 4));
+        let known = self.quads.entry(binding).or_default();
+        let number = known.iter().position(|known| *known == from);
+        let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
+        if number.is_none() {
+            known.push(from.clone());
+            let four = self.widened(binding, "vec4<f32>", format!("b{binding}[{from}]"));
             let _ = writeln!(self.body, "{}let {quad} = {four};", self.indent);
         }
-        format!("{quad}.{}", ["x", "y", "z", "w"][*lane])
+        format!("{quad}.{}", ["x", "y", "z", "w"][lane])
     }
 
     /// What is loaded from a binding, as f32 where that is f16.
@@ -146,7 +150,8 @@ impl<'a> Writer<'a> {
                 self.quads.entry(binding).or_default();
                 let element = if self.bindings[binding].2 == HALF { HALF } else { "f32" };
                 let four = values.iter().map(|value| self.narrowed(binding, value)).collect::<Vec<_>>();
-                format!("    b{binding}[i] = vec4<{element}>({});\n", four.join(", "))
+                let at = self.stores.place(root).at("i", 4);
+                format!("    b{binding}[{at}] = vec4<{element}>({});\n", four.join(", "))
             }
         }
     }
@@ -205,27 +210,33 @@ impl<'a> Writer<'a> {
     pub(super) fn address(&self, id: NodeId, index: &Index) -> String {
         let ty = self.ty(id);
         let place = self.stores.place(id);
-        let (lead, count) = (ty.lead != Lead::Global, ty.count());
-        match (index, place.lead_stride) {
-            (Index::Linear(i), None) => i.clone() + &place.offset_text(),
-            (Index::Linear(i), Some(s)) => {
-                format!("{i} / {count}u * {s}u + {i} % {count}u{}", place.offset_text())
+        let coords = match index {
+            Index::Linear(i) => return place.at(i, 1),
+            Index::Coords(coords) => coords,
+        };
+        let mut steps = strides(&ty.dims);
+        if ty.lead != Lead::Global {
+            steps.insert(0, ty.count());
+        }
+        match place.runs {
+            // A run ends inside of an axis.
+            Some(runs) if runs.len != ty.count() && !steps.contains(&runs.len) => {
+                place.at(&format!("({})", dot(coords, &steps)), 1)
             }
-            (Index::Coords(c), stride) => {
-                let mut steps = strides(&ty.dims);
-                if lead {
-                    steps.insert(0, stride.unwrap_or(count));
-                }
-                dot(c, &steps) + &place.offset_text()
+            Some(runs) => {
+                let far = |step: &mut usize| *step = *step / runs.len * runs.stride;
+                steps.iter_mut().filter(|step| **step >= runs.len).for_each(far);
+                dot(coords, &steps) + &place.offset(1)
             }
+            None => dot(coords, &steps) + &place.offset(1),
         }
     }
 
     pub(super) fn bind(&mut self, id: NodeId, access: Access) -> usize {
-        let (store, ty) = (self.stores.place(id).store, self.ty(id));
-        let row = (ty.lead == Lead::Sample).then(|| ty.count());
-        let element = if self.stores.is_half(store) { HALF } else { ty.dtype.wgsl() };
-        self.bind_as(Binding { store, row }, access, element)
+        let (place, ty) = (self.stores.place(id), self.ty(id));
+        let row = (ty.lead == Lead::Sample).then(|| place.row(ty.count()));
+        let element = if self.stores.is_half(place.store) { HALF } else { ty.dtype.wgsl() };
+        self.bind_as(Binding { store: place.store, row }, access, element)
     }
 
     pub(super) fn bind_as(&mut self, binding: Binding, access: Access, element: &'static str) -> usize {
@@ -276,9 +287,25 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A place that is read at an offset inside its binding.
+/// Where a place's elements are in its binding.
 impl Place {
-    fn offset_text(&self) -> String {
-        if self.inside == 0 { String::new() } else { format!(" + {}u", self.inside) }
+    /// Whether four elements that begin at a multiple of four are one vector of the binding.
+    pub(super) fn comes_in_fours(&self) -> bool {
+        let sizes = self.runs.map_or([0, 0], |runs| [runs.len, runs.stride]);
+        self.inside.is_multiple_of(4) && sizes.iter().all(|size| size.is_multiple_of(4))
+    }
+
+    /// Element `i`, where an element of the binding is a vector of `lanes`.
+    fn at(&self, i: &str, lanes: usize) -> String {
+        let here = match self.runs.map(|runs| (runs.len / lanes, runs.stride / lanes)) {
+            Some((1, stride)) => format!("{i} * {stride}u"),
+            Some((len, stride)) if len != stride => format!("{i} / {len}u * {stride}u + {i} % {len}u"),
+            _ => i.to_string(),
+        };
+        here + &self.offset(lanes)
+    }
+
+    fn offset(&self, lanes: usize) -> String {
+        if self.inside == 0 { String::new() } else { format!(" + {}u", self.inside / lanes) }
     }
 }

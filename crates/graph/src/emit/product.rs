@@ -57,7 +57,7 @@ impl Emitter<'_> {
                 bindings[2] = self.all(Store::Temp(*root));
                 Layers { offset: 0, batch: m * shape.n, chunk: elements, ..Layers::new(m, batch * chunks) }
             } else {
-                let batch_stride = to.lead_stride.unwrap_or(m * shape.n);
+                let batch_stride = to.row(m * shape.n);
                 Layers { offset: to.inside, batch: batch_stride, ..Layers::new(m, batch) }
             };
             self.layers(operands, bindings, &c)?;
@@ -76,7 +76,7 @@ impl Emitter<'_> {
         let (len, count) = (self.program.buckets()[bucket].len, shape.m * shape.n);
         let apart = shape.chunks() > 1;
         if apart {
-            self.each(operands, Place { store: Store::Apart(root), inside: 0, lead_stride: None })?;
+            self.each(operands, Place { store: Store::Apart(root), inside: 0, runs: None })?;
         }
         let store = if self.run.is_whole() { Store::Sums(bucket) } else { Store::Blocks(bucket) };
         for (at, block) in self.run.blocks().into_iter().enumerate() {
@@ -132,9 +132,12 @@ impl Emitter<'_> {
             None => (shape.chunks(), layers / shape.chunks()),
         };
         let family = family(self.target, [m, shape.n, shape.longest], products);
+        let a_row = if shape.transpose_a { m } else { shape.k };
+        let b_row = if shape.transpose_b { shape.k } else { shape.n };
+        let [a_step, b_step] = [(pa, a_row), (pb, b_row)].map(|(place, row)| place.row(row));
         let quads = Quads {
-            a: fours(&[if shape.transpose_a { m } else { shape.k }, pa.inside, shape.a_batch]),
-            b: fours(&[if shape.transpose_b { shape.k } else { shape.n }, pb.inside, shape.b_batch]),
+            a: fours(&[a_row, a_step, pa.inside, shape.a_batch]),
+            b: fours(&[b_row, b_step, pb.inside, shape.b_batch]),
             c: fours(&[shape.n, c.offset, c.batch, c.chunk]),
         };
         let is_half = |store| self.program.stores.is_half(store);
@@ -173,6 +176,8 @@ impl Emitter<'_> {
                 shards.first,
                 shards.end,
                 shards.join,
+                a_step,
+                b_step,
             ];
             let grid = [x, y, most.min(layers - first) as u32];
             self.launch(kernel, bindings.clone(), params.map(|p| p as u32).to_vec(), grid, *root)?;
@@ -220,7 +225,7 @@ struct Shards {
 }
 
 fn binding(place: Place, ty: &Type) -> Binding {
-    Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| ty.count()) }
+    Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) }
 }
 
 /// Which file of `shaders` computes a product.

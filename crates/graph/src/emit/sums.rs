@@ -43,7 +43,7 @@ pub(super) struct Destination {
 impl Destination {
     pub fn of(place: Place, ty: &Type, rows: &std::ops::Range<usize>) -> Self {
         let inner = ty.count().max(1);
-        let lead = place.lead_stride.unwrap_or(inner);
+        let lead = place.row(inner);
         let skip = if ty.lead == Lead::Sample { rows.start * inner } else { 0 };
         Self { store: place.store, offset: place.inside + skip, lead, inner, used: None }
     }

@@ -1,12 +1,13 @@
 use super::*;
+use crate::place::place_parts;
 use crate::{StateKind, Tape, simplify};
 
 /// The units of a traced graph as text, one a unit: `fused[sigmoid, tanh]`.
 fn check(build: impl Fn(&Tape), expected: &[&str]) {
     let tape = Tape::new();
     build(&tape);
-    let graph = simplify(&tape.finish().unwrap());
-    let fusion = fuse(&graph);
+    let (graph, parts) = place_parts(&simplify(&tape.finish().unwrap()));
+    let fusion = fuse(&graph, parts);
     let units: Vec<String> =
         fusion.units.iter().map(|u| crate::codegen::unit_name(&graph, &fusion, u)).collect();
     assert_eq!(units, expected, "{graph}");
@@ -60,7 +61,8 @@ fn what_only_its_own_kernel_reads_stays_in_registers() {
     let shared = (&a + &b).tanh();
     tape.output("y", &(&shared + 1.0));
     tape.output("z", &(&shared + &a));
-    let fusion = fuse(&simplify(&tape.finish().unwrap()));
+    let (graph, parts) = place_parts(&simplify(&tape.finish().unwrap()));
+    let fusion = fuse(&graph, parts);
     let roots: Vec<usize> = fusion.units.iter().map(|unit| unit.roots.len()).collect();
     assert_eq!((roots, fusion.stored.len()), (vec![2], 2));
 }
@@ -72,6 +74,6 @@ fn sums_over_shards_cut_the_step() {
     let centred = &x - &(x.sum_shards() / 8.0);
     tape.output("y", &(&centred * &centred).sum_shards());
     let graph = simplify(&tape.finish().unwrap());
-    let stages: Vec<usize> = fuse(&graph).units.iter().map(|u| u.stage).collect();
+    let stages: Vec<usize> = fuse(&graph, Parts::new()).units.iter().map(|u| u.stage).collect();
     assert_eq!(stages, [0, 1, 1]);
 }

@@ -62,22 +62,4 @@ impl Var {
         let dims = self.dims().iter().zip(before).zip(after).map(|((d, b), a)| d + b + a).collect();
         self.apply(Pad { before: before.to_vec(), dims })
     }
-
-    /// Values one behind the other along an axis (PyTorch's `cat`); other axes agree.
-    pub fn concat(&self, others: &[&Var], axis: isize) -> Var {
-        let Some(axis) = self.axis("concat", axis) else { return self.clone() };
-        let all: Vec<&Var> = std::iter::once(self).chain(others.iter().copied()).collect();
-        let length: usize = all.iter().map(|v| v.dims().get(axis).copied().unwrap_or(0)).sum();
-        let mut dims = self.dims().to_vec();
-        dims[axis] = length;
-        let mut first = 0;
-        let mut boxed = |v: &Var| {
-            let mut before = vec![0; dims.len()];
-            before[axis] = first;
-            first += v.dims().get(axis).copied().unwrap_or(0);
-            v.apply(Pad { before, dims: dims.clone() })
-        };
-        let parts: Vec<Var> = all.into_iter().map(&mut boxed).collect();
-        parts.into_iter().reduce(|a, b| a + b).unwrap_or_else(|| self.clone())
-    }
 }

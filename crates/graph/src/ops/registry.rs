@@ -60,6 +60,7 @@ pub static REGISTRY: &[&[Entry]] = &[
         Select, Sigmoid, Sign, Sin, Sqrt, Sub, Tanh
     ],
     &[
+        Entry { name: "concat", cases: concat },
         Entry { name: "contract", cases: contract },
         Entry {
             name: Again::NAME,
@@ -88,6 +89,17 @@ pub static REGISTRY: &[&[Entry]] = &[
         Entry { name: "to_f32", cases: || vec![Case::random(ToF32, &[Type::sample(&[4]).of(DType::I32)])] },
     ],
 ];
+
+fn concat() -> Vec<Case> {
+    let case = |axis, types: &[Type]| Case::random(Concat { axis }, types);
+    let (g, s) = (Type::global, Type::sample);
+    vec![
+        case(0, &[s(&[3]), s(&[4]), s(&[1])]),
+        case(1, &[s(&[2, 3]), s(&[2, 1])]),
+        case(0, &[s(&[1, 4]), s(&[2, 4]), s(&[1, 4])]),
+        case(0, &[g(&[3, 2]), g(&[1, 2])]),
+    ]
+}
 
 fn contract() -> Vec<Case> {
     let case = |rows: &[usize], k, n| {

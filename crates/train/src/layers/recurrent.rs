@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Lead, Type, Var};
 
-use super::functional::{GruWeights, LstmWeights, Steps, gru_steps, lstm_steps, stack};
+use super::functional::{GruWeights, LstmWeights, Steps, gru_steps, join, lstm_steps, stack};
 use crate::{Context, Description, Initializer, Layer};
 
 /// Long short-term memory over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `LSTM`, batch first), or the last
@@ -197,7 +197,5 @@ impl Shape {
 /// Features of all ways one behind the other: of the last step on each, or of all.
 fn side_by_side(ways: &[Steps], last: bool) -> Option<Var> {
     let one = |(all, after): &Steps| if last { after.first().cloned() } else { stack(all) };
-    let mut ways = ways.iter().map(one);
-    let first = ways.next()??;
-    Some(ways.flatten().fold(first, |a, b| a.concat(&[&b], -1)))
+    join(&ways.iter().map(one).collect::<Option<Vec<_>>>()?, -1)
 }

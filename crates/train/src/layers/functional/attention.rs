@@ -47,7 +47,7 @@ pub fn scaled_dot_product_attention_masked(
         let mask = mask.map(|m| part(&part(m, -1, &seen), -2, &own));
         q.tape().recompute(|| attend(&q, &k, &v, causal.then_some(first), mask.as_ref()))
     });
-    join(blocks.collect(), -2).unwrap_or_else(|| q.clone())
+    join(&blocks.collect::<Vec<_>>(), -2).unwrap_or_else(|| q.clone())
 }
 
 /// The places of `own` along an axis, counted from the last; all of an axis that is repeated or not there.

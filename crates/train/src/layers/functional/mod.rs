@@ -13,3 +13,4 @@ pub use recurrent::{GruWeights, LstmWeights, gru, lstm};
 pub use sequence::{stack, unstack};
 
 pub(super) use recurrent::{Steps, gru_steps, lstm_steps};
+pub(super) use sequence::join;

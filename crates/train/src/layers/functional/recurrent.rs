@@ -115,17 +115,19 @@ fn run(
     let zero = gates.tape().constant(0.0);
     let mut state = start.to_vec();
     let mut all = Vec::with_capacity(steps.len());
-    for (place, step) in &steps {
-        let new = cell(step, &state);
-        let Some(there) = there.as_ref().and_then(|there| there.get(*place)) else {
-            all.extend(new.first().cloned());
-            state = new;
-            continue;
-        };
-        all.extend(new.first().map(|h| there.select(h, &zero)));
-        let keep = |(i, new): (usize, &Var)| there.select(new, state.get(i).unwrap_or(&zero));
-        state = new.iter().enumerate().map(keep).collect();
-    }
+    gates.tape().unrolled(|| {
+        for (place, step) in &steps {
+            let new = cell(step, &state);
+            let Some(there) = there.as_ref().and_then(|there| there.get(*place)) else {
+                all.extend(new.first().cloned());
+                state = new;
+                continue;
+            };
+            all.extend(new.first().map(|h| there.select(h, &zero)));
+            let keep = |(i, new): (usize, &Var)| there.select(new, state.get(i).unwrap_or(&zero));
+            state = new.iter().enumerate().map(keep).collect();
+        }
+    });
     if reverse {
         all.reverse();
     }

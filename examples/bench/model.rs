@@ -1,0 +1,108 @@
+//! What is measured: models, and noise to train them on.
+
+use clap::ValueEnum;
+use unisono::data::{Draws, Loader, Memory, Tokens, Width};
+use unisono::{
+    Conv2d, Dense, Embedding, Flatten, FromFn, Initializer, LayerNorm, Lstm, MaxPool2d, Relu, Sequential,
+    TransformerBlock,
+};
+use unisono_examples::Error;
+
+/// Batches of noise.
+const BATCHES: usize = 8;
+/// Different characters of a text.
+const VOCABULARY: usize = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Model {
+    /// A 784-512-512-10 perceptron at batch 128 with AdamW
+    Mlp,
+    /// A 784-1024-1024-10 perceptron at batch 256 with AdamW
+    Wide,
+    /// Two convolutions of 16 and 32 channels, each with a pool, and two dense layers over 28 x 28, batch 32 with AdamW
+    Cnn,
+    /// The model of `text_lstm` over 32 characters at batch 64 with AdamW
+    Lstm,
+    /// The model of `tiny_gpt` over 64 characters at batch 16 with AdamW
+    Gpt,
+}
+
+impl Model {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mlp => "784-512-512-10 perceptron",
+            Self::Wide => "784-1024-1024-10 perceptron",
+            Self::Cnn => "CNN over 28 x 28 (conv 16, conv 32, dense 128, dense 10)",
+            Self::Lstm => "stateful LSTM over 32 characters (embedding 32, 128 units)",
+            Self::Gpt => "GPT over 64 characters (2 causal blocks of width 64, 4 heads)",
+        }
+    }
+
+    pub fn batch(self) -> usize {
+        match self {
+            Self::Mlp => 128,
+            Self::Wide => 256,
+            Self::Cnn => 32,
+            Self::Lstm => 64,
+            Self::Gpt => 16,
+        }
+    }
+
+    pub fn layers(self) -> Sequential {
+        let dense = |units| Sequential::new().add(Dense::new(units)).add(Relu);
+        let conv = |channels| {
+            Sequential::new().add(Conv2d::new(channels, 3).padding(1)).add(Relu).add(MaxPool2d::new(2))
+        };
+        match self {
+            Self::Mlp => Sequential::new().add(dense(512)).add(dense(512)).add(Dense::new(10)),
+            Self::Wide => Sequential::new().add(dense(1024)).add(dense(1024)).add(Dense::new(10)),
+            Self::Cnn => {
+                let features = Sequential::new().add(conv(16)).add(conv(32)).add(Flatten);
+                features.add(dense(128)).add(Dense::new(10))
+            }
+            Self::Lstm => Sequential::new()
+                .add(Embedding::new(VOCABULARY, 32))
+                .add(Lstm::new(128).stateful())
+                .add(Dense::new(VOCABULARY)),
+            Self::Gpt => {
+                let small = Initializer::Normal(0.02);
+                let places = FromFn::new("places", |cx, x| {
+                    x + cx.parameter("weight", x.dims(), Initializer::Normal(0.02))
+                });
+                let block = || TransformerBlock::new(4).causal();
+                let inner = Sequential::new().add(block()).add(block()).add(LayerNorm::new());
+                let embedded = Embedding::new(VOCABULARY, 64).initializer(small);
+                Sequential::new().add(embedded).add(places).add(inner).add(Dense::new(VOCABULARY))
+            }
+        }
+    }
+
+    /// Batches of noise with labels, in order.
+    pub fn noise(self) -> Result<Loader, Error> {
+        match self {
+            Self::Mlp | Self::Wide => self.images(&[784]),
+            Self::Cnn => self.images(&[1, 28, 28]),
+            Self::Lstm => Ok(self.text(32)?.lanes()),
+            Self::Gpt => self.text(64),
+        }
+    }
+
+    /// Samples with axes `dims`.
+    fn images(self, dims: &[usize]) -> Result<Loader, Error> {
+        let samples = BATCHES * self.batch();
+        let mut draws = Draws::of(0, "bench", "noise", 0, 0);
+        let values = samples * dims.iter().product::<usize>();
+        let pixels: Vec<f32> = (0..values).map(|_| draws.range(-1.0, 1.0)).collect();
+        let labels: Vec<i32> = (0..samples).map(|sample| (sample % 10) as i32).collect();
+        Ok(Loader::new(Memory::labelled(pixels, dims, labels)?).batch(self.batch()).threads(1))
+    }
+
+    /// Windows of `context` characters, each with the one after it as its target.
+    fn text(self, context: usize) -> Result<Loader, Error> {
+        let mut draws = Draws::of(0, "bench", "noise", 0, 0);
+        let length = BATCHES * self.batch() * context + 1;
+        let text = (0..length).map(|_| draws.range(0.0, VOCABULARY as f32) as u8).collect();
+        let windows = Tokens::in_memory("noise", text, Width::U8, context)?;
+        Ok(Loader::new(windows).batch(self.batch()).threads(1))
+    }
+}
