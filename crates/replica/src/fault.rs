@@ -14,7 +14,8 @@
 //! | `panic` | the thread panics |
 //! | `out-of-memory` | the device has no memory left |
 //! | `transfer` | a transfer between host and device fails |
-//! | `slow:3` | it takes three times as long |
+//! | `slow:3` | its shards take three times as long, up to the last cut |
+//! | `sample:200` | its shards take 200 microseconds a sample, up to the last cut, unless they take longer |
 //! | `gradient` | a bit of the first sum that it gives away flips |
 //! | `state:0` | a bit of tensor 0 of the state flips |
 //!
@@ -30,6 +31,7 @@ pub(crate) enum Fault {
     OutOfMemory,
     Transfer,
     Slow(f64),
+    Sample(f64),
     Gradient,
     State(usize),
 }
@@ -44,6 +46,7 @@ impl Fault {
             "out-of-memory" => Self::OutOfMemory,
             "transfer" => Self::Transfer,
             "slow" => Self::Slow(value.parse().ok()?),
+            "sample" => Self::Sample(value.parse().ok()?),
             "gradient" => Self::Gradient,
             "state" => Self::State(value.parse().ok()?),
             _ => return None,

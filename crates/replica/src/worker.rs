@@ -131,10 +131,13 @@ impl Worker {
                 let faults =
                     fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
                 faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
+                // Whoever is slow is slow in proportion to its samples, not in the update that all do alike.
+                let last = self.programs[work.program].segments() - 1;
+                let samples = if work.segments.start < last || last == 0 { work.run.rows() } else { 0 };
                 let began = Instant::now();
                 let mut harvest = self.run(ticket, work)?;
                 let took = began.elapsed();
-                faults.iter().for_each(|fault| go_wrong_with(*fault, took, &mut harvest));
+                faults.iter().for_each(|fault| go_wrong_with(*fault, samples, took, &mut harvest));
                 Ok(Reply::Harvest(harvest))
             }
             Request::WriteState { index, bytes } => {
@@ -253,16 +256,20 @@ impl Worker {
                 bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
                 self.device.write_state(index, &bytes)?;
             }
-            Fault::Slow(_) | Fault::Gradient => {}
+            Fault::Slow(_) | Fault::Sample(_) | Fault::Gradient => {}
         }
         Ok(())
     }
 }
 
 /// What goes wrong with segments that ran.
-fn go_wrong_with(fault: Fault, took: Duration, harvest: &mut Harvest) {
+fn go_wrong_with(fault: Fault, samples: usize, took: Duration, harvest: &mut Harvest) {
     match fault {
-        Fault::Slow(times) => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
+        Fault::Slow(times) if samples > 0 => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
+        Fault::Sample(micros) => {
+            let wanted = Duration::from_secs_f64(1e-6 * micros.max(0.0) * samples as f64);
+            std::thread::sleep(wanted.saturating_sub(took));
+        }
         Fault::Gradient => {
             if let Some(value) = harvest.blocks.first_mut().and_then(|(_, values)| values.first_mut()) {
                 *value = f32::from_bits(value.to_bits() ^ 1);

@@ -293,7 +293,7 @@ impl Step {
             return None;
         }
         let seconds = |worker: usize, shards: &Range<usize>| {
-            self.job.sizes[shards.clone()].iter().sum::<usize>() as f64 * crew.pace(worker, self.job.program)
+            crew.cost(worker, self.job.program).seconds(self.job.sizes[shards.clone()].iter().sum())
         };
         let left = |&victim: &usize| {
             let waiting: f64 = self.queues[&victim].iter().map(|piece| seconds(victim, piece)).sum();
@@ -393,9 +393,9 @@ impl Step {
     /// Shards of somebody who left, for those that stay.
     fn share(&mut self, shards: Range<usize>, crew: &Crew) {
         let present = crew.present();
-        let paces: Vec<Option<f64>> = present.iter().map(|&w| crew.known_pace(w, self.job.program)).collect();
+        let costs: Vec<_> = present.iter().map(|&w| crew.known_cost(w, self.job.program)).collect();
         let sizes = &self.job.sizes[shards.clone()];
-        let parts = super::assign::assign(super::Assignment::Speed, sizes, &paces, None, 1);
+        let parts = super::assign::assign(super::Assignment::Speed, sizes, &costs, None, 1);
         for (worker, part) in present.into_iter().zip(parts).filter(|(_, part)| !part.is_empty()) {
             let part = shards.start + part.start..shards.start + part.end;
             self.queues.entry(worker).or_default().push_back(part);
