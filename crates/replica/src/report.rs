@@ -4,6 +4,7 @@ use std::fmt;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use crate::error::ReplicaError;
 use crate::timeline::{Activity, Span};
 
 /// What a replica did so far.
@@ -48,6 +49,19 @@ pub struct Left {
     pub step: u64,
     /// What happened.
     pub why: String,
+    /// What it had no memory for, and how many bytes of that, if that is why; 0 where it is not known.
+    pub out_of_memory: Option<(String, u64)>,
+}
+
+impl Left {
+    /// It never was there.
+    pub(crate) fn not_started(&self) -> ReplicaError {
+        let (replica, adapter) = (self.replica, self.adapter.clone());
+        match self.out_of_memory.clone() {
+            Some((what, bytes)) => ReplicaError::OutOfMemory { replica, adapter, what, bytes },
+            None => ReplicaError::Start { replica, adapter, why: self.why.clone() },
+        }
+    }
 }
 
 impl ReplicaReport {

@@ -174,6 +174,8 @@ impl Worker {
                 if self.loaded.len() == KEPT {
                     self.loaded.pop_front();
                 }
+                fault::at_load(&self.options.fault_scope, self.replica)
+                    .map_or(Ok(()), |fault| self.go_wrong(fault))?;
                 let plan = self.programs[program].plan(&key.1, &self.device.target())?;
                 let executable = self.device.load(&plan)?;
                 self.time.until_now(Activity::Loading);
@@ -245,7 +247,7 @@ impl Worker {
             Fault::Panic => resume_unwind(Box::new("on purpose")),
             Fault::Lose => self.device.lose(),
             Fault::OutOfMemory => {
-                return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 0 }.into());
+                return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 1 << 40 }.into());
             }
             Fault::Transfer => {
                 let message = "the transfer failed on purpose".into();

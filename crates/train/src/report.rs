@@ -16,12 +16,14 @@ pub struct Report {
     pub replicas: Vec<ReplicaReport>,
     /// The input pipeline, where there was one.
     pub input: Option<Seen>,
+    /// How many of its shards a replica ran at once and why, where it was not all of them.
+    pub pieces: Option<String>,
 }
 
 impl Report {
     /// Of these replicas and this input; [`crate::Trainer::report`] is that of a run.
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
-        Self { replicas, input }
+        Self { replicas, input, pieces: None }
     }
 
     /// What held the run up, in a line: `input-bound: replicas waited 41% of the time for data; try --loader-threads 8`. None
@@ -92,6 +94,9 @@ impl fmt::Display for Report {
         }
         if let Some(diagnosis) = self.diagnosis() {
             write!(f, "\n{diagnosis}")?;
+        }
+        if let Some(pieces) = &self.pieces {
+            write!(f, "\nmemory: {pieces}")?;
         }
         match &self.input {
             Some(input) => write!(f, "\n{}", input.verdict()),

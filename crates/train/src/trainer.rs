@@ -84,7 +84,6 @@ impl Trainer {
         let unknown = |problem| Error::setting("optimizer", problem);
         parts.optimizer.observe(&[Epoch::unmeasured(&parts.metrics)]).map_err(unknown)?;
         parts.optimizer.observe(&[]).map_err(unknown)?;
-        replicas.prepare(TRAIN, &[settings.global_batch])?;
         let lanes = |program| Carries::new(program, settings.global_batch);
         let (carries, using) = (lanes(&programs.train), lanes(&programs.predict));
         Ok(Self {
@@ -346,7 +345,8 @@ impl Trainer {
 
     /// Where the time went: replica by replica, and whether the input kept up.
     pub fn report(&self) -> Report {
-        Report::new(self.reports(), self.input.clone())
+        let pieces = self.memory.as_ref().filter(|memory| memory.pieces.is_some()).map(Memory::how);
+        Report { pieces, ..Report::new(self.reports(), self.input.clone()) }
     }
 
     /// Where the next step starts in the data.

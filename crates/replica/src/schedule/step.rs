@@ -418,8 +418,11 @@ impl Step {
     }
 }
 
-/// A run of shards in pieces that end at multiples of `at_once`, so that few subtrees are cut. No shards are one piece too.
+/// A run of shards in pieces of `at_once` at most. Several end at multiples of it, so that few subtrees are cut.
 fn pieces(range: Range<usize>, at_once: usize) -> Vec<Range<usize>> {
+    if range.len() <= at_once {
+        return vec![range];
+    }
     let mut pieces = vec![];
     let mut first = range.start;
     while first < range.end {
@@ -427,5 +430,5 @@ fn pieces(range: Range<usize>, at_once: usize) -> Vec<Range<usize>> {
         pieces.push(first..end);
         first = end;
     }
-    if pieces.is_empty() { vec![range] } else { pieces }
+    pieces
 }

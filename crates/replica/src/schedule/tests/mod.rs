@@ -82,13 +82,15 @@ fn schedule(seed: u64) -> [usize; 4] {
         let shards = 1 + world.draw.below(20);
         let sizes: Vec<usize> = (0..shards).map(|_| 1 + world.draw.below(4)).collect();
         let segments = 1 + world.draw.below(4);
+        let changes_state = !world.draw.once_in(4);
+        let may = segments == 2 || segments == 1 && !changes_state;
         let wanted = Wanted {
             job: Job {
                 program: world.draw.below(2),
                 sizes,
                 segments,
-                changes_state: !world.draw.once_in(4),
-                pieces: segments == 2 && !world.draw.once_in(3),
+                changes_state,
+                pieces: may && !world.draw.once_in(3),
                 load_only: world.draw.once_in(8),
                 audit: world.draw.once_in(4).then(|| world.draw.below(99)),
             },
