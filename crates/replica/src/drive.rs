@@ -55,7 +55,8 @@ impl Replicas {
                 self.timeline.push(Interval { replica, step, activity: span.activity, from, to });
             }
         }
-        let spent = total(&spans, &[Activity::Upload, Activity::Compute, Activity::Exchange]);
+        let spent =
+            total(&spans, &[Activity::Upload, Activity::Driver, Activity::Compute, Activity::Exchange]);
         if let Ok(Reply::Early(blocks)) = result {
             self.early.spent(replica, spent);
             return self.early.add(replica, blocks, &mut self.buffers);

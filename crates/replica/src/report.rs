@@ -26,8 +26,10 @@ pub struct ReplicaReport {
     pub input: Duration,
     /// It copied its part of the batch, or sums, towards its device.
     pub upload: Duration,
-    /// Its device worked, or the driver for it.
+    /// Its device worked, by its own clock; where it has none, the driver's time is in this too.
     pub compute: Duration,
+    /// Its driver recorded and submitted, and work was on the way to the device and back, where the device has a clock.
+    pub driver: Duration,
     /// It copied sums of its shards to the host, or the host added those of all.
     pub exchange: Duration,
     /// It waited for others, and for the verdict.
@@ -77,6 +79,7 @@ impl ReplicaReport {
             input: zero,
             upload: zero,
             compute: zero,
+            driver: zero,
             exchange: zero,
             peers: zero,
             loading: zero,
@@ -89,9 +92,12 @@ impl ReplicaReport {
             Activity::Input => &mut self.input,
             Activity::Upload => &mut self.upload,
             Activity::Compute => &mut self.compute,
+            Activity::Driver => &mut self.driver,
             Activity::Exchange => &mut self.exchange,
             Activity::Peers => &mut self.peers,
             Activity::Loading => &mut self.loading,
+            // Beside the others, not one of them.
+            Activity::Device => return,
         };
         *total += span.length();
     }

@@ -137,7 +137,10 @@ impl Worker {
                 let began = Instant::now();
                 let mut harvest = self.run(ticket, work)?;
                 let took = began.elapsed();
-                faults.iter().for_each(|fault| go_wrong_with(*fault, samples, took, &mut harvest));
+                if !faults.is_empty() {
+                    faults.iter().for_each(|fault| go_wrong_with(*fault, samples, took, &mut harvest));
+                    self.time.device_since(began + took);
+                }
                 Ok(Reply::Harvest(harvest))
             }
             Request::WriteState { index, bytes } => {
@@ -226,6 +229,7 @@ impl Worker {
                     _ => {}
                 };
                 let timing = self.device.wait_part(executable, &mut pending, read)?;
+                timing.device.into_iter().for_each(|stretch| self.time.device(stretch));
                 self.time.for_a_while(timing.wait, Activity::Compute);
                 self.time.until_now(Activity::Exchange);
                 if self.options.overlap && pending.is_pending() && !harvest.blocks.is_empty() {

@@ -1,12 +1,12 @@
 //! Settings of a trainer, checked before any work is done.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_replica::{Assignment, Options, ReplicaError, Replicas, machine, probe};
 
+use crate::class::Classes;
 use crate::memory::Room;
 use crate::observer::Observer;
 use crate::programs::{Fields, Parts, Programs};
@@ -267,11 +267,11 @@ impl Builder {
             shards: self.shards,
             seed: self.seed,
             digest_every: self.digest_every,
-            class: classes(&room.adapters),
+            mixed: !of_one_class(&chosen),
         };
         let mut trainer =
             Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)?;
-        trainer.memory = Some(memory);
+        (trainer.memory, trainer.classes) = (Some(memory), Classes::new(room.adapters));
         Ok(trainer)
     }
 }
@@ -298,11 +298,6 @@ fn mixture(chosen: &[Adapter]) -> Error {
         Err(error) => format!("{} cannot be probed ({error})", adapter.label()),
     };
     Error::Mixture { classes: chosen.iter().map(class).collect() }
-}
-
-/// The machines of the adapters, each once, in order: what an answer's bits may depend on.
-fn classes(adapters: &[Adapter]) -> Vec<String> {
-    adapters.iter().map(machine).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// What a user should know of the settings.

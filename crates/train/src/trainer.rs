@@ -7,6 +7,7 @@ use unisono_replica::{Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 use crate::builder::Builder;
 use crate::carries::Carries;
 use crate::checkpoints::Checkpoints;
+use crate::class::Classes;
 use crate::feed::{self, Names};
 use crate::history::Running;
 use crate::observer::{Observer, Step};
@@ -26,8 +27,8 @@ pub(crate) struct Settings {
     pub shards: usize,
     pub seed: u64,
     pub digest_every: u64,
-    /// What the replicas run on, each once: bits are promised within one class.
-    pub class: Vec<String>,
+    /// The adapters are of several classes.
+    pub mixed: bool,
 }
 
 /// Trains a model on every replica.
@@ -54,6 +55,8 @@ pub struct Trainer {
     pub(crate) input: Option<Seen>,
     /// What a step of the global batch takes.
     pub(crate) memory: Option<Memory>,
+    /// What the replicas run on.
+    pub(crate) classes: Classes,
 }
 
 impl Trainer {
@@ -105,6 +108,7 @@ impl Trainer {
             fingerprint: None,
             input: None,
             memory: None,
+            classes: Classes::new(vec![]),
         })
     }
 
@@ -403,7 +407,10 @@ impl Trainer {
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();
         let nobody = || Error::setting("adapter", "there is none");
-        Ok(self.replicas.join(&adapter.ok_or_else(nobody)?)?)
+        let adapter = adapter.ok_or_else(nobody)?;
+        let joined = self.replicas.join(&adapter)?;
+        self.classes.join(joined, adapter);
+        Ok(joined)
     }
 
     pub(crate) fn tell_saved(&mut self, path: &std::path::Path) {
