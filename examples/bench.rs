@@ -3,6 +3,7 @@
 //!     cargo xtask bench -- --replicas 1,2,4
 //!     cargo xtask bench kernels --model cnn
 //!     cargo xtask bench scaling
+//!     cargo xtask bench uneven
 //!     cargo xtask bench checkpoint
 
 #[path = "bench/checkpoint.rs"]
@@ -13,6 +14,8 @@ mod kernels;
 mod model;
 #[path = "bench/scaling.rs"]
 mod scaling;
+#[path = "bench/uneven.rs"]
+mod uneven;
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -77,6 +80,8 @@ enum What {
     Kernels,
     /// Two replicas against one, on the model `wide`
     Scaling,
+    /// Two replicas, one slowed to a third, against what each does alone, on the model `wide` in 32 shards
+    Uneven,
     /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
     Checkpoint,
 }
@@ -89,6 +94,7 @@ fn main() -> ExitCode {
         What::Step => step(&flags),
         What::Kernels => kernels(&flags),
         What::Scaling => scaling::measure(&flags),
+        What::Uneven => uneven::measure(&flags),
         What::Checkpoint => checkpoint::run(&flags),
     })
 }

@@ -26,16 +26,11 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     for trainer in &mut trainers {
         steps(trainer, &data, flags.warmup as usize)?;
     }
-    let mut times = [Vec::new(), Vec::new()];
-    while times[0].len() < flags.steps as usize {
-        for (trainer, times) in trainers.iter_mut().zip(&mut times) {
-            times.extend(steps(trainer, &data, TURN)?);
-        }
-    }
+    let times = turns(&mut trainers, &flags, &data)?;
     if let Some(path) = &flags.trace {
         trainers[1].write_trace(path)?;
     }
-    let [one, two] = times.map(median);
+    let [one, two] = [median(times[0].clone()), median(times[1].clone())];
     let row = |replicas: &str, step: Duration| {
         let rate = batch as f64 / step.as_secs_f64();
         [replicas.to_owned(), format!("{:.1} ms", 1e3 * step.as_secs_f64()), format!("{rate:.0}")]
@@ -47,8 +42,19 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     Ok(writeln!(out, "two replicas are {ratio:.2} times as fast as one")?)
 }
 
+/// The times of each trainer's steps, a few of one and then a few of the next.
+pub fn turns(trainers: &mut [Trainer], flags: &Flags, data: &Loader) -> Result<Vec<Vec<Duration>>, Error> {
+    let mut times = vec![Vec::new(); trainers.len()];
+    while times[0].len() < flags.steps as usize {
+        for (trainer, times) in trainers.iter_mut().zip(&mut times) {
+            times.extend(steps(trainer, data, TURN)?);
+        }
+    }
+    Ok(times)
+}
+
 /// How long each step took, beginning with its batch in memory.
-fn steps(trainer: &mut Trainer, data: &Loader, count: usize) -> Result<Vec<Duration>, Error> {
+pub fn steps(trainer: &mut Trainer, data: &Loader, count: usize) -> Result<Vec<Duration>, Error> {
     let mut times = Vec::new();
     for batch in data.epochs_from(Position::default())?.take(count) {
         let batch = batch?;

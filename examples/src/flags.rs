@@ -22,6 +22,9 @@ pub struct RunFlags {
     /// Allow adapters whose numbers differ in the last bits: one replica then updates, the others receive its bytes
     #[arg(long)]
     pub mixed: bool,
+    /// Most of its device's memory that a replica may take, in MiB; it then runs its shards piece by piece where it has to
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    pub memory_limit: Option<u64>,
     /// Samples in a step, over all replicas together
     #[arg(long, value_name = "SAMPLES", allow_negative_numbers = true, value_parser = count(1 << 24))]
     pub global_batch: Option<usize>,

@@ -75,6 +75,9 @@ impl Run {
         if *json {
             builder = builder.observer(Lines::new(stdout()));
         }
+        if let Some(mib) = self.flags.memory_limit {
+            builder = builder.memory_limit(mib << 20);
+        }
         builder = builder.mixed(self.flags.mixed);
         if self.flags.trace.is_some() {
             builder = builder.timeline();

@@ -60,3 +60,77 @@ fn what_does_not_fit_names_what_would() {
     assert!(error.to_string().contains("a step of 1073741824 samples does not fit: "), "{error}");
     assert!(wide().memory(&fields, &[0]).unwrap_err().to_string().starts_with("global batch"));
 }
+
+/// With less memory than its shards need together a replica runs fewer at once, says so, and computes the same.
+#[test]
+fn with_little_memory_shards_run_in_pieces_and_nothing_shows() {
+    let data = loader(300, 5).unwrap();
+    let fields = data.fields().unwrap();
+    let builder = |replicas: usize| perceptron(256).replicas(replicas).shards(8).global_batch(256);
+    let memory = |builder: Builder| builder.memory(&fields, &[256]).unwrap().remove(0);
+    let run = |builder: Builder| {
+        let mut trainer = builder.build(&fields).unwrap();
+        trainer.fit(&data, Some(&data), 2).unwrap();
+        (trainer.state_sha256().unwrap(), trainer.history().clone(), trainer.report().to_string())
+    };
+    let together = memory(builder(1));
+    assert_eq!((together.shards, together.at_once, together.pieces.as_ref()), (8, 8, None));
+    let (state, history, report) = run(builder(1));
+    assert!(!report.contains("memory:"), "{report}");
+    let mut seen = Vec::new();
+    for at_once in [4, 2, 1] {
+        // What so many shards take, to the byte.
+        let limit = memory(builder(1).shards_at_once(at_once)).total();
+        let limited = memory(builder(1).memory_limit(limit));
+        assert_eq!((limited.at_once, limited.total()), (at_once, limit));
+        assert!(
+            limited
+                .how()
+                .starts_with(&format!("{at_once} of a replica's 8 shards at once: together they need "))
+        );
+        assert!(limited.to_string().ends_with(&limited.how()), "{limited}");
+        for replicas in [1, 3] {
+            let (same, also, report) = run(builder(replicas).memory_limit(limit));
+            assert!(same == state && also == history, "{at_once} shards at once on {replicas} replicas");
+            assert_eq!(
+                report.contains("shards at once: together they need"),
+                replicas == 1 || at_once < 3,
+                "{report}"
+            );
+        }
+        seen.push(limited.scratch);
+    }
+    assert!(
+        seen.is_sorted_by(|a, b| a > b) && seen[0] < together.scratch,
+        "{seen:?} of {}",
+        together.scratch
+    );
+    let least = memory(builder(1).shards_at_once(1)).total();
+    let error = builder(1).memory_limit(least - 1).build(&fields).err().unwrap();
+    let Error::TooLarge { problem, advice, .. } = &error else { panic!("{error}") };
+    assert!(problem.contains("the limit is"), "{error}");
+    let fits: usize = advice.split(' ').find_map(|word| word.parse().ok()).unwrap();
+    assert!((1..256).contains(&fits), "{advice}");
+    assert!(builder(1).memory_limit(least - 1).memory(&fields, &[fits]).is_ok());
+}
+
+/// Twice the driver says that it has no memory: then a quarter of the shards at once is tried, and is enough.
+#[test]
+fn where_a_driver_has_no_memory_smaller_pieces_are_tried() {
+    let data = loader(300, 5).unwrap();
+    let fields = data.fields().unwrap();
+    let run = |builder: Builder| {
+        let mut trainer = builder.shards(8).global_batch(256).build(&fields).unwrap();
+        trainer.fit(&data, None, 1).unwrap();
+        (trainer.state_sha256().unwrap(), trainer.summary().memory.unwrap())
+    };
+    let (state, memory) = run(perceptron(16).replicas(1));
+    assert_eq!(memory.at_once, 8);
+    fail::cfg("driver:replica-0:load", "2*return(out-of-memory)->off").unwrap();
+    let (same, memory) = run(perceptron(16).replicas(1).fault_scope("driver:"));
+    assert!(same == state);
+    assert_eq!(memory.how(), "2 of a replica's 8 shards at once: the driver has no memory for more");
+    fail::cfg("no-memory:replica-0:load", "return(out-of-memory)").unwrap();
+    let none = perceptron(16).replicas(1).fault_scope("no-memory:").build(&fields).err().unwrap().to_string();
+    assert!(none.contains("out of memory (1099511627776 bytes asked for)"), "{none}");
+}

@@ -23,6 +23,7 @@ fn a_trace_shows_all_that_three_replicas_do_and_adds_up() {
     let events: Vec<Value> = serde_json::from_str(&text).unwrap();
 
     let mut names = BTreeSet::new();
+    let mut devices: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     let mut lanes: BTreeMap<u64, Vec<(f64, f64, String, u64)>> = BTreeMap::new();
     for event in &events {
         let lane = event["tid"].as_u64().unwrap();
@@ -32,6 +33,10 @@ fn a_trace_shows_all_that_three_replicas_do_and_adds_up() {
             "X" => {
                 let (at, length) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
                 let name = event["name"].as_str().unwrap().to_owned();
+                if event["cat"] == "device" {
+                    devices.entry(lane).or_default().push((at, length));
+                    continue;
+                }
                 lanes.entry(lane).or_default().push((
                     at,
                     length,
@@ -42,18 +47,32 @@ fn a_trace_shows_all_that_three_replicas_do_and_adds_up() {
             other => panic!("{other}"),
         }
     }
-    assert!(names.iter().zip(0..).all(|(name, i)| name.starts_with(&format!("replica {i} ("))), "{names:?}");
-    assert_eq!((names.len(), lanes.len()), (3, 3));
+    let has_clock = unisono::gpu::select::<&str>(&[]).unwrap()[0].features.timestamps;
+    let wanted = ["device of replica", "replica"].map(|what| (0..3).map(move |i| format!("{what} {i} (")));
+    let wanted: Vec<String> = wanted.into_iter().skip(usize::from(!has_clock)).flatten().collect();
+    assert!(
+        names.len() == wanted.len() && names.iter().zip(&wanted).all(|(n, w)| n.starts_with(w)),
+        "{names:?}"
+    );
+    assert_eq!((lanes.len(), devices.len()), (3, if has_clock { 3 } else { 0 }));
     for (lane, mut slices) in lanes {
         slices.sort_by(|a, b| a.0.total_cmp(&b.0));
         let seen: BTreeSet<&str> = slices.iter().map(|slice| slice.2.as_str()).collect();
-        let all = ["compute", "exchange", "input", "loading", "peers", "upload"];
+        let all = ["compute", "driver", "exchange", "input", "loading", "peers", "upload"];
+        let all: Vec<&str> = all.into_iter().filter(|name| has_clock || *name != "driver").collect();
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), all, "lane {lane}");
         let steps: BTreeSet<u64> = slices.iter().filter(|s| s.2 == "compute").map(|slice| slice.3).collect();
         assert_eq!(steps.len(), 28, "lane {lane}: a slice for each step");
         for pair in slices.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0 + 0.01, "lane {lane}: {pair:?}");
         }
+        // What the device did by its own clock lies where the replica says that it worked.
+        let computed: f64 = slices.iter().filter(|s| s.2 == "compute").map(|slice| slice.1).sum();
+        let worked: f64 = devices.get(&(lane + 1)).into_iter().flatten().map(|slice| slice.1).sum();
+        assert!(
+            !has_clock || computed > 0.0 && worked >= 0.99 * computed,
+            "lane {lane}: {worked} us, {computed} us"
+        );
         let (first, last) = (slices.first().unwrap(), slices.last().unwrap());
         let extent = last.0 + last.1 - first.0;
         let sum: f64 = slices.iter().map(|slice| slice.1).sum();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use unisono_graph::target::Target;
 
+use crate::clock::Clock;
 use crate::enumerate::instance;
 use crate::fault::{Faults, scoped};
 use crate::pipeline::Pipelines;
@@ -23,6 +24,7 @@ pub struct Device {
     pub(crate) raw: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) faults: Arc<Faults>,
+    pub(crate) clock: Option<Clock>,
     pub(crate) pipelines: Pipelines,
     pub(crate) pool: Pool,
     pub(crate) state: State,
@@ -43,6 +45,8 @@ pub struct Options {
     pub checked: bool,
     /// A wait for a device gives up after this long.
     pub deadline: Duration,
+    /// Let the device tell when it worked, where it can: [`crate::Timing::device`].
+    pub clock: bool,
     /// Threads that compile kernels. None: one for each core on a GPU; one on a CPU adapter, where other devices need
     /// the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
@@ -50,7 +54,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { checked: false, deadline: Duration::from_secs(300), compile_threads: None }
+        Self { checked: false, deadline: Duration::from_secs(300), clock: true, compile_threads: None }
     }
 }
 
@@ -80,9 +84,11 @@ impl Device {
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
         let instance = instance(&[adapter.backend], options.checked);
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
+        let mut wanted = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
+        wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
         let descriptor = wgpu::DeviceDescriptor {
             label: None,
-            required_features: found.features() & (wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP),
+            required_features: found.features() & wanted,
             required_limits: found.limits(),
             ..wgpu::DeviceDescriptor::default()
         };
@@ -98,6 +104,7 @@ impl Device {
             adapter: adapter.clone(),
             pipelines: Pipelines::new(options.checked, threads),
             options,
+            clock: Clock::new(&raw, &queue, adapter.backend),
             raw,
             queue,
             faults,

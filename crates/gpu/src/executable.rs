@@ -1,11 +1,13 @@
 //! An executable: a plan made ready on a device, so that running it compiles and allocates nothing.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer};
 
 use crate::bind::{Bound, Groups};
 use crate::check::{check, name};
+use crate::clock::Ticks;
 use crate::device::STORAGE;
 use crate::fault::{Faults, scoped};
 use crate::part::split;
@@ -63,6 +65,10 @@ pub(crate) struct Part {
     pub download: Staging,
     /// The newest submission's downloads have not been read.
     pub unread: bool,
+    /// When it was submitted.
+    pub submitted: Option<Instant>,
+    /// What the device's clock is written into; its place in `download` is the one after those of the downloads.
+    pub ticks: Option<Ticks>,
 }
 
 /// A command with everything looked up.
@@ -121,9 +127,15 @@ impl Device {
     }
 
     fn parts(&self, plan: &Plan, segment: &Segment) -> Result<Vec<Part>, GpuError> {
+        let mut first = 0;
         let part = |(end, downloads): (usize, Vec<Transfer>)| {
-            let download = Staging::new(self, &downloads, wgpu::MapMode::Read)?;
-            Ok(Part { end, downloads, download, unread: false })
+            let launch = |command: &Command| matches!(command, Command::Launch(_));
+            let launches = segment.commands[std::mem::replace(&mut first, end)..end].iter().any(launch);
+            let ticks = if launches { self.ticks()? } else { None };
+            let places: Vec<Transfer> =
+                downloads.iter().cloned().chain(ticks.as_ref().map(|_| Ticks::transfer())).collect();
+            let download = Staging::new(self, &places, wgpu::MapMode::Read)?;
+            Ok(Part { end, downloads, download, unread: false, submitted: None, ticks })
         };
         split(plan, segment, PART_BYTES).into_iter().map(part).collect()
     }

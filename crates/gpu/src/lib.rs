@@ -3,6 +3,7 @@
 mod adapter;
 mod bind;
 mod check;
+mod clock;
 mod device;
 mod enumerate;
 mod environment;
@@ -19,6 +20,7 @@ mod state;
 mod wait;
 
 pub use adapter::{Adapter, Backend, Features, Kind, Limits, adapters};
+pub use clock::Stretch;
 pub use device::{Device, Memory, Options};
 pub use environment::prepare_environment;
 pub use error::GpuError;

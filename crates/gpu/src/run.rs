@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use unisono_graph::plan::Transfer;
 
 use crate::bind::Bound;
+use crate::clock::{Stretch, Ticks};
 use crate::executable::{Stage, Step};
 use crate::{Device, Executable, GpuError, Writer};
 
@@ -32,7 +33,7 @@ impl Pending {
     }
 }
 
-/// Where the time of a segment went, by the host's clock.
+/// Where the time of a segment went, by the host's clock, and when the device worked, by its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Filling the staging memory, and waiting for it if an earlier submission of the segment still has it.
@@ -43,6 +44,8 @@ pub struct Timing {
     pub wait: Duration,
     /// Reading the staging memory.
     pub download: Duration,
+    /// From the beginning of its first launch to the end of the last one, where the device has a clock that makes sense.
+    pub device: Option<Stretch>,
 }
 
 impl Timing {
@@ -112,13 +115,19 @@ impl Device {
         stage.upload.map_after(&encoder);
         let (mut parts, mut first) = (std::collections::VecDeque::with_capacity(stage.parts.len()), 0);
         for part in &mut stage.parts {
-            record(&mut encoder, &stage.steps[first..part.end], bound, |kernel| &kernels[kernel].pipeline);
+            let queries = part.ticks.as_ref().map(|ticks| &ticks.queries);
+            let pipeline = |kernel: usize| &kernels[kernel].pipeline;
+            record(&mut encoder, &stage.steps[first..part.end], bound, queries, pipeline);
+            if let (Some(ticks), Some(&(block, offset))) = (&part.ticks, part.download.places.last()) {
+                ticks.fetch(&mut encoder, &part.download.blocks[block].buffer, offset);
+            }
             let places = part.downloads.iter().zip(&part.download.places);
             for (Transfer { slice, .. }, &(block, offset)) in places {
                 let (from, to) = (&bound.buffers[slice.buffer], &part.download.blocks[block].buffer);
                 encoder.copy_buffer_to_buffer(from, slice.offset, to, offset, slice.bytes);
             }
             part.download.map_after(&encoder);
+            part.submitted = Some(Instant::now());
             let index = self.queue.submit([std::mem::replace(&mut encoder, new_encoder()).finish()]);
             stage.last = Some(index.clone());
             parts.push_back(index);
@@ -147,6 +156,10 @@ impl Device {
             let part = self.wait_part(executable, &mut pending, download)?;
             timing.wait += part.wait;
             timing.download += part.download;
+            timing.device = match (timing.device, part.device) {
+                (Some(first), Some(last)) => Some(Stretch { from: first.from, to: last.to }),
+                (first, last) => first.or(last),
+            };
         }
         Ok(timing)
     }
@@ -180,10 +193,18 @@ impl Device {
             let view = part.download.blocks[block].buffer.get_mapped_range(range);
             download(transfer, &view.map_err(|error| self.blame(&what(), error))?);
         }
+        let mut device = None;
+        if let (Some(clock), Some(_), Some(submitted)) = (&self.clock, &part.ticks, part.submitted)
+            && let Some(&(block, offset)) = part.download.places.last()
+        {
+            let view = part.download.blocks[block].buffer.get_mapped_range(Ticks::range(offset));
+            let ticks = Ticks::read(&view.map_err(|error| self.blame(&what(), error))?);
+            device = ticks.and_then(|ticks| clock.stretch(ticks, submitted, done));
+        }
         part.download.unmap();
         part.unread = false;
         pending.parts.pop_front();
-        Ok(Timing { wait: done - start, download: done.elapsed(), ..Timing::default() })
+        Ok(Timing { wait: done - start, download: done.elapsed(), device, ..Timing::default() })
     }
 
     fn fill(
@@ -214,13 +235,17 @@ impl Device {
     }
 }
 
-/// All commands in as few passes as copies and clears allow.
+/// All commands in as few passes as copies and clears allow; `queries`: when the first pass began and the last one ended.
 fn record<'a>(
     encoder: &mut wgpu::CommandEncoder,
     steps: &[Step],
     bound: &Bound,
+    queries: Option<&wgpu::QuerySet>,
     pipeline: impl Fn(usize) -> &'a wgpu::ComputePipeline,
 ) {
+    let mut passes_left =
+        steps.chunk_by(|a, b| a.is_launch() && b.is_launch()).filter(|steps| steps[0].is_launch()).count();
+    let mut is_first = true;
     for steps in steps.chunk_by(|a, b| a.is_launch() && b.is_launch()) {
         match steps {
             [Step::Copy { from, to }] => {
@@ -231,7 +256,16 @@ fn record<'a>(
                 encoder.clear_buffer(&bound.buffers[slice.buffer], slice.offset, Some(slice.bytes));
             }
             launches => {
-                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                passes_left -= 1;
+                let (first, last) = (std::mem::take(&mut is_first), passes_left == 0);
+                let writes = queries.filter(|_| first || last);
+                let timestamp_writes = writes.map(|query_set| wgpu::ComputePassTimestampWrites {
+                    query_set,
+                    beginning_of_pass_write_index: first.then_some(0),
+                    end_of_pass_write_index: last.then_some(1),
+                });
+                let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+                let mut pass = encoder.begin_compute_pass(&descriptor);
                 let mut set = None;
                 for step in launches {
                     let Step::Launch { kernel, group, grid: [x, y, z] } = step else { continue };

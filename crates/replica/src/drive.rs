@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use unisono_gpu::Adapter;
+use unisono_gpu::{Adapter, GpuError};
 
 use crate::error::ReplicaError;
 use crate::message::{Answer, Failure, Order, Reply, Request};
@@ -55,7 +55,8 @@ impl Replicas {
                 self.timeline.push(Interval { replica, step, activity: span.activity, from, to });
             }
         }
-        let spent = total(&spans, &[Activity::Upload, Activity::Compute, Activity::Exchange]);
+        let spent =
+            total(&spans, &[Activity::Upload, Activity::Driver, Activity::Compute, Activity::Exchange]);
         if let Ok(Reply::Early(blocks)) = result {
             self.early.spent(replica, spent);
             return self.early.add(replica, blocks, &mut self.buffers);
@@ -65,6 +66,8 @@ impl Replicas {
             Ok(Reply::Harvest(harvest)) if harvest.bad_cut.is_some() => Heard::NotFinite,
             Ok(_) => Heard::Done(spent),
             Err(Failure::Plan(_)) => Heard::Refused,
+            // Before anything has run there is nothing to save by going on without it.
+            Err(Failure::Gpu(GpuError::OutOfMemory { .. })) if self.steps == 0 => Heard::Refused,
             Err(_) => Heard::Failed,
         };
         match result {
@@ -143,8 +146,7 @@ impl Replicas {
         });
         new.iter().for_each(|worker| drop(self.replies.remove(worker)));
         if let Some(left) = self.left.get(before) {
-            let (replica, adapter, why) = (left.replica, left.adapter.clone(), left.why.clone());
-            problem.get_or_insert(ReplicaError::Start { replica, adapter, why });
+            problem.get_or_insert(left.not_started());
         }
         problem.map_or(Ok(new), Err)
     }
@@ -153,7 +155,8 @@ impl Replicas {
     /// (Steps do it themselves where it was not done: when shards are given to replicas in another way, and after a loss.)
     ///
     /// # Errors
-    /// [`ReplicaError::Load`] if the program does not run on one of the adapters.
+    /// [`ReplicaError::Load`] if the program does not run on one of the adapters; [`ReplicaError::OutOfMemory`] if there is no
+    /// memory for it, before the first step. Later a replica without memory leaves.
     pub fn prepare(&mut self, program: usize, rows: &[usize]) -> Result<(), ReplicaError> {
         let global_batch = self.options.global_batch;
         if let Some(&rows) = rows.iter().find(|rows| !(1..=global_batch).contains(*rows)) {
@@ -195,8 +198,17 @@ impl Replicas {
 
     /// Why a plan was refused.
     pub(crate) fn refused(&mut self, program: usize) -> ReplicaError {
-        let (replica, why) =
-            self.failures.pop_first().map_or((0, String::new()), |(r, f)| (r, f.to_string()));
-        ReplicaError::Load { program, replica, adapter: self.adapter(replica), why }
+        let (replica, failure) = self.failures.pop_first().unzip();
+        let replica = replica.unwrap_or_default();
+        let adapter = self.adapter(replica);
+        match failure {
+            Some(Failure::Gpu(GpuError::OutOfMemory { what, bytes })) => {
+                ReplicaError::OutOfMemory { replica, adapter, what, bytes }
+            }
+            other => {
+                let why = other.map_or_else(String::new, |failure| failure.to_string());
+                ReplicaError::Load { program, replica, adapter, why }
+            }
+        }
     }
 }

@@ -42,6 +42,18 @@ pub enum ReplicaError {
         /// What happened.
         why: String,
     },
+    /// A device has no memory for its state, or for a program before anything has run.
+    #[error("replica {replica} ({adapter}): {what}: out of memory ({bytes} bytes asked for)")]
+    OutOfMemory {
+        /// The replica.
+        replica: usize,
+        /// Its adapter.
+        adapter: String,
+        /// What there was no memory for.
+        what: String,
+        /// How much was asked for; 0 where it is not known.
+        bytes: u64,
+    },
     /// A program does not run on this adapter: too large, or its driver refuses it.
     #[error("program {program} on replica {replica} ({adapter}): {why}")]
     Load {

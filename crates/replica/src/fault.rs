@@ -5,6 +5,7 @@
 //! | `replica-1` | whenever replica 1 runs segments |
 //! | `replica-1:step-3` | when it runs the first segments of step 3 (of [`crate::Replicas::step`], from 0) |
 //! | `replica-1:step-3:segment-2` | when it runs segment 2 of step 3 |
+//! | `replica-1:load` | when it makes a plan ready that it does not have; of the faults those before the run |
 //!
 //! Each may be given an action of the `fail` crate, such as `sleep(500)`, or `return(FAULT)` with one of
 //!
@@ -14,7 +15,8 @@
 //! | `panic` | the thread panics |
 //! | `out-of-memory` | the device has no memory left |
 //! | `transfer` | a transfer between host and device fails |
-//! | `slow:3` | it takes three times as long |
+//! | `slow:3` | its shards take three times as long, up to the last cut |
+//! | `sample:200` | its shards take 200 microseconds a sample, up to the last cut, unless they take longer |
 //! | `gradient` | a bit of the first sum that it gives away flips |
 //! | `state:0` | a bit of tensor 0 of the state flips |
 //!
@@ -30,6 +32,7 @@ pub(crate) enum Fault {
     OutOfMemory,
     Transfer,
     Slow(f64),
+    Sample(f64),
     Gradient,
     State(usize),
 }
@@ -44,6 +47,7 @@ impl Fault {
             "out-of-memory" => Self::OutOfMemory,
             "transfer" => Self::Transfer,
             "slow" => Self::Slow(value.parse().ok()?),
+            "sample" => Self::Sample(value.parse().ok()?),
             "gradient" => Self::Gradient,
             "state" => Self::State(value.parse().ok()?),
             _ => return None,
@@ -59,17 +63,33 @@ pub(crate) fn passed(
     step: u64,
     segments: &std::ops::Range<usize>,
 ) -> Vec<Fault> {
-    fn at(name: &str) -> Option<String> {
-        fail::fail_point!(name, |argument| argument);
-        None
-    }
     let own = format!("{scope}replica-{replica}");
     let mut names = vec![own.clone()];
     if segments.start == 0 {
         names.push(format!("{own}:step-{step}"));
     }
     names.extend(segments.clone().map(|segment| format!("{own}:step-{step}:segment-{segment}")));
-    names.iter().filter_map(|name| Fault::parse(&at(name)?)).collect()
+    names.iter().filter_map(|name| at(name)).collect()
+}
+
+/// The fault of the point that is passed when a plan is made ready.
+#[cfg(feature = "faults")]
+pub(crate) fn at_load(scope: &str, replica: usize) -> Option<Fault> {
+    at(&format!("{scope}replica-{replica}:load"))
+}
+
+#[cfg(feature = "faults")]
+fn at(name: &str) -> Option<Fault> {
+    fn action(name: &str) -> Option<String> {
+        fail::fail_point!(name, |argument| argument);
+        None
+    }
+    Fault::parse(&action(name)?)
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn at_load(_: &str, _: usize) -> Option<Fault> {
+    None
 }
 
 #[cfg(not(feature = "faults"))]

@@ -15,7 +15,7 @@ impl Replicas {
     /// where an adapter returns that had left.
     ///
     /// # Errors
-    /// [`ReplicaError::Start`] if the device does not open or does not take the state, and [`ReplicaError::Digests`] if the
+    /// [`ReplicaError::Start`] or [`ReplicaError::OutOfMemory`] if the device does not open or does not take the state, and [`ReplicaError::Digests`] if the
     /// state it then has is not that of the others: it is not part of the run, which goes on as before.
     /// [`ReplicaError::NoneLeft`].
     pub fn join(&mut self, adapter: &Adapter) -> Result<usize, ReplicaError> {
@@ -36,8 +36,7 @@ impl Replicas {
         let within = self.options.deadline;
         self.ask(vec![new], within, &mut |_| Request::WriteStates(Arc::clone(state)));
         if let Some(left) = self.left.last().filter(|left| left.replica == new) {
-            let (adapter, why) = (left.adapter.clone(), left.why.clone());
-            return Err(ReplicaError::Start { replica: new, adapter, why });
+            return Err(left.not_started());
         }
         let checked = self.check_digests();
         if checked.is_err() && self.team.is_present(new) {

@@ -31,7 +31,7 @@ pub use error::ReplicaError;
 pub use feed::Feed;
 pub use options::Options;
 pub use outputs::Outputs;
-pub use replicas::Replicas;
+pub use replicas::{Replicas, in_pieces};
 pub use report::{Left, ReplicaReport};
 pub use schedule::{Assignment, Verdict};
 pub use step::Outcome;

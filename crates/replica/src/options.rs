@@ -20,7 +20,7 @@ pub struct Options {
     /// if that is longer than this.
     pub grace: Duration,
     /// Most shards that a replica runs in one launch; less takes less memory and lets others take over shards that still
-    /// wait. None: all of its shards. Only programs with a single cut, whose commit needs nothing of a sample, obey.
+    /// wait. None: all of its shards. Only programs that can run [`crate::in_pieces`] obey.
     pub shards_at_once: Option<usize>,
     /// Every so many steps another replica runs some shards again, and its sums must be the same bytes; 0 for never.
     pub audit_every: u64,

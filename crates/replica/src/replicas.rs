@@ -71,7 +71,8 @@ impl Replicas {
     /// The programs share their state: that of program 0 begins with that of each other program. It starts as zeros.
     ///
     /// # Errors
-    /// Everything that can be wrong with the arguments, and [`ReplicaError::Start`] for the first device that does not open.
+    /// Everything that can be wrong with the arguments, and [`ReplicaError::Start`] for the first device that does not open, or
+    /// [`ReplicaError::OutOfMemory`] if it has no memory for the state.
     pub fn start(
         adapters: &[Adapter],
         programs: Vec<Arc<Program>>,
@@ -89,7 +90,7 @@ impl Replicas {
         check_states(&programs)?;
         let ready = |program: Arc<Program>| Ready {
             changes_state: !program.graph().updates.is_empty(),
-            pieces: program.segments() == 2 && program.commits_globally(),
+            pieces: in_pieces(&program),
             program,
         };
         let buffers = Buffers {
@@ -178,6 +179,16 @@ impl Replicas {
     /// Who left, as an error.
     pub(crate) fn none_left(&self) -> ReplicaError {
         ReplicaError::NoneLeft { step: self.steps.saturating_sub(1), left: self.left.clone() }
+    }
+}
+
+/// Whether a replica may run its shards piece by piece, see [`Options::shards_at_once`]: where samples meet once at most, and
+/// nothing that changes the state needs anything of a sample.
+pub fn in_pieces(program: &Program) -> bool {
+    match program.segments() {
+        1 => program.graph().updates.is_empty(),
+        2 => program.commits_globally(),
+        _ => false,
     }
 }
 

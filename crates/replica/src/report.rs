@@ -4,6 +4,7 @@ use std::fmt;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use crate::error::ReplicaError;
 use crate::timeline::{Activity, Span};
 
 /// What a replica did so far.
@@ -25,8 +26,10 @@ pub struct ReplicaReport {
     pub input: Duration,
     /// It copied its part of the batch, or sums, towards its device.
     pub upload: Duration,
-    /// Its device worked, or the driver for it.
+    /// Its device worked, by its own clock; where it has none, the driver's time is in this too.
     pub compute: Duration,
+    /// Its driver recorded and submitted, and work was on the way to the device and back, where the device has a clock.
+    pub driver: Duration,
     /// It copied sums of its shards to the host, or the host added those of all.
     pub exchange: Duration,
     /// It waited for others, and for the verdict.
@@ -48,6 +51,19 @@ pub struct Left {
     pub step: u64,
     /// What happened.
     pub why: String,
+    /// What it had no memory for, and how many bytes of that, if that is why; 0 where it is not known.
+    pub out_of_memory: Option<(String, u64)>,
+}
+
+impl Left {
+    /// It never was there.
+    pub(crate) fn not_started(&self) -> ReplicaError {
+        let (replica, adapter) = (self.replica, self.adapter.clone());
+        match self.out_of_memory.clone() {
+            Some((what, bytes)) => ReplicaError::OutOfMemory { replica, adapter, what, bytes },
+            None => ReplicaError::Start { replica, adapter, why: self.why.clone() },
+        }
+    }
 }
 
 impl ReplicaReport {
@@ -63,6 +79,7 @@ impl ReplicaReport {
             input: zero,
             upload: zero,
             compute: zero,
+            driver: zero,
             exchange: zero,
             peers: zero,
             loading: zero,
@@ -75,9 +92,12 @@ impl ReplicaReport {
             Activity::Input => &mut self.input,
             Activity::Upload => &mut self.upload,
             Activity::Compute => &mut self.compute,
+            Activity::Driver => &mut self.driver,
             Activity::Exchange => &mut self.exchange,
             Activity::Peers => &mut self.peers,
             Activity::Loading => &mut self.loading,
+            // Beside the others, not one of them.
+            Activity::Device => return,
         };
         *total += span.length();
     }

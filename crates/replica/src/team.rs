@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
-use unisono_gpu::Adapter;
+use unisono_gpu::{Adapter, GpuError};
 use unisono_graph::Program;
 
 use crate::error::ReplicaError;
@@ -103,7 +103,11 @@ impl Team {
             member.thread = None;
         }
         let adapter = member.report.adapter.clone();
-        let left = Left { adapter, replica, step, why: failure.to_string() };
+        let out_of_memory = match failure {
+            Failure::Gpu(GpuError::OutOfMemory { what, bytes }) => Some((what.clone(), *bytes)),
+            _ => None,
+        };
+        let left = Left { adapter, replica, step, why: failure.to_string(), out_of_memory };
         member.report.left = Some(left.clone());
         left
     }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use unisono_gpu::Stretch;
+
 /// What a replica does with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Activity {
@@ -9,20 +11,24 @@ pub enum Activity {
     Input,
     /// Its part of the batch, or sums, are on their way to the device.
     Upload,
-    /// The device works, or its driver does.
+    /// The device works, as its own clock tells; where it has none, its driver's time is in this too.
     Compute,
+    /// The driver records and submits, and work is on the way to the device and back; where the device has a clock.
+    Driver,
     /// Sums of its shards are on their way to the host, or the host adds those of all.
     Exchange,
     /// It waits for others that have not finished their part, or for the verdict.
     Peers,
     /// Plans and pipelines are made, the state is written or read.
     Loading,
+    /// Beside all of these, what the device did by its own clock: from the first launch of a submission to the end of its last.
+    Device,
 }
 
 impl Activity {
-    /// All of them, in the order in which a step has them.
-    pub const ALL: [Self; 6] =
-        [Self::Input, Self::Loading, Self::Upload, Self::Compute, Self::Exchange, Self::Peers];
+    /// What a replica's time is divided into, in the order in which a step has them: all but [`Activity::Device`].
+    pub const ALL: [Self; 7] =
+        [Self::Input, Self::Loading, Self::Upload, Self::Driver, Self::Compute, Self::Exchange, Self::Peers];
 
     /// Its name in traces.
     pub fn name(self) -> &'static str {
@@ -30,9 +36,11 @@ impl Activity {
             Self::Input => "input",
             Self::Upload => "upload",
             Self::Compute => "compute",
+            Self::Driver => "driver",
             Self::Exchange => "exchange",
             Self::Peers => "peers",
             Self::Loading => "loading",
+            Self::Device => "device",
         }
     }
 }
@@ -75,11 +83,13 @@ pub struct Interval {
 pub(crate) struct Timeline {
     mark: Instant,
     spans: Vec<Span>,
+    /// When the device worked, in order.
+    device: Vec<Stretch>,
 }
 
 impl Timeline {
     pub fn new() -> Self {
-        Self { mark: Instant::now(), spans: Vec::new() }
+        Self { mark: Instant::now(), spans: Vec::new(), device: Vec::new() }
     }
 
     /// All time since the last call went into this, up to `to`.
@@ -100,12 +110,93 @@ impl Timeline {
         self.until((self.mark + time).min(Instant::now()), activity);
     }
 
-    pub fn take(&mut self) -> Vec<Span> {
-        std::mem::take(&mut self.spans)
+    /// The device worked.
+    pub fn device(&mut self, stretch: Stretch) {
+        self.device.push(stretch);
     }
+
+    /// The device worked since then, as far as anybody can tell who trusts its clock.
+    pub fn device_since(&mut self, from: Instant) {
+        if !self.device.is_empty() {
+            self.device(Stretch { from, to: Instant::now() });
+        }
+    }
+
+    pub fn take(&mut self) -> Vec<Span> {
+        let device = std::mem::take(&mut self.device);
+        let spans = std::mem::take(&mut self.spans);
+        if device.is_empty() { spans } else { divide(spans, &device) }
+    }
+}
+
+/// What went into [`Activity::Compute`] by the host's clock is the driver's, except where the device worked by its own.
+fn divide(spans: Vec<Span>, device: &[Stretch]) -> Vec<Span> {
+    let mut divided = Vec::with_capacity(spans.len() + 3 * device.len());
+    for span in spans {
+        if span.activity != Activity::Compute {
+            divided.push(span);
+            continue;
+        }
+        let mut mark = span.from;
+        let mut until = |to: Instant, activity: Activity| {
+            let to = to.clamp(mark, span.to);
+            if to > mark {
+                divided.push(Span { activity, from: mark, to });
+            }
+            mark = to;
+        };
+        for stretch in device {
+            until(stretch.from, Activity::Driver);
+            until(stretch.to, Activity::Compute);
+        }
+        until(span.to, Activity::Driver);
+    }
+    let own = device.iter().map(|&Stretch { from, to }| Span { activity: Activity::Device, from, to });
+    divided.extend(own);
+    divided
 }
 
 /// All time that went into these.
 pub(crate) fn total(spans: &[Span], of: &[Activity]) -> Duration {
     spans.iter().filter(|span| of.contains(&span.activity)).map(Span::length).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_clock_divides_what_the_host_saw_as_work_and_nothing_else() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let mut timeline = Timeline { mark: begin, spans: vec![], device: vec![] };
+        for (to, activity) in [
+            (10, Activity::Upload),
+            (30, Activity::Compute),
+            (35, Activity::Exchange),
+            (50, Activity::Compute),
+        ] {
+            timeline.until(at(to), activity);
+        }
+        timeline.device(Stretch { from: at(8), to: at(28) });
+        timeline.device(Stretch { from: at(32), to: at(45) });
+        let spans = timeline.take();
+        let read: Vec<_> = spans
+            .iter()
+            .map(|s| (s.activity.name(), (s.from - begin).as_millis(), (s.to - begin).as_millis()))
+            .collect();
+        let wanted = [
+            ("upload", 0, 10),
+            ("compute", 10, 28),
+            ("driver", 28, 30),
+            ("exchange", 30, 35),
+            ("compute", 35, 45),
+            ("driver", 45, 50),
+            ("device", 8, 28),
+            ("device", 32, 45),
+        ];
+        assert_eq!(read, wanted);
+        timeline.until(at(60), Activity::Compute);
+        assert_eq!(timeline.take(), [Span { activity: Activity::Compute, from: at(50), to: at(60) }]);
+    }
 }

@@ -131,10 +131,16 @@ impl Worker {
                 let faults =
                     fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
                 faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
+                // Whoever is slow is slow in proportion to its samples, not in the update that all do alike.
+                let last = self.programs[work.program].segments() - 1;
+                let samples = if work.segments.start < last || last == 0 { work.run.rows() } else { 0 };
                 let began = Instant::now();
                 let mut harvest = self.run(ticket, work)?;
                 let took = began.elapsed();
-                faults.iter().for_each(|fault| go_wrong_with(*fault, took, &mut harvest));
+                if !faults.is_empty() {
+                    faults.iter().for_each(|fault| go_wrong_with(*fault, samples, took, &mut harvest));
+                    self.time.device_since(began + took);
+                }
                 Ok(Reply::Harvest(harvest))
             }
             Request::WriteState { index, bytes } => {
@@ -173,6 +179,8 @@ impl Worker {
                 if self.loaded.len() == KEPT {
                     self.loaded.pop_front();
                 }
+                fault::at_load(&self.options.fault_scope, self.replica)
+                    .map_or(Ok(()), |fault| self.go_wrong(fault))?;
                 let plan = self.programs[program].plan(&key.1, &self.device.target())?;
                 let executable = self.device.load(&plan)?;
                 self.time.until_now(Activity::Loading);
@@ -223,6 +231,7 @@ impl Worker {
                     _ => {}
                 };
                 let timing = self.device.wait_part(executable, &mut pending, read)?;
+                timing.device.into_iter().for_each(|stretch| self.time.device(stretch));
                 self.time.for_a_while(timing.wait, Activity::Compute);
                 self.time.until_now(Activity::Exchange);
                 if self.options.overlap && pending.is_pending() && !harvest.blocks.is_empty() {
@@ -244,7 +253,7 @@ impl Worker {
             Fault::Panic => resume_unwind(Box::new("on purpose")),
             Fault::Lose => self.device.lose(),
             Fault::OutOfMemory => {
-                return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 0 }.into());
+                return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 1 << 40 }.into());
             }
             Fault::Transfer => {
                 let message = "the transfer failed on purpose".into();
@@ -255,16 +264,20 @@ impl Worker {
                 bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
                 self.device.write_state(index, &bytes)?;
             }
-            Fault::Slow(_) | Fault::Gradient => {}
+            Fault::Slow(_) | Fault::Sample(_) | Fault::Gradient => {}
         }
         Ok(())
     }
 }
 
 /// What goes wrong with segments that ran.
-fn go_wrong_with(fault: Fault, took: Duration, harvest: &mut Harvest) {
+fn go_wrong_with(fault: Fault, samples: usize, took: Duration, harvest: &mut Harvest) {
     match fault {
-        Fault::Slow(times) => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
+        Fault::Slow(times) if samples > 0 => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
+        Fault::Sample(micros) => {
+            let wanted = Duration::from_secs_f64(1e-6 * micros.max(0.0) * samples as f64);
+            std::thread::sleep(wanted.saturating_sub(took));
+        }
         Fault::Gradient => {
             if let Some(value) = harvest.blocks.first_mut().and_then(|(_, values)| values.first_mut()) {
                 *value = f32::from_bits(value.to_bits() ^ 1);

@@ -129,3 +129,58 @@ fn a_flipped_bit_is_found() {
     let digests = three.digests().unwrap();
     assert!(digests[0].1 == digests[2].1 && digests[0].1 != digests[1].1);
 }
+
+#[test]
+fn no_memory_before_the_first_step_is_an_error_with_the_bytes_and_nobody_leaves() {
+    let point = ("replica-1:load".to_owned(), "1*return(out-of-memory)->off".to_owned());
+    let mut two = replicas(2, with_points(&[point]));
+    let error = two.prepare(0, &[BATCH]).unwrap_err();
+    let ReplicaError::OutOfMemory { replica: 1, bytes, what, adapter: of } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((*bytes, what.as_str(), of.clone()), (1 << 40, "on purpose", adapter().label()));
+    assert!(
+        error.to_string().ends_with("on purpose: out of memory (1099511627776 bytes asked for)"),
+        "{error}"
+    );
+    assert_eq!((two.len(), two.left()), (2, &[][..]));
+    assert!(run(&mut two) == run(&mut replicas(1, options())));
+}
+
+/// The state of a device: a driver of the host's promises more than there is, so what there is is known beforehand.
+#[test]
+fn no_memory_for_the_state_is_an_error_with_the_bytes() {
+    let tape = Tape::new();
+    let wide = 1 << 18;
+    let states = (0..64).map(|i| tape.state(&format!("w{i}"), &[wide, 1 << 10], StateKind::Parameter));
+    let x = tape.input("x", Type::sample(&[]));
+    let total = states.fold(x.sum_shards(), |sum, state| sum + state.sum(&[0, 1]));
+    tape.output("total", &total);
+    let program = Arc::new(Program::compile(&tape.finish().unwrap()).unwrap());
+    let needed = (64 * 4 * wide as u64) << 10;
+    let there = adapter().memory_bytes();
+    if there.is_none_or(|there| there >= needed) {
+        eprintln!("not an adapter of which more can be asked than it has");
+        return;
+    }
+    let error = Replicas::start(&[adapter()], vec![program], options()).unwrap_err();
+    let ReplicaError::OutOfMemory { replica: 0, bytes, .. } = &error else { panic!("{error}") };
+    assert_eq!(*bytes, needed);
+    assert!(error.to_string().contains(&adapter().label()), "{error}");
+}
+
+/// In a step it is one more that leaves: at the load of a plan, and at the start of a segment.
+#[test]
+fn no_memory_in_a_step_loses_the_replica_alone() {
+    let whole = run(&mut replicas(1, options()));
+    let at_load = with_points(&[("replica-1:load".to_owned(), "1*off->return(out-of-memory)".to_owned())]);
+    let mut in_load = replicas(3, at_load);
+    in_load.prepare(0, &[BATCH]).unwrap();
+    let mut in_segment = replicas(3, with(&[(1, 1, 1, "return(out-of-memory)")]));
+    for three in [&mut in_load, &mut in_segment] {
+        assert!(run(three) == whole);
+        let [left] = three.left() else { panic!("{:?}", three.left()) };
+        assert_eq!((left.replica, left.step), (1, 1));
+        assert_eq!(left.out_of_memory, Some(("on purpose".to_owned(), 1 << 40)));
+    }
+}

@@ -64,3 +64,14 @@ fn a_replica_slowed_to_a_third_gets_fewer_shards_and_steps_get_faster() {
     assert!((1..=72).contains(&speed[1]), "{speed:?} of 192 shards");
     assert!(speed_took < even_took, "by speed {speed_took:?}, evenly {even_took:?}");
 }
+
+/// Where it is known what a sample takes, also on a busy machine: three to one, but for a shard or two.
+#[test]
+fn a_replica_with_a_third_of_the_speed_gets_a_quarter_of_the_shards() {
+    let takes = |replica, micros| (format!("replica-{replica}"), format!("return(sample:{micros})"));
+    for (paces, quarter) in [([400, 1200], 1), ([1200, 400], 0)] {
+        let (shards, ..) = run(with_points(&[takes(0, paces[0]), takes(1, paces[1])]));
+        assert_eq!(shards[0] + shards[1], 6 * 32);
+        assert!((6 * 6..=6 * 10).contains(&shards[quarter]), "{shards:?} at {paces:?}");
+    }
+}

@@ -1,17 +1,17 @@
 //! Settings of a trainer, checked before any work is done.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision};
-use unisono_replica::{Assignment, Options, Replicas, machine, probe};
+use unisono_replica::{Assignment, Options, ReplicaError, Replicas, machine, probe};
 
+use crate::class::Classes;
 use crate::memory::Room;
 use crate::observer::Observer;
 use crate::programs::{Fields, Parts, Programs};
-use crate::trainer::{Settings, Trainer};
+use crate::trainer::{Settings, TRAIN, Trainer};
 use crate::{CrossEntropy, Error, Layer, Loss, LossScale, Memory, Metric, Optimizer, Scaling, Sgd};
 
 /// How many samples a step takes.
@@ -34,6 +34,7 @@ pub struct Builder {
     layout: Layout,
     mixed: bool,
     loss_scale: LossScale,
+    memory_limit: Option<u64>,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -58,6 +59,7 @@ impl Builder {
             layout: Layout { f16: true, ..Layout::default() },
             mixed: false,
             loss_scale: LossScale::default(),
+            memory_limit: None,
             observers: vec![],
         }
     }
@@ -169,10 +171,18 @@ impl Builder {
         self
     }
 
-    /// Most shards that a replica runs in one launch; all it has unless told. Less takes less memory and more time, and never
-    /// changes the answer. A model with batch norm runs all of them at once all the same.
+    /// Most shards that a replica runs at once; unless told, all it has, or the largest power of two of them that fits its device's
+    /// memory. Fewer take less memory and more time, and never change the answer. A model with batch norm runs all of them at once
+    /// all the same.
     pub fn shards_at_once(mut self, shards: usize) -> Self {
         self.options.shards_at_once = Some(shards);
+        self
+    }
+
+    /// Most bytes of its device's memory that a replica's state and scratch may take; unless told, what the device has, where it
+    /// says so. Never changes the answer.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
         self
     }
 
@@ -247,8 +257,14 @@ impl Builder {
         let programs = Programs::trace(&self.parts, &Fields::of(fields)?, self.layout())?;
         let chosen = unisono_gpu::select(&self.adapters)?;
         chosen.iter().try_for_each(|adapter| can(adapter, self.parts.precision))?;
-        let room = Room { adapters: spread(&chosen, self.replicas, self.shards), shards: self.shards };
-        global_batches.iter().map(|&batch| room.memory(&programs.train, batch)).collect()
+        let room = self.room(spread(&chosen, self.replicas, self.shards));
+        let memory = |&batch: &usize| Ok(room.memory(&programs.train, batch)?.0);
+        global_batches.iter().map(memory).collect()
+    }
+
+    fn room(&self, adapters: Vec<Adapter>) -> Room {
+        let at_once = self.options.shards_at_once.map(|most| (most, "no more were asked for"));
+        Room { adapters, shards: self.shards, at_once, limit: self.memory_limit }
     }
 
     /// Traces the model for data with these fields (`x` and `y`, and `w` where samples have weights), opens the devices and
@@ -269,8 +285,7 @@ impl Builder {
             BatchSize::PerReplica(n) => (n * adapters.len(), Some(n)),
         };
         let notes = notes(adapters.len(), self.shards, global_batch, per_replica);
-        let room = Room { adapters, shards: self.shards };
-        let memory = room.memory(&programs.train, global_batch)?;
+        let mut room = self.room(adapters);
         let mut options = Options { global_batch, shards: self.shards, ..self.options };
         if !of_one_class(&chosen) {
             if !self.mixed {
@@ -280,18 +295,27 @@ impl Builder {
             options = Options { one_updates: true, assignment: Assignment::Even, audit_every: 0, ..options };
         }
         let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
-        let replicas = Replicas::start(&room.adapters, graphs, options)?;
+        let (replicas, memory) = loop {
+            let (memory, shards_at_once) = room.memory(&programs.train, global_batch)?;
+            let options = Options { shards_at_once, ..options.clone() };
+            let mut replicas = Replicas::start(&room.adapters, graphs.clone(), options)?;
+            match replicas.prepare(TRAIN, &[global_batch]) {
+                Ok(()) => break (replicas, memory),
+                Err(ReplicaError::OutOfMemory { .. }) if room.fewer(&programs.train, &memory) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
         let settings = Settings {
             global_batch,
             shards: self.shards,
             seed: self.seed,
             digest_every: self.digest_every,
             scaling: (self.parts.precision == Precision::Mixed).then(|| Scaling::new(self.loss_scale)),
-            class: classes(&room.adapters),
+            mixed: !of_one_class(&chosen),
         };
         let mut trainer =
             Trainer::start(self.parts, programs, fields, replicas, settings, notes, self.observers)?;
-        trainer.memory = Some(memory);
+        (trainer.memory, trainer.classes) = (Some(memory), Classes::new(room.adapters));
         Ok(trainer)
     }
 }
@@ -326,11 +350,6 @@ fn mixture(chosen: &[Adapter]) -> Error {
         Err(error) => format!("{} cannot be probed ({error})", adapter.label()),
     };
     Error::Mixture { classes: chosen.iter().map(class).collect() }
-}
-
-/// The machines of the adapters, each once, in order: what an answer's bits may depend on.
-fn classes(adapters: &[Adapter]) -> Vec<String> {
-    adapters.iter().map(machine).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// What a user should know of the settings.

@@ -100,7 +100,7 @@ impl Trainer {
     /// the disk only at the end of a fit, and for a checkpoint that is to stay for good while another is waiting.
     ///
     /// # Errors
-    /// A directory that cannot be written or that another run uses; a metric that there is not.
+    /// A directory that cannot be written or that another run uses; a metric that there is not; an adapter that cannot be probed.
     pub fn save_to(&mut self, saving: Saving) -> Result<(), Error> {
         let mut known = vec!["loss".to_owned()];
         known.extend(self.parts.metrics.iter().map(|metric| metric.name().to_owned()));
@@ -114,6 +114,8 @@ impl Trainer {
             BestBy::Highest(_) => Best::Highest(1),
         });
         let options = Options { keep: saving.keep, every: saving.keep_every, best };
+        // Checkpoints name it, and now nobody waits for the probe.
+        self.classes.all()?;
         // The directory may be the one that is open.
         self.checkpoints = None;
         let store = Store::open_with(&saving.dir, options, Arc::new(StdDisk))?;

@@ -24,6 +24,7 @@
 mod builder;
 mod carries;
 mod checkpoints;
+mod class;
 mod context;
 mod description;
 mod diagnose;
@@ -60,6 +61,7 @@ pub use unisono_replica::{Assignment, Class, ReplicaReport, machine, probe};
 
 pub use builder::Builder;
 pub use checkpoints::{BestBy, Saving};
+pub use class::SavedClass;
 pub use context::{Context, Mode, Parameter, SummaryLine};
 pub use description::Description;
 pub use error::Error;

@@ -20,12 +20,14 @@ pub struct Report {
     pub input: Option<Seen>,
     /// The loss scale, in mixed precision.
     pub scaling: Option<Scaling>,
+    /// How many of its shards a replica ran at once and why, where it was not all of them.
+    pub pieces: Option<String>,
 }
 
 impl Report {
     /// Of these replicas and this input; [`crate::Trainer::report`] is that of a run.
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
-        Self { replicas, input, scaling: None }
+        Self { replicas, input, scaling: None, pieces: None }
     }
 
     /// What held the run up, in a line: `input-bound: replicas waited 41% of the time for data; try --loader-threads 8`. None
@@ -34,8 +36,8 @@ impl Report {
         let sum = |of: &dyn Fn(&ReplicaReport) -> Duration| self.replicas.iter().map(of).sum::<Duration>();
         let (idle, peers) = (sum(&|r| r.input), sum(&|r| r.peers));
         let (moved, loading) = (sum(&|r| r.upload + r.exchange), sum(&|r| r.loading));
-        let compute = sum(&|r| r.compute);
-        let all = (idle + peers + moved + loading + compute).as_secs_f64();
+        let (compute, driver) = (sum(&|r| r.compute), sum(&|r| r.driver));
+        let all = (idle + peers + moved + loading + compute + driver).as_secs_f64();
         if all == 0.0 {
             return None;
         }
@@ -46,7 +48,7 @@ impl Report {
             .is_some_and(|seen| seen.waited.as_secs_f64() < 0.05 * seen.elapsed.as_secs_f64());
         let input = if kept_up { Duration::ZERO } else { idle };
         let percent = |time: Duration| (100.0 * time.as_secs_f64() / all).round();
-        let worst = [input, peers, moved, loading].into_iter().max().unwrap_or_default();
+        let worst = [input, peers, moved, loading, driver].into_iter().max().unwrap_or_default();
         Some(if percent(worst) < NOTABLE {
             format!("compute-bound: devices worked {}% of the time", percent(compute))
         } else if worst == input {
@@ -68,6 +70,12 @@ impl Report {
                  each sample, in a run of its own",
                 percent(moved)
             )
+        } else if worst == driver {
+            format!(
+                "driver-bound: {}% of the time went into launching and waiting for the launch; a larger --global-batch launches \
+                 less for each sample, in a run of its own",
+                percent(driver)
+            )
         } else {
             format!("short: {}% of the time went into compiling and loading", percent(loading))
         })
@@ -79,7 +87,7 @@ impl fmt::Display for Report {
         let adapters: Vec<String> = self.replicas.iter().map(|r| r.adapter.clone()).collect();
         let wide = adapters.iter().map(|a| a.chars().count()).max().unwrap_or(0).max(7);
         write!(f, "replica  {:wide$}  {:>7}  {:>9}", "adapter", "shards", "samples")?;
-        write!(f, "  {:>8}  {:>8}  {:>8}", "upload", "compute", "exchange")?;
+        write!(f, "  {:>8}  {:>8}  {:>8}  {:>8}", "upload", "driver", "compute", "exchange")?;
         write!(f, "  {:>9}  {:>9}  {:>8}", "for input", "for peers", "loading")?;
         for (report, adapter) in self.replicas.iter().zip(&adapters) {
             write!(
@@ -87,9 +95,13 @@ impl fmt::Display for Report {
                 "\n{:<7}  {adapter:wide$}  {:>7}  {:>9}",
                 report.replica, report.shards, report.samples
             )?;
-            let [upload, compute, exchange] = [report.upload, report.compute, report.exchange].map(seconds);
+            let [upload, driver] = [report.upload, report.driver].map(seconds);
+            let [compute, exchange] = [report.compute, report.exchange].map(seconds);
             let [input, peers, loading] = [report.input, report.peers, report.loading].map(seconds);
-            write!(f, "  {upload:>8}  {compute:>8}  {exchange:>8}  {input:>9}  {peers:>9}  {loading:>8}")?;
+            write!(
+                f,
+                "  {upload:>8}  {driver:>8}  {compute:>8}  {exchange:>8}  {input:>9}  {peers:>9}  {loading:>8}"
+            )?;
             if let Some(left) = &report.left {
                 write!(f, "\n         left at step {}: {}", left.step, left.why)?;
             }
@@ -100,6 +112,9 @@ impl fmt::Display for Report {
         if let Some(Scaling { scale, skipped, .. }) = &self.scaling {
             let scale = f64::from(*scale);
             write!(f, "\nmixed precision: a loss scale of {scale}, {skipped} steps skipped for it")?;
+        }
+        if let Some(pieces) = &self.pieces {
+            write!(f, "\nmemory: {pieces}")?;
         }
         match &self.input {
             Some(input) => write!(f, "\n{}", input.verdict()),
@@ -116,9 +131,9 @@ fn seconds(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// Seconds of input, peers, exchange, loading and compute.
-    fn diagnosis(seconds: [u64; 5]) -> Option<String> {
-        let [input, peers, exchange, loading, compute] = seconds.map(Duration::from_secs);
+    /// Seconds of input, peers, exchange, loading, compute and the driver.
+    fn diagnosis(seconds: [u64; 6]) -> Option<String> {
+        let [input, peers, exchange, loading, compute, driver] = seconds.map(Duration::from_secs);
         let replica = ReplicaReport {
             replica: 0,
             adapter: "a".into(),
@@ -129,6 +144,7 @@ mod tests {
             input,
             upload: Duration::ZERO,
             compute,
+            driver,
             exchange,
             peers,
             loading,
@@ -143,14 +159,15 @@ mod tests {
             let said = diagnosis(seconds).unwrap();
             assert!(said.starts_with(what), "{said}");
         };
-        assert_eq!(diagnosis([0; 5]), None);
+        assert_eq!(diagnosis([0; 6]), None);
         says(
-            [41, 9, 0, 0, 50],
+            [41, 9, 0, 0, 40, 10],
             "input-bound: replicas waited 41% of the time for data; try --loader-threads 8",
         );
-        says([5, 30, 0, 0, 65], "uneven: replicas waited 30% of the time for others, most for replica 0");
-        says([5, 5, 40, 0, 50], "exchange-bound: 40%");
-        says([0, 0, 0, 60, 40], "short: 60%");
-        says([5, 5, 5, 5, 80], "compute-bound: devices worked 80% of the time");
+        says([5, 30, 0, 0, 55, 10], "uneven: replicas waited 30% of the time for others, most for replica 0");
+        says([5, 5, 40, 0, 40, 10], "exchange-bound: 40%");
+        says([0, 0, 0, 60, 30, 10], "short: 60%");
+        says([5, 5, 0, 0, 50, 40], "driver-bound: 40%");
+        says([5, 5, 5, 5, 70, 10], "compute-bound: devices worked 70% of the time");
     }
 }

@@ -8,6 +8,7 @@ use unisono_checkpoint::{Contents, Dtype, Info, LoadReport, Mismatch, Tensor, Te
 use unisono_data::{Loader, Position, Progress};
 use unisono_graph::{DType, StateDecl, StateKind, Type};
 
+use crate::class::{SavedClass, compared};
 use crate::history::Running;
 use crate::{Error, History, Precision, Scaling, Trainer};
 
@@ -49,9 +50,12 @@ pub struct SavedRun {
     pub metrics: Vec<String>,
     /// Fingerprint of the training data, as hexadecimal digits.
     pub data: Option<String>,
-    /// What the replicas ran on; bits are promised within one class. `None` in files of versions that did not say.
+    /// What the replicas ran on, each class once; bits are promised within one. `None` in files of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class: Option<Vec<String>>,
+    pub class: Option<Vec<SavedClass>>,
+    /// In a run on a mixture of classes, the machine of each replica: with the shards, they say who runs what. Else empty.
+    #[serde(default)]
+    pub mixture: Vec<String>,
     /// The epochs done.
     pub history: History,
     running: Running,
@@ -129,15 +133,27 @@ impl Trainer {
             loss: self.parts.loss.name().into(),
             metrics: self.parts.metrics.iter().map(|m| m.name().into()).collect(),
             data: self.fingerprint.map(|f| format!("{f:016x}")),
-            class: Some(self.settings.class.clone()),
+            class: Some(self.classes.all()?),
+            mixture: self.mixture(),
             history: self.history.clone(),
             running: self.running.clone(),
         };
         let trainer = serde_json::to_value(&run)
             .map_err(|e| Error::setting("checkpoint", format!("the run cannot be written as JSON: {e}")))?;
+        self.tensors_and(trainer, spare)
+    }
+
+    fn tensors_and(&mut self, trainer: serde_json::Value, spare: Contents) -> Result<Contents, Error> {
         let model = self.tensors_into(&[StateKind::Parameter, StateKind::Statistic], spare.model)?;
         let optimizer = self.tensors_into(&[StateKind::Optimizer], spare.optimizer)?;
         Ok(Contents { model, optimizer, carries: self.carries.tensors()?, trainer })
+    }
+
+    /// The machines of the replicas that are there, if they are a mixture: shards are given to them evenly, in this order.
+    fn mixture(&self) -> Vec<String> {
+        let there = self.replicas.reports().into_iter().filter(|report| report.left.is_none());
+        let there = there.filter(|_| self.settings.mixed).map(|report| report.replica);
+        self.classes.machines(there)
     }
 
     /// SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and carries, the position,
@@ -149,7 +165,8 @@ impl Trainer {
         position.extend(self.step.to_le_bytes());
         position.extend(skipped.iter().flat_map(|index| index.to_le_bytes()));
         position.extend(self.scaling.iter().flat_map(Scaling::digested));
-        Ok(self.contents()?.state_sha256(&position))
+        let contents = self.tensors_and(serde_json::Value::Null, Contents::default())?;
+        Ok(contents.state_sha256(&position))
     }
 
     pub(crate) fn tensors_of(&mut self, kinds: &[StateKind]) -> Result<Tensors, Error> {
@@ -183,8 +200,15 @@ impl Trainer {
         let run = parse(path, contents)?;
         let wrong = |problem: String| Error::Resume { path: path.into(), problem };
         let metrics: Vec<String> = self.parts.metrics.iter().map(|m| m.name().into()).collect();
-        let class =
-            run.class.as_ref().map_or_else(|| self.settings.class.join(", "), |class| class.join(", "));
+        let classes = self.classes.all()?;
+        let saved = run.class.as_ref().unwrap_or(&classes);
+        let [class, own_class] = compared(saved, &classes);
+        if saved.iter().any(|class| class.probe.is_none()) {
+            self.tell_note(
+                "note: the checkpoint names its adapters but not what a probe of them gave: they are compared by their names",
+            );
+        }
+        let mixture = self.mixture().join(", ");
         let precision = run.precision.clone().unwrap_or_else(|| Precision::F32.to_string());
         let setting = |scaling: &Option<Scaling>| {
             scaling.as_ref().map_or_else(|| "none".to_owned(), |scaling| scaling.setting.to_string())
@@ -196,7 +220,8 @@ impl Trainer {
             ("the seed", run.seed.to_string(), self.settings.seed.to_string(), true),
             ("the precision", precision, self.parts.precision.to_string(), true),
             ("the loss scale", setting(&run.scaling), setting(&self.scaling), true),
-            ("the numeric class", class, self.settings.class.join(", "), true),
+            ("the numeric class", class, own_class, true),
+            ("the mixture", run.mixture.join(", "), mixture, true),
             ("the loss", run.loss.clone(), self.parts.loss.name().into(), true),
             ("the optimizer", run.optimizer.clone(), self.parts.optimizer.name().into(), false),
             ("the metrics", run.metrics.join(", "), metrics.join(", "), false),

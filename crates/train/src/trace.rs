@@ -1,17 +1,20 @@
-//! A run's timeline in Chrome's trace format: a lane a replica, a slice for each thing it did.
+//! A run's timeline in Chrome's trace format: a lane a replica, a slice for each thing it did; below it a lane for its device,
+//! with a slice for each submission by the device's own clock, where it has one.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use unisono_replica::{Interval, ReplicaReport};
+use unisono_replica::{Activity, Interval, ReplicaReport};
 
 /// Writes a trace; open it in Perfetto (ui.perfetto.dev) or at `chrome://tracing`.
 pub(crate) fn write(path: &Path, replicas: &[ReplicaReport], timeline: &[Interval]) -> std::io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     let mut separator = "[\n";
-    for event in replicas.iter().map(lane).chain(timeline.iter().map(slice)) {
+    let devices = replicas.iter().filter(|r| timeline.iter().any(|i| is_device(i) && i.replica == r.replica));
+    let lanes = replicas.iter().map(|r| lane(r, false)).chain(devices.map(|r| lane(r, true)));
+    for event in lanes.chain(timeline.iter().map(slice)) {
         write!(out, "{separator}{event}")?;
         separator = ",\n";
     }
@@ -19,16 +22,28 @@ pub(crate) fn write(path: &Path, replicas: &[ReplicaReport], timeline: &[Interva
     out.flush()
 }
 
-fn lane(replica: &ReplicaReport) -> Value {
-    let name = format!("replica {} ({})", replica.replica, replica.adapter);
-    json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": replica.replica, "args": {"name": name}})
+fn is_device(interval: &Interval) -> bool {
+    interval.activity == Activity::Device
+}
+
+/// Two numbers for each replica: one for what it did, one for its device.
+fn thread(replica: usize, device: bool) -> usize {
+    2 * replica + usize::from(device)
+}
+
+fn lane(replica: &ReplicaReport, device: bool) -> Value {
+    let what = if device { "device of replica" } else { "replica" };
+    let name = format!("{what} {} ({})", replica.replica, replica.adapter);
+    let thread = thread(replica.replica, device);
+    json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": thread, "args": {"name": name}})
 }
 
 /// Times are in microseconds, with nanoseconds behind the point.
 fn slice(interval: &Interval) -> Value {
     let [from, to] = [interval.from, interval.to].map(|time| time.as_nanos() as f64 / 1e3);
     json!({
-        "ph": "X", "name": interval.activity.name(), "cat": "replica", "pid": 0, "tid": interval.replica,
+        "ph": "X", "name": interval.activity.name(), "cat": if is_device(interval) { "device" } else { "replica" },
+        "pid": 0, "tid": thread(interval.replica, is_device(interval)),
         "ts": from, "dur": to - from, "args": {"step": interval.step},
     })
 }

@@ -7,6 +7,7 @@ use unisono_replica::{Outcome, Outputs, ReplicaError, ReplicaReport, Replicas, V
 use crate::builder::{Builder, can};
 use crate::carries::Carries;
 use crate::checkpoints::Checkpoints;
+use crate::class::Classes;
 use crate::feed::{self, Names};
 use crate::history::Running;
 use crate::loss_scale::{SCALE, Scaling};
@@ -30,8 +31,8 @@ pub(crate) struct Settings {
     pub digest_every: u64,
     /// The loss scale that a run in mixed precision starts with.
     pub scaling: Option<Scaling>,
-    /// What the replicas run on, each once: bits are promised within one class.
-    pub class: Vec<String>,
+    /// The adapters are of several classes.
+    pub mixed: bool,
 }
 
 /// Trains a model on every replica.
@@ -60,6 +61,8 @@ pub struct Trainer {
     pub(crate) input: Option<Seen>,
     /// What a step of the global batch takes.
     pub(crate) memory: Option<Memory>,
+    /// What the replicas run on.
+    pub(crate) classes: Classes,
 }
 
 impl Trainer {
@@ -90,7 +93,6 @@ impl Trainer {
         let unknown = |problem| Error::setting("optimizer", problem);
         parts.optimizer.observe(&[Epoch::unmeasured(&parts.metrics)]).map_err(unknown)?;
         parts.optimizer.observe(&[]).map_err(unknown)?;
-        replicas.prepare(TRAIN, &[settings.global_batch])?;
         let lanes = |program| Carries::new(program, settings.global_batch);
         let (carries, using) = (lanes(&programs.train), lanes(&programs.predict));
         Ok(Self {
@@ -113,6 +115,7 @@ impl Trainer {
             fingerprint: None,
             input: None,
             memory: None,
+            classes: Classes::new(vec![]),
         })
     }
 
@@ -372,7 +375,9 @@ impl Trainer {
 
     /// Where the time went: replica by replica, and whether the input kept up.
     pub fn report(&self) -> Report {
-        Report { scaling: self.scaling.clone(), ..Report::new(self.reports(), self.input.clone()) }
+        let pieces = self.memory.as_ref().filter(|memory| memory.pieces.is_some()).map(Memory::how);
+        let scaling = self.scaling.clone();
+        Report { scaling, pieces, ..Report::new(self.reports(), self.input.clone()) }
     }
 
     /// The loss scale in mixed precision, and the steps that were skipped for it.
@@ -433,9 +438,12 @@ impl Trainer {
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();
-        let adapter = adapter.ok_or_else(|| Error::setting("adapter", "there is none"))?;
+        let nobody = || Error::setting("adapter", "there is none");
+        let adapter = adapter.ok_or_else(nobody)?;
         can(&adapter, self.parts.precision)?;
-        Ok(self.replicas.join(&adapter)?)
+        let joined = self.replicas.join(&adapter)?;
+        self.classes.join(joined, adapter);
+        Ok(joined)
     }
 
     pub(crate) fn tell_saved(&mut self, path: &std::path::Path) {

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Demo(rest) => demo(rest.args),
         Task::Test { long, rest } => test(long, &rest.args),
-        Task::Bench(rest) => program("bench", &rest.args),
+        Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
         Task::Tidy => tidy::run(&root()),
     };
     match result {
@@ -69,7 +69,12 @@ fn demo(mut args: Vec<OsString>) -> Result<(), String> {
         }
         args.extend(["--out".into(), dir.into()]);
     }
-    program("digits", &args)
+    program("digits", &[], &args)
+}
+
+/// One of the benches slows a replica through a fault point; the others are built without such points.
+fn faults(args: &[OsString]) -> &'static [&'static str] {
+    if args.iter().any(|arg| arg == "uneven") { &["--features", "faults"] } else { &[] }
 }
 
 fn test(long: bool, args: &[OsString]) -> Result<(), String> {
@@ -82,9 +87,11 @@ fn test(long: bool, args: &[OsString]) -> Result<(), String> {
 }
 
 /// Runs one of the examples' programs, optimised.
-fn program(name: &str, args: &[OsString]) -> Result<(), String> {
+fn program(name: &str, features: &[&str], args: &[OsString]) -> Result<(), String> {
     setup::adapter()?;
-    run(cargo().args(["run", "--release", "-p", "unisono-examples", "--bin", name, "--"]).args(args))
+    let mut command = cargo();
+    command.args(["run", "--release", "-p", "unisono-examples", "--bin", name]).args(features);
+    run(command.arg("--").args(args))
 }
 
 fn is_flag(arg: &str, flag: &str) -> bool {

@@ -1,9 +1,9 @@
-//! Killed at random moments, resumed each time on other numbers of replicas and threads: the files at the end are those of
-//! a run that nobody disturbed.
+//! Killed at random moments, resumed each time on other numbers of replicas and threads, of which some are lost on the way:
+//! the files at the end are those of a run that nobody disturbed.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ fn kills() -> usize {
     if std::env::var_os("UNISONO_LONG").is_some() { 50 } else { 6 }
 }
 
+/// What can happen to a replica.
+const LOSSES: [&str; 4] = ["lose", "panic", "out-of-memory", "transfer"];
+
 /// Moments are to be anything; which they were is said when it fails.
 struct Moments(u64);
 
@@ -32,9 +35,19 @@ impl Moments {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
+
+    /// Losses at any of the first steps of a life, as `FAILPOINTS` has them: of any of its replicas, but never of all.
+    fn losses(&mut self, replicas: u64) -> String {
+        let (lost, first) = (self.below(replicas), self.below(replicas));
+        let points = (0..lost).map(|i| {
+            let (replica, kind) = ((first + i) % replicas, LOSSES[self.below(4) as usize]);
+            format!("replica-{replica}:step-{}=return({kind})", self.below(20))
+        });
+        points.collect::<Vec<_>>().join(";")
+    }
 }
 
-/// Runs `start(out, flags)` once in peace and once with kills, and compares all files of the final state.
+/// Runs `start(out, flags)` once in peace and once with losses and kills, and compares all files of the final state.
 fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command) {
     let dir = tempfile::tempdir().unwrap();
     let (peace, war) = (dir.path().join("peace"), dir.path().join("war"));
@@ -44,20 +57,26 @@ fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command
         ["--epochs", &*epochs, "--replicas", replicas, "--loader-threads", threads, "--checkpoint-every", "7"]
             .map(str::to_owned)
     };
-    let run = |out: &Path, life: usize, more: &[&str]| {
+    let said = dir.path().join("said");
+    let run = |out: &Path, life: usize, more: &[&str], losses: &str| {
         let flags = flags(life);
         let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let mut command = start(out, &flags);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let said: File = OpenOptions::new().create(true).append(true).open(&said).unwrap();
+        command.env("FAILPOINTS", losses).stdout(Stdio::null()).stderr(said);
         command
     };
-    assert!(run(&peace, 0, &[]).status().unwrap().success());
+    assert!(run(&peace, 0, &[], "").status().unwrap().success());
+    let lost = || fs::read_to_string(&said).unwrap().matches(" left at step ").count();
+    assert_eq!(lost(), 0);
 
     let mut moments = Moments(std::process::id().into());
     let (mut killed, mut at) = (0, Vec::new());
     for life in 0..kills() {
         let before = step(&war);
-        let status = lives_a_while(run(&war, life, &["--resume"]), &war, before, &mut moments);
+        let losses = moments.losses(LIVES[life % LIVES.len()][0].parse().unwrap());
+        let process = run(&war, life, &["--resume"], &losses);
+        let status = lives_a_while(process, &war, before, &mut moments);
         // A signal leaves no code.
         assert!(!cfg!(unix) || matches!(status.code(), None | Some(0)), "it failed by itself: {status}");
         killed += usize::from(!status.success());
@@ -69,7 +88,10 @@ fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command
     }
     assert!(killed * 10 >= kills() * 8, "killed only {killed} times, at {at:?}");
     assert!(at.iter().max() > at.first(), "it never got on: {at:?}");
-    assert!(run(&war, kills(), &["--resume"]).status().unwrap().success(), "after {at:?}");
+    // The last life has seven replicas, and loses two at once.
+    let last = "replica-5:step-0=return(lose);replica-2:step-0=return(panic)";
+    assert!(run(&war, 3, &["--resume"], last).status().unwrap().success(), "after {at:?}");
+    assert!(lost() > 0, "no replica was lost: {}", fs::read_to_string(&said).unwrap());
 
     let [expected, found] = [&peace, &war].map(|dir| unisono::checkpoint::list(dir).unwrap().remove(0));
     assert_eq!(expected.0, found.0);
@@ -88,8 +110,10 @@ fn step(out: &Path) -> u64 {
     newest.step
 }
 
-/// Starts a process and kills it: a while after it began, or a while after it has saved something.
+/// Starts a process in a group of its own and kills the group: a while after it began, or a while after it has saved something.
 fn lives_a_while(mut command: Command, out: &Path, before: u64, moments: &mut Moments) -> ExitStatus {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut process = command.spawn().unwrap();
     if moments.below(3) > 0 {
         let newest = || unisono::checkpoint::list(out).ok()?.first().map(|(step, _)| *step);
@@ -102,9 +126,18 @@ fn lives_a_while(mut command: Command, out: &Path, before: u64, moments: &mut Mo
     } else {
         sleep(Duration::from_millis(moments.below(700)));
     }
-    // SIGKILL, where there are signals.
-    process.kill().unwrap();
+    kill(&mut process);
     process.wait().unwrap()
+}
+
+/// SIGKILL to the group, where there are such.
+fn kill(process: &mut Child) {
+    if cfg!(unix) {
+        // Zero or not: the process may have ended by itself.
+        Command::new("kill").args(["-KILL", "--", &format!("-{}", process.id())]).output().unwrap();
+    } else {
+        process.kill().unwrap();
+    }
 }
 
 #[test]
@@ -140,6 +173,7 @@ struct Conv {
 #[test]
 fn a_process_that_trains() {
     let Ok(flags) = std::env::var(FLAGS) else { return };
+    let _faults = fail::FailScenario::setup();
     convolutional(&Conv::parse_from(flags.lines()).run).unwrap();
 }
 

@@ -208,15 +208,38 @@ fn a_run_of_another_numeric_class_is_refused() {
     let data = csv(dir.path(), &lines(60));
     let out = dir.path().join("out");
     trained(&data, &out, &["--epochs", "1"]);
-    // As if another driver had written it.
     let (step, path) = checkpoints(&out).remove(0);
-    let (_, mut contents) = unisono::checkpoint::load(&path).unwrap();
-    contents.trainer["class"] = serde_json::json!(["GeForce [vulkan, NVIDIA 600]"]);
-    unisono::checkpoint::Store::open(&out).unwrap().save(step, &contents).unwrap();
+    let (_, contents) = unisono::checkpoint::load(&path).unwrap();
+    let class = contents.trainer["class"].clone();
+    assert_eq!(class[0]["probe"].as_str().unwrap().len(), 16, "{class}");
+    let rewrite = |class: serde_json::Value| {
+        let mut contents = contents.clone();
+        contents.trainer["class"] = class;
+        unisono::checkpoint::Store::open(&out).unwrap().save(step, &contents).unwrap();
+    };
     let paths =
         ["--data", data.to_str().unwrap(), "--out", out.to_str().unwrap(), "--resume", "--epochs", "2"];
+    // The same adapter, but it computes something else.
+    let mut other = class.clone();
+    other[0]["probe"] = "0123456789abcdef".into();
+    rewrite(other);
+    let refused = err(&digits(paths));
+    assert!(
+        refused.contains(" (0123456789abcdef), not ") && refused.contains("the numeric class"),
+        "{refused}"
+    );
+    // As if another driver had written it, and an older version that did not probe.
+    rewrite(serde_json::json!(["GeForce [vulkan, NVIDIA 600]"]));
     let refused = digits(paths);
     assert_eq!(refused.status.code(), Some(1));
     assert!(err(&refused).contains("the numeric class of the run is GeForce [vulkan, NVIDIA 600], not "));
     assert!(digits(paths.iter().chain(&["--force"])).status.success());
+    // That of an older version on this adapter goes on, and says what was not compared.
+    fs::remove_dir_all(out.join("checkpoints")).unwrap();
+    rewrite(serde_json::json!([class[0]["machine"]]));
+    let resumed = digits(paths);
+    assert!(resumed.status.success(), "{}", err(&resumed));
+    assert!(
+        err(&resumed).contains("note: the checkpoint names its adapters but not what a probe of them gave")
+    );
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::pace::Cost;
+
 /// How the shards of a batch are given to the replicas; each gets consecutive ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Assignment {
@@ -21,28 +23,27 @@ const WORTH: f64 = 250e-6;
 /// Whoever is too slow for even one shard is tried again so often, for as many steps as change a median.
 const TRY_AGAIN: (u64, u64) = (64, 3);
 
-/// The shards of each worker, together all of them, an empty range for those that idle. `paces`: seconds a sample of each
-/// worker, if any is known; `before`: how these shards were given to the same workers the last time.
+/// The shards of each worker, together all of them, an empty range for those that idle. `costs`: what each worker takes, where
+/// that is known; `before`: how these shards were given to the same workers the last time.
 ///
 /// Nobody idles while there are as many shards as workers, but for the slowest with [`Assignment::Speed`].
 pub(crate) fn assign(
     how: Assignment,
     sizes: &[usize],
-    paces: &[Option<f64>],
+    costs: &[Option<Cost>],
     before: Option<&Vec<Range<usize>>>,
     step: u64,
 ) -> Vec<Range<usize>> {
-    let workers = paces.len();
+    let workers = costs.len();
     let (shards, busy) = (sizes.len(), workers.min(sizes.len()));
-    let known: Vec<f64> = paces.iter().copied().flatten().collect();
-    match how {
-        Assignment::Speed if !known.is_empty() && workers > 1 => {
-            let mean = known.iter().sum::<f64>() / known.len() as f64;
-            let paces: Vec<f64> = paces.iter().map(|pace| pace.unwrap_or(mean)).collect();
+    let known: Vec<Cost> = costs.iter().copied().flatten().collect();
+    match (how, Cost::mean(&known)) {
+        (Assignment::Speed, Some(mean)) if workers > 1 => {
+            let costs: Vec<Cost> = costs.iter().map(|cost| cost.unwrap_or(mean)).collect();
             let all = step % TRY_AGAIN.0 < TRY_AGAIN.1 && shards >= workers;
-            let best = by_pace(sizes, &paces, usize::from(all));
+            let best = by_cost(sizes, &costs, usize::from(all));
             let worth = |before: &Vec<Range<usize>>| {
-                let (now, then) = (slowest(sizes, &paces, before), slowest(sizes, &paces, &best));
+                let (now, then) = (slowest(sizes, &costs, before), slowest(sizes, &costs, &best));
                 then < BETTER * now && now - then > WORTH || all && before.iter().any(Range::is_empty)
             };
             match before {
@@ -50,11 +51,11 @@ pub(crate) fn assign(
                 _ => best,
             }
         }
-        Assignment::Speed | Assignment::Even => {
+        (Assignment::Speed | Assignment::Even, _) => {
             let cuts = even_cuts(sizes, busy);
             (0..workers).map(|w| if w < busy { cuts[w]..cuts[w + 1] } else { 0..0 }).collect()
         }
-        Assignment::Shuffled(seed) => {
+        (Assignment::Shuffled(seed), _) => {
             let mut draw = SplitMix(seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut inner: Vec<usize> = (1..shards).collect();
             draw.shuffle(&mut inner);
@@ -71,35 +72,34 @@ pub(crate) fn assign(
 }
 
 /// Seconds until the last worker is done.
-fn slowest(sizes: &[usize], paces: &[f64], ranges: &[Range<usize>]) -> f64 {
-    let seconds =
-        |(range, pace): (&Range<usize>, &f64)| sizes[range.clone()].iter().sum::<usize>() as f64 * pace;
-    ranges.iter().zip(paces).map(seconds).fold(0.0, f64::max)
+fn slowest(sizes: &[usize], costs: &[Cost], ranges: &[Range<usize>]) -> f64 {
+    let seconds = |(range, cost): (&Range<usize>, &Cost)| cost.seconds(sizes[range.clone()].iter().sum());
+    ranges.iter().zip(costs).map(seconds).fold(0.0, f64::max)
 }
 
 /// Consecutive shards for each worker such that the last one is done as early as possible: the least time in which the
 /// workers, each taking as much as it can, get to the end. Each takes at least `least` shards.
-fn by_pace(sizes: &[usize], paces: &[f64], least: usize) -> Vec<Range<usize>> {
+fn by_cost(sizes: &[usize], costs: &[Cost], least: usize) -> Vec<Range<usize>> {
     let shards = sizes.len();
     let within = |seconds: f64| {
         let mut at = 0;
-        let take = |(w, pace): (usize, &f64)| {
-            let (first, behind) = (at, least * (paces.len() - 1 - w));
+        let take = |(w, cost): (usize, &Cost)| {
+            let (first, behind) = (at, least * (costs.len() - 1 - w));
             let mut rows = 0;
             while at + behind < shards {
                 rows += sizes[at];
-                if at - first >= least && rows as f64 * pace > seconds {
+                if at - first >= least && cost.seconds(rows) > seconds {
                     break;
                 }
                 at += 1;
             }
             if at == first { 0..0 } else { first..at }
         };
-        let ranges: Vec<Range<usize>> = paces.iter().enumerate().map(take).collect();
+        let ranges: Vec<Range<usize>> = costs.iter().enumerate().map(take).collect();
         (at == shards).then_some(ranges)
     };
-    let rows = sizes.iter().sum::<usize>() as f64;
-    let (mut short, mut enough) = (0.0, rows * paces.iter().copied().fold(0.0, f64::max));
+    let rows = sizes.iter().sum();
+    let (mut short, mut enough) = (0.0, costs.iter().map(|cost| cost.seconds(rows)).fold(0.0, f64::max));
     let mut best = within(enough);
     // Halving so often leaves less than any measurement is exact to.
     for _ in 0..40 {
@@ -110,7 +110,7 @@ fn by_pace(sizes: &[usize], paces: &[f64], least: usize) -> Vec<Range<usize>> {
         }
     }
     // The slowest alone would do all of it in the time that the search began with.
-    best.unwrap_or_else(|| std::iter::once(0..shards).chain(paces.iter().skip(1).map(|_| 0..0)).collect())
+    best.unwrap_or_else(|| std::iter::once(0..shards).chain(costs.iter().skip(1).map(|_| 0..0)).collect())
 }
 
 /// Each cut at the boundary of shards nearest to its share of the samples.
@@ -203,11 +203,11 @@ mod tests {
     }
 
     /// The least time over all ways to give consecutive shards to workers in their order, by trying them all.
-    fn best_time(sizes: &[usize], paces: &[f64]) -> f64 {
-        let Some((&pace, others)) = paces.split_last() else {
+    fn best_time(sizes: &[usize], costs: &[Cost]) -> f64 {
+        let Some((cost, others)) = costs.split_last() else {
             return if sizes.is_empty() { 0.0 } else { f64::INFINITY };
         };
-        let own = |cut: usize| sizes[cut..].iter().sum::<usize>() as f64 * pace;
+        let own = |cut: usize| cost.seconds(sizes[cut..].iter().sum());
         (0..=sizes.len())
             .map(|cut| best_time(&sizes[..cut], others).max(own(cut)))
             .fold(f64::INFINITY, f64::min)
@@ -217,20 +217,23 @@ mod tests {
         #[test]
         fn nothing_is_faster_than_speed(
             sizes in prop::collection::vec(1usize..4, 1..9),
-            paces in prop::collection::vec(0.1f64..3.0, 2..5),
+            costs in prop::collection::vec((0.0f64..4.0, 0.1f64..3.0), 2..5),
         ) {
-            let known: Vec<Option<f64>> = paces.iter().copied().map(Some).collect();
+            let costs: Vec<Cost> = costs.into_iter().map(|(fixed, sample)| Cost { fixed, sample }).collect();
+            let known: Vec<Option<Cost>> = costs.iter().copied().map(Some).collect();
             let ranges = assign(Assignment::Speed, &sizes, &known, None, 10);
             let shards: Vec<usize> = ranges.iter().cloned().flatten().collect();
             prop_assert_eq!(shards, (0..sizes.len()).collect::<Vec<_>>());
-            prop_assert!(slowest(&sizes, &paces, &ranges) <= best_time(&sizes, &paces) * (1.0 + 1e-6));
+            prop_assert!(slowest(&sizes, &costs, &ranges) <= best_time(&sizes, &costs) * (1.0 + 1e-6));
         }
     }
 
     #[test]
     fn speed_is_even_at_first_stays_where_little_would_be_won_and_forgets_nobody() {
-        let speed = |paces: &[Option<f64>], before: Option<&Vec<Range<usize>>>, step| {
-            assign(Assignment::Speed, &[1; 32], paces, before, step)
+        let speed = |samples: &[Option<f64>], before: Option<&Vec<Range<usize>>>, step| {
+            let cost = |sample: &Option<f64>| sample.map(|sample| Cost { fixed: 0.0, sample });
+            let costs: Vec<Option<Cost>> = samples.iter().map(cost).collect();
+            assign(Assignment::Speed, &[1; 32], &costs, before, step)
         };
         assert_eq!(speed(&[None; 2], None, 5), [0..16, 16..32]);
         assert_eq!(speed(&[Some(1.0), Some(3.0)], None, 5), [0..24, 24..32]);
@@ -241,5 +244,12 @@ mod tests {
         assert_eq!(starved, [0..32, 0..0]);
         assert_eq!(speed(&[Some(1.0), Some(99.0)], Some(&starved), 64), [0..31, 31..32]);
         assert_eq!(speed(&[Some(1.0), Some(99.0)], Some(&vec![0..31, 31..32]), 67), starved);
+    }
+
+    #[test]
+    fn what_a_step_costs_at_least_is_not_taken_for_slowness() {
+        let costs = [Cost { fixed: 4.0, sample: 1.0 }, Cost { fixed: 12.0, sample: 3.0 }].map(Some);
+        // 4 + 26 seconds against 12 + 18; without the fixed cost it would be 24 and 8: 28 against 36.
+        assert_eq!(assign(Assignment::Speed, &[1; 32], &costs, None, 5), [0..26, 26..32]);
     }
 }

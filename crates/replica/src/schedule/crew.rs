@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_graph::Run;
 
 use super::assign::{Assignment, assign};
-use super::pace::Pace;
+use super::pace::{Cost, Pace};
 use super::{Piece, Policy};
 
 /// Why a worker left.
@@ -136,17 +136,17 @@ impl Crew {
         self.workers[worker].paces.entry(program).or_default().add(samples, spent);
     }
 
-    /// Seconds a sample, where known.
-    pub fn known_pace(&self, worker: usize, program: usize) -> Option<f64> {
-        self.workers.get(worker)?.paces.get(&program)?.seconds()
+    /// What a worker takes, where known.
+    pub fn known_cost(&self, worker: usize, program: usize) -> Option<Cost> {
+        self.workers.get(worker)?.paces.get(&program)?.cost()
     }
 
-    /// Seconds a sample; those of whom nothing is known are like the mean of the others.
-    pub fn pace(&self, worker: usize, program: usize) -> f64 {
+    /// What a worker takes; those of whom nothing is known are like the mean of the others.
+    pub fn cost(&self, worker: usize, program: usize) -> Cost {
         let present = self.present();
-        let known: Vec<f64> = present.iter().filter_map(|&w| self.known_pace(w, program)).collect();
-        let mean = if known.is_empty() { 1.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
-        self.known_pace(worker, program).unwrap_or(mean)
+        let known: Vec<Cost> = present.iter().filter_map(|&w| self.known_cost(w, program)).collect();
+        let mean = Cost::mean(&known).unwrap_or(Cost { fixed: 0.0, sample: 1.0 });
+        self.known_cost(worker, program).unwrap_or(mean)
     }
 
     /// The shards of each of those that are there.
@@ -158,9 +158,9 @@ impl Crew {
         step: u64,
     ) -> Vec<Range<usize>> {
         let present = self.present();
-        let paces: Vec<Option<f64>> = present.iter().map(|&w| self.known_pace(w, program)).collect();
+        let costs: Vec<Option<Cost>> = present.iter().map(|&w| self.known_cost(w, program)).collect();
         let key = (program, sizes.to_vec(), present);
-        let ranges = assign(how, sizes, &paces, self.layouts.get(&key), step);
+        let ranges = assign(how, sizes, &costs, self.layouts.get(&key), step);
         self.layouts.insert(key, ranges.clone());
         ranges
     }
@@ -168,9 +168,9 @@ impl Crew {
     /// How long an order may take: a multiple of the worker's pace, within bounds.
     pub fn within(&self, worker: usize, program: usize, run: &Arc<Run>) -> Duration {
         let Policy { patience, grace, deadline, loading, .. } = self.policy;
-        let usual = match self.known_pace(worker, program) {
-            Some(pace) => {
-                let expected = Duration::try_from_secs_f64(pace * run.rows() as f64).unwrap_or(deadline);
+        let usual = match self.known_cost(worker, program) {
+            Some(cost) => {
+                let expected = Duration::try_from_secs_f64(cost.seconds(run.rows())).unwrap_or(deadline);
                 expected.saturating_mul(patience).max(grace).min(deadline)
             }
             None => deadline,

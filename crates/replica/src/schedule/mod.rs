@@ -55,8 +55,8 @@ pub(crate) struct Job {
     pub segments: usize,
     /// Whether the last segment changes the state, so that it must not run twice.
     pub changes_state: bool,
-    /// There is one cut, and what follows needs nothing of a sample: a worker may run several pieces one after another, and
-    /// what it said before it was lost counts.
+    /// There is one cut at most, and what follows needs nothing of a sample: a worker may run several pieces one after another.
+    /// What it said in the segment before the cut counts even if it is lost.
     pub pieces: bool,
     /// Only make ready for it.
     pub load_only: bool,

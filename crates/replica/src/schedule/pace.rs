@@ -3,13 +3,57 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Steps that are looked back on. Their median: one odd step changes nothing, three steps in a row do.
+/// Steps of one size that are looked back on. Their median: one odd step changes nothing, three steps in a row do.
 const SEEN: usize = 5;
+/// Sizes that are remembered.
+const SIZES: usize = 4;
+/// Until other sizes say otherwise, no samples take no time: how much that counts beside what was seen.
+const ORIGIN: f64 = 1.0 / 64.0;
+/// No more than so much of a step is believed to be there for no samples as well: a disturbed one must not idle anybody.
+const FIXED: f64 = 0.5;
 
-/// Seconds a sample of one worker with one program.
+/// What a worker takes for its samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cost {
+    /// Seconds of a step, however few samples it has: launches, submissions, waits.
+    pub fixed: f64,
+    /// Seconds a sample.
+    pub sample: f64,
+}
+
+impl Cost {
+    /// Of so many samples; none take no time.
+    pub fn seconds(&self, samples: usize) -> f64 {
+        if samples == 0 { 0.0 } else { self.fixed + self.sample * samples as f64 }
+    }
+
+    /// Of several workers.
+    pub fn mean(all: &[Self]) -> Option<Self> {
+        let of = |part: fn(&Self) -> f64| all.iter().map(part).sum::<f64>() / all.len() as f64;
+        (!all.is_empty()).then(|| Self { fixed: of(|cost| cost.fixed), sample: of(|cost| cost.sample) })
+    }
+}
+
+/// What one worker took with one program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
-    seen: VecDeque<f64>,
+    /// The size that was seen last comes first.
+    sizes: VecDeque<Size>,
+}
+
+/// Steps with the same number of samples.
+#[derive(Clone, Debug)]
+struct Size {
+    samples: usize,
+    seconds: VecDeque<f64>,
+}
+
+impl Size {
+    fn median(&self) -> f64 {
+        let mut sorted: Vec<f64> = self.seconds.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    }
 }
 
 impl Pace {
@@ -18,17 +62,36 @@ impl Pace {
         if samples == 0 {
             return;
         }
-        if self.seen.len() == SEEN {
-            self.seen.pop_front();
+        let known = self.sizes.iter().position(|size| size.samples == samples);
+        let known = known.and_then(|at| self.sizes.remove(at));
+        let before = known.as_ref().map(Size::median);
+        let mut size = known.unwrap_or(Size { samples, seconds: VecDeque::new() });
+        if size.seconds.len() == SEEN {
+            size.seconds.pop_front();
         }
-        self.seen.push_back((spent.as_secs_f64() / samples as f64).max(1e-12));
+        size.seconds.push_back(spent.as_secs_f64().max(1e-12));
+        // Slower or faster than it was, it is that for other sizes too.
+        let change = before.map_or(1.0, |before| size.median() / before);
+        self.sizes.iter_mut().flat_map(|other| &mut other.seconds).for_each(|seconds| *seconds *= change);
+        self.sizes.truncate(SIZES - 1);
+        self.sizes.push_front(size);
     }
 
-    /// Seconds a sample; none while nothing was seen.
-    pub fn seconds(&self) -> Option<f64> {
-        let mut sorted: Vec<f64> = self.seen.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied()
+    /// The line through the newest size that fits the others best, newer ones more; none while nothing was seen.
+    pub fn cost(&self) -> Option<Cost> {
+        let newest = self.sizes.front()?;
+        let (samples, seconds) = (newest.samples as f64, newest.median());
+        let mut weight = 1.0;
+        let (mut rise, mut run) = (ORIGIN * samples * seconds, ORIGIN * samples * samples);
+        for other in self.sizes.iter().skip(1) {
+            let apart = samples - other.samples as f64;
+            rise += weight * apart * (seconds - other.median());
+            run += weight * apart * apart;
+            weight *= 0.5;
+        }
+        let most = seconds / samples;
+        let sample = (rise / run).clamp((1.0 - FIXED) * most, most);
+        Some(Cost { fixed: seconds - sample * samples, sample })
     }
 }
 
@@ -36,16 +99,48 @@ impl Pace {
 mod tests {
     use super::*;
 
+    fn seen(steps: &[(usize, f64)]) -> Pace {
+        let mut pace = Pace::default();
+        steps.iter().for_each(|&(samples, seconds)| pace.add(samples, Duration::from_secs_f64(seconds)));
+        pace
+    }
+
     #[test]
     fn one_odd_step_is_passed_over_and_a_change_is_believed_after_three() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.seconds(), None);
-        pace.add(0, Duration::from_secs(9));
-        assert_eq!(pace.seconds(), None);
-        (0..5).for_each(|_| pace.add(4, Duration::from_secs(4)));
+        assert_eq!(seen(&[(0, 9.0)]).cost(), None);
+        let mut pace = seen(&[(4, 4.0); 5]);
         for (spent, wanted) in [(40, 1.0), (40, 1.0), (40, 10.0)] {
             pace.add(4, Duration::from_secs(spent));
-            assert_eq!(pace.seconds(), Some(wanted));
+            assert_eq!(pace.cost(), Some(Cost { fixed: 0.0, sample: wanted }));
         }
+    }
+
+    #[test]
+    fn two_sizes_tell_what_a_step_costs_without_samples() {
+        let cost = seen(&[(16, 2.0 + 16.0), (8, 2.0 + 8.0)]).cost().unwrap();
+        assert!((cost.fixed - 2.0).abs() < 0.2 && (cost.sample - 1.0).abs() < 0.02, "{cost:?}");
+        assert!((cost.seconds(8) - 10.0).abs() < 1e-9, "what was seen last is met: {cost:?}");
+        assert_eq!(cost.seconds(0), 0.0);
+    }
+
+    #[test]
+    fn sizes_that_are_near_say_little_and_nonsense_says_nothing() {
+        // A tenth too slow at 17: no reason to believe that samples cost three times as much as they do.
+        let near = seen(&[(16, 16.0), (17, 18.7)]).cost().unwrap();
+        assert!(near.fixed < 0.1 * 18.7, "{near:?}");
+        // More samples in less time: a disturbance.
+        let odd = seen(&[(8, 20.0), (16, 16.0)]).cost().unwrap();
+        assert_eq!(odd, Cost { fixed: 8.0, sample: 0.5 });
+        // Fewer than no time for no samples.
+        assert_eq!(seen(&[(8, 1.0), (16, 16.0)]).cost(), Some(Cost { fixed: 0.0, sample: 1.0 }));
+    }
+
+    #[test]
+    fn a_worker_that_slows_down_does_so_at_all_sizes() {
+        let mut pace = seen(&[(16, 18.0), (8, 10.0), (8, 10.0), (8, 10.0)]);
+        let before = pace.cost().unwrap();
+        (0..5).for_each(|_| pace.add(8, Duration::from_secs(30)));
+        let after = pace.cost().unwrap();
+        assert!((after.fixed / before.fixed - 3.0).abs() < 1e-9, "{before:?}, {after:?}");
     }
 }

@@ -293,7 +293,7 @@ impl Step {
             return None;
         }
         let seconds = |worker: usize, shards: &Range<usize>| {
-            self.job.sizes[shards.clone()].iter().sum::<usize>() as f64 * crew.pace(worker, self.job.program)
+            crew.cost(worker, self.job.program).seconds(self.job.sizes[shards.clone()].iter().sum())
         };
         let left = |&victim: &usize| {
             let waiting: f64 = self.queues[&victim].iter().map(|piece| seconds(victim, piece)).sum();
@@ -393,9 +393,9 @@ impl Step {
     /// Shards of somebody who left, for those that stay.
     fn share(&mut self, shards: Range<usize>, crew: &Crew) {
         let present = crew.present();
-        let paces: Vec<Option<f64>> = present.iter().map(|&w| crew.known_pace(w, self.job.program)).collect();
+        let costs: Vec<_> = present.iter().map(|&w| crew.known_cost(w, self.job.program)).collect();
         let sizes = &self.job.sizes[shards.clone()];
-        let parts = super::assign::assign(super::Assignment::Speed, sizes, &paces, None, 1);
+        let parts = super::assign::assign(super::Assignment::Speed, sizes, &costs, None, 1);
         for (worker, part) in present.into_iter().zip(parts).filter(|(_, part)| !part.is_empty()) {
             let part = shards.start + part.start..shards.start + part.end;
             self.queues.entry(worker).or_default().push_back(part);
@@ -418,8 +418,11 @@ impl Step {
     }
 }
 
-/// A run of shards in pieces that end at multiples of `at_once`, so that few subtrees are cut. No shards are one piece too.
+/// A run of shards in pieces of `at_once` at most. Several end at multiples of it, so that few subtrees are cut.
 fn pieces(range: Range<usize>, at_once: usize) -> Vec<Range<usize>> {
+    if range.len() <= at_once {
+        return vec![range];
+    }
     let mut pieces = vec![];
     let mut first = range.start;
     while first < range.end {
@@ -427,5 +430,5 @@ fn pieces(range: Range<usize>, at_once: usize) -> Vec<Range<usize>> {
         pieces.push(first..end);
         first = end;
     }
-    if pieces.is_empty() { vec![range] } else { pieces }
+    pieces
 }

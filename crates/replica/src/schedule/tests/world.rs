@@ -31,8 +31,10 @@ struct Worker {
     /// The order that it owes an answer to.
     busy: Option<u64>,
     left: bool,
-    /// Seconds a sample.
+    /// Seconds a sample,
     pace: f64,
+    /// and of any work beside.
+    fixed: f64,
     /// Commits that it has seen.
     state: u64,
     /// What it ran last, and the segment that it can run next.
@@ -68,7 +70,8 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
 
 impl World {
     pub fn new(workers: usize, policy: Policy, fate: Fate, mut draw: Draw) -> Self {
-        let worker = |_| Worker { pace: 10f64.powf(draw.unit() * 1.5 - 3.0), ..Worker::default() };
+        let fixed = 1e-3 * draw.below(2) as f64;
+        let worker = |_| Worker { pace: 10f64.powf(draw.unit() * 1.5 - 3.0), fixed, ..Worker::default() };
         let workers: Vec<Worker> = (0..workers).map(worker).collect();
         Self {
             draw,
@@ -93,8 +96,11 @@ impl World {
         self.now
     }
 
-    pub fn speeds(&mut self, samples_a_second: &[f64]) {
-        self.workers.iter_mut().zip(samples_a_second).for_each(|(worker, speed)| worker.pace = 1.0 / speed);
+    /// Samples a second of each worker, and the seconds that any work of one takes beside.
+    pub fn speeds(&mut self, workers: &[(f64, f64)]) {
+        for (worker, (speed, fixed)) in self.workers.iter_mut().zip(workers) {
+            (worker.pace, worker.fixed) = (1.0 / speed, *fixed);
+        }
     }
 
     pub fn join(&mut self) {
@@ -287,7 +293,8 @@ impl World {
         if self.draw.below(1000) < self.fate.changes_pace {
             self.workers[worker].pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
         }
-        let spent = Duration::from_secs_f64(piece.run.rows() as f64 * self.workers[worker].pace);
+        let Worker { pace, fixed, .. } = self.workers[worker];
+        let spent = Duration::from_secs_f64(fixed + piece.run.rows() as f64 * pace);
         self.take(worker, ticket, spent, Heard::Done(spent))
     }
 

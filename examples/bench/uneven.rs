@@ -1,0 +1,98 @@
+//! Two replicas of which one has a third of the other's speed: together, against the sum of what each does alone.
+
+use std::io::{Write, stdout};
+
+use unisono::gpu::{Adapter, select};
+use unisono::{AdamW, Assignment, Trainer};
+use unisono_examples::{Error, table};
+
+use crate::model::Model;
+use crate::scaling::{steps, turns};
+use crate::{Flags, median};
+
+/// Enough to give a quarter of them to the slow one.
+const SHARDS: u16 = 32;
+/// The slow one takes so many times as long.
+const SLOWER: &str = "return(slow:3)";
+
+/// A run of some replicas, and which of them is slow.
+struct Case {
+    name: &'static str,
+    replicas: usize,
+    slow: Option<usize>,
+    assignment: Assignment,
+}
+
+const CASES: [Case; 4] = [
+    Case { name: "a alone", replicas: 1, slow: None, assignment: Assignment::Speed },
+    Case { name: "b alone, slowed", replicas: 1, slow: Some(0), assignment: Assignment::Speed },
+    Case { name: "a and b", replicas: 2, slow: Some(1), assignment: Assignment::Speed },
+    Case { name: "a and b, split evenly", replicas: 2, slow: Some(1), assignment: Assignment::Even },
+];
+
+/// Prints the median step of each case, the shards of each replica in the last ones, and the ratios to the sum.
+pub fn measure(flags: &Flags) -> Result<(), Error> {
+    let flags = Flags { model: Model::Wide, shards: SHARDS, ..flags.clone() };
+    let adapters = select(&flags.adapter)?;
+    let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
+    let (model, batch) = (flags.model.name(), flags.model.batch());
+    println!("{model}, batch {batch} in {SHARDS} shards, AdamW, on {}\n", labels.join(", "));
+    let data = flags.model.noise()?;
+    let mut trainers = Vec::new();
+    for case in &CASES {
+        let scope = format!("{}:", case.name);
+        if let Some(slow) = case.slow {
+            slowed(&format!("{scope}replica-{slow}"))?;
+        }
+        let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3)).fault_scope(&scope);
+        let builder = builder.global_batch(batch).shards(SHARDS.into()).assignment(case.assignment);
+        let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+        trainers.push(builder.replicas(case.replicas).build(&data.fields()?)?);
+    }
+    for trainer in &mut trainers {
+        steps(trainer, &data, flags.warmup as usize)?;
+    }
+    let before: Vec<Vec<[u64; 2]>> = trainers.iter().map(shards).collect();
+    let times = turns(&mut trainers, &flags, &data)?;
+    let mut rows = vec![["", "step (median)", "samples a second", "shards a step"].map(str::to_owned)];
+    let mut rates = Vec::new();
+    for (((case, trainer), before), times) in CASES.iter().zip(&trainers).zip(before).zip(times) {
+        let step = median(times);
+        rates.push(batch as f64 / step.as_secs_f64());
+        let each = shards(trainer).into_iter().zip(before).map(|(now, before)| {
+            let [shards, steps] = [0, 1].map(|i| (now[i] - before[i]) as f64);
+            format!("{:.1}", shards / steps)
+        });
+        let shards = each.collect::<Vec<_>>().join(" + ");
+        rows.push([
+            case.name.to_owned(),
+            format!("{:.1} ms", 1e3 * step.as_secs_f64()),
+            format!("{:.0}", rates[rates.len() - 1]),
+            shards,
+        ]);
+    }
+    let percent = |rate: f64| 100.0 * rate / (rates[0] + rates[1]);
+    let mut out = stdout();
+    writeln!(out, "{}\n", table(&rows))?;
+    Ok(writeln!(
+        out,
+        "together they reach {:.0}% of the sum of their speeds, split evenly {:.0}%",
+        percent(rates[2]),
+        percent(rates[3])
+    )?)
+}
+
+/// Shards and steps of each replica so far.
+fn shards(trainer: &Trainer) -> Vec<[u64; 2]> {
+    trainer.reports().iter().map(|report| [report.shards, report.steps]).collect()
+}
+
+#[cfg(feature = "faults")]
+fn slowed(point: &str) -> Result<(), Error> {
+    Ok(fail::cfg(point, SLOWER)?)
+}
+
+#[cfg(not(feature = "faults"))]
+fn slowed(_: &str) -> Result<(), Error> {
+    Err("a replica is slowed through a fault point: build with --features faults, as `cargo xtask bench uneven` does".into())
+}
