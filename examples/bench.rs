@@ -5,6 +5,7 @@
 //!     cargo xtask bench scaling
 //!     cargo xtask bench uneven
 //!     cargo xtask bench checkpoint
+//!     cargo xtask bench peers --rounds 3
 
 #[path = "bench/checkpoint.rs"]
 mod checkpoint;
@@ -12,6 +13,8 @@ mod checkpoint;
 mod kernels;
 #[path = "bench/model.rs"]
 mod model;
+#[path = "bench/peers.rs"]
+mod peers;
 #[path = "bench/scaling.rs"]
 mod scaling;
 #[path = "bench/uneven.rs"]
@@ -23,6 +26,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use serde::{Deserialize, Serialize};
 use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, Kind, select};
 use unisono::graph::Run;
@@ -61,15 +65,26 @@ struct Flags {
     /// Where `checkpoint` writes: a directory on the disk to be measured, made and removed
     #[arg(long, value_name = "DIR", default_value = "target/bench-checkpoint")]
     dir: PathBuf,
-    /// Rounds that `checkpoint` takes the median of
+    /// Rounds that `checkpoint` and `peers` take the median of
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Write what each replica of `scaling` did with its time to FILE, in Chrome's trace format: open it in Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Take one step and print the seconds since this process started
-    #[arg(long, hide = true)]
-    first_step: bool,
+    /// Train here and now: one step, then so many to take the median of; print a line of JSON
+    #[arg(long, value_name = "N", hide = true)]
+    alone: Option<u32>,
+}
+
+/// What a process that trains alone found.
+#[derive(Serialize, Deserialize)]
+struct Alone {
+    /// The adapter's name.
+    adapter: String,
+    /// Seconds from the start of the process to the end of its first step.
+    first_step_s: f64,
+    /// Milliseconds of a step after the warm-up: the median.
+    step_ms: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -84,18 +99,21 @@ enum What {
     Uneven,
     /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
     Checkpoint,
+    /// `mlp` and `cnn` beside Burn on the same adapter, in turns; builds Burn first
+    Peers,
 }
 
 fn main() -> ExitCode {
     let started = Instant::now();
     unisono::gpu::prepare_environment();
     program(|flags: Flags| match flags.what {
-        What::Step if flags.first_step => first_step(&flags, started),
+        _ if flags.alone.is_some() => alone(&flags, started),
         What::Step => step(&flags),
         What::Kernels => kernels(&flags),
         What::Scaling => scaling::measure(&flags),
         What::Uneven => uneven::measure(&flags),
         What::Checkpoint => checkpoint::run(&flags),
+        What::Peers => peers::measure(&flags),
     })
 }
 
@@ -155,30 +173,48 @@ fn heading(flags: &Flags, adapters: &[Adapter]) {
     println!("{model}, batch {batch} in {shards} shards, AdamW, on {}\n", labels.join(", "));
 }
 
-fn first_step(flags: &Flags, started: Instant) -> Result<(), Error> {
+fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {
     let data = flags.model.noise()?;
     let mut trainer = trainer(flags, flags.replicas.first().copied().unwrap_or(1), &data)?;
     if let Some(batch) = data.epoch(0)?.next() {
         trainer.step(&batch?)?;
     }
-    Ok(writeln!(stdout(), "{}", started.elapsed().as_secs_f64())?)
+    let first_step_s = started.elapsed().as_secs_f64();
+    let mut step_ms = 0.0;
+    if let Some(count @ 1..) = flags.alone {
+        let flags = Flags { steps: count, ..flags.clone() };
+        step_ms = 1e3 * median(steps(&mut trainer, &flags, &data)?).as_secs_f64();
+    }
+    let adapter = select(&flags.adapter)?.swap_remove(0).name;
+    Ok(writeln!(stdout(), "{}", serde_json::to_string(&Alone { adapter, first_step_s, step_ms })?)?)
 }
 
-/// The time to the first step of a process of its own. Without the cache it is what a machine sees that never ran this.
-fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
+/// A command that trains alone.
+fn command(flags: &Flags, replicas: u16, steps: u32) -> Result<Command, Error> {
     let mut command = Command::new(std::env::current_exe()?);
-    let model = flags.model.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
-    command.args(["--first-step", "--model", &model, "--shards", &flags.shards.to_string()]);
-    command.args(["--replicas", &replicas.to_string()]);
+    let model = flags.model.flag();
+    command.args(["--alone", &steps.to_string(), "--model", &model, "--shards", &flags.shards.to_string()]);
+    command.args(["--replicas", &replicas.to_string(), "--warmup", &flags.warmup.to_string()]);
     command.args(flags.adapter.iter().flat_map(|name| ["--adapter", name]));
-    if !cache {
-        command.envs([("MESA_SHADER_CACHE_DISABLE", "true"), ("__GL_SHADER_DISK_CACHE", "0")]);
-    }
+    Ok(command)
+}
+
+/// Runs a command that trains alone.
+fn run(command: &mut Command) -> Result<Alone, Error> {
     let output = command.output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().trim_start_matches("error: ").into());
     }
-    Ok(Duration::from_secs_f64(String::from_utf8_lossy(&output.stdout).trim().parse()?))
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The time to the first step of a process of its own. Without the cache it is what a machine sees that never ran this.
+fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
+    let mut command = command(flags, replicas, 0)?;
+    if !cache {
+        command.envs([("MESA_SHADER_CACHE_DISABLE", "true"), ("__GL_SHADER_DISK_CACHE", "0")]);
+    }
+    Ok(Duration::from_secs_f64(run(&mut command)?.first_step_s))
 }
 
 fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error> {

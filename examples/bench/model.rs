@@ -28,6 +28,11 @@ pub enum Model {
 }
 
 impl Model {
+    /// As the command line names it.
+    pub fn flag(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Mlp => "784-512-512-10 perceptron",

@@ -202,3 +202,58 @@ impl Tape {
         depends
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interpret::interpret;
+    use crate::{Array, Feed, Frame, Graph, StateKind, Type, simplify};
+
+    fn count(graph: &Graph, op: &str) -> usize {
+        graph.nodes.iter().filter(|node| node.op.name() == op).count()
+    }
+
+    /// The gradient of a weight that each of four steps multiplies by.
+    fn recurrent(is_loop: bool) -> Graph {
+        let tape = Tape::new();
+        let x = tape.input("x", Type::sample(&[4, 3]));
+        let w = tape.state("w", &[3, 3], StateKind::Parameter);
+        let step = |i: usize| x.slice(1, i..i + 1).reshape(&[3]);
+        let steps = || (1..4).fold(step(0), |h, i| (h.matmul(&w) + step(i)).tanh());
+        let h = if is_loop { tape.unrolled(steps) } else { steps() };
+        tape.output("dw", &tape.gradients(&h.sum_all().sum_shards(), std::slice::from_ref(&w))[0]);
+        simplify(&tape.finish().unwrap())
+    }
+
+    #[test]
+    fn a_loop_has_one_product_for_a_weight() {
+        let graphs = [recurrent(true), recurrent(false)];
+        assert_eq!(graphs.each_ref().map(|graph| count(graph, "contract")), [1, 3], "{}", graphs[0]);
+        let numbers = |count: usize| (0..count).map(|n| (n % 7) as f64 / 5.0 - 0.6).collect();
+        let [joined, apart] = graphs.map(|graph| {
+            let feed = Feed {
+                frame: Frame { shards: vec![3, 2] },
+                inputs: vec![Array::new(&[5, 4, 3], numbers(60))],
+                states: vec![Array::new(&[3, 3], numbers(9))],
+            };
+            interpret(&graph, &feed).outputs["dw"].data.clone()
+        });
+        let far = joined.iter().zip(&apart).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(far < 1e-12 && joined.iter().any(|d| d.abs() > 0.1), "{joined:?} and {apart:?}");
+    }
+
+    #[test]
+    fn slices_meet_side_by_side_where_they_do_not_overlap() {
+        let pads_and_concats = |ranges: [Range<usize>; 3]| {
+            let tape = Tape::new();
+            let x = tape.state("x", &[6], StateKind::Parameter);
+            let y = ranges.map(|range| x.slice(0, range).exp().sum(&[0]));
+            let [a, b, c] = &y;
+            tape.output("dx", &tape.gradients(&(a + b + c), std::slice::from_ref(&x))[0]);
+            let graph = simplify(&tape.finish().unwrap());
+            [count(&graph, "pad"), count(&graph, "concat")]
+        };
+        assert_eq!(pads_and_concats([0..2, 2..3, 4..5]), [0, 1]);
+        assert_eq!(pads_and_concats([0..2, 1..3, 3..6]), [1, 1]);
+    }
+}

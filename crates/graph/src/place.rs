@@ -170,3 +170,60 @@ impl<'a> Placer<'a> {
         is_computed && ty.lead != Lead::Shard && !self.fixed.contains(&id) && products.iter().all(readable)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{StateKind, Tape, Type, Var, simplify};
+
+    fn placed(build: impl Fn(&Tape) -> Var) -> (Graph, Vec<Part>) {
+        let tape = Tape::new();
+        tape.output("y", &build(&tape));
+        let (graph, parts) = place_parts(&simplify(&tape.finish().unwrap()));
+        (graph, parts.into_values().collect())
+    }
+
+    fn copies(graph: &Graph) -> usize {
+        graph.nodes.iter().filter(|node| node.op.name() == "expand").count()
+    }
+
+    #[test]
+    fn a_part_of_a_part_lies_in_the_whole() {
+        let (graph, parts) = placed(|t| {
+            let x = t.input("x", Type::sample(&[3]));
+            let gates = |x: &Var| x.sigmoid().concat(&[&x.tanh()], -1).reshape(&[1, 6]);
+            gates(&x).concat(&[&gates(&(&x * 2.0))], 1) * 3.0
+        });
+        let run = |part: &Part| (part.inside, part.runs.len, part.runs.stride);
+        let runs: Vec<_> = parts.iter().map(run).collect();
+        assert_eq!(runs, [(0, 3, 12), (3, 3, 12), (0, 6, 12), (6, 3, 12), (9, 3, 12), (6, 6, 12)], "{graph}");
+        assert!(parts.iter().all(|part| part.whole == parts[0].whole));
+        assert_eq!(copies(&graph), 2, "the two factors alone: {graph}");
+    }
+
+    #[test]
+    fn what_has_another_place_is_copied() {
+        let (graph, parts) = placed(|t| {
+            let x = t.input("x", Type::sample(&[3]));
+            let twice = x.tanh();
+            x.concat(&[&twice, &twice], -1).exp()
+        });
+        assert_eq!((copies(&graph), parts.len()), (2, 3), "{graph}");
+    }
+
+    #[test]
+    fn a_product_reads_rows_and_nothing_else_in_their_place() {
+        let product = |rows: bool| {
+            placed(|t| {
+                let (x, w) =
+                    (t.input("x", Type::sample(&[2, 3])), t.state("w", &[3, 3], StateKind::Parameter));
+                let h = x.tanh();
+                let y = if rows { h.matmul(&w) } else { h.matmul_t(&h) };
+                h.concat(&[&y], -1).exp()
+            })
+        };
+        // The product itself is copied.
+        assert_eq!(copies(&product(true).0), 1);
+        assert_eq!(copies(&product(false).0), 2);
+    }
+}

@@ -49,6 +49,7 @@ mod report;
 mod save;
 mod stop;
 mod summary;
+mod tensors;
 mod trace;
 mod trainer;
 

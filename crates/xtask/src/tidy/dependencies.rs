@@ -25,7 +25,7 @@ const MAY_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// Packages that are no libraries of the product: they use what they like.
-const FREE: [&str; 4] = ["unisono-testkit", "unisono-examples", "unisono-tests", "xtask"];
+const FREE: [&str; 5] = ["unisono-testkit", "unisono-examples", "unisono-tests", "xtask", "burn-peer"];
 /// The only ones that may name wgpu: the library that is there for it, and packages made of tests.
 const WGPU: [&str; 3] = ["unisono-gpu", "unisono-testkit", "unisono-tests"];
 /// Libraries that use nothing at all.

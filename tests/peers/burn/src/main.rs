@@ -33,6 +33,9 @@ struct Flags {
     /// Steps between the first and those
     #[arg(long, default_value_t = 10)]
     warmup: u32,
+    /// On an adapter that is the host's own processors, not on the fastest one
+    #[arg(long)]
+    cpu: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -100,7 +103,8 @@ impl Model {
 fn main() -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let flags = Flags::parse();
-    let options = Device::wgpu_options().device_kind(DeviceKind::Cpu).graphics_api(WgpuBackend::Vulkan);
+    let kind = if flags.cpu { DeviceKind::Cpu } else { DeviceKind::DefaultDevice };
+    let options = Device::wgpu_options().device_kind(kind).graphics_api(WgpuBackend::Vulkan);
     let (plain, setup) = options.init_with_setup()?;
     let device = plain.clone().autodiff();
 

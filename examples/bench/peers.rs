@@ -1,0 +1,143 @@
+//! Beside Burn: the same models, batches and optimizer on the same adapter, each in processes of its own, in turns.
+
+use std::fs;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use unisono::gpu::{Kind, select};
+use unisono_examples::{Error, table};
+
+use crate::model::Model;
+use crate::{Alone, Flags, command, counts, run};
+
+/// Where Burn's program is, a workspace of its own.
+const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/burn");
+
+/// Who trains.
+struct Peer {
+    name: String,
+    /// Ours, with so many replicas, or Burn.
+    replicas: Option<u16>,
+}
+
+/// What a peer needed in a round.
+struct Times {
+    /// Seconds to the first step of a process on a machine that never ran it, and of one on a machine that did.
+    cold: f64,
+    warm: f64,
+    /// Milliseconds.
+    step: f64,
+}
+
+/// A table for each model, and how the peers compare.
+pub fn measure(flags: &Flags) -> Result<(), Error> {
+    build()?;
+    let adapters = select(&flags.adapter)?;
+    let dir = std::env::temp_dir().join(format!("unisono-peers-{}", std::process::id()));
+    let ours = counts(flags, &adapters).into_iter().map(|replicas| Peer {
+        name: format!("Unisono, {replicas} replica{}", if replicas == 1 { "" } else { "s" }),
+        replicas: Some(replicas),
+    });
+    let burn = Peer { name: "Burn 0.22.1".into(), replicas: None };
+    let peers: Vec<Peer> = ours.chain([burn]).collect();
+    let result = [Model::Mlp, Model::Cnn].into_iter().try_for_each(|model| {
+        let flags = Flags { model, ..flags.clone() };
+        let mut times: Vec<Vec<Times>> = peers.iter().map(|_| Vec::new()).collect();
+        for _ in 0..flags.rounds {
+            for (peer, times) in peers.iter().zip(&mut times) {
+                times.push(round(peer, &flags, adapters[0].kind == Kind::Cpu, &adapters[0].name, &dir)?);
+            }
+        }
+        report(&flags, &adapters[0].label(), &peers, &times)
+    });
+    // What was measured matters more than what is left over.
+    let _ = fs::remove_dir_all(&dir);
+    result
+}
+
+fn build() -> Result<(), Error> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let manifest = Path::new(BURN).join("Cargo.toml");
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--locked", "--manifest-path"])
+        .arg(manifest)
+        .status()?;
+    if status.success() { Ok(()) } else { Err(format!("Burn's program does not build: {status}").into()) }
+}
+
+/// A process that takes one step with empty caches, of the driver and of Burn's autotuner, and one that finds them filled and
+/// goes on.
+fn round(peer: &Peer, flags: &Flags, cpu: bool, adapter: &str, dir: &PathBuf) -> Result<Times, Error> {
+    if dir.exists() {
+        fs::remove_dir_all(dir)?;
+    }
+    fs::create_dir_all(dir)?;
+    let process = |steps| -> Result<Alone, Error> {
+        let mut command = match peer.replicas {
+            Some(replicas) => command(flags, replicas, steps)?,
+            None => burn(flags, cpu, steps),
+        };
+        // Burn keeps its cache beside the nearest Cargo.toml, where there is one.
+        let command = command.current_dir(dir).env("XDG_CACHE_HOME", dir).env("MESA_SHADER_CACHE_DIR", dir);
+        let found = run(command)?;
+        if found.adapter == adapter {
+            return Ok(found);
+        }
+        Err(format!("{} ran on {}, not on {adapter}", peer.name, found.adapter).into())
+    };
+    let cold = process(0)?.first_step_s;
+    let found = process(flags.steps)?;
+    Ok(Times { cold, warm: found.first_step_s, step: found.step_ms })
+}
+
+/// Burn with all cores: a driver on the host's processors has threads of its own unless it is told otherwise, as ours is.
+fn burn(flags: &Flags, cpu: bool, steps: u32) -> Command {
+    let mut command = Command::new(Path::new(BURN).join("target/release/burn-peer"));
+    command.env_remove("LP_NUM_THREADS");
+    command.args(["--model", &flags.model.flag(), "--steps", &steps.to_string()]);
+    command.args(["--warmup", &flags.warmup.to_string()]).args(cpu.then_some("--cpu"));
+    command
+}
+
+fn report(flags: &Flags, adapter: &str, peers: &[Peer], times: &[Vec<Times>]) -> Result<(), Error> {
+    let (model, batch) = (flags.model.name(), flags.model.batch());
+    let mut out = stdout();
+    writeln!(out, "{model}, batch {batch}, AdamW, on {adapter}; medians of {} rounds\n", flags.rounds)?;
+    let head = [
+        "",
+        "first step, cold",
+        "first step, warm",
+        "step",
+        "samples a second",
+        "against Burn: rate",
+        "cold",
+        "warm",
+    ];
+    let columns: [fn(&Times) -> f64; 3] = [|times| times.cold, |times| times.warm, |times| times.step];
+    let medians: Vec<[f64; 3]> =
+        times.iter().map(|times| columns.map(|column| median(times, column))).collect();
+    let burn = *medians.last().ok_or("nobody to compare with")?;
+    let row = |(peer, own): (&Peer, &[f64; 3])| {
+        let [cold, warm, step] = *own;
+        vec![
+            peer.name.clone(),
+            format!("{cold:.2} s"),
+            format!("{warm:.2} s"),
+            format!("{step:.1} ms"),
+            format!("{:.0}", 1e3 * batch as f64 / step),
+            format!("{:.2} x", burn[2] / step),
+            format!("{:.1} %", 100.0 * cold / burn[0]),
+            format!("{:.1} %", 100.0 * warm / burn[1]),
+        ]
+    };
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(peers.iter().zip(&medians).map(row));
+    Ok(writeln!(out, "{}\n", table(&rows))?)
+}
+
+fn median(times: &[Times], column: fn(&Times) -> f64) -> f64 {
+    let mut all: Vec<f64> = times.iter().map(column).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or_default()
+}
