@@ -19,10 +19,10 @@ impl Pointwise for Relu {
         x[0].max(0.0)
     }
 
-    /// dx = dy where x > 0, else 0.
-    fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+    /// dx = dy where x > 0, which is where y > 0, else 0: what comes before y need not be kept.
+    fn gradient(&self, Io { y, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let zero = dy.tape().constant(0.0);
-        vec![Some(x[0].greater(&zero).select(dy, &zero))]
+        vec![Some(y.greater(&zero).select(dy, &zero))]
     }
 }
 
