@@ -52,23 +52,26 @@ snippets! {
     B_QUADS = "b_quads";
     /// Reads four elements of a product's right operand one by one.
     B_WORDS = "b_words";
-    /// [`C_QUADS`] of a product that is rounded to f16. Needs [`SUM_QUADS`], [`ROUND_HALF`] and the type `Kept`.
+    /// [`C_QUADS`] of a product that is rounded to f16. Needs [`ROUND_HALF`] and the type `Kept`.
     C_HALF_QUADS = "c_half_quads";
-    /// [`C_WORDS`] of a product that is rounded to f16. Needs [`SUM_QUADS`], [`ROUND_HALF`] and the type `Kept`.
+    /// [`C_WORDS`] of a product that is rounded to f16. Needs [`ROUND_HALF`] and the type `Kept`.
     C_HALF_WORDS = "c_half_words";
-    /// Writes four elements of a product at once. Needs [`SUM_QUADS`].
+    /// Writes four elements of a product at once.
     C_QUADS = "c_quads";
-    /// Writes four elements of a product one by one. Needs [`SUM_QUADS`].
+    /// Writes four elements of a product one by one.
     C_WORDS = "c_words";
     /// Exponential, logarithm and friends, with stated error bounds.
     ELEMENTARY = "elementary";
+    /// A product is stored as it is.
+    FINISH_NONE = "finish_none";
     /// The inner range of a product over all of k.
     INNER_ALL = "inner_all";
     /// The inner range of a product over the rows of each shard.
     INNER_SHARD = "inner_shard";
     /// The counter-based generator.
     PHILOX = "philox";
-    /// Sizes of a product, and its operands in blocks. Needs constants, `a_quad`, `b_quad`, `put_quad`, `inner_range`.
+    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], constants, `a_quad`, `b_quad`, `put_quad`,
+    /// `inner_range`, `finish`.
     PRODUCT = "product";
     /// A draw for an element of a sample. Needs [`PHILOX`].
     RANDOM = "random";

@@ -2,9 +2,8 @@
 @group(0) @binding(3) var<storage, read_write> c: array<Kept>;
 
 fn put_quad(at: u32, last: u32, v: vec4<f32>) {
-    let sums = canonical(v);
-    c[at] = Kept(round_half(sums.x));
-    if last >= 1u { c[at + 1u] = Kept(round_half(sums.y)); }
-    if last >= 2u { c[at + 2u] = Kept(round_half(sums.z)); }
-    if last >= 3u { c[at + 3u] = Kept(round_half(sums.w)); }
+    c[at] = Kept(round_half(v.x));
+    if last >= 1u { c[at + 1u] = Kept(round_half(v.y)); }
+    if last >= 2u { c[at + 2u] = Kept(round_half(v.z)); }
+    if last >= 3u { c[at + 3u] = Kept(round_half(v.w)); }
 }

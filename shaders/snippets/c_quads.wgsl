@@ -2,5 +2,5 @@
 @group(0) @binding(3) var<storage, read_write> c: array<vec4<f32>>;
 
 fn put_quad(at: u32, last: u32, v: vec4<f32>) {
-    c[at / 4u] = canonical(v);
+    c[at / 4u] = v;
 }

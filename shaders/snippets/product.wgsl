@@ -5,7 +5,8 @@
 // the tree kernel adds the chunks. Steps past the end add 0 * 0: they change nothing, for a chain from +0 never is -0 where
 // products are rounded, and a -0 that fma may leave is made +0 at the end (canonical).
 // Constants: CHUNK; TRANSPOSE_A, TRANSPOSE_B; RAGGED: inner ranges may end inside a block; JOIN: a layer is the tree over up to
-// eight shards' products, added in registers. a_quad, b_quad, put_quad and inner_range come from a file each.
+// eight shards' products, added in registers. a_quad, b_quad, put_quad, inner_range and finish come from a file each, or
+// from the map that is behind the product.
 struct Params {
     m: u32, n: u32, k: u32, chunks: u32,
     a_offset: u32, a_batch: u32, b_offset: u32, b_batch: u32,
@@ -83,10 +84,12 @@ fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {
     return fma(x.wwww, y[3], fma(x.zzzz, y[2], fma(x.yyyy, y[1], fma(x.xxxx, y[0], sums))));
 }
 
-// c[i, j] to c[i, j + 3] = sums, as far as c goes.
+// c[i, j] to c[i, j + 3] = what finish makes of sums, as far as c goes.
 fn put_row(own: Part, i: u32, j: u32, sums: vec4<f32>) {
     if i < params.m && j < params.n {
-        put_quad(own.c + i * params.n + j, params.n - 1u - j, sums);
+        let at = own.c + i * params.n + j;
+        let last = params.n - 1u - j;
+        put_quad(at, last, finish(at, last, own.c / params.n + i, j, canonical(sums)));
     }
 }
 

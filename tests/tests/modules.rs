@@ -94,7 +94,7 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
         let with_f16 = all.iter().filter(|m| m.starts_with("enable f16;")).count();
         assert_eq!(with_f16 > 0, stored);
         assert!(
-            all.iter().any(|m| m.contains("round_half(sums.x)")),
+            all.iter().any(|m| m.contains("round_half(v.x)")),
             "some products are rounded in their kernels"
         );
     }

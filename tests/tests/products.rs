@@ -110,25 +110,35 @@ impl Case {
     }
 
     fn on(&self, device: &mut Device, target: &Target) -> (Vec<u32>, BTreeSet<String>) {
-        let (program, values) = (self.program(), self.values());
-        let plan = program.plan(&Run::whole(&self.shards()), target).unwrap();
-        let mut executable = device.load(&plan).unwrap();
-        let mut y = Vec::new();
-        for segment in 0..plan.segments.len() {
-            let upload = &mut |t: &unisono_graph::plan::Transfer, w: &mut unisono_gpu::Writer<'_>| {
-                if let Slot::Input(i) = Slot::decode(t.slot) {
-                    values[i].iter().for_each(|x| w.write(&x.to_le_bytes()));
-                }
-            };
-            let download = &mut |t: &unisono_graph::plan::Transfer, bytes: &[u8]| {
-                if let Slot::Output(_) = Slot::decode(t.slot) {
-                    y = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-                }
-            };
-            device.run(&mut executable, segment, upload, download).unwrap();
-        }
-        (y, plan.kernels.into_iter().map(|k| k.wgsl).collect())
+        run(device, target, &self.program(), &self.values(), &self.shards())
     }
+}
+
+/// The first output's words, and the modules of all kernels.
+fn run(
+    device: &mut Device,
+    target: &Target,
+    program: &Program,
+    values: &[Vec<f32>],
+    shards: &[usize],
+) -> (Vec<u32>, BTreeSet<String>) {
+    let plan = program.plan(&Run::whole(shards), target).unwrap();
+    let mut executable = device.load(&plan).unwrap();
+    let mut y = Vec::new();
+    for segment in 0..plan.segments.len() {
+        let upload = &mut |t: &unisono_graph::plan::Transfer, w: &mut unisono_gpu::Writer<'_>| {
+            if let Slot::Input(i) = Slot::decode(t.slot) {
+                values[i].iter().for_each(|x| w.write(&x.to_le_bytes()));
+            }
+        };
+        let download = &mut |t: &unisono_graph::plan::Transfer, bytes: &[u8]| {
+            if let Slot::Output(0) = Slot::decode(t.slot) {
+                y = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            }
+        };
+        device.run(&mut executable, segment, upload, download).unwrap();
+    }
+    (y, plan.kernels.into_iter().map(|k| k.wgsl).collect())
 }
 
 /// Sizes at every edge: of a block, a tile, a chunk, and of the choice of a kernel.
@@ -208,6 +218,46 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
                 "no lanes on {}",
                 adapter.label()
             );
+        }
+    }
+}
+
+/// A product with a bias of its columns, a row of factors, an activation and a residual behind it.
+fn finished(rows: usize, n: usize, k: usize, shown: bool) -> Program {
+    let tape = Tape::new();
+    let input = |name: &str, ty| tape.input(name, ty);
+    let (x, w) = (input("x", Type::sample(&[rows, k])), input("w", Type::global(&[k, n])));
+    let (bias, residual) = (input("bias", Type::global(&[n])), input("residual", Type::sample(&[rows, n])));
+    let factors = input("factors", Type::global(&[rows, 1]));
+    let product = x.matmul(&w);
+    tape.output("y", &(((&product + &bias) * &factors).relu() * &residual).relu());
+    if shown {
+        tape.output("product", &product);
+    }
+    Program::compile(&tape.finish().unwrap()).unwrap()
+}
+
+#[test]
+fn a_map_behind_a_product_gives_the_same_bytes_inside_its_kernel() {
+    let shards = [3, 1, 5];
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        for (rows, n, k) in [(1, 1, 1), (1, 64, 36), (3, 10, 7), (2, 33, 300), (4, 36, 260), (1, 70, 1024)] {
+            let lengths = [9 * rows * k, k * n, n, 9 * rows * n, rows];
+            let values = lengths.map(|length| {
+                let mut draws = Draws::of(7, "products", "finished", length as u32, 0);
+                (0..length).map(|_| draws.range(-1.0, 1.0)).collect::<Vec<f32>>()
+            });
+            for target in targets(&adapter) {
+                let [own, apart] = [false, true]
+                    .map(|shown| run(&mut device, &target, &finished(rows, n, k, shown), &values, &shards));
+                assert_eq!(own.0, apart.0, "{rows} rows, {n} columns, {k} inside on {}", adapter.label());
+                assert!(own.1.len() < apart.1.len(), "one kernel, not two");
+                for module in &own.1 {
+                    products::check(module)
+                        .unwrap_or_else(|problems| panic!("{}\n{module}", problems.join("\n")));
+                }
+            }
         }
     }
 }

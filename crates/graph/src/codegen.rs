@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+mod finish;
 mod index;
 mod lookup;
 mod writer;
 
 use unisono_shaders::snippets;
 
+pub use self::finish::{Finish, finish};
 use self::index::{Index, decode};
 use self::writer::Writer;
 
@@ -43,7 +45,8 @@ pub struct Binding {
 
 /// What a kernel is called: the ops in it.
 pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
-    let dense = |id: &NodeId| unit.kind != UnitKind::Map && unit.roots.contains(id);
+    let main = unit.product.unwrap_or(unit.roots[0]);
+    let dense = |id: &NodeId| unit.kind != UnitKind::Map && *id == main;
     let shown = |id: &NodeId| fusion.lowering[*id].is_inline() && !dense(id);
     let computed = inside(graph, fusion, unit);
     let names: Vec<&str> =
@@ -51,8 +54,8 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
     match (unit.kind, names.is_empty()) {
         (UnitKind::Map, true) => "copy".into(),
         (UnitKind::Map, false) => format!("fused[{}]", names.join(", ")),
-        (_, true) => graph.nodes[unit.roots[0]].op.name().into(),
-        (_, false) => format!("{}[{}]", graph.nodes[unit.roots[0]].op.name(), names.join(", ")),
+        (_, true) => graph.nodes[main].op.name().into(),
+        (_, false) => format!("{}[{}]", graph.nodes[main].op.name(), names.join(", ")),
     }
 }
 
@@ -104,7 +107,7 @@ fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
             if ends(id) && !unit.roots.contains(&id) {
                 continue;
             }
-            if inside.insert(id) && (unit.kind != UnitKind::Product) {
+            if inside.insert(id) && unit.product != Some(id) {
                 pending.extend(graph.nodes[id].inputs.iter().filter(|&&i| !ends(i)));
             }
         }

@@ -115,7 +115,7 @@ impl Emitter<'_> {
                 UnitKernels::Reduce { whole, chunked, kind } => {
                     self.reduce(unit.roots[0], whole, chunked, *kind)?
                 }
-                UnitKernels::Product => self.product(unit.roots[0])?,
+                UnitKernels::Product(finish) => self.product(unit, finish.as_ref())?,
             }
             // A bucket is summed as soon as all of it is there, so that it can leave while the rest is computed.
             for sources in open.values_mut() {

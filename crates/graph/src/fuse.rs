@@ -5,13 +5,14 @@
 //! of one shape that do not wait for each other share a kernel. Nothing here depends on the size of a shard, so every shard
 //! size runs the same kernels.
 
+mod finish;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::{Graph, NodeId};
 use crate::op::{Lowering, Product, View};
 use crate::ops::{Again, State};
 use crate::place::Parts;
-use crate::store::in_order;
 use crate::types::{Lead, Type};
 
 /// Storage buffers of one kernel: what every adapter has.
@@ -26,6 +27,8 @@ pub struct Unit {
     pub roots: Vec<NodeId>,
     /// Cross-shard sums on the way to it: the segment it belongs to.
     pub stage: usize,
+    /// The matrix product, where it is one: what it stores, or what a map makes of that before it is stored.
+    pub product: Option<NodeId>,
 }
 
 /// How a unit computes.
@@ -72,6 +75,7 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     let Cutter { stored, stage, lowering, parts, .. } = cutter;
     let mut fusion = Fusion { units, stored, stage, lowering, parts };
     fusion.keep_in_registers(graph);
+    fusion.finish_products(graph);
     fusion
 }
 
@@ -290,7 +294,8 @@ impl Cutter<'_> {
             let home = if kind == UnitKind::Map { self.home(root, &units, &made_by) } else { None };
             let unit = home.unwrap_or(units.len());
             if home.is_none() {
-                units.push(Unit { kind, roots: vec![], stage: self.stage[root] });
+                let product = (kind == UnitKind::Product).then_some(root);
+                units.push(Unit { kind, roots: vec![], stage: self.stage[root], product });
             }
             units[unit].roots.push(root);
             made_by.insert(root, unit);
@@ -354,32 +359,6 @@ impl Fusion {
     /// What the kernel of a stored value loads.
     pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
         reads(graph, &self.lowering, &self.stored, root)
-    }
-
-    /// What was stored for several users, all of which came to be in its own kernel, needs no memory.
-    fn keep_in_registers(&mut self, graph: &Graph) {
-        let mut readers: BTreeMap<NodeId, BTreeSet<usize>> = BTreeMap::new();
-        for (at, unit) in self.units.iter().enumerate() {
-            for id in unit.roots.iter().flat_map(|&root| self.reads(graph, root).into_keys()) {
-                readers.entry(id).or_default().insert(at);
-            }
-        }
-        let is_sum = |id: &NodeId| matches!(self.lowering[*id], Lowering::SumShards);
-        let sums = (0..graph.nodes.len()).filter(is_sum).map(|id| graph.nodes[id].inputs[0]);
-        let ends = graph.outputs.iter().map(|o| o.1).chain(graph.updates.values().copied());
-        let mut needed: BTreeSet<NodeId> = sums.chain(ends).map(|id| in_order(graph, self, id)).collect();
-        // Read as what they are part of.
-        needed.extend(self.parts.keys());
-        for (at, unit) in self.units.iter_mut().enumerate().filter(|(_, unit)| unit.kind == UnitKind::Map) {
-            unit.roots.retain(|root| {
-                let inside = readers.get(root).is_some_and(|readers| readers.iter().eq([&at]));
-                let kept = !inside || needed.contains(root);
-                if !kept {
-                    self.stored.remove(root);
-                }
-                kept
-            });
-        }
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Writer<'a> {
     known: BTreeMap<(NodeId, Index), String>,
     /// The element an invocation is at, where it computes several: its index as text, and its place among four.
     lane: Option<(String, usize)>,
+    /// The coordinates of an element of a type, by its index as text, where they are known without arithmetic.
+    spot: Option<(String, &'a Type, Vec<String>)>,
     /// Bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
     /// Bindings of which single elements are loaded beside that.
@@ -49,6 +51,7 @@ impl<'a> Writer<'a> {
             indent: "    ".into(),
             known: BTreeMap::new(),
             lane: None,
+            spot: None,
             quads: BTreeMap::new(),
             words: BTreeSet::new(),
         }
@@ -68,7 +71,7 @@ impl<'a> Writer<'a> {
         if let Some(name) = self.known.get(&key) {
             return name.clone();
         }
-        let own = self.unit.kind == UnitKind::Map && self.unit.roots.contains(&id);
+        let own = self.unit.kind != UnitKind::Reduce && self.unit.roots.contains(&id);
         let in_memory = self.fusion.stored.contains(&id) && !own;
         let text = match &self.fusion.lowering[id] {
             Lowering::Constant(c) => return literal(*c),
@@ -103,6 +106,21 @@ impl<'a> Writer<'a> {
         let index = format!("(i * {lanes}u + {lane}u)");
         self.lane = Some((index.clone(), lane));
         Index::Linear(index)
+    }
+
+    /// From here on, values are those of the element of a product at `index`, which is `given` and lies at `coords`; in one of
+    /// its four places where it comes in fours.
+    pub(super) fn enter_result(
+        &mut self,
+        index: &str,
+        coords: Vec<String>,
+        place: Option<usize>,
+        given: &str,
+    ) {
+        self.lane = place.map(|lane| (index.to_owned(), lane));
+        let product = self.unit.product.unwrap_or(self.unit.roots[0]);
+        self.spot = Some((index.to_owned(), self.ty(product), coords));
+        self.known.insert((product, Index::Linear(index.to_owned())), given.to_owned());
     }
 
     fn load(&mut self, id: NodeId, index: &Index) -> String {
@@ -193,6 +211,11 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn coords(&self, ty: &Type, index: &Index) -> Vec<String> {
+        if let (Some((here, known, coords)), Index::Linear(i)) = (&self.spot, index)
+            && (i, ty) == (here, *known)
+        {
+            return coords.clone();
+        }
         match index {
             Index::Coords(c) => c.clone(),
             Index::Linear(i) if ty.lead == Lead::Global => decode(i, &ty.dims),
@@ -252,18 +275,38 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn finish(self, name: String, params: &str, body: &str) -> Bound {
-        let halves = self.bindings.iter().any(|(_, _, element)| *element == HALF);
-        let mut wgsl = String::from(if halves { "enable f16;\n" } else { "" });
-        self.snippets.iter().for_each(|s| wgsl.push_str(s.text()));
-        let _ = writeln!(
-            wgsl,
-            "struct Params {{ {params} }}\n@group(0) @binding(0) var<uniform> params: Params;"
+        let wgsl = format!(
+            "{}{}struct Params {{ {params} }}\n@group(0) @binding(0) var<uniform> params: Params;\n{}\
+             @compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{body}}}\n",
+            if self.has_halves() { "enable f16;\n" } else { "" },
+            self.snippets(),
+            self.declarations(1),
         );
+        let bindings = self.bindings.iter().map(|b| b.1).collect();
+        Bound { kernel: Kernel { name, wgsl, bindings }, stores: self.stores(), lanes: 1 }
+    }
+
+    pub(super) fn has_halves(&self) -> bool {
+        self.bindings.iter().any(|(_, _, element)| *element == HALF)
+    }
+
+    pub(super) fn snippets(&self) -> String {
+        self.snippets.iter().map(Snippet::text).collect()
+    }
+
+    pub(super) fn stores(self) -> Vec<Binding> {
+        self.bindings.into_iter().map(|b| b.0).collect()
+    }
+
+    /// The bindings, from number `first` on, and a function for each of which single elements are loaded.
+    pub(super) fn declarations(&self, first: usize) -> String {
+        let mut wgsl = String::new();
         for (i, (_, access, element)) in self.bindings.iter().enumerate() {
             let mode = if *access == Access::Read { "read" } else { "read_write" };
             let quads = self.quads.contains_key(&i);
             let held = if quads { format!("vec4<{element}>") } else { (*element).to_string() };
-            let _ = writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{held}>;", i + 1);
+            let _ =
+                writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{held}>;", i + first);
             if self.words.contains(&i) {
                 let word = if quads { "at / 4u][at % 4u" } else { "at" };
                 let (ty, word) = if *element == HALF {
@@ -274,16 +317,7 @@ impl<'a> Writer<'a> {
                 let _ = writeln!(wgsl, "fn w{i}(at: u32) -> {ty} {{ return {word}; }}");
             }
         }
-        let _ = write!(
-            wgsl,
-            "@compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{body}}}\n"
-        );
-        let bindings = self.bindings.iter().map(|b| b.1).collect();
-        Bound {
-            kernel: Kernel { name, wgsl, bindings },
-            stores: self.bindings.into_iter().map(|b| b.0).collect(),
-            lanes: 1,
-        }
+        wgsl
     }
 }
 

@@ -3,8 +3,9 @@
 use unisono_shaders::{module, snippets};
 
 use super::{Destination, Emitter, Part, Source};
-use crate::codegen::Binding;
+use crate::codegen::{Binding, Finish};
 use crate::error::GraphError;
+use crate::fuse::Unit;
 use crate::graph::NodeId;
 use crate::op::{Lowering, ReduceKind};
 use crate::ops::MatMul;
@@ -15,20 +16,22 @@ use crate::tree::PRODUCT_CHUNK;
 use crate::types::{Lead, Type};
 
 impl Emitter<'_> {
-    pub(super) fn product(&mut self, root: NodeId) -> Result<(), GraphError> {
+    pub(super) fn product(&mut self, unit: &Unit, finish: Option<&Finish>) -> Result<(), GraphError> {
         let program = self.program;
         let graph = &program.graph;
-        let node = &graph.nodes[root];
+        let root = unit.roots[0];
+        let product = unit.product.unwrap_or(root);
+        let node = &graph.nodes[product];
         let [a, b] = [node.inputs[0], node.inputs[1]];
         let (ta, tb) = (&graph.nodes[a].ty, &graph.nodes[b].ty);
-        let shape = match program.fusion.lowering[root] {
+        let shape = match program.fusion.lowering[product] {
             Lowering::MatMul { transpose_a, transpose_b, rounds } => {
                 Shape { rounds, ..Shape::matmul(ta, tb, &node.ty, transpose_a, transpose_b) }
             }
             _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
         };
         let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
-        let operands = Operands { root, a: (place(a), ta), b: (place(b), tb), shape };
+        let operands = Operands { root, a: (place(a), ta), b: (place(b), tb), shape, finish };
         match place(root) {
             Place { store: Store::Joined(bucket), inside, .. } => self.joined(&operands, bucket, inside),
             place => self.each(&operands, place),
@@ -37,10 +40,11 @@ impl Emitter<'_> {
 
     /// The products one by one, each to its own part of a place.
     fn each(&mut self, operands: &Operands<'_>, to: Place) -> Result<(), GraphError> {
-        let Operands { root, a: (pa, ta), b: (pb, tb), shape } = operands;
+        let Operands { root, a: (pa, ta), b: (pb, tb), shape, finish } = operands;
         let ty = &self.program.graph.nodes[*root].ty;
         let chunks = shape.chunks();
-        let stores = [(*pa, *ta), (*pb, *tb), (to, ty)].map(|(place, ty)| binding(place, ty));
+        let mut stores = [(*pa, *ta), (*pb, *tb), (to, ty)].map(|(place, ty)| binding(place, ty)).to_vec();
+        stores.extend(finish.into_iter().flat_map(|finish| finish.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
         let pieces = if shape.contract { all() } else { self.pieces(ty, *root, &stores) }?;
         for rows in pieces {
@@ -122,7 +126,7 @@ impl Emitter<'_> {
         mut bindings: Vec<Part>,
         c: &Layers,
     ) -> Result<(), GraphError> {
-        let Operands { root, a: (pa, _), b: (pb, _), shape } = operands;
+        let Operands { root, a: (pa, _), b: (pb, _), shape, finish } = operands;
         let Layers { m, layers, .. } = *c;
         if shape.contract {
             bindings.push(self.all(Store::Segments));
@@ -142,7 +146,7 @@ impl Emitter<'_> {
         };
         let is_half = |store| self.program.stores.is_half(store);
         let halves = Halves { a: is_half(pa.store), b: is_half(pb.store), c: is_half(Store::Value(*root)) };
-        let kernel = self.kernel(&kernel(family, shape, quads, halves, c.shards.is_some()));
+        let kernel = self.kernel(&kernel(family, shape, quads, halves, c.shards.is_some(), *finish));
         let ([x, y], columns, width) = match family {
             Family::Registers { rows, columns } => {
                 let across = shape.n.div_ceil(4 * columns);
@@ -189,12 +193,13 @@ impl Emitter<'_> {
 /// Shards that one layer of the grid adds in registers, at most: as the kernels' loops.
 const JOIN: usize = 8;
 
-/// What a product multiplies.
+/// What a product multiplies, what becomes of it, and the value that is stored.
 struct Operands<'a> {
     root: NodeId,
     a: (Place, &'a Type),
     b: (Place, &'a Type),
     shape: Shape,
+    finish: Option<&'a Finish>,
 }
 
 /// The layers of a product's grid, and where their results go.
@@ -366,7 +371,14 @@ impl Shape {
 }
 
 /// A family's file with what it leaves open.
-fn kernel(family: Family, shape: &Shape, quads: Quads, halves: Halves, join: bool) -> Kernel {
+fn kernel(
+    family: Family,
+    shape: &Shape,
+    quads: Quads,
+    halves: Halves,
+    join: bool,
+    finish: Option<&Finish>,
+) -> Kernel {
     use snippets::*;
     let mut shared = vec![
         SUM_QUADS,
@@ -378,6 +390,9 @@ fn kernel(family: Family, shape: &Shape, quads: Quads, halves: Halves, join: boo
     ];
     if shape.rounds {
         shared.push(ROUND_HALF);
+    }
+    if finish.is_none() {
+        shared.push(FINISH_NONE);
     }
     let (sizes, file) = match family {
         Family::Registers { rows, columns } => (
@@ -394,21 +409,26 @@ fn kernel(family: Family, shape: &Shape, quads: Quads, halves: Halves, join: boo
     };
     let constants = format!(
         "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst TRANSPOSE_A: bool = {};\nconst TRANSPOSE_B: bool = {};\n\
-         const RAGGED: bool = {};\nconst JOIN: bool = {join};\n{sizes}{kept}",
+         const RAGGED: bool = {};\nconst JOIN: bool = {join};\n{sizes}{kept}{}",
         shape.transpose_a,
         shape.transpose_b,
         shape.contract || !shape.k.is_multiple_of(4),
+        finish.map_or("", |finish| &finish.wgsl),
     );
-    let enable = if halves.a || halves.b || halves.c { "enable f16;\n" } else { "" };
+    let enable = if halves.a || halves.b || halves.c || finish.is_some_and(|finish| finish.halves) {
+        "enable f16;\n"
+    } else {
+        ""
+    };
     let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
-    if shape.contract {
-        bindings.push(Access::Read);
-    }
+    let others = usize::from(shape.contract) + finish.map_or(0, |finish| finish.stores.len());
+    bindings.extend(std::iter::repeat_n(Access::Read, others));
     let name = match (shape.contract, shape.transpose_a, shape.transpose_b) {
         (true, ..) => (if join { "contract_shards" } else { "contract" }).to_string(),
         (_, a, b) => {
             let half = if shape.rounds { "_half" } else { "" };
-            format!("matmul_{}{}{half}", if a { "t" } else { "n" }, if b { "t" } else { "n" })
+            let behind = finish.map_or("", |finish| &finish.name);
+            format!("matmul_{}{}{half}{behind}", if a { "t" } else { "n" }, if b { "t" } else { "n" })
         }
     };
     Kernel { name, wgsl: format!("{enable}{}", module(&shared, &constants, file)), bindings }

@@ -55,6 +55,32 @@ fn an_optimizer_is_one_kernel() {
 }
 
 #[test]
+fn a_map_behind_a_product_is_part_of_its_kernel_unless_others_need_the_product() {
+    let dense = |t: &Tape| {
+        let (x, w) = (t.input("x", Type::sample(&[8])), t.input("w", Type::global(&[8, 6])));
+        let product = x.matmul(&w);
+        t.output("y", &(&product + &t.input("b", Type::global(&[6]))).relu());
+        product
+    };
+    check(|t| drop(dense(t)), &["matmul[add, relu]"]);
+    check(|t| t.output("product", &dense(t)), &["matmul", "fused[add, relu]"]);
+    check(
+        |t| t.output("z", &dense(t).softmax().sum(&[-1])),
+        &["matmul", "fused[add, relu]", "max", "fused[sub, exp]", "sum", "sum[div]"],
+    );
+    // A tree comes after a long product, and exp is long to compile.
+    let long = |t: &Tape| {
+        let (x, w) = (t.input("x", Type::sample(&[2000])), t.input("w", Type::global(&[2000, 6])));
+        t.output("y", &x.matmul(&w).relu());
+    };
+    check(long, &["matmul", "fused[relu]"]);
+    let exp = |t: &Tape| {
+        t.output("y", &t.input("x", Type::sample(&[8])).matmul(&t.input("w", Type::global(&[8, 6]))).exp());
+    };
+    check(exp, &["matmul", "fused[exp]"]);
+}
+
+#[test]
 fn what_only_its_own_kernel_reads_stays_in_registers() {
     let tape = Tape::new();
     let (a, b) = (tape.input("a", Type::sample(&[4])), tape.input("b", Type::sample(&[4])));
