@@ -1,7 +1,8 @@
 //! Matrix products: which kernel, over which sizes. Nothing here shows in a result's bits.
 
-use unisono_shaders::{module, snippets};
+mod kernel;
 
+use self::kernel::{Family, Halves, Quads, family, fours, kernel};
 use super::{Destination, Emitter, Part, Source};
 use crate::codegen::{Binding, Finish};
 use crate::error::GraphError;
@@ -9,9 +10,7 @@ use crate::fuse::Unit;
 use crate::graph::NodeId;
 use crate::op::{Lowering, ReduceKind};
 use crate::ops::MatMul;
-use crate::plan::{Access, Kernel};
 use crate::store::{Place, Store, in_order};
-use crate::target::{Machine, Target};
 use crate::tree::PRODUCT_CHUNK;
 use crate::types::{Lead, Type};
 
@@ -44,7 +43,7 @@ impl Emitter<'_> {
         let ty = &self.program.graph.nodes[*root].ty;
         let chunks = shape.chunks();
         let mut stores = [(*pa, *ta), (*pb, *tb), (to, ty)].map(|(place, ty)| binding(place, ty)).to_vec();
-        stores.extend(finish.into_iter().flat_map(|finish| finish.stores.clone()));
+        stores.extend(finish.iter().flat_map(|finish| finish.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
         let pieces = if shape.contract { all() } else { self.pieces(ty, *root, &stores) }?;
         for rows in pieces {
@@ -233,66 +232,6 @@ fn binding(place: Place, ty: &Type) -> Binding {
     Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) }
 }
 
-/// Which file of `shaders` computes a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    /// `matmul.wgsl`, with tiles of so many times four rows and columns.
-    Registers { rows: usize, columns: usize },
-    /// `matmul_lanes.wgsl`, with subgroups of so many lanes.
-    Lanes(usize),
-    /// `matmul_tiles.wgsl`.
-    Tiles,
-}
-
-/// The family for `batch` products of `[m, k] x [k, n]`, by sizes and machine alone.
-///
-/// Measured on lavapipe (Mesa 22.3.6, one core of a Xeon), `[128, 784] x [784, 512]` with the weight stored transposed:
-///
-/// | kernel | GFLOP/s | compile |
-/// |---|---|---|
-/// | registers, 4 x 4 | 4.8 | 0.09 s |
-/// | registers, 8 x 8 | 8.0 | 0.2 s |
-/// | registers, 16 x 16 | 13.4 | 0.6 s |
-/// | lanes, 32 x 32 a subgroup of 8 | 20 | 0.3 s |
-/// | tiles in workgroup memory | 3.3 | 0.25 s |
-///
-/// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest and wastes
-/// least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides what memory costs behind many
-/// invocations, which a tile of 64 x 64 has too few of where a side is shorter than half of it.
-fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
-    const FEW_STEPS: usize = 1 << 20;
-    let small = Family::Registers { rows: 1, columns: 1 };
-    match target.machine {
-        Machine::Cpu if m < 8 || n < 8 || m * n * k * batch < FEW_STEPS => small,
-        Machine::Cpu => match target.subgroup {
-            lanes @ (4 | 8 | 16) => Family::Lanes(lanes as usize),
-            _ => Family::Registers { rows: 2, columns: 2 },
-        },
-        Machine::Gpu if m < 32 || n < 32 => small,
-        Machine::Gpu => Family::Tiles,
-    }
-}
-
-/// Whether operands are read and written four elements at a time.
-#[derive(Clone, Copy)]
-struct Quads {
-    a: bool,
-    b: bool,
-    c: bool,
-}
-
-/// Whether operands and result are stored as f16.
-#[derive(Clone, Copy)]
-struct Halves {
-    a: bool,
-    b: bool,
-    c: bool,
-}
-
-fn fours(sizes: &[usize]) -> bool {
-    sizes.iter().all(|s| s.is_multiple_of(4))
-}
-
 /// Sizes of a product.
 struct Shape {
     /// Rows of the result, for each entry of the lead where `rows`.
@@ -367,90 +306,5 @@ impl Shape {
             transpose_b: false,
             rounds: false,
         }
-    }
-}
-
-/// A family's file with what it leaves open.
-fn kernel(
-    family: Family,
-    shape: &Shape,
-    quads: Quads,
-    halves: Halves,
-    join: bool,
-    finish: Option<&Finish>,
-) -> Kernel {
-    use snippets::*;
-    let mut shared = vec![
-        SUM_QUADS,
-        [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]][usize::from(halves.a)][usize::from(quads.a)],
-        [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]][usize::from(halves.b)][usize::from(quads.b)],
-        [[C_WORDS, C_QUADS], [C_HALF_WORDS, C_HALF_QUADS]][usize::from(shape.rounds)][usize::from(quads.c)],
-        if shape.contract { INNER_SHARD } else { INNER_ALL },
-        PRODUCT,
-    ];
-    if shape.rounds {
-        shared.push(ROUND_HALF);
-    }
-    if finish.is_none() {
-        shared.push(FINISH_NONE);
-    }
-    let (sizes, file) = match family {
-        Family::Registers { rows, columns } => (
-            format!("const ROWS: u32 = {rows}u;\nconst COLUMNS: u32 = {columns}u;\n"),
-            unisono_shaders::MATMUL,
-        ),
-        Family::Lanes(lanes) => (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES),
-        Family::Tiles => (String::new(), unisono_shaders::MATMUL_TILES),
-    };
-    let kept = match (shape.rounds, halves.c) {
-        (false, _) => "",
-        (true, false) => "alias Kept = f32;\n",
-        (true, true) => "alias Kept = f16;\n",
-    };
-    let constants = format!(
-        "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst TRANSPOSE_A: bool = {};\nconst TRANSPOSE_B: bool = {};\n\
-         const RAGGED: bool = {};\nconst JOIN: bool = {join};\n{sizes}{kept}{}",
-        shape.transpose_a,
-        shape.transpose_b,
-        shape.contract || !shape.k.is_multiple_of(4),
-        finish.map_or("", |finish| &finish.wgsl),
-    );
-    let enable = if halves.a || halves.b || halves.c || finish.is_some_and(|finish| finish.halves) {
-        "enable f16;\n"
-    } else {
-        ""
-    };
-    let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
-    let others = usize::from(shape.contract) + finish.map_or(0, |finish| finish.stores.len());
-    bindings.extend(std::iter::repeat_n(Access::Read, others));
-    let name = match (shape.contract, shape.transpose_a, shape.transpose_b) {
-        (true, ..) => (if join { "contract_shards" } else { "contract" }).to_string(),
-        (_, a, b) => {
-            let half = if shape.rounds { "_half" } else { "" };
-            let behind = finish.map_or("", |finish| &finish.name);
-            format!("matmul_{}{}{half}{behind}", if a { "t" } else { "n" }, if b { "t" } else { "n" })
-        }
-    };
-    Kernel { name, wgsl: format!("{enable}{}", module(&shared, &constants, file)), bindings }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_family_follows_machine_and_sizes_alone() {
-        let target = |machine, subgroup| Target { machine, subgroup, ..Target::default() };
-        let small = Family::Registers { rows: 1, columns: 1 };
-        let lavapipe = target(Machine::Cpu, 8);
-        assert_eq!(family(&lavapipe, [128, 512, 784], 1), Family::Lanes(8));
-        assert_eq!(family(&lavapipe, [512, 784, 16], 8), Family::Lanes(8));
-        assert_eq!(family(&lavapipe, [128, 10, 512], 1), small);
-        assert_eq!(family(&lavapipe, [1, 4096, 4096], 1), small);
-        let llvmpipe_gl = target(Machine::Cpu, 0);
-        assert_eq!(family(&llvmpipe_gl, [128, 512, 784], 1), Family::Registers { rows: 2, columns: 2 });
-        let gpu = target(Machine::Gpu, 32);
-        assert_eq!(family(&gpu, [128, 512, 784], 1), Family::Tiles);
-        assert_eq!(family(&gpu, [128, 10, 512], 1), small);
     }
 }
