@@ -138,7 +138,7 @@ impl Emitter<'_> {
             c: fours(&[shape.n, c.offset, c.batch, c.chunk]),
         };
         let is_half = |store| self.program.stores.is_half(store);
-        let halves = Halves { a: is_half(pa.store), b: is_half(pb.store), c: is_half(Store::Value(*root)) };
+        let halves = F16 { a: is_half(pa.store), b: is_half(pb.store), c: is_half(Store::Value(*root)) };
         let kernel = self.kernel(&kernel(family, shape, quads, halves, c.shards.is_some()));
         let ([x, y], columns, width) = match family {
             Family::Registers { rows, columns } => {
@@ -273,7 +273,7 @@ struct Quads {
 
 /// Whether operands and result are stored as f16.
 #[derive(Clone, Copy)]
-struct Halves {
+struct F16 {
     a: bool,
     b: bool,
     c: bool,
@@ -361,7 +361,7 @@ impl Shape {
 }
 
 /// A family's file with what it leaves open.
-fn kernel(family: Family, shape: &Shape, quads: Quads, halves: Halves, join: bool) -> Kernel {
+fn kernel(family: Family, shape: &Shape, quads: Quads, halves: F16, join: bool) -> Kernel {
     use snippets::*;
     let mut shared = vec![
         SUM_QUADS,
