@@ -22,9 +22,6 @@ pub struct RunFlags {
     /// Allow adapters whose numbers differ in the last bits: one replica then updates, the others receive its bytes
     #[arg(long)]
     pub mixed: bool,
-    /// Precision of products: f32, or mixed, which takes f16 numbers, adds in f32 and needs an adapter with f16 [default: f32]
-    #[arg(long, value_name = "PRECISION")]
-    pub precision: Option<Precision>,
     /// Samples in a step, over all replicas together
     #[arg(long, value_name = "SAMPLES", allow_negative_numbers = true, value_parser = count(1 << 24))]
     pub global_batch: Option<usize>,
@@ -37,6 +34,9 @@ pub struct RunFlags {
     /// Seed of initial weights, dropout and the order of the data
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
+    /// Precision of products: f32, or mixed, which takes f16 numbers, adds in f32 and needs an adapter with f16 [default: f32]
+    #[arg(long, value_name = "PRECISION")]
+    pub precision: Option<Precision>,
     /// Threads that prepare batches [default: one a core, at most eight]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub loader_threads: Option<usize>,
