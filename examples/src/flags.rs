@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use unisono::SavedRun;
+use unisono::{Precision, SavedRun};
 
 use crate::{Error, Run};
 
@@ -37,6 +37,9 @@ pub struct RunFlags {
     /// Seed of initial weights, dropout and the order of the data
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
+    /// Precision of products: f32, or mixed, which takes f16 numbers, adds in f32 and needs an adapter with f16 [default: f32]
+    #[arg(long, value_name = "PRECISION")]
+    pub precision: Option<Precision>,
     /// Threads that prepare batches [default: one a core, at most eight]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub loader_threads: Option<usize>,
@@ -133,6 +136,13 @@ impl RunFlags {
             )?,
             shards: settle("--shards", self.shards, saved.map(|s| s.shards), defaults.shards, self.force)?,
             seed: settle("--seed", self.seed, saved.map(|s| s.seed), defaults.seed, self.force)?,
+            precision: settle(
+                "--precision",
+                self.precision,
+                saved.map(|s| s.precision.as_deref().and_then(|p| p.parse().ok()).unwrap_or_default()),
+                Precision::F32,
+                self.force,
+            )?,
             epochs: self.epochs.unwrap_or(defaults.epochs),
             flags: self.clone(),
         })
@@ -181,6 +191,9 @@ mod tests {
         assert!(error(&["--replicas", "0"]).contains("invalid value '0' for '--replicas <N>'"));
         assert!(error(&["--global-batch", "0"]).contains("--global-batch"));
         assert!(error(&["--epochs", "x"]).contains("--epochs"));
+        assert!(
+            error(&["--precision", "f8"]).contains("'f8' for '--precision <PRECISION>': it is f32 or mixed")
+        );
         assert!(error(&["--resume"]).contains("--out <DIR>"));
         assert!(error(&["--checkpoint-every", "5"]).contains("--out <DIR>"));
         let parsed = Program::try_parse_from(["p", "--adapter", "a", "--adapter", "b"]).unwrap();

@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
-use unisono::{BestBy, Builder, Progress, Saving, Trainer};
+use unisono::{BestBy, Builder, Precision, Progress, Saving, Trainer};
 
 use crate::interrupt::{self, Interrupted};
 use crate::{Error, Lines, RunFlags};
@@ -20,6 +20,8 @@ pub struct Run {
     pub epochs: u32,
     /// The seed.
     pub seed: u64,
+    /// The precision of products.
+    pub precision: Precision,
     pub(crate) flags: RunFlags,
 }
 
@@ -67,7 +69,11 @@ impl Run {
 
     fn builder(&self, builder: Builder) -> Builder {
         let RunFlags { adapter, replicas, json, .. } = &self.flags;
-        let mut builder = builder.global_batch(self.global_batch).shards(self.shards).seed(self.seed);
+        let mut builder = builder
+            .global_batch(self.global_batch)
+            .shards(self.shards)
+            .seed(self.seed)
+            .precision(self.precision);
         builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
         if let Some(replicas) = replicas {
             builder = builder.replicas(*replicas);

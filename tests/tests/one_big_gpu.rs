@@ -2,7 +2,7 @@
 
 use unisono::data::{Batch, Values};
 use unisono::graph::{Array, Feed, Frame, InputKind, RandomKey, interpret};
-use unisono::{Optimizer, Trainer};
+use unisono::{LossScale, Optimizer, Precision, Scalar, Trainer};
 use unisono_testkit::relative_error;
 use unisono_tests::{loader, perceptron};
 
@@ -29,7 +29,11 @@ impl Twin {
     /// Takes a step and returns the losses of the samples.
     fn step(&mut self, trainer: &Trainer, batch: &Batch, step: u64) -> Vec<f64> {
         let graph = trainer.programs()[0].graph();
-        let scalars = self.optimizer.scalars(step);
+        let mut scalars = self.optimizer.scalars(step);
+        if let Some(scaling) = trainer.scaling() {
+            let seed = scaling.scale / 32.0;
+            scalars.extend([Scalar::new("loss scale", seed), Scalar::new("1 / loss scale", 1.0 / seed)]);
+        }
         let key = RandomKey { seed: self.seed, epoch: batch.epoch, position: batch.first };
         let inputs = graph.inputs.iter().map(|input| match (input.kind, batch.field(&input.name)) {
             (InputKind::Random, _) => Array::new(&[8], key.words().iter().map(|&w| f64::from(w)).collect()),
@@ -102,5 +106,34 @@ fn loss_gradients_and_weights_equal_the_whole_batchs() {
     for suffix in [".weight", ".bias"] {
         let error = worst(&mut trainer, &twin, suffix);
         assert!(error <= 2e-4, "after ten steps, {suffix}: {error:e}");
+    }
+}
+
+/// The interpreter rounds to f16 too, but what f64 and f32 sums leave may round to neighbours.
+#[test]
+fn mixed_precision_is_that_of_the_whole_batch_too() {
+    let data = loader(100, 3).unwrap().batch(24);
+    let build = |precision| {
+        let builder = perceptron(20).replicas(3).global_batch(24).shards(7).precision(precision);
+        builder.loss_scale(LossScale::Fixed(4096.0)).build(&data.fields().unwrap()).unwrap()
+    };
+    let batches: Vec<Batch> = data.epoch(0).unwrap().map(Result::unwrap).collect();
+    for first in [4, 0] {
+        let mut mixed = build(Precision::Mixed);
+        let mut twin = Twin::of(&mut mixed);
+        let losses = twin.step(&mixed, &batches[first], 0);
+        let step = mixed.step(&batches[first]).unwrap();
+        let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+        assert!((step.now.loss - mean).abs() <= 1e-4 * mean, "loss {} and {mean}", step.now.loss);
+        let mut full = build(Precision::F32);
+        full.step(&batches[first]).unwrap();
+        for suffix in ["weight/exp_avg", "bias/exp_avg"] {
+            let (own, others) = (worst(&mut mixed, &twin, suffix), worst(&mut full, &twin, suffix));
+            assert!(own <= 2e-4, "batch {first}, {suffix}: {own:e}");
+            assert!(
+                others > own && others < 5e-3,
+                "f32 is another answer, not far away: {others:e}, {own:e}"
+            );
+        }
     }
 }

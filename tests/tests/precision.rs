@@ -82,6 +82,20 @@ fn any_number_of_replicas_gives_the_same_bits_skipped_steps_included() {
     }
 }
 
+/// A replica that is lost in a step that is skipped, and one in a step that is not.
+#[test]
+fn a_lost_replica_does_not_show_in_what_is_skipped() {
+    let (one, committed, _) = run(model().replicas(1).loss_scale(too_large()));
+    assert!(!committed[0] && committed[STEPS - 1]);
+    for (replica, step) in [(1, 0), (0, STEPS - 1)] {
+        let scope = format!("precision-{step}:");
+        fail::cfg(format!("{scope}replica-{replica}:step-{step}"), "return(lose)").unwrap();
+        let (states, theirs, trainer) = run(model().replicas(3).loss_scale(too_large()).fault_scope(&scope));
+        assert_eq!((&states, &theirs), (&one, &committed), "replica {replica} lost at step {step}");
+        assert_eq!(trainer.reports().iter().filter(|report| report.left.is_some()).count(), 1);
+    }
+}
+
 #[test]
 fn two_bytes_or_four_do_not_show() {
     for replicas in [1, 3] {

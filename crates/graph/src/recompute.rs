@@ -52,13 +52,13 @@ impl Tape {
 #[cfg(test)]
 mod tests {
     use crate::interpret::interpret;
-    use crate::{Array, Feed, Frame, Graph, Program, Run, StateKind, Target, Type};
+    use crate::{Array, Feed, Frame, Graph, Precision, Program, Run, StateKind, Target, Type};
 
     use super::*;
 
     /// Layers of a tower, each a region or not: the gradient of its weight and its loss.
-    fn tower(recomputes: bool) -> Graph {
-        let tape = Tape::new();
+    fn tower(precision: Precision, recomputes: bool) -> Graph {
+        let tape = Tape::with_precision(precision);
         let mut x = tape.input("x", Type::sample(&[64]));
         let weights: Vec<Var> =
             (0..6).map(|i| tape.state(&format!("{i}"), &[64, 64], StateKind::Parameter)).collect();
@@ -95,8 +95,14 @@ mod tests {
                 })
                 .collect(),
         };
-        let (kept, again) = (tower(false), tower(true));
-        assert_eq!(interpret(&kept, &feed(&kept)).outputs, interpret(&again, &feed(&again)).outputs);
+        let [full, mixed] = [Precision::F32, Precision::Mixed].map(|precision| {
+            let (kept, again) = (tower(precision, false), tower(precision, true));
+            let gradients = interpret(&kept, &feed(&kept)).outputs;
+            assert_eq!(gradients, interpret(&again, &feed(&again)).outputs, "{precision}");
+            gradients
+        });
+        assert_ne!(full, mixed);
+        let (kept, again) = (tower(Precision::F32, false), tower(Precision::F32, true));
         let scratch = |graph: &Graph| {
             let run = Run::whole(&[512, 512]);
             Program::compile(graph).unwrap().plan(&run, &Target::default()).unwrap().scratch_bytes()

@@ -1,6 +1,7 @@
 //! What a value is: element type, who holds it, and its shape.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// Element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,6 +33,18 @@ pub enum Precision {
     F32,
     /// Those that f16 holds; sums, parameters and everything that is no product stay f32 (Micikevicius et al. 2018).
     Mixed,
+}
+
+impl FromStr for Precision {
+    type Err = String;
+
+    /// `f32` or `mixed`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::F32, Self::Mixed]
+            .into_iter()
+            .find(|precision| precision.to_string() == text)
+            .ok_or_else(|| "it is f32 or mixed".into())
+    }
 }
 
 impl fmt::Display for Precision {

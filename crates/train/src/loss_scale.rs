@@ -3,7 +3,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use unisono_graph::NodeId;
 
+use crate::Trainer;
 use crate::optimizers::Scalar;
 
 /// The input that the loss is multiplied by.
@@ -179,6 +181,27 @@ impl Scaling {
     pub(crate) fn digested(&self) -> Vec<u8> {
         let Self { scale, good, skipped, .. } = self;
         [scale.to_bits().to_le_bytes().as_slice(), &good.to_le_bytes(), &skipped.to_le_bytes()].concat()
+    }
+}
+
+impl Trainer {
+    /// The loss scale in mixed precision, and the steps that were skipped for it.
+    pub fn scaling(&self) -> Option<&Scaling> {
+        self.scaling.as_ref()
+    }
+
+    /// The numbers of the next step. Steps that a loss scale has skipped do not count for the optimizer.
+    pub(crate) fn scalars(&self) -> Vec<Scalar> {
+        let Some(scaling) = &self.scaling else { return self.parts.optimizer.scalars(self.step) };
+        let mut scalars = self.parts.optimizer.scalars(self.step - scaling.skipped);
+        scalars.extend(scaling.scalars(self.settings.global_batch));
+        scalars
+    }
+
+    /// Whether a smaller loss scale may make a sum finite; the next step has it.
+    pub(crate) fn backs_off(&mut self, sum: Option<NodeId>) -> bool {
+        let is_scaled = sum.is_some_and(|sum| self.programs.train.depends_on(sum, SCALE));
+        is_scaled && self.scaling.as_mut().is_some_and(Scaling::overflowed)
     }
 }
 

@@ -38,6 +38,7 @@ pub struct Step {
     pub now: Evaluation,
     /// Means over the epoch so far.
     pub so_far: Evaluation,
-    /// Whether parameters changed: not where all weights were 0.
+    /// Whether parameters changed: not where all weights were 0, and not where a summed gradient was not finite and the next step
+    /// has a smaller loss scale.
     pub committed: bool,
 }

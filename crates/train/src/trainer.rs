@@ -1,7 +1,7 @@
 //! The trainer: steps, evaluation and prediction on all replicas.
 
 use unisono_data::{Batch, Loader, Position, Progress, Seen};
-use unisono_graph::{NodeId, Program};
+use unisono_graph::Program;
 use unisono_replica::{Outcome, Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
 use crate::builder::{Builder, can};
@@ -10,9 +10,8 @@ use crate::checkpoints::Checkpoints;
 use crate::class::Classes;
 use crate::feed::{self, Names};
 use crate::history::Running;
-use crate::loss_scale::{SCALE, Scaling};
+use crate::loss_scale::Scaling;
 use crate::observer::{Observer, Step};
-use crate::optimizers::Scalar;
 use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
@@ -208,20 +207,6 @@ impl Trainer {
         Ok(step)
     }
 
-    /// The numbers of the next step. Steps that a loss scale has skipped do not count for the optimizer.
-    fn scalars(&self) -> Vec<Scalar> {
-        let Some(scaling) = &self.scaling else { return self.parts.optimizer.scalars(self.step) };
-        let mut scalars = self.parts.optimizer.scalars(self.step - scaling.skipped);
-        scalars.extend(scaling.scalars(self.settings.global_batch));
-        scalars
-    }
-
-    /// Whether a smaller loss scale may make a sum finite; the next step has it.
-    fn backs_off(&mut self, sum: Option<NodeId>) -> bool {
-        let is_scaled = sum.is_some_and(|sum| self.programs.train.depends_on(sum, SCALE));
-        is_scaled && self.scaling.as_mut().is_some_and(Scaling::overflowed)
-    }
-
     /// The error of a step whose numbers went bad: what, and where first.
     fn not_finite(
         &mut self,
@@ -341,11 +326,6 @@ impl Trainer {
         let pieces = self.memory.as_ref().filter(|memory| memory.pieces.is_some()).map(Memory::how);
         let scaling = self.scaling.clone();
         Report { scaling, pieces, ..Report::new(self.reports(), self.input.clone()) }
-    }
-
-    /// The loss scale in mixed precision, and the steps that were skipped for it.
-    pub fn scaling(&self) -> Option<&Scaling> {
-        self.scaling.as_ref()
     }
 
     /// Where the next step starts in the data.

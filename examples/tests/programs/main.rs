@@ -5,6 +5,7 @@ mod bad_input;
 mod checkpoint;
 mod killed;
 mod mnist_cnn;
+mod precision;
 mod resume;
 mod same_bits;
 mod saving;

@@ -2,7 +2,7 @@
 
 mod kernel;
 
-use self::kernel::{Family, Halves, Quads, family, fours, kernel};
+use self::kernel::{F16, Family, Quads, family, fours, kernel};
 use super::{Destination, Emitter, Part, Source};
 use crate::codegen::{Binding, Finish};
 use crate::error::GraphError;
@@ -144,7 +144,8 @@ impl Emitter<'_> {
             c: fours(&[shape.n, c.offset, c.batch, c.chunk]),
         };
         let is_half = |store| self.program.stores.is_half(store);
-        let halves = Halves { a: is_half(pa.store), b: is_half(pb.store), c: is_half(Store::Value(*root)) };
+        let to = self.program.stores.place(*root).store;
+        let halves = F16 { a: is_half(pa.store), b: is_half(pb.store), c: shape.rounds && is_half(to) };
         let kernel = self.kernel(&kernel(family, shape, quads, halves, c.shards.is_some(), *finish));
         let ([x, y], columns, width) = match family {
             Family::Registers { rows, columns } => {

@@ -3,6 +3,7 @@ use crate::graph::StateKind;
 use crate::plan::Plan;
 use crate::program::Layout;
 use crate::tape::Tape;
+use crate::types::Precision;
 
 /// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each sample.
 fn step() -> Program {
@@ -66,4 +67,50 @@ fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
     let busy = program.plan(&Run { first: 0, sizes: vec![2], shards: 3 }, &Target::default()).unwrap();
     assert_eq!(segments[1].commands.len(), busy.segments[1].commands.len());
     assert!(buffers.iter().any(|b| b.role == Role::State(0)));
+}
+
+/// A layer and its gradient in mixed precision, with rows of an odd number of elements.
+fn mixed(layout: Layout) -> Program {
+    let tape = Tape::with_precision(Precision::Mixed);
+    let x = tape.input("x", Type::sample(&[7]));
+    let w = tape.state("w", &[9, 7], StateKind::Parameter);
+    let y = x.matmul_t(&w).tanh().matmul(&w).relu();
+    let gradient = &tape.gradients(&y.sum(&[-1]).sum_shards(), std::slice::from_ref(&w))[0];
+    tape.update(&w, &(&w - gradient));
+    Program::compile_with(&tape.finish().unwrap(), layout).unwrap()
+}
+
+#[test]
+fn f16_halves_memory_where_the_device_has_it_and_is_refused_elsewhere() {
+    let run = Run::whole(&[101, 100]);
+    let [halves, words] = [true, false].map(|f16| mixed(Layout { f16, ..Layout::default() }));
+    let with = Target { f16: true, ..Target::default() };
+    let refused = halves.plan(&run, &Target::default()).unwrap_err();
+    assert!(matches!(&refused, GraphError::NoF16 { what } if what.contains("round_half")), "{refused}");
+    let (halves, words) = (halves.plan(&run, &with).unwrap(), words.plan(&run, &Target::default()).unwrap());
+    assert!(
+        10 * halves.scratch_bytes() < 7 * words.scratch_bytes(),
+        "{} and {}",
+        halves.scratch_bytes(),
+        words.scratch_bytes()
+    );
+    assert!(halves.buffers.iter().all(|buffer| buffer.bytes.is_multiple_of(4)));
+    assert!(words.kernels.iter().all(|kernel| !kernel.wgsl.contains("f16;")));
+}
+
+/// Rows of f16 that are cut into pieces start at offsets that a device can bind.
+#[test]
+fn pieces_of_f16_are_aligned() {
+    let target = Target { f16: true, max_binding_bytes: 20_000, ..Target::default() };
+    let program = mixed(Layout { f16: true, ..Layout::default() });
+    let plan = program.plan(&Run::whole(&[1000]), &target).unwrap();
+    let launches = plan.segments.iter().flat_map(|s| &s.commands).filter_map(|command| match command {
+        Command::Launch(launch) => Some(launch),
+        _ => None,
+    });
+    let slices: Vec<Slice> = launches.flat_map(|launch| launch.bindings.clone()).collect();
+    assert!(
+        slices.iter().all(|s| s.offset.is_multiple_of(256) && s.bytes.is_multiple_of(4) && s.bytes <= 20_000)
+    );
+    assert!(slices.iter().any(|s| s.offset > 0));
 }

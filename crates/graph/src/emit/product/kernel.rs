@@ -58,7 +58,7 @@ pub(super) struct Quads {
 
 /// Whether operands and result are stored as f16.
 #[derive(Clone, Copy)]
-pub(super) struct Halves {
+pub(super) struct F16 {
     pub(super) a: bool,
     pub(super) b: bool,
     pub(super) c: bool,
@@ -73,7 +73,7 @@ pub(super) fn kernel(
     family: Family,
     shape: &Shape,
     quads: Quads,
-    halves: Halves,
+    halves: F16,
     join: bool,
     finish: Option<&Finish>,
 ) -> Kernel {
