@@ -58,7 +58,7 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
 
 /// The kernel of a map unit. Params: invocations, invocations in a row of the grid, first sample's row.
 ///
-/// Plain arithmetic on a multiple of four elements runs on four an invocation, which load and store as one.
+/// A multiple of four elements runs on four an invocation, which load and store as one, where that is worth compiling.
 pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let lanes = if comes_in_quads(graph, fusion, stores, unit) { 4 } else { 1 };
@@ -79,11 +79,14 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
     Bound { lanes, ..writer.finish(name, "n: u32, width: u32, row: u32, zero: u32", &body) }
 }
 
-/// Whether a map has a multiple of four elements, and nothing in it that is long to compile four times over.
+/// Elements a sample from which even elementary functions are worth compiling four times over.
+const MANY: usize = 1024;
+
+/// Whether a map has a multiple of four elements, and nothing in it that is long to compile for too few of them.
 fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> bool {
     let ty = &graph.nodes[unit.roots[0]].ty;
     let plain = |id: &NodeId| match &fusion.lowering[*id] {
-        Lowering::Pointwise(e) => e.snippets.is_empty(),
+        Lowering::Pointwise(e) => e.snippets.is_empty() || ty.count() >= MANY,
         lowering => !lowering.is_lookup(),
     };
     let fits =
