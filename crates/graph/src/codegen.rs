@@ -15,7 +15,7 @@ use self::writer::Writer;
 
 use crate::fuse::{Fusion, Unit, UnitKind};
 use crate::graph::{Graph, NodeId};
-use crate::op::{Lowering, ReduceKind, Reduction};
+use crate::op::{Expression, Lowering, ReduceKind, Reduction};
 use crate::plan::{Access, Kernel};
 use crate::store::{Store, Stores};
 use crate::types::{DType, Lead, Type};
@@ -61,7 +61,7 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
 
 /// The kernel of a map unit. Params: invocations, invocations in a row of the grid, first sample's row.
 ///
-/// Plain arithmetic on a multiple of four elements runs on four an invocation, which load and store as one.
+/// A multiple of four elements runs on four an invocation, which load and store as one, where that is worth compiling.
 pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let lanes = if comes_in_quads(graph, fusion, stores, unit) { 4 } else { 1 };
@@ -82,11 +82,16 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
     Bound { lanes, ..writer.finish(name, "n: u32, width: u32, row: u32, zero: u32", &body) }
 }
 
-/// Whether a map has a multiple of four elements, and nothing in it that is long to compile four times over: rounding is short.
+/// Elements a sample from which even elementary functions are worth compiling four times over.
+const MANY: usize = 1024;
+
+/// Whether a map has a multiple of four elements, and nothing in it that is long to compile for too few of them: rounding is
+/// short.
 fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> bool {
     let ty = &graph.nodes[unit.roots[0]].ty;
+    let is_short = |e: &Expression| e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
     let plain = |id: &NodeId| match &fusion.lowering[*id] {
-        Lowering::Pointwise(e) => e.snippets.iter().all(|s| *s == snippets::ROUND_HALF),
+        Lowering::Pointwise(e) => is_short(e) || ty.count() >= MANY,
         lowering => !lowering.is_lookup(),
     };
     let fits =

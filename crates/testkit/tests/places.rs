@@ -1,0 +1,59 @@
+//! Values that are computed where they lie in a larger one: on every adapter as in the f64 reference, whether four elements come
+//! at a time or not.
+
+use unisono_gpu::Device;
+use unisono_graph::{Array, Feed, Frame, Graph, Program, StateKind, Tape, Type, Var, interpret};
+use unisono_testkit::{adapters, relative_error, run};
+
+const SHARDS: [usize; 3] = [3, 2, 1];
+const STEPS: usize = 5;
+
+/// A recurrent cell unrolled over `[B, STEPS, width]`: its gates lie in their step, the steps in the sequence; then joins along the
+/// last axis, with a leaf and with a value that is in another join already. The result, and the gradient of the cell's weight.
+fn model(width: usize) -> Graph {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[STEPS, width]));
+    let w = tape.state("w", &[2 * width, width], StateKind::Parameter);
+    let step = |i: usize| x.slice(1, i..i + 1).reshape(&[width]);
+    let steps: Vec<Var> = tape.unrolled(|| {
+        let mut h = step(0);
+        let cell = |i| {
+            let gates = h.matmul_t(&w);
+            let [keep, new] = [0, 1].map(|gate| gates.slice(1, gate * width..(gate + 1) * width));
+            h = keep.sigmoid() * &h + new.tanh() * step(i);
+            h.clone()
+        };
+        (1..STEPS).map(cell).collect()
+    });
+    let rows: Vec<Var> = steps.iter().map(|h| h.reshape(&[1, width])).collect();
+    let all = rows[0].concat(&[&rows[1], &rows[2], &rows[3]], 1);
+    let first = step(0).reshape(&[1, width]);
+    let y = all.concat(&[&first.exp()], 1).concat(&[&x, &(&x * 2.0).tanh()], -1);
+    let loss = (&y * &y).sum_all().sum_shards();
+    tape.output("y", &y);
+    tape.output("dw", &tape.gradients(&loss, std::slice::from_ref(&w))[0]);
+    tape.finish().unwrap()
+}
+
+#[test]
+fn parts_are_where_they_belong_on_every_adapter() {
+    for adapter in adapters() {
+        for width in [4, 5] {
+            let mut device = Device::open(&adapter).unwrap();
+            let graph = model(width);
+            let samples: usize = SHARDS.iter().sum();
+            let numbers = |count: usize| (0..count).map(|n| (n * 7 % 11) as f64 / 8.0 - 0.6).collect();
+            let feed = Feed {
+                frame: Frame { shards: SHARDS.to_vec() },
+                inputs: vec![Array::new(&[samples, STEPS, width], numbers(samples * STEPS * width))],
+                states: vec![Array::new(&[2 * width, width], numbers(2 * width * width))],
+            };
+            let expected = interpret(&graph, &feed).outputs;
+            let (outputs, _) = run(&mut device, &Program::compile(&graph).unwrap(), &feed).unwrap();
+            for name in ["y", "dw"] {
+                let error = relative_error(&outputs[name], &expected[name]);
+                assert!(error < 1e-5, "{name}, width {width}, on {}: {error:e}", adapter.label());
+            }
+        }
+    }
+}
