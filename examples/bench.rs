@@ -60,6 +60,10 @@ struct Flags {
     /// Rounds that `checkpoint` takes the median of
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Let a sample take so long on the first replica of `uneven`, and three times that on the second, by waiting: then what else
+    /// the machine does hardly shows
+    #[arg(long, value_name = "MICROSECONDS")]
+    sample_micros: Option<u32>,
     /// Take one step and print the seconds since this process started
     #[arg(long, hide = true)]
     first_step: bool,
@@ -73,7 +77,7 @@ enum What {
     Kernels,
     /// Two replicas against one, on the model `wide`
     Scaling,
-    /// Two replicas, one slowed to a third, against what each does alone, on the model `wide` in 32 shards
+    /// Two replicas, one slowed to a third, against what each does alone, in 32 shards
     Uneven,
     /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
     Checkpoint,

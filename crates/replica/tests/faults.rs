@@ -157,7 +157,7 @@ fn no_memory_for_the_state_is_an_error_with_the_bytes() {
     let total = states.fold(x.sum_shards(), |sum, state| sum + state.sum(&[0, 1]));
     tape.output("total", &total);
     let program = Arc::new(Program::compile(&tape.finish().unwrap()).unwrap());
-    let needed = 64 * 4 * (wide as u64) << 10;
+    let needed = (64 * 4 * wide as u64) << 10;
     let there = adapter().memory_bytes();
     if there.is_none_or(|there| there >= needed) {
         eprintln!("not an adapter of which more can be asked than it has");
