@@ -9,16 +9,18 @@ use unisono_graph::{Program, StateKind, Tape, Type};
 use unisono_replica::{Assignment, Feed, Options, Replicas, Verdict};
 
 const ROWS: usize = 256;
+/// Enough work for a sample that it shows who is slow,
 const WIDE: usize = 384;
+/// and next to none, where it is said what a sample takes.
+const NARROW: usize = 16;
 /// Some to find out who is slow, and six to see what comes of it.
 const STEPS: usize = 20;
 
-/// Enough work for a sample that it shows who is slow.
-fn program() -> Arc<Program> {
+fn program(wide: usize) -> Arc<Program> {
     let tape = Tape::new();
-    let x = tape.input("x", Type::sample(&[WIDE]));
-    let w = tape.state("w", &[WIDE, WIDE], StateKind::Parameter);
-    let v = tape.state("v", &[WIDE, WIDE], StateKind::Parameter);
+    let x = tape.input("x", Type::sample(&[wide]));
+    let w = tape.state("w", &[wide, wide], StateKind::Parameter);
+    let v = tape.state("v", &[wide, wide], StateKind::Parameter);
     let y = x.matmul_t(&w).tanh().matmul_t(&v).tanh();
     let loss = (&y * &y).sum(&[-1]).sum_shards();
     for (state, gradient) in [&w, &v].into_iter().zip(tape.gradients(&loss, &[w.clone(), v.clone()])) {
@@ -29,14 +31,14 @@ fn program() -> Arc<Program> {
 }
 
 /// The shards of each of two replicas in the last six steps, and the state after them.
-fn run(options: Options) -> ([u64; 2], Vec<u8>) {
+fn run(wide: usize, options: Options) -> ([u64; 2], Vec<u8>) {
     let options = Options { global_batch: ROWS, shards: 32, ..options };
-    let mut replicas = Replicas::start(&[adapter(), adapter()], vec![program()], options).unwrap();
+    let mut replicas = Replicas::start(&[adapter(), adapter()], vec![program(wide)], options).unwrap();
     for index in 0..2 {
-        let values = (0..WIDE * WIDE).map(|i| ((i * 7 + index) % 23) as f32 * 4e-3 - 0.04);
+        let values = (0..wide * wide).map(|i| ((i * 7 + index) % 23) as f32 * 4e-3 - 0.04);
         replicas.write_state(index, &bytes(values)).unwrap();
     }
-    let x = bytes((0..ROWS * WIDE).map(|i| ((i * 37) % 97) as f32 / 31.0 - 1.5));
+    let x = bytes((0..ROWS * wide).map(|i| ((i * 37) % 97) as f32 / 31.0 - 1.5));
     let feed = Feed { rows: ROWS, inputs: vec![x.into()], ..Feed::default() };
     let mut before = [0; 2];
     for step in 0..STEPS {
@@ -54,9 +56,9 @@ fn run(options: Options) -> ([u64; 2], Vec<u8>) {
 #[test]
 fn a_replica_slowed_to_a_third_gets_fewer_shards() {
     let slow = || with_points(&[("replica-1".to_owned(), "return(slow:3)".to_owned())]);
-    let (even, state) = run(Options { assignment: Assignment::Even, ..slow() });
+    let (even, state) = run(WIDE, Options { assignment: Assignment::Even, ..slow() });
     assert_eq!(even, [96, 96]);
-    let (speed, same) = run(slow());
+    let (speed, same) = run(WIDE, slow());
     assert!(state == same, "who is slow shows in the state");
     assert!((1..=72).contains(&speed[1]), "{speed:?} of 192 shards");
 }
@@ -66,7 +68,7 @@ fn a_replica_slowed_to_a_third_gets_fewer_shards() {
 fn a_replica_with_a_third_of_the_speed_gets_a_quarter_of_the_shards() {
     let takes = |replica, micros| (format!("replica-{replica}"), format!("return(sample:{micros})"));
     for (paces, quarter) in [([1000, 3000], 1), ([3000, 1000], 0)] {
-        let (shards, _) = run(with_points(&[takes(0, paces[0]), takes(1, paces[1])]));
+        let (shards, _) = run(NARROW, with_points(&[takes(0, paces[0]), takes(1, paces[1])]));
         assert_eq!(shards[0] + shards[1], 6 * 32);
         assert!((6 * 6..=6 * 10).contains(&shards[quarter]), "{shards:?} at {paces:?}");
     }
