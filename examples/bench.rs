@@ -71,6 +71,10 @@ struct Flags {
     /// Write what each replica of `scaling` did with its time to FILE, in Chrome's trace format: open it in Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Let a sample take so long on the first replica of `uneven`, and three times that on the second, by waiting: then what else
+    /// the machine does hardly shows
+    #[arg(long, value_name = "MICROSECONDS")]
+    sample_micros: Option<u32>,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
     #[arg(long, value_name = "N", hide = true)]
     alone: Option<u32>,
@@ -95,7 +99,7 @@ enum What {
     Kernels,
     /// Two replicas against one, on the model `wide`
     Scaling,
-    /// Two replicas, one slowed to a third, against what each does alone, on the model `wide` in 32 shards
+    /// Two replicas, one slowed to a third, against what each does alone, in 32 shards
     Uneven,
     /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
     Checkpoint,

@@ -6,33 +6,33 @@ use unisono::gpu::{Adapter, select};
 use unisono::{AdamW, Assignment, Trainer};
 use unisono_examples::{Error, table};
 
-use crate::model::Model;
 use crate::scaling::{steps, turns};
 use crate::{Flags, median};
 
 /// Enough to give a quarter of them to the slow one.
 const SHARDS: u16 = 32;
 /// The slow one takes so many times as long.
-const SLOWER: &str = "return(slow:3)";
+const SLOWER: u32 = 3;
 
 /// A run of some replicas, and which of them is slow.
 struct Case {
     name: &'static str,
     replicas: usize,
-    slow: Option<usize>,
+    /// The last of them is the slow one.
+    slow: bool,
     assignment: Assignment,
 }
 
 const CASES: [Case; 4] = [
-    Case { name: "a alone", replicas: 1, slow: None, assignment: Assignment::Speed },
-    Case { name: "b alone, slowed", replicas: 1, slow: Some(0), assignment: Assignment::Speed },
-    Case { name: "a and b", replicas: 2, slow: Some(1), assignment: Assignment::Speed },
-    Case { name: "a and b, split evenly", replicas: 2, slow: Some(1), assignment: Assignment::Even },
+    Case { name: "a alone", replicas: 1, slow: false, assignment: Assignment::Speed },
+    Case { name: "b alone, slowed", replicas: 1, slow: true, assignment: Assignment::Speed },
+    Case { name: "a and b", replicas: 2, slow: true, assignment: Assignment::Speed },
+    Case { name: "a and b, split evenly", replicas: 2, slow: true, assignment: Assignment::Even },
 ];
 
 /// Prints the median step of each case, the shards of each replica in the last ones, and the ratios to the sum.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
-    let flags = Flags { model: Model::Wide, shards: SHARDS, ..flags.clone() };
+    let flags = Flags { shards: SHARDS, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     let (model, batch) = (flags.model.name(), flags.model.batch());
@@ -41,8 +41,18 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let mut trainers = Vec::new();
     for case in &CASES {
         let scope = format!("{}:", case.name);
-        if let Some(slow) = case.slow {
-            slowed(&format!("{scope}replica-{slow}"))?;
+        let point = |replica: usize| format!("{scope}replica-{replica}");
+        let last = case.replicas - 1;
+        match flags.sample_micros {
+            None if case.slow => set(&point(last), &format!("return(slow:{SLOWER})"))?,
+            None => {}
+            Some(micros) => {
+                // Of one replica that is the slow one this is overridden.
+                set(&point(0), &format!("return(sample:{micros})"))?;
+                if case.slow {
+                    set(&point(last), &format!("return(sample:{})", SLOWER * micros))?;
+                }
+            }
         }
         let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3)).fault_scope(&scope);
         let builder = builder.global_batch(batch).shards(SHARDS.into()).assignment(case.assignment);
@@ -88,11 +98,11 @@ fn shards(trainer: &Trainer) -> Vec<[u64; 2]> {
 }
 
 #[cfg(feature = "faults")]
-fn slowed(point: &str) -> Result<(), Error> {
-    Ok(fail::cfg(point, SLOWER)?)
+fn set(point: &str, action: &str) -> Result<(), Error> {
+    Ok(fail::cfg(point, action)?)
 }
 
 #[cfg(not(feature = "faults"))]
-fn slowed(_: &str) -> Result<(), Error> {
+fn set(_: &str, _: &str) -> Result<(), Error> {
     Err("a replica is slowed through a fault point: build with --features faults, as `cargo xtask bench uneven` does".into())
 }

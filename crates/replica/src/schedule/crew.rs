@@ -48,6 +48,10 @@ struct Worker {
     loaded: BTreeSet<(usize, Arc<Run>)>,
 }
 
+/// Times that a way to give out shards is used before another may replace it: what one step took may be chance, and another
+/// way comes with plans to load.
+const STANDS: u32 = 3;
+
 /// A program, the sizes of its shards, and who is there.
 type Case = (usize, Vec<usize>, Vec<usize>);
 
@@ -56,8 +60,8 @@ pub(super) struct Crew {
     policy: Policy,
     workers: Vec<Worker>,
     tickets: u64,
-    /// How shards of these sizes, with this program, were given to these workers the last time.
-    layouts: BTreeMap<Case, Vec<Range<usize>>>,
+    /// How shards of these sizes, with this program, were given to these workers the last time, and how often like that.
+    layouts: BTreeMap<Case, (Vec<Range<usize>>, u32)>,
 }
 
 impl Crew {
@@ -68,6 +72,11 @@ impl Crew {
 
     pub fn present(&self) -> Vec<usize> {
         (0..self.workers.len()).filter(|&w| self.workers[w].present).collect()
+    }
+
+    /// Who runs what may not depend on who is quick: not all may give the same bits.
+    pub fn is_pinned(&self) -> bool {
+        self.policy.one_updates
     }
 
     /// Nobody owes an answer.
@@ -160,8 +169,16 @@ impl Crew {
         let present = self.present();
         let costs: Vec<Option<Cost>> = present.iter().map(|&w| self.known_cost(w, program)).collect();
         let key = (program, sizes.to_vec(), present);
-        let ranges = assign(how, sizes, &costs, self.layouts.get(&key), step);
-        self.layouts.insert(key, ranges.clone());
+        let before = self.layouts.get(&key);
+        let stands = |(ranges, used): &&(Vec<Range<usize>>, u32)| {
+            how == Assignment::Speed && *used < STANDS && !ranges.iter().any(Range::is_empty)
+        };
+        let ranges = match before.filter(stands) {
+            Some((ranges, _)) => ranges.clone(),
+            None => assign(how, sizes, &costs, before.map(|(ranges, _)| ranges), step),
+        };
+        let used = before.filter(|(before, _)| *before == ranges).map_or(0, |(_, used)| *used);
+        self.layouts.insert(key, (ranges.clone(), used.saturating_add(1)));
         ranges
     }
 

@@ -289,7 +289,7 @@ impl Step {
 
     /// A piece that waits for the worker that will be done last, if `worker` would be done with it before that one.
     fn take_over(&mut self, now: Duration, worker: usize, crew: &Crew) -> Option<Range<usize>> {
-        if !self.job.pieces || self.phase != Phase::Segment(0) {
+        if !self.job.pieces || crew.is_pinned() || self.phase != Phase::Segment(0) {
             return None;
         }
         let seconds = |worker: usize, shards: &Range<usize>| {

@@ -152,8 +152,8 @@ fn pairs_from_1_to_1_to_10_to_1_reach_nine_tenths_of_the_sum_of_their_speeds() {
     }
 }
 
-/// What is slow and what only takes a while to begin are told apart at once, where launches take as long as half of all samples
-/// on the faster one, on either or on both: after two ways to give out shards the third is right.
+/// What is slow and what only takes a while to begin are told apart, where launches take as long as half of all samples on the
+/// faster one, on either or on both: after two ways to give out shards, of three steps each, the third is right.
 #[test]
 fn pairs_with_launches_that_take_their_time_reach_nine_tenths_of_what_is_possible() {
     for tenths in 10..=100 {
@@ -161,7 +161,7 @@ fn pairs_with_launches_that_take_their_time_reach_nine_tenths_of_what_is_possibl
         let launch = 0.5 * 256.0 / fast;
         for (first, second) in [(launch, 0.0), (0.0, launch), (launch, launch)] {
             let pair = [(slow, first), (fast, second)];
-            let reached = rate_after(3, &pair, None) / ideal(&pair);
+            let reached = rate_after(7, &pair, None) / ideal(&pair);
             assert!(reached >= 0.9, "1 to {}: {reached:.3}, {pair:?}", f64::from(tenths) / 10.0);
         }
     }
@@ -200,11 +200,11 @@ fn sets_of_eight_reach_what_whole_shards_allow() {
     }
 }
 
-/// A worker that becomes ten times slower within a step: pieces that wait for it go to others.
+/// A worker that becomes ten times slower within a step: pieces that wait for it go to others, unless it shows who runs what.
 #[test]
 fn idle_workers_take_over_waiting_shards() {
-    let seconds = |shards_at_once| {
-        let policy = Policy { shards_at_once, assignment: Assignment::Even, ..policy() };
+    let seconds = |shards_at_once, one_updates| {
+        let policy = Policy { shards_at_once, assignment: Assignment::Even, one_updates, ..policy() };
         let mut world = World::new(2, policy, Fate::default(), Draw(3));
         world.speeds(&[(1e3, 0.0), (1e2, 0.0)]);
         let job = job(32, true);
@@ -214,8 +214,10 @@ fn idle_workers_take_over_waiting_shards() {
         world.step(&wanted).unwrap();
         (world.now() - began).as_secs_f64()
     };
-    let (waited, taken) = (seconds(None), seconds(Some(1)));
+    let (waited, taken) = (seconds(None, false), seconds(Some(1), false));
     assert!(taken < 0.3 * waited, "{taken:.3} s, without: {waited:.3} s");
+    let pinned = seconds(Some(1), true);
+    assert!(pinned > 0.99 * waited, "{pinned:.3} s, without pieces: {waited:.3} s");
 }
 
 #[test]
@@ -296,4 +298,28 @@ fn who_has_no_shards_runs_only_where_the_state_changes() {
     assert_eq!(runs(false), [(0, 1, 1), (0, 1, 1)]);
     // Beside a shard that nobody has, the only one is not the whole: its sums travel.
     assert_eq!(runs(true), [(0, 1, 2), (1, 0, 2), (0, 1, 2), (1, 0, 2)]);
+}
+
+/// A busy machine, where half of the steps take up to three times as long as they should: shards are rarely given out anew, for
+/// that means plans to load.
+#[test]
+fn noise_does_not_move_shards_about() {
+    let mut draw = Draw(11);
+    let mut crew = Crew::new(2, policy());
+    let sizes = vec![8; 32];
+    let mut seen: Vec<Vec<Range<usize>>> = Vec::new();
+    for step in 4..60 {
+        let ranges = crew.assign(Assignment::Speed, 0, &sizes, step);
+        for (worker, range) in ranges.iter().enumerate() {
+            let disturbed = if draw.once_in(2) { 1.0 + 2.0 * draw.unit() } else { 1.0 };
+            let seconds = (8 * range.len()) as f64 * [1e-3, 3e-3][worker] * disturbed;
+            crew.saw(worker, 0, 8 * range.len(), Duration::from_secs_f64(seconds));
+        }
+        seen.push(ranges);
+    }
+    let moved = seen.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(moved <= 18, "moved {moved} times in {} steps: {seen:?}", seen.len());
+    let quick: usize = seen[10..].iter().map(|ranges| ranges[0].len()).sum();
+    let share = quick as f64 / (32 * seen[10..].len()) as f64;
+    assert!((0.65..0.85).contains(&share), "{share:.2} of the shards, not three quarters");
 }
