@@ -65,7 +65,8 @@ struct Model {
 impl Model {
     fn new(kind: Kind, device: &Device) -> Self {
         let conv = |channels| {
-            let config = Conv2dConfig::new(channels, [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
+            let config =
+                Conv2dConfig::new(channels, [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
             config.init(device)
         };
         let dense = |sizes: &[usize]| {
