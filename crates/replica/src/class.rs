@@ -47,7 +47,9 @@ pub fn machine(adapter: &Adapter) -> String {
 /// The adapter does not open, or does not run the probe.
 pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
     let program = Arc::new(program()?);
-    let options = Options { global_batch: ROWS, shards: 1, ..Options::default() };
+    // Drills are meant for the run, not for this.
+    let fault_scope = "probe:".to_owned();
+    let options = Options { global_batch: ROWS, shards: 1, fault_scope, ..Options::default() };
     let mut replicas = Replicas::start(std::slice::from_ref(adapter), vec![Arc::clone(&program)], options)?;
     let inputs = program.inputs().iter().map(|input| {
         let rows = if input.name == "w" { COLUMNS } else { ROWS };
