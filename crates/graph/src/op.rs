@@ -74,7 +74,7 @@ pub enum Lowering {
         /// The windows.
         window: Window,
     },
-    /// The operands one behind the other along this axis: each is written where it lies (see [`crate::place`]).
+    /// The operands one behind the other along this axis: each is written where it lies.
     Concat(usize),
     /// A sum or maximum over axes.
     Reduce(Reduction),
