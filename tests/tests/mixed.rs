@@ -44,6 +44,22 @@ fn a_mixture_is_refused_by_name_and_trains_alike_where_it_is_allowed() {
     assert!(accuracy > 0.85, "{accuracy}");
 }
 
+#[test]
+fn who_is_of_another_class_does_not_join() {
+    let Some([first, second]) = two() else {
+        eprintln!("only one backend here: nothing to mix");
+        return;
+    };
+    for mixed in [false, true] {
+        let mut trainer = trainer(std::slice::from_ref(&first), mixed).unwrap();
+        let error = trainer.join(&second).unwrap_err().to_string();
+        assert!(error.starts_with("adapters of different numeric classes: "), "{error}");
+        assert_eq!(trainer.join(&first).unwrap(), 1);
+        trainer.fit(&loader(90, 5).unwrap(), None, 1).unwrap();
+        trainer.check_replicas().unwrap();
+    }
+}
+
 /// Who runs what follows from the shards and the machines in their order, and both are in the checkpoint.
 #[test]
 fn a_mixed_run_goes_on_as_the_run_it_was_and_only_on_its_own_mixture() {

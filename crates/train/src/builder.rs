@@ -339,12 +339,12 @@ fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Ada
 }
 
 /// Whether adapters may give the same bits: those of different backends, devices or drivers never do for sure.
-fn of_one_class(chosen: &[Adapter]) -> bool {
+pub(crate) fn of_one_class(chosen: &[Adapter]) -> bool {
     chosen.iter().all(|adapter| machine(adapter) == machine(&chosen[0]))
 }
 
 /// Why a mixture is refused, with each adapter's class.
-fn mixture(chosen: &[Adapter]) -> Error {
+pub(crate) fn mixture(chosen: &[Adapter]) -> Error {
     let class = |adapter: &Adapter| match probe(adapter) {
         Ok(class) => format!("{} is of class {class}", adapter.label()),
         Err(error) => format!("{} cannot be probed ({error})", adapter.label()),

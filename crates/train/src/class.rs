@@ -59,6 +59,15 @@ impl Classes {
         Self { adapters: adapters.into_iter().enumerate().collect(), known: BTreeMap::new() }
     }
 
+    /// One adapter of each machine there was so far, and this one.
+    pub fn with(&self, adapter: &Adapter) -> Vec<Adapter> {
+        let mut each: BTreeMap<String, &Adapter> = BTreeMap::new();
+        for adapter in self.adapters.values().chain([adapter]) {
+            each.entry(machine(adapter)).or_insert(adapter);
+        }
+        each.into_values().cloned().collect()
+    }
+
     pub fn join(&mut self, replica: usize, adapter: Adapter) {
         self.adapters.insert(replica, adapter);
     }

@@ -4,7 +4,7 @@ use unisono_data::{Batch, Loader, Position, Progress, Seen};
 use unisono_graph::Program;
 use unisono_replica::{Outcome, Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
-use crate::builder::{Builder, can};
+use crate::builder::{Builder, can, mixture, of_one_class};
 use crate::carries::Carries;
 use crate::checkpoints::Checkpoints;
 use crate::class::Classes;
@@ -377,13 +377,18 @@ impl Trainer {
     /// on it shares the work. Returns its number.
     ///
     /// # Errors
-    /// No such adapter; it does not open, or does not take the state. The run goes on without it.
+    /// No such adapter; it is of another numeric class than the run's, unless that is a mixture; it does not open, or does not
+    /// take the state. The run goes on without it.
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();
         let nobody = || Error::setting("adapter", "there is none");
         let adapter = adapter.ok_or_else(nobody)?;
         can(&adapter, self.parts.precision)?;
+        let all = self.classes.with(&adapter);
+        if !self.settings.mixed && !of_one_class(&all) {
+            return Err(mixture(&all));
+        }
         let joined = self.replicas.join(&adapter)?;
         self.classes.join(joined, adapter);
         Ok(joined)
