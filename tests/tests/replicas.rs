@@ -166,16 +166,15 @@ fn two_of_three_lost_do_not_show() {
 
 #[test]
 fn the_end_of_the_last_one_names_the_checkpoint_to_go_on_from() {
-    let dir = std::env::temp_dir().join(format!("unisono-none-left-{}", std::process::id()));
+    let dir = tempfile::tempdir().unwrap();
     for point in ["replica-0:step-1", "replica-1:step-4"] {
         fail::cfg(format!("none-left:{point}"), "return(lose)").unwrap();
     }
     let data = loader(SAMPLES, 5).unwrap().batch(BATCH);
     let builder = plain().replicas(2).global_batch(BATCH).fault_scope("none-left:");
     let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
-    trainer.checkpoints(&dir, 2).unwrap();
+    trainer.checkpoints(dir.path(), 2).unwrap();
     let error = trainer.fit(&data, None, 2).unwrap_err().to_string();
-    std::fs::remove_dir_all(&dir).unwrap();
     assert!(error.starts_with("step 4: no replica is left; replica 0 ("), "{error}");
     assert!(error.ends_with("; the newest checkpoint is that of step 4: resume from it"), "{error}");
 }
