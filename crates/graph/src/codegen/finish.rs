@@ -39,10 +39,11 @@ pub fn finish(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> O
         results.push(writer.value(root, &Index::Linear(index)));
     }
     let wgsl = format!(
-        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n{}    \
+        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n{}{}    \
          return vec4<f32>({});\n}}\n",
         writer.snippets(),
         writer.declarations(4),
+        writer.shared,
         writer.body,
         results.join(", ")
     );

@@ -11,6 +11,17 @@ pub(super) enum Index {
     Coords(Vec<String>),
 }
 
+impl Index {
+    /// Whether it is one element, whoever asks.
+    pub(super) fn is_constant(&self) -> bool {
+        let is_number = |text: &String| text.strip_suffix('u').is_some_and(|n| n.parse::<u32>().is_ok());
+        match self {
+            Self::Linear(i) => is_number(i),
+            Self::Coords(coords) => coords.iter().all(is_number),
+        }
+    }
+}
+
 /// Coordinates of a row-major index over `dims`.
 pub(super) fn decode(index: &str, dims: &[usize]) -> Vec<String> {
     let steps = strides(dims);

@@ -25,6 +25,8 @@ pub(super) struct Writer<'a> {
     unit: &'a Unit,
     bindings: Vec<(Binding, Access, &'static str)>,
     pub(super) snippets: BTreeSet<Snippet>,
+    /// What all invocations load alike, before anything that not all of them do: a driver may then load it once for all lanes.
+    pub(super) shared: String,
     pub(super) body: String,
     pub(super) indent: String,
     known: BTreeMap<(NodeId, Index), String>,
@@ -47,6 +49,7 @@ impl<'a> Writer<'a> {
             unit,
             bindings: vec![],
             snippets: BTreeSet::new(),
+            shared: String::new(),
             body: String::new(),
             indent: "    ".into(),
             known: BTreeMap::new(),
@@ -75,8 +78,8 @@ impl<'a> Writer<'a> {
         let in_memory = self.fusion.stored.contains(&id) && !own;
         let text = match &self.fusion.lowering[id] {
             Lowering::Constant(c) => return literal(*c),
-            Lowering::Leaf | Lowering::SumShards => self.load(id, index),
-            _ if in_memory => self.load(id, index),
+            Lowering::Leaf | Lowering::SumShards => return self.load_named(key, index),
+            _ if in_memory => return self.load_named(key, index),
             Lowering::View(view) => return self.view(id, view, index),
             Lowering::Take => return self.take(id, index),
             Lowering::Embed => return self.embed(id, index),
@@ -85,10 +88,21 @@ impl<'a> Writer<'a> {
             Lowering::Unwindow { window } => self.unwindow(id, window, index),
             Lowering::Pointwise(expression) => self.pointwise(id, expression, index),
             Lowering::Concat(_) | Lowering::Reduce(_) | Lowering::MatMul { .. } | Lowering::Contract => {
-                self.load(id, index)
+                return self.load_named(key, index);
             }
         };
         self.name(key, &text)
+    }
+
+    fn load_named(&mut self, key: (NodeId, Index), index: &Index) -> String {
+        let text = self.load(key.0, index);
+        if !index.is_constant() {
+            return self.name(key, &text);
+        }
+        let name = format!("v{}", self.known.len());
+        let _ = writeln!(self.shared, "    let {name} = {text};");
+        self.known.insert(key, name.clone());
+        name
     }
 
     fn name(&mut self, key: (NodeId, Index), text: &str) -> String {
@@ -277,10 +291,11 @@ impl<'a> Writer<'a> {
     pub(super) fn finish(self, name: String, params: &str, body: &str) -> Bound {
         let wgsl = format!(
             "{}{}struct Params {{ {params} }}\n@group(0) @binding(0) var<uniform> params: Params;\n{}\
-             @compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{body}}}\n",
+             @compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{}{body}}}\n",
             if self.has_halves() { "enable f16;\n" } else { "" },
             self.snippets(),
             self.declarations(1),
+            self.shared,
         );
         let bindings = self.bindings.iter().map(|b| b.1).collect();
         Bound { kernel: Kernel { name, wgsl, bindings }, stores: self.stores(), lanes: 1 }
