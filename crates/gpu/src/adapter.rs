@@ -94,6 +94,8 @@ pub struct Features {
     pub timestamps: bool,
     /// Exchange of values within a subgroup. Turned on when a device is opened.
     pub subgroups: bool,
+    /// Buffers that kernels use and the host maps. Turned on when a device of a CPU adapter is opened.
+    pub mappable: bool,
 }
 
 /// Lists the adapters of these backends, in the driver's order, opening no device.
@@ -141,7 +143,13 @@ impl Adapter {
                 self.limits.storage_alignment.max(self.limits.uniform_alignment).max(4),
             ),
             f16: self.features.f16,
+            shares_memory: self.shares_memory(),
         }
+    }
+
+    /// Where device and host are the same machine, copies between their buffers are pure loss.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.kind == Kind::Cpu && self.features.mappable
     }
 
     /// Name and backend, for messages: `llvmpipe (LLVM 15.0.6, 256 bits) [vulkan]`.
@@ -220,7 +228,7 @@ mod tests {
                 uniform_alignment: 64,
                 subgroup: (32, 32),
             },
-            features: Features { f16: true, timestamps: false, subgroups: false },
+            features: Features { f16: true, timestamps: false, subgroups: false, mappable: true },
         }
     }
 

@@ -141,6 +141,7 @@ fn within(what: impl Fn() -> String, needs: u64, allows: u64) -> Result<(), GpuE
 pub(crate) fn name(plan: &Plan, id: usize) -> String {
     match plan.buffers[id].role {
         Role::Scratch => format!("scratch buffer {id}"),
+        Role::Shared => format!("shared buffer {id}"),
         Role::State(index) => format!("state {index} (buffer {id})"),
         Role::Table(_) => format!("table (buffer {id})"),
     }

@@ -111,7 +111,7 @@ impl Device {
 impl Ticks {
     /// What is downloaded besides: the place in staging memory, as of a transfer.
     pub fn transfer() -> Transfer {
-        Transfer { slot: 0, slice: Slice { buffer: 0, offset: 0, bytes: BYTES } }
+        Transfer { slot: 0, slice: Slice { buffer: usize::MAX, offset: 0, bytes: BYTES } }
     }
 
     /// Sends both timestamps into staging memory.

@@ -86,6 +86,7 @@ impl Device {
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
         let mut wanted = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
         wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
+        wanted.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, adapter.shares_memory());
         let descriptor = wgpu::DeviceDescriptor {
             label: None,
             required_features: found.features() & wanted,
@@ -160,6 +161,16 @@ impl Device {
     /// A buffer that kernels and copies can use.
     pub(crate) fn create_storage(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
         let usage = STORAGE;
+        self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+    }
+
+    /// A buffer that kernels can use, and the host where it can map such.
+    pub(crate) fn create_shared(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
+        self.fits(what, size)?;
+        let mut usage = STORAGE;
+        if self.adapter.shares_memory() {
+            usage |= wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE;
+        }
         self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
     }
 

@@ -39,7 +39,7 @@ pub(crate) enum Source {
     Pool(usize),
     /// Tensor of the device's persistent state.
     State(usize),
-    /// A table of the plan's own.
+    /// A table of the plan's own, or memory it shares with the host.
     Own(wgpu::Buffer),
 }
 
@@ -113,7 +113,7 @@ impl Device {
                 Command::Clear(slice) => Step::Clear(*slice),
             };
             Ok(Stage {
-                upload: Staging::new(self, &segment.uploads, wgpu::MapMode::Write)?,
+                upload: self.staging(plan, &segment.uploads, wgpu::MapMode::Write)?,
                 steps: segment.commands.iter().map(step).collect(),
                 parts: self.parts(plan, segment)?,
                 uploads: segment.uploads.clone(),
@@ -134,10 +134,19 @@ impl Device {
             let ticks = if launches { self.ticks()? } else { None };
             let places: Vec<Transfer> =
                 downloads.iter().cloned().chain(ticks.as_ref().map(|_| Ticks::transfer())).collect();
-            let download = Staging::new(self, &places, wgpu::MapMode::Read)?;
+            let download = self.staging(plan, &places, wgpu::MapMode::Read)?;
             Ok(Part { end, downloads, download, unread: false, submitted: None, ticks })
         };
         split(plan, segment, PART_BYTES).into_iter().map(part).collect()
+    }
+
+    /// Staging for all transfers but those that share memory with the host.
+    fn staging(&self, plan: &Plan, transfers: &[Transfer], mode: wgpu::MapMode) -> Result<Staging, GpuError> {
+        let is_shared = |transfer: &Transfer| {
+            self.adapter.shares_memory()
+                && plan.buffers.get(transfer.slice.buffer).is_some_and(|buffer| buffer.role == Role::Shared)
+        };
+        Staging::new(self, transfers, is_shared, mode)
     }
 
     /// Sends one launch of no workgroups for each kernel with each of its bindings. So a launch that does not fit its
@@ -185,6 +194,9 @@ impl Device {
             }
             (Role::Table(words), _) => {
                 Ok(Source::Own(self.create_filled(&name(plan, id), bytemuck::cast_slice(words), STORAGE)?))
+            }
+            (Role::Shared, _) => {
+                Ok(Source::Own(self.create_shared(&name(plan, id), plan.buffers[id].bytes)?))
             }
             (Role::Scratch, rank) => Ok(Source::Pool(rank.unwrap_or_default())),
         };

@@ -102,13 +102,14 @@ impl Device {
             part.download.unmap();
             part.unread = false;
         }
-        self.fill(stage, upload)?;
+        self.fill(stage, bound, upload)?;
         let filled = Instant::now();
         stage.upload.unmap();
         let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut encoder = new_encoder();
         let places = stage.uploads.iter().zip(&stage.upload.places);
-        for (Transfer { slice, .. }, &(block, offset)) in places {
+        for (Transfer { slice, .. }, place) in places {
+            let &Some((block, offset)) = place else { continue };
             let (from, to) = (&stage.upload.blocks[block].buffer, &bound.buffers[slice.buffer]);
             encoder.copy_buffer_to_buffer(from, offset, to, slice.offset, slice.bytes);
         }
@@ -118,11 +119,12 @@ impl Device {
             let queries = part.ticks.as_ref().map(|ticks| &ticks.queries);
             let pipeline = |kernel: usize| &kernels[kernel].pipeline;
             record(&mut encoder, &stage.steps[first..part.end], bound, queries, pipeline);
-            if let (Some(ticks), Some(&(block, offset))) = (&part.ticks, part.download.places.last()) {
+            if let (Some(ticks), Some(&Some((block, offset)))) = (&part.ticks, part.download.places.last()) {
                 ticks.fetch(&mut encoder, &part.download.blocks[block].buffer, offset);
             }
             let places = part.downloads.iter().zip(&part.download.places);
-            for (Transfer { slice, .. }, &(block, offset)) in places {
+            for (Transfer { slice, .. }, place) in places {
+                let &Some((block, offset)) = place else { continue };
                 let (from, to) = (&bound.buffers[slice.buffer], &part.download.blocks[block].buffer);
                 encoder.copy_buffer_to_buffer(from, slice.offset, to, offset, slice.bytes);
             }
@@ -177,7 +179,8 @@ impl Device {
     ) -> Result<Timing, GpuError> {
         self.own(executable)?;
         let what = || format!("segment {}", pending.segment);
-        let stage = executable.stages.get_mut(pending.segment).filter(|stage| stage.serial == pending.serial);
+        let Executable { stages, bound, .. } = executable;
+        let stage = stages.get_mut(pending.segment).filter(|stage| stage.serial == pending.serial);
         let stale = || GpuError::plan(what(), "submitted again before it was waited for");
         let Stage { parts, upload, .. } = stage.ok_or_else(stale)?;
         let at = parts.len() - pending.parts.len().min(parts.len());
@@ -188,14 +191,23 @@ impl Device {
         let start = Instant::now();
         self.until(Some(index), || Ok(part.download.ready()? && upload.ready()?))?;
         let done = Instant::now();
-        for (transfer, &(block, offset)) in part.downloads.iter().zip(&part.download.places) {
-            let range = offset..offset + transfer.slice.bytes;
-            let view = part.download.blocks[block].buffer.get_mapped_range(range);
+        for (transfer, place) in part.downloads.iter().zip(&part.download.places) {
+            let (buffer, offset) = match *place {
+                Some((block, offset)) => (&part.download.blocks[block].buffer, offset),
+                None => (&bound.buffers[transfer.slice.buffer], transfer.slice.offset),
+            };
+            if place.is_none() {
+                self.reach(buffer, wgpu::MapMode::Read, Some(index))?;
+            }
+            let view = buffer.get_mapped_range(offset..offset + transfer.slice.bytes);
             download(transfer, &view.map_err(|error| self.blame(&what(), error))?);
+            if place.is_none() {
+                buffer.unmap();
+            }
         }
         let mut device = None;
         if let (Some(clock), Some(_), Some(submitted)) = (&self.clock, &part.ticks, part.submitted)
-            && let Some(&(block, offset)) = part.download.places.last()
+            && let Some(&Some((block, offset))) = part.download.places.last()
         {
             let view = part.download.blocks[block].buffer.get_mapped_range(Ticks::range(offset));
             let ticks = Ticks::read(&view.map_err(|error| self.blame(&what(), error))?);
@@ -210,20 +222,29 @@ impl Device {
     fn fill(
         &self,
         stage: &Stage,
+        bound: &Bound,
         upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
     ) -> Result<(), GpuError> {
-        for (transfer, &(block, offset)) in stage.uploads.iter().zip(&stage.upload.places) {
+        for (transfer, place) in stage.uploads.iter().zip(&stage.upload.places) {
             let what = || format!("upload of slot {}", transfer.slot);
-            let range = offset..offset + transfer.slice.bytes;
-            let view = stage.upload.blocks[block].buffer.get_mapped_range_mut(range);
+            let (buffer, offset) = match *place {
+                Some((block, offset)) => (&stage.upload.blocks[block].buffer, offset),
+                None => (&bound.buffers[transfer.slice.buffer], transfer.slice.offset),
+            };
+            if place.is_none() {
+                self.reach(buffer, wgpu::MapMode::Write, None)?;
+            }
+            let view = buffer.get_mapped_range_mut(offset..offset + transfer.slice.bytes);
             let mut view = view.map_err(|error| self.blame(&what(), error))?;
             let mut writer = Writer { view: &mut view, written: 0 };
             upload(transfer, &mut writer);
-            if writer.written != writer.bytes() {
-                return Err(GpuError::plan(
-                    what(),
-                    format!("{} of {} bytes written", writer.written, writer.bytes()),
-                ));
+            let (written, bytes) = (writer.written, writer.bytes());
+            drop(view);
+            if place.is_none() {
+                buffer.unmap();
+            }
+            if written != bytes {
+                return Err(GpuError::plan(what(), format!("{written} of {bytes} bytes written")));
             }
         }
         Ok(())

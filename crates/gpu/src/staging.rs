@@ -1,5 +1,7 @@
 //! Staging: host-visible memory through which a segment's transfers go, made once and mapped again after each use.
 //!
+//! Where host and device share memory, large transfers need none: the host maps the kernels' buffer itself (`reach`).
+//!
 //! A block is either *mapped* (the host may touch it), *in flight* (the device may, and the map comes when it is done)
 //! or *failed*. `submit` unmaps what it has filled and asks for the next map at once; a wait makes the answer arrive.
 
@@ -23,8 +25,8 @@ const ALIGNMENT: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub blocks: Vec<Block>,
-    /// For each transfer its block and the offset in it.
-    pub places: Vec<(usize, u64)>,
+    /// For each transfer its block and the offset in it; None where the host reaches its buffer.
+    pub places: Vec<Option<(usize, u64)>>,
     mode: wgpu::MapMode,
 }
 
@@ -35,8 +37,14 @@ pub(crate) struct Block {
 }
 
 impl Staging {
-    pub fn new(device: &Device, transfers: &[Transfer], mode: wgpu::MapMode) -> Result<Self, GpuError> {
-        let (sizes, places) = place(transfers, BLOCK_BYTES.min(device.adapter.limits.buffer_bytes));
+    pub fn new(
+        device: &Device,
+        transfers: &[Transfer],
+        is_shared: impl Fn(&Transfer) -> bool,
+        mode: wgpu::MapMode,
+    ) -> Result<Self, GpuError> {
+        let most = BLOCK_BYTES.min(device.adapter.limits.buffer_bytes);
+        let (sizes, places) = place(transfers, is_shared, most);
         let usage = match mode {
             wgpu::MapMode::Write => wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC,
             wgpu::MapMode::Read => wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
@@ -83,6 +91,23 @@ impl Staging {
     }
 }
 
+impl Device {
+    /// Maps a buffer that kernels use, which nothing but submissions up to `last` does (None: all so far). The caller unmaps it.
+    pub(crate) fn reach(
+        &self,
+        buffer: &wgpu::Buffer,
+        mode: wgpu::MapMode,
+        last: Option<&wgpu::SubmissionIndex>,
+    ) -> Result<(), GpuError> {
+        let block = Block { buffer: buffer.clone(), state: Arc::new(AtomicU8::new(IN_FLIGHT)) };
+        buffer.map_async(mode, .., block.answer());
+        self.until(last, || match block.state.load(Ordering::Acquire) {
+            FAILED => Err(()),
+            state => Ok(state == MAPPED),
+        })
+    }
+}
+
 impl Block {
     fn answer(&self) -> impl FnOnce(Result<(), wgpu::BufferAsyncError>) + Send + 'static {
         let state = Arc::clone(&self.state);
@@ -90,11 +115,19 @@ impl Block {
     }
 }
 
-/// Sizes of the blocks, and where each transfer lies.
-fn place(transfers: &[Transfer], block_bytes: u64) -> (Vec<u64>, Vec<(usize, u64)>) {
+/// Sizes of the blocks, and where each transfer lies, but for those that are shared.
+fn place(
+    transfers: &[Transfer],
+    is_shared: impl Fn(&Transfer) -> bool,
+    block_bytes: u64,
+) -> (Vec<u64>, Vec<Option<(usize, u64)>>) {
     let mut sizes: Vec<u64> = Vec::new();
     let mut places = Vec::new();
     for transfer in transfers {
+        if is_shared(transfer) {
+            places.push(None);
+            continue;
+        }
         let bytes = transfer.slice.bytes;
         let offset = sizes.last().map(|used| used.next_multiple_of(ALIGNMENT));
         let offset = match offset.filter(|offset| offset + bytes <= block_bytes) {
@@ -106,7 +139,7 @@ fn place(transfers: &[Transfer], block_bytes: u64) -> (Vec<u64>, Vec<(usize, u64
         };
         let block = sizes.len() - 1;
         sizes[block] = offset + bytes;
-        places.push((block, offset));
+        places.push(Some((block, offset)));
     }
     (sizes, places)
 }
@@ -148,9 +181,10 @@ mod tests {
     #[test]
     fn transfers_are_packed_into_blocks() {
         let transfer = |bytes| Transfer { slot: 0, slice: Slice { buffer: 0, offset: 0, bytes } };
-        let (sizes, places) = place(&[4, 8, 100, 4, 300].map(transfer), 112);
-        assert_eq!(places, [(0, 0), (0, 8), (1, 0), (1, 104), (2, 0)]);
+        let is_shared = |transfer: &Transfer| transfer.slice.bytes == 40;
+        let (sizes, places) = place(&[4, 8, 40, 100, 4, 300].map(transfer), is_shared, 112);
+        assert_eq!(places, [Some((0, 0)), Some((0, 8)), None, Some((1, 0)), Some((1, 104)), Some((2, 0))]);
         assert_eq!(sizes, [16, 108, 300]);
-        assert_eq!(place(&[], 112), (Vec::new(), Vec::new()));
+        assert_eq!(place(&[], is_shared, 112), (Vec::new(), Vec::new()));
     }
 }

@@ -135,7 +135,7 @@ impl Device {
             Some(staging) => Ok(staging),
             None => {
                 let slice = Slice { buffer: 0, offset: 0, bytes };
-                Staging::new(self, &[Transfer { slot: 0, slice }], mode)
+                Staging::new(self, &[Transfer { slot: 0, slice }], |_| false, mode)
             }
         }
     }

@@ -201,6 +201,37 @@ fn segments_overlap() {
 }
 
 #[test]
+fn what_is_shared_with_the_host_stays_until_it_is_read() {
+    for adapter in all() {
+        let mut device = Device::open(&adapter).unwrap();
+        let mut shared = plan(256);
+        for id in [A, B, Y, COPIED] {
+            shared.buffers[id].role = Role::Shared;
+        }
+        let mut executable = device.load(&shared).unwrap();
+        let mut other = device.load(&plan(256)).unwrap();
+        step(&device, &mut executable, 256);
+        // Three submissions, one of them of a plan with the same scratch, before the first is waited for.
+        let mut fill = |t: &Transfer, to: &mut unisono_gpu::Writer<'_>| to.write(&input(t.slot, 256));
+        let first = device.submit(&mut executable, 0, &mut fill).unwrap();
+        let second = device.submit(&mut executable, 1, &mut fill).unwrap();
+        let mut zeros = |_: &Transfer, to: &mut unisono_gpu::Writer<'_>| to.write(&[0; 1024]);
+        let third = device.submit(&mut other, 0, &mut zeros).unwrap();
+        let mut got = Vec::new();
+        device.wait(&mut executable, first, &mut |_, bytes| got.push(bytes.to_vec())).unwrap();
+        assert_eq!(got, [0, 128].map(|from| bytes((0..256).map(|i| if i < from { 0.0 } else { sum(i) }))));
+        device.wait(&mut executable, second, &mut |_, _| unreachable!()).unwrap();
+        device.wait(&mut other, third, &mut |_, _| {}).unwrap();
+        step(&device, &mut executable, 256);
+        assert_eq!(device.read_state(1).unwrap(), bytes((0..256).map(|i| 3.0 * sum(i))));
+        // A write that is not whole leaves nothing mapped.
+        let half = device.submit(&mut executable, 0, &mut |_, to| to.write(&[0; 4])).unwrap_err();
+        assert_eq!(half.to_string(), "upload of slot 7: 4 of 1024 bytes written");
+        step(&device, &mut executable, 256);
+    }
+}
+
+#[test]
 fn two_devices_of_one_adapter_run_in_two_threads() {
     for adapter in all() {
         std::thread::scope(|scope| {

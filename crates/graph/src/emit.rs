@@ -380,8 +380,10 @@ impl Emitter<'_> {
 
     /// Gives every store a buffer.
     fn finish(self) -> Result<Plan, GraphError> {
-        let scratch: Vec<Store> =
-            self.lives.keys().copied().filter(|s| !matches!(s, Store::State(_) | Store::Segments)).collect();
+        let is_shared =
+            |s: &Store| self.target.shares_memory && matches!(s, Store::Blocks(_) | Store::Sums(_));
+        let is_own = |s: &Store| matches!(s, Store::State(_) | Store::Segments) || is_shared(s);
+        let scratch: Vec<Store> = self.lives.keys().copied().filter(|s| !is_own(s)).collect();
         let lifetime = |s: &Store| {
             let (first, last) = self.lives[s];
             Lifetime { bytes: self.sizes[s], first, last }
@@ -394,6 +396,7 @@ impl Emitter<'_> {
             let role = match store {
                 Store::State(i) => Role::State(i),
                 Store::Segments => Role::Table(self.segment_table()),
+                store if is_shared(&store) => Role::Shared,
                 _ => continue,
             };
             buffers.push(Buffer { bytes: self.sizes[&store], role });

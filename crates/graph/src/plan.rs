@@ -58,6 +58,9 @@ pub struct Buffer {
 pub enum Role {
     /// Its contents do not outlive the step; plans that never run at the same time may share the memory.
     Scratch,
+    /// Scratch that the host itself reads or writes, where it shares the device's memory: no other value and no other plan has
+    /// a part of it, so that what a segment leaves there lasts until the segment runs again.
+    Shared,
     /// Tensor `.0` of the persistent state: one buffer for all plans of a device.
     State(usize),
     /// Constants, written once.
@@ -127,7 +130,7 @@ pub struct Launch {
 impl Plan {
     /// Bytes of scratch the plan needs: what has to be allocated beside the state.
     pub fn scratch_bytes(&self) -> u64 {
-        self.buffers.iter().filter(|b| b.role == Role::Scratch).map(|b| b.bytes).sum()
+        self.buffers.iter().filter(|b| matches!(b.role, Role::Scratch | Role::Shared)).map(|b| b.bytes).sum()
     }
 
     /// Kernel launches of one step.

@@ -17,6 +17,8 @@ pub struct Target {
     pub binding_alignment: u64,
     /// Whether kernels may have buffers of f16.
     pub f16: bool,
+    /// Whether the host had better read and write the buffers of kernels than copies of them: [`crate::plan::Role::Shared`].
+    pub shares_memory: bool,
 }
 
 /// The kind of machine behind an adapter.
@@ -39,6 +41,7 @@ impl Default for Target {
             max_workgroups: 65_535,
             binding_alignment: 256,
             f16: false,
+            shares_memory: false,
         }
     }
 }
