@@ -73,6 +73,8 @@ snippets! {
     /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], constants, `a_quad`, `b_quad`, `put_quad`,
     /// `inner_range`, `finish`.
     PRODUCT = "product";
+    /// Two f32 in a u64.
+    PAIRS = "pairs";
     /// A draw for an element of a sample. Needs [`PHILOX`].
     RANDOM = "random";
     /// The nearest number that f16 holds.

@@ -22,6 +22,7 @@ fn modules(program: &Program) -> BTreeSet<String> {
                 max_binding_bytes: u64::MAX,
                 max_buffer_bytes: u64::MAX,
                 f16: true,
+                pairs: machine == Machine::Cpu,
                 ..Target::default()
             };
             let plan = program.plan(&Run::whole(&sizes), &target).unwrap();

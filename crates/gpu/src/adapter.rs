@@ -94,6 +94,8 @@ pub struct Features {
     pub timestamps: bool,
     /// Exchange of values within a subgroup. Turned on when a device is opened.
     pub subgroups: bool,
+    /// 64-bit integers in shaders. Turned on when a device of a CPU adapter is opened.
+    pub int64: bool,
     /// Buffers that kernels use and the host maps. Turned on when a device of a CPU adapter is opened.
     pub mappable: bool,
 }
@@ -143,6 +145,7 @@ impl Adapter {
                 self.limits.storage_alignment.max(self.limits.uniform_alignment).max(4),
             ),
             f16: self.features.f16,
+            pairs: self.loads_pairs(),
             shares_memory: self.shares_memory(),
         }
     }
@@ -150,6 +153,11 @@ impl Adapter {
     /// Where device and host are the same machine, copies between their buffers are pure loss.
     pub(crate) fn shares_memory(&self) -> bool {
         self.kind == Kind::Cpu && self.features.mappable
+    }
+
+    /// What loads lane by lane gains by loading two f32 at once.
+    pub(crate) fn loads_pairs(&self) -> bool {
+        self.kind == Kind::Cpu && self.features.int64
     }
 
     /// Name and backend, for messages: `llvmpipe (LLVM 15.0.6, 256 bits) [vulkan]`.
@@ -228,7 +236,13 @@ mod tests {
                 uniform_alignment: 64,
                 subgroup: (32, 32),
             },
-            features: Features { f16: true, timestamps: false, subgroups: false, mappable: true },
+            features: Features {
+                f16: true,
+                timestamps: false,
+                subgroups: false,
+                int64: true,
+                mappable: true,
+            },
         }
     }
 

@@ -86,6 +86,7 @@ impl Device {
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
         let mut wanted = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
         wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
+        wanted.set(wgpu::Features::SHADER_INT64, adapter.loads_pairs());
         wanted.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, adapter.shares_memory());
         let descriptor = wgpu::DeviceDescriptor {
             label: None,

@@ -63,8 +63,33 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
 ///
 /// A multiple of four elements runs on four an invocation, which load and store as one, where that is worth compiling.
 pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
-    let mut writer = Writer::new(graph, fusion, stores, unit);
     let lanes = if comes_in_quads(graph, fusion, stores, unit) { 4 } else { 1 };
+    let mut writer = Writer::new(graph, fusion, stores, unit);
+    let body = map_body(&mut writer, unit, lanes);
+    let name = unit_name(graph, fusion, unit);
+    Bound { lanes, ..writer.finish(name, MAP_PARAMS, &body) }
+}
+
+/// The same for adapters that had better load eight elements as four pairs: where all loads come so, and there is enough to
+/// load to make up for compiling it.
+pub fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Bound> {
+    const LANES: usize = 8;
+    let ty = &graph.nodes[unit.roots[0]].ty;
+    let is_large = ty.count() >= if ty.lead == Lead::Sample { MANY } else { 64 * MANY };
+    let divides = ty.count().is_multiple_of(LANES);
+    let fits = |&root: &NodeId| stores.place(root).comes_in(LANES);
+    if !is_large || !divides || !unit.roots.iter().all(fits) || !comes_in_quads(graph, fusion, stores, unit) {
+        return None;
+    }
+    let mut writer = Writer::new(graph, fusion, stores, unit);
+    let body = map_body(&mut writer, unit, LANES);
+    let name = unit_name(graph, fusion, unit);
+    writer.is_all_vectors().then(|| Bound { lanes: LANES, ..writer.finish(name, MAP_PARAMS, &body) })
+}
+
+const MAP_PARAMS: &str = "n: u32, width: u32, row: u32, zero: u32";
+
+fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
     let mut results = vec![Vec::new(); unit.roots.len()];
     for lane in 0..lanes {
         let index = writer.enter_lane(lane, lanes);
@@ -74,12 +99,10 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
     }
     let stored: String =
         unit.roots.iter().zip(&results).map(|(&root, values)| writer.store(root, values)).collect();
-    let body = format!(
+    format!(
         "    let i = id.x + id.y * params.width;\n    if i >= params.n {{ return; }}\n{}{stored}",
         writer.body
-    );
-    let name = unit_name(graph, fusion, unit);
-    Bound { lanes, ..writer.finish(name, "n: u32, width: u32, row: u32, zero: u32", &body) }
+    )
 }
 
 /// Elements a sample from which even elementary functions are worth compiling four times over.
@@ -94,8 +117,7 @@ fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
         Lowering::Pointwise(e) => is_short(e) || ty.count() >= MANY,
         lowering => !lowering.is_lookup(),
     };
-    let fits =
-        |&root: &NodeId| graph.nodes[root].ty.dtype == DType::F32 && stores.place(root).comes_in_fours();
+    let fits = |&root: &NodeId| graph.nodes[root].ty.dtype == DType::F32 && stores.place(root).comes_in(4);
     let divides = ty.lead != Lead::Shard && ty.count() > 0 && ty.count().is_multiple_of(4);
     unit.roots.iter().all(fits) && divides && inside(graph, fusion, unit).iter().all(plain)
 }

@@ -111,7 +111,8 @@ impl Emitter<'_> {
                 continue;
             }
             match kernels {
-                UnitKernels::Map(bound) => self.map(unit, bound)?,
+                UnitKernels::Map { pairs: Some(bound), .. } if self.target.pairs => self.map(unit, bound)?,
+                UnitKernels::Map { plain, .. } => self.map(unit, plain)?,
                 UnitKernels::Reduce { whole, chunked, kind } => {
                     self.reduce(unit.roots[0], whole, chunked, *kind)?
                 }

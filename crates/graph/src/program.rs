@@ -49,8 +49,16 @@ pub struct Program {
 /// The kernels of a unit.
 #[derive(Clone, Debug)]
 pub(crate) enum UnitKernels {
-    Map(Bound),
-    Reduce { whole: Bound, chunked: Bound, kind: ReduceKind },
+    /// One for all targets, and one for those that load pairs where it pays.
+    Map {
+        plain: Bound,
+        pairs: Option<Bound>,
+    },
+    Reduce {
+        whole: Bound,
+        chunked: Bound,
+        kind: ReduceKind,
+    },
     Product(Option<Finish>),
 }
 
@@ -317,7 +325,10 @@ impl Program {
 
 fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> UnitKernels {
     match (unit.kind, &fusion.lowering[unit.roots[0]]) {
-        (UnitKind::Map, _) => UnitKernels::Map(codegen::map_kernel(graph, fusion, stores, unit)),
+        (UnitKind::Map, _) => UnitKernels::Map {
+            plain: codegen::map_kernel(graph, fusion, stores, unit),
+            pairs: codegen::pairs_kernel(graph, fusion, stores, unit),
+        },
         (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
             whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
             chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),

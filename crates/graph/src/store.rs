@@ -160,8 +160,12 @@ impl Stores {
         let joined: BTreeSet<NodeId> =
             sums.iter().copied().filter(|&id| is_joined(graph, fusion, source(id), id)).collect();
         let joins = |id: NodeId| joined.contains(&id);
-        // Joined ones first, then multiples of four: all of these start at one.
-        sums.sort_by_key(|&id| (!joins(id), !graph.nodes[id].ty.count().is_multiple_of(4)));
+        // Joined ones first, then multiples of eight and of four: all of these start at one.
+        let rest = |count: usize, of: usize| !count.is_multiple_of(of);
+        sums.sort_by_key(|&id| {
+            let count = graph.nodes[id].ty.count();
+            (!joins(id), rest(count, 8), rest(count, 4))
+        });
         for &id in &sums {
             let (cut, count) = (fusion.stage[id] - 1, graph.nodes[id].ty.count());
             let open = self.buckets.iter().rposition(|b| b.cut == cut && b.len + count <= bucket_len);
@@ -179,7 +183,7 @@ impl Stores {
         }
         for (index, bucket) in self.buckets.iter_mut().enumerate() {
             bucket.used = bucket.len;
-            bucket.len = bucket.len.next_multiple_of(4);
+            bucket.len = bucket.len.next_multiple_of(8);
             for &(id, inside) in &bucket.values {
                 let place = if inside < bucket.joined {
                     Place { store: Store::Joined(index), inside, runs: None }

@@ -17,6 +17,8 @@ pub struct Target {
     pub binding_alignment: u64,
     /// Whether kernels may have buffers of f16.
     pub f16: bool,
+    /// Whether kernels had better load and store two f32 as a u64.
+    pub pairs: bool,
     /// Whether the host had better read and write the buffers of kernels than copies of them: [`crate::plan::Role::Shared`].
     pub shares_memory: bool,
 }
@@ -41,6 +43,7 @@ impl Default for Target {
             max_workgroups: 65_535,
             binding_alignment: 256,
             f16: false,
+            pairs: false,
             shares_memory: false,
         }
     }

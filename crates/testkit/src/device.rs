@@ -3,16 +3,27 @@
 use std::collections::BTreeMap;
 
 use unisono_gpu::{Device, GpuError};
-use unisono_graph::{DType, Feed, InputKind, Program, RandomKey, Run, Slot, Type};
+use unisono_graph::{DType, Feed, InputKind, Program, RandomKey, Run, Slot, Target, Type};
 
 /// What a step showed: outputs by name, new states by name.
 pub type Tensor = BTreeMap<String, Vec<f32>>;
 
 /// Runs all segments of a step on the values of an interpreter's feed; returns outputs and states after the commit.
 pub fn run(device: &mut Device, program: &Program, feed: &Feed) -> Result<(Tensor, Tensor), GpuError> {
+    let target = device.target();
+    run_for(device, &target, program, feed)
+}
+
+/// The same with the plan for another target than the device's.
+pub fn run_for(
+    device: &mut Device,
+    target: &Target,
+    program: &Program,
+    feed: &Feed,
+) -> Result<(Tensor, Tensor), GpuError> {
     let whole = Run::whole(&feed.frame.shards);
     let plan = program
-        .plan(&whole, &device.target())
+        .plan(&whole, target)
         .map_err(|e| GpuError::Plan { what: "the program".into(), message: e.to_string() })?;
     let sizes: Vec<u64> = program.states().iter().map(|s| 4 * s.ty.count() as u64).collect();
     device.create_state(&sizes)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use unisono_shaders::Snippet;
+use unisono_shaders::{Snippet, snippets};
 
 use super::index::{Index, decode, dot, literal};
 use super::{Binding, Bound, WORKGROUP};
@@ -16,6 +16,8 @@ use crate::types::{Lead, Type, strides};
 
 /// The element type of what is stored as f16; everything is computed in f32.
 const HALF: &str = "f16";
+
+const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 
 /// Writes one kernel.
 pub(super) struct Writer<'a> {
@@ -30,14 +32,18 @@ pub(super) struct Writer<'a> {
     pub(super) body: String,
     pub(super) indent: String,
     known: BTreeMap<(NodeId, Index), String>,
-    /// The element an invocation is at, where it computes several: its index as text, and its place among four.
+    /// The element an invocation is at, where it computes several: its index as text, and its place among them.
     lane: Option<(String, usize)>,
+    /// Elements that an invocation loads as one: four, or eight as four pairs.
+    lanes: usize,
     /// The coordinates of an element of a type, by its index as text, where they are known without arithmetic.
     spot: Option<(String, &'a Type, Vec<String>)>,
     /// Bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
     /// Bindings of which single elements are loaded beside that.
     words: BTreeSet<usize>,
+    /// Some of these are not the same for all invocations.
+    scattered: bool,
 }
 
 impl<'a> Writer<'a> {
@@ -54,9 +60,11 @@ impl<'a> Writer<'a> {
             indent: "    ".into(),
             known: BTreeMap::new(),
             lane: None,
+            lanes: 4,
             spot: None,
             quads: BTreeMap::new(),
             words: BTreeSet::new(),
+            scattered: false,
         }
     }
 
@@ -117,6 +125,7 @@ impl<'a> Writer<'a> {
         if lanes == 1 {
             return Index::Linear("i".into());
         }
+        self.lanes = lanes;
         let index = format!("(i * {lanes}u + {lane}u)");
         self.lane = Some((index.clone(), lane));
         Index::Linear(index)
@@ -143,11 +152,12 @@ impl<'a> Writer<'a> {
         let Some((here, lane)) = &self.lane else {
             return self.widened(binding, "f32", format!("b{binding}[{}]", self.address(id, index)));
         };
-        if !place.comes_in_fours() || *index != Index::Linear(here.clone()) {
+        if !place.comes_in(self.lanes) || *index != Index::Linear(here.clone()) {
             self.words.insert(binding);
+            self.scattered |= !index.is_constant();
             return format!("w{binding}({})", self.address(id, index));
         }
-        let (lane, from) = (*lane, place.at("i", 4));
+        let (lane, from) = (*lane, place.at("i", self.lanes));
         let known = self.quads.entry(binding).or_default();
         let number = known.iter().position(|known| *known == from);
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
@@ -156,7 +166,17 @@ impl<'a> Writer<'a> {
             let four = self.widened(binding, "vec4<f32>", format!("b{binding}[{from}]"));
             let _ = writeln!(self.body, "{}let {quad} = {four};", self.indent);
         }
-        format!("{quad}.{}", ["x", "y", "z", "w"][lane])
+        if self.lanes == 4 {
+            return format!("{quad}.{}", XYZW[lane]);
+        }
+        self.snippets.insert(snippets::PAIRS);
+        format!("{}({quad}.{})", ["low", "high"][lane % 2], XYZW[lane / 2])
+    }
+
+    /// Whether all that is loaded and stored comes as vectors of pairs, but for what all invocations load alike.
+    pub(super) fn is_all_vectors(&self) -> bool {
+        let is_number = |i: &usize| self.bindings[*i].2 == "f32";
+        !self.scattered && self.quads.keys().all(is_number)
     }
 
     /// What is loaded from a binding, as f32 where that is f16.
@@ -180,9 +200,13 @@ impl<'a> Writer<'a> {
             }
             values => {
                 self.quads.entry(binding).or_default();
+                let at = self.stores.place(root).at("i", self.lanes);
+                if self.lanes > 4 {
+                    let pairs: Vec<_> = values.chunks(2).map(|p| format!("pair({})", p.join(", "))).collect();
+                    return format!("    b{binding}[{at}] = vec4<u64>({});\n", pairs.join(", "));
+                }
                 let element = if self.bindings[binding].2 == HALF { HALF } else { "f32" };
                 let four = values.iter().map(|value| self.narrowed(binding, value)).collect::<Vec<_>>();
-                let at = self.stores.place(root).at("i", 4);
                 format!("    b{binding}[{at}] = vec4<{element}>({});\n", four.join(", "))
             }
         }
@@ -319,10 +343,20 @@ impl<'a> Writer<'a> {
         for (i, (_, access, element)) in self.bindings.iter().enumerate() {
             let mode = if *access == Access::Read { "read" } else { "read_write" };
             let quads = self.quads.contains_key(&i);
-            let held = if quads { format!("vec4<{element}>") } else { (*element).to_string() };
+            let held = match (quads, self.lanes) {
+                (true, 4) => format!("vec4<{element}>"),
+                (true, _) => "vec4<u64>".into(),
+                (false, _) => (*element).into(),
+            };
             let _ =
                 writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{held}>;", i + first);
             if self.words.contains(&i) {
+                if quads && self.lanes > 4 {
+                    let pair = format!("b{i}[at / 8u][at / 2u % 4u]");
+                    let word = format!("select(low({pair}), high({pair}), at % 2u == 1u)");
+                    let _ = writeln!(wgsl, "fn w{i}(at: u32) -> f32 {{ return {word}; }}");
+                    continue;
+                }
                 let word = if quads { "at / 4u][at % 4u" } else { "at" };
                 let (ty, word) = if *element == HALF {
                     ("f32", format!("f32(b{i}[{word}])"))
@@ -338,10 +372,10 @@ impl<'a> Writer<'a> {
 
 /// Where a place's elements are in its binding.
 impl Place {
-    /// Whether four elements that begin at a multiple of four are one vector of the binding.
-    pub(super) fn comes_in_fours(&self) -> bool {
+    /// Whether so many elements that begin at a multiple of them are one vector of the binding.
+    pub(super) fn comes_in(&self, lanes: usize) -> bool {
         let sizes = self.runs.map_or([0, 0], |runs| [runs.len, runs.stride]);
-        self.inside.is_multiple_of(4) && sizes.iter().all(|size| size.is_multiple_of(4))
+        self.inside.is_multiple_of(lanes) && sizes.iter().all(|size| size.is_multiple_of(lanes))
     }
 
     /// Element `i`, where an element of the binding is a vector of `lanes`.
