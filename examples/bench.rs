@@ -47,6 +47,9 @@ struct Flags {
     /// The model of `step` and `kernels`, on noise
     #[arg(long, value_enum, default_value = "mlp")]
     model: Model,
+    /// Samples of a step [default: as the model says]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..))]
+    batch: Option<u16>,
     /// Parts that a batch is cut into
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     shards: u16,
@@ -68,7 +71,8 @@ struct Flags {
     /// Rounds that `checkpoint` and `peers` take the median of
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Write what each replica of `scaling` did with its time to FILE, in Chrome's trace format: open it in Perfetto
+    /// Write what each of the two replicas of `scaling` or `uneven` did with its time to FILE, in Chrome's trace format: open it
+    /// in Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Let a sample take so long on the first replica of `uneven`, and three times that on the second, by waiting: then what else
@@ -78,6 +82,16 @@ struct Flags {
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
     #[arg(long, value_name = "N", hide = true)]
     alone: Option<u32>,
+}
+
+impl Flags {
+    fn batch(&self) -> usize {
+        self.batch.map_or(self.model.batch(), usize::from)
+    }
+
+    fn noise(&self) -> Result<Loader, Error> {
+        self.model.noise(self.batch())
+    }
 }
 
 /// What a process that trains alone found.
@@ -135,7 +149,7 @@ fn step(flags: &Flags) -> Result<(), Error> {
         "scratch memory planned (busiest replica)".to_owned(),
         "the same, if every tensor had its own".to_owned(),
     ];
-    let (data, mut columns) = (flags.model.noise()?, vec![names.to_vec()]);
+    let (data, mut columns) = (flags.noise()?, vec![names.to_vec()]);
     for replicas in counts(flags, &adapters) {
         let first = |cache| -> Result<String, Error> {
             let times = (0..STARTS).map(|_| start(flags, replicas, cache)).collect::<Result<_, _>>()?;
@@ -152,7 +166,7 @@ fn step(flags: &Flags) -> Result<(), Error> {
             cached,
             fresh,
             format!("{:.2} ms", 1e3 * step.as_secs_f64()),
-            format!("{:.0}", flags.model.batch() as f64 / step.as_secs_f64()),
+            format!("{:.0}", flags.batch() as f64 / step.as_secs_f64()),
             plan.launches().to_string(),
             bytes(plan.scratch_bytes()),
             bytes(train.tensor_bytes(&run)),
@@ -166,19 +180,19 @@ fn step(flags: &Flags) -> Result<(), Error> {
 fn kernels(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     heading(flags, &adapters[..1]);
-    let trainer = trainer(flags, 1, &flags.model.noise()?)?;
+    let trainer = trainer(flags, 1, &flags.noise()?)?;
     let [train, ..] = trainer.programs();
     kernels::measure(train, &busiest(flags, flags.replicas.first().copied().unwrap_or(1)), &adapters[0])
 }
 
 fn heading(flags: &Flags, adapters: &[Adapter]) {
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
-    let (model, batch, shards) = (flags.model.name(), flags.model.batch(), flags.shards);
+    let (model, batch, shards) = (flags.model.name(), flags.batch(), flags.shards);
     println!("{model}, batch {batch} in {shards} shards, AdamW, on {}\n", labels.join(", "));
 }
 
 fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {
-    let data = flags.model.noise()?;
+    let data = flags.noise()?;
     let mut trainer = trainer(flags, flags.replicas.first().copied().unwrap_or(1), &data)?;
     if let Some(batch) = data.epoch(0)?.next() {
         trainer.step(&batch?)?;
@@ -199,6 +213,7 @@ fn command(flags: &Flags, replicas: u16, steps: u32) -> Result<Command, Error> {
     let model = flags.model.flag();
     command.args(["--alone", &steps.to_string(), "--model", &model, "--shards", &flags.shards.to_string()]);
     command.args(["--replicas", &replicas.to_string(), "--warmup", &flags.warmup.to_string()]);
+    command.args(["--batch", &flags.batch().to_string()]);
     command.args(flags.adapter.iter().flat_map(|name| ["--adapter", name]));
     Ok(command)
 }
@@ -223,7 +238,7 @@ fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
 
 fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error> {
     let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3));
-    let builder = builder.global_batch(flags.model.batch()).shards(flags.shards.into());
+    let builder = builder.global_batch(flags.batch()).shards(flags.shards.into());
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
     Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
@@ -243,12 +258,8 @@ fn steps(trainer: &mut Trainer, flags: &Flags, data: &Loader) -> Result<Vec<Dura
 
 /// The shards of the replica that has most of them.
 fn busiest(flags: &Flags, replicas: u16) -> Run {
-    let shards = usize::from(flags.shards).min(flags.model.batch());
-    Run {
-        first: 0,
-        sizes: vec![flags.model.batch().div_ceil(shards); shards.div_ceil(replicas.into())],
-        shards,
-    }
+    let shards = usize::from(flags.shards).min(flags.batch());
+    Run { first: 0, sizes: vec![flags.batch().div_ceil(shards); shards.div_ceil(replicas.into())], shards }
 }
 
 fn counts(flags: &Flags, adapters: &[Adapter]) -> Vec<u16> {

@@ -82,32 +82,32 @@ impl Model {
         }
     }
 
-    /// Batches of noise with labels, in order.
-    pub fn noise(self) -> Result<Loader, Error> {
+    /// Batches of noise with labels, in order, of so many samples.
+    pub fn noise(self, batch: usize) -> Result<Loader, Error> {
         match self {
-            Self::Mlp | Self::Wide => self.images(&[784]),
-            Self::Cnn => self.images(&[1, 28, 28]),
-            Self::Lstm => Ok(self.text(32)?.lanes()),
-            Self::Gpt => self.text(64),
+            Self::Mlp | Self::Wide => self.images(batch, &[784]),
+            Self::Cnn => self.images(batch, &[1, 28, 28]),
+            Self::Lstm => Ok(self.text(batch, 32)?.lanes()),
+            Self::Gpt => self.text(batch, 64),
         }
     }
 
     /// Samples with axes `dims`.
-    fn images(self, dims: &[usize]) -> Result<Loader, Error> {
-        let samples = BATCHES * self.batch();
+    fn images(self, batch: usize, dims: &[usize]) -> Result<Loader, Error> {
+        let samples = BATCHES * batch;
         let mut draws = Draws::of(0, "bench", "noise", 0, 0);
         let values = samples * dims.iter().product::<usize>();
         let pixels: Vec<f32> = (0..values).map(|_| draws.range(-1.0, 1.0)).collect();
         let labels: Vec<i32> = (0..samples).map(|sample| (sample % 10) as i32).collect();
-        Ok(Loader::new(Memory::labelled(pixels, dims, labels)?).batch(self.batch()).threads(1))
+        Ok(Loader::new(Memory::labelled(pixels, dims, labels)?).batch(batch).threads(1))
     }
 
     /// Windows of `context` characters, each with the one after it as its target.
-    fn text(self, context: usize) -> Result<Loader, Error> {
+    fn text(self, batch: usize, context: usize) -> Result<Loader, Error> {
         let mut draws = Draws::of(0, "bench", "noise", 0, 0);
-        let length = BATCHES * self.batch() * context + 1;
+        let length = BATCHES * batch * context + 1;
         let text = (0..length).map(|_| draws.range(0.0, VOCABULARY as f32) as u8).collect();
         let windows = Tokens::in_memory("noise", text, Width::U8, context)?;
-        Ok(Loader::new(windows).batch(self.batch()).threads(1))
+        Ok(Loader::new(windows).batch(batch).threads(1))
     }
 }

@@ -101,7 +101,7 @@ fn burn(flags: &Flags, cpu: bool, steps: u32) -> Command {
 }
 
 fn report(flags: &Flags, adapter: &str, peers: &[Peer], times: &[Vec<Times>]) -> Result<(), Error> {
-    let (model, batch) = (flags.model.name(), flags.model.batch());
+    let (model, batch) = (flags.model.name(), flags.batch());
     let mut out = stdout();
     writeln!(out, "{model}, batch {batch}, AdamW, on {adapter}; medians of {} rounds\n", flags.rounds)?;
     let head = [

@@ -19,9 +19,9 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let flags = Flags { model: Model::Wide, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
-    let (model, batch) = (flags.model.name(), flags.model.batch());
+    let (model, batch) = (flags.model.name(), flags.batch());
     println!("{model}, batch {batch} in {} shards, AdamW, on {}\n", flags.shards, labels.join(", "));
-    let data = flags.model.noise()?;
+    let data = flags.noise()?;
     let mut trainers = [trainer(&flags, 1, &data)?, trainer(&flags, 2, &data)?];
     for trainer in &mut trainers {
         steps(trainer, &data, flags.warmup as usize)?;

@@ -35,9 +35,9 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let flags = Flags { shards: SHARDS, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
-    let (model, batch) = (flags.model.name(), flags.model.batch());
+    let (model, batch) = (flags.model.name(), flags.batch());
     println!("{model}, batch {batch} in {SHARDS} shards, AdamW, on {}\n", labels.join(", "));
-    let data = flags.model.noise()?;
+    let data = flags.noise()?;
     let mut trainers = Vec::new();
     for case in &CASES {
         let scope = format!("{}:", case.name);
@@ -57,6 +57,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
         let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3)).fault_scope(&scope);
         let builder = builder.global_batch(batch).shards(SHARDS.into()).assignment(case.assignment);
         let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
+        let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
         trainers.push(builder.replicas(case.replicas).build(&data.fields()?)?);
     }
     for trainer in &mut trainers {
@@ -64,6 +65,9 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     }
     let before: Vec<Vec<[u64; 2]>> = trainers.iter().map(shards).collect();
     let times = turns(&mut trainers, &flags, &data)?;
+    if let Some(path) = &flags.trace {
+        trainers[2].write_trace(path)?;
+    }
     let mut rows = vec![["", "step (median)", "samples a second", "shards a step"].map(str::to_owned)];
     let mut rates = Vec::new();
     for (((case, trainer), before), times) in CASES.iter().zip(&trainers).zip(before).zip(times) {
