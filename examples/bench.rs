@@ -53,6 +53,9 @@ struct Flags {
     /// Parts that a batch is cut into
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     shards: u16,
+    /// Shards that a replica runs at once, at most [default: all of its shards]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..))]
+    shards_at_once: Option<u16>,
     /// Adapters with NAME in their name; may be repeated [default: every hardware adapter, else the software one]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
@@ -214,6 +217,7 @@ fn command(flags: &Flags, replicas: u16, steps: u32) -> Result<Command, Error> {
     command.args(["--alone", &steps.to_string(), "--model", &model, "--shards", &flags.shards.to_string()]);
     command.args(["--replicas", &replicas.to_string(), "--warmup", &flags.warmup.to_string()]);
     command.args(["--batch", &flags.batch().to_string()]);
+    command.args(flags.shards_at_once.iter().flat_map(|n| ["--shards-at-once".to_owned(), n.to_string()]));
     command.args(flags.adapter.iter().flat_map(|name| ["--adapter", name]));
     Ok(command)
 }
@@ -241,6 +245,7 @@ fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error
     let builder = builder.global_batch(flags.batch()).shards(flags.shards.into());
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
+    let builder = flags.shards_at_once.map(usize::from).into_iter().fold(builder, |b, n| b.shards_at_once(n));
     Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
 }
 
