@@ -40,7 +40,8 @@ pub(crate) const STORAGE: wgpu::BufferUsages =
 /// How a device is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Compile bounds checks and loop limits into every kernel and turn the driver's own validation on: for debugging.
+    /// Compile bounds checks and loop limits into every kernel, turn the driver's own validation on, and do without what is only
+    /// for speed (memory shared with the host, loads in pairs): for debugging.
     /// Without it a kernel that reads or writes beyond its bindings is undefined behaviour.
     pub checked: bool,
     /// A wait for a device gives up after this long.
@@ -125,7 +126,14 @@ impl Device {
 
     /// What plans for this device have to know.
     pub fn target(&self) -> Target {
-        self.adapter.target()
+        let target = self.adapter.target();
+        let plain = self.options.checked;
+        Target { pairs: target.pairs && !plain, shares_memory: self.shares_memory(), ..target }
+    }
+
+    /// Whether the host maps buffers that kernels use.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.adapter.shares_memory() && !self.options.checked
     }
 
     /// Changes how long a wait may take.
@@ -169,7 +177,7 @@ impl Device {
     pub(crate) fn create_shared(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
         self.fits(what, size)?;
         let mut usage = STORAGE;
-        if self.adapter.shares_memory() {
+        if self.shares_memory() {
             usage |= wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE;
         }
         self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })

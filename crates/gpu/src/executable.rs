@@ -143,7 +143,7 @@ impl Device {
     /// Staging for all transfers but those that share memory with the host.
     fn staging(&self, plan: &Plan, transfers: &[Transfer], mode: wgpu::MapMode) -> Result<Staging, GpuError> {
         let is_shared = |transfer: &Transfer| {
-            self.adapter.shares_memory()
+            self.shares_memory()
                 && plan.buffers.get(transfer.slice.buffer).is_some_and(|buffer| buffer.role == Role::Shared)
         };
         Staging::new(self, transfers, is_shared, mode)

@@ -30,16 +30,12 @@ fn program(bucket_bytes: usize) -> Arc<Program> {
     Arc::new(Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes, f16: false }).unwrap())
 }
 
+fn options() -> Options {
+    Options { global_batch: ROWS, shards: 8, timeline: true, audit_every: 2, ..Options::default() }
+}
+
 /// The state after a few steps, and what the replicas did meanwhile.
-fn run(count: usize, bucket_bytes: usize, overlap: bool) -> (Vec<Vec<u8>>, Vec<Interval>) {
-    let options = Options {
-        global_batch: ROWS,
-        shards: 8,
-        overlap,
-        timeline: true,
-        audit_every: 2,
-        ..Options::default()
-    };
+fn run(count: usize, bucket_bytes: usize, options: Options) -> (Vec<Vec<u8>>, Vec<Interval>) {
     let mut replicas =
         Replicas::start(&vec![adapter(); count], vec![program(bucket_bytes)], options).unwrap();
     for index in 0..LAYERS {
@@ -57,20 +53,28 @@ fn run(count: usize, bucket_bytes: usize, overlap: bool) -> (Vec<Vec<u8>>, Vec<I
 
 #[test]
 fn buckets_and_overlap_do_not_show() {
-    let (one, _) = run(1, 25 << 20, true);
+    let (one, _) = run(1, 25 << 20, options());
     for bucket_bytes in [4 << 10, 1 << 20, 2 << 20, 100 << 20] {
         for (count, overlap) in [(2, true), (2, false), (3, true), (1, true)] {
-            let (several, _) = run(count, bucket_bytes, overlap);
+            let (several, _) = run(count, bucket_bytes, Options { overlap, ..options() });
             assert!(several == one, "{count} replicas, buckets of {bucket_bytes} bytes, overlap: {overlap}");
         }
     }
+}
+
+/// Where the host may not reach the kernels' buffers, sums travel through staging memory; `checked` goes that way.
+#[test]
+fn the_way_that_sums_travel_does_not_show() {
+    let (one, _) = run(1, 1 << 20, options());
+    let (checked, _) = run(2, 1 << 20, Options { checked: true, ..options() });
+    assert!(checked == one);
 }
 
 /// In a step without an audit each replica sends sums and then computes on, before it waits for the others.
 #[test]
 fn sums_leave_while_backward_goes_on() {
     let times_sent = |bucket_bytes, overlap| {
-        let (_, timeline) = run(2, bucket_bytes, overlap);
+        let (_, timeline) = run(2, bucket_bytes, Options { overlap, ..options() });
         let of = |replica| {
             // The host waits for more of the step, whether device or driver has it; a software driver computes as it is told to.
             let work = |activity| if activity == Activity::Driver { Activity::Compute } else { activity };
