@@ -43,7 +43,7 @@ pub struct Options {
     /// Compile bounds checks and loop limits into every kernel and turn the driver's own validation on: for debugging.
     /// Without it a kernel that reads or writes beyond its bindings is undefined behaviour.
     pub checked: bool,
-    /// A wait for a device gives up after this long.
+    /// A wait for a device gives up after this long; time in which the process was stopped does not count.
     pub deadline: Duration,
     /// Let the device tell when it worked, where it can: [`crate::Timing::device`].
     pub clock: bool,

@@ -253,6 +253,36 @@ fn a_late_worker_is_lost_named_and_what_it_says_later_is_ignored() {
     assert!(matches!(kept[..], [Action::Keep { worker: 0, .. }, Action::Sum { cut: 0, .. }]), "{kept:?}");
 }
 
+/// A worker says that an order took it four hours, of which the scheduler's clock shows ten seconds: the process was stopped. Its
+/// pace stays what it is, however few steps there were.
+#[test]
+fn no_worker_is_slow_for_hours_that_nobody_had() {
+    let mut scheduler = Scheduler::new(2, policy());
+    let mut given = Vec::new();
+    let mut now = Duration::ZERO;
+    for _ in 0..4 {
+        let mut actions: VecDeque<Action> = scheduler.on(now, Event::Begin(job(4, true))).into();
+        while let Some(action) = actions.pop_front() {
+            let event = match action {
+                Action::Load { worker, ticket, .. } | Action::Run { worker, ticket, .. } => {
+                    // Both answer at the same time.
+                    now += Duration::from_secs(if worker == 0 { 10 } else { 0 });
+                    let spent = Duration::from_secs(if worker == 1 { 4 * 3600 } else { 10 });
+                    if let Action::Run { piece, .. } = action {
+                        given.push(piece.shards.len());
+                    }
+                    Event::Answer { worker, ticket, heard: Heard::Done(spent) }
+                }
+                Action::Sum { .. } => Event::Summed,
+                Action::Decide => Event::Decided(Verdict::Commit),
+                _ => continue,
+            };
+            actions.extend(scheduler.on(now, event));
+        }
+    }
+    assert_eq!(given, [2; 16]);
+}
+
 /// All that a step tells its workers, with answers at once.
 fn orders(workers: usize, job: Job) -> Vec<Action> {
     let mut scheduler = Scheduler::new(workers, policy());
