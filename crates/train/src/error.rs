@@ -92,6 +92,16 @@ pub enum Error {
         /// Each adapter with its class.
         classes: Vec<String>,
     },
+    /// An adapter of another class would join a run that was started on one.
+    #[error(
+        "adapters of different numeric classes: {}; a run that was started on one class takes in no other, even where a mixture is \
+         allowed: start it on a mixture, or let an adapter of its own class join",
+        classes.join(", ")
+    )]
+    JoinsOtherClass {
+        /// Each adapter with its class.
+        classes: Vec<String>,
+    },
     /// All replicas have left: the run is over, and goes on from its newest checkpoint.
     #[error("{left}; {}", newest(*.checkpoint))]
     NoneLeft {
