@@ -47,6 +47,8 @@ pub struct Options {
     pub deadline: Duration,
     /// Let the device tell when it worked, where it can: [`crate::Timing::device`].
     pub clock: bool,
+    /// Turn on `enable f16;` in shaders, where the adapter has it: for plans that store f16. [`Device::target`] then says so.
+    pub f16: bool,
     /// Threads that compile kernels. None: one for each core on a GPU; one on a CPU adapter, where other devices need
     /// the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
@@ -54,7 +56,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { checked: false, deadline: Duration::from_secs(300), clock: true, compile_threads: None }
+        let deadline = Duration::from_secs(300);
+        Self { checked: false, deadline, clock: true, f16: false, compile_threads: None }
     }
 }
 
@@ -84,8 +87,9 @@ impl Device {
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
         let instance = instance(&[adapter.backend], options.checked);
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
-        let mut wanted = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
+        let mut wanted = wgpu::Features::SUBGROUP;
         wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
+        wanted.set(wgpu::Features::SHADER_F16, options.f16);
         let descriptor = wgpu::DeviceDescriptor {
             label: None,
             required_features: found.features() & wanted,
@@ -123,7 +127,8 @@ impl Device {
 
     /// What plans for this device have to know.
     pub fn target(&self) -> Target {
-        self.adapter.target()
+        let target = self.adapter.target();
+        Target { f16: target.f16 && self.options.f16, ..target }
     }
 
     /// Changes how long a wait may take.
