@@ -5,6 +5,7 @@ use unisono::{
     Accuracy, AdamW, BatchNorm, Builder, Conv2d, Dense, Dropout, Error, Flatten, FromFn, LossScale, Lstm,
     MultiHeadAttention, Precision, Relu, Sequential, Trainer,
 };
+use unisono_graph::Run;
 use unisono_random::Draws;
 use unisono_tests::{CLASSES, loader, perceptron};
 
@@ -101,6 +102,47 @@ fn two_bytes_or_four_do_not_show() {
     for replicas in [1, 3] {
         let stored = |f16| run(model().replicas(replicas).f16_storage(f16)).0;
         assert_eq!(stored(true), stored(false), "{replicas} replicas");
+    }
+}
+
+/// Values side by side, some computed in their place and some copied there, in rows of 11 elements and of 252; and a whole that has
+/// parts which f16 does not hold.
+fn side_by_side() -> Builder {
+    let rows = FromFn::new("rows", |_, h| h.relu().concat(&[&(-h).slice(-1, 1..6)], -1));
+    let channels = FromFn::new("channels", |_, h| {
+        let cut = h.slice(-1, 3..10);
+        cut.concat(&[&-&cut, &cut.abs()], 1)
+    });
+    let wide = FromFn::new("wide", |_, h| h.concat(&[&h.tanh()], -1));
+    let model = Sequential::new()
+        .add(Conv2d::new(6, 3).padding(1).no_bias())
+        .add(rows)
+        .add(Conv2d::new(6, 3).padding(1).no_bias())
+        .add(channels)
+        .add(Conv2d::new(5, 3).no_bias())
+        .add(Flatten)
+        .add(wide)
+        .add(Dense::new(CLASSES));
+    let builder = Trainer::builder(model).optimizer(AdamW::new(0.01)).metric(Accuracy).seed(5);
+    builder.global_batch(BATCH).shards(5).digest_every(1).precision(Precision::Mixed)
+}
+
+#[test]
+fn what_lies_side_by_side_as_f16_does_not_show() {
+    // Parts lie in their whole: they take what that does.
+    let parts = |trainer: &Trainer, layer: &str| {
+        let all = trainer.programs()[0].largest_tensors(&Run::whole(&[4]), usize::MAX);
+        all.iter().filter(|(name, _)| name.starts_with(layer)).map(|(_, bytes)| *bytes).collect::<Vec<_>>()
+    };
+    for replicas in [1, 3] {
+        let [(halves, _, narrow), (words, _, wide)] =
+            [true, false].map(|f16| run(side_by_side().replicas(replicas).f16_storage(f16)));
+        for (layer, count, times) in [("1.rows: ", 2, 2), ("3.channels: ", 3, 2), ("6.wide: ", 1, 1)] {
+            let [narrow, wide] = [&narrow, &wide].map(|trainer| parts(trainer, layer));
+            assert_eq!(narrow.iter().map(|bytes| times * bytes).collect::<Vec<_>>(), wide, "{layer}");
+            assert_eq!(wide.len(), count, "{layer}");
+        }
+        assert_eq!(halves, words, "{replicas} replicas");
     }
 }
 
