@@ -97,6 +97,30 @@ fn a_lost_replica_does_not_show_in_what_is_skipped() {
     }
 }
 
+/// What is not finite has to be known before a step is skipped: one replica runs it again to find out, in pieces if it must.
+#[test]
+fn no_memory_to_look_again_does_not_show_in_what_is_skipped() {
+    let data = loader(60, 3).unwrap();
+    let states = |scope: &str| {
+        let builder = perceptron(8).global_batch(20).precision(Precision::Mixed).loss_scale(too_large());
+        let mut trainer = builder.replicas(1).fault_scope(scope).build(&data.fields().unwrap()).unwrap();
+        let states: Vec<String> = batches(&data.clone().batch(20))
+            .iter()
+            .map(|batch| {
+                trainer.step(batch).unwrap();
+                trainer.state_sha256().unwrap()
+            })
+            .collect();
+        assert!(trainer.reports()[0].left.is_none());
+        (states, trainer.scaling().unwrap().skipped)
+    };
+    let expected = states("");
+    assert!(expected.1 > 0);
+    // The plan of the step is the first that is loaded, the one that shows its sums the second.
+    fail::cfg("look:replica-0:load", "1*off->1*return(out-of-memory)->off").unwrap();
+    assert_eq!(states("look:"), expected);
+}
+
 #[test]
 fn two_bytes_or_four_do_not_show() {
     for replicas in [1, 3] {

@@ -62,6 +62,9 @@ impl Replicas {
         let heard = match &result {
             Ok(Reply::Harvest(harvest)) if harvest.bad_cut.is_some() => Heard::NotFinite,
             Ok(_) => Heard::Done(spent),
+            Err(Failure::Plan(_) | Failure::Gpu(GpuError::OutOfMemory { .. })) if self.aside => {
+                Heard::Done(spent)
+            }
             Err(Failure::Plan(_)) => Heard::Refused,
             // Before anything has run there is nothing to save by going on without it.
             Err(Failure::Gpu(GpuError::OutOfMemory { .. })) if self.steps == 0 => Heard::Refused,

@@ -39,6 +39,8 @@ pub struct Replicas {
     pub(crate) context: Context,
     pub(crate) programs: Vec<Ready>,
     pub(crate) options: Options,
+    /// What is asked is no part of the run: whoever has no memory for it stays.
+    pub(crate) aside: bool,
     /// Calls of [`Replicas::step`] so far.
     pub(crate) steps: u64,
     /// Those that left since the last outcome told of it.
@@ -122,6 +124,7 @@ impl Replicas {
             context: Context::default(),
             programs: programs.into_iter().map(ready).collect(),
             options,
+            aside: false,
             steps: 0,
             untold: Vec::new(),
             left: Vec::new(),
