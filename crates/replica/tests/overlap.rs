@@ -95,7 +95,8 @@ fn all_that_is_not_finite_is_found() {
     let states: Vec<_> =
         (0..LAYERS).map(|i| tape.state(&format!("w{i}"), &[WIDE, WIDE], StateKind::Parameter)).collect();
     // Each gradient is another sum.
-    let outputs = states.iter().zip([1.0, 1.25, 1.5]).map(|(state, part)| x.matmul_t(state).sum(&[-1]) * part);
+    let outputs =
+        states.iter().zip([1.0, 1.25, 1.5]).map(|(state, part)| x.matmul_t(state).sum(&[-1]) * part);
     let losses = outputs.reduce(|a, b| a + b).unwrap();
     for (state, gradient) in states.iter().zip(tape.gradients(&losses.sum_shards(), &states)) {
         tape.update(state, &(state - &gradient));

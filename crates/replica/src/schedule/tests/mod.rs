@@ -10,18 +10,9 @@ use std::time::Duration;
 use super::*;
 use world::{Fate, Step as Wanted, World};
 
-/// Steele et al. 2014.
-pub(super) struct Draw(u64);
+pub(super) use super::assign::SplitMix as Draw;
 
 impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     /// Less than `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
