@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono::data::{Column, Csv, Per, Source, Statistics, normalise, split};
 use unisono::{Accuracy, AdamW, Dense, Dropout, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, program};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 64, shards: 8, seed: 42 };
 /// The split is the same whatever the run's seed, so that seeds can be compared.
@@ -50,8 +50,7 @@ fn digits(flags: Flags) -> Result<(), Error> {
     let builder = Trainer::builder(model).optimizer(AdamW::new(2e-3)).metric(Accuracy);
     let trainer = run.train(builder, &train, &held_out)?;
 
-    let accuracy = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric("accuracy"));
-    let accuracy = accuracy.unwrap_or_default();
+    let accuracy = accuracy(&trainer);
     eprintln!("held out: {:.2}% right", 100.0 * accuracy);
     // A run cut short, or on other data, claims nothing.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();

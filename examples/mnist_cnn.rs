@@ -12,7 +12,7 @@ use unisono::data::{Array, Arrays, BoxError, Draws, ImageFolder, Sample, Source,
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, program};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 3, global_batch: 64, shards: 8, seed: 42 };
 
@@ -67,8 +67,7 @@ fn mnist_cnn(flags: Flags) -> Result<(), Error> {
     let builder = Trainer::builder(model).optimizer(AdamW::new(2e-3)).metric(Accuracy);
     let trainer = run.train(builder, &train, &test)?;
 
-    let accuracy = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric("accuracy"));
-    let accuracy = accuracy.unwrap_or_default();
+    let accuracy = accuracy(&trainer);
     eprintln!("test images: {:.2}% right", 100.0 * accuracy);
     // A run on fewer images claims nothing.
     match (samples, trainer.history().len()) {

@@ -3,12 +3,11 @@
 //!
 //!     cargo run --release -p unisono-examples --bin text_lstm -- --data TEXT --replicas 2 --out target/text_lstm
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use unisono::{AdamW, Dense, Embedding, Lstm, Optimizer, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, Text, program};
+use unisono_examples::{Defaults, Error, RunFlags, TextFlags, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 1, global_batch: 64, shards: 4, seed: 42 };
 /// Characters that gradients go back through.
@@ -19,13 +18,8 @@ const CONTEXT: usize = 32;
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// A text, gzipped or not; its last tenth is held out
-    #[arg(long, value_name = "PATH")]
-    data: PathBuf,
-    /// Train on the first so many characters, or on all there are but the last tenth
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    train_characters: u32,
+    #[command(flatten)]
+    text: TextFlags,
 }
 
 fn main() -> ExitCode {
@@ -35,7 +29,7 @@ fn main() -> ExitCode {
 
 fn text_lstm(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
-    let text = Text::read(&flags.data, flags.train_characters as usize)?;
+    let text = flags.text.read()?;
     let [train, held_out] = text.windows(CONTEXT)?;
     // Each row of the batch reads its own stretch of the text, window after window.
     let (train, held_out) = (run.loader(train).lanes(), run.loader(held_out).lanes());

@@ -3,14 +3,13 @@
 //!
 //!     cargo run --release -p unisono-examples --bin tiny_gpt -- --data TEXT --replicas 2 --out target/tiny_gpt
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use unisono::{
     AdamW, Dense, Embedding, FromFn, Initializer, LayerNorm, Optimizer, Sequential, Trainer, TransformerBlock,
 };
-use unisono_examples::{Defaults, Error, RunFlags, Text, program};
+use unisono_examples::{Defaults, Error, RunFlags, TextFlags, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 1, global_batch: 16, shards: 4, seed: 42 };
 /// Characters that a prediction looks back to.
@@ -22,13 +21,8 @@ const WIDTH: usize = 64;
 struct Flags {
     #[command(flatten)]
     run: RunFlags,
-    /// A text, gzipped or not; its last tenth is held out
-    #[arg(long, value_name = "PATH")]
-    data: PathBuf,
-    /// Train on the first so many characters, or on all there are but the last tenth
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    train_characters: u32,
+    #[command(flatten)]
+    text: TextFlags,
     /// Characters to write at the end
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 200)]
     write: u32,
@@ -41,7 +35,7 @@ fn main() -> ExitCode {
 
 fn tiny_gpt(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
-    let text = Text::read(&flags.data, flags.train_characters as usize)?;
+    let text = flags.text.read()?;
     let [train, held_out] = text.windows(CONTEXT)?;
     let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));
 

@@ -7,7 +7,7 @@
 //! | trainer, checkpoints and output of such a run | [`Run::train`] |
 //! | one JSON object a line on standard output | [`Lines`] |
 //! | tables | [`table`] |
-//! | a text for models of characters | [`Text`] |
+//! | a text for models of characters | [`Text`], [`TextFlags`] |
 
 mod flags;
 mod interrupt;
@@ -20,13 +20,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use unisono::Trainer;
 
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::Interrupted;
 pub use lines::Lines;
 pub use run::Run;
 pub use table::{bytes, table};
-pub use text::Text;
+pub use text::{Text, TextFlags};
 
 /// Any error, with a message that fits on a line.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -53,6 +54,12 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
 /// The file that `--data` names, else the one that came with the examples.
 pub fn data(flag: Option<&Path>, own: &str) -> PathBuf {
     flag.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(own), Path::to_owned)
+}
+
+/// The share of the samples held out that a model got right after the last epoch.
+pub fn accuracy(trainer: &Trainer) -> f64 {
+    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric("accuracy"));
+    last.unwrap_or_default()
 }
 
 /// An error unless a program reached what it claims.

@@ -2,13 +2,36 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use flate2::read::MultiGzDecoder;
 use unisono::data::{Batch, Draws, Field, Position, Sample, Tokens, Width};
 use unisono::{INPUT, Trainer};
 
 use crate::{Error, claim};
+
+/// The flags of programs that learn a text.
+#[derive(Args, Clone, Debug)]
+pub struct TextFlags {
+    /// A text, gzipped or not; its last tenth is held out
+    #[arg(long, value_name = "PATH")]
+    data: PathBuf,
+    /// Train on the first so many characters, or on all there are but the last tenth
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    train_characters: u32,
+}
+
+impl TextFlags {
+    /// The text that they name: [`Text::read`].
+    ///
+    /// # Errors
+    /// Of that.
+    pub fn read(&self) -> Result<Text, Error> {
+        Text::read(&self.data, self.train_characters as usize)
+    }
+}
 
 /// A text as numbers, a byte each: those that occur, in ascending order, are 0, 1, 2, ...
 pub struct Text {

@@ -1,6 +1,8 @@
 //! Adapters of different numeric classes: refused, unless asked for; then replicas never drift apart.
 
-use unisono::{Error, Trainer};
+use std::sync::{Arc, Mutex};
+
+use unisono::{Error, Observer, Trainer};
 use unisono_gpu::{Backend, adapters};
 use unisono_tests::{loader, perceptron};
 
@@ -10,8 +12,22 @@ fn two() -> Option<[String; 2]> {
     Some([first(Backend::Vulkan)?, first(Backend::Gl)?])
 }
 
+/// What observers were told.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Notes {
+    fn note(&mut self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
 fn trainer(names: &[String], mixed: bool) -> Result<Trainer, Error> {
-    let builder = perceptron(16).global_batch(32).digest_every(1).mixed(mixed);
+    trainer_with(names, mixed, Notes::default())
+}
+
+fn trainer_with(names: &[String], mixed: bool, notes: Notes) -> Result<Trainer, Error> {
+    let builder = perceptron(16).global_batch(32).digest_every(1).mixed(mixed).observer(notes);
     let builder = names.iter().fold(builder, |builder, name| builder.adapter(name)).replicas(names.len());
     builder.build(&loader(90, 5)?.fields()?)
 }
@@ -54,10 +70,60 @@ fn who_is_of_another_class_does_not_join() {
         let mut trainer = trainer(std::slice::from_ref(&first), mixed).unwrap();
         let error = trainer.join(&second).unwrap_err().to_string();
         assert!(error.starts_with("adapters of different numeric classes: "), "{error}");
+        assert!(error.contains("a run that was started on one class takes in no other"), "{error}");
         assert_eq!(trainer.join(&first).unwrap(), 1);
         trainer.fit(&loader(90, 5).unwrap(), None, 1).unwrap();
         trainer.check_replicas().unwrap();
     }
+}
+
+/// From where it joined, the run is that of the larger mixture: it repeats, and a resumed one goes on from its checkpoint on just
+/// these adapters.
+#[test]
+fn who_joins_a_mixture_makes_it_another_one() {
+    let Some(names) = two() else {
+        eprintln!("only one backend here: nothing to mix");
+        return;
+    };
+    let data = loader(90, 5).unwrap();
+    let [first, second] = names.clone();
+    let three = [first.clone(), second, first.clone()];
+    let joined = |dir: &std::path::Path| {
+        let notes = Notes::default();
+        let mut trainer = trainer_with(&names, true, notes.clone()).unwrap();
+        trainer.checkpoints(dir, 0).unwrap();
+        trainer.fit(&data, None, 1).unwrap();
+        assert_eq!(trainer.join(&first).unwrap(), 2);
+        let said = notes.0.lock().unwrap().clone();
+        assert!(
+            said.len() == 1 && said[0].starts_with("replica 2 (") && said[0].contains(" joined at step 3: "),
+            "{said:?}"
+        );
+        trainer.fit(&data, None, 2).unwrap();
+        trainer
+    };
+    let [dir, again] = [0; 2].map(|_| tempfile::tempdir().unwrap());
+    let mut trainer = joined(dir.path());
+    assert!(trainer.reports()[2].shards > 0, "{:?}", trainer.reports());
+    let half = trainer.state_sha256().unwrap();
+    trainer.fit(&data, None, 5).unwrap();
+    let whole = trainer.state_sha256().unwrap();
+
+    let mut other = joined(again.path());
+    assert_eq!(other.state_sha256().unwrap(), half, "the same joins at the same steps, another answer");
+    drop(other);
+    let resumed = |names: &[String]| {
+        let mut trainer = self::trainer(names, true)?;
+        trainer.checkpoints(again.path(), 0)?;
+        trainer.resume()?;
+        Ok::<_, Error>(trainer)
+    };
+    let error = resumed(&names).err().unwrap().to_string();
+    assert!(error.contains("the mixture of the run is vulkan "), "{error}");
+    let mut resumed = resumed(&three).unwrap();
+    assert_eq!(resumed.state_sha256().unwrap(), half);
+    resumed.fit(&data, None, 5).unwrap();
+    assert_eq!(resumed.state_sha256().unwrap(), whole, "the rest of the run is not the run's");
 }
 
 /// Who runs what follows from the shards and the machines in their order, and both are in the checkpoint.

@@ -88,7 +88,7 @@ pub struct Limits {
 /// Optional abilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Features {
-    /// `enable f16;` in shaders. Turned on when a device is opened.
+    /// `enable f16;` in shaders. Turned on when a device is opened with [`crate::Options::f16`].
     pub f16: bool,
     /// Timestamps on the device's own clock.
     pub timestamps: bool,

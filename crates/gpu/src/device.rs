@@ -44,10 +44,12 @@ pub struct Options {
     /// for speed (memory shared with the host, loads in pairs): for debugging.
     /// Without it a kernel that reads or writes beyond its bindings is undefined behaviour.
     pub checked: bool,
-    /// A wait for a device gives up after this long.
+    /// A wait for a device gives up after this long; time in which the process was stopped does not count.
     pub deadline: Duration,
     /// Let the device tell when it worked, where it can: [`crate::Timing::device`].
     pub clock: bool,
+    /// Turn on `enable f16;` in shaders, where the adapter has it: for plans that store f16. [`Device::target`] then says so.
+    pub f16: bool,
     /// Threads that compile kernels. None: one for each core on a GPU; one on a CPU adapter, where other devices need
     /// the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
@@ -55,7 +57,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { checked: false, deadline: Duration::from_secs(300), clock: true, compile_threads: None }
+        let deadline = Duration::from_secs(300);
+        Self { checked: false, deadline, clock: true, f16: false, compile_threads: None }
     }
 }
 
@@ -85,10 +88,12 @@ impl Device {
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
         let instance = instance(&[adapter.backend], options.checked);
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
-        let mut wanted = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
+        let mut wanted = wgpu::Features::SUBGROUP;
         wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
-        wanted.set(wgpu::Features::SHADER_INT64, adapter.loads_pairs());
-        wanted.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, adapter.shares_memory());
+        wanted.set(wgpu::Features::SHADER_F16, options.f16);
+        let plain = options.checked;
+        wanted.set(wgpu::Features::SHADER_INT64, adapter.loads_pairs() && !plain);
+        wanted.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, adapter.shares_memory() && !plain);
         let descriptor = wgpu::DeviceDescriptor {
             label: None,
             required_features: found.features() & wanted,
@@ -127,8 +132,12 @@ impl Device {
     /// What plans for this device have to know.
     pub fn target(&self) -> Target {
         let target = self.adapter.target();
-        let plain = self.options.checked;
-        Target { pairs: target.pairs && !plain, shares_memory: self.shares_memory(), ..target }
+        Target {
+            f16: target.f16 && self.options.f16,
+            pairs: target.pairs && !self.options.checked,
+            shares_memory: self.shares_memory(),
+            ..target
+        }
     }
 
     /// Whether the host maps buffers that kernels use.

@@ -17,6 +17,7 @@ mod run;
 mod select;
 mod staging;
 mod state;
+mod stopwatch;
 mod wait;
 
 pub use adapter::{Adapter, Backend, Features, Kind, Limits, adapters};
@@ -28,3 +29,4 @@ pub use executable::Executable;
 pub use run::{Pending, Timing};
 pub use select::select;
 pub use staging::Writer;
+pub use stopwatch::Stopwatch;

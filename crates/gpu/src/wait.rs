@@ -1,15 +1,13 @@
 //! Waiting for a device: in short pieces, up to the deadline, with every kind of trouble turned into an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::staging::Staging;
-use crate::{Backend, Device, GpuError};
+use crate::{Backend, Device, GpuError, Stopwatch};
 
-/// A single wait on the driver. Short on GL, where a wait holds the lock that others panic on after 6 s (and 4 s is all
-/// that GL can wait).
+/// A single wait on GL holds the lock that others panic on after 6 s.
 const GL_WAIT: Duration = Duration::from_millis(100);
-const WAIT: Duration = Duration::from_secs(1);
 
 impl Device {
     /// Waits until the host has this staging memory, which the submission `last` may still use.
@@ -27,7 +25,7 @@ impl Device {
         index: Option<&wgpu::SubmissionIndex>,
         ready: impl Fn() -> Result<bool, ()>,
     ) -> Result<(), GpuError> {
-        let start = Instant::now();
+        let mut watch = Stopwatch::start();
         let mut waiting = index.is_some();
         loop {
             let state = ready();
@@ -39,16 +37,15 @@ impl Device {
                     return Err(self.blame("staging", "the driver refused to map it"));
                 }
             }
-            let left = self.options.deadline.saturating_sub(start.elapsed());
-            if left.is_zero() {
+            let slice = watch.slice(Some(self.options.deadline));
+            if slice.is_zero() {
                 self.faults.abandon();
                 return Err(GpuError::Timeout {
                     adapter: self.faults.adapter.clone(),
-                    after: start.elapsed(),
+                    after: watch.elapsed(),
                 });
             }
-            let at_once = if self.adapter.backend == Backend::Gl { GL_WAIT } else { WAIT };
-            let timeout = Some(left.min(at_once));
+            let timeout = Some(if self.adapter.backend == Backend::Gl { slice.min(GL_WAIT) } else { slice });
             match self.poll(wgpu::PollType::Wait { submission_index: index.cloned(), timeout })? {
                 Ok(_) => {
                     waiting = false;

@@ -414,6 +414,22 @@ fn a_lost_device_is_an_error_from_then_on() {
 }
 
 #[test]
+fn f16_is_turned_on_for_those_who_ask_for_it() {
+    let mut half = plan(100);
+    half.kernels[0].wgsl = format!("enable f16;\n{ADD}");
+    let loads = |adapter: &Adapter, f16| {
+        let mut device = Device::open_with(adapter, Options { f16, ..Options::default() }).unwrap();
+        assert_eq!(device.target().f16, f16 && adapter.features.f16, "{}", adapter.label());
+        device.create_state(&[400, 400]).unwrap();
+        device.load(&half).map(drop)
+    };
+    for adapter in all() {
+        assert!(loads(&adapter, false).is_err(), "{}", adapter.label());
+        assert_eq!(loads(&adapter, true).is_ok(), adapter.features.f16, "{}", adapter.label());
+    }
+}
+
+#[test]
 fn a_wait_ends_at_its_deadline() {
     let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
     let mut executable = device.load(&plan(100)).unwrap();

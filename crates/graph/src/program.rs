@@ -276,6 +276,11 @@ impl Program {
         self.fusion.units.iter().map(line).collect()
     }
 
+    /// Whether it stores values as f16: its plans are then for devices with [`Target::f16`] only.
+    pub fn stores_f16(&self) -> bool {
+        !self.stores.halves.is_empty()
+    }
+
     /// The plan for a run of shards on a device.
     ///
     /// # Errors

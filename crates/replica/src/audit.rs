@@ -50,7 +50,7 @@ impl Replicas {
         let third = present.iter().copied().find(|&replica| replica != of && replica != by);
         let judge = third.or(present.contains(&of).then_some(of));
         let segments = 0..task.program.segments() - 1;
-        let again = judge.and_then(|judge| self.run_aside(task, attempt, judge, piece, segments));
+        let again = judge.and_then(|judge| self.run_aside(task, attempt, judge, piece, segments).ok());
         let agrees = again.map(|again| attempt.has_given(&task.program, piece, &again));
         let (of, by) = ((of, self.adapter(of)), (by, self.adapter(by)));
         let name = |(replica, adapter): &(usize, String)| format!("replica {replica} ({adapter})");

@@ -10,13 +10,10 @@ use crate::replicas::{OPENING, Replicas};
 use crate::schedule::{Action, Event, Heard, Job, Loss};
 use crate::timeline::{Activity, Interval, total};
 
-/// Where nobody owes an answer, nothing is waited for; this only bounds what would be a bug of ours.
-const FOREVER: Duration = Duration::from_secs(3600);
-
 impl Replicas {
     /// Tells the scheduler.
     pub(crate) fn tell(&mut self, event: Event) {
-        self.actions.extend(self.scheduler.on(self.clock.elapsed(), event));
+        self.actions.extend(self.scheduler.on(self.watch.elapsed(), event));
     }
 
     /// What is to be done next, waiting for answers as long as nothing is. Those that leave are let go on the way.
@@ -40,8 +37,8 @@ impl Replicas {
     }
 
     fn hear(&mut self) {
-        let until = self.scheduler.due().map(|due| due.saturating_sub(self.clock.elapsed()));
-        let Some(Answer { replica, ticket, result, spans }) = self.team.hear(until.unwrap_or(FOREVER)) else {
+        let slice = self.watch.slice(self.scheduler.due());
+        let Some(Answer { replica, ticket, result, spans }) = self.team.hear(slice) else {
             return self.tell(Event::Tick);
         };
         if !self.team.is_present(replica) {
@@ -50,7 +47,7 @@ impl Replicas {
         for span in &spans {
             self.team.report(replica).add(span);
             if self.options.timeline {
-                let (from, to) = (span.from - self.clock, span.to - self.clock);
+                let (from, to) = (span.from - self.started, span.to - self.started);
                 let step = self.steps.saturating_sub(1);
                 self.timeline.push(Interval { replica, step, activity: span.activity, from, to });
             }
@@ -65,6 +62,9 @@ impl Replicas {
         let heard = match &result {
             Ok(Reply::Harvest(harvest)) if harvest.bad_cut.is_some() => Heard::NotFinite,
             Ok(_) => Heard::Done(spent),
+            Err(Failure::Plan(_) | Failure::Gpu(GpuError::OutOfMemory { .. })) if self.aside => {
+                Heard::Done(spent)
+            }
             Err(Failure::Plan(_)) => Heard::Refused,
             // Before anything has run there is nothing to save by going on without it.
             Err(Failure::Gpu(GpuError::OutOfMemory { .. })) if self.steps == 0 => Heard::Refused,

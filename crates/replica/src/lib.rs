@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod aside;
 mod attempt;
 mod audit;
 mod class;

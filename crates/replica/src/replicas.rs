@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_gpu::Adapter;
+use unisono_gpu::{Adapter, Stopwatch};
 use unisono_graph::{MAX_SHARDS, Program};
 
 use crate::early::Early;
@@ -32,10 +32,15 @@ pub struct Replicas {
     pub(crate) replies: BTreeMap<usize, Reply>,
     pub(crate) failures: BTreeMap<usize, Failure>,
     pub(crate) early: Early,
-    pub(crate) clock: Instant,
+    /// What intervals are counted from.
+    pub(crate) started: Instant,
+    /// What the scheduler's time is: deadlines and paces count none in which the process was stopped.
+    pub(crate) watch: Stopwatch,
     pub(crate) context: Context,
     pub(crate) programs: Vec<Ready>,
     pub(crate) options: Options,
+    /// What is asked is no part of the run: whoever has no memory for it stays.
+    pub(crate) aside: bool,
     /// Calls of [`Replicas::step`] so far.
     pub(crate) steps: u64,
     /// Those that left since the last outcome told of it.
@@ -114,10 +119,12 @@ impl Replicas {
             replies: BTreeMap::new(),
             failures: BTreeMap::new(),
             early: Early::default(),
-            clock: Instant::now(),
+            started: Instant::now(),
+            watch: Stopwatch::start(),
             context: Context::default(),
             programs: programs.into_iter().map(ready).collect(),
             options,
+            aside: false,
             steps: 0,
             untold: Vec::new(),
             left: Vec::new(),

@@ -99,6 +99,7 @@ impl Worker {
         let how = unisono_gpu::Options {
             checked: options.checked,
             deadline: options.deadline,
+            f16: programs.iter().any(|program| program.stores_f16()),
             ..unisono_gpu::Options::default()
         };
         let mut device = Device::open_with(adapter, how)?;

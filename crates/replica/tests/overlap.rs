@@ -89,3 +89,34 @@ fn sums_leave_while_backward_goes_on() {
     let (layer, all) = (times_sent(1 << 20, true), times_sent(100 << 20, true));
     assert!((0..2).all(|r| layer[r] > all[r]), "a bucket a layer {layer:?}, one bucket {all:?}");
 }
+
+/// Three gradients of a megabyte each, not finite because of the last of six shards: it is all of them, whether some are there
+/// before the others or not. (Six shards have no block of their own in the tree of a run that shows its sums.)
+#[test]
+fn all_that_is_not_finite_is_found() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[WIDE]));
+    let states: Vec<_> =
+        (0..LAYERS).map(|i| tape.state(&format!("w{i}"), &[WIDE, WIDE], StateKind::Parameter)).collect();
+    // Each gradient is another sum.
+    let outputs =
+        states.iter().zip([1.0, 1.25, 1.5]).map(|(state, part)| x.matmul_t(state).sum(&[-1]) * part);
+    let losses = outputs.reduce(|a, b| a + b).unwrap();
+    for (state, gradient) in states.iter().zip(tape.gradients(&losses.sum_shards(), &states)) {
+        tape.update(state, &(state - &gradient));
+    }
+    let layout = Layout { bucket_bytes: 1 << 20, f16: false };
+    let program = Arc::new(Program::compile_with(&tape.finish().unwrap(), layout).unwrap());
+    let rows = |row: usize| if row / 2 == 5 { 3e38 } else { 1.0 };
+    let feed = Feed {
+        rows: 12,
+        inputs: vec![bytes((0..12 * WIDE).map(|i| rows(i / WIDE))).into()],
+        ..Feed::default()
+    };
+    for overlap in [true, false] {
+        let options = Options { global_batch: 12, shards: 6, overlap, ..Options::default() };
+        let mut one = Replicas::start(&[adapter()], vec![Arc::clone(&program)], options).unwrap();
+        let error = one.step(0, &feed, &mut |_| unreachable!()).unwrap_err().to_string();
+        assert_eq!(error, "step 0: the gradient of w2 is not finite (and 2 more)", "overlap: {overlap}");
+    }
+}

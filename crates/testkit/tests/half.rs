@@ -1,6 +1,6 @@
 //! What is stored as f16 comes back as it was: every number that f16 holds, subnormal ones included, on every adapter with f16.
 
-use unisono_gpu::Device;
+use unisono_gpu::{Adapter, Device, Options};
 use unisono_graph::{
     Array, Feed, Frame, Layout, Lead, Precision, Program, Run, Tape, Target, Type, interpret,
 };
@@ -8,6 +8,10 @@ use unisono_random::Draws;
 use unisono_testkit::{adapters, relative_error, run};
 
 const STORED: Layout = Layout { bucket_bytes: 1 << 20, f16: true };
+
+fn opened(adapter: &Adapter) -> Device {
+    Device::open_with(adapter, Options { f16: true, ..Options::default() }).unwrap()
+}
 
 /// An f16's bits as an f32.
 fn widened(bits: u16) -> f32 {
@@ -42,7 +46,7 @@ fn storing_as_f16_changes_no_bit() {
         let x = Array::new(&[count], numbers.iter().take(count).map(|&x| f64::from(x)).collect());
         let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![x], states: vec![] };
         for adapter in adapters().into_iter().filter(|a| a.features.f16) {
-            let mut device = Device::open(&adapter).unwrap();
+            let mut device = opened(&adapter);
             let (outputs, _) = run(&mut device, &program, &feed).unwrap();
             let same = |(i, y): (usize, &f32)| y.to_bits() == numbers[i / 3].to_bits();
             let other = outputs["z"].iter().enumerate().find(|&(i, y)| !same((i, y)));
@@ -71,7 +75,7 @@ fn mixed_precision_equals_its_reference_on_every_adapter_with_f16() {
         let inputs = vec![array(&[5, 6, width]), array(&[width, width])];
         let feed = Feed { frame: Frame { shards: vec![3, 2] }, inputs, states: vec![] };
         for adapter in adapters().into_iter().filter(|a| a.features.f16) {
-            let mut device = Device::open(&adapter).unwrap();
+            let mut device = opened(&adapter);
             let mut step = |layout| {
                 let program = Program::compile_with(&graph, layout).unwrap();
                 let expected = interpret(program.graph(), &feed).outputs;

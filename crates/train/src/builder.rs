@@ -194,7 +194,7 @@ impl Builder {
 
     /// Allows adapters of different numeric classes, whose numbers may differ in the last bits. Then one replica updates the
     /// parameters and the others receive its bytes, so that replicas never drift apart, and shards stay where they are, so that a
-    /// run repeats on the same mixture; but another mixture, or the loss of a replica, gives other bits.
+    /// run repeats on the same mixture; but another mixture, the loss of a replica, or one that joins, gives other bits.
     pub fn mixed(mut self, allowed: bool) -> Self {
         self.mixed = allowed;
         self
@@ -289,7 +289,7 @@ impl Builder {
         let mut options = Options { global_batch, shards: self.shards, ..self.options };
         if !of_one_class(&chosen) {
             if !self.mixed {
-                return Err(mixture(&chosen));
+                return Err(Error::Mixture { classes: classes(&chosen) });
             }
             // Audits would find what everybody knows.
             options = Options { one_updates: true, assignment: Assignment::Even, audit_every: 0, ..options };
@@ -343,13 +343,13 @@ pub(crate) fn of_one_class(chosen: &[Adapter]) -> bool {
     chosen.iter().all(|adapter| machine(adapter) == machine(&chosen[0]))
 }
 
-/// Why a mixture is refused, with each adapter's class.
-pub(crate) fn mixture(chosen: &[Adapter]) -> Error {
+/// Each adapter with its class.
+pub(crate) fn classes(chosen: &[Adapter]) -> Vec<String> {
     let class = |adapter: &Adapter| match probe(adapter) {
         Ok(class) => format!("{} is of class {class}", adapter.label()),
         Err(error) => format!("{} cannot be probed ({error})", adapter.label()),
     };
-    Error::Mixture { classes: chosen.iter().map(class).collect() }
+    chosen.iter().map(class).collect()
 }
 
 /// What a user should know of the settings.

@@ -65,7 +65,7 @@ pub enum Error {
         problem: String,
     },
     /// The loss or a gradient is not finite; the step did not happen.
-    #[error("step {step}: {what} is not finite; first bad tensor: {tensor}")]
+    #[error("step {step}: {what} is not finite{}", first_bad(what, tensor))]
     NotFinite {
         /// The step.
         step: u64,
@@ -89,6 +89,16 @@ pub enum Error {
         classes.join(", ")
     )]
     Mixture {
+        /// Each adapter with its class.
+        classes: Vec<String>,
+    },
+    /// An adapter of another class would join a run that was started on one.
+    #[error(
+        "adapters of different numeric classes: {}; a run that was started on one class takes in no other, even where a mixture is \
+         allowed: start it on a mixture, or let an adapter of its own class join",
+        classes.join(", ")
+    )]
+    JoinsOtherClass {
         /// Each adapter with its class.
         classes: Vec<String>,
     },
@@ -126,6 +136,11 @@ impl Error {
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting { setting, problem: problem.into() }
     }
+}
+
+/// Where nothing came before it, it is named once.
+fn first_bad(what: &str, tensor: &str) -> String {
+    if what == tensor { String::new() } else { format!("; first bad tensor: {tensor}") }
 }
 
 fn newest(checkpoint: Option<u64>) -> String {

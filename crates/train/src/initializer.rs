@@ -9,7 +9,7 @@ use unisono_random::{fill_normal, fill_truncated_normal, fill_uniform};
 ///
 /// Fans are those of a weight stored `[out, in, ...]`: `in` and `out` times the elements of the other axes, a convolution's
 /// window. (PyTorch counts those of `ConvTranspose2d`, stored `[in, out, ...]`, the same way.)
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Initializer {
     /// 0.
     Zeros,
@@ -24,6 +24,7 @@ pub enum Initializer {
     /// Normal with a deviation, cut off at two of it.
     TruncatedNormal(f32),
     /// Uniform with bound sqrt(6 / (in + out)) (Glorot and Bengio 2010; Keras's default, PyTorch's `xavier_uniform_`).
+    #[default]
     GlorotUniform,
     /// Normal with deviation sqrt(2 / (in + out)) (Glorot and Bengio 2010; PyTorch's `xavier_normal_`).
     GlorotNormal,

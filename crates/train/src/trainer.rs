@@ -4,7 +4,7 @@ use unisono_data::{Batch, Loader, Position, Progress, Seen};
 use unisono_graph::Program;
 use unisono_replica::{Outcome, Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
-use crate::builder::{Builder, can, mixture, of_one_class};
+use crate::builder::{Builder, can, classes, of_one_class};
 use crate::carries::Carries;
 use crate::checkpoints::Checkpoints;
 use crate::class::Classes;
@@ -374,11 +374,12 @@ impl Trainer {
     }
 
     /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]): from the next step
-    /// on it shares the work. Returns its number.
+    /// on it shares the work. Returns its number. No bit shows it, but in a run on a mixture of classes ([`Builder::mixed`]), where it
+    /// changes who runs what: from here on the run is that of the larger mixture, which observers are told and checkpoints name.
     ///
     /// # Errors
-    /// No such adapter; it is of another numeric class than the run's, unless that is a mixture; it does not open, or does not
-    /// take the state. The run goes on without it.
+    /// No such adapter; it is of another numeric class than the run's, unless that was started on a mixture; it does not open, or
+    /// does not take the state. The run goes on without it.
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();
@@ -387,9 +388,16 @@ impl Trainer {
         can(&adapter, self.parts.precision)?;
         let all = self.classes.with(&adapter);
         if !self.settings.mixed && !of_one_class(&all) {
-            return Err(mixture(&all));
+            return Err(Error::JoinsOtherClass { classes: classes(&all) });
         }
         let joined = self.replicas.join(&adapter)?;
+        if self.settings.mixed {
+            let (name, step) = (adapter.label(), self.step);
+            self.tell_note(&format!(
+                "replica {joined} ({name}) joined at step {step}: shards are given out anew, and from here on the bits are those of \
+                 another mixture"
+            ));
+        }
         self.classes.join(joined, adapter);
         Ok(joined)
     }

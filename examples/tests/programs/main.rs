@@ -9,6 +9,7 @@ mod precision;
 mod resume;
 mod same_bits;
 mod saving;
+mod stopped;
 mod texts;
 
 use std::ffi::OsStr;

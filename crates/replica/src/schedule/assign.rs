@@ -133,10 +133,10 @@ fn even_cuts(sizes: &[usize], busy: usize) -> Vec<usize> {
 }
 
 /// Steele et al. 2014; only who works draws from it, never what is computed.
-struct SplitMix(u64);
+pub(super) struct SplitMix(pub u64);
 
 impl SplitMix {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -85,7 +85,7 @@ pub(crate) enum Event {
     Joined(usize),
     /// A worker is to leave. Only between steps.
     Reject(usize),
-    /// Time has passed.
+    /// Time has passed. At any moment, as often as one likes.
     Tick,
 }
 
@@ -232,7 +232,8 @@ impl Scheduler {
 
     fn answered(&mut self, now: Duration, worker: usize, order: Order, heard: Heard) {
         let spent = match heard {
-            Heard::Done(spent) => spent,
+            // No longer than it had the order, by a clock that stands still where the process is stopped.
+            Heard::Done(spent) => spent.min(now.saturating_sub(order.since)),
             Heard::Refused => {
                 match &mut self.step {
                     Some(step) => step.phase = Phase::GiveUp,

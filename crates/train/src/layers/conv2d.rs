@@ -22,19 +22,14 @@ pub struct Conv2d {
     window: Window,
     groups: usize,
     bias: bool,
-    #[serde(skip, default = "start")]
+    #[serde(skip)]
     initializer: Initializer,
-}
-
-/// What weights start with unless told.
-fn start() -> Initializer {
-    Initializer::GlorotUniform
 }
 
 impl Conv2d {
     /// `channels` outputs from windows of a size, in steps of 1, without a border.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
-        Self { channels, window: window(kernel), groups: 1, bias: true, initializer: start() }
+        Self { channels, window: window(kernel), groups: 1, bias: true, initializer: Initializer::default() }
     }
 
     /// From one window to the next.

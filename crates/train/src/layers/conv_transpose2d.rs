@@ -19,20 +19,15 @@ pub struct ConvTranspose2d {
     output_padding: [usize; 2],
     groups: usize,
     bias: bool,
-    #[serde(skip, default = "start")]
+    #[serde(skip)]
     initializer: Initializer,
-}
-
-/// What weights start with unless told.
-fn start() -> Initializer {
-    Initializer::GlorotUniform
 }
 
 impl ConvTranspose2d {
     /// `channels` outputs from windows of a size, in steps of 1, without a border.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
-        let initializer = start();
-        Self { channels, window: window(kernel), output_padding: [0, 0], groups: 1, bias: true, initializer }
+        let (window, initializer) = (window(kernel), Initializer::default());
+        Self { channels, window, output_padding: [0, 0], groups: 1, bias: true, initializer }
     }
 
     /// From one window to the next on the larger image.

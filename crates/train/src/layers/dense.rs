@@ -12,19 +12,14 @@ pub struct Dense {
     units: usize,
     input: Option<usize>,
     bias: bool,
-    #[serde(skip, default = "start")]
+    #[serde(skip)]
     initializer: Initializer,
-}
-
-/// What weights start with unless told.
-fn start() -> Initializer {
-    Initializer::GlorotUniform
 }
 
 impl Dense {
     /// A layer of `units` outputs; the number of inputs is that of its operand.
     pub fn new(units: usize) -> Self {
-        Self { units, input: None, bias: true, initializer: start() }
+        Self { units, input: None, bias: true, initializer: Initializer::default() }
     }
 
     /// States the number of inputs: any other is an error when the trainer is built.

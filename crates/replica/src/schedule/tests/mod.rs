@@ -10,18 +10,9 @@ use std::time::Duration;
 use super::*;
 use world::{Fate, Step as Wanted, World};
 
-/// Steele et al. 2014.
-pub(super) struct Draw(u64);
+pub(super) use super::assign::SplitMix as Draw;
 
 impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     /// Less than `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
@@ -251,6 +242,36 @@ fn a_late_worker_is_lost_named_and_what_it_says_later_is_ignored() {
     assert_eq!(scheduler.on(second(302), done(1, tickets[1].1, 1)), []);
     let kept = scheduler.on(second(303), done(0, *ticket, 1));
     assert!(matches!(kept[..], [Action::Keep { worker: 0, .. }, Action::Sum { cut: 0, .. }]), "{kept:?}");
+}
+
+/// A worker says that an order took it four hours, of which the scheduler's clock shows ten seconds: the process was stopped. Its
+/// pace stays what it is, however few steps there were.
+#[test]
+fn no_worker_is_slow_for_hours_that_nobody_had() {
+    let mut scheduler = Scheduler::new(2, policy());
+    let mut given = Vec::new();
+    let mut now = Duration::ZERO;
+    for _ in 0..4 {
+        let mut actions: VecDeque<Action> = scheduler.on(now, Event::Begin(job(4, true))).into();
+        while let Some(action) = actions.pop_front() {
+            let event = match action {
+                Action::Load { worker, ticket, .. } | Action::Run { worker, ticket, .. } => {
+                    // Both answer at the same time.
+                    now += Duration::from_secs(if worker == 0 { 10 } else { 0 });
+                    let spent = Duration::from_secs(if worker == 1 { 4 * 3600 } else { 10 });
+                    if let Action::Run { piece, .. } = action {
+                        given.push(piece.shards.len());
+                    }
+                    Event::Answer { worker, ticket, heard: Heard::Done(spent) }
+                }
+                Action::Sum { .. } => Event::Summed,
+                Action::Decide => Event::Decided(Verdict::Commit),
+                _ => continue,
+            };
+            actions.extend(scheduler.on(now, event));
+        }
+    }
+    assert_eq!(given, [2; 16]);
 }
 
 /// All that a step tells its workers, with answers at once.

@@ -1,0 +1,66 @@
+//! A wait for a device does not count time in which the process was stopped. No test harness: the process stops as a whole.
+
+#[cfg(not(unix))]
+fn main() {}
+
+#[cfg(unix)]
+fn main() {
+    use std::process::{Command, id};
+    use std::time::{Duration, Instant};
+
+    use unisono_gpu::{Device, select};
+
+    /// The process is stopped for longer than the deadline,
+    const STOP: Duration = Duration::from_secs(4);
+    const DEADLINE: Duration = Duration::from_secs(3);
+    /// in the middle of so much work.
+    const WORK: Duration = Duration::from_millis(800);
+
+    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    device.set_deadline(DEADLINE);
+    let run = |device: &mut Device, launches: usize| {
+        let mut executable = device.load(&work(launches)).unwrap();
+        let start = Instant::now();
+        device.run(&mut executable, 0, &mut |_, _| {}, &mut |_, _| {}).map(|_| start.elapsed())
+    };
+    run(&mut device, 1).unwrap();
+    let one = run(&mut device, 4).unwrap() / 4;
+    let launches = (WORK.as_secs_f64() / one.as_secs_f64()).ceil() as usize;
+    let stopped_within = (0..5).any(|_| {
+        let stop = format!("sleep 0.3; kill -STOP {0}; sleep {1}; kill -CONT {0}", id(), STOP.as_secs());
+        let mut shell = Command::new("sh").args(["-c", &stop]).spawn().unwrap();
+        let took = run(&mut device, launches);
+        assert!(shell.wait().unwrap().success());
+        // Where the work was done before the stop came, it is done again.
+        took.unwrap() > STOP
+    });
+    assert!(stopped_within, "the work was always done within 0.3 s, and should take {WORK:?}");
+}
+
+/// So many launches, one after another, each of 65,536 threads.
+#[cfg(unix)]
+fn work(launches: usize) -> unisono_graph::plan::Plan {
+    use unisono_graph::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice};
+
+    let wgsl = "
+        @group(0) @binding(0) var<uniform> rounds: vec4<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(64)
+        fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            var x = y[id.x];
+            for (var i = 0u; i < rounds.x; i++) { x = fma(x, 0.999, 1.0 / fma(x, x, 1.0)); }
+            y[id.x] = x;
+        }";
+    let whole = Slice { buffer: 0, offset: 0, bytes: 4 << 16 };
+    let launch =
+        Launch { kernel: 0, bindings: vec![whole], params: vec![2000, 0, 0, 0], grid: [1 << 10, 1, 1] };
+    Plan {
+        kernels: vec![Kernel {
+            name: "work".to_owned(),
+            wgsl: wgsl.to_owned(),
+            bindings: vec![Access::ReadWrite],
+        }],
+        buffers: vec![Buffer { bytes: 4 << 16, role: Role::Scratch }],
+        segments: vec![Segment { commands: vec![Command::Launch(launch); launches], ..Segment::default() }],
+    }
+}
