@@ -104,16 +104,16 @@ mod tests {
     use super::*;
     use unisono_graph::{Layout, StateKind, Tape, Type};
 
-    /// Two buckets of four.
+    /// Two buckets of eight.
     fn program() -> Arc<Program> {
         let tape = Tape::new();
-        let x = tape.input("x", Type::sample(&[4]));
+        let x = tape.input("x", Type::sample(&[8]));
         for name in ["a", "b"] {
-            let state = tape.state(name, &[4], StateKind::Parameter);
+            let state = tape.state(name, &[8], StateKind::Parameter);
             tape.update(&state, &(&x + &state).tanh().sum_shards());
         }
         Arc::new(
-            Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 16, f16: false }).unwrap(),
+            Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 32, f16: false }).unwrap(),
         )
     }
 
@@ -126,18 +126,18 @@ mod tests {
             early.start(&program, 3);
             early.runs(0, 0..1, 3);
             early.runs(1, 1..3, 3);
-            early.add(0, vec![(0, vec![0.1; 4])], &mut Buffers::default());
+            early.add(0, vec![(0, vec![0.1; 8])], &mut Buffers::default());
             early
         };
         let mut early = begun();
         assert_eq!(early.take(0), None);
         // Shards 1 and 2 are no subtree: two blocks.
-        early.add(1, vec![(0, [[0.2; 4], [0.3; 4]].concat())], &mut Buffers::default());
-        assert_eq!(early.take(0), Some((vec![tree::sum(&[0.1, 0.2, 0.3]); 4], true)));
+        early.add(1, vec![(0, [[0.2; 8], [0.3; 8]].concat())], &mut Buffers::default());
+        assert_eq!(early.take(0), Some((vec![tree::sum(&[0.1, 0.2, 0.3]); 8], true)));
         assert_eq!((early.take(1), early.sent(0).len()), (None, 1));
         let mut early = begun();
         early.lost(0);
-        early.add(1, vec![(0, [[0.2; 4], [0.3; 4]].concat())], &mut Buffers::default());
+        early.add(1, vec![(0, [[0.2; 8], [0.3; 8]].concat())], &mut Buffers::default());
         assert_eq!((early.take(0), early.sent(0).len(), early.sent(1).len()), (None, 0, 1));
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let mut early = Early::default();
         early.start(&program(), 3);
         early.runs(0, 0..1, 3);
-        early.add(0, vec![(0, vec![0.1; 4])], &mut Buffers::default());
+        early.add(0, vec![(0, vec![0.1; 8])], &mut Buffers::default());
         assert_eq!((early.take(0), early.sent(0).len()), (None, 1));
     }
 }
