@@ -47,11 +47,17 @@ pub(crate) fn plan(program: &Program, run: &Run, target: &Target) -> Result<Plan
         kernels: vec![],
         sizes: BTreeMap::new(),
         lives: BTreeMap::new(),
+        implicit: implicit(program, target),
     };
     for stage in 0..program.segments() {
         emitter.segment(stage)?;
     }
     emitter.finish()
+}
+
+/// The values that a plan for a target does not compute.
+pub(crate) fn implicit(program: &Program, target: &Target) -> BTreeSet<NodeId> {
+    program.fusion.implicit.clone()
 }
 
 /// A range of a store, before stores have buffers.
@@ -87,6 +93,8 @@ struct Emitter<'a> {
     kernels: Vec<Kernel>,
     sizes: BTreeMap<Store, u64>,
     lives: BTreeMap<Store, (usize, usize)>,
+    /// Values that are not computed: products read what they are views of.
+    implicit: BTreeSet<NodeId>,
 }
 
 impl Emitter<'_> {
@@ -110,12 +118,17 @@ impl Emitter<'_> {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
+            if self.implicit.contains(&unit.roots[0]) {
+                continue;
+            }
             match kernels {
                 UnitKernels::Map(bound) => self.map(unit, bound)?,
                 UnitKernels::Reduce { whole, chunked, kind } => {
                     self.reduce(unit.roots[0], whole, chunked, *kind)?
                 }
-                UnitKernels::Product(finish) => self.product(unit, finish.as_ref())?,
+                UnitKernels::Product { finish, operands } => {
+                    self.product(unit, finish.as_ref(), operands.each_ref().map(Option::as_ref))?
+                }
             }
             // A bucket is summed as soon as all of it is there, so that it can leave while the rest is computed.
             for sources in open.values_mut() {

@@ -6,6 +6,7 @@
 //! size runs the same kernels.
 
 mod finish;
+mod implicit;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +56,8 @@ pub struct Fusion {
     pub lowering: Vec<Lowering>,
     /// Values that lie in others.
     pub parts: Parts,
+    /// Stored values that a plan need not compute: only products read them, and these can read what they are views of.
+    pub implicit: BTreeSet<NodeId>,
 }
 
 /// Cuts a simplified graph into units.
@@ -73,9 +76,10 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     while cutter.store_where_bindings_run_out() {}
     let units = cutter.units();
     let Cutter { stored, stage, lowering, parts, .. } = cutter;
-    let mut fusion = Fusion { units, stored, stage, lowering, parts };
+    let mut fusion = Fusion { units, stored, stage, lowering, parts, implicit: BTreeSet::new() };
     fusion.keep_in_registers(graph);
     fusion.finish_products(graph);
+    fusion.find_implicit(graph);
     fusion
 }
 
@@ -152,6 +156,9 @@ impl Cutter<'_> {
             match &self.lowering[id] {
                 Lowering::MatMul { .. } | Lowering::Contract | Lowering::Concat(_) => {
                     node.inputs.iter().for_each(|&i| self.store_in_order(i));
+                    if !matches!(self.lowering[id], Lowering::Concat(_)) {
+                        node.inputs.iter().for_each(|&i| self.store_under_windows(i));
+                    }
                     self.stored.insert(id);
                 }
                 Lowering::Reduce(_) => {
@@ -206,6 +213,18 @@ impl Cutter<'_> {
             _ => {
                 self.stored.insert(id);
             }
+        }
+    }
+
+    /// Stores the image under an operand's windows, so that products can read it and the windows need no memory.
+    fn store_under_windows(&mut self, id: NodeId) {
+        let (mut id, mut is_window) = (id, false);
+        while matches!(self.lowering[id], Lowering::View(_) | Lowering::Pad(_) | Lowering::Rewindow { .. }) {
+            is_window |= matches!(self.lowering[id], Lowering::Rewindow { .. });
+            id = self.graph.nodes[id].inputs[0];
+        }
+        if is_window && self.is_pointwise(id) {
+            self.stored.insert(id);
         }
     }
 
@@ -356,9 +375,12 @@ impl Cutter<'_> {
 pub type Reads = BTreeMap<NodeId, bool>;
 
 impl Fusion {
-    /// What the kernel of a stored value loads.
+    /// What the kernel of a stored value loads, whether or not implicit values are there.
     pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
-        reads(graph, &self.lowering, &self.stored, root)
+        let mut found = reads(graph, &self.lowering, &self.stored, root);
+        let through: Vec<NodeId> = found.keys().flat_map(|&id| self.read_through(graph, id)).collect();
+        found.extend(through.into_iter().map(|id| (id, false)));
+        found
     }
 }
 

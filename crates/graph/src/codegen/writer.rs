@@ -30,8 +30,8 @@ pub(super) struct Writer<'a> {
     known: BTreeMap<(NodeId, Index), String>,
     /// The element an invocation is at, where it computes several: its index as text, and its place among four.
     lane: Option<(String, usize)>,
-    /// The coordinates of an element of a type, by its index as text, where they are known without arithmetic.
-    spot: Option<(String, &'a Type, Vec<String>)>,
+    /// The coordinates of an element of two types, by its index as text, where they are known without arithmetic.
+    spot: Option<(String, [(&'a Type, Vec<String>); 2])>,
     /// Bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
     /// Bindings of which single elements are loaded beside that.
@@ -108,18 +108,18 @@ impl<'a> Writer<'a> {
         Index::Linear(index)
     }
 
-    /// From here on, values are those of the element of a product at `index`, which is `given` and lies at `coords`; in one of
-    /// its four places where it comes in fours.
+    /// From here on, values are those of the element of a product at `index`, which is `given` and lies at these coordinates of
+    /// the product and of what is made of it; in one of its four places where it comes in fours.
     pub(super) fn enter_result(
         &mut self,
         index: &str,
-        coords: Vec<String>,
+        coords: [(&'a Type, Vec<String>); 2],
         place: Option<usize>,
         given: &str,
     ) {
         self.lane = place.map(|lane| (index.to_owned(), lane));
         let product = self.unit.product.unwrap_or(self.unit.roots[0]);
-        self.spot = Some((index.to_owned(), self.ty(product), coords));
+        self.spot = Some((index.to_owned(), coords));
         self.known.insert((product, Index::Linear(index.to_owned())), given.to_owned());
     }
 
@@ -211,8 +211,9 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn coords(&self, ty: &Type, index: &Index) -> Vec<String> {
-        if let (Some((here, known, coords)), Index::Linear(i)) = (&self.spot, index)
-            && (i, ty) == (here, *known)
+        if let (Some((here, spots)), Index::Linear(i)) = (&self.spot, index)
+            && i == here
+            && let Some((_, coords)) = spots.iter().find(|(known, _)| *known == ty)
         {
             return coords.clone();
         }
