@@ -47,17 +47,11 @@ pub(crate) fn plan(program: &Program, run: &Run, target: &Target) -> Result<Plan
         kernels: vec![],
         sizes: BTreeMap::new(),
         lives: BTreeMap::new(),
-        implicit: implicit(program, target),
     };
     for stage in 0..program.segments() {
         emitter.segment(stage)?;
     }
     emitter.finish()
-}
-
-/// The values that a plan for a target does not compute.
-pub(crate) fn implicit(program: &Program, target: &Target) -> BTreeSet<NodeId> {
-    program.fusion.implicit.clone()
 }
 
 /// A range of a store, before stores have buffers.
@@ -93,8 +87,6 @@ struct Emitter<'a> {
     kernels: Vec<Kernel>,
     sizes: BTreeMap<Store, u64>,
     lives: BTreeMap<Store, (usize, usize)>,
-    /// Values that are not computed: products read what they are views of.
-    implicit: BTreeSet<NodeId>,
 }
 
 impl Emitter<'_> {
@@ -116,9 +108,6 @@ impl Emitter<'_> {
         let cut: Vec<usize> = open.keys().copied().collect();
         for (unit, kernels) in units.filter(|(u, _)| u.stage == stage) {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
-                continue;
-            }
-            if self.implicit.contains(&unit.roots[0]) {
                 continue;
             }
             match kernels {

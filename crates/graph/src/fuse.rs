@@ -56,8 +56,6 @@ pub struct Fusion {
     pub lowering: Vec<Lowering>,
     /// Values that lie in others.
     pub parts: Parts,
-    /// Stored values that a plan need not compute: only products read them, and these can read what they are views of.
-    pub implicit: BTreeSet<NodeId>,
 }
 
 /// Cuts a simplified graph into units.
@@ -76,10 +74,10 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     while cutter.store_where_bindings_run_out() {}
     let units = cutter.units();
     let Cutter { stored, stage, lowering, parts, .. } = cutter;
-    let mut fusion = Fusion { units, stored, stage, lowering, parts, implicit: BTreeSet::new() };
+    let mut fusion = Fusion { units, stored, stage, lowering, parts };
     fusion.keep_in_registers(graph);
     fusion.finish_products(graph);
-    fusion.find_implicit(graph);
+    fusion.read_through_views(graph);
     fusion
 }
 
@@ -375,12 +373,9 @@ impl Cutter<'_> {
 pub type Reads = BTreeMap<NodeId, bool>;
 
 impl Fusion {
-    /// What the kernel of a stored value loads, whether or not implicit values are there.
+    /// What the kernel of a stored value loads.
     pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
-        let mut found = reads(graph, &self.lowering, &self.stored, root);
-        let through: Vec<NodeId> = found.keys().flat_map(|&id| self.read_through(graph, id)).collect();
-        found.extend(through.into_iter().map(|id| (id, false)));
-        found
+        reads(graph, &self.lowering, &self.stored, root)
     }
 }
 

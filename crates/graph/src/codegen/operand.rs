@@ -14,16 +14,12 @@ use crate::types::{Lead, Type, strides};
 /// An operand of a product as functions of its kernel: `a_rows` and `a_load`, or `b_columns` and `b_load`.
 #[derive(Clone, Debug)]
 pub struct Implicit {
-    /// The value that the operand would be in memory.
-    pub value: NodeId,
     /// The functions, with the binding they load from.
     pub wgsl: String,
     /// That binding.
     pub store: Binding,
     /// Whether it is f16.
     pub halves: bool,
-    /// Whether four elements are loaded at once, as they are from a matrix.
-    pub quads: bool,
 }
 
 /// Where the elements of an operand are.
@@ -36,12 +32,12 @@ struct Spot {
     fill: Option<f32>,
 }
 
-/// Whether operand `side` of a product can be read from what it is a view of; `value` is what would be in memory.
+/// Whether operand `side` of a product can be read from what it is a view of, if `value` is not in memory.
 pub fn is_readable(graph: &Graph, fusion: &Fusion, product: NodeId, side: usize, value: NodeId) -> bool {
-    Spot::find(graph, fusion, product, side, value).is_some()
+    Spot::find(graph, fusion, product, side, Some(value)).is_some()
 }
 
-/// Operand `side` of a product, where it need not be in memory.
+/// Operand `side` of a product, where it is not in memory.
 pub fn operand(
     graph: &Graph,
     fusion: &Fusion,
@@ -50,20 +46,27 @@ pub fn operand(
     side: usize,
 ) -> Option<Implicit> {
     let value = in_order(graph, fusion, graph.nodes[product].inputs[side]);
-    if !fusion.implicit.contains(&value) {
+    if fusion.stored.contains(&value) || matches!(fusion.lowering[value], Lowering::Leaf | Lowering::SumShards) {
         return None;
     }
-    let spot = Spot::find(graph, fusion, product, side, value)?;
+    let spot = Spot::find(graph, fusion, product, side, None)?;
     let ty = &graph.nodes[spot.source].ty;
     let place = stores.place(spot.source);
     let halves = stores.is_half(place.store);
     let text = Text { side, spot: &spot, address: spot.address(ty, place), halves };
     let store = Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) };
-    Some(Implicit { value, wgsl: text.wgsl(), store, halves, quads: text.fours().is_some() })
+    Some(Implicit { wgsl: text.wgsl(), store, halves })
 }
 
 impl Spot {
-    fn find(graph: &Graph, fusion: &Fusion, product: NodeId, side: usize, value: NodeId) -> Option<Self> {
+    /// `absent`: a stored value that is taken to be none.
+    fn find(
+        graph: &Graph,
+        fusion: &Fusion,
+        product: NodeId,
+        side: usize,
+        absent: Option<NodeId>,
+    ) -> Option<Self> {
         let node = &graph.nodes[product];
         let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.nodes[id].ty);
         let mut coords = match &fusion.lowering[product] {
@@ -78,7 +81,7 @@ impl Spot {
         let (mut id, mut inside, mut fill) = (node.inputs[side], vec![], None);
         loop {
             let lowering = &fusion.lowering[id];
-            let in_memory = fusion.stored.contains(&id) && id != value;
+            let in_memory = fusion.stored.contains(&id) && absent != Some(id);
             if in_memory || matches!(lowering, Lowering::Leaf | Lowering::SumShards) {
                 let is_part = fusion.parts.contains_key(&in_order(graph, fusion, id));
                 return (!is_part).then_some(Self { source: id, coords, inside, fill });

@@ -35,7 +35,6 @@ impl Emitter<'_> {
             _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
         };
         let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
-        let implicit = implicit.map(|found| found.filter(|found| self.implicit.contains(&found.value)));
         let operand = |side: usize| {
             let (id, ty) = [(a, ta), (b, tb)][side];
             let place = place(id);

@@ -1,17 +1,21 @@
-//! Values that products read and nothing else, and that are only views of others: the products' kernels can find each element
-//! in those, so that these need no memory.
+//! Operands of products that are only views of other values, such as a convolution's windows (its *implicit* matrix): the
+//! products' kernels find each element where it is stored, and the operand is never in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Fusion, Unit, UnitKind, reads};
+use super::{Fusion, UnitKind, reads};
 use crate::codegen::is_readable;
 use crate::graph::{Graph, NodeId};
 use crate::store::in_order;
 use crate::types::DType;
 
 impl Fusion {
-    /// Finds them, and gives each a unit of its own: a plan may still compute them.
-    pub(super) fn find_implicit(&mut self, graph: &Graph) {
+    /// What only products read, and what is nothing but a view, is not stored.
+    ///
+    /// An element is found anew for each tile of the other operand. That is cheap beside copying it: with 3 x 3 windows and the
+    /// kernels' smallest tiles, what computing and storing the windows takes is lost again at some hundred channels, on the
+    /// slowest of the software adapters, and memory is saved everywhere. So it is done always, and sizes do not matter.
+    pub(super) fn read_through_views(&mut self, graph: &Graph) {
         let needed = self.needed(graph);
         let mut operands: BTreeMap<NodeId, Vec<(NodeId, usize)>> = BTreeMap::new();
         let mut others: BTreeSet<NodeId> = BTreeSet::new();
@@ -30,40 +34,17 @@ impl Fusion {
                 others.extend(reads(graph, &self.lowering, &stored, unit.roots[0]).into_keys());
             }
         }
-        let is_implicit = |(value, users): (&NodeId, &Vec<(NodeId, usize)>)| {
-            let node = &graph.nodes[*value].ty;
-            self.stored.contains(value)
-                && self.units.iter().any(|unit| unit.kind == UnitKind::Map && unit.roots.contains(value))
-                && !needed.contains(value)
-                && !others.contains(value)
-                && (node.dtype, node.count() > 0) == (DType::F32, true)
-                && users.iter().all(|&(product, side)| is_readable(graph, self, product, side, *value))
-        };
-        let implicit = operands.iter().filter(|&entry| is_implicit(entry)).map(|(&value, _)| value).collect();
-        self.implicit = implicit;
-        let units = std::mem::take(&mut self.units);
-        self.units = units.into_iter().flat_map(|unit| self.apart(unit)).collect();
-    }
-
-    /// A unit without what is implicit, and that one by one.
-    fn apart(&self, mut unit: Unit) -> Vec<Unit> {
-        if unit.roots.len() == 1 {
-            return vec![unit];
+        let maps = self.units.iter().filter(|unit| unit.kind == UnitKind::Map);
+        let computed: BTreeSet<NodeId> = maps.flat_map(|unit| unit.roots.iter().copied()).collect();
+        for (value, users) in operands {
+            let ty = &graph.nodes[value].ty;
+            let is_free = computed.contains(&value) && !needed.contains(&value) && !others.contains(&value);
+            let is_view = |&(product, side): &(NodeId, usize)| is_readable(graph, self, product, side, value);
+            if is_free && (ty.dtype, ty.count() > 0) == (DType::F32, true) && users.iter().all(is_view) {
+                self.stored.remove(&value);
+                self.units.iter_mut().for_each(|unit| unit.roots.retain(|&root| root != value));
+            }
         }
-        let own: Vec<NodeId> = unit.roots.iter().copied().filter(|id| self.implicit.contains(id)).collect();
-        unit.roots.retain(|id| !own.contains(id));
-        let alone = own.into_iter().map(|id| Unit { roots: vec![id], ..unit.clone() });
-        let rest = (!unit.roots.is_empty()).then(|| unit.clone());
-        rest.into_iter().chain(alone).collect()
-    }
-
-    /// What an implicit value is read from.
-    pub(super) fn read_through(&self, graph: &Graph, id: NodeId) -> impl Iterator<Item = NodeId> {
-        let found = if self.implicit.contains(&id) {
-            reads(graph, &self.lowering, &self.stored, id)
-        } else {
-            BTreeMap::new()
-        };
-        found.into_keys()
+        self.units.retain(|unit| !unit.roots.is_empty());
     }
 }
