@@ -137,7 +137,8 @@ fn run(
         };
         let download = &mut |t: &unisono_graph::plan::Transfer, bytes: &[u8]| {
             if let Slot::Output(i) = Slot::decode(t.slot) {
-                outputs[i] = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+                outputs[i] =
+                    bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             }
         };
         device.run(&mut executable, segment, upload, download).unwrap();
@@ -255,7 +256,12 @@ fn a_map_behind_a_product_gives_the_same_bytes_inside_its_kernel() {
             for target in targets(&adapter) {
                 let [own, apart] = [false, true]
                     .map(|shown| run(&mut device, &target, &finished(rows, n, k, shown), &values, &shards));
-                assert_eq!(own.0[0], apart.0[0], "{rows} rows, {n} columns, {k} inside on {}", adapter.label());
+                assert_eq!(
+                    own.0[0],
+                    apart.0[0],
+                    "{rows} rows, {n} columns, {k} inside on {}",
+                    adapter.label()
+                );
                 assert!(own.1.len() < apart.1.len(), "one kernel, not two");
                 for module in &own.1 {
                     products::check(module)

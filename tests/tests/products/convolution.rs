@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use unisono_gpu::Device;
 use unisono_graph::ops::Window;
-use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum, sum_add};
+use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
 use unisono_graph::{Program, Run, Tape, Target, Type};
 use unisono_random::Draws;
 use unisono_testkit::{adapters, products};
@@ -134,31 +134,36 @@ impl Case {
                 y.push(chunked(0..inner, &factors));
             }
             // Each pixel's sum goes over the places of a window, whichever windows have it there.
-            for (group, i, row) in
-                (0..self.groups * inner * pixels).map(|e| (e / pixels / inner, e / pixels % inner, e % pixels))
+            for (group, i, row) in (0..self.groups * inner * pixels)
+                .map(|e| (e / pixels / inner, e / pixels % inner, e % pixels))
             {
                 let Some(at) = self.pixel(group, row, i) else { continue };
                 let first = group * per_group;
                 let factors = |o: usize| (dy_at(sample, first + o, row), w[(first + o) * inner + i]);
                 let pixel = &mut dx[sample * image + at];
-                *pixel = sum_add(*pixel, chunked(0..per_group, &factors));
+                *pixel = sum(&[*pixel, chunked(0..per_group, &factors)]);
             }
         }
-        let ends: Vec<usize> = shards.iter().scan(0, |end, size| { *end += size; Some(*end) }).collect();
+        let ends: Vec<usize> = shards
+            .iter()
+            .scan(0, |end, size| {
+                *end += size;
+                Some(*end)
+            })
+            .collect();
         let ranges: Vec<Range<usize>> = ends.iter().zip(shards).map(|(&end, size)| end - size..end).collect();
         let weights = (0..self.outputs * inner).map(|e| (e / inner, e % inner));
         let of_shard = |o: usize, i: usize, range: &Range<usize>| {
             let group = o / per_group;
             if self.groups == 1 {
-                let factors = |p: usize| {
-                    (dy_at(p / pixels, o, p % pixels), window(p / pixels, group, p % pixels, i))
-                };
+                let factors =
+                    |p: usize| (dy_at(p / pixels, o, p % pixels), window(p / pixels, group, p % pixels, i));
                 return chunked(range.start * pixels..range.end * pixels, &factors);
             }
             let of_sample = |sample: usize| {
                 chunked(0..pixels, &|row| (dy_at(sample, o, row), window(sample, group, row, i)))
             };
-            range.clone().fold(0.0, |all, sample| sum_add(all, of_sample(sample)))
+            range.clone().fold(0.0, |all, sample| sum(&[all, of_sample(sample)]))
         };
         let dw = weights.map(|(o, i)| sum(&ranges.iter().map(|r| of_shard(o, i, r)).collect::<Vec<_>>()));
         [y, dx, dw.collect()]
@@ -196,15 +201,18 @@ fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
         for (index, case) in cases().iter().enumerate() {
             let shards = [&[4][..], &[2, 1, 1], &[1, 1, 2, 1, 1, 1, 1, 1]][index % 3];
             let values = case.values(shards.iter().sum());
-            let twice = case.twin(shards, |a, b, c| a * b + c).map(|v| bits(&v));
-            let once = case.twin(shards, f32::mul_add).map(|v| bits(&v));
+            let twice = rounds_twice.then(|| case.twin(shards, |a, b, c| a * b + c).map(|v| bits(&v)));
+            let mut once = None;
             let programs = [false, true].map(|shown| case.program(shown));
             for target in targets(&adapter) {
                 let found = programs.each_ref().map(|p| run(&mut device, &target, p, &values, shards));
                 let [own, apart] = &found;
                 assert_eq!(own.0[..], apart.0[..3], "{:?} on {}", case.window, adapter.label());
-                rounds_twice &= own.0 == twice;
-                rounds_once &= own.0 == once;
+                rounds_twice &= twice.as_ref().is_some_and(|twice| own.0 == twice);
+                if !rounds_twice {
+                    let once = once.get_or_insert_with(|| case.twin(shards, f32::mul_add).map(|v| bits(&v)));
+                    rounds_once &= own.0 == once.as_slice();
+                }
                 assert!(rounds_twice || rounds_once, "case {index} on {} with {target:?}", adapter.label());
                 for module in &own.1 {
                     products::check(module)
@@ -227,9 +235,15 @@ fn windows_are_not_in_memory() {
     for case in cases() {
         let (names, bytes) = planned(&case, false);
         let moves = names.iter().filter(|name| name.contains("rewindow") || *name == "copy").count();
-        assert_eq!(moves, 0, "{names:?}");
+        // The gradient of windows side by side is these in another order.
+        let output = usize::from(case.window.stride == case.window.kernel);
+        assert_eq!(moves, output, "{names:?}");
         let (others, more) = planned(&case, true);
-        let windows: usize = case.counts().iter().product::<usize>() * case.inner() * case.groups;
-        assert!(others.len() > names.len() && more >= bytes + 31 * 4 * windows as u64, "{bytes} and {more}");
+        let elements = 31 * case.counts().iter().product::<usize>() * case.inner() * case.groups;
+        assert!(others.len() > names.len(), "{others:?}");
+        assert!(
+            more >= bytes + 3 * elements as u64,
+            "{bytes} and {more} with {elements} elements of windows"
+        );
     }
 }

@@ -87,15 +87,11 @@ impl Form {
                 if !digit.leads && !size.is_multiple_of(below) {
                     return None;
                 }
-                let high = Digit {
-                    step: digit.step * below,
-                    size: Some(size.div_ceil(below)),
-                    ..digit.clone()
-                };
+                let high =
+                    Digit { step: digit.step * below, size: Some(size.div_ceil(below)), ..digit.clone() };
                 parts[0].terms.push((high, 1));
             }
-            let low =
-                Digit { size: Some(size.min(below)), leads: digit.leads && size <= below, ..digit };
+            let low = Digit { size: Some(size.min(below)), leads: digit.leads && size <= below, ..digit };
             largest += (size.min(below) - 1) * factor;
             parts[1].terms.push((low, factor));
         }
@@ -110,7 +106,9 @@ impl Form {
             match terms.last_mut() {
                 Some((low, f))
                     if low.variable == digit.variable
-                        && low.size.is_some_and(|size| low.step * size == digit.step && *f * size == factor) =>
+                        && low
+                            .size
+                            .is_some_and(|size| low.step * size == digit.step && *f * size == factor) =>
                 {
                     low.size = low.size.zip(digit.size).map(|(a, b)| a * b);
                     low.leads = digit.leads;
@@ -190,5 +188,61 @@ pub(super) fn regrouped(coords: &[Form], to: &[usize], from: &[usize]) -> Option
         }
         found.push(all);
     }
-    Some(from.iter().map(|&d| if d > 1 { found.pop().unwrap_or_default() } else { Form::default() }).collect())
+    Some(
+        from.iter().map(|&d| if d > 1 { found.pop().unwrap_or_default() } else { Form::default() }).collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of a form for one of its variable.
+    fn value(form: &Form, at: usize) -> usize {
+        let digit = |(d, factor): &(Digit, usize)| {
+            let digit = at / d.step;
+            factor * if d.leads { digit } else { d.size.map_or(digit, |size| digit % size) }
+        };
+        form.plus as usize + form.terms.iter().map(digit).sum::<usize>()
+    }
+
+    fn linear(form: &[Form], dims: &[usize], at: usize) -> usize {
+        form.iter().zip(crate::types::strides(dims)).map(|(form, step)| value(form, at) * step).sum()
+    }
+
+    #[test]
+    fn other_axes_have_the_same_elements_in_the_same_order() {
+        for (to, from) in [
+            (&[6, 4][..], &[6, 2, 2][..]),
+            (&[24], &[3, 1, 8]),
+            (&[4, 6], &[8, 3]),
+            (&[2, 3, 4], &[24, 1]),
+            (&[5, 1, 9, 2], &[15, 6]),
+        ] {
+            let own = regrouped(&axes(Variable::Inner, false, to), to, from).unwrap();
+            let count: usize = to.iter().product();
+            assert!((0..count).all(|at| linear(&own, from, at) == at), "{to:?} to {from:?}: {own:?}");
+            let below = |(form, d): (&Form, &usize)| (0..count).all(|at| value(form, at) < *d);
+            assert!(own.iter().zip(from).all(below), "{to:?} to {from:?}: {own:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_sum_of_digits_is_refused() {
+        let moved: Vec<Form> = axes(Variable::Inner, false, &[4, 6]).into_iter().rev().collect();
+        assert!(regrouped(&moved, &[6, 4], &[24]).is_some());
+        assert!(regrouped(&moved, &[6, 4], &[3, 8]).is_some());
+        assert_eq!(regrouped(&moved, &[6, 4], &[8, 3]), None, "thirds of four");
+    }
+
+    #[test]
+    fn digits_are_one_again_and_come_in_fours() {
+        let pixels = axes(Variable::Outer, true, &[8, 4]);
+        let address = Form::dot(&pixels, &[96, 4, 1]).merged();
+        assert_eq!(address.wgsl("u32", |_| "o"), "u32(0u) + o % 32u + (o / 32u) * 96u");
+        assert!(address.comes_in_fours(Variable::Outer));
+        assert!(!address.comes_in_fours(Variable::Inner));
+        assert!(!address.shifted(1).comes_in_fours(Variable::Outer));
+        assert!(!Form::dot(&axes(Variable::Outer, true, &[7]), &[7, 1]).comes_in_fours(Variable::Outer));
+    }
 }

@@ -46,7 +46,9 @@ pub fn operand(
     side: usize,
 ) -> Option<Implicit> {
     let value = in_order(graph, fusion, graph.nodes[product].inputs[side]);
-    if fusion.stored.contains(&value) || matches!(fusion.lowering[value], Lowering::Leaf | Lowering::SumShards) {
+    if fusion.stored.contains(&value)
+        || matches!(fusion.lowering[value], Lowering::Leaf | Lowering::SumShards)
+    {
         return None;
     }
     let spot = Spot::find(graph, fusion, product, side, None)?;
@@ -205,7 +207,8 @@ impl Text<'_> {
     }
 
     fn wgsl(&self) -> String {
-        let [x, outer, lines, size] = [["a", "rows", "ARows", "m"], ["b", "columns", "BColumns", "n"]][self.side];
+        let [x, outer, lines, size] =
+            [["a", "rows", "ARows", "m"], ["b", "columns", "BColumns", "n"]][self.side];
         let (held, fours) = (if self.halves { "f16" } else { "f32" }, self.fours());
         let held = if fours.is_some() { format!("vec4<{held}>") } else { held.into() };
         // The address, and each coordinate that has a border.
@@ -272,7 +275,11 @@ impl Text<'_> {
             );
         }
         let sum = |field: &str| {
-            if by_outer { format!("{outer}.{field}[e] + {field}") } else { format!("{outer}.{field} + {field}[e]") }
+            if by_outer {
+                format!("{outer}.{field}[e] + {field}")
+            } else {
+                format!("{outer}.{field} + {field}[e]")
+            }
         };
         let below = |(i, (_, length)): (usize, &(Form, usize))| {
             format!("(({}) < vec4<u32>({length}u))", sum(&format!("c{i}")))

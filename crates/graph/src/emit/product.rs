@@ -173,9 +173,7 @@ impl Emitter<'_> {
                 let (grid, width) = self.grid(m.div_ceil(4 * rows) * across, *root)?;
                 ([grid[0], grid[1]], across, width)
             }
-            Family::Lanes(lanes) => {
-                ([n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0)
-            }
+            Family::Lanes(lanes) => ([n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0),
             Family::Tiles => ([n.div_ceil(64) as u32, m.div_ceil(64) as u32], 0, 0),
         };
         let shards = c.shards.unwrap_or_default();
