@@ -17,6 +17,9 @@ use crate::types::{Lead, Type, strides};
 /// The element type of what is stored as f16; everything is computed in f32.
 const HALF: &str = "f16";
 
+/// Where an element of a type is, the lead first.
+type Coordinates<'a> = (&'a Type, Vec<String>);
+
 /// Writes one kernel.
 pub(super) struct Writer<'a> {
     graph: &'a Graph,
@@ -31,7 +34,7 @@ pub(super) struct Writer<'a> {
     /// The element an invocation is at, where it computes several: its index as text, and its place among four.
     lane: Option<(String, usize)>,
     /// The coordinates of an element of two types, by its index as text, where they are known without arithmetic.
-    spot: Option<(String, [(&'a Type, Vec<String>); 2])>,
+    spot: Option<(String, [Coordinates<'a>; 2])>,
     /// Bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
     /// Bindings of which single elements are loaded beside that.
@@ -113,7 +116,7 @@ impl<'a> Writer<'a> {
     pub(super) fn enter_result(
         &mut self,
         index: &str,
-        coords: [(&'a Type, Vec<String>); 2],
+        coords: [Coordinates<'a>; 2],
         place: Option<usize>,
         given: &str,
     ) {
