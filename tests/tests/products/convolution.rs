@@ -81,6 +81,21 @@ impl Case {
         Program::compile(&tape.finish().unwrap()).unwrap()
     }
 
+    /// The convolution with a bias of each channel, an activation and a residual behind it.
+    fn finished(&self, shown: bool) -> Program {
+        let tape = Tape::new();
+        let [x, w, residual] = self.types();
+        let (x, w, residual) = (tape.input("x", x), tape.input("w", w), tape.input("residual", residual));
+        let bias = tape.input("bias", Type::global(&[self.outputs]));
+        let product = x.conv2d(&w, &self.window, self.groups);
+        let y = ((&product + &bias.reshape(&[self.outputs, 1, 1])).relu() * &residual).relu();
+        tape.output("y", &y);
+        if shown {
+            tape.output("product", &product);
+        }
+        Program::compile(&tape.finish().unwrap()).unwrap()
+    }
+
     fn values(&self, samples: usize) -> [Vec<f32>; 3] {
         let lead = [samples, 1, samples];
         let of = |i: usize, ty: &Type| {
@@ -218,6 +233,25 @@ fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
                     products::check(module)
                         .unwrap_or_else(|problems| panic!("{}\n{module}", problems.join("\n")));
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_behind_a_convolution_gives_the_same_bytes_inside_its_kernel() {
+    let shards = [2, 1];
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        for case in cases() {
+            let mut values = case.values(3).to_vec();
+            values.push((0..case.outputs).map(|o| o as f32 / 8.0 - 1.0).collect());
+            let is_short = case.inner() <= PRODUCT_CHUNK;
+            for target in targets(&adapter) {
+                let [own, apart] = [false, true]
+                    .map(|shown| run(&mut device, &target, &case.finished(shown), &values, &shards));
+                assert_eq!(own.0[0], apart.0[0], "{:?} on {}", case.window, adapter.label());
+                assert_eq!(own.1.len() == 1, is_short, "one kernel, unless a tree comes between");
             }
         }
     }

@@ -85,8 +85,10 @@ impl Spot {
             let lowering = &fusion.lowering[id];
             let in_memory = fusion.stored.contains(&id) && absent != Some(id);
             if in_memory || matches!(lowering, Lowering::Leaf | Lowering::SumShards) {
+                // What is summed over shards, or a part of something, does not lie in one piece.
                 let is_part = fusion.parts.contains_key(&in_order(graph, fusion, id));
-                return (!is_part).then_some(Self { source: id, coords, inside, fill });
+                let is_whole = !is_part && graph.nodes[id].ty.lead != Lead::Shard;
+                return is_whole.then_some(Self { source: id, coords, inside, fill });
             }
             let input = *graph.nodes[id].inputs.first()?;
             let (to, from) = (&graph.nodes[id].ty, &graph.nodes[input].ty);
