@@ -42,6 +42,8 @@ snippets! {
     A_HALF_WORDS = "a_half_words";
     /// Reads four elements of a product's left operand at once.
     A_QUADS = "a_quads";
+    /// Blocks of a product's left operand that is stored as a matrix. Needs `a_quad`.
+    A_STORED = "a_stored";
     /// Reads four elements of a product's left operand one by one.
     A_WORDS = "a_words";
     /// [`B_QUADS`] of an operand that is f16.
@@ -50,6 +52,8 @@ snippets! {
     B_HALF_WORDS = "b_half_words";
     /// Reads four elements of a product's right operand at once.
     B_QUADS = "b_quads";
+    /// Blocks of a product's right operand that is stored as a matrix. Needs `b_quad`.
+    B_STORED = "b_stored";
     /// Reads four elements of a product's right operand one by one.
     B_WORDS = "b_words";
     /// [`C_QUADS`] of a product that is rounded to f16. Needs [`ROUND_HALF`] and the type `Kept`.
@@ -70,8 +74,8 @@ snippets! {
     INNER_SHARD = "inner_shard";
     /// The counter-based generator.
     PHILOX = "philox";
-    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], constants, `a_quad`, `b_quad`, `put_quad`,
-    /// `inner_range`, `finish`.
+    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], constants, `a_load`, `b_load` and what these are
+    /// given, `put_quad`, `inner_range`, `finish`.
     PRODUCT = "product";
     /// Two f32 in a u64.
     PAIRS = "pairs";

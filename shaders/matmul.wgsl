@@ -8,12 +8,16 @@
 alias Tile = array<array<array<vec4<f32>, COLUMNS>, 4>, ROWS>;
 
 fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
+    var rows: array<ARows, ROWS>;
+    var columns: array<BColumns, COLUMNS>;
+    for (var g = 0u; g < ROWS; g++) { rows[g] = a_rows(own, i0 + 4u * g); }
+    for (var h = 0u; h < COLUMNS; h++) { columns[h] = b_columns(own, j0 + 4u * h); }
     var sums: Tile;
     for (var p = own.start; p < own.end; p += 4u) {
         var x: array<mat4x4<f32>, ROWS>;
         var y: array<mat4x4<f32>, COLUMNS>;
-        for (var g = 0u; g < ROWS; g++) { x[g] = a_block(own, i0 + 4u * g, p); }
-        for (var h = 0u; h < COLUMNS; h++) { y[h] = b_block(own, p, j0 + 4u * h); }
+        for (var g = 0u; g < ROWS; g++) { x[g] = a_block(own, rows[g], p); }
+        for (var h = 0u; h < COLUMNS; h++) { y[h] = b_block(own, p, columns[h]); }
         for (var g = 0u; g < ROWS; g++) {
             for (var r = 0u; r < 4u; r++) {
                 for (var h = 0u; h < COLUMNS; h++) {

@@ -10,10 +10,12 @@
 alias Tile = array<array<vec4<f32>, 4>, LANES>;
 
 fn multiply(own: Part, i: u32, j: u32) -> Tile {
+    let rows = a_rows(own, i);
+    let columns = b_columns(own, j);
     var sums: Tile;
     for (var p = own.start; p < own.end; p += 4u) {
-        let x = a_block(own, i, p);
-        let y = b_block(own, p, j);
+        let x = a_block(own, rows, p);
+        let y = b_block(own, p, columns);
         for (var s = 0u; s < LANES; s++) {
             for (var r = 0u; r < 4u; r++) {
                 sums[s][r] = four_steps(subgroupShuffle(x[r], s), y, sums[s][r]);

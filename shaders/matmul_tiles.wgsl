@@ -36,14 +36,17 @@ fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
     var c5 = vec4<f32>();
     var c6 = vec4<f32>();
     var c7 = vec4<f32>();
+    var rows: ARows;
+    var columns: BColumns;
+    if t < 64u { rows = a_rows(own, i0 + 4u * block); } else { columns = b_columns(own, j0 + 4u * block); }
     for (var p = own.start; p < own.end; p += SLAB) {
         let is_inside = p + steps < own.end;
         var read: mat4x4<f32>;
         if t < 64u {
-            if is_inside { read = transpose(a_block(own, i0 + 4u * block, p + steps)); }
+            if is_inside { read = transpose(a_block(own, rows, p + steps)); }
             for (var d = 0u; d < 4u; d++) { a_slab[(steps + d) * 16u + block] = read[d]; }
         } else {
-            if is_inside { read = b_block(own, p + steps, j0 + 4u * block); }
+            if is_inside { read = b_block(own, p + steps, columns); }
             for (var d = 0u; d < 4u; d++) { b_slab[(steps + d) * 16u + block] = read[d]; }
         }
         workgroupBarrier();

@@ -4,9 +4,10 @@
 // Order: p serial from +0 through fma inside a chunk of CHUNK; chunks > 1: chunk q of c goes to c[q * c_chunk + ...], and
 // the tree kernel adds the chunks. Steps past the end add 0 * 0: they change nothing, for a chain from +0 never is -0 where
 // products are rounded, and a -0 that fma may leave is made +0 at the end (canonical).
-// Constants: CHUNK; TRANSPOSE_A, TRANSPOSE_B; RAGGED: inner ranges may end inside a block; JOIN: a layer is the tree over up to
-// eight shards' products, added in registers. a_quad, b_quad, put_quad, inner_range and finish come from a file each, or
-// from the map that is behind the product.
+// Constants: CHUNK; RAGGED: inner ranges may end inside a block; JOIN: a layer is the tree over up to eight shards' products,
+// added in registers; ACROSS: 0, or the columns of a sample, a multiple of four, where n goes over all samples: c is then
+// [sample, m, ACROSS]. a_load, b_load, put_quad, inner_range and finish come from a file each, or are written for the
+// product: from what its operands are views of, and from the map that is behind it.
 struct Params {
     m: u32, n: u32, k: u32, chunks: u32,
     a_offset: u32, a_batch: u32, b_offset: u32, b_batch: u32,
@@ -33,25 +34,9 @@ fn part(layer: u32) -> Part {
     );
 }
 
-// The start of the last block of four.
-fn last_block(size: u32) -> u32 {
-    return (size - 1u) / 4u * 4u;
-}
-
-// block[r][d] = a[i + r, p + d]; 0 from `end` on; i a multiple of 4; rows from m on are any rows. p < end.
-fn a_block(own: Part, i: u32, p: u32) -> mat4x4<f32> {
-    var block: mat4x4<f32>;
-    if TRANSPOSE_A {
-        let row = min(i, last_block(params.m));
-        for (var d = 0u; d < 4u; d++) {
-            block[d] = a_quad(own.a + min(p + d, own.end - 1u) * params.a_step + row, params.m - 1u - row);
-        }
-        block = transpose(block);
-    } else {
-        for (var r = 0u; r < 4u; r++) {
-            block[r] = a_quad(own.a + min(i + r, params.m - 1u) * params.a_step + p, own.end - 1u - p);
-        }
-    }
+// block[r][d] = a[i + r, p + d] for the rows i to i + 3 that `rows` is of; 0 from `end` on; rows from m on are any rows. p < end.
+fn a_block(own: Part, rows: ARows, p: u32) -> mat4x4<f32> {
+    var block = a_load(own, rows, p);
     if RAGGED {
         let inside = vec4<u32>(p, p + 1u, p + 2u, p + 3u) < vec4<u32>(own.end);
         for (var r = 0u; r < 4u; r++) { block[r] = select(vec4<f32>(), block[r], inside); }
@@ -59,20 +44,9 @@ fn a_block(own: Part, i: u32, p: u32) -> mat4x4<f32> {
     return block;
 }
 
-// block[d][s] = b[p + d, j + s]; 0 from `end` on; j a multiple of 4; columns from n on are any columns. p < end.
-fn b_block(own: Part, p: u32, j: u32) -> mat4x4<f32> {
-    var block: mat4x4<f32>;
-    if TRANSPOSE_B {
-        for (var s = 0u; s < 4u; s++) {
-            block[s] = b_quad(own.b + min(j + s, params.n - 1u) * params.b_step + p, own.end - 1u - p);
-        }
-        block = transpose(block);
-    } else {
-        let column = min(j, last_block(params.n));
-        for (var d = 0u; d < 4u; d++) {
-            block[d] = b_quad(own.b + min(p + d, own.end - 1u) * params.b_step + column, params.n - 1u - column);
-        }
-    }
+// block[d][s] = b[p + d, j + s] for the columns j to j + 3; 0 from `end` on; columns from n on are any columns. p < end.
+fn b_block(own: Part, p: u32, columns: BColumns) -> mat4x4<f32> {
+    var block = b_load(own, p, columns);
     if RAGGED {
         for (var d = 0u; d < 4u; d++) { block[d] = select(vec4<f32>(), block[d], vec4<bool>(p + d < own.end)); }
     }
@@ -86,11 +60,18 @@ fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {
 
 // c[i, j] to c[i, j + 3] = what finish makes of sums, as far as c goes.
 fn put_row(own: Part, i: u32, j: u32, sums: vec4<f32>) {
-    if i < params.m && j < params.n {
-        let at = own.c + i * params.n + j;
-        let last = params.n - 1u - j;
-        put_quad(at, last, finish(at, last, own.c / params.n + i, j, canonical(sums)));
+    if i >= params.m || j >= params.n { return; }
+    var width = params.n;
+    var row = i;
+    var column = j;
+    if ACROSS > 0u {
+        width = max(ACROSS, 1u);
+        row += j / max(ACROSS, 1u) * params.m;
+        column = j % max(ACROSS, 1u);
     }
+    let at = own.c + row * width + column;
+    let last = width - 1u - column;
+    put_quad(at, last, finish(at, last, own.c / width + row, column, canonical(sums)));
 }
 
 // Where a layer's result goes.

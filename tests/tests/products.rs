@@ -1,5 +1,8 @@
 //! Matrix products: every kernel that could compute one, on every adapter, gives the bytes of a plain loop on the host.
 
+#[path = "products/convolution.rs"]
+mod convolution;
+
 use std::collections::BTreeSet;
 
 use unisono_gpu::{Adapter, Device};
@@ -110,21 +113,22 @@ impl Case {
     }
 
     fn on(&self, device: &mut Device, target: &Target) -> (Vec<u32>, BTreeSet<String>) {
-        run(device, target, &self.program(), &self.values(), &self.shards())
+        let (mut outputs, modules) = run(device, target, &self.program(), &self.values(), &self.shards());
+        (outputs.remove(0), modules)
     }
 }
 
-/// The first output's words, and the modules of all kernels.
+/// The words of each output, and the modules of all kernels.
 fn run(
     device: &mut Device,
     target: &Target,
     program: &Program,
     values: &[Vec<f32>],
     shards: &[usize],
-) -> (Vec<u32>, BTreeSet<String>) {
+) -> (Vec<Vec<u32>>, BTreeSet<String>) {
     let plan = program.plan(&Run::whole(shards), target).unwrap();
     let mut executable = device.load(&plan).unwrap();
-    let mut y = Vec::new();
+    let mut outputs = vec![Vec::new(); program.outputs().len()];
     for segment in 0..plan.segments.len() {
         let upload = &mut |t: &unisono_graph::plan::Transfer, w: &mut unisono_gpu::Writer<'_>| {
             if let Slot::Input(i) = Slot::decode(t.slot) {
@@ -132,13 +136,14 @@ fn run(
             }
         };
         let download = &mut |t: &unisono_graph::plan::Transfer, bytes: &[u8]| {
-            if let Slot::Output(0) = Slot::decode(t.slot) {
-                y = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            if let Slot::Output(i) = Slot::decode(t.slot) {
+                outputs[i] =
+                    bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             }
         };
         device.run(&mut executable, segment, upload, download).unwrap();
     }
-    (y, plan.kernels.into_iter().map(|k| k.wgsl).collect())
+    (outputs, plan.kernels.into_iter().map(|k| k.wgsl).collect())
 }
 
 /// Sizes at every edge: of a block, a tile, a chunk, and of the choice of a kernel.
@@ -251,7 +256,12 @@ fn a_map_behind_a_product_gives_the_same_bytes_inside_its_kernel() {
             for target in targets(&adapter) {
                 let [own, apart] = [false, true]
                     .map(|shown| run(&mut device, &target, &finished(rows, n, k, shown), &values, &shards));
-                assert_eq!(own.0, apart.0, "{rows} rows, {n} columns, {k} inside on {}", adapter.label());
+                assert_eq!(
+                    own.0[0],
+                    apart.0[0],
+                    "{rows} rows, {n} columns, {k} inside on {}",
+                    adapter.label()
+                );
                 assert!(own.1.len() < apart.1.len(), "one kernel, not two");
                 for module in &own.1 {
                     products::check(module)

@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 
 mod finish;
+mod form;
 mod index;
 mod lookup;
+mod operand;
 mod writer;
 
 use unisono_shaders::snippets;
 
 pub use self::finish::{Finish, finish};
 use self::index::{Index, decode};
+pub use self::operand::{Implicit, is_readable, operand};
 use self::writer::Writer;
 
 use crate::fuse::{Fusion, Unit, UnitKind};

@@ -116,7 +116,9 @@ impl Emitter<'_> {
                 UnitKernels::Reduce { whole, chunked, kind } => {
                     self.reduce(unit.roots[0], whole, chunked, *kind)?
                 }
-                UnitKernels::Product(finish) => self.product(unit, finish.as_ref())?,
+                UnitKernels::Product { finish, operands } => {
+                    self.product(unit, finish.as_ref(), operands.each_ref().map(Option::as_ref))?
+                }
             }
             // A bucket is summed as soon as all of it is there, so that it can leave while the rest is computed.
             for sources in open.values_mut() {

@@ -6,6 +6,7 @@
 //! size runs the same kernels.
 
 mod finish;
+mod implicit;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,6 +77,7 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     let mut fusion = Fusion { units, stored, stage, lowering, parts };
     fusion.keep_in_registers(graph);
     fusion.finish_products(graph);
+    fusion.read_through_views(graph);
     fusion
 }
 
@@ -152,6 +154,9 @@ impl Cutter<'_> {
             match &self.lowering[id] {
                 Lowering::MatMul { .. } | Lowering::Contract | Lowering::Concat(_) => {
                     node.inputs.iter().for_each(|&i| self.store_in_order(i));
+                    if !matches!(self.lowering[id], Lowering::Concat(_)) {
+                        node.inputs.iter().for_each(|&i| self.store_under_windows(i));
+                    }
                     self.stored.insert(id);
                 }
                 Lowering::Reduce(_) => {
@@ -206,6 +211,18 @@ impl Cutter<'_> {
             _ => {
                 self.stored.insert(id);
             }
+        }
+    }
+
+    /// Stores the image under an operand's windows, so that products can read it and the windows need no memory.
+    fn store_under_windows(&mut self, id: NodeId) {
+        let (mut id, mut is_window) = (id, false);
+        while matches!(self.lowering[id], Lowering::View(_) | Lowering::Pad(_) | Lowering::Rewindow { .. }) {
+            is_window |= matches!(self.lowering[id], Lowering::Rewindow { .. });
+            id = self.graph.nodes[id].inputs[0];
+        }
+        if is_window && self.is_pointwise(id) {
+            self.stored.insert(id);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A program: a graph compiled as far as it goes without sizes. Plans for runs of shards are made from it.
 
-use crate::codegen::{self, Bound, Finish};
+use crate::codegen::{self, Bound, Finish, Implicit};
 use crate::emit;
 use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
@@ -59,7 +59,10 @@ pub(crate) enum UnitKernels {
         chunked: Bound,
         kind: ReduceKind,
     },
-    Product(Option<Finish>),
+    Product {
+        finish: Option<Finish>,
+        operands: [Option<Implicit>; 2],
+    },
 }
 
 /// Consecutive shards that one device computes, out of the non-empty shards of a batch.
@@ -339,6 +342,12 @@ fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
             chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),
             kind: reduction.kind,
         },
-        _ => UnitKernels::Product(codegen::finish(graph, fusion, stores, unit)),
+        _ => {
+            let product = unit.product.unwrap_or(unit.roots[0]);
+            UnitKernels::Product {
+                finish: codegen::finish(graph, fusion, stores, unit),
+                operands: [0, 1].map(|side| codegen::operand(graph, fusion, stores, product, side)),
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a product's kernel makes of its sums before it stores them: the map that is behind the product.
 
-use super::index::{Index, decode};
+use super::index::{Index, decode, regroup};
 use super::writer::Writer;
 use super::{Binding, unit_name};
 use crate::fuse::{Fusion, Unit};
@@ -28,14 +28,19 @@ pub fn finish(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> O
     if unit.product == Some(root) {
         return None;
     }
-    let ty = &graph.nodes[root].ty;
-    let fours = ty.dims.last()?.is_multiple_of(4);
+    // Axes may have been split or joined since the product.
+    let (ty, own) = (&graph.nodes[root].ty, &graph.nodes[unit.product?].ty);
+    let fours = own.dims.last()?.is_multiple_of(4);
+    let lead = usize::from(ty.lead != Lead::Global);
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let mut results = Vec::new();
     for (lane, given) in ["x.x", "x.y", "x.z", "x.w"].into_iter().enumerate() {
         let step = if fours { format!("{lane}u") } else { format!("min({lane}u, last)") };
         let index = format!("(at + {step})");
-        writer.enter_result(&index, coords(ty, &format!("(column + {step})")), fours.then_some(lane), given);
+        let coords = coords(own, &format!("(column + {step})"));
+        let axes = regroup(&coords[lead..], &own.dims, &ty.dims);
+        let shown = coords[..lead].iter().cloned().chain(axes).collect();
+        writer.enter_result(&index, [(own, coords), (ty, shown)], fours.then_some(lane), given);
         results.push(writer.value(root, &Index::Linear(index)));
     }
     let wgsl = format!(

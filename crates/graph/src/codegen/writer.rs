@@ -19,6 +19,9 @@ const HALF: &str = "f16";
 
 const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 
+/// Where an element of a type is, the lead first.
+type Coordinates<'a> = (&'a Type, Vec<String>);
+
 /// Writes one kernel.
 pub(super) struct Writer<'a> {
     graph: &'a Graph,
@@ -36,8 +39,8 @@ pub(super) struct Writer<'a> {
     lane: Option<(String, usize)>,
     /// Elements that an invocation loads as one: four, or eight as four pairs.
     lanes: usize,
-    /// The coordinates of an element of a type, by its index as text, where they are known without arithmetic.
-    spot: Option<(String, &'a Type, Vec<String>)>,
+    /// The coordinates of an element of two types, by its index as text, where they are known without arithmetic.
+    spot: Option<(String, [Coordinates<'a>; 2])>,
     /// Bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
     /// Bindings of which single elements are loaded beside that.
@@ -131,18 +134,18 @@ impl<'a> Writer<'a> {
         Index::Linear(index)
     }
 
-    /// From here on, values are those of the element of a product at `index`, which is `given` and lies at `coords`; in one of
-    /// its four places where it comes in fours.
+    /// From here on, values are those of the element of a product at `index`, which is `given` and lies at these coordinates of
+    /// the product and of what is made of it; in one of its four places where it comes in fours.
     pub(super) fn enter_result(
         &mut self,
         index: &str,
-        coords: Vec<String>,
+        coords: [Coordinates<'a>; 2],
         place: Option<usize>,
         given: &str,
     ) {
         self.lane = place.map(|lane| (index.to_owned(), lane));
         let product = self.unit.product.unwrap_or(self.unit.roots[0]);
-        self.spot = Some((index.to_owned(), self.ty(product), coords));
+        self.spot = Some((index.to_owned(), coords));
         self.known.insert((product, Index::Linear(index.to_owned())), given.to_owned());
     }
 
@@ -249,8 +252,9 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn coords(&self, ty: &Type, index: &Index) -> Vec<String> {
-        if let (Some((here, known, coords)), Index::Linear(i)) = (&self.spot, index)
-            && (i, ty) == (here, *known)
+        if let (Some((here, spots)), Index::Linear(i)) = (&self.spot, index)
+            && i == here
+            && let Some((_, coords)) = spots.iter().find(|(known, _)| *known == ty)
         {
             return coords.clone();
         }

@@ -2,9 +2,9 @@
 
 mod kernel;
 
-use self::kernel::{F16, Family, Quads, family, fours, kernel};
+use self::kernel::{Family, Outcome, Side, family, fours, kernel};
 use super::{Destination, Emitter, Part, Source};
-use crate::codegen::{Binding, Finish};
+use crate::codegen::{Binding, Finish, Implicit};
 use crate::error::GraphError;
 use crate::fuse::Unit;
 use crate::graph::NodeId;
@@ -15,7 +15,12 @@ use crate::tree::PRODUCT_CHUNK;
 use crate::types::{Lead, Type};
 
 impl Emitter<'_> {
-    pub(super) fn product(&mut self, unit: &Unit, finish: Option<&Finish>) -> Result<(), GraphError> {
+    pub(super) fn product(
+        &mut self,
+        unit: &Unit,
+        finish: Option<&Finish>,
+        implicit: [Option<&Implicit>; 2],
+    ) -> Result<(), GraphError> {
         let program = self.program;
         let graph = &program.graph;
         let root = unit.roots[0];
@@ -25,12 +30,18 @@ impl Emitter<'_> {
         let (ta, tb) = (&graph.nodes[a].ty, &graph.nodes[b].ty);
         let shape = match program.fusion.lowering[product] {
             Lowering::MatMul { transpose_a, transpose_b, rounds } => {
-                Shape { rounds, ..Shape::matmul(ta, tb, &node.ty, transpose_a, transpose_b) }
+                Shape { rounds, ..Shape::matmul(ta, tb, &node.ty, MatMul { transpose_a, transpose_b }) }
             }
             _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
         };
         let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
-        let operands = Operands { root, a: (place(a), ta), b: (place(b), tb), shape, finish };
+        let operand = |side: usize| {
+            let (id, ty) = [(a, ta), (b, tb)][side];
+            let place = place(id);
+            let binding = implicit[side].map_or_else(|| binding(place, ty), |found| found.store.clone());
+            Operand { place, binding, implicit: implicit[side] }
+        };
+        let operands = Operands { root, a: operand(0), b: operand(1), shape, finish };
         match place(root) {
             Place { store: Store::Joined(bucket), inside, .. } => self.joined(&operands, bucket, inside),
             place => self.each(&operands, place),
@@ -39,10 +50,10 @@ impl Emitter<'_> {
 
     /// The products one by one, each to its own part of a place.
     fn each(&mut self, operands: &Operands<'_>, to: Place) -> Result<(), GraphError> {
-        let Operands { root, a: (pa, ta), b: (pb, tb), shape, finish } = operands;
+        let Operands { root, a, b, shape, finish } = operands;
         let ty = &self.program.graph.nodes[*root].ty;
         let chunks = shape.chunks();
-        let mut stores = [(*pa, *ta), (*pb, *tb), (to, ty)].map(|(place, ty)| binding(place, ty)).to_vec();
+        let mut stores = vec![a.binding.clone(), b.binding.clone(), binding(to, ty)];
         stores.extend(finish.iter().flat_map(|finish| finish.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
         let pieces = if shape.contract { all() } else { self.pieces(ty, *root, &stores) }?;
@@ -52,16 +63,20 @@ impl Emitter<'_> {
                 Lead::Shard => self.extent.shards,
                 Lead::Sample => rows.len(),
             };
-            let (m, batch) = if shape.rows { (shape.m * lead, 1) } else { (shape.m, shape.batch * lead) };
-            let elements = batch * m * shape.n;
+            let [m, n, batch] = match shape.all {
+                All::Rows => [shape.m * lead, shape.n, 1],
+                All::Columns => [shape.m, shape.n * lead, 1],
+                All::Apart => [shape.m, shape.n, shape.batch * lead],
+            };
+            let elements = batch * m * n;
             let mut bindings = self.bind(&stores, &rows);
             let c = if chunks > 1 {
                 self.grow(Store::Temp(*root), 4 * (chunks * elements) as u64);
                 bindings[2] = self.all(Store::Temp(*root));
-                Layers { offset: 0, batch: m * shape.n, chunk: elements, ..Layers::new(m, batch * chunks) }
+                Layers { offset: 0, batch: m * n, chunk: elements, ..Layers::new(m, n, batch * chunks) }
             } else {
-                let batch_stride = to.row(m * shape.n);
-                Layers { offset: to.inside, batch: batch_stride, ..Layers::new(m, batch) }
+                let batch_stride = to.row(m * n);
+                Layers { offset: to.inside, batch: batch_stride, ..Layers::new(m, n, batch) }
             };
             self.layers(operands, bindings, &c)?;
             if chunks > 1 {
@@ -97,8 +112,8 @@ impl Emitter<'_> {
             }
             let join = block.len().next_power_of_two().min(JOIN);
             let groups = block.len().div_ceil(join);
-            let [a, b] = [operands.a, operands.b].map(|(place, ty)| binding(place, ty));
-            let mut bindings = self.bind(&[a, b], &(0..self.extent.rows));
+            let both = [&operands.a, &operands.b].map(|operand| operand.binding.clone());
+            let mut bindings = self.bind(&both, &(0..self.extent.rows));
             let offset = if groups > 1 {
                 self.grow(Store::Temp(root), 4 * (groups * count) as u64);
                 bindings.push(self.all(Store::Temp(root)));
@@ -108,7 +123,7 @@ impl Emitter<'_> {
                 at * len + inside
             };
             let shards = Some(Shards { first, end, join });
-            let c = Layers { offset, batch: count, shards, ..Layers::new(shape.m, groups) };
+            let c = Layers { offset, batch: count, shards, ..Layers::new(shape.m, shape.n, groups) };
             self.layers(operands, bindings, &c)?;
             if groups > 1 {
                 let from = Source { store: Store::Temp(root), first: 0, stride: count, leaves: groups };
@@ -125,8 +140,8 @@ impl Emitter<'_> {
         mut bindings: Vec<Part>,
         c: &Layers,
     ) -> Result<(), GraphError> {
-        let Operands { root, a: (pa, _), b: (pb, _), shape, finish } = operands;
-        let Layers { m, layers, .. } = *c;
+        let Operands { root, a, b, shape, finish } = operands;
+        let Layers { m, n, layers, .. } = *c;
         if shape.contract {
             bindings.push(self.all(Store::Segments));
         }
@@ -134,42 +149,45 @@ impl Emitter<'_> {
             Some(shards) => (1, layers * shards.join),
             None => (shape.chunks(), layers / shape.chunks()),
         };
-        let family = family(self.target, [m, shape.n, shape.longest], products);
+        let family = family(self.target, [m, n, shape.longest], products);
         let a_row = if shape.transpose_a { m } else { shape.k };
-        let b_row = if shape.transpose_b { shape.k } else { shape.n };
-        let [a_step, b_step] = [(pa, a_row), (pb, b_row)].map(|(place, row)| place.row(row));
-        let quads = Quads {
-            a: fours(&[a_row, a_step, pa.inside, shape.a_batch]),
-            b: fours(&[b_row, b_step, pb.inside, shape.b_batch]),
-            c: fours(&[shape.n, c.offset, c.batch, c.chunk]),
-        };
-        let is_half = |store| self.program.stores.is_half(store);
+        let b_row = if shape.transpose_b { shape.k } else { n };
+        let [a_step, b_step] = [(a, a_row), (b, b_row)].map(|(operand, row)| operand.place.row(row));
+        let sides = [(a, a_row, a_step, shape.a_batch), (b, b_row, b_step, shape.b_batch)];
+        let sides = sides.map(|(operand, row, step, batch)| match operand.implicit {
+            Some(implicit) => Side::Implicit(implicit),
+            None => Side::Stored {
+                quads: fours(&[row, step, operand.place.inside, batch]),
+                half: self.program.stores.is_half(operand.place.store),
+            },
+        });
         let to = self.program.stores.place(*root).store;
-        let halves = F16 { a: is_half(pa.store), b: is_half(pb.store), c: shape.rounds && is_half(to) };
-        let kernel = self.kernel(&kernel(family, shape, quads, halves, c.shards.is_some(), *finish));
+        let result = Outcome {
+            quads: fours(&[n, c.offset, c.batch, c.chunk]),
+            half: shape.rounds && self.program.stores.is_half(to),
+        };
+        let kernel = self.kernel(&kernel(family, shape, sides, result, c.shards.is_some(), *finish));
         let ([x, y], columns, width) = match family {
             Family::Registers { rows, columns } => {
-                let across = shape.n.div_ceil(4 * columns);
+                let across = n.div_ceil(4 * columns);
                 let (grid, width) = self.grid(m.div_ceil(4 * rows) * across, *root)?;
                 ([grid[0], grid[1]], across, width)
             }
-            Family::Lanes(lanes) => {
-                ([shape.n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0)
-            }
-            Family::Tiles => ([shape.n.div_ceil(64) as u32, m.div_ceil(64) as u32], 0, 0),
+            Family::Lanes(lanes) => ([n.div_ceil(4 * lanes) as u32, m.div_ceil(4 * lanes) as u32], 0, 0),
+            Family::Tiles => ([n.div_ceil(64) as u32, m.div_ceil(64) as u32], 0, 0),
         };
         let shards = c.shards.unwrap_or_default();
         let most = self.target.max_workgroups as usize;
         for first in (0..layers).step_by(most) {
             let params = [
                 m,
-                shape.n,
+                n,
                 shape.k,
                 chunks,
-                pa.inside,
-                shape.a_batch,
-                pb.inside,
-                shape.b_batch,
+                a.first(),
+                a.batch(shape.a_batch),
+                b.first(),
+                b.batch(shape.b_batch),
                 c.offset,
                 c.batch,
                 c.chunk,
@@ -196,17 +214,37 @@ const JOIN: usize = 8;
 /// What a product multiplies, what becomes of it, and the value that is stored.
 struct Operands<'a> {
     root: NodeId,
-    a: (Place, &'a Type),
-    b: (Place, &'a Type),
+    a: Operand<'a>,
+    b: Operand<'a>,
     shape: Shape,
     finish: Option<&'a Finish>,
+}
+
+/// A matrix that is stored at a place, or one that is a view of what is bound.
+struct Operand<'a> {
+    place: Place,
+    binding: Binding,
+    implicit: Option<&'a Implicit>,
+}
+
+impl Operand<'_> {
+    /// The first matrix's place; a view's is counted from 0.
+    fn first(&self) -> usize {
+        if self.implicit.is_some() { 0 } else { self.place.inside }
+    }
+
+    /// From one matrix to the next.
+    fn batch(&self, stored: usize) -> usize {
+        if self.implicit.is_some() { 1 } else { stored }
+    }
 }
 
 /// The layers of a product's grid, and where their results go.
 #[derive(Clone, Copy)]
 struct Layers {
-    /// Rows of a result.
+    /// Rows and columns of a result.
     m: usize,
+    n: usize,
     layers: usize,
     offset: usize,
     /// From one result to the next, and from one chunk to the next.
@@ -216,8 +254,8 @@ struct Layers {
 }
 
 impl Layers {
-    fn new(m: usize, layers: usize) -> Self {
-        Self { m, layers, offset: 0, batch: 0, chunk: 0, shards: None }
+    fn new(m: usize, n: usize, layers: usize) -> Self {
+        Self { m, n, layers, offset: 0, batch: 0, chunk: 0, shards: None }
     }
 }
 
@@ -235,7 +273,7 @@ fn binding(place: Place, ty: &Type) -> Binding {
 
 /// Sizes of a product.
 struct Shape {
-    /// Rows of the result, for each entry of the lead where `rows`.
+    /// Rows and columns of the result, for each entry of the lead where it has all of them.
     m: usize,
     n: usize,
     /// Inner size; 0 where it differs from shard to shard.
@@ -246,8 +284,8 @@ struct Shape {
     batch: usize,
     a_batch: usize,
     b_batch: usize,
-    /// All rows of all samples in one product.
-    rows: bool,
+    /// What one product has of all samples.
+    all: All,
     contract: bool,
     rows_a_sample: usize,
     transpose_a: bool,
@@ -256,35 +294,46 @@ struct Shape {
     rounds: bool,
 }
 
+/// What one product has of all samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum All {
+    Rows,
+    Columns,
+    /// Nothing: a sample has products of its own.
+    Apart,
+}
+
 impl Shape {
     /// Pieces of the inner range whose sums a tree adds.
     fn chunks(&self) -> usize {
         self.longest.div_ceil(PRODUCT_CHUNK).max(1)
     }
 
-    fn matmul(a: &Type, b: &Type, y: &Type, transpose_a: bool, transpose_b: bool) -> Self {
+    fn matmul(a: &Type, b: &Type, y: &Type, product: MatMul) -> Self {
         let n = y.dims[y.dims.len() - 1];
-        let inner =
-            |dims: &[usize], first: bool| if first { dims[dims.len() - 2] } else { dims[dims.len() - 1] };
-        let k = inner(&a.dims, transpose_a && a.dims.len() > 1);
-        let rows = MatMul::is_rows(a, b);
+        let k = product.inner(a);
+        let all = match product.across(a, b) {
+            Some(_) => All::Columns,
+            None if MatMul::is_rows(a, b) => All::Rows,
+            None => All::Apart,
+        };
+        let rows = all == All::Rows;
         let m = if rows { y.count() / n.max(1) } else { y.dims[y.dims.len() - 2] };
         let batch = if rows { 1 } else { y.dims[..y.dims.len() - 2].iter().product() };
-        let (a_batch, b_batch) = if rows { (0, 0) } else { (m * k, k * n) };
-        let (contract, rows_a_sample) = (false, 0);
+        let of = |is_one: bool, count: usize| if is_one { 0 } else { count };
         Self {
             m,
             n,
             k,
             longest: k,
             batch,
-            a_batch,
-            b_batch,
-            rows,
-            contract,
-            rows_a_sample,
-            transpose_a,
-            transpose_b,
+            a_batch: of(all != All::Apart || MatMul::is_columns(a, b), m * k),
+            b_batch: of(all != All::Apart, k * n),
+            all,
+            contract: false,
+            rows_a_sample: 0,
+            transpose_a: product.transpose_a,
+            transpose_b: product.transpose_b,
             rounds: false,
         }
     }
@@ -300,7 +349,7 @@ impl Shape {
             batch: 1,
             a_batch: 0,
             b_batch: 0,
-            rows: false,
+            all: All::Apart,
             contract: true,
             rows_a_sample,
             transpose_a: true,

@@ -34,7 +34,7 @@ impl Fusion {
     }
 
     /// What has to be in memory: that, and outputs.
-    fn needed(&self, graph: &Graph) -> BTreeSet<NodeId> {
+    pub(super) fn needed(&self, graph: &Graph) -> BTreeSet<NodeId> {
         let outputs = graph.outputs.iter().map(|output| in_order(graph, self, output.1));
         self.placed(graph).into_iter().chain(outputs).collect()
     }
@@ -94,7 +94,7 @@ impl Fusion {
             |id: &&NodeId| graph.nodes[**id].op.name() == Input::NAME && is_scalar(&graph.nodes[**id].ty);
         let scalars = reads.keys().filter(is_scalar).count();
         map.kind == UnitKind::Map
-            && ty == &node.ty
+            && (ty.lead, ty.count()) == (node.ty.lead, node.ty.count())
             && ty.dtype == DType::F32
             && ty.lead != Lead::Shard
             && inner <= PRODUCT_CHUNK

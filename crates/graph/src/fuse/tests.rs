@@ -1,6 +1,7 @@
 use super::*;
+use crate::ops::Window;
 use crate::place::place_parts;
-use crate::{StateKind, Tape, simplify};
+use crate::{StateKind, Tape, Var, simplify};
 
 /// The units of a traced graph as text, one a unit: `fused[sigmoid, tanh]`.
 fn check(build: impl Fn(&Tape), expected: &[&str]) {
@@ -78,6 +79,32 @@ fn a_map_behind_a_product_is_part_of_its_kernel_unless_others_need_the_product()
         t.output("y", &t.input("x", Type::sample(&[8])).matmul(&t.input("w", Type::global(&[8, 6]))).exp());
     };
     check(exp, &["matmul", "fused[exp]"]);
+}
+
+#[test]
+fn products_read_through_views_that_nothing_else_needs() {
+    let convolution = |t: &Tape, shown: bool| {
+        let window = Window { padding: [1, 1], ..Window::new([3, 3]) };
+        let (x, w) = (t.input("x", Type::sample(&[2, 8, 8])), t.input("w", Type::global(&[6, 2, 3, 3])));
+        let bias = t.input("bias", Type::global(&[6]));
+        t.output("y", &(x.conv2d(&w, &window, 1) + bias.reshape(&[6, 1, 1])).relu());
+        if shown {
+            t.output("windows", &x.reshape(&[1, 2, 8, 8]).windows(&window, 0.0).permute(&[0, 2, 3, 1, 4, 5]));
+        }
+    };
+    check(|t| convolution(t, false), &["matmul[add, relu]"]);
+    check(|t| convolution(t, true), &["fused[rewindow]", "matmul[add, relu]"]);
+    // A map reads the same copy, or the operand is more than a view.
+    let heads = |t: &Tape| t.input("x", Type::sample(&[4, 3, 8])).permute(&[1, 0, 2]);
+    let square = |x: Var| x.matmul_t(&x);
+    check(|t| t.output("y", &square(heads(t))), &["matmul"]);
+    let copied = |t: &Tape| {
+        let x = heads(t);
+        t.output("y", &(x.matmul_t(&x).sum(&[-1]).reshape(&[3, 4, 1]) + &x));
+        t.output("x", &x);
+    };
+    check(copied, &["copy", "matmul", "sum", "fused[add]"]);
+    check(|t| t.output("y", &square(heads(t).tanh())), &["fused[tanh]", "matmul"]);
 }
 
 #[test]

@@ -7,8 +7,9 @@ use crate::types::{Lead, Type};
 /// Rows times columns: `[..., m, k] x [..., k, n] -> [..., m, n]`, plain or batched; the sum over k has the order of
 /// [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], each product through `fma`.
 ///
-/// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all rows. Otherwise
-/// both operands have the same axes before the last two.
+/// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all rows; a global matrix
+/// times each sample's rows, `[m, k] x [B, n, k]^T -> [B, m, n]`, is one of all columns. Otherwise both operands have the same axes
+/// before the last two.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MatMul {
     /// The left operand is stored `[..., k, m]`.
@@ -28,6 +29,17 @@ impl MatMul {
     pub(crate) fn inner(&self, a: &Type) -> usize {
         let axis = if self.transpose_a && a.dims.len() > 1 { 2 } else { 1 };
         a.dims[a.dims.len() - axis]
+    }
+
+    /// Whether the left operand is one matrix for all samples, and the right one has a matrix each.
+    pub(crate) fn is_columns(a: &Type, b: &Type) -> bool {
+        a.lead == Lead::Global && b.lead == Lead::Sample && a.dims.len() == 2 && b.dims.len() == 2
+    }
+
+    /// Columns of a sample where those of all samples are side by side in one product, four by four.
+    pub(crate) fn across(&self, a: &Type, b: &Type) -> Option<usize> {
+        let n = b.dims.first().copied().unwrap_or_default();
+        (Self::is_columns(a, b) && n.is_multiple_of(4)).then_some(n)
     }
 
     /// Whether the left operand's rows are samples' rows and the right operand is one matrix for all.
@@ -54,6 +66,10 @@ impl Op for MatMul {
             let dims: Vec<usize> = rows.iter().copied().chain([n]).collect();
             return if k == l { Ok(a.with_dims(&dims)) } else { Err(differ(k, l)) };
         }
+        if Self::is_columns(a, b) && self.transpose_b {
+            let ([m, k], [n, l]) = (Self::oriented(&a.dims, self.transpose_a), [b.dims[0], b.dims[1]]);
+            return if k == l { Ok(b.with_dims(&[m, n])) } else { Err(differ(k, l)) };
+        }
         let batched = a.lead == b.lead && a.dims.len() == b.dims.len() && a.dims.len() >= 2;
         if !batched || a.dims[..a.dims.len() - 2] != b.dims[..b.dims.len() - 2] {
             return Err(format!("no product of lhs {a} and rhs {b}"));
@@ -71,6 +87,12 @@ impl Op for MatMul {
             a.tape().apply(MatMul { transpose_a, transpose_b }, &[a, b])
         };
         let (ta, tb) = (self.transpose_a, self.transpose_b);
+        if Self::is_columns(a.ty(), b.ty()) {
+            // Row by row of each sample.
+            let rows = dy.permute(&[1, 0]);
+            let da = a.tape().apply(Contract, &if ta { [b, &rows] } else { [&rows, b] });
+            return vec![Some(da), Some(product(&rows, false, a, ta))];
+        }
         let da = if ta { product(b, tb, dy, true) } else { product(dy, false, b, !tb) };
         let db = match (Self::is_rows(a.ty(), b.ty()), tb) {
             (true, false) => a.tape().apply(Contract, &[a, dy]),
@@ -84,14 +106,16 @@ impl Op for MatMul {
     fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
         let (a, b) = (inputs[0], inputs[1]);
         let dims = frame.dims(output);
-        let one_matrix = b.dims.len() == 2;
+        let one_left = a.dims.len() == 2;
+        let one_right = b.dims.len() == 2;
         let inner = if self.transpose_a { a.dims[a.dims.len() - 2] } else { a.dims[a.dims.len() - 1] };
         let last_two = |at: &mut Vec<usize>, i, j, swap| at.extend(if swap { [j, i] } else { [i, j] });
         Array::generate(&dims, |at| {
             let (batch, m, n) = (&at[..at.len() - 2], at[at.len() - 2], at[at.len() - 1]);
             let mut sum = 0.0;
             for k in 0..inner {
-                let (mut i, mut j) = (batch.to_vec(), if one_matrix { vec![] } else { batch.to_vec() });
+                let of = |is_one: bool| if is_one { vec![] } else { batch.to_vec() };
+                let (mut i, mut j) = (of(one_left), of(one_right));
                 last_two(&mut i, m, k, self.transpose_a);
                 last_two(&mut j, k, n, self.transpose_b);
                 sum += a.at(&i) * b.at(&j);
@@ -127,6 +151,9 @@ impl Var {
             v.expand(like.lead, &dims)
         };
         match (l.lead, r.lead) {
+            (Lead::Global, Lead::Sample) if MatMul::is_columns(l, r) && transpose_b => {
+                self.tape().apply(op, &[self, b])
+            }
             (Lead::Global, Lead::Sample) => self.tape().apply(op, &[&widen(self, r), b]),
             (Lead::Sample, Lead::Global) if !MatMul::is_rows(l, r) => {
                 self.tape().apply(op, &[self, &widen(b, l)])

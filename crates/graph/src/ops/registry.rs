@@ -160,6 +160,10 @@ fn matmul() -> Vec<Case> {
         case(s(&[4, 3]), s(&[4, 5]), true, false),
         case(s(&[3, 4]), s(&[5, 4]), false, true),
         case(g(&[4, 3]), g(&[5, 4]), true, true),
+        case(g(&[5, 7]), s(&[4, 7]), false, true),
+        case(g(&[36, 40]), s(&[68, 40]), false, true),
+        case(g(&[7, 5]), s(&[9, 7]), true, true),
+        case(g(&[3, 2100]), s(&[8, 2100]), false, true),
         case(g(&[2, 33, 70]), g(&[2, 70, 37]), false, false),
         case(s(&[2500]), g(&[2500, 6]), false, false),
         case(g(&[2, 70_000]), g(&[70_000, 3]), false, false),
@@ -178,6 +182,7 @@ fn matmul_half() -> Vec<Case> {
         case(s(&[5]), g(&[5, 3]), false),
         case(s(&[64]), g(&[48, 64]), true),
         case(s(&[2, 3, 4]), s(&[2, 5, 4]), true),
+        case(g(&[6, 9]), s(&[12, 9]), true),
         case(g(&[33, 70]), g(&[70, 36]), false),
     ]
 }

@@ -222,14 +222,15 @@ impl Var {
             return self.clone();
         };
         let (pixels, inner) = (down * across, per_group * kh * kw);
-        // [B, groups, C/g, down, across, kh, kw] -> rows [down across] of [C/g kh kw] each.
+        // [B, groups, C/g, down, across, kh, kw] -> rows [down across] of [C/g kh kw] each; they need not be in memory, see
+        // `fuse::implicit`.
         let grouped = self.reshape(&[groups, per_group, h, w]).windows(window, 0.0);
         let rows = grouped.permute(&[0, 2, 3, 1, 4, 5]);
         let y = if groups == 1 {
-            rows.reshape(&[pixels, inner]).matmul_t(&weight.reshape(&[o, inner])).permute(&[1, 0])
+            weight.reshape(&[o, inner]).matmul_t(&rows.reshape(&[pixels, inner]))
         } else {
             let weight = weight.reshape(&[groups, o / groups, inner]);
-            rows.reshape(&[groups, pixels, inner]).matmul_t(&weight).permute(&[0, 2, 1])
+            weight.matmul_t(&rows.reshape(&[groups, pixels, inner]))
         };
         y.reshape(&[o, *down, *across])
     }

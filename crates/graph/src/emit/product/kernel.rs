@@ -2,8 +2,8 @@
 
 use unisono_shaders::{module, snippets};
 
-use super::Shape;
-use crate::codegen::Finish;
+use super::{All, Shape};
+use crate::codegen::{Finish, Implicit};
 use crate::plan::{Access, Kernel};
 use crate::target::{Machine, Target};
 use crate::tree::PRODUCT_CHUNK;
@@ -48,20 +48,29 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
     }
 }
 
-/// Whether operands are read and written four elements at a time.
+/// How an operand is read.
 #[derive(Clone, Copy)]
-pub(super) struct Quads {
-    pub(super) a: bool,
-    pub(super) b: bool,
-    pub(super) c: bool,
+pub(super) enum Side<'a> {
+    /// From a matrix, four elements at a time or one, of f16 or f32.
+    Stored { quads: bool, half: bool },
+    /// From what the matrix would be a view of.
+    Implicit(&'a Implicit),
 }
 
-/// Whether operands and result are stored as f16.
+impl Side<'_> {
+    fn halves(&self) -> bool {
+        match self {
+            Self::Stored { half, .. } => *half,
+            Self::Implicit(implicit) => implicit.halves,
+        }
+    }
+}
+
+/// How a result is written.
 #[derive(Clone, Copy)]
-pub(super) struct F16 {
-    pub(super) a: bool,
-    pub(super) b: bool,
-    pub(super) c: bool,
+pub(super) struct Outcome {
+    pub(super) quads: bool,
+    pub(super) half: bool,
 }
 
 pub(super) fn fours(sizes: &[usize]) -> bool {
@@ -72,20 +81,33 @@ pub(super) fn fours(sizes: &[usize]) -> bool {
 pub(super) fn kernel(
     family: Family,
     shape: &Shape,
-    quads: Quads,
-    halves: F16,
+    [a, b]: [Side<'_>; 2],
+    result: Outcome,
     join: bool,
     finish: Option<&Finish>,
 ) -> Kernel {
     use snippets::*;
     let mut shared = vec![
         SUM_QUADS,
-        [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]][usize::from(halves.a)][usize::from(quads.a)],
-        [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]][usize::from(halves.b)][usize::from(quads.b)],
-        [[C_WORDS, C_QUADS], [C_HALF_WORDS, C_HALF_QUADS]][usize::from(shape.rounds)][usize::from(quads.c)],
+        [[C_WORDS, C_QUADS], [C_HALF_WORDS, C_HALF_QUADS]][usize::from(shape.rounds)]
+            [usize::from(result.quads)],
         if shape.contract { INNER_SHARD } else { INNER_ALL },
         PRODUCT,
     ];
+    let mut written = String::new();
+    let loads = [
+        (a, A_STORED, [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]], "TRANSPOSE_A", shape.transpose_a),
+        (b, B_STORED, [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]], "TRANSPOSE_B", shape.transpose_b),
+    ];
+    for (side, stored, elements, name, transposed) in loads {
+        match side {
+            Side::Stored { quads, half } => {
+                shared.extend([elements[usize::from(half)][usize::from(quads)], stored]);
+                written += &format!("const {name}: bool = {transposed};\n");
+            }
+            Side::Implicit(implicit) => written += &implicit.wgsl,
+        }
+    }
     if shape.rounds {
         shared.push(ROUND_HALF);
     }
@@ -100,20 +122,19 @@ pub(super) fn kernel(
         Family::Lanes(lanes) => (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES),
         Family::Tiles => (String::new(), unisono_shaders::MATMUL_TILES),
     };
-    let kept = match (shape.rounds, halves.c) {
+    let kept = match (shape.rounds, result.half) {
         (false, _) => "",
         (true, false) => "alias Kept = f32;\n",
         (true, true) => "alias Kept = f16;\n",
     };
     let constants = format!(
-        "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst TRANSPOSE_A: bool = {};\nconst TRANSPOSE_B: bool = {};\n\
-         const RAGGED: bool = {};\nconst JOIN: bool = {join};\n{sizes}{kept}{}",
-        shape.transpose_a,
-        shape.transpose_b,
+        "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst RAGGED: bool = {};\nconst JOIN: bool = {join};\n\
+         const ACROSS: u32 = {}u;\n{sizes}{kept}{written}{}",
         shape.contract || !shape.k.is_multiple_of(4),
+        if shape.all == All::Columns { shape.n } else { 0 },
         finish.map_or("", |finish| &finish.wgsl),
     );
-    let enable = if halves.a || halves.b || halves.c || finish.is_some_and(|finish| finish.halves) {
+    let enable = if a.halves() || b.halves() || result.half || finish.is_some_and(|finish| finish.halves) {
         "enable f16;\n"
     } else {
         ""
@@ -121,12 +142,20 @@ pub(super) fn kernel(
     let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
     let others = usize::from(shape.contract) + finish.map_or(0, |finish| finish.stores.len());
     bindings.extend(std::iter::repeat_n(Access::Read, others));
-    let name = match (shape.contract, shape.transpose_a, shape.transpose_b) {
-        (true, ..) => (if join { "contract_shards" } else { "contract" }).to_string(),
-        (_, a, b) => {
+    // Normal, transposed, or implicit.
+    let letter = |side: Side<'_>, transposed: bool| match (side, transposed) {
+        (Side::Implicit(_), _) => "i",
+        (_, true) => "t",
+        (_, false) => "n",
+    };
+    let letters = letter(a, shape.transpose_a).to_owned() + letter(b, shape.transpose_b);
+    let name = match (shape.contract, &letters[..]) {
+        (true, "tn") => (if join { "contract_shards" } else { "contract" }).to_string(),
+        (true, _) => format!("contract{}_{letters}", if join { "_shards" } else { "" }),
+        _ => {
             let half = if shape.rounds { "_half" } else { "" };
             let behind = finish.map_or("", |finish| &finish.name);
-            format!("matmul_{}{}{half}{behind}", if a { "t" } else { "n" }, if b { "t" } else { "n" })
+            format!("matmul_{letters}{half}{behind}")
         }
     };
     Kernel { name, wgsl: format!("{enable}{}", module(&shared, &constants, file)), bindings }

@@ -1,0 +1,24 @@
+// b_load: a block of b that is stored as a matrix: [k, n] or [n, k].
+// Constant: TRANSPOSE_B. b_quad comes from a file of its own.
+
+// The first of four columns; a multiple of 4.
+alias BColumns = u32;
+
+fn b_columns(own: Part, j: u32) -> BColumns {
+    return j;
+}
+
+fn b_load(own: Part, p: u32, j: BColumns) -> mat4x4<f32> {
+    var block: mat4x4<f32>;
+    if TRANSPOSE_B {
+        for (var s = 0u; s < 4u; s++) {
+            block[s] = b_quad(own.b + min(j + s, params.n - 1u) * params.b_step + p, own.end - 1u - p);
+        }
+        return transpose(block);
+    }
+    let column = min(j, (params.n - 1u) / 4u * 4u);
+    for (var d = 0u; d < 4u; d++) {
+        block[d] = b_quad(own.b + min(p + d, own.end - 1u) * params.b_step + column, params.n - 1u - column);
+    }
+    return block;
+}

@@ -1,0 +1,283 @@
+//! Convolutions: their products read the image itself, and give the bytes of a plain loop over its windows.
+
+use std::ops::Range;
+
+use unisono_gpu::Device;
+use unisono_graph::ops::Window;
+use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
+use unisono_graph::{Program, Run, Tape, Target, Type};
+use unisono_random::Draws;
+use unisono_testkit::{adapters, products};
+
+use super::{run, targets};
+
+/// `[B, channels, height, width]` to `[B, outputs, ...]`.
+struct Case {
+    channels: usize,
+    outputs: usize,
+    image: [usize; 2],
+    window: Window,
+    groups: usize,
+}
+
+fn case(channels: usize, outputs: usize, image: [usize; 2], kernel: [usize; 2]) -> Case {
+    Case { channels, outputs, image, window: Window::new(kernel), groups: 1 }
+}
+
+impl Case {
+    fn padding(mut self, padding: [usize; 2]) -> Self {
+        self.window.padding = padding;
+        self
+    }
+
+    fn stride(mut self, stride: [usize; 2]) -> Self {
+        self.window.stride = stride;
+        self
+    }
+
+    fn dilation(mut self, dilation: [usize; 2]) -> Self {
+        self.window.dilation = dilation;
+        self
+    }
+
+    fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// Channels of a group, and elements of a window.
+    fn inner(&self) -> usize {
+        self.channels / self.groups * self.window.kernel.iter().product::<usize>()
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        self.window.count(self.image).unwrap()
+    }
+
+    fn types(&self) -> [Type; 3] {
+        let ([h, w], [down, across], [kh, kw]) = (self.image, self.counts(), self.window.kernel);
+        [
+            Type::sample(&[self.channels, h, w]),
+            Type::global(&[self.outputs, self.channels / self.groups, kh, kw]),
+            Type::sample(&[self.outputs, down, across]),
+        ]
+    }
+
+    /// The convolution and its gradients, those of its sum with factors; with its windows in memory or not.
+    fn program(&self, shown: bool) -> Program {
+        let tape = Tape::new();
+        let [x, w, dy] = self.types();
+        let (x, w, dy) = (tape.input("x", x), tape.input("w", w), tape.input("dy", dy));
+        let y = x.conv2d(&w, &self.window, self.groups);
+        let loss = (&y * &dy).sum_all().sum_shards();
+        let [dx, dw] = <[_; 2]>::try_from(tape.gradients(&loss, &[x.clone(), w])).unwrap();
+        [("y", &y), ("dx", &dx), ("dw", &dw)].into_iter().for_each(|(name, v)| tape.output(name, v));
+        if shown {
+            let [h, w] = self.image;
+            let grouped = x.reshape(&[self.groups, self.channels / self.groups, h, w]);
+            let rows = grouped.windows(&self.window, 0.0).permute(&[0, 2, 3, 1, 4, 5]);
+            tape.output("windows", &rows);
+        }
+        Program::compile(&tape.finish().unwrap()).unwrap()
+    }
+
+    /// The convolution with a bias of each channel, an activation and a residual behind it.
+    fn finished(&self, shown: bool) -> Program {
+        let tape = Tape::new();
+        let [x, w, residual] = self.types();
+        let (x, w, residual) = (tape.input("x", x), tape.input("w", w), tape.input("residual", residual));
+        let bias = tape.input("bias", Type::global(&[self.outputs]));
+        let product = x.conv2d(&w, &self.window, self.groups);
+        let y = ((&product + &bias.reshape(&[self.outputs, 1, 1])).relu() * &residual).relu();
+        tape.output("y", &y);
+        if shown {
+            tape.output("product", &product);
+        }
+        Program::compile(&tape.finish().unwrap()).unwrap()
+    }
+
+    fn values(&self, samples: usize) -> [Vec<f32>; 3] {
+        let lead = [samples, 1, samples];
+        let of = |i: usize, ty: &Type| {
+            let mut draws = Draws::of(11, "products", "convolution", i as u32, 0);
+            (0..lead[i] * ty.count()).map(|_| draws.range(-1.0, 1.0)).collect()
+        };
+        let [x, w, dy] = self.types();
+        [of(0, &x), of(1, &w), of(2, &dy)]
+    }
+
+    /// The image's element under place `inner` of a window of a group.
+    fn pixel(&self, group: usize, row: usize, inner: usize) -> Option<usize> {
+        let ([h, w], [kh, kw]) = (self.image, self.window.kernel);
+        let at = |axis: usize, window: usize, place: usize, length: usize| {
+            let Window { stride, dilation, padding, .. } = &self.window;
+            let at = window * stride[axis] + place * dilation[axis];
+            at.checked_sub(padding[axis]).filter(|&at| at < length)
+        };
+        let across = self.counts()[1];
+        let y = at(0, row / across, inner / kw % kh, h)?;
+        let x = at(1, row % across, inner % kw, w)?;
+        let channel = group * (self.channels / self.groups) + inner / (kh * kw);
+        Some((channel * h + y) * w + x)
+    }
+
+    /// y, dx and dw on the host: `step(a, b, c)` is a multiply-add.
+    fn twin(&self, shards: &[usize], step: impl Fn(f32, f32, f32) -> f32) -> [Vec<f32>; 3] {
+        let samples = shards.iter().sum();
+        let [x, w, dy] = self.values(samples);
+        let (inner, pixels) = (self.inner(), self.counts().iter().product::<usize>());
+        let (per_group, image) = (self.outputs / self.groups, self.channels * self.image[0] * self.image[1]);
+        let chunked = |range: Range<usize>, factors: &dyn Fn(usize) -> (f32, f32)| {
+            let chunk = |lo: usize| {
+                let end = range.end.min(lo + PRODUCT_CHUNK);
+                canonical((lo..end).fold(0.0, |c, p| {
+                    let (a, b) = factors(p);
+                    step(a, b, c)
+                }))
+            };
+            sum(&range.clone().step_by(PRODUCT_CHUNK).map(chunk).collect::<Vec<_>>())
+        };
+        let window = |sample: usize, group: usize, row: usize, i: usize| {
+            self.pixel(group, row, i).map_or(0.0, |at| x[sample * image + at])
+        };
+        let dy_at = |sample: usize, o: usize, row: usize| dy[(sample * self.outputs + o) * pixels + row];
+        let mut y = Vec::new();
+        let mut dx = vec![0.0; samples * image];
+        for sample in 0..samples {
+            for (o, row) in (0..self.outputs * pixels).map(|e| (e / pixels, e % pixels)) {
+                let factors = |p: usize| (w[o * inner + p], window(sample, o / per_group, row, p));
+                y.push(chunked(0..inner, &factors));
+            }
+            // Each pixel's sum goes over the places of a window, whichever windows have it there.
+            for (group, i, row) in (0..self.groups * inner * pixels)
+                .map(|e| (e / pixels / inner, e / pixels % inner, e % pixels))
+            {
+                let Some(at) = self.pixel(group, row, i) else { continue };
+                let first = group * per_group;
+                let factors = |o: usize| (dy_at(sample, first + o, row), w[(first + o) * inner + i]);
+                let pixel = &mut dx[sample * image + at];
+                *pixel = sum(&[*pixel, chunked(0..per_group, &factors)]);
+            }
+        }
+        let ends: Vec<usize> = shards
+            .iter()
+            .scan(0, |end, size| {
+                *end += size;
+                Some(*end)
+            })
+            .collect();
+        let ranges: Vec<Range<usize>> = ends.iter().zip(shards).map(|(&end, size)| end - size..end).collect();
+        let weights = (0..self.outputs * inner).map(|e| (e / inner, e % inner));
+        let of_shard = |o: usize, i: usize, range: &Range<usize>| {
+            let group = o / per_group;
+            if self.groups == 1 {
+                let factors =
+                    |p: usize| (dy_at(p / pixels, o, p % pixels), window(p / pixels, group, p % pixels, i));
+                return chunked(range.start * pixels..range.end * pixels, &factors);
+            }
+            let of_sample = |sample: usize| {
+                chunked(0..pixels, &|row| (dy_at(sample, o, row), window(sample, group, row, i)))
+            };
+            range.clone().fold(0.0, |all, sample| sum(&[all, of_sample(sample)]))
+        };
+        let dw = weights.map(|(o, i)| sum(&ranges.iter().map(|r| of_shard(o, i, r)).collect::<Vec<_>>()));
+        [y, dx, dw.collect()]
+    }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        case(1, 16, [8, 8], [3, 3]).padding([1, 1]),
+        case(3, 8, [9, 7], [3, 3]).padding([1, 1]),
+        case(16, 32, [14, 14], [3, 3]).padding([1, 1]),
+        case(33, 36, [8, 8], [3, 3]).padding([1, 1]),
+        case(5, 34, [13, 13], [3, 3]).dilation([2, 2]).padding([2, 2]),
+        case(4, 6, [11, 10], [2, 3]).stride([2, 1]).dilation([1, 2]).padding([1, 0]),
+        case(48, 9, [6, 6], [5, 5]).padding([1, 2]),
+        case(8, 16, [8, 8], [1, 1]),
+        case(8, 12, [9, 9], [1, 1]).stride([2, 2]),
+        case(6, 12, [12, 12], [2, 2]).stride([2, 2]),
+        case(6, 9, [10, 9], [3, 3]).stride([2, 3]).padding([2, 1]),
+        case(4, 6, [8, 8], [3, 2]).padding([1, 1]).groups(2),
+        case(8, 8, [12, 12], [3, 3]).padding([1, 1]).groups(8),
+        case(66, 68, [8, 8], [3, 3]).padding([1, 1]).groups(2),
+    ]
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+#[test]
+fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        let (mut rounds_twice, mut rounds_once) = (true, true);
+        for (index, case) in cases().iter().enumerate() {
+            let shards = [&[4][..], &[2, 1, 1], &[1, 1, 2, 1, 1, 1, 1, 1]][index % 3];
+            let values = case.values(shards.iter().sum());
+            let twice = rounds_twice.then(|| case.twin(shards, |a, b, c| a * b + c).map(|v| bits(&v)));
+            let mut once = None;
+            let programs = [false, true].map(|shown| case.program(shown));
+            for target in targets(&adapter) {
+                let found = programs.each_ref().map(|p| run(&mut device, &target, p, &values, shards));
+                let [own, apart] = &found;
+                assert_eq!(own.0[..], apart.0[..3], "{:?} on {}", case.window, adapter.label());
+                rounds_twice &= twice.as_ref().is_some_and(|twice| own.0 == twice);
+                if !rounds_twice {
+                    let once = once.get_or_insert_with(|| case.twin(shards, f32::mul_add).map(|v| bits(&v)));
+                    rounds_once &= own.0 == once.as_slice();
+                }
+                assert!(rounds_twice || rounds_once, "case {index} on {} with {target:?}", adapter.label());
+                for module in &own.1 {
+                    products::check(module)
+                        .unwrap_or_else(|problems| panic!("{}\n{module}", problems.join("\n")));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_behind_a_convolution_gives_the_same_bytes_inside_its_kernel() {
+    let shards = [2, 1];
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        for case in cases() {
+            let mut values = case.values(3).to_vec();
+            values.push((0..case.outputs).map(|o| o as f32 / 8.0 - 1.0).collect());
+            let is_short = case.inner() <= PRODUCT_CHUNK;
+            for target in targets(&adapter) {
+                let [own, apart] = [false, true]
+                    .map(|shown| run(&mut device, &target, &case.finished(shown), &values, &shards));
+                assert_eq!(own.0[0], apart.0[0], "{:?} on {}", case.window, adapter.label());
+                assert_eq!(own.1.len() == 1, is_short, "one kernel, unless a tree comes between");
+            }
+        }
+    }
+}
+
+/// Names of the kernels, and bytes of scratch memory.
+fn planned(case: &Case, shown: bool) -> (Vec<String>, u64) {
+    let plan = case.program(shown).plan(&Run::whole(&[16, 15]), &Target::default()).unwrap();
+    let bytes = plan.scratch_bytes();
+    (plan.kernels.into_iter().map(|kernel| kernel.name).collect(), bytes)
+}
+
+#[test]
+fn windows_are_not_in_memory() {
+    for case in cases() {
+        let (names, bytes) = planned(&case, false);
+        let moves = names.iter().filter(|name| name.contains("rewindow") || *name == "copy").count();
+        // The gradient of windows side by side is these in another order.
+        let output = usize::from(case.window.stride == case.window.kernel);
+        assert_eq!(moves, output, "{names:?}");
+        let (others, more) = planned(&case, true);
+        let elements = 31 * case.counts().iter().product::<usize>() * case.inner() * case.groups;
+        assert!(others.len() > names.len(), "{others:?}");
+        assert!(
+            more >= bytes + 3 * elements as u64,
+            "{bytes} and {more} with {elements} elements of windows"
+        );
+    }
+}
