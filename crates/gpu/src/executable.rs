@@ -13,7 +13,7 @@ use crate::fault::{Faults, scoped};
 use crate::part::split;
 use crate::pipeline::Compiled;
 use crate::pool::ranks;
-use crate::staging::Staging;
+use crate::staging::{ALIGNMENT, Staging};
 use crate::{Device, GpuError};
 
 /// Downloads that are worth a submission of their own.
@@ -142,9 +142,10 @@ impl Device {
 
     /// Staging for all transfers but those that share memory with the host.
     fn staging(&self, plan: &Plan, transfers: &[Transfer], mode: wgpu::MapMode) -> Result<Staging, GpuError> {
-        let is_shared = |transfer: &Transfer| {
+        let is_shared = |Transfer { slice, .. }: &Transfer| {
             self.shares_memory()
-                && plan.buffers.get(transfer.slice.buffer).is_some_and(|buffer| buffer.role == Role::Shared)
+                && slice.offset.is_multiple_of(ALIGNMENT)
+                && plan.buffers.get(slice.buffer).is_some_and(|buffer| buffer.role == Role::Shared)
         };
         Staging::new(self, transfers, is_shared, mode)
     }

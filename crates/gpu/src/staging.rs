@@ -19,7 +19,7 @@ const FAILED: u8 = 2;
 /// Blocks are not larger than this, unless a single transfer is.
 const BLOCK_BYTES: u64 = 256 << 20;
 /// Mapped ranges start at multiples of this.
-const ALIGNMENT: u64 = 8;
+pub(crate) const ALIGNMENT: u64 = 8;
 
 /// All staging of one segment in one direction.
 #[derive(Debug)]

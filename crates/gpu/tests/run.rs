@@ -224,6 +224,13 @@ fn what_is_shared_with_the_host_stays_until_it_is_read() {
         device.wait(&mut other, third, &mut |_, _| {}).unwrap();
         step(&device, &mut executable, 256);
         assert_eq!(device.read_state(1).unwrap(), bytes((0..256).map(|i| 3.0 * sum(i))));
+        // What starts where nothing can be mapped goes through staging.
+        let mut odd = shared.clone();
+        for transfer in &mut odd.segments[0].downloads {
+            transfer.slice = Slice { buffer: Y, offset: 4, bytes: 1016 };
+        }
+        let mut odd = device.load(&odd).unwrap();
+        device.run(&mut odd, 0, &mut fill, &mut |_, got| assert_eq!(got, bytes((1..255).map(sum)))).unwrap();
         // A write that is not whole leaves nothing mapped.
         let half = device.submit(&mut executable, 0, &mut |_, to| to.write(&[0; 4])).unwrap_err();
         assert_eq!(half.to_string(), "upload of slot 7: 4 of 1024 bytes written");

@@ -383,8 +383,8 @@ impl Emitter<'_> {
 
     /// Gives every store a buffer.
     fn finish(self) -> Result<Plan, GraphError> {
-        let is_shared =
-            |s: &Store| self.target.shares_memory && matches!(s, Store::Blocks(_) | Store::Sums(_));
+        let exchanges = self.target.shares_memory && !self.run.is_whole();
+        let is_shared = |s: &Store| exchanges && matches!(s, Store::Blocks(_) | Store::Sums(_));
         let is_own = |s: &Store| matches!(s, Store::State(_) | Store::Segments) || is_shared(s);
         let scratch: Vec<Store> = self.lives.keys().copied().filter(|s| !is_own(s)).collect();
         let lifetime = |s: &Store| {
