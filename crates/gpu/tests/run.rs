@@ -445,26 +445,3 @@ fn a_wait_ends_at_its_deadline() {
     let run = device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut |_, _| {});
     assert!(matches!(run, Err(GpuError::Timeout { .. })), "{run:?}");
 }
-
-#[test]
-fn a_name_that_fits_none_is_an_error_with_the_list() {
-    let error = select(&["no such adapter"]).unwrap_err();
-    let there = adapters(&[]);
-    for adapter in &there {
-        assert!(error.to_string().contains(&adapter.label()), "{error}");
-    }
-    let part = there[0].name.to_uppercase();
-    assert!(select(&[&part, &part]).unwrap().contains(&there[0]));
-}
-
-#[test]
-fn listing_opens_no_device() {
-    // A device is only ever requested where one is opened.
-    for text in [
-        include_str!("../src/adapter.rs"),
-        include_str!("../src/enumerate.rs"),
-        include_str!("../src/select.rs"),
-    ] {
-        assert!(!text.contains("request_device"));
-    }
-}

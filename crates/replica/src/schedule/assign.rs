@@ -20,7 +20,7 @@ pub enum Assignment {
 const BETTER: f64 = 0.95;
 /// And save so many seconds, which in a few hundred steps are worth a plan.
 const WORTH: f64 = 250e-6;
-/// Whoever is too slow for even one shard is tried again so often, for as many steps as change a median.
+/// Whoever is too slow for even one shard is tried again so often, for so many steps.
 const TRY_AGAIN: (u64, u64) = (64, 3);
 
 /// The shards of each worker, together all of them, an empty range for those that idle. `costs`: what each worker takes, where
