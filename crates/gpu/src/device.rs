@@ -1,6 +1,6 @@
 //! A device: an adapter opened for use, with the pipelines, scratch and state that its plans share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use unisono_graph::target::Target;
@@ -8,6 +8,7 @@ use unisono_graph::target::Target;
 use crate::clock::Clock;
 use crate::enumerate::instance;
 use crate::fault::{Faults, scoped};
+use crate::lend::Loan;
 use crate::pipeline::Pipelines;
 use crate::pool::Pool;
 use crate::state::State;
@@ -28,6 +29,8 @@ pub struct Device {
     pub(crate) pipelines: Pipelines,
     pub(crate) pool: Pool,
     pub(crate) state: State,
+    /// Downloads that somebody may still read.
+    pub(crate) loans: Mutex<Vec<Loan>>,
     /// Bytes there are for state and scratch, where wgpu would not notice their end.
     capacity: Option<u64>,
     instance: wgpu::Instance,
@@ -118,6 +121,7 @@ impl Device {
             faults,
             pool: Pool::default(),
             state: State::default(),
+            loans: Mutex::default(),
             // Software drivers promise memory that the machine does not have, and the process is killed when it is used.
             capacity: adapter.memory_bytes(),
             instance,

@@ -91,6 +91,6 @@ fn translate(what: &str, bytes: u64, error: wgpu::Error) -> GpuError {
 }
 
 /// A panic elsewhere does not make what is inside wrong.
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

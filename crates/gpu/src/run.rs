@@ -7,8 +7,9 @@ use unisono_graph::plan::Transfer;
 
 use crate::bind::Bound;
 use crate::clock::{Stretch, Ticks};
-use crate::executable::{Stage, Step};
-use crate::{Device, Executable, GpuError, Writer};
+use crate::executable::{Part, Stage, Step};
+use crate::lend::Loan;
+use crate::{Device, Executable, GpuError, Lent, Writer};
 
 /// A segment under way. Dropping it is fine: what it would have downloaded is then lost.
 #[must_use = "only a wait tells whether it worked"]
@@ -77,8 +78,8 @@ impl Device {
     /// again before its last submission was waited for waits for that one here and drops its downloads.
     ///
     /// # Errors
-    /// [`GpuError::Plan`] if there is no such segment or an upload is not written exactly; [`GpuError::Lost`] and
-    /// [`GpuError::Timeout`] from an earlier submission.
+    /// [`GpuError::Plan`] if there is no such segment, an upload is not written exactly, or a download of [`Device::wait_part`] is
+    /// still kept; [`GpuError::Lost`] and [`GpuError::Timeout`] from an earlier submission.
     pub fn submit(
         &self,
         executable: &mut Executable,
@@ -87,6 +88,7 @@ impl Device {
     ) -> Result<Pending, GpuError> {
         self.faults.check()?;
         self.own(executable)?;
+        self.take_back()?;
         let Executable { kernels, sources, groups, bound, stages, .. } = executable;
         if bound.generation != self.pool.generation {
             *bound = Bound::new(self, kernels, sources, groups)?;
@@ -155,7 +157,8 @@ impl Device {
     ) -> Result<Timing, GpuError> {
         let mut timing = pending.timing;
         while pending.is_pending() {
-            let part = self.wait_part(executable, &mut pending, download)?;
+            let part =
+                self.wait_part(executable, &mut pending, &mut |transfer, lent| download(transfer, &lent))?;
             timing.wait += part.wait;
             timing.download += part.download;
             timing.device = match (timing.device, part.device) {
@@ -166,8 +169,8 @@ impl Device {
         Ok(timing)
     }
 
-    /// Waits for the next part of a submitted segment and hands out its downloads: what is ready early can be used while
-    /// the device goes on.
+    /// Waits for the next part of a submitted segment and lends its downloads: what is ready early can be used while the device
+    /// goes on. They are to be dropped before the next [`Device::submit`].
     ///
     /// # Errors
     /// Those of [`Device::wait`], and [`GpuError::Plan`] if nothing is left to wait for.
@@ -175,7 +178,7 @@ impl Device {
         &self,
         executable: &mut Executable,
         pending: &mut Pending,
-        download: &mut dyn FnMut(&Transfer, &[u8]),
+        download: &mut dyn FnMut(&Transfer, Lent),
     ) -> Result<Timing, GpuError> {
         self.own(executable)?;
         let what = || format!("segment {}", pending.segment);
@@ -191,32 +194,43 @@ impl Device {
         let start = Instant::now();
         self.until(Some(index), || Ok(part.download.ready()? && upload.ready()?))?;
         let done = Instant::now();
+        let mut loan = Loan::of(part.download.blocks.clone());
+        let read = self.read(part, bound, index, &mut loan, download);
+        self.lend(loan);
+        let device = self.clock.as_ref().zip(read?).zip(part.submitted);
+        let device = device.and_then(|((clock, ticks), submitted)| clock.stretch(ticks, submitted, done));
+        part.unread = false;
+        pending.parts.pop_front();
+        Ok(Timing { wait: done - start, download: done.elapsed(), device, ..Timing::default() })
+    }
+
+    /// Hands out a part's downloads, which are there; then, where there are any, reads the clock's two timestamps.
+    fn read(
+        &self,
+        part: &Part,
+        bound: &Bound,
+        last: &wgpu::SubmissionIndex,
+        loan: &mut Loan,
+        download: &mut dyn FnMut(&Transfer, Lent),
+    ) -> Result<Option<[u64; 2]>, GpuError> {
+        let what = |transfer: &Transfer| format!("download of slot {}", transfer.slot);
         for (transfer, place) in part.downloads.iter().zip(&part.download.places) {
             let (buffer, offset) = match *place {
                 Some((block, offset)) => (&part.download.blocks[block].buffer, offset),
                 None => (&bound.buffers[transfer.slice.buffer], transfer.slice.offset),
             };
-            if place.is_none() {
-                self.reach(buffer, wgpu::MapMode::Read, Some(index))?;
+            if !loan.blocks.iter().any(|block| block.buffer == *buffer) {
+                loan.blocks.push(self.reach(buffer, wgpu::MapMode::Read, Some(last))?);
             }
             let view = buffer.get_mapped_range(offset..offset + transfer.slice.bytes);
-            download(transfer, &view.map_err(|error| self.blame(&what(), error))?);
-            if place.is_none() {
-                buffer.unmap();
-            }
+            let view = view.map_err(|error| self.blame(&what(transfer), error))?;
+            download(transfer, Lent::new(view, loan));
         }
-        let mut device = None;
-        if let (Some(clock), Some(_), Some(submitted)) = (&self.clock, &part.ticks, part.submitted)
-            && let Some(&Some((block, offset))) = part.download.places.last()
-        {
-            let view = part.download.blocks[block].buffer.get_mapped_range(Ticks::range(offset));
-            let ticks = Ticks::read(&view.map_err(|error| self.blame(&what(), error))?);
-            device = ticks.and_then(|ticks| clock.stretch(ticks, submitted, done));
-        }
-        part.download.unmap();
-        part.unread = false;
-        pending.parts.pop_front();
-        Ok(Timing { wait: done - start, download: done.elapsed(), device, ..Timing::default() })
+        let (Some(_), Some(&Some((block, offset)))) = (&part.ticks, part.download.places.last()) else {
+            return Ok(None);
+        };
+        let view = part.download.blocks[block].buffer.get_mapped_range(Ticks::range(offset));
+        Ok(Ticks::read(&view.map_err(|error| self.blame("timestamps", error))?))
     }
 
     fn fill(

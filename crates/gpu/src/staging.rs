@@ -30,7 +30,7 @@ pub(crate) struct Staging {
     mode: wgpu::MapMode,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub buffer: wgpu::Buffer,
     state: Arc<AtomicU8>,
@@ -77,10 +77,7 @@ impl Staging {
 
     /// Gives the blocks back to the device.
     pub fn unmap(&self) {
-        for block in &self.blocks {
-            block.buffer.unmap();
-            block.state.store(IN_FLIGHT, Ordering::Release);
-        }
+        self.blocks.iter().for_each(Block::unmap);
     }
 
     /// The blocks are to be mapped when these commands are done.
@@ -98,17 +95,23 @@ impl Device {
         buffer: &wgpu::Buffer,
         mode: wgpu::MapMode,
         last: Option<&wgpu::SubmissionIndex>,
-    ) -> Result<(), GpuError> {
+    ) -> Result<Block, GpuError> {
         let block = Block { buffer: buffer.clone(), state: Arc::new(AtomicU8::new(IN_FLIGHT)) };
         buffer.map_async(mode, .., block.answer());
         self.until(last, || match block.state.load(Ordering::Acquire) {
             FAILED => Err(()),
             state => Ok(state == MAPPED),
-        })
+        })?;
+        Ok(block)
     }
 }
 
 impl Block {
+    pub fn unmap(&self) {
+        self.buffer.unmap();
+        self.state.store(IN_FLIGHT, Ordering::Release);
+    }
+
     fn answer(&self) -> impl FnOnce(Result<(), wgpu::BufferAsyncError>) + Send + 'static {
         let state = Arc::clone(&self.state);
         move |result| state.store(if result.is_ok() { MAPPED } else { FAILED }, Ordering::Release)

@@ -77,7 +77,7 @@ impl Replicas {
                 });
                 let piece = Piece { shards: shards.clone(), run, first_row: sizes_before.iter().sum() };
                 let segments = segment..segment + 1;
-                let harvest = self.run_aside(task, &attempt, replica, &piece, segments.clone())?;
+                let harvest = self.run_aside(task, &mut attempt, replica, &piece, segments.clone())?;
                 attempt.kept.push(Kept { replica, shards: shards.clone(), segments, harvest });
             }
             if let Err(error) = self.exchange(&task.program, &mut attempt, segment, sizes.len(), leaves) {
@@ -91,7 +91,7 @@ impl Replicas {
     pub(crate) fn run_aside(
         &mut self,
         task: &Task,
-        attempt: &Attempt,
+        attempt: &mut Attempt,
         replica: usize,
         piece: &Piece,
         segments: Range<usize>,

@@ -8,6 +8,7 @@ use unisono_graph::{Program, tree};
 use crate::exchange::Blocks;
 use crate::message::{Harvest, Sums};
 use crate::outputs::Outputs;
+use crate::values::Memory;
 
 /// What a replica gave for some segments of a piece.
 #[derive(Debug)]
@@ -56,6 +57,20 @@ impl Attempt {
             }
         }
         blocks
+    }
+
+    /// Copies what a replica has lent and is still needed, so that it has its memory back.
+    pub fn give_back(&mut self, replica: usize, memory: &mut Memory) {
+        for kept in self.kept.iter_mut().filter(|kept| kept.replica == replica) {
+            kept.harvest.blocks.iter_mut().for_each(|(_, values)| values.own(memory));
+        }
+    }
+
+    /// The blocks of a cut are summed, and nobody asks for them again: what was lent goes back as it is.
+    pub fn forget(&mut self, cut: usize) {
+        for kept in self.kept.iter_mut().filter(|kept| kept.segments.contains(&cut)) {
+            kept.harvest.blocks.retain(|(_, values)| !values.is_lent());
+        }
     }
 
     /// The sums that some segments wait for.

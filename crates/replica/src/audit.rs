@@ -40,7 +40,7 @@ impl Replicas {
     pub(crate) fn arbitrate(
         &mut self,
         task: &Task,
-        attempt: &Attempt,
+        attempt: &mut Attempt,
         of: usize,
         by: usize,
         piece: &Piece,

@@ -56,7 +56,7 @@ impl Replicas {
             total(&spans, &[Activity::Upload, Activity::Driver, Activity::Compute, Activity::Exchange]);
         if let Ok(Reply::Early(blocks)) = result {
             self.early.spent(replica, spent);
-            return self.early.add(replica, blocks, &mut self.buffers);
+            return self.early.add(replica, blocks, &mut self.memory);
         }
         let spent = spent + self.early.take_spent(replica);
         let heard = match &result {
@@ -84,7 +84,6 @@ impl Replicas {
         };
         let left = self.team.dismiss(replica, self.steps.saturating_sub(1), &failure);
         self.early.lost(replica);
-        self.buffers.blocks.remove(&replica);
         self.replies.remove(&replica);
         self.untold.push(left.clone());
         self.left.push(left);

@@ -10,10 +10,10 @@ use std::time::Duration;
 use unisono_graph::{Program, tree};
 
 use crate::exchange::{Blocks, sum};
-use crate::replicas::Buffers;
+use crate::values::{Memory, Values};
 
 /// Blocks of buckets, in the order in which a replica sent them.
-type Sent = Vec<(usize, Vec<f32>)>;
+type Sent = Vec<(usize, Values)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Early {
@@ -41,7 +41,7 @@ impl Early {
     }
 
     /// A replica sent some buckets. Those that all have sent now are added.
-    pub fn add(&mut self, replica: usize, blocks: Sent, memory: &mut Buffers) {
+    pub fn add(&mut self, replica: usize, blocks: Sent, memory: &mut Memory) {
         let buckets: Vec<usize> = blocks.iter().map(|(bucket, _)| *bucket).collect();
         self.sent.entry(replica).or_default().extend(blocks);
         let Some(program) = self.program.clone() else { return };
@@ -59,8 +59,8 @@ impl Early {
                     blocks.extend(ranges.map(|r| (r.start, r.end)).zip(values.chunks_exact(len.max(1))));
                 }
             }
-            let (mut sums, threads) = (memory.sums(len), memory.threads);
-            if let Some(finite) = sum(&blocks, self.shards, self.leaves, threads, &mut sums) {
+            let mut sums = memory.take(len);
+            if let Some(finite) = sum(&blocks, self.shards, self.leaves, memory.threads, &mut sums) {
                 self.sums.insert(bucket, (sums, finite));
             }
         }
@@ -126,18 +126,18 @@ mod tests {
             early.start(&program, 3);
             early.runs(0, 0..1, 3);
             early.runs(1, 1..3, 3);
-            early.add(0, vec![(0, vec![0.1; 8])], &mut Buffers::default());
+            early.add(0, vec![(0, Values::Own(vec![0.1; 8]))], &mut Memory::default());
             early
         };
         let mut early = begun();
         assert_eq!(early.take(0), None);
         // Shards 1 and 2 are no subtree: two blocks.
-        early.add(1, vec![(0, [[0.2; 8], [0.3; 8]].concat())], &mut Buffers::default());
+        early.add(1, vec![(0, Values::Own([[0.2; 8], [0.3; 8]].concat()))], &mut Memory::default());
         assert_eq!(early.take(0), Some((vec![tree::sum(&[0.1, 0.2, 0.3]); 8], true)));
         assert_eq!((early.take(1), early.sent(0).len()), (None, 1));
         let mut early = begun();
         early.lost(0);
-        early.add(1, vec![(0, [[0.2; 8], [0.3; 8]].concat())], &mut Buffers::default());
+        early.add(1, vec![(0, Values::Own([[0.2; 8], [0.3; 8]].concat()))], &mut Memory::default());
         assert_eq!((early.take(0), early.sent(0).len(), early.sent(1).len()), (None, 0, 1));
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let mut early = Early::default();
         early.start(&program(), 3);
         early.runs(0, 0..1, 3);
-        early.add(0, vec![(0, vec![0.1; 8])], &mut Buffers::default());
+        early.add(0, vec![(0, Values::Own(vec![0.1; 8]))], &mut Memory::default());
         assert_eq!((early.take(0), early.sent(0).len()), (None, 1));
     }
 }

@@ -24,6 +24,7 @@ mod state;
 mod step;
 mod team;
 mod timeline;
+mod values;
 mod worker;
 
 pub use class::{Class, machine, probe};

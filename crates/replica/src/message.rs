@@ -10,6 +10,7 @@ use unisono_graph::{GraphError, Run};
 use crate::digest::Digest;
 use crate::feed::Feed;
 use crate::timeline::Span;
+use crate::values::Values;
 
 /// From the coordinator to one worker.
 #[derive(Debug)]
@@ -59,8 +60,6 @@ pub(crate) struct Work {
     pub first_row: usize,
     /// What the segments wait for: buckets with their sums.
     pub sums: Sums,
-    /// Memory that the worker had filled with blocks, to be filled again.
-    pub spare: Vec<Vec<f32>>,
 }
 
 /// From a worker to the coordinator.
@@ -78,7 +77,7 @@ pub(crate) enum Reply {
     Done,
     Harvest(Harvest),
     /// Buckets that are there while the device goes on: the harvest of the same order has the others.
-    Early(Vec<(usize, Vec<f32>)>),
+    Early(Vec<(usize, Values)>),
     States(Vec<Vec<u8>>),
     Digest(Digest),
 }
@@ -89,7 +88,7 @@ pub(crate) struct Harvest {
     /// By index.
     pub outputs: Vec<(usize, Vec<u32>)>,
     /// Buckets, summed over the run's blocks.
-    pub blocks: Vec<(usize, Vec<f32>)>,
+    pub blocks: Vec<(usize, Values)>,
     /// The first cut with a sum that is not finite, where sums stay on the device.
     pub bad_cut: Option<usize>,
 }

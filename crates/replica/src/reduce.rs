@@ -7,7 +7,7 @@ use unisono_graph::Program;
 use crate::attempt::Attempt;
 use crate::error::ReplicaError;
 use crate::exchange::{not_finite, sum};
-use crate::replicas::{Buffers, Replicas};
+use crate::replicas::Replicas;
 
 impl Replicas {
     /// Sums the buckets of a cut over all shards, and shows those sums that are outputs.
@@ -25,9 +25,9 @@ impl Replicas {
             let (sums, finite) = match self.early.take(bucket) {
                 Some(summed) => summed,
                 None => {
-                    let mut sums = self.buffers.sums(decl.len);
+                    let mut sums = self.memory.take(decl.len);
                     let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
-                    let finite = sum(&blocks, shards, leaves, self.buffers.threads, &mut sums)
+                    let finite = sum(&blocks, shards, leaves, self.memory.threads, &mut sums)
                         .ok_or(ReplicaError::Incomplete { step, bucket })?;
                     (sums, finite)
                 }
@@ -50,14 +50,5 @@ impl Replicas {
             }
             None => Ok(()),
         }
-    }
-}
-
-impl Buffers {
-    /// Memory that nobody reads any more, or new.
-    pub fn sums(&mut self, len: usize) -> Vec<f32> {
-        let free = self.sums.iter().position(|sums| sums.len() == len && Arc::strong_count(sums) == 1);
-        let free = free.map(|at| self.sums.swap_remove(at));
-        free.and_then(|sums| Arc::try_unwrap(sums).ok()).unwrap_or_else(|| vec![0.0; len])
     }
 }

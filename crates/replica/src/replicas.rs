@@ -15,6 +15,7 @@ use crate::report::{Left, ReplicaReport};
 use crate::schedule::{Action, Policy, Scheduler};
 use crate::team::Team;
 use crate::timeline::Interval;
+use crate::values::Memory;
 
 /// Compiling takes its time, also where steps are short.
 const LOADING: Duration = Duration::from_secs(300);
@@ -47,7 +48,7 @@ pub struct Replicas {
     pub(crate) untold: Vec<Left>,
     /// All that left.
     pub(crate) left: Vec<Left>,
-    pub(crate) buffers: Buffers,
+    pub(crate) memory: Memory,
     pub(crate) timeline: Vec<Interval>,
 }
 
@@ -59,15 +60,6 @@ pub(crate) struct Ready {
     pub changes_state: bool,
     /// Whether a replica may run its shards piece by piece.
     pub pieces: bool,
-}
-
-/// Memory for sums and blocks that steps use again.
-#[derive(Debug, Default)]
-pub(crate) struct Buffers {
-    pub threads: usize,
-    pub sums: Vec<Arc<Vec<f32>>>,
-    /// By replica.
-    pub blocks: BTreeMap<usize, Vec<Vec<f32>>>,
 }
 
 impl Replicas {
@@ -98,11 +90,6 @@ impl Replicas {
             pieces: in_pieces(&program),
             program,
         };
-        let buffers = Buffers {
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            sums: Vec::new(),
-            blocks: BTreeMap::new(),
-        };
         let policy = Policy {
             assignment: options.assignment,
             patience: options.patience,
@@ -128,7 +115,7 @@ impl Replicas {
             steps: 0,
             untold: Vec::new(),
             left: Vec::new(),
-            buffers,
+            memory: Memory::new(),
             timeline: Vec::new(),
         };
         replicas.open(adapters)?;

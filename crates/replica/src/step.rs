@@ -82,6 +82,7 @@ impl Replicas {
     ) -> Result<Outcome, ReplicaError> {
         let shards = job.sizes.len();
         let sizes = job.sizes.clone();
+        let audits = job.audit.is_some();
         let mut attempt = Attempt::new(&task.program, shards);
         let mut trouble = None;
         let mut audit = None;
@@ -94,15 +95,15 @@ impl Replicas {
                 }
                 Action::Run { worker, ticket, piece, segments, .. } => {
                     self.early.runs(worker, piece.shards.clone(), piece.run.shards);
-                    let work = self.work(task, &attempt, worker, &piece, segments);
+                    let work = self.work(task, &mut attempt, worker, &piece, segments);
                     self.send(worker, ticket, Request::Run(work));
                 }
                 Action::Refresh { worker, ticket, piece } => {
-                    let work = self.work(task, &attempt, worker, &piece, 0..task.program.segments() - 1);
+                    let work = self.work(task, &mut attempt, worker, &piece, 0..task.program.segments() - 1);
                     self.send(worker, ticket, Request::Run(work));
                 }
                 Action::Audit { worker, ticket, piece, of } => {
-                    let work = self.work(task, &attempt, worker, &piece, 0..task.program.segments() - 1);
+                    let work = self.work(task, &mut attempt, worker, &piece, 0..task.program.segments() - 1);
                     self.send(worker, ticket, Request::Run(work));
                     audit = Some((of, piece));
                 }
@@ -134,6 +135,9 @@ impl Replicas {
                     let summed = self.exchange(&task.program, &mut attempt, cut, shards, leaves);
                     self.context.added = Some((began, Instant::now()));
                     self.early.next();
+                    if !audits {
+                        attempt.forget(cut);
+                    }
                     attempt.gather(&task.program);
                     match summed {
                         Ok(()) => self.tell(Event::Summed),
@@ -167,7 +171,7 @@ impl Replicas {
                         Some(Trouble::Error(error)) => error,
                         Some(Trouble::BadCut(cut)) => self.diagnose(task, &sizes, cut),
                         Some(Trouble::Differ { of, by, piece }) => {
-                            self.arbitrate(task, &attempt, of, by, &piece)
+                            self.arbitrate(task, &mut attempt, of, by, &piece)
                         }
                         None => self.refused(task.index),
                     };
@@ -195,15 +199,18 @@ impl Replicas {
         self.tell(Event::Spread);
     }
 
-    /// Some segments of a piece, with the sums they wait for.
+    /// Some segments of a piece, with the sums they wait for. What the replica has lent, it has back then.
     pub(crate) fn work(
         &mut self,
         task: &Task,
-        attempt: &Attempt,
+        attempt: &mut Attempt,
         replica: usize,
         piece: &Piece,
         segments: Range<usize>,
     ) -> Work {
+        attempt.give_back(replica, &mut self.memory);
+        // Nobody wants what it gave when it only had to run its own shards again.
+        drop((self.replies.remove(&replica), self.early.sent(replica)));
         Work {
             program: task.index,
             run: Arc::clone(&piece.run),
@@ -212,17 +219,13 @@ impl Replicas {
             segments,
             feed: Arc::clone(&task.feed),
             first_row: piece.first_row,
-            spare: self.buffers.blocks.remove(&replica).unwrap_or_default(),
         }
     }
 
-    /// Keeps the memory of blocks for the worker that filled it, and that of sums.
+    /// Keeps the memory that the next step will want.
     fn recycle(&mut self, attempt: Attempt) {
-        self.buffers.sums.extend(attempt.sums.into_iter().map(|(_, sums)| sums));
-        for Kept { replica, harvest, .. } in attempt.kept.into_iter().rev() {
-            // The worker takes the last first.
-            let blocks = harvest.blocks.into_iter().rev().map(|(_, values)| values);
-            self.buffers.blocks.entry(replica).or_default().extend(blocks);
-        }
+        let Attempt { kept, sums, .. } = attempt;
+        let blocks = kept.into_iter().flat_map(|kept| kept.harvest.blocks).map(|(_, values)| values);
+        self.memory.keep(sums.into_iter().map(|(_, sums)| sums).collect(), blocks);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
-use unisono_gpu::{Adapter, Device, Executable, GpuError};
+use unisono_gpu::{Adapter, Device, Executable, GpuError, Lent};
 use unisono_graph::plan::Transfer;
 use unisono_graph::{Program, Run, Slot};
 
@@ -15,6 +15,7 @@ use crate::fault::{self, Fault};
 use crate::message::{Answer, Context, Failure, Harvest, Order, Reply, Request, Work};
 use crate::options::Options;
 use crate::timeline::{Activity, Timeline};
+use crate::values::Values;
 
 /// Plans that a worker keeps: each has staging memory of its own.
 const KEPT: usize = 16;
@@ -195,7 +196,7 @@ impl Worker {
     /// Sends all segments to the device, then waits for them in order. Buckets that are ready before the last part are sent on
     /// at once.
     fn run(&mut self, ticket: u64, work: Work) -> Result<Harvest, Failure> {
-        let Work { program, run, segments, feed, first_row, sums, mut spare, .. } = work;
+        let Work { program, run, segments, feed, first_row, sums, .. } = work;
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
         let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
         let (program, rows) = (&self.programs[program], run.rows());
@@ -221,12 +222,10 @@ impl Worker {
         let mut harvest = Harvest::default();
         for mut pending in pending {
             while pending.is_pending() {
-                let read = &mut |transfer: &Transfer, bytes: &[u8]| match Slot::decode(transfer.slot) {
-                    Slot::Output(i) => harvest.outputs.push((i, copied(Vec::new(), bytes))),
-                    Slot::Blocks(i) => {
-                        harvest.blocks.push((i, copied(spare.pop().unwrap_or_default(), bytes)));
-                    }
-                    Slot::Flag(cut) if bytes.iter().any(|&b| b != 0) => {
+                let read = &mut |transfer: &Transfer, lent: Lent| match Slot::decode(transfer.slot) {
+                    Slot::Output(i) => harvest.outputs.push((i, bytemuck::pod_collect_to_vec(&lent))),
+                    Slot::Blocks(i) => harvest.blocks.push((i, lent.into())),
+                    Slot::Flag(cut) if lent.iter().any(|&b| b != 0) => {
                         harvest.bad_cut.get_or_insert(cut);
                     }
                     _ => {}
@@ -280,17 +279,12 @@ fn go_wrong_with(fault: Fault, samples: usize, took: Duration, harvest: &mut Har
             std::thread::sleep(wanted.saturating_sub(took));
         }
         Fault::Gradient => {
-            if let Some(value) = harvest.blocks.first_mut().and_then(|(_, values)| values.first_mut()) {
-                *value = f32::from_bits(value.to_bits() ^ 1);
+            if let Some((_, values)) = harvest.blocks.first_mut() {
+                let mut wrong = values.to_vec();
+                wrong.iter_mut().take(1).for_each(|value| *value = f32::from_bits(value.to_bits() ^ 1));
+                *values = Values::Own(wrong);
             }
         }
         _ => {}
     }
-}
-
-/// The bytes as words, in memory that is used again where it has their size.
-fn copied<T: bytemuck::Pod>(mut into: Vec<T>, bytes: &[u8]) -> Vec<T> {
-    into.resize(bytes.len() / size_of::<T>(), T::zeroed());
-    bytemuck::cast_slice_mut(&mut into).copy_from_slice(bytes);
-    into
 }
