@@ -2,7 +2,7 @@
 
 use unisono::data::{Loader, Memory as Samples};
 use unisono::graph::Run;
-use unisono::{AdamW, Builder, Dense, Error, Sequential, Trainer};
+use unisono::{AdamW, BatchNorm, Builder, Dense, Error, Sequential, Trainer};
 use unisono_replica::shards;
 use unisono_tests::{CLASSES, FEATURES, loader, perceptron};
 
@@ -112,6 +112,32 @@ fn with_little_memory_shards_run_in_pieces_and_nothing_shows() {
     let fits: usize = advice.split(' ').find_map(|word| word.parse().ok()).unwrap();
     assert!((1..256).contains(&fits), "{advice}");
     assert!(builder(1).memory_limit(least - 1).memory(&fields, &[fits]).is_ok());
+}
+
+/// With batch norm a replica runs all its shards at once. The quicker of two is given more of them only where they fit.
+#[test]
+fn a_quick_replica_gets_no_more_shards_than_fit() {
+    let data = loader(3000, 5).unwrap();
+    let fields = data.fields().unwrap();
+    fail::cfg("room:replica-0", "return(sample:100)").unwrap();
+    fail::cfg("room:replica-1", "return(sample:300)").unwrap();
+    let builder = || {
+        let model = Sequential::new().add(Dense::new(64)).add(BatchNorm::new()).add(Dense::new(CLASSES));
+        let builder = Trainer::builder(model).optimizer(AdamW::new(0.01)).fault_scope("room:");
+        builder.replicas(2).shards(8).global_batch(256)
+    };
+    let run = |builder: Builder| {
+        let mut trainer = builder.build(&fields).unwrap();
+        trainer.fit(&data, None, 2).unwrap();
+        let shards: Vec<u64> = trainer.reports().iter().map(|report| report.shards).collect();
+        (trainer.state_sha256().unwrap(), shards)
+    };
+    let (state, free) = run(builder());
+    assert!(free[0] > free[1] + free[1] / 2, "{free:?}");
+    let even = builder().memory(&fields, &[256]).unwrap()[0].total();
+    let (same, limited) = run(builder().memory_limit(even));
+    assert!(same == state);
+    assert_eq!(limited[0], limited[1], "an even share fits, and no more");
 }
 
 /// Twice the driver says that it has no memory: then a quarter of the shards at once is tried, and is enough.

@@ -68,6 +68,7 @@ impl Replicas {
             Err(Failure::Plan(_)) => Heard::Refused,
             // Before anything has run there is nothing to save by going on without it.
             Err(Failure::Gpu(GpuError::OutOfMemory { .. })) if self.steps == 0 => Heard::Refused,
+            Err(Failure::Gpu(GpuError::OutOfMemory { .. })) => Heard::NoMemory,
             Err(_) => Heard::Failed,
         };
         match result {

@@ -20,7 +20,8 @@ pub struct Options {
     /// if that is longer than this.
     pub grace: Duration,
     /// Most shards that a replica runs in one launch; less takes less memory and lets others take over shards that still
-    /// wait. None: all of its shards. Only programs that can run [`crate::in_pieces`] obey.
+    /// wait. None: all of its shards. A program that does not run [`crate::in_pieces`] has all shards of a replica in one launch: there
+    /// no replica is given more, as long as there are enough replicas for that.
     pub shards_at_once: Option<usize>,
     /// Every so many steps another replica runs some shards again, and its sums must be the same bytes; 0 for never.
     pub audit_every: u64,

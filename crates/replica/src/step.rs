@@ -126,6 +126,8 @@ impl Replicas {
                     attempt.kept.push(Kept { replica: worker, shards, segments, harvest });
                 }
                 Action::Restart => {
+                    // Of those that make do with fewer shards.
+                    self.failures.clear();
                     self.early.start(&task.program, shards);
                     let fresh = Attempt::new(&task.program, shards);
                     self.recycle(std::mem::replace(&mut attempt, fresh));

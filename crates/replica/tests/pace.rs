@@ -16,12 +16,15 @@ const NARROW: usize = 16;
 /// Some to find out who is slow, and six to see what comes of it.
 const STEPS: usize = 20;
 
-fn program(wide: usize) -> Arc<Program> {
+/// `centred`: about the batch's mean, so that samples meet before the end.
+fn program(wide: usize, centred: bool) -> Arc<Program> {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&[wide]));
     let w = tape.state("w", &[wide, wide], StateKind::Parameter);
     let v = tape.state("v", &[wide, wide], StateKind::Parameter);
-    let y = x.matmul_t(&w).tanh().matmul_t(&v).tanh();
+    let y = x.matmul_t(&w).tanh();
+    let y = if centred { &y - &(&y.sum_shards() * (1.0 / ROWS as f32)) } else { y };
+    let y = y.matmul_t(&v).tanh();
     let loss = (&y * &y).sum(&[-1]).sum_shards();
     for (state, gradient) in [&w, &v].into_iter().zip(tape.gradients(&loss, &[w.clone(), v.clone()])) {
         tape.update(state, &(state - &(&gradient * 1e-4)));
@@ -32,8 +35,13 @@ fn program(wide: usize) -> Arc<Program> {
 
 /// The shards of each of two replicas in the last six steps, and the state after them.
 fn run(wide: usize, options: Options) -> ([u64; 2], Vec<u8>) {
+    run_program(wide, false, options)
+}
+
+fn run_program(wide: usize, centred: bool, options: Options) -> ([u64; 2], Vec<u8>) {
     let options = Options { global_batch: ROWS, shards: 32, ..options };
-    let mut replicas = Replicas::start(&[adapter(), adapter()], vec![program(wide)], options).unwrap();
+    let programs = vec![program(wide, centred)];
+    let mut replicas = Replicas::start(&[adapter(), adapter()], programs, options).unwrap();
     for index in 0..2 {
         let values = (0..wide * wide).map(|i| ((i * 7 + index) % 23) as f32 * 4e-3 - 0.04);
         replicas.write_state(index, &bytes(values)).unwrap();
@@ -48,6 +56,7 @@ fn run(wide: usize, options: Options) -> ([u64; 2], Vec<u8>) {
         replicas.step(0, &feed, &mut |_| Verdict::Commit).unwrap();
     }
     let shards = [0, 1].map(|replica: usize| replicas.reports()[replica].shards - before[replica]);
+    assert_eq!(replicas.left(), []);
     (shards, replicas.read_state(0).unwrap())
 }
 
@@ -71,5 +80,21 @@ fn a_replica_with_a_third_of_the_speed_gets_a_quarter_of_the_shards() {
         let (shards, _) = run(NARROW, with_points(&[takes(0, paces[0]), takes(1, paces[1])]));
         assert_eq!(shards[0] + shards[1], 6 * 32);
         assert!((6 * 6..=6 * 10).contains(&shards[quarter]), "{shards:?} at {paces:?}");
+    }
+}
+
+/// The quick one has room for half of the shards and is asked to load three quarters: it stays, and computes the same.
+#[test]
+fn a_quick_replica_without_memory_for_more_shards_stays() {
+    let takes = |replica, micros| (format!("replica-{replica}"), format!("return(sample:{micros})"));
+    let paces = [takes(0, 1000), takes(1, 3000)];
+    let short = ("replica-0:load".to_owned(), "1*off->1*return(out-of-memory)->off".to_owned());
+    for (centred, expected) in [(false, 6 * 22..=6 * 26), (true, 6 * 16..=6 * 16)] {
+        let (free, state) = run_program(NARROW, centred, with_points(&paces));
+        assert!((6 * 22..=6 * 26).contains(&free[0]), "{free:?}");
+        let points = [&paces[..], std::slice::from_ref(&short)].concat();
+        let (shards, same) = run_program(NARROW, centred, with_points(&points));
+        assert!(expected.contains(&shards[0]), "{shards:?}, samples meet before the end: {centred}");
+        assert!(state == same, "who has no memory shows in the state");
     }
 }

@@ -172,8 +172,8 @@ impl Builder {
     }
 
     /// Most shards that a replica runs at once; unless told, all it has, or the largest power of two of them that fits its device's
-    /// memory. Fewer take less memory and more time, and never change the answer. A model with batch norm runs all of them at once
-    /// all the same.
+    /// memory. Fewer take less memory and more time, and never change the answer. A model with batch norm runs all that a replica has
+    /// at once all the same; there a fast replica is given no more than fit its device's memory.
     pub fn shards_at_once(mut self, shards: usize) -> Self {
         self.options.shards_at_once = Some(shards);
         self

@@ -115,7 +115,8 @@ impl Room {
     }
 
     /// How many shards run at once on an adapter: all that there are, since others may leave; if these do not fit, an even
-    /// share; else the largest power of two that fits. With it the most that may run at once, unless that is all.
+    /// share; else the largest power of two that fits. Where a replica has to run all it has at once, as many more than an even
+    /// share as fit. With it the most that may run at once, unless that is all.
     fn choose(
         &self,
         program: &Program,
@@ -131,7 +132,9 @@ impl Room {
             counts.iter_mut().for_each(|count| *count = asked.min(*count));
             counts.dedup();
         } else {
-            counts = vec![share];
+            let more = sizes.len() - share;
+            counts =
+                (0..=more.checked_ilog2().map_or(0, |log| log + 1)).map(|k| share + (more >> k)).collect();
         }
         let mut why = self.at_once.map_or("", |(_, why)| why).to_owned();
         let mut problem = String::new();

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use unisono_graph::tree;
+
 use super::pace::Cost;
 
 /// How the shards of a batch are given to the replicas; each gets consecutive ones.
@@ -18,57 +20,73 @@ pub enum Assignment {
 
 /// New cuts have to be so much better than those at hand, each step: they come with plans to load.
 const BETTER: f64 = 0.95;
+/// Cuts may be worse than the best by so much if fewer subtrees are cut.
+const NEAR: f64 = 1.03;
 /// And save so many seconds, which in a few hundred steps are worth a plan.
 const WORTH: f64 = 250e-6;
 /// Whoever is too slow for even one shard is tried again so often, for so many steps.
 const TRY_AGAIN: (u64, u64) = (64, 3);
 
 /// The shards of each worker, together all of them, an empty range for those that idle. `costs`: what each worker takes, where
-/// that is known; `before`: how these shards were given to the same workers the last time.
+/// that is known; `most`: how many shards it may get, together at least all; `before`: how these shards were given to the same
+/// workers the last time.
 ///
 /// Nobody idles while there are as many shards as workers, but for the slowest with [`Assignment::Speed`].
 pub(crate) fn assign(
     how: Assignment,
     sizes: &[usize],
     costs: &[Option<Cost>],
+    most: &[usize],
     before: Option<&Vec<Range<usize>>>,
     step: u64,
 ) -> Vec<Range<usize>> {
-    let workers = costs.len();
-    let (shards, busy) = (sizes.len(), workers.min(sizes.len()));
     let known: Vec<Cost> = costs.iter().copied().flatten().collect();
-    match (how, Cost::mean(&known)) {
-        (Assignment::Speed, Some(mean)) if workers > 1 => {
+    let ranges = match (how, Cost::mean(&known)) {
+        (Assignment::Speed, Some(mean)) if costs.len() > 1 => {
             let costs: Vec<Cost> = costs.iter().map(|cost| cost.unwrap_or(mean)).collect();
-            let all = step % TRY_AGAIN.0 < TRY_AGAIN.1 && shards >= workers;
-            let best = by_cost(sizes, &costs, usize::from(all));
-            let worth = |before: &Vec<Range<usize>>| {
-                let (now, then) = (slowest(sizes, &costs, before), slowest(sizes, &costs, &best));
-                then < BETTER * now && now - then > WORTH || all && before.iter().any(Range::is_empty)
-            };
-            match before {
-                Some(before) if !worth(before) => before.clone(),
-                _ => best,
-            }
+            by_speed(sizes, &costs, most, before, step)
         }
-        (Assignment::Speed | Assignment::Even, _) => {
-            let cuts = even_cuts(sizes, busy);
-            (0..workers).map(|w| if w < busy { cuts[w]..cuts[w + 1] } else { 0..0 }).collect()
-        }
-        (Assignment::Shuffled(seed), _) => {
-            let mut draw = SplitMix(seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let mut inner: Vec<usize> = (1..shards).collect();
-            draw.shuffle(&mut inner);
-            inner.truncate(busy.saturating_sub(1));
-            let mut cuts = [vec![0, shards], inner].concat();
-            cuts.sort_unstable();
-            let mut ranges: Vec<Range<usize>> =
-                cuts.windows(2).take(busy).map(|pair| pair[0]..pair[1]).collect();
-            ranges.resize(workers, 0..0);
-            draw.shuffle(&mut ranges);
-            ranges
-        }
+        (Assignment::Speed | Assignment::Even, _) => even(sizes, costs.len()),
+        (Assignment::Shuffled(seed), _) => shuffled(sizes.len(), costs.len(), seed, step),
+    };
+    if ranges.iter().zip(most).all(|(range, &most)| range.len() <= most) {
+        return ranges;
     }
+    by_cost(sizes, &vec![Cost { fixed: 0.0, sample: 1.0 }; costs.len()], 0, most)
+}
+
+/// As fast as the costs say, but where those at hand are nearly as fast.
+fn by_speed(
+    sizes: &[usize],
+    costs: &[Cost],
+    most: &[usize],
+    before: Option<&Vec<Range<usize>>>,
+    step: u64,
+) -> Vec<Range<usize>> {
+    let all = step % TRY_AGAIN.0 < TRY_AGAIN.1 && sizes.len() >= costs.len();
+    let best = aligned(sizes, costs, most, by_cost(sizes, costs, usize::from(all), most));
+    let worth = |before: &Vec<Range<usize>>| {
+        let (now, then) = (slowest(sizes, costs, before), slowest(sizes, costs, &best));
+        then < BETTER * now && now - then > WORTH || all && before.iter().any(Range::is_empty)
+    };
+    match before {
+        Some(before) if !worth(before) => before.clone(),
+        _ => best,
+    }
+}
+
+fn shuffled(shards: usize, workers: usize, seed: u64, step: u64) -> Vec<Range<usize>> {
+    let busy = workers.min(shards);
+    let mut draw = SplitMix(seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut inner: Vec<usize> = (1..shards).collect();
+    draw.shuffle(&mut inner);
+    inner.truncate(busy.saturating_sub(1));
+    let mut cuts = [vec![0, shards], inner].concat();
+    cuts.sort_unstable();
+    let mut ranges: Vec<Range<usize>> = cuts.windows(2).take(busy).map(|pair| pair[0]..pair[1]).collect();
+    ranges.resize(workers, 0..0);
+    draw.shuffle(&mut ranges);
+    ranges
 }
 
 /// Seconds until the last worker is done.
@@ -78,15 +96,15 @@ fn slowest(sizes: &[usize], costs: &[Cost], ranges: &[Range<usize>]) -> f64 {
 }
 
 /// Consecutive shards for each worker such that the last one is done as early as possible: the least time in which the
-/// workers, each taking as much as it can, get to the end. Each takes at least `least` shards.
-fn by_cost(sizes: &[usize], costs: &[Cost], least: usize) -> Vec<Range<usize>> {
+/// workers, each taking as much as it can, get to the end. Each takes at least `least` shards, and no more than its `most`.
+fn by_cost(sizes: &[usize], costs: &[Cost], least: usize, most: &[usize]) -> Vec<Range<usize>> {
     let shards = sizes.len();
     let within = |seconds: f64| {
         let mut at = 0;
         let take = |(w, cost): (usize, &Cost)| {
             let (first, behind) = (at, least * (costs.len() - 1 - w));
             let mut rows = 0;
-            while at + behind < shards {
+            while at + behind < shards && at - first < most[w] {
                 rows += sizes[at];
                 if at - first >= least && cost.seconds(rows) > seconds {
                     break;
@@ -109,18 +127,44 @@ fn by_cost(sizes: &[usize], costs: &[Cost], least: usize) -> Vec<Range<usize>> {
             None => short = middle,
         }
     }
-    // The slowest alone would do all of it in the time that the search began with.
+    // In the time that the search began with even the slowest alone would do all of it.
     best.unwrap_or_else(|| std::iter::once(0..shards).chain(costs.iter().skip(1).map(|_| 0..0)).collect())
 }
 
+/// Moves cuts, each as far as nobody has more than its `most` or is done much later than the last one anyway, to where they cut the
+/// fewest subtrees: each block of a run is a sum of its own, computed apart, fetched and added.
+fn aligned(
+    sizes: &[usize],
+    costs: &[Cost],
+    most: &[usize],
+    mut ranges: Vec<Range<usize>>,
+) -> Vec<Range<usize>> {
+    let enough = NEAR * slowest(sizes, costs, &ranges);
+    let busy: Vec<usize> = (0..ranges.len()).filter(|&w| !ranges[w].is_empty()).collect();
+    for pair in busy.windows(2) {
+        let (left, right) = (pair[0], pair[1]);
+        let (first, end, before) = (ranges[left].start, ranges[right].end, ranges[left].end);
+        let fits = |worker: usize, range: Range<usize>| {
+            range.len() <= most[worker] && costs[worker].seconds(sizes[range].iter().sum()) <= enough
+        };
+        let blocks = |run| tree::blocks(run, sizes.len()).len();
+        let cut = (first + 1..end)
+            .filter(|&cut| fits(left, first..cut) && fits(right, cut..end))
+            .min_by_key(|&cut| (blocks(first..cut) + blocks(cut..end), cut.abs_diff(before)));
+        let cut = cut.unwrap_or(before);
+        (ranges[left], ranges[right]) = (first..cut, cut..end);
+    }
+    ranges
+}
+
 /// Each cut at the boundary of shards nearest to its share of the samples.
-fn even_cuts(sizes: &[usize], busy: usize) -> Vec<usize> {
+fn even(sizes: &[usize], workers: usize) -> Vec<Range<usize>> {
     let mut before = vec![0];
     before.extend(sizes.iter().scan(0, |sum, &size| {
         *sum += size;
         Some(*sum)
     }));
-    let (shards, total) = (sizes.len(), before[sizes.len()]);
+    let (shards, busy, total) = (sizes.len(), workers.min(sizes.len()), before[sizes.len()]);
     let mut cuts = vec![0];
     for w in 1..busy {
         let share = total * w / busy;
@@ -129,7 +173,7 @@ fn even_cuts(sizes: &[usize], busy: usize) -> Vec<usize> {
         cuts.push(nearest.unwrap_or(least));
     }
     cuts.push(shards);
-    cuts
+    (0..workers).map(|w| if w < busy { cuts[w]..cuts[w + 1] } else { 0..0 }).collect()
 }
 
 /// Steele et al. 2014; only who works draws from it, never what is computed.
@@ -165,7 +209,7 @@ mod tests {
             step in any::<u64>(),
         ) {
             let how = seed.map_or(Assignment::Even, Assignment::Shuffled);
-            let mut ranges = assign(how, &sizes, &vec![None; workers], None, step);
+            let mut ranges = assign(how, &sizes, &vec![None; workers], &vec![usize::MAX; workers], None, step);
             prop_assert_eq!(ranges.len(), workers);
             let busy = ranges.iter().filter(|r| !r.is_empty()).count();
             prop_assert_eq!(busy, workers.min(sizes.len()));
@@ -178,7 +222,7 @@ mod tests {
         #[test]
         fn even_is_even(batch in 1usize..300, shards in 1usize..40, workers in 1usize..9) {
             let sizes = crate::shards::sizes(batch, shards, batch);
-            let loads: Vec<usize> = assign(Assignment::Even, &sizes, &vec![None; workers], None, 0)
+            let loads: Vec<usize> = assign(Assignment::Even, &sizes, &vec![None; workers], &vec![usize::MAX; workers], None, 0)
                 .into_iter()
                 .map(|r| sizes[r].iter().sum())
                 .collect();
@@ -189,14 +233,16 @@ mod tests {
 
     #[test]
     fn shuffled_differs_from_step_to_step() {
-        let of = |step| assign(Assignment::Shuffled(7), &[1; 8], &[None; 3], None, step);
+        let of = |step| assign(Assignment::Shuffled(7), &[1; 8], &[None; 3], &[8; 3], None, step);
         assert_eq!(of(1), of(1));
         assert!((2..10).any(|step| of(step) != of(1)));
     }
 
     #[test]
     fn even_reads_as_expected() {
-        let even = |sizes: &[usize], workers| assign(Assignment::Even, sizes, &vec![None; workers], None, 0);
+        let even = |sizes: &[usize], workers| {
+            assign(Assignment::Even, sizes, &vec![None; workers], &vec![usize::MAX; workers], None, 0)
+        };
         assert_eq!(even(&[2; 8], 3), [0..2, 2..5, 5..8]);
         assert_eq!(even(&[2; 2], 3), [0..1, 1..2, 0..0]);
         assert_eq!(even(&[4], 1), vec![0..1]);
@@ -221,10 +267,10 @@ mod tests {
         ) {
             let costs: Vec<Cost> = costs.into_iter().map(|(fixed, sample)| Cost { fixed, sample }).collect();
             let known: Vec<Option<Cost>> = costs.iter().copied().map(Some).collect();
-            let ranges = assign(Assignment::Speed, &sizes, &known, None, 10);
+            let ranges = assign(Assignment::Speed, &sizes, &known, &vec![usize::MAX; known.len()], None, 10);
             let shards: Vec<usize> = ranges.iter().cloned().flatten().collect();
             prop_assert_eq!(shards, (0..sizes.len()).collect::<Vec<_>>());
-            prop_assert!(slowest(&sizes, &costs, &ranges) <= best_time(&sizes, &costs) * (1.0 + 1e-6));
+            prop_assert!(slowest(&sizes, &costs, &ranges) <= best_time(&sizes, &costs) * (NEAR + 1e-6));
         }
     }
 
@@ -233,7 +279,7 @@ mod tests {
         let speed = |samples: &[Option<f64>], before: Option<&Vec<Range<usize>>>, step| {
             let cost = |sample: &Option<f64>| sample.map(|sample| Cost { fixed: 0.0, sample });
             let costs: Vec<Option<Cost>> = samples.iter().map(cost).collect();
-            assign(Assignment::Speed, &[1; 32], &costs, before, step)
+            assign(Assignment::Speed, &[1; 32], &costs, &[32; 2], before, step)
         };
         assert_eq!(speed(&[None; 2], None, 5), [0..16, 16..32]);
         assert_eq!(speed(&[Some(1.0), Some(3.0)], None, 5), [0..24, 24..32]);
@@ -247,9 +293,29 @@ mod tests {
     }
 
     #[test]
+    fn nobody_has_more_than_it_has_room_for() {
+        let costs = [1.0, 3.0, 3.0].map(|sample| Some(Cost { fixed: 0.0, sample }));
+        let with = |how, most: &[usize]| assign(how, &[1; 16], &costs, most, None, 5);
+        assert_eq!(with(Assignment::Speed, &[16; 3]), [0..10, 10..13, 13..16]);
+        assert_eq!(with(Assignment::Speed, &[6, 16, 16]), [0..6, 6..11, 11..16]);
+        assert_eq!(with(Assignment::Even, &[16, 4, 16]), [0..6, 6..10, 10..16]);
+    }
+
+    #[test]
+    fn cuts_between_subtrees_are_worth_a_little_time() {
+        let speed = |slower: f64| {
+            let costs = [1.0, slower].map(|sample| Some(Cost { fixed: 0.0, sample }));
+            assign(Assignment::Speed, &[1; 32], &costs, &[32; 2], None, 5)
+        };
+        // 24 + 8 are three blocks, 25 + 7 six; 24 + 8 take 24.72 where 25 + 7 would take 25.
+        assert_eq!([speed(2.9), speed(3.0), speed(3.2)], [[0..24, 24..32], [0..24, 24..32], [0..24, 24..32]]);
+        assert_ne!(speed(4.0), [0..24, 24..32]);
+    }
+
+    #[test]
     fn what_a_step_costs_at_least_is_not_taken_for_slowness() {
         let costs = [Cost { fixed: 4.0, sample: 1.0 }, Cost { fixed: 12.0, sample: 3.0 }].map(Some);
         // 4 + 26 seconds against 12 + 18; without the fixed cost it would be 24 and 8: 28 against 36.
-        assert_eq!(assign(Assignment::Speed, &[1; 32], &costs, None, 5), [0..26, 26..32]);
+        assert_eq!(assign(Assignment::Speed, &[1; 32], &costs, &[32; 2], None, 5), [0..26, 26..32]);
     }
 }

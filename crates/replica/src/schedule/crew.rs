@@ -46,14 +46,16 @@ struct Worker {
     /// By program.
     paces: BTreeMap<usize, Pace>,
     loaded: BTreeSet<(usize, Arc<Run>)>,
+    /// Most shards that it has room for at once, by program, where it had none for more.
+    room: BTreeMap<usize, usize>,
 }
 
 /// Times that a way to give out shards is used before another may replace it: what one step took may be chance, and another
 /// way comes with plans to load.
 const STANDS: u32 = 3;
 
-/// A program, the sizes of its shards, and who is there.
-type Case = (usize, Vec<usize>, Vec<usize>);
+/// A program, the sizes of its shards, and who is there, with the most shards of each.
+type Case = (usize, Vec<usize>, Vec<(usize, usize)>);
 
 #[derive(Debug)]
 pub(super) struct Crew {
@@ -141,6 +143,35 @@ impl Crew {
         self.workers[worker].loaded.insert((program, run));
     }
 
+    /// Most shards that a worker runs at once, in pieces.
+    pub fn at_once(&self, worker: usize, program: usize) -> usize {
+        self.room(worker, program, self.policy.shards_at_once.unwrap_or(usize::MAX).max(1))
+    }
+
+    fn room(&self, worker: usize, program: usize, asked: usize) -> usize {
+        self.workers[worker].room.get(&program).map_or(asked, |&room| room.min(asked))
+    }
+
+    /// A worker could not load so many shards: from now on it gets no more than it could load before. False, and nothing changes, if
+    /// that was none, if who runs what is part of the answer, or if all workers together would have no room for `all` shards.
+    pub fn makes_do(&mut self, worker: usize, program: usize, tried: usize, all: usize) -> bool {
+        let counts = self.workers[worker].loaded.iter().filter(|(of, _)| *of == program);
+        let fewer = counts.map(|(_, run)| run.sizes.len()).filter(|&count| 0 < count && count < tried).max();
+        let Some(fewer) = fewer.filter(|_| !self.is_pinned()) else { return false };
+        let room = |w: usize| if w == worker { fewer } else { self.room(w, program, usize::MAX) };
+        let enough = self.present().into_iter().map(room).fold(0, usize::saturating_add) >= all;
+        if enough {
+            self.workers[worker].room.insert(program, fewer);
+        }
+        enough
+    }
+
+    /// Most shards of each of those that are there, if these are enough for all.
+    fn rooms(&self, program: usize, asked: usize, all: usize) -> Option<Vec<usize>> {
+        let rooms: Vec<usize> = self.present().into_iter().map(|w| self.room(w, program, asked)).collect();
+        (rooms.iter().copied().fold(0, usize::saturating_add) >= all).then_some(rooms)
+    }
+
     pub fn saw(&mut self, worker: usize, program: usize, samples: usize, spent: Duration) {
         self.workers[worker].paces.entry(program).or_default().add(samples, spent);
     }
@@ -158,24 +189,31 @@ impl Crew {
         self.known_cost(worker, program).unwrap_or(mean)
     }
 
-    /// The shards of each of those that are there.
+    /// The shards of each of those that are there. `pieces`: one may have more than it has room for at once.
     pub fn assign(
         &mut self,
         how: Assignment,
         program: usize,
         sizes: &[usize],
+        pieces: bool,
         step: u64,
     ) -> Vec<Range<usize>> {
         let present = self.present();
         let costs: Vec<Option<Cost>> = present.iter().map(|&w| self.known_cost(w, program)).collect();
-        let key = (program, sizes.to_vec(), present);
+        let everything = vec![usize::MAX; present.len()];
+        let asked = self.policy.shards_at_once.unwrap_or(usize::MAX);
+        let rooms = || {
+            self.rooms(program, asked, sizes.len()).or_else(|| self.rooms(program, usize::MAX, sizes.len()))
+        };
+        let most = if pieces { everything } else { rooms().unwrap_or(everything) };
+        let key = (program, sizes.to_vec(), present.into_iter().zip(most.iter().copied()).collect());
         let before = self.layouts.get(&key);
         let stands = |(ranges, used): &&(Vec<Range<usize>>, u32)| {
             how == Assignment::Speed && *used < STANDS && !ranges.iter().any(Range::is_empty)
         };
         let ranges = match before.filter(stands) {
             Some((ranges, _)) => ranges.clone(),
-            None => assign(how, sizes, &costs, before.map(|(ranges, _)| ranges), step),
+            None => assign(how, sizes, &costs, &most, before.map(|(ranges, _)| ranges), step),
         };
         let used = before.filter(|(before, _)| *before == ranges).map_or(0, |(_, used)| *used);
         self.layouts.insert(key, (ranges.clone(), used.saturating_add(1)));

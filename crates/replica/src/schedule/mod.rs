@@ -40,7 +40,8 @@ pub(crate) struct Policy {
     pub deadline: Duration,
     /// Loading compiles, which takes its time.
     pub loading: Duration,
-    /// Most shards that a worker runs in one launch, where a program allows it.
+    /// Most shards that a worker runs in one launch: what else it has waits, where a program allows it; elsewhere others have it,
+    /// if there are enough of them.
     pub shards_at_once: Option<usize>,
     /// Only the first worker that is there commits; the others are then told its state.
     pub one_updates: bool,
@@ -98,6 +99,8 @@ pub(crate) enum Heard {
     NotFinite,
     /// It cannot be loaded, by anyone like it.
     Refused,
+    /// Its device has no memory for that.
+    NoMemory,
     /// It failed.
     Failed,
 }
@@ -234,6 +237,7 @@ impl Scheduler {
         let spent = match heard {
             // No longer than it had the order, by a clock that stands still where the process is stopped.
             Heard::Done(spent) => spent.min(now.saturating_sub(order.since)),
+            Heard::Refused | Heard::NoMemory if self.makes_do(worker, &order.task) => return,
             Heard::Refused => {
                 match &mut self.step {
                     Some(step) => step.phase = Phase::GiveUp,
@@ -241,7 +245,7 @@ impl Scheduler {
                 }
                 return;
             }
-            Heard::Failed => return self.lost(worker, order, Loss::Failed),
+            Heard::Failed | Heard::NoMemory => return self.lost(worker, order, Loss::Failed),
             Heard::NotFinite => {
                 if let (Some(step), Task::Run { piece, segments }) = (&mut self.step, order.task) {
                     self.out.push(Action::Keep { worker, shards: piece.shards, segments });
@@ -273,6 +277,18 @@ impl Scheduler {
             Task::Refresh => {}
             Task::Asked => {}
         }
+    }
+
+    /// A worker that cannot load so many shards goes on with as many as it could before: then the shards are given out anew. False
+    /// if it could not, or if nobody has room for the others.
+    fn makes_do(&mut self, worker: usize, task: &Task) -> bool {
+        let (Some(step), Task::Load { program, run }) = (&mut self.step, task) else { return false };
+        let others = if step.job.pieces { 0 } else { step.job.sizes.len() };
+        let makes_do = self.crew.makes_do(worker, *program, run.sizes.len(), others);
+        if makes_do && step.phase == Phase::Load {
+            step.phase = Phase::Restart;
+        }
+        makes_do
     }
 
     /// A worker leaves, and with it what it had not answered.

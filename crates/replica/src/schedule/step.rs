@@ -204,15 +204,16 @@ impl Step {
     /// missing shard and a shard of zeros are the same, so no bit changes.
     fn lay_out(&mut self, policy: &Policy, crew: &mut Crew) {
         let present = crew.present();
-        let ranges = crew.assign(policy.assignment, self.job.program, &self.job.sizes, self.number);
+        let Job { program, pieces: in_pieces, .. } = self.job;
+        let ranges = crew.assign(policy.assignment, program, &self.job.sizes, in_pieces, self.number);
         let leader = present.first().copied();
         let commits = |worker| self.job.changes_state && (!policy.one_updates || Some(worker) == leader);
-        let at_once = policy.shards_at_once.filter(|_| self.job.pieces).unwrap_or(usize::MAX).max(1);
+        let at_once = |worker| if in_pieces { crew.at_once(worker, program) } else { usize::MAX };
         self.layout = present
             .into_iter()
             .zip(ranges)
             .filter(|(worker, range)| !range.is_empty() || commits(*worker))
-            .map(|(worker, range)| (worker, pieces(range, at_once)))
+            .map(|(worker, range)| (worker, pieces(range, at_once(worker))))
             .collect();
         let everything = 0..self.job.sizes.len();
         let has_all = self.layout.values().flatten().any(|piece| *piece == everything);
@@ -309,7 +310,9 @@ impl Step {
         let behind = self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(&victim, _)| victim);
         let victim = behind.max_by(|a, b| left(a).total_cmp(&left(b)))?;
         let piece = self.queues[&victim].back()?;
-        if seconds(worker, piece) < left(&victim) { self.queues.get_mut(&victim)?.pop_back() } else { None }
+        let takes =
+            seconds(worker, piece) < left(&victim) && piece.len() <= crew.at_once(worker, self.job.program);
+        if takes { self.queues.get_mut(&victim)?.pop_back() } else { None }
     }
 
     /// What a worker ran.
@@ -395,10 +398,14 @@ impl Step {
         let present = crew.present();
         let costs: Vec<_> = present.iter().map(|&w| crew.known_cost(w, self.job.program)).collect();
         let sizes = &self.job.sizes[shards.clone()];
-        let parts = super::assign::assign(super::Assignment::Speed, sizes, &costs, None, 1);
+        let most = vec![usize::MAX; present.len()];
+        let parts = super::assign::assign(super::Assignment::Speed, sizes, &costs, &most, None, 1);
         for (worker, part) in present.into_iter().zip(parts).filter(|(_, part)| !part.is_empty()) {
             let part = shards.start + part.start..shards.start + part.end;
-            self.queues.entry(worker).or_default().push_back(part);
+            self.queues
+                .entry(worker)
+                .or_default()
+                .extend(pieces(part, crew.at_once(worker, self.job.program)));
         }
     }
 

@@ -63,6 +63,7 @@ fn schedule(seed: u64) -> [usize; 4] {
         late: draw.below(2) * draw.below(12),
         twice: draw.below(2) * 100,
         changes_pace: draw.below(2) * 100,
+        short_of_memory: draw.below(2) * draw.below(500),
     };
     let mut world = World::new(workers, policy, fate, draw);
     let steps = 1 + world.draw.below(6);
@@ -211,6 +212,25 @@ fn idle_workers_take_over_waiting_shards() {
     assert!(pinned > 0.99 * waited, "{pinned:.3} s, without pieces: {waited:.3} s");
 }
 
+/// The faster of two has room for half of the shards, no more: it is given no more once it has said so, and nobody leaves.
+#[test]
+fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
+    for shards_at_once in [None, Some(4), Some(1)] {
+        for pieces in [false, true] {
+            let policy = Policy { shards_at_once, ..policy() };
+            let mut world = World::new(2, policy, Fate::default(), Draw(5));
+            world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
+            world.rooms(&[4, 8]);
+            let wanted = Wanted { job: Job { pieces, ..job(8, true) }, skip: false, not_finite: false };
+            (0..16).for_each(|_| assert!(world.step(&wanted).unwrap()));
+            assert_eq!((world.lost, world.committed), (0, 16), "{shards_at_once:?}, in pieces: {pieces}");
+            // Together there is room for all, but not for all on one.
+            world.lose(1);
+            assert_eq!(world.step(&wanted), Ok(pieces), "{shards_at_once:?}, in pieces: {pieces}");
+        }
+    }
+}
+
 #[test]
 fn a_late_worker_is_lost_named_and_what_it_says_later_is_ignored() {
     let mut scheduler = Scheduler::new(2, policy());
@@ -330,7 +350,7 @@ fn noise_does_not_move_shards_about() {
     let sizes = vec![8; 32];
     let mut seen: Vec<Vec<Range<usize>>> = Vec::new();
     for step in 4..60 {
-        let ranges = crew.assign(Assignment::Speed, 0, &sizes, step);
+        let ranges = crew.assign(Assignment::Speed, 0, &sizes, false, step);
         for (worker, range) in ranges.iter().enumerate() {
             let disturbed = if draw.once_in(2) { 1.0 + 2.0 * draw.unit() } else { 1.0 };
             let seconds = (8 * range.len()) as f64 * [1e-3, 3e-3][worker] * disturbed;

@@ -17,6 +17,8 @@ pub(super) struct Fate {
     pub late: usize,
     pub twice: usize,
     pub changes_pace: usize,
+    /// In thousandths of the workers: how many have no room for all shards.
+    pub short_of_memory: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ struct Worker {
     state: u64,
     /// What it ran last, and the segment that it can run next.
     memory: Option<(Range<usize>, usize)>,
+    /// Shards that it has room for, if not for all.
+    room: Option<usize>,
     /// Where its answers to one step's orders stand, for one that was given up.
     committed_in: Option<u64>,
 }
@@ -71,7 +75,11 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
 impl World {
     pub fn new(workers: usize, policy: Policy, fate: Fate, mut draw: Draw) -> Self {
         let fixed = 1e-3 * draw.below(2) as f64;
-        let worker = |_| Worker { pace: 10f64.powf(draw.unit() * 1.5 - 3.0), fixed, ..Worker::default() };
+        let worker = |_| {
+            let short = draw.below(1000) < fate.short_of_memory;
+            let room = short.then(|| 1 + draw.below(12));
+            Worker { pace: 10f64.powf(draw.unit() * 1.5 - 3.0), fixed, room, ..Worker::default() }
+        };
         let workers: Vec<Worker> = (0..workers).map(worker).collect();
         Self {
             draw,
@@ -103,6 +111,17 @@ impl World {
         }
     }
 
+    /// Shards that each worker has room for.
+    pub fn rooms(&mut self, workers: &[usize]) {
+        self.workers.iter_mut().zip(workers).for_each(|(worker, room)| worker.room = Some(*room));
+    }
+
+    /// A worker is there no longer.
+    pub fn lose(&mut self, worker: usize) {
+        self.workers[worker].left = true;
+        self.scheduler.on(self.now, Event::Reject(worker));
+    }
+
     pub fn join(&mut self) {
         if self.scheduler.present().is_empty() {
             return;
@@ -132,9 +151,11 @@ impl World {
                 continue;
             };
             match action {
-                Action::Load { worker, ticket, .. } => {
+                Action::Load { worker, ticket, run, .. } => {
                     let seconds = Duration::from_millis(self.draw.below(2000) as u64);
-                    self.take(worker, ticket, seconds, Heard::Done(seconds))?;
+                    let fits = self.workers[worker].room.is_none_or(|room| run.sizes.len() <= room);
+                    let heard = if fits { Heard::Done(seconds) } else { Heard::NoMemory };
+                    self.take(worker, ticket, seconds, heard)?;
                 }
                 Action::Run { worker, ticket, piece, segments, .. } => {
                     self.run(wanted, worker, ticket, &piece, &segments)?;
@@ -293,9 +314,11 @@ impl World {
         if self.draw.below(1000) < self.fate.changes_pace {
             self.workers[worker].pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
         }
-        let Worker { pace, fixed, .. } = self.workers[worker];
+        let Worker { pace, fixed, room, .. } = self.workers[worker];
         let spent = Duration::from_secs_f64(fixed + piece.run.rows() as f64 * pace);
-        self.take(worker, ticket, spent, Heard::Done(spent))
+        // What it has not loaded it loads now.
+        let fits = room.is_none_or(|room| piece.shards.len() <= room);
+        self.take(worker, ticket, spent, if fits { Heard::Done(spent) } else { Heard::NoMemory })
     }
 
     /// A worker takes an order and will answer, or not.
