@@ -167,7 +167,10 @@ impl Device {
     /// Makes the device lost, as if it had been unplugged: for drills. Every later use is [`GpuError::Lost`].
     pub fn lose(&self) {
         self.faults.lose("on purpose");
-        self.raw.destroy();
+        // What somebody still reads must not go.
+        if self.take_back().is_ok() {
+            self.raw.destroy();
+        }
     }
 
     /// Whether so many bytes more can be had.
