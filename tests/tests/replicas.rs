@@ -198,3 +198,27 @@ fn audits_do_not_show() {
     let (one, _) = Run::new(normed, 1, 8).states();
     assert_eq!(Run::new(normed, 3, 8).with(|b| b.audit_every(1)).states().0, one);
 }
+
+/// A bit of one replica's state flips between two comparisons. What was saved before is whole, and what it has spoilt is not saved.
+#[test]
+fn nothing_is_saved_that_not_all_replicas_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = loader(SAMPLES, 5).unwrap().batch(BATCH);
+    fail::cfg("drift:replica-1:step-3", "return(state:0)").unwrap();
+    let build = |scope: &str| {
+        let builder = perceptron(16).replicas(2).global_batch(BATCH).fault_scope(scope);
+        builder.build(&data.fields().unwrap()).unwrap()
+    };
+    let mut trainer = build("drift:");
+    trainer.checkpoints(dir.path(), 1).unwrap();
+    let error = trainer.fit(&data, None, 2).unwrap_err().to_string();
+    assert!(error.starts_with("the replicas' states differ: replica 0"), "{error}");
+    drop(trainer);
+    let mut resumed = build("");
+    resumed.checkpoints(dir.path(), 1).unwrap();
+    assert_eq!(resumed.resume().unwrap().map(|from| from.step), Some(3));
+    resumed.fit(&data, None, 2).unwrap();
+    let mut whole = build("");
+    whole.fit(&data, None, 2).unwrap();
+    assert_eq!(resumed.state_sha256().unwrap(), whole.state_sha256().unwrap());
+}

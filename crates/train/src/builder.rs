@@ -145,7 +145,7 @@ impl Builder {
         self
     }
 
-    /// Compares the replicas' state every so many steps; 100 unless told, 0 for never.
+    /// Compares the replicas' state every so many steps, and before each checkpoint; 100 unless told, 0 for never.
     pub fn digest_every(mut self, steps: u64) -> Self {
         self.digest_every = steps;
         self

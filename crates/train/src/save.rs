@@ -117,6 +117,7 @@ impl Trainer {
 
     /// [`Trainer::contents`] in the memory of earlier ones.
     pub(crate) fn contents_into(&mut self, spare: Contents) -> Result<Contents, Error> {
+        self.check_what_is_saved()?;
         let run = SavedRun {
             version: VERSION,
             unisono: env!("CARGO_PKG_VERSION").into(),

@@ -40,6 +40,8 @@ pub struct Trainer {
     pub(crate) programs: Programs,
     fields: Fields,
     pub(crate) replicas: Replicas,
+    /// The step after which their states were last compared.
+    compared: Option<u64>,
     pub(crate) settings: Settings,
     notes: Vec<String>,
     pub(crate) observers: Vec<Box<dyn Observer>>,
@@ -99,6 +101,7 @@ impl Trainer {
             programs,
             fields,
             replicas,
+            compared: None,
             scaling: settings.scaling.clone(),
             settings,
             notes,
@@ -201,8 +204,8 @@ impl Trainer {
             committed: outcome.committed,
         };
         self.step += 1;
-        if self.settings.digest_every > 0 && self.step.is_multiple_of(self.settings.digest_every) {
-            self.replicas.check_digests()?;
+        if self.step.checked_rem(self.settings.digest_every) == Some(0) {
+            self.check_replicas()?;
         }
         Ok(step)
     }
@@ -350,7 +353,15 @@ impl Trainer {
 
     /// Compares the replicas' states; an error names those that differ.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
-        Ok(self.replicas.check_digests()?)
+        self.replicas.check_digests()?;
+        self.compared = Some(self.step);
+        Ok(())
+    }
+
+    /// What is saved is what all replicas have: their states are compared, unless they were after this step, or never are.
+    pub(crate) fn check_what_is_saved(&mut self) -> Result<(), Error> {
+        let due = self.settings.digest_every > 0 && self.compared != Some(self.step);
+        if due { self.check_replicas() } else { Ok(()) }
     }
 
     /// Stops fits after the step at which `stop` is asked; they save the run and return.
