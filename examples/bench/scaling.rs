@@ -1,6 +1,7 @@
 //! How much faster two replicas are than one, each on one core of a machine without a GPU (or on a GPU each).
 
 use std::io::{Write, stdout};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use unisono::Trainer;
@@ -14,59 +15,108 @@ use crate::{Flags, trainer};
 /// Steps of one before it is the other's turn: what else the machine does then slows both alike.
 const TURN: usize = 5;
 
-/// Prints the median step of each and the ratio; and that of the steps that only a quarter of all are faster than, since what
-/// else a machine does only adds to a step, and two replicas wait for whichever is disturbed.
+/// Prints the steps of one replica, of two, and of two separate trainers side by side, each with half of the batch: what these lose
+/// the machine takes (the optimizer's work twice, one memory for both, whoever else is there), what two replicas lose beyond that is
+/// theirs. Beside the median stand the steps that only a quarter and a tenth of all are faster than: a disturbance only adds.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
     let flags = Flags { model: Model::Wide, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
     let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
     let (model, batch) = (flags.model.name(), flags.batch());
     println!("{model}, batch {batch} in {} shards, AdamW, on {}\n", flags.shards, labels.join(", "));
-    let data = flags.noise()?;
-    let mut trainers = [trainer(&flags, 1, &data)?, trainer(&flags, 2, &data)?];
-    for trainer in &mut trainers {
-        steps(trainer, &data, flags.warmup as usize)?;
+    let half = Flags { batch: u16::try_from(batch / 2).ok(), shards: (flags.shards / 2).max(1), ..flags.clone() };
+    let (whole, halves) = (flags.noise()?, half.noise()?);
+    let mut runs = [
+        SideBySide::one(trainer(&flags, 1, &whole)?, &whole),
+        SideBySide::one(trainer(&flags, 2, &whole)?, &whole),
+        SideBySide { trainers: vec![trainer(&half, 1, &halves)?, trainer(&half, 1, &halves)?], data: halves },
+    ];
+    for run in &mut runs {
+        run.steps(flags.warmup as usize)?;
     }
-    let mut times = turns(&mut trainers, &flags, &data)?;
+    let mut times = turns(&mut runs, &flags)?;
     if let Some(path) = &flags.trace {
-        trainers[1].write_trace(path)?;
+        runs[1].trainers[0].write_trace(path)?;
     }
     times.iter_mut().for_each(|times| times.sort());
-    let of = |part: usize| [0, 1].map(|i: usize| times[i][times[i].len() / part]);
-    let (medians, quarters) = (of(2), of(4));
-    let milliseconds = |time: Duration| format!("{:.1} ms", 1e3 * time.as_secs_f64());
-    let row = |i: usize, replicas: &str| {
-        let rate = batch as f64 / medians[i].as_secs_f64();
-        [replicas.to_owned(), milliseconds(medians[i]), milliseconds(quarters[i]), format!("{rate:.0}")]
+    let seconds = [0, 1, 2].map(|i: usize| QUANTILES.map(|(part, _)| seconds_of(&times[i], part)));
+    let row = |name: &str, i: usize| {
+        let rate = format!("{:.0}", batch as f64 / seconds[i][0]);
+        let [a, b, c] = seconds[i].map(|seconds| format!("{:.1} ms", 1e3 * seconds));
+        [name.to_owned(), a, b, c, rate]
     };
-    let head =
-        ["replicas", "step (median)", "a quarter are faster than", "samples a second"].map(str::to_owned);
-    let ratio = |[one, two]: [Duration; 2]| one.as_secs_f64() / two.as_secs_f64();
+    let [a, b, c] = QUANTILES.map(|(_, name)| name.to_owned());
+    let head = [String::new(), a, b, c, "samples a second".to_owned()];
+    let rows = [head, row("one replica", 0), row("two replicas", 1), row("two halves, separate", 2)];
+    let ratio = |of: usize| [0, 1, 2].map(|i| format!("{:.2}", seconds[0][i] / seconds[of][i]));
+    let ([median, quarter, tenth], [own, own_quarter, own_tenth]) = (ratio(1), ratio(2));
     let mut out = stdout();
-    writeln!(out, "{}\n", table(&[head, row(0, "1"), row(1, "2")]))?;
-    writeln!(out, "two replicas are {:.2} times as fast as one", ratio(medians))?;
-    Ok(writeln!(out, "by the steps that a quarter are faster than: {:.2}", ratio(quarters))?)
+    writeln!(out, "{}\n", table(&rows))?;
+    writeln!(
+        out,
+        "two replicas are {median} times as fast as one (by the quarter {quarter}, by the tenth {tenth})"
+    )?;
+    Ok(writeln!(out, "two halves with nothing to exchange: {own} ({own_quarter}, {own_tenth})")?)
 }
 
-/// The times of each trainer's steps, a few of one and then a few of the next.
-pub fn turns(trainers: &mut [Trainer], flags: &Flags, data: &Loader) -> Result<Vec<Vec<Duration>>, Error> {
-    let mut times = vec![Vec::new(); trainers.len()];
-    while times[0].len() < flags.steps as usize {
-        for (trainer, times) in trainers.iter_mut().zip(&mut times) {
-            times.extend(steps(trainer, data, TURN)?);
-        }
+/// The step that one of so many parts of all is faster than.
+pub const QUANTILES: [(usize, &str); 3] =
+    [(2, "step (median)"), (4, "a quarter are faster than"), (10, "a tenth")];
+
+/// Of sorted times, in seconds.
+pub fn seconds_of(times: &[Duration], part: usize) -> f64 {
+    times[times.len() / part].as_secs_f64()
+}
+
+/// Trainers that know nothing of each other and take each step at the same time.
+pub struct SideBySide {
+    pub trainers: Vec<Trainer>,
+    pub data: Loader,
+}
+
+impl SideBySide {
+    pub fn one(trainer: Trainer, data: &Loader) -> Self {
+        Self { trainers: vec![trainer], data: data.clone() }
     }
-    Ok(times)
+
+    /// How long each step took until all were done, beginning with its batches in memory.
+    pub fn steps(&mut self, count: usize) -> Result<Vec<Duration>, Error> {
+        let (barrier, data) = (Barrier::new(self.trainers.len()), &self.data);
+        let run = |trainer: &mut Trainer| -> Result<Vec<Duration>, Error> {
+            let (mut times, mut result) = (Vec::new(), Ok(()));
+            let mut batches = data.epochs_from(Position::default())?;
+            for _ in 0..count {
+                let batch = batches.next();
+                barrier.wait();
+                let started = Instant::now();
+                // Who fails must not keep the others waiting.
+                if let (Some(batch), Ok(())) = (batch, &result) {
+                    result = batch.map_err(Error::from).and_then(|b| Ok(trainer.step(&b).map(drop)?));
+                }
+                barrier.wait();
+                times.push(started.elapsed());
+            }
+            result.map(|()| times)
+        };
+        let all: Vec<Result<Vec<Duration>, Error>> = std::thread::scope(|scope| {
+            let running: Vec<_> =
+                self.trainers.iter_mut().map(|trainer| scope.spawn(|| run(trainer))).collect();
+            running
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+                .collect()
+        });
+        all.into_iter().collect::<Result<Vec<_>, _>>().map(|mut all| all.swap_remove(0))
+    }
 }
 
-/// How long each step took, beginning with its batch in memory.
-pub fn steps(trainer: &mut Trainer, data: &Loader, count: usize) -> Result<Vec<Duration>, Error> {
-    let mut times = Vec::new();
-    for batch in data.epochs_from(Position::default())?.take(count) {
-        let batch = batch?;
-        let started = Instant::now();
-        trainer.step(&batch)?;
-        times.push(started.elapsed());
+/// The times of each run's steps, a few of one and then a few of the next.
+pub fn turns(runs: &mut [SideBySide], flags: &Flags) -> Result<Vec<Vec<Duration>>, Error> {
+    let mut times = vec![Vec::new(); runs.len()];
+    while times[0].len() < flags.steps as usize {
+        for (run, times) in runs.iter_mut().zip(&mut times) {
+            times.extend(run.steps(TURN)?);
+        }
     }
     Ok(times)
 }

@@ -6,8 +6,8 @@ use unisono::gpu::{Adapter, select};
 use unisono::{AdamW, Assignment, Trainer};
 use unisono_examples::{Error, table};
 
-use crate::scaling::{steps, turns};
-use crate::{Flags, median};
+use crate::Flags;
+use crate::scaling::{QUANTILES, SideBySide, seconds_of, turns};
 
 /// Enough to give a quarter of them to the slow one.
 const SHARDS: u16 = 32;
@@ -30,7 +30,7 @@ const CASES: [Case; 4] = [
     Case { name: "a and b, split evenly", replicas: 2, slow: true, assignment: Assignment::Even },
 ];
 
-/// Prints the median step of each case, the shards of each replica in the last ones, and the ratios to the sum.
+/// Prints the steps of each case, the shards of each replica in the last ones, and the ratios to the sum.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
     let flags = Flags { shards: SHARDS, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
@@ -38,7 +38,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     let (model, batch) = (flags.model.name(), flags.batch());
     println!("{model}, batch {batch} in {SHARDS} shards, AdamW, on {}\n", labels.join(", "));
     let data = flags.noise()?;
-    let mut trainers = Vec::new();
+    let mut runs = Vec::new();
     for case in &CASES {
         let scope = format!("{}:", case.name);
         let point = |replica: usize| format!("{scope}replica-{replica}");
@@ -58,47 +58,46 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
         let builder = builder.global_batch(batch).shards(SHARDS.into()).assignment(case.assignment);
         let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
         let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
-        trainers.push(builder.replicas(case.replicas).build(&data.fields()?)?);
+        runs.push(SideBySide::one(builder.replicas(case.replicas).build(&data.fields()?)?, &data));
     }
-    for trainer in &mut trainers {
-        steps(trainer, &data, flags.warmup as usize)?;
+    for run in &mut runs {
+        run.steps(flags.warmup as usize)?;
     }
-    let before: Vec<Vec<[u64; 2]>> = trainers.iter().map(shards).collect();
-    let times = turns(&mut trainers, &flags, &data)?;
+    let before: Vec<Vec<[u64; 2]>> = runs.iter().map(shards).collect();
+    let times = turns(&mut runs, &flags)?;
     if let Some(path) = &flags.trace {
-        trainers[2].write_trace(path)?;
+        runs[2].trainers[0].write_trace(path)?;
     }
-    let mut rows = vec![["", "step (median)", "samples a second", "shards a step"].map(str::to_owned)];
-    let mut rates = Vec::new();
-    for (((case, trainer), before), times) in CASES.iter().zip(&trainers).zip(before).zip(times) {
-        let step = median(times);
-        rates.push(batch as f64 / step.as_secs_f64());
-        let each = shards(trainer).into_iter().zip(before).map(|(now, before)| {
+    let [median, quarter, tenth] = QUANTILES.map(|(_, name)| name);
+    let mut rows = vec![["", median, quarter, tenth, "samples a second", "shards a step"].map(str::to_owned)];
+    let mut steps = Vec::new();
+    for (((case, run), before), mut times) in CASES.iter().zip(&runs).zip(before).zip(times) {
+        times.sort();
+        let step = QUANTILES.map(|(part, _)| seconds_of(&times, part));
+        steps.push(step);
+        let each = shards(run).into_iter().zip(before).map(|(now, before)| {
             let [shards, steps] = [0, 1].map(|i| (now[i] - before[i]) as f64);
             format!("{:.1}", shards / steps)
         });
         let shards = each.collect::<Vec<_>>().join(" + ");
-        rows.push([
-            case.name.to_owned(),
-            format!("{:.1} ms", 1e3 * step.as_secs_f64()),
-            format!("{:.0}", rates[rates.len() - 1]),
-            shards,
-        ]);
+        let [a, b, c] = step.map(|seconds| format!("{:.1} ms", 1e3 * seconds));
+        rows.push([case.name.to_owned(), a, b, c, format!("{:.0}", batch as f64 / step[0]), shards]);
     }
-    let percent = |rate: f64| 100.0 * rate / (rates[0] + rates[1]);
+    let percent = |case: usize, i: usize| {
+        let alone: f64 = steps[..2].iter().map(|step| 1.0 / step[i]).sum();
+        100.0 / (steps[case][i] * alone)
+    };
+    let [median, quarter, tenth] = [0, 1, 2].map(|i| percent(2, i));
     let mut out = stdout();
     writeln!(out, "{}\n", table(&rows))?;
-    Ok(writeln!(
-        out,
-        "together they reach {:.0}% of the sum of their speeds, split evenly {:.0}%",
-        percent(rates[2]),
-        percent(rates[3])
-    )?)
+    let even = percent(3, 0);
+    writeln!(out, "together they reach {median:.0}% of the sum of their speeds, split evenly {even:.0}%")?;
+    Ok(writeln!(out, "by the steps that a quarter are faster than {quarter:.0}%, a tenth {tenth:.0}%")?)
 }
 
 /// Shards and steps of each replica so far.
-fn shards(trainer: &Trainer) -> Vec<[u64; 2]> {
-    trainer.reports().iter().map(|report| [report.shards, report.steps]).collect()
+fn shards(run: &SideBySide) -> Vec<[u64; 2]> {
+    run.trainers[0].reports().iter().map(|report| [report.shards, report.steps]).collect()
 }
 
 #[cfg(feature = "faults")]
