@@ -2,7 +2,7 @@
 // reading memory is dear: lane by lane, some 70 cycles a load, against one for a multiply-add.
 // A workgroup is one subgroup and computes 4 * LANES rows and 4 * LANES columns. Each lane has four columns of its own, reads
 // four of the rows, and gets the other lanes' rows by shuffles, which are free: 8 loads for 16 * LANES * 4 vector steps.
-// Loops over a tile have constant bounds, so that they unroll and the sums stay in registers.
+// Loops over a tile have constant bounds, so that they unroll and the sums stay in registers; only `put` takes turns.
 // Grid: x: 4 * LANES columns each, y: 4 * LANES rows each, z: batch * chunks, or groups of shards where they are joined.
 // Constants: LANES, the size of every subgroup; those of product.wgsl.
 
@@ -41,9 +41,14 @@ fn clean(a: Tile) -> Tile {
     return tile;
 }
 
+// Four rows a turn, then the rest moves up: stores of all rows one after another would take longer to compile than all else, and
+// an index that changes from turn to turn would cost the tile its registers.
 fn put(own: Part, i0: u32, j: u32, tile: Tile) {
-    for (var s = 0u; s < LANES; s++) {
-        for (var r = 0u; r < 4u; r++) { put_row(own, i0 + 4u * s + r, j, tile[s][r]); }
+    var rest = tile;
+    let turns = min(LANES, (params.m - i0 + 3u) / 4u);
+    for (var turn = 0u; turn < turns; turn++) {
+        for (var r = 0u; r < 4u; r++) { put_row(own, i0 + 4u * turn + r, j, rest[0][r]); }
+        for (var s = 1u; s < LANES; s++) { rest[s - 1u] = rest[s]; }
     }
 }
 

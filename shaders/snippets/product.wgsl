@@ -14,6 +14,7 @@ struct Params {
     c_offset: u32, c_batch: u32, c_chunk: u32, rows_a_sample: u32,
     first_z: u32, columns: u32, width: u32,
     first_shard: u32, end_shard: u32, join: u32, a_step: u32, b_step: u32,
+    s0: u32, s1: u32, s2: u32, s3: u32, s4: u32, s5: u32, s6: u32, s7: u32, // for finish
 }
 @group(0) @binding(0) var<uniform> params: Params;
 

@@ -7,6 +7,7 @@ mod form;
 mod index;
 mod lookup;
 mod operand;
+mod starts;
 mod writer;
 
 use unisono_shaders::snippets;
@@ -35,6 +36,8 @@ pub struct Bound {
     pub stores: Vec<Binding>,
     /// Elements that an invocation of a map computes.
     pub lanes: usize,
+    /// Where parts of memories and slices start: params behind the kernel's others.
+    pub starts: Vec<u32>,
 }
 
 /// One storage buffer of a kernel.

@@ -199,7 +199,7 @@ impl Emitter<'_> {
             let invocations = n / bound.lanes;
             let (grid, width) = self.grid(invocations, unit.roots[0])?;
             let bindings = self.bind(&bound.stores, &rows);
-            let params = vec![invocations as u32, width, rows.start as u32, 0];
+            let params = [&[invocations as u32, width, rows.start as u32, 0], &bound.starts[..]].concat();
             self.launch(kernel, bindings, params, grid, unit.roots[0])?;
         }
         Ok(())
@@ -227,7 +227,8 @@ impl Emitter<'_> {
             }
             let (grid, width) = self.grid(n * chunks, root)?;
             let bindings = self.bind(&bound.stores, &rows);
-            let params = vec![n as u32, width, chunks as u32, rows.start as u32, 0];
+            let params = [n as u32, width, chunks as u32, rows.start as u32, 0];
+            let params = [&params, &bound.starts[..]].concat();
             self.launch(kernel, bindings, params, grid, root)?;
             if chunks > 1 {
                 let to = Destination::of(self.program.stores.place(root), ty, &rows);

@@ -17,6 +17,8 @@ pub struct Finish {
     pub stores: Vec<Binding>,
     /// Whether some of that is f16.
     pub halves: bool,
+    /// Where parts of memories and slices start: the params `s0` and so on.
+    pub starts: Vec<u32>,
     /// The ops in it, for the kernel's name: `[add, relu]`.
     pub name: String,
 }
@@ -54,7 +56,8 @@ pub fn finish(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> O
     );
     let name = unit_name(graph, fusion, unit);
     let name = name.find('[').map_or("", |at| &name[at..]).to_owned();
-    Some(Finish { wgsl, halves: writer.has_halves(), stores: writer.stores(), name })
+    let (halves, starts) = (writer.has_halves(), writer.starts.numbers());
+    Some(Finish { wgsl, halves, starts, stores: writer.stores(), name })
 }
 
 /// The coordinates of a result's element in its `row`, all axes but the last taken as one.

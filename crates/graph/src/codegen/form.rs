@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::index;
+use crate::types::strides;
+
 /// What the digits of an address are taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Variable {
@@ -163,34 +166,18 @@ impl Form {
 
 /// Coordinates of the same element under other axes, as far as they are sums of digits.
 pub(super) fn regrouped(coords: &[Form], to: &[usize], from: &[usize]) -> Option<Vec<Form>> {
-    let mut rest: Vec<(usize, &Form)> = to.iter().copied().zip(coords).filter(|(d, _)| *d > 1).collect();
-    let mut dims: Vec<usize> = from.iter().copied().filter(|&d| d > 1).collect();
-    let mut found: Vec<Form> = Vec::new();
-    // From the last axes on: the fewest of both that hold equally many elements.
-    while let (Some(&(d, _)), Some(&e)) = (rest.last(), dims.last()) {
-        let (mut these, mut those, mut d, mut e) = (1, 1, d, e);
-        while d != e {
-            if d < e {
-                these += 1;
-                d *= rest.get(rest.len().checked_sub(these)?)?.0;
-            } else {
-                those += 1;
-                e *= dims.get(dims.len().checked_sub(those)?)?;
-            }
-        }
-        let (group, own) = (rest.split_off(rest.len() - these), dims.split_off(dims.len() - those));
-        let (sizes, coords): (Vec<usize>, Vec<Form>) = group.into_iter().map(|(d, c)| (d, c.clone())).unzip();
-        let mut all = Form::dot(&coords, &crate::types::strides(&sizes)).merged();
-        for &d in own[1..].iter().rev() {
-            let [high, low] = all.divided(d)?;
+    index::regrouped(coords, to, from, &Form::default(), |group| {
+        let mut high = Form::dot(group.coords, &strides(group.to)).merged();
+        let mut found = Vec::new();
+        for &d in group.from[1..].iter().rev() {
+            let [rest, low] = high.divided(d)?;
             found.push(low);
-            all = high;
+            high = rest;
         }
-        found.push(all);
-    }
-    Some(
-        from.iter().map(|&d| if d > 1 { found.pop().unwrap_or_default() } else { Form::default() }).collect(),
-    )
+        found.push(high);
+        found.reverse();
+        Some(found)
+    })
 }
 
 #[cfg(test)]
@@ -207,7 +194,7 @@ mod tests {
     }
 
     fn linear(form: &[Form], dims: &[usize], at: usize) -> usize {
-        form.iter().zip(crate::types::strides(dims)).map(|(form, step)| value(form, at) * step).sum()
+        form.iter().zip(strides(dims)).map(|(form, step)| value(form, at) * step).sum()
     }
 
     #[test]

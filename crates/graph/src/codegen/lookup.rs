@@ -1,6 +1,7 @@
 //! Elements found elsewhere: views, and lookups that depend on data or have something around them.
 
 use super::index::{Index, dot, regroup, scaled};
+use super::starts::Start;
 use super::writer::Writer;
 use crate::graph::NodeId;
 use crate::op::View;
@@ -24,12 +25,10 @@ impl Writer<'_> {
             View::Slice(start) => {
                 let mut coords = self.coords(to, index);
                 let lead = usize::from(to.lead != Lead::Global);
-                let shift = |(c, s): (&mut String, &usize)| {
-                    if *s > 0 {
-                        *c = format!("({c} + {s}u)")
-                    }
-                };
-                coords[lead..].iter_mut().zip(start).for_each(shift);
+                for (axis, &start) in start.iter().enumerate().filter(|(a, _)| to.dims[*a] < from.dims[*a]) {
+                    let start = self.starts.wgsl(Start::Axis(id, axis), start);
+                    coords[lead + axis] = format!("({} + {start})", coords[lead + axis]);
+                }
                 Index::Coords(coords)
             }
             View::Permute(order) => {

@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use unisono_shaders::{Snippet, snippets};
 
 use super::index::{Index, decode, dot, literal};
+use super::starts::{Start, Starts};
 use super::{Binding, Bound, WORKGROUP};
 use crate::fuse::{Fusion, Unit, UnitKind};
 use crate::graph::{Graph, NodeId};
 use crate::op::{Expression, Lowering};
 use crate::plan::{Access, Kernel};
-use crate::store::{Place, Stores};
+use crate::store::{Place, Store, Stores};
 use crate::types::{Lead, Type, strides};
 
 /// The element type of what is stored as f16; everything is computed in f32.
@@ -47,6 +48,7 @@ pub(super) struct Writer<'a> {
     words: BTreeSet<usize>,
     /// Some of these are not the same for all invocations.
     scattered: bool,
+    pub(super) starts: Starts,
 }
 
 impl<'a> Writer<'a> {
@@ -68,6 +70,7 @@ impl<'a> Writer<'a> {
             quads: BTreeMap::new(),
             words: BTreeSet::new(),
             scattered: false,
+            starts: Starts::default(),
         }
     }
 
@@ -152,15 +155,16 @@ impl<'a> Writer<'a> {
     fn load(&mut self, id: NodeId, index: &Index) -> String {
         let binding = self.bind(id, Access::Read);
         let place = self.stores.place(id);
-        let Some((here, lane)) = &self.lane else {
-            return self.widened(binding, "f32", format!("b{binding}[{}]", self.address(id, index)));
+        let Some((here, lane)) = self.lane.clone() else {
+            let address = self.address(id, index);
+            return self.widened(binding, "f32", format!("b{binding}[{address}]"));
         };
-        if !place.comes_in(self.lanes) || *index != Index::Linear(here.clone()) {
+        if !place.comes_in(self.lanes) || *index != Index::Linear(here) {
             self.words.insert(binding);
             self.scattered |= !index.is_constant();
             return format!("w{binding}({})", self.address(id, index));
         }
-        let (lane, from) = (*lane, place.at("i", self.lanes));
+        let from = self.at(id, "i", self.lanes);
         let known = self.quads.entry(binding).or_default();
         let number = known.iter().position(|known| *known == from);
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
@@ -203,7 +207,7 @@ impl<'a> Writer<'a> {
             }
             values => {
                 self.quads.entry(binding).or_default();
-                let at = self.stores.place(root).at("i", self.lanes);
+                let at = self.at(root, "i", self.lanes);
                 if self.lanes > 4 {
                     let pairs: Vec<_> = values.chunks(2).map(|p| format!("pair({})", p.join(", "))).collect();
                     return format!("    b{binding}[{at}] = vec4<u64>({});\n", pairs.join(", "));
@@ -272,11 +276,11 @@ impl<'a> Writer<'a> {
     }
 
     /// The element's place in its binding.
-    pub(super) fn address(&self, id: NodeId, index: &Index) -> String {
+    pub(super) fn address(&mut self, id: NodeId, index: &Index) -> String {
         let ty = self.ty(id);
         let place = self.stores.place(id);
         let coords = match index {
-            Index::Linear(i) => return place.at(i, 1),
+            Index::Linear(i) => return self.at(id, i, 1),
             Index::Coords(coords) => coords,
         };
         let mut steps = strides(&ty.dims);
@@ -286,15 +290,32 @@ impl<'a> Writer<'a> {
         match place.runs {
             // A run ends inside of an axis.
             Some(runs) if runs.len != ty.count() && !steps.contains(&runs.len) => {
-                place.at(&format!("({})", dot(coords, &steps)), 1)
+                self.at(id, &format!("({})", dot(coords, &steps)), 1)
             }
             Some(runs) => {
                 let far = |step: &mut usize| *step = *step / runs.len * runs.stride;
                 steps.iter_mut().filter(|step| **step >= runs.len).for_each(far);
-                dot(coords, &steps) + &place.offset(1)
+                dot(coords, &steps) + &self.offset(id, 1)
             }
-            None => dot(coords, &steps) + &place.offset(1),
+            None => dot(coords, &steps) + &self.offset(id, 1),
         }
+    }
+
+    /// Element `i` of a value, where an element of the binding is a vector of `lanes`.
+    fn at(&mut self, id: NodeId, i: &str, lanes: usize) -> String {
+        self.stores.place(id).at(i, lanes) + &self.offset(id, lanes)
+    }
+
+    /// What is added to an index of a value that is a part of its memory.
+    fn offset(&mut self, id: NodeId, lanes: usize) -> String {
+        let place = self.stores.place(id);
+        match place.store {
+            Store::Sums(_) => {}
+            _ if place.inside == 0 && place.runs.is_none() => return String::new(),
+            Store::Scalars => return format!(" + {}u", place.inside),
+            _ => {}
+        }
+        format!(" + {}", self.starts.wgsl(Start::Place(id, lanes), place.inside / lanes))
     }
 
     pub(super) fn bind(&mut self, id: NodeId, access: Access) -> usize {
@@ -318,15 +339,17 @@ impl<'a> Writer<'a> {
 
     pub(super) fn finish(self, name: String, params: &str, body: &str) -> Bound {
         let wgsl = format!(
-            "{}{}struct Params {{ {params} }}\n@group(0) @binding(0) var<uniform> params: Params;\n{}\
+            "{}{}struct Params {{ {params}{} }}\n@group(0) @binding(0) var<uniform> params: Params;\n{}\
              @compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{}{body}}}\n",
             if self.has_halves() { "enable f16;\n" } else { "" },
             self.snippets(),
+            self.starts.fields(),
             self.declarations(1),
             self.shared,
         );
         let bindings = self.bindings.iter().map(|b| b.1).collect();
-        Bound { kernel: Kernel { name, wgsl, bindings }, stores: self.stores(), lanes: 1 }
+        let kernel = Kernel { name, wgsl, bindings };
+        Bound { kernel, starts: self.starts.numbers(), stores: self.stores(), lanes: 1 }
     }
 
     pub(super) fn has_halves(&self) -> bool {
@@ -382,17 +405,12 @@ impl Place {
         self.inside.is_multiple_of(lanes) && sizes.iter().all(|size| size.is_multiple_of(lanes))
     }
 
-    /// Element `i`, where an element of the binding is a vector of `lanes`.
+    /// Element `i` from the first one on, where an element of the binding is a vector of `lanes`.
     fn at(&self, i: &str, lanes: usize) -> String {
-        let here = match self.runs.map(|runs| (runs.len / lanes, runs.stride / lanes)) {
+        match self.runs.map(|runs| (runs.len / lanes, runs.stride / lanes)) {
             Some((1, stride)) => format!("{i} * {stride}u"),
             Some((len, stride)) if len != stride => format!("{i} / {len}u * {stride}u + {i} % {len}u"),
             _ => i.to_string(),
-        };
-        here + &self.offset(lanes)
-    }
-
-    fn offset(&self, lanes: usize) -> String {
-        if self.inside == 0 { String::new() } else { format!(" + {}u", self.inside / lanes) }
+        }
     }
 }

@@ -202,11 +202,17 @@ impl Emitter<'_> {
                 b_step,
             ];
             let grid = [x, y, most.min(layers - first) as u32];
-            self.launch(kernel, bindings.clone(), params.map(|p| p as u32).to_vec(), grid, *root)?;
+            let starts = finish.map_or(&[][..], |finish| &finish.starts);
+            let mut params = [&params.map(|p| p as u32), starts].concat();
+            params.resize(PARAMS, 0);
+            self.launch(kernel, bindings.clone(), params, grid, *root)?;
         }
         Ok(())
     }
 }
+
+/// Params of a product, as `snippets/product.wgsl` has them.
+const PARAMS: usize = 28;
 
 /// Shards that one layer of the grid adds in registers, at most: as the kernels' loops.
 const JOIN: usize = 8;
