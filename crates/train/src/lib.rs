@@ -41,6 +41,7 @@ mod loss_scale;
 mod losses;
 mod memory;
 mod metric;
+mod number;
 mod observer;
 mod optimizers;
 mod programs;
