@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use unisono_replica::ReplicaError;
+
 /// Any error of the facade.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -106,7 +108,7 @@ pub enum Error {
     #[error("{left}; {}", newest(*.checkpoint))]
     NoneLeft {
         /// Who left, when and why.
-        left: unisono_replica::ReplicaError,
+        left: ReplicaError,
         /// The step of the newest checkpoint, if there is one.
         checkpoint: Option<u64>,
     },
@@ -126,7 +128,7 @@ pub enum Error {
     Gpu(#[from] unisono_gpu::GpuError),
     /// The replicas.
     #[error(transparent)]
-    Replica(#[from] unisono_replica::ReplicaError),
+    Replica(#[from] ReplicaError),
     /// The checkpoints.
     #[error(transparent)]
     Checkpoint(#[from] unisono_checkpoint::Error),
@@ -135,6 +137,19 @@ pub enum Error {
 impl Error {
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting { setting, problem: problem.into() }
+    }
+
+    /// Whether it is one of the data or of their numbers, after which the replicas hold the state of the step before.
+    pub(crate) fn leaves_state_whole(&self) -> bool {
+        matches!(
+            self,
+            Self::Data(_)
+                | Self::Field { .. }
+                | Self::Sample { .. }
+                | Self::Setting { .. }
+                | Self::NotFinite { .. }
+                | Self::Replica(ReplicaError::NotFinite { .. })
+        )
     }
 }
 

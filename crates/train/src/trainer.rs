@@ -132,12 +132,16 @@ impl Trainer {
     /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite, in mixed precision
     /// at the smallest loss scale. Then nothing has changed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
-        let step = self.step_inner(batch, None)?;
-        self.progress.position = batch.after;
-        Ok(step)
+        self.step_inner(batch, None, batch.after)
     }
 
-    pub(crate) fn step_inner(&mut self, batch: &Batch, names: Names<'_>) -> Result<Step, Error> {
+    /// A step, after which the run is at `after`.
+    pub(crate) fn step_inner(
+        &mut self,
+        batch: &Batch,
+        names: Names<'_>,
+        after: Position,
+    ) -> Result<Step, Error> {
         if batch.len() > self.settings.global_batch || batch.len() == 0 {
             let problem =
                 format!("a batch of {} samples in steps of {}", batch.len(), self.settings.global_batch);
@@ -201,6 +205,7 @@ impl Trainer {
             committed: outcome.committed,
         };
         self.step += 1;
+        self.progress.position = after;
         if self.settings.digest_every > 0 && self.step.is_multiple_of(self.settings.digest_every) {
             self.replicas.check_digests()?;
         }
