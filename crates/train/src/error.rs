@@ -66,6 +66,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The data that a fit evaluates on are not what the model was built for, or hold a bad sample.
+    #[error("validation data: {0}")]
+    Validation(Box<Error>),
     /// The loss or a gradient is not finite; the step did not happen.
     #[error("step {step}: {what} is not finite{}", first_bad(what, tensor))]
     NotFinite {
@@ -139,6 +142,14 @@ impl Error {
         Self::Setting { setting, problem: problem.into() }
     }
 
+    /// The same, where it is one of data that are those held out.
+    pub(crate) fn of_validation(self) -> Self {
+        match self {
+            Self::Data(_) | Self::Field { .. } | Self::Sample { .. } => Self::Validation(Box::new(self)),
+            other => other,
+        }
+    }
+
     /// Whether it is one of the data or of their numbers, after which the replicas hold the state of the step before.
     pub(crate) fn leaves_state_whole(&self) -> bool {
         matches!(
@@ -147,6 +158,7 @@ impl Error {
                 | Self::Field { .. }
                 | Self::Sample { .. }
                 | Self::Setting { .. }
+                | Self::Validation(_)
                 | Self::NotFinite { .. }
                 | Self::Replica(ReplicaError::NotFinite { .. })
         )

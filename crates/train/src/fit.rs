@@ -3,14 +3,14 @@
 use unisono_data::{Batch, Batches, Loader, Position};
 
 use crate::history::Running;
-use crate::trainer::TRAIN;
-use crate::{Epoch, Error, History, Trainer};
+use crate::trainer::{EVALUATE, TRAIN};
+use crate::{Epoch, Error, History, Trainer, feed};
 
 impl Trainer {
     /// Trains until `epochs` epochs are done, counted from the run's start, and returns the whole run's history.
     ///
     /// The loader says what to read and in which order; the batch is the trainer's. After each epoch the model is evaluated
-    /// on `validation`.
+    /// on `validation`, whose fields are compared with the model's before the first step.
     ///
     /// # Errors
     /// The first error of the pipeline, of a step or of an evaluation. Nothing of a failed step has happened; an epoch whose
@@ -25,6 +25,9 @@ impl Trainer {
         let loader = train.clone().batch(self.settings.global_batch);
         self.same_data(train)?;
         self.prepare(TRAIN, loader.samples())?;
+        if let Some(validation) = validation {
+            self.can_evaluate(validation).map_err(Error::of_validation)?;
+        }
         let mut batches = loader.epochs(self.progress.clone(), epochs)?;
         let result = self.fit_batches(&mut batches, train, validation, epochs);
         self.input = Some(batches.seen());
@@ -34,6 +37,15 @@ impl Trainer {
         }
         self.save_when_due(true)?;
         Ok(&self.history)
+    }
+
+    /// Whether there is anything that an evaluation of a loader's samples would fail at but the samples.
+    fn can_evaluate(&mut self, loader: &Loader) -> Result<(), Error> {
+        // Up to the start of the first epoch there is nothing to be read.
+        let batches = loader.clone().batch(self.settings.global_batch).epochs(Position::default(), 0)?;
+        drop(batches);
+        feed::check_specs(&loader.fields()?, &self.fields)?;
+        self.prepare(EVALUATE, loader.samples())
     }
 
     /// Saves what was done before an error of the data or of their numbers.
@@ -100,7 +112,8 @@ impl Trainer {
     /// Whole or not at all: what may fail comes first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let train = self.running.mean(&self.metric_names());
-        let validation = validation.map(|loader| self.evaluate(loader)).transpose()?;
+        let validation = validation.map(|loader| self.evaluate(loader)).transpose();
+        let validation = validation.map_err(Error::of_validation)?;
         let ended = Epoch { epoch, steps: self.step, train, validation };
         self.history.push(ended.clone());
         if let Err(error) = self.observe() {

@@ -18,7 +18,7 @@ use crate::programs::{
 use crate::{Epoch, Error, Evaluation, History, Layer, Memory, Report, Stop, Summary, diagnose};
 
 pub(crate) const TRAIN: usize = 0;
-const EVALUATE: usize = 1;
+pub(crate) const EVALUATE: usize = 1;
 const PREDICT: usize = 2;
 
 /// What the answer depends on, beside model and data.
@@ -38,7 +38,7 @@ pub(crate) struct Settings {
 pub struct Trainer {
     pub(crate) parts: Parts,
     pub(crate) programs: Programs,
-    fields: Fields,
+    pub(crate) fields: Fields,
     pub(crate) replicas: Replicas,
     pub(crate) settings: Settings,
     notes: Vec<String>,
