@@ -36,6 +36,7 @@ mod history;
 mod initializer;
 mod layer;
 mod layers;
+mod left;
 mod load;
 mod loss_scale;
 mod losses;

@@ -40,6 +40,8 @@ pub struct Trainer {
     pub(crate) programs: Programs,
     pub(crate) fields: Fields,
     pub(crate) replicas: Replicas,
+    /// So many of those that left have been told of.
+    pub(crate) left_told: usize,
     pub(crate) settings: Settings,
     notes: Vec<String>,
     pub(crate) observers: Vec<Box<dyn Observer>>,
@@ -99,6 +101,7 @@ impl Trainer {
             programs,
             fields,
             replicas,
+            left_told: 0,
             scaling: settings.scaling.clone(),
             settings,
             notes,
@@ -123,7 +126,8 @@ impl Trainer {
         let full = self.settings.global_batch as u64;
         let sizes: Vec<usize> =
             [samples.min(full), samples % full].iter().filter(|&&n| n > 0).map(|&n| n as usize).collect();
-        Ok(self.replicas.prepare(program, &sizes)?)
+        let prepared = self.replicas.prepare(program, &sizes);
+        self.heard(prepared)
     }
 
     /// One step on a batch, for loops of one's own. The batch may have any size up to the global batch.
@@ -158,6 +162,7 @@ impl Trainer {
             let weight = output(outputs, WEIGHT_SUM).and_then(|w| w.first().copied());
             if bad_sample(outputs).is_some() || weight == Some(0.0) { Verdict::Skip } else { Verdict::Commit }
         });
+        self.tell_left();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
@@ -167,19 +172,11 @@ impl Trainer {
                 }
                 Outcome { outputs: *outputs, ..Outcome::default() }
             }
-            Err(left @ ReplicaError::NoneLeft { .. }) => {
-                let checkpoint = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.saved);
-                return Err(Error::NoneLeft { left, checkpoint });
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return self.heard(Err(error)),
         };
         // A bad loss whose weight is 0 reaches no sum.
         if let Some(bad) = bad_sample(&outcome.outputs) {
             return Err(self.not_finite(batch, Some(bad), String::new(), names));
-        }
-        for left in &outcome.left {
-            let note = left.to_string();
-            self.observers.iter_mut().for_each(|o| o.note(&note));
         }
         if outcome.committed {
             self.carries.take(&program, &outcome.outputs);
@@ -207,7 +204,7 @@ impl Trainer {
         self.step += 1;
         self.progress.position = after;
         if self.settings.digest_every > 0 && self.step.is_multiple_of(self.settings.digest_every) {
-            self.replicas.check_digests()?;
+            self.check_replicas()?;
         }
         Ok(step)
     }
@@ -247,7 +244,8 @@ impl Trainer {
             feed::check(&batch, &self.fields, &self.programs.output, &*self.parts.loss, names)?;
             let batch = self.using.with(&batch)?;
             let feed = feed::feed(&program, &batch, &[], self.settings.seed)?;
-            let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit)?;
+            let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit);
+            let outcome = self.heard(outcome)?;
             self.using.take(&program, &outcome.outputs);
             let losses = named(&program, &outcome.outputs, LOSS).unwrap_or_default();
             let weights = self.weights(&program, &outcome.outputs, &batch);
@@ -274,7 +272,8 @@ impl Trainer {
         feed::check_ids(batch, &self.fields, None)?;
         let program = self.programs.predict.clone();
         let feed = feed::feed(&program, &*self.using.with(batch)?, &[], self.settings.seed)?;
-        let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit)?;
+        let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit);
+        let outcome = self.heard(outcome)?;
         self.using.take(&program, &outcome.outputs);
         Ok(named(&program, &outcome.outputs, OUTPUT).unwrap_or_default())
     }
@@ -355,7 +354,8 @@ impl Trainer {
 
     /// Compares the replicas' states; an error names those that differ.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
-        Ok(self.replicas.check_digests()?)
+        let same = self.replicas.check_digests();
+        self.heard(same)
     }
 
     /// Stops fits after the step at which `stop` is asked; they save the run and return.
@@ -395,7 +395,8 @@ impl Trainer {
         if !self.settings.mixed && !of_one_class(&all) {
             return Err(Error::JoinsOtherClass { classes: classes(&all) });
         }
-        let joined = self.replicas.join(&adapter)?;
+        let joined = self.replicas.join(&adapter);
+        let joined = self.heard(joined)?;
         if self.settings.mixed {
             let (name, step) = (adapter.label(), self.step);
             self.tell_note(&format!(
