@@ -159,6 +159,25 @@ impl Trainer {
         Ok(Some(Resumed { step: self.step, path: loaded.path, skipped, differs }))
     }
 
+    /// Refuses a directory that holds a later step of a run which this one does not go on with: no save would succeed.
+    pub(crate) fn may_save(&self) -> Result<(), Error> {
+        let Some(Checkpoints { saver, saving, saved: None, durable: None, .. }) = &self.checkpoints else {
+            return Ok(());
+        };
+        // What cannot be looked at, saves tell.
+        match saver.with_store(|store| store.newest_step()) {
+            Ok(Some(newest)) if newest > self.step => {
+                let dir = saving.dir.display();
+                let problem = format!(
+                    "{dir} holds step {newest} of another run: resume it, remove it (Trainer::clear_checkpoints), or save to \
+                     another directory"
+                );
+                Err(Error::setting("checkpoints", problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the checkpoints of an earlier run from the directory, for a fresh start in it.
     pub fn clear_checkpoints(&mut self) -> Result<(), Error> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };

@@ -13,7 +13,8 @@ impl Trainer {
     /// on `validation`, whose fields are compared with the model's before the first step.
     ///
     /// # Errors
-    /// The first error of the pipeline, of a step or of an evaluation. Nothing of a failed step has happened; an epoch whose
+    /// Before the first step, where checkpoints go to a directory that holds a later one of another run, or the data held out do
+    /// not fit. Else the first error of the pipeline, of a step or of an evaluation. Nothing of a failed step has happened; an epoch whose
     /// evaluation failed has not ended, and the next fit, of this run or one resumed from it, begins with that. What was done
     /// before is saved, where checkpoints go anywhere, unless the error is one of the replicas or of the checkpoints themselves.
     pub fn fit(
@@ -23,6 +24,7 @@ impl Trainer {
         epochs: u32,
     ) -> Result<&History, Error> {
         let loader = train.clone().batch(self.settings.global_batch);
+        self.may_save()?;
         self.same_data(train)?;
         self.prepare(TRAIN, loader.samples())?;
         if let Some(validation) = validation {
