@@ -115,6 +115,11 @@ impl Store {
         newest_on(&*self.disk, &self.dir)
     }
 
+    /// The step of the newest checkpoint that looks whole: a look at names and sizes, which verifies nothing.
+    pub fn newest_step(&self) -> Result<Option<u64>> {
+        Ok(self.candidates()?.first().map(|(_, candidate)| candidate.step))
+    }
+
     /// The best checkpoint by [`Options::best`]: its step and directory. `None` without that option or any metric.
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
         let mut found = self.candidates()?;

@@ -42,7 +42,7 @@ impl BestBy {
 }
 
 impl Saving {
-    /// Into this directory, at the end of a fit; the last three stay.
+    /// Into this directory, at the end of a fit, also of one that an error of the data or of their numbers ends; the last three stay.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), every: 0, keep: 3, keep_every: 0, best: None, require: false }
     }
@@ -86,6 +86,8 @@ pub(crate) struct Checkpoints {
     saving: Saving,
     /// The step that was handed over last.
     pub(crate) saved: Option<u64>,
+    /// The step of the newest that is known to be complete.
+    pub(crate) durable: Option<u64>,
     /// The run goes on with other settings or data than it was started with.
     pub(crate) forced: bool,
 }
@@ -120,7 +122,7 @@ impl Trainer {
         self.checkpoints = None;
         let store = Store::open_with(&saving.dir, options, Arc::new(StdDisk))?;
         let saver = Saver::new(store, SaverOptions { require: saving.require, write_every: false })?;
-        self.checkpoints = Some(Checkpoints { saver, saving, saved: None, forced: false });
+        self.checkpoints = Some(Checkpoints { saver, saving, saved: None, durable: None, forced: false });
         Ok(())
     }
 
@@ -150,18 +152,37 @@ impl Trainer {
         let Some(loaded) = checkpoints.saver.with_store(|store| store.newest())? else { return Ok(None) };
         let differs = self.restore(&loaded.path, &loaded.contents, force)?;
         if let Some(checkpoints) = &mut self.checkpoints {
-            (checkpoints.saved, checkpoints.forced) = (Some(self.step), force);
+            (checkpoints.saved, checkpoints.durable) = (Some(self.step), Some(self.step));
+            checkpoints.forced = force;
         }
         let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
         Ok(Some(Resumed { step: self.step, path: loaded.path, skipped, differs }))
     }
 
+    /// Refuses a directory that holds a later step of a run which this one does not go on with: no save would succeed.
+    pub(crate) fn may_save(&self) -> Result<(), Error> {
+        let Some(Checkpoints { saver, saving, saved: None, durable: None, .. }) = &self.checkpoints else {
+            return Ok(());
+        };
+        // What cannot be looked at, saves tell.
+        match saver.with_store(|store| store.newest_step()) {
+            Ok(Some(newest)) if newest > self.step => {
+                let dir = saving.dir.display();
+                let problem = format!(
+                    "{dir} holds step {newest} of another run: resume it, remove it (Trainer::clear_checkpoints), or save to \
+                     another directory"
+                );
+                Err(Error::setting("checkpoints", problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the checkpoints of an earlier run from the directory, for a fresh start in it.
     pub fn clear_checkpoints(&mut self) -> Result<(), Error> {
-        match &self.checkpoints {
-            Some(checkpoints) => Ok(checkpoints.saver.with_store(Store::clear)?),
-            None => Ok(()),
-        }
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        (checkpoints.saved, checkpoints.durable) = (None, None);
+        Ok(checkpoints.saver.with_store(Store::clear)?)
     }
 
     /// Saves the run now, and waits until that is durable.
@@ -278,7 +299,10 @@ impl Trainer {
     fn tell(&mut self, reports: Vec<Report>) {
         for report in reports {
             match report {
-                Report::Saved { saved, .. } => {
+                Report::Saved { step, saved, .. } => {
+                    if let Some(checkpoints) = &mut self.checkpoints {
+                        checkpoints.durable = Some(step);
+                    }
                     if saved.reopened {
                         let dir = saved.path.parent().unwrap_or(&saved.path).display();
                         self.tell_note(&format!("warning: {dir} was gone and was made anew"));

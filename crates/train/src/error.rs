@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use unisono_replica::ReplicaError;
+
 /// Any error of the facade.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,6 +66,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The data that a fit evaluates on are not what the model was built for, or hold a bad sample.
+    #[error("validation data: {0}")]
+    Validation(Box<Error>),
     /// The loss or a gradient is not finite; the step did not happen.
     #[error("step {step}: {what} is not finite{}", first_bad(what, tensor))]
     NotFinite {
@@ -106,7 +111,7 @@ pub enum Error {
     #[error("{left}; {}", newest(*.checkpoint))]
     NoneLeft {
         /// Who left, when and why.
-        left: unisono_replica::ReplicaError,
+        left: ReplicaError,
         /// The step of the newest checkpoint, if there is one.
         checkpoint: Option<u64>,
     },
@@ -126,7 +131,7 @@ pub enum Error {
     Gpu(#[from] unisono_gpu::GpuError),
     /// The replicas.
     #[error(transparent)]
-    Replica(#[from] unisono_replica::ReplicaError),
+    Replica(#[from] ReplicaError),
     /// The checkpoints.
     #[error(transparent)]
     Checkpoint(#[from] unisono_checkpoint::Error),
@@ -135,6 +140,28 @@ pub enum Error {
 impl Error {
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting { setting, problem: problem.into() }
+    }
+
+    /// The same, where it is one of data that are those held out.
+    pub(crate) fn of_validation(self) -> Self {
+        match self {
+            Self::Data(_) | Self::Field { .. } | Self::Sample { .. } => Self::Validation(Box::new(self)),
+            other => other,
+        }
+    }
+
+    /// Whether it is one of the data or of their numbers, after which the replicas hold the state of the step before.
+    pub(crate) fn leaves_state_whole(&self) -> bool {
+        matches!(
+            self,
+            Self::Data(_)
+                | Self::Field { .. }
+                | Self::Sample { .. }
+                | Self::Setting { .. }
+                | Self::Validation(_)
+                | Self::NotFinite { .. }
+                | Self::Replica(ReplicaError::NotFinite { .. })
+        )
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unisono_data::{Batch, Field, Source, Values};
+use unisono_data::{Batch, Field, FieldSpec, Source, Values};
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
@@ -45,13 +45,8 @@ pub(crate) fn check(
     loss: &dyn Loss,
     names: Names<'_>,
 ) -> Result<(), Error> {
-    let weight = Type::sample(&[]);
-    let mut expected = vec![(INPUT, &fields.input), (TARGET, &fields.target)];
-    if fields.weighted {
-        expected.push((WEIGHT, &weight));
-    }
-    for (name, ty) in expected {
-        check_field(batch, name, ty, names)?;
+    for (name, ty) in fields.expected() {
+        check_field(batch, name, &ty, names)?;
     }
     check_ids(batch, fields, names)?;
     if let Some(at) =
@@ -63,6 +58,18 @@ pub(crate) fn check(
         Some(Err((at, problem))) => Err(bad_sample(batch, at, names, problem)),
         _ => Ok(()),
     }
+}
+
+/// Looks at a loader's fields, before there is a batch.
+pub(crate) fn check_specs(specs: &[FieldSpec], fields: &Fields) -> Result<(), Error> {
+    for (name, ty) in fields.expected() {
+        let got = specs.iter().find(|spec| &*spec.name == name).map(field_type);
+        if got.as_ref() != Some(&ty) {
+            let got = got.map_or_else(|| "no such field".into(), |got| got.to_string());
+            return Err(Error::Field { field: name.into(), expected: ty.to_string(), got });
+        }
+    }
+    Ok(())
 }
 
 /// Looks at one field of a batch.

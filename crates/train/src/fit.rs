@@ -1,18 +1,22 @@
 //! Training over epochs: batches in, steps, epochs and checkpoints out.
 
-use unisono_data::{Batches, Loader, Position};
+use unisono_data::{Batch, Batches, Loader, Position};
 
-use crate::trainer::TRAIN;
-use crate::{Epoch, Error, History, Trainer};
+use crate::history::Running;
+use crate::trainer::{EVALUATE, TRAIN};
+use crate::{Epoch, Error, History, Trainer, feed};
 
 impl Trainer {
     /// Trains until `epochs` epochs are done, counted from the run's start, and returns the whole run's history.
     ///
     /// The loader says what to read and in which order; the batch is the trainer's. After each epoch the model is evaluated
-    /// on `validation`.
+    /// on `validation`, whose fields are compared with the model's before the first step.
     ///
     /// # Errors
-    /// The first error of the pipeline or of a step. Nothing of a failed step has happened.
+    /// Before the first step, where checkpoints go to a directory that holds a later one of another run, or the data held out do
+    /// not fit. Else the first error of the pipeline, of a step or of an evaluation. Nothing of a failed step has happened; an epoch whose
+    /// evaluation failed has not ended, and the next fit, of this run or one resumed from it, begins with that. What was done
+    /// before is saved, where checkpoints go anywhere, unless the error is one of the replicas or of the checkpoints themselves.
     pub fn fit(
         &mut self,
         train: &Loader,
@@ -20,14 +24,40 @@ impl Trainer {
         epochs: u32,
     ) -> Result<&History, Error> {
         let loader = train.clone().batch(self.settings.global_batch);
+        self.may_save()?;
         self.same_data(train)?;
         self.prepare(TRAIN, loader.samples())?;
+        if let Some(validation) = validation {
+            self.can_evaluate(validation).map_err(Error::of_validation)?;
+        }
         let mut batches = loader.epochs(self.progress.clone(), epochs)?;
         let result = self.fit_batches(&mut batches, train, validation, epochs);
         self.input = Some(batches.seen());
-        result?;
+        if let Err(error) = result {
+            self.save_despite(&error);
+            return Err(error);
+        }
         self.save_when_due(true)?;
         Ok(&self.history)
+    }
+
+    /// Whether there is anything that an evaluation of a loader's samples would fail at but the samples.
+    fn can_evaluate(&mut self, loader: &Loader) -> Result<(), Error> {
+        // Up to the start of the first epoch there is nothing to be read.
+        let batches = loader.clone().batch(self.settings.global_batch).epochs(Position::default(), 0)?;
+        drop(batches);
+        feed::check_specs(&loader.fields()?, &self.fields)?;
+        self.prepare(EVALUATE, loader.samples())
+    }
+
+    /// Saves what was done before an error of the data or of their numbers.
+    fn save_despite(&mut self, error: &Error) {
+        if self.step > 0
+            && error.leaves_state_whole()
+            && let Err(second) = self.save_when_due(true)
+        {
+            self.tell_note(&format!("warning: step {} is not saved: {second}", self.step));
+        }
     }
 
     fn fit_batches(
@@ -46,17 +76,21 @@ impl Trainer {
                 self.observers.iter_mut().for_each(|o| o.note(&format!("skipped {reason}")));
             }
             skipped = batches.skip_reasons().len();
-            // The last samples of an epoch may all have been skipped.
+            self.progress.skipped = batches.progress().skipped;
+            // The last samples of an epoch may all have been skipped, and the evaluation after an epoch may have failed before.
             let reached = next.as_ref().map_or(batches.progress().position.epoch, |batch| batch.epoch);
-            self.end_epochs(reached, validation)?;
+            let ended = self.end_epochs(reached, validation)?;
             let Some(batch) = next else {
                 self.progress = batches.progress();
                 return Ok(());
             };
+            if ended && self.save_when_due(false)? {
+                return Ok(());
+            }
             if carried.replace(batch.epoch) != Some(batch.epoch) {
                 self.carries.reset();
             }
-            let mut step = self.step_inner(&batch, Some(train.source()))?;
+            let mut step = self.step_inner(&batch, Some(train.source()), behind(&batch))?;
             (step.epochs, step.of) = (epochs, train.samples());
             self.observers.iter_mut().for_each(|o| o.step(&step));
             self.end_epochs(batch.after.epoch, validation)?;
@@ -68,22 +102,34 @@ impl Trainer {
         }
     }
 
-    /// Ends the epochs before `reached`.
-    fn end_epochs(&mut self, reached: u32, validation: Option<&Loader>) -> Result<(), Error> {
+    /// Ends the epochs before `reached`; returns whether there were any.
+    fn end_epochs(&mut self, reached: u32, validation: Option<&Loader>) -> Result<bool, Error> {
+        let before = self.progress.position.epoch;
         while self.progress.position.epoch < reached {
             self.end_epoch(self.progress.position.epoch, validation)?;
-            self.progress.position = Position { epoch: self.progress.position.epoch + 1, sample: 0 };
         }
-        Ok(())
+        Ok(before < reached)
     }
 
+    /// Whole or not at all: what may fail comes first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
-        let train = std::mem::take(&mut self.running).mean(&self.metric_names());
-        let validation = validation.map(|loader| self.evaluate(loader)).transpose()?;
-        let epoch = Epoch { epoch, steps: self.step, train, validation };
-        self.observers.iter_mut().for_each(|o| o.epoch(&epoch));
-        self.history.push(epoch);
-        self.observe()
+        let train = self.running.mean(&self.metric_names());
+        let validation = validation.map(|loader| self.evaluate(loader)).transpose();
+        let validation = validation.map_err(Error::of_validation)?;
+        let ended = Epoch { epoch, steps: self.step, train, validation };
+        self.history.push(ended.clone());
+        if let Err(error) = self.observe() {
+            self.history.pop();
+            return Err(error);
+        }
+        self.running = Running::default();
+        self.progress.position = Position { epoch: epoch + 1, sample: 0 };
+        // What may be saved of this step lacks its epoch's end.
+        if let Some(checkpoints) = self.checkpoints.as_mut().filter(|c| c.saved == Some(self.step)) {
+            checkpoints.saved = None;
+        }
+        self.observers.iter_mut().for_each(|o| o.epoch(&ended));
+        Ok(())
     }
 
     /// Lets the optimizer see the history.
@@ -91,4 +137,9 @@ impl Trainer {
         let observed = self.parts.optimizer.observe(&self.history);
         observed.map_err(|problem| Error::setting("optimizer", problem))
     }
+}
+
+/// The place behind a batch's last sample, in its own epoch: the next begins when this one was evaluated.
+fn behind(batch: &Batch) -> Position {
+    Position { epoch: batch.epoch, sample: batch.first + (batch.len() + batch.skipped.len()) as u64 }
 }

@@ -2,14 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Metric;
+use crate::{Metric, number};
 
-/// A loss and metrics, averaged over samples with their weights: in f64, in sample order.
+/// A loss and metrics, averaged over samples with their weights: in f64, in sample order. In JSON, those that are no finite
+/// numbers are `"NaN"`, `"inf"` and `"-inf"`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// The mean loss, penalties included while training.
+    #[serde(with = "number")]
     pub loss: f64,
     /// The mean of each metric, in the trainer's order, by name.
+    #[serde(with = "number::named")]
     pub metrics: Vec<(String, f64)>,
     /// Samples.
     pub samples: u64,
@@ -50,10 +53,14 @@ pub type History = Vec<Epoch>;
 /// Sums on the way to an [`Evaluation`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Running {
+    #[serde(with = "number")]
     loss: f64,
+    #[serde(with = "number::list")]
     metrics: Vec<f64>,
+    #[serde(with = "number")]
     weight: f64,
     samples: u64,
+    #[serde(with = "number")]
     penalty: f64,
     steps: u64,
 }

@@ -24,7 +24,8 @@ impl Trainer {
         let (tensors, report) = plan.read(&file, &model)?;
         for index in own {
             if let Some(tensor) = tensors.get(&self.programs.train.states()[index].name) {
-                self.replicas.write_state(index, tensor.bytes())?;
+                let written = self.replicas.write_state(index, tensor.bytes());
+                self.heard(written)?;
             }
         }
         Ok(report)

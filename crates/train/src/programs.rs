@@ -86,6 +86,15 @@ impl Fields {
     }
 }
 
+impl Fields {
+    /// Names and types of those that samples need to be trained on.
+    pub fn expected(&self) -> Vec<(&'static str, Type)> {
+        let weight = self.weighted.then(|| (WEIGHT, Type::sample(&[])));
+        let own = [(INPUT, self.input.clone()), (TARGET, self.target.clone())];
+        own.into_iter().chain(weight).collect()
+    }
+}
+
 /// The type that a field has in a graph.
 pub(crate) fn field_type(spec: &FieldSpec) -> Type {
     let dtype = match spec.dtype {

@@ -181,7 +181,8 @@ impl Trainer {
         let memory = |&index: &usize| spare.remove(&states[index].name).map(Tensor::into_bytes);
         let memory = indices.iter().map(memory).map(Option::unwrap_or_default).collect();
         // As they come off the devices, without another copy: training waits for this.
-        let all = self.replicas.read_states(&indices, memory)?;
+        let all = self.replicas.read_states(&indices, memory);
+        let all = self.heard(all)?;
         let states = self.programs.train.states();
         let named = indices.iter().zip(all).map(|(&index, bytes)| {
             let Info { dtype, shape } = info(&states[index].ty);
@@ -244,7 +245,8 @@ impl Trainer {
         let carries = self.carries.of(&contents.carries).map_err(wrong)?;
         for (index, state) in states.iter().enumerate() {
             if let Some(tensor) = found.get(&state.name) {
-                self.replicas.write_state(index, tensor.bytes())?;
+                let written = self.replicas.write_state(index, tensor.bytes());
+                self.heard(written)?;
             }
         }
         self.step = run.step;

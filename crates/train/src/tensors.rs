@@ -7,7 +7,8 @@ use crate::{Error, Trainer};
 impl Trainer {
     /// The values of a state by index.
     pub(crate) fn state(&mut self, index: usize) -> Result<Vec<f32>, Error> {
-        let bytes = self.replicas.read_state(index)?;
+        let bytes = self.replicas.read_state(index);
+        let bytes = self.heard(bytes)?;
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
@@ -32,7 +33,8 @@ impl Trainer {
             return Err(Error::setting("tensor", problem));
         }
         let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-        Ok(self.replicas.write_state(index, &bytes)?)
+        let written = self.replicas.write_state(index, &bytes);
+        self.heard(written)
     }
 
     /// Names and shapes of parameters and statistics, in the model's order.

@@ -18,7 +18,7 @@ use crate::programs::{
 use crate::{Epoch, Error, Evaluation, History, Layer, Memory, Report, Stop, Summary, diagnose};
 
 pub(crate) const TRAIN: usize = 0;
-const EVALUATE: usize = 1;
+pub(crate) const EVALUATE: usize = 1;
 const PREDICT: usize = 2;
 
 /// What the answer depends on, beside model and data.
@@ -38,10 +38,12 @@ pub(crate) struct Settings {
 pub struct Trainer {
     pub(crate) parts: Parts,
     pub(crate) programs: Programs,
-    fields: Fields,
+    pub(crate) fields: Fields,
     pub(crate) replicas: Replicas,
     /// The step after which their states were last compared.
     compared: Option<u64>,
+    /// So many of those that left have been told of.
+    pub(crate) left_told: usize,
     pub(crate) settings: Settings,
     notes: Vec<String>,
     pub(crate) observers: Vec<Box<dyn Observer>>,
@@ -102,6 +104,7 @@ impl Trainer {
             fields,
             replicas,
             compared: None,
+            left_told: 0,
             scaling: settings.scaling.clone(),
             settings,
             notes,
@@ -126,7 +129,8 @@ impl Trainer {
         let full = self.settings.global_batch as u64;
         let sizes: Vec<usize> =
             [samples.min(full), samples % full].iter().filter(|&&n| n > 0).map(|&n| n as usize).collect();
-        Ok(self.replicas.prepare(program, &sizes)?)
+        let prepared = self.replicas.prepare(program, &sizes);
+        self.heard(prepared)
     }
 
     /// One step on a batch, for loops of one's own. The batch may have any size up to the global batch.
@@ -135,12 +139,16 @@ impl Trainer {
     /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite, in mixed precision
     /// at the smallest loss scale. Then nothing has changed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
-        let step = self.step_inner(batch, None)?;
-        self.progress.position = batch.after;
-        Ok(step)
+        self.step_inner(batch, None, batch.after)
     }
 
-    pub(crate) fn step_inner(&mut self, batch: &Batch, names: Names<'_>) -> Result<Step, Error> {
+    /// A step, after which the run is at `after`.
+    pub(crate) fn step_inner(
+        &mut self,
+        batch: &Batch,
+        names: Names<'_>,
+        after: Position,
+    ) -> Result<Step, Error> {
         if batch.len() > self.settings.global_batch || batch.len() == 0 {
             let problem =
                 format!("a batch of {} samples in steps of {}", batch.len(), self.settings.global_batch);
@@ -157,6 +165,7 @@ impl Trainer {
             let weight = output(outputs, WEIGHT_SUM).and_then(|w| w.first().copied());
             if bad_sample(outputs).is_some() || weight == Some(0.0) { Verdict::Skip } else { Verdict::Commit }
         });
+        self.tell_left();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
@@ -166,19 +175,11 @@ impl Trainer {
                 }
                 Outcome { outputs: *outputs, ..Outcome::default() }
             }
-            Err(left @ ReplicaError::NoneLeft { .. }) => {
-                let checkpoint = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.saved);
-                return Err(Error::NoneLeft { left, checkpoint });
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return self.heard(Err(error)),
         };
         // A bad loss whose weight is 0 reaches no sum.
         if let Some(bad) = bad_sample(&outcome.outputs) {
             return Err(self.not_finite(batch, Some(bad), String::new(), names));
-        }
-        for left in &outcome.left {
-            let note = left.to_string();
-            self.observers.iter_mut().for_each(|o| o.note(&note));
         }
         if outcome.committed {
             self.carries.take(&program, &outcome.outputs);
@@ -204,6 +205,7 @@ impl Trainer {
             committed: outcome.committed,
         };
         self.step += 1;
+        self.progress.position = after;
         if self.step.checked_rem(self.settings.digest_every) == Some(0) {
             self.check_replicas()?;
         }
@@ -245,7 +247,8 @@ impl Trainer {
             feed::check(&batch, &self.fields, &self.programs.output, &*self.parts.loss, names)?;
             let batch = self.using.with(&batch)?;
             let feed = feed::feed(&program, &batch, &[], self.settings.seed)?;
-            let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit)?;
+            let outcome = self.replicas.step(EVALUATE, &feed, &mut |_| Verdict::Commit);
+            let outcome = self.heard(outcome)?;
             self.using.take(&program, &outcome.outputs);
             let losses = named(&program, &outcome.outputs, LOSS).unwrap_or_default();
             let weights = self.weights(&program, &outcome.outputs, &batch);
@@ -272,7 +275,8 @@ impl Trainer {
         feed::check_ids(batch, &self.fields, None)?;
         let program = self.programs.predict.clone();
         let feed = feed::feed(&program, &*self.using.with(batch)?, &[], self.settings.seed)?;
-        let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit)?;
+        let outcome = self.replicas.step(PREDICT, &feed, &mut |_| Verdict::Commit);
+        let outcome = self.heard(outcome)?;
         self.using.take(&program, &outcome.outputs);
         Ok(named(&program, &outcome.outputs, OUTPUT).unwrap_or_default())
     }
@@ -353,7 +357,8 @@ impl Trainer {
 
     /// Compares the replicas' states; an error names those that differ.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
-        self.replicas.check_digests()?;
+        let same = self.replicas.check_digests();
+        self.heard(same)?;
         self.compared = Some(self.step);
         Ok(())
     }
@@ -401,7 +406,8 @@ impl Trainer {
         if !self.settings.mixed && !of_one_class(&all) {
             return Err(Error::JoinsOtherClass { classes: classes(&all) });
         }
-        let joined = self.replicas.join(&adapter)?;
+        let joined = self.replicas.join(&adapter);
+        let joined = self.heard(joined)?;
         if self.settings.mixed {
             let (name, step) = (adapter.label(), self.step);
             self.tell_note(&format!(

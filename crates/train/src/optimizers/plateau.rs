@@ -73,7 +73,8 @@ impl Plateau {
         let (mut best, mut bad, mut cooling, mut reductions) = (None, 0, 0, 0);
         for epoch in history {
             let value = self.value(epoch)?;
-            if best.is_none_or(|best| self.is_better(value, best)) {
+            // A best that is no number would stay for ever: nothing is better.
+            if !value.is_nan() && best.is_none_or(|best| self.is_better(value, best)) {
                 (best, bad) = (Some(value), 0);
             } else {
                 bad += 1;
@@ -143,6 +144,15 @@ mod tests {
         assert_eq!(reductions(&plateau, &creeping), [0; 5]);
         assert_eq!(reductions(&plateau.clone().threshold(1e-3), &creeping), [0, 0, 0, 0, 1]);
         assert_eq!(reductions(&plateau.cooldown(3), &losses), [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_no_number_is_never_the_best() {
+        let plateau = Plateau::lowest("loss").patience(1);
+        let losses = [f64::NAN, 1.0, 0.5, f64::NAN, 0.25, f64::NAN, f64::NAN, 0.1];
+        assert_eq!(reductions(&plateau, &losses), [0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!(reductions(&plateau, &[f64::NAN; 2]), [0, 0, 1]);
+        assert_eq!(reductions(&plateau, &[f64::INFINITY, 1.0, 2.0, 0.5]), [0; 5]);
     }
 
     #[test]
