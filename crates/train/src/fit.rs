@@ -21,6 +21,7 @@ impl Trainer {
     ) -> Result<&History, Error> {
         let loader = train.clone().batch(self.settings.global_batch);
         self.same_data(train)?;
+        self.same_order(train, epochs)?;
         self.prepare(TRAIN, loader.samples())?;
         let mut batches = loader.epochs(self.progress.clone(), epochs)?;
         let result = self.fit_batches(&mut batches, train, validation, epochs);

@@ -43,6 +43,7 @@ mod memory;
 mod metric;
 mod observer;
 mod optimizers;
+mod order;
 mod programs;
 mod progress;
 mod report;
