@@ -40,7 +40,7 @@ pub struct RunFlags {
     /// Precision of products: f32, or mixed, which takes f16 numbers, adds in f32 and needs an adapter with f16 [default: f32]
     #[arg(long, value_name = "PRECISION")]
     pub precision: Option<Precision>,
-    /// Threads that prepare batches [default: one a core, at most eight]
+    /// Threads that prepare batches [default: as many as the pace asks for, up to one a core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub loader_threads: Option<usize>,
     /// Where checkpoints and the final model.safetensors go

@@ -1,7 +1,7 @@
 //! Bad input gets an error that names the culprit, before work is lost.
 
 use unisono::data::{Loader, Memory, Position};
-use unisono::{Dense, FromFn, Sequential, Trainer};
+use unisono::{Dense, FromFn, Metric, Sequential, Trainer, Type, Var};
 use unisono_tests::{FEATURES, blobs, loader, perceptron};
 
 /// The message of a trainer that must not be built.
@@ -123,4 +123,32 @@ fn weights_of_zero_change_nothing_and_say_so() {
     assert!(!trainer.step(&batch).unwrap().committed);
     assert_eq!(trainer.tensor("0.weight").unwrap().unwrap(), before);
     assert_eq!(trainer.position(), Position { epoch: 1, sample: 0 });
+}
+
+/// A metric of any name.
+struct Named(&'static str);
+
+impl Metric for Named {
+    fn name(&self) -> &str {
+        self.0
+    }
+    fn accepts(&self, _: &Type, _: &Type) -> Result<(), String> {
+        Ok(())
+    }
+    fn per_sample(&self, output: &Var, _: &Var) -> Var {
+        output.sum(&[-1])
+    }
+}
+
+#[test]
+fn two_values_of_one_name_are_refused() {
+    let data = loader(10, 1).unwrap();
+    let with = |names: &[&'static str]| {
+        let builder = Trainer::builder(Dense::new(3));
+        refused(names.iter().fold(builder, |builder, name| builder.metric(Named(name))), &data)
+    };
+    has(&with(&["top_k", "other", "top_k"]), &["top_k", "two metrics have this name"]);
+    for own in ["loss", "loss weight", "weight sum", "penalty"] {
+        has(&with(&[own]), &[own, "a metric cannot have this name"]);
+    }
 }

@@ -5,8 +5,10 @@
 //! from its sample's own [`Draws`], always the same number of words unless its documentation says otherwise, and
 //! computes with `+ - * /`, `sqrt` and the `libm` crate alone, so its bits are the same on every platform.
 //!
+//! Layers take [channels, height, width]: [`channels_first`](crate::channels_first) comes after all of these.
+//!
 //! ```
-//! use unisono_data::{Loader, Memory, augment};
+//! use unisono_data::{Loader, Memory, augment, channels_first};
 //!
 //! let images = Memory::labelled(vec![0.5; 8 * 32 * 32 * 3], [32, 32, 3], vec![0; 8])?;
 //! let loader = Loader::new(images)
@@ -15,8 +17,9 @@
 //!     .try_map("flip", augment::flip_horizontal("x", 0.5))
 //!     .try_map("turn", augment::rotation("x", 15.0))
 //!     .try_map("brightness", augment::brightness("x", 0.2))
-//!     .try_map("cutout", augment::cutout("x", 8, 0.0));
-//! assert_eq!(loader.epoch(0)?.next().unwrap()?.field("x").unwrap().shape, [8, 32, 32, 3]);
+//!     .try_map("cutout", augment::cutout("x", 8, 0.0))
+//!     .try_map("channels_first", channels_first("x"));
+//! assert_eq!(loader.epoch(0)?.next().unwrap()?.field("x").unwrap().shape, [8, 3, 32, 32]);
 //! # Ok::<(), unisono_data::DataError>(())
 //! ```
 

@@ -55,6 +55,15 @@ impl Buckets {
         self.members.iter().map(|members| members.len() as u64).sum()
     }
 
+    /// The boundaries, the fields that are cut to them, and a fingerprint of which samples are where.
+    pub(crate) fn describe(&self) -> String {
+        let members = self.members.iter().fold(Fingerprint::new(), |hash, members| {
+            members.iter().fold(hash.word(members.len() as u64), |hash, &index| hash.word(index))
+        });
+        let Self { boundaries, fields, .. } = self;
+        format!("buckets up to {boundaries:?} that cut {fields:?}, grouping {:016x}", members.finish())
+    }
+
     /// Fixes how many samples make a batch.
     pub(crate) fn set_batch(&mut self, batch: u64) {
         self.batch = batch.max(1);

@@ -50,7 +50,7 @@
 //! | sources of sources | [`Subset`], [`split`], [`Concat`], [`Interleave`], [`balance`], [`Cache`] |
 //! | values | [`Sample`], [`Batch`], [`Field`], [`Values`], [`FieldSpec`] |
 //! | over a whole source | [`Statistics`], [`class_counts`] |
-//! | transforms | closures given to [`Loader::map`]; [`normalise`], [`one_hot`], [`cast`], [`rescale`], [`augment`] |
+//! | transforms | closures given to [`Loader::map`]; [`normalise`], [`one_hot`], [`cast`], [`rescale`], [`channels_first`], [`augment`] |
 //! | order, batches, threads | [`Loader`], [`Buckets`], [`Batches`], [`Position`], [`Progress`] |
 //! | where the time went | [`Seen`], and `cargo run --release -p unisono-data --example data_speed` |
 //!
@@ -105,6 +105,6 @@ pub use sequences::Sequences;
 pub use source::Source;
 pub use statistics::{Per, Statistics};
 pub use subset::{Subset, split, split_fraction};
-pub use transform::{Transform, cast, normalise, one_hot, rescale};
+pub use transform::{Transform, cast, channels_first, normalise, one_hot, rescale};
 /// What transforms draw from, keyed by seed, stage, epoch and position.
 pub use unisono_random::Draws;

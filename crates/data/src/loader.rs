@@ -1,5 +1,6 @@
 //! The builder: what to read, in which order, with how many threads.
 
+mod settings;
 mod start;
 
 use std::sync::{Arc, OnceLock};
@@ -11,6 +12,9 @@ use crate::pace::{Prefetch, Settings};
 use crate::pipeline::{Pipeline, Stage, StageSpecs};
 use crate::transform::check_finite;
 use crate::{Batches, BoxError, Buckets, DataError, FieldSpec, Position, Progress, Sample, Source};
+
+/// What errors and reports call the check for finite values.
+const REQUIRE_FINITE: &str = "require_finite";
 
 /// An input pipeline: a source, an order, transforms, batches, and the threads that prepare them ahead of time.
 ///
@@ -154,7 +158,7 @@ impl Loader {
     /// Refuses samples that hold an infinity or a NaN at this stage.
     pub fn require_finite(self) -> Self {
         let run = Arc::new(|sample: &mut Sample, _: &mut Draws| Ok(check_finite(sample)?));
-        self.stage(Stage { label: "require_finite".into(), name: String::new(), run })
+        self.stage(Stage { label: REQUIRE_FINITE.into(), name: String::new(), run })
     }
 
     /// Whether to leave out an epoch's last batch when it is not full. It is kept unless told.

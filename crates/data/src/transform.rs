@@ -101,6 +101,40 @@ pub fn one_hot(
     }
 }
 
+/// A picture as convolutions and pools take it: `[height, width, channels]` becomes `[channels, height, width]`, and
+/// `[height, width]` becomes `[1, height, width]`.
+///
+/// Sources of pictures, their [`Statistics`] and [`augment`](crate::augment) have the channels last; so it comes after
+/// augmentation and [`normalise`].
+pub fn channels_first(field: &str) -> impl Transform {
+    let name = field.to_owned();
+    move |sample: &mut Sample, _: &mut Draws| {
+        let field = sample.field_mut(&name).ok_or_else(|| DataError::field(&name, "no such field"))?;
+        field.check_length(&name)?;
+        let (height, width, channels) = match *field.shape.as_slice() {
+            [height, width] => (height, width, 1),
+            [height, width, channels] => (height, width, channels),
+            _ => {
+                let what =
+                    format!("shape {:?} is not [height, width] or [height, width, channels]", field.shape);
+                return Err(DataError::field(&name, what).into());
+            }
+        };
+        match &mut field.values {
+            Values::F32(values) => *values = planes(values, channels),
+            Values::I32(values) => *values = planes(values, channels),
+        }
+        field.shape = vec![channels, height, width];
+        Ok(())
+    }
+}
+
+/// One plane after the other of what has the channels last.
+fn planes<T: Copy>(values: &[T], channels: usize) -> Vec<T> {
+    let plane = |channel: usize| values.iter().skip(channel).step_by(channels).copied();
+    (0..channels).flat_map(plane).collect()
+}
+
 /// An error naming the first f32 value that is infinite or not a number.
 pub(crate) fn check_finite(sample: &Sample) -> Result<(), DataError> {
     for (name, field) in sample.fields() {
@@ -147,6 +181,30 @@ mod tests {
             let error = cast("x", Dtype::I32)(&mut sample, &mut draws()).unwrap_err();
             assert_eq!(error.to_string(), format!("field 'x': {text} does not fit an i32"));
         }
+    }
+
+    #[test]
+    fn channels_come_first() {
+        let mut sample = Sample::new()
+            .with("x", Field::f32([2, 3, 2], (0..12).map(|i| i as f32).collect::<Vec<_>>()))
+            .with("mask", Field::i32([2, 3], [5, 4, 3, 2, 1, 0]));
+        channels_first("x")(&mut sample, &mut draws()).unwrap();
+        channels_first("mask")(&mut sample, &mut draws()).unwrap();
+        let planes = [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0];
+        assert_eq!(sample.field("x"), Some(&Field::f32([2, 2, 3], planes)));
+        assert_eq!(sample.field("mask"), Some(&Field::i32([1, 2, 3], [5, 4, 3, 2, 1, 0])));
+        let mut row = Sample::new().with("x", Field::f32([3], [0.0; 3])).with("e", Field::f32([0, 3, 0], []));
+        let error = channels_first("x")(&mut row, &mut draws()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "field 'x': shape [3] is not [height, width] or [height, width, channels]"
+        );
+        assert_eq!(
+            channels_first("z")(&mut row, &mut draws()).unwrap_err().to_string(),
+            "field 'z': no such field"
+        );
+        channels_first("e")(&mut row, &mut draws()).unwrap();
+        assert_eq!(row.field("e"), Some(&Field::f32([0, 0, 3], [])));
     }
 
     #[test]

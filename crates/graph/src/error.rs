@@ -13,10 +13,10 @@ pub enum GraphError {
         /// What is wrong, with the shapes.
         problem: String,
     },
-    /// Two states or inputs share a name.
+    /// Two states, inputs or outputs share a name.
     #[error("{kind} {name:?} is declared twice")]
     Duplicate {
-        /// "state" or "input".
+        /// "state", "input" or "output".
         kind: &'static str,
         /// The name.
         name: String,

@@ -257,7 +257,15 @@ impl Tape {
 
     /// Makes `x` an output of the step.
     pub fn output(&self, name: &str, x: &Var) {
-        self.inner.borrow_mut().graph.outputs.push((name.into(), x.id));
+        let known = {
+            let outputs = &mut self.inner.borrow_mut().graph.outputs;
+            let known = outputs.iter().any(|(own, _)| own == name);
+            outputs.push((name.into(), x.id));
+            known
+        };
+        if known {
+            self.fail(GraphError::Duplicate { kind: "output", name: name.into() });
+        }
     }
 
     /// Replaces `state` by `value` when the step commits.

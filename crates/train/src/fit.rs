@@ -26,6 +26,7 @@ impl Trainer {
         let loader = train.clone().batch(self.settings.global_batch);
         self.may_save()?;
         self.same_data(train)?;
+        self.same_order(train, epochs)?;
         self.prepare(TRAIN, loader.samples())?;
         if let Some(validation) = validation {
             self.can_evaluate(validation).map_err(Error::of_validation)?;

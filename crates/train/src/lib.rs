@@ -45,6 +45,7 @@ mod metric;
 mod number;
 mod observer;
 mod optimizers;
+mod order;
 mod programs;
 mod progress;
 mod report;

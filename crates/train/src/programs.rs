@@ -230,9 +230,18 @@ fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
         }
         Err(problem) => fail(parts.loss.name(), problem),
     }
-    for metric in &parts.metrics {
+    for (at, metric) in parts.metrics.iter().enumerate() {
+        let name = metric.name();
+        if parts.metrics[..at].iter().any(|other| other.name() == name) {
+            fail(name, "two metrics have this name".into());
+        } else if [LOSS, LOSS_WEIGHT, WEIGHT_SUM, PENALTY].contains(&name) {
+            fail(
+                name,
+                "a metric cannot have this name, which is that of a value of the trainer's own".into(),
+            );
+        }
         if let Err(problem) = metric.accepts(output.ty(), target.ty()) {
-            fail(metric.name(), problem);
+            fail(name, problem);
         }
     }
 }

@@ -10,6 +10,7 @@ use unisono_graph::{DType, StateDecl, StateKind, Type};
 
 use crate::class::{SavedClass, compared};
 use crate::history::Running;
+use crate::order::Order;
 use crate::{Error, History, Precision, Scaling, Trainer};
 
 /// The version of `trainer.json`.
@@ -50,6 +51,9 @@ pub struct SavedRun {
     pub metrics: Vec<String>,
     /// Fingerprint of the training data, as hexadecimal digits.
     pub data: Option<String>,
+    /// What the loader was set to, see [`Loader::settings`]. `None` in files of versions that did not say.
+    #[serde(default)]
+    pub loader: Option<BTreeMap<String, String>>,
     /// What the replicas ran on, each class once; bits are promised within one. `None` in files of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Vec<SavedClass>>,
@@ -134,6 +138,7 @@ impl Trainer {
             loss: self.parts.loss.name().into(),
             metrics: self.parts.metrics.iter().map(|m| m.name().into()).collect(),
             data: self.fingerprint.map(|f| format!("{f:016x}")),
+            loader: self.order.settings.clone(),
             class: Some(self.classes.all()?),
             mixture: self.mixture(),
             history: self.history.clone(),
@@ -258,6 +263,7 @@ impl Trainer {
         self.observe()?;
         self.running = run.running;
         self.fingerprint = run.data.as_deref().and_then(|d| u64::from_str_radix(d, 16).ok());
+        self.order = Order::saved(run.loader);
         Ok(differs)
     }
 

@@ -1,4 +1,4 @@
-//! Parameters and statistics by name.
+//! Parameters, statistics and what the optimizer keeps, by name.
 
 use unisono_graph::StateKind;
 
@@ -12,13 +12,13 @@ impl Trainer {
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
-    /// The values of a parameter or statistic by name.
+    /// The values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps for one (`0.weight/exp_avg`).
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
         let index = self.programs.train.states().iter().position(|s| s.name == name)?;
         Some(self.state(index))
     }
 
-    /// Replaces a parameter or statistic on every replica, for example by another program's.
+    /// Replaces a tensor that [`Trainer::tensor`] gives on every replica, for example by another program's.
     ///
     /// # Errors
     /// No such tensor, or another number of values.
@@ -37,7 +37,7 @@ impl Trainer {
         self.heard(written)
     }
 
-    /// Names and shapes of parameters and statistics, in the model's order.
+    /// Names and shapes of parameters and statistics, in the model's order; not of what the optimizer keeps.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let states = self.programs.train.states();
         let own = self.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);

@@ -12,6 +12,7 @@ use crate::feed::{self, Names};
 use crate::history::Running;
 use crate::loss_scale::Scaling;
 use crate::observer::{Observer, Step};
+use crate::order::Order;
 use crate::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
@@ -61,6 +62,7 @@ pub struct Trainer {
     /// In mixed precision.
     pub(crate) scaling: Option<Scaling>,
     pub(crate) fingerprint: Option<u64>,
+    pub(crate) order: Order,
     pub(crate) input: Option<Seen>,
     /// What a step of the global batch takes.
     pub(crate) memory: Option<Memory>,
@@ -118,6 +120,7 @@ impl Trainer {
             history: vec![],
             running: Running::default(),
             fingerprint: None,
+            order: Order::default(),
             input: None,
             memory: None,
             classes: Classes::new(vec![]),

@@ -11,6 +11,9 @@ const IMAGE: usize = 3 * PLANE;
 
 /// CIFAR images: "x", f32 of shape [32, 32, 3] with values 0 to 255, and the class "y", an i32.
 ///
+/// The channels are last, as for all pictures here; convolutions take [3, 32, 32], which
+/// [`channels_first`](crate::channels_first) makes of them once they are augmented.
+///
 /// Files follow one another in the order given; they stay on disk.
 #[derive(Clone, Debug)]
 pub struct Cifar {

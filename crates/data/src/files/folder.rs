@@ -14,7 +14,7 @@ use crate::{DataError, Dtype, Field, FieldSpec, Fingerprint, Sample, Source};
 /// theirs, compared as bytes; so the order is the same on every system. Files of other types, and those whose names
 /// start with a dot, are passed over. Unless [`size`](Self::size) is given, height and width vary from sample to
 /// sample ([`FieldSpec::VARIES`]), and a transform such as [`augment::resized_crop`](crate::augment::resized_crop) has
-/// to make them equal.
+/// to make them equal. Convolutions take [channels, height, width]: [`channels_first`](crate::channels_first) comes last.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     root: PathBuf,

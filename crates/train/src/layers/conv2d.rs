@@ -5,7 +5,11 @@ use unisono_graph::{Lead, Var};
 use super::size::{Size, WindowData, window};
 use crate::{Context, Description, Initializer, Layer};
 
-/// Two-dimensional convolution: `[B, C, H, W] -> [B, out, down, across]` (PyTorch's and Keras's `Conv2d`; channels first).
+/// Two-dimensional convolution: `[B, C, H, W] -> [B, out, down, across]` (PyTorch's `Conv2d`; Keras's `Conv2D` with
+/// `data_format="channels_first"`).
+///
+/// Sources of pictures have the channels last, `[B, H, W, C]`: [`channels_first`](crate::data::channels_first) turns them. Without
+/// it a model trains all the same, on rows for channels.
 ///
 /// Parameters: `weight` `[out, C / groups, kh, kw]`, Glorot uniform unless told; `bias` `[out]`, zeros.
 ///

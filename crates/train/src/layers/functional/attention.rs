@@ -22,7 +22,12 @@ pub fn scaled_dot_product_attention(q: &Var, k: &Var, v: &Var, causal: bool) -> 
 }
 
 /// As [`scaled_dot_product_attention`]; places of `[B, ..., S, d]` whose `mask` is 0 are seen by none. The mask broadcasts to
-/// `[B, ..., T, S]`. A place that sees nothing gets the mean of all values.
+/// `[B, ..., T, S]`.
+///
+/// A place that sees nothing, such as padding on the left of a causal sequence, gets a mean of values that it should not see: of
+/// all S, or, if causal and T is above 256, of those up to the end of its block of 256. Nothing may be made of it, neither by the
+/// places after it (the mask hides it from them) nor by the loss (a weight of 0, or
+/// [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index)).
 pub fn scaled_dot_product_attention_masked(
     q: &Var,
     k: &Var,
