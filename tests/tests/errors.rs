@@ -1,7 +1,7 @@
 //! Bad input gets an error that names the culprit, before work is lost.
 
 use unisono::data::{Loader, Memory, Position};
-use unisono::{Dense, FromFn, Metric, Sequential, Trainer, Type, Var};
+use unisono::{AdamW, Dense, FromFn, Initializer, Metric, Sequential, Trainer, Type, Var};
 use unisono_tests::{FEATURES, blobs, loader, perceptron};
 
 /// The message of a trainer that must not be built.
@@ -151,4 +151,27 @@ fn two_values_of_one_name_are_refused() {
     for own in ["loss", "loss weight", "weight sum", "penalty"] {
         has(&with(&[own]), &[own, "a metric cannot have this name"]);
     }
+}
+
+/// The norm of a weight that is all zeros has no gradient: 0 / 0.
+#[test]
+fn a_penalty_whose_gradient_is_not_finite_stops_the_step() {
+    let data = loader(64, 1).unwrap().batch(32);
+    let penalized = |initializer: Initializer| {
+        FromFn::new("penalized", move |cx, x| {
+            let scale = cx.parameter("scale", &[FEATURES], initializer.clone());
+            cx.penalty(&(&scale.square().sum_all().sqrt() * 1e-3));
+            x * &scale
+        })
+    };
+    let build = |initializer| {
+        let model = Sequential::new().add(penalized(initializer)).add(Dense::new(3));
+        Trainer::builder(model).optimizer(AdamW::new(0.01)).build(&data.fields().unwrap()).unwrap()
+    };
+    build(Initializer::Constant(1.0)).fit(&data, None, 1).unwrap();
+    let mut trainer = build(Initializer::Constant(0.0));
+    let before = trainer.state_sha256().unwrap();
+    let error = trainer.fit(&data, None, 1).unwrap_err().to_string();
+    has(&error, &["step 0", "the gradient of the penalty is not finite"]);
+    assert_eq!((trainer.steps(), trainer.state_sha256().unwrap()), (0, before));
 }

@@ -3,16 +3,38 @@
 use unisono_data::{Batch, Field, Values};
 use unisono_graph::{Array, DType, Feed, Frame, Graph, InputKind, RandomKey, interpret};
 
+use crate::feed::{self, Names};
+use crate::{Error, Trainer};
+
+impl Trainer {
+    /// The error of a step whose numbers went bad: what, and where first.
+    pub(crate) fn not_finite(
+        &mut self,
+        batch: &Batch,
+        loss_row: Option<usize>,
+        what: String,
+        names: Names<'_>,
+    ) -> Error {
+        let states: Result<Vec<Vec<f32>>, _> =
+            (0..self.programs.forward.states.len()).map(|i| self.state(i)).collect();
+        let tensor = match (&states, loss_row) {
+            (Ok(states), Some(row)) => {
+                first_bad(&self.programs.forward, batch, row, states, self.settings.seed)
+            }
+            _ => what.clone(),
+        };
+        let what = match loss_row {
+            Some(row) => format!("the loss of {}", feed::sample_name(batch, row, names)),
+            None => what,
+        };
+        Error::NotFinite { step: self.step, what, tensor }
+    }
+}
+
 /// The first tensor of the forward pass that f32 cannot hold, for sample `row` of a batch, given all states' values.
 ///
 /// The interpreter computes in f64, so what is too large for f32 counts as bad too.
-pub(crate) fn first_bad(
-    forward: &Graph,
-    batch: &Batch,
-    row: usize,
-    states: &[Vec<f32>],
-    seed: u64,
-) -> String {
+fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Vec<f32>], seed: u64) -> String {
     if let Some(bad) = states.iter().position(|s| s.iter().any(|x| !x.is_finite())) {
         return forward.states[bad].name.clone();
     }

@@ -25,6 +25,8 @@ pub(crate) const LOSS_WEIGHT: &str = "loss weight";
 pub(crate) const WEIGHT_SUM: &str = "weight sum";
 /// Output of the penalties.
 pub(crate) const PENALTY: &str = "penalty";
+/// The sum of its absolute values: it is in no sum over samples, so that nothing else would notice if it were not finite.
+pub(crate) const PENALTY_GRADIENT: &str = "gradient of the penalty";
 /// Output of the model.
 pub(crate) const OUTPUT: &str = "output";
 
@@ -207,6 +209,8 @@ impl Trace {
         if let Some(penalty) = self.cx.penalties() {
             tape.output(PENALTY, &penalty);
             let more = tape.gradients(&penalty, &vars);
+            let sizes = more.iter().map(|gradient| tape.in_f32(|| gradient.abs().sum_all()));
+            sizes.reduce(|a, b| a + b).iter().for_each(|size| tape.output(PENALTY_GRADIENT, size));
             gradients = gradients.iter().zip(&more).map(|(g, p)| g + p).collect();
         }
         let gradients = parameters.into_iter().zip(gradients);

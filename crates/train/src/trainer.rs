@@ -14,9 +14,9 @@ use crate::loss_scale::Scaling;
 use crate::observer::{Observer, Step};
 use crate::order::Order;
 use crate::programs::{
-    Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, Parts, Programs, WEIGHT, WEIGHT_SUM,
+    Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, PENALTY_GRADIENT, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
-use crate::{Epoch, Error, Evaluation, History, Layer, Memory, Report, Stop, Summary, diagnose};
+use crate::{Epoch, Error, Evaluation, History, Layer, Memory, Report, Stop, Summary};
 
 pub(crate) const TRAIN: usize = 0;
 pub(crate) const EVALUATE: usize = 1;
@@ -164,9 +164,15 @@ impl Trainer {
         let program = self.programs.train.clone();
         let output = |outputs: &Outputs, name: &str| named(&program, outputs, name);
         let bad_sample = |outputs: &Outputs| output(outputs, LOSS)?.iter().position(|loss| !loss.is_finite());
+        let bad_penalty = |outputs: &Outputs| {
+            let is_bad =
+                |name: &&str| output(outputs, name).is_some_and(|x| !x.iter().all(|x| x.is_finite()));
+            [PENALTY, PENALTY_GRADIENT].into_iter().find(is_bad)
+        };
         let outcome = self.replicas.step(TRAIN, &feed, &mut |outputs| {
             let weight = output(outputs, WEIGHT_SUM).and_then(|w| w.first().copied());
-            if bad_sample(outputs).is_some() || weight == Some(0.0) { Verdict::Skip } else { Verdict::Commit }
+            let skip = bad_sample(outputs).is_some() || bad_penalty(outputs).is_some() || weight == Some(0.0);
+            if skip { Verdict::Skip } else { Verdict::Commit }
         });
         self.tell_left();
         let outcome = match outcome {
@@ -183,6 +189,9 @@ impl Trainer {
         // A bad loss whose weight is 0 reaches no sum.
         if let Some(bad) = bad_sample(&outcome.outputs) {
             return Err(self.not_finite(batch, Some(bad), String::new(), names));
+        }
+        if let Some(what) = bad_penalty(&outcome.outputs) {
+            return Err(self.not_finite(batch, None, format!("the {what}"), names));
         }
         if outcome.committed {
             self.carries.take(&program, &outcome.outputs);
@@ -213,29 +222,6 @@ impl Trainer {
             self.check_replicas()?;
         }
         Ok(step)
-    }
-
-    /// The error of a step whose numbers went bad: what, and where first.
-    fn not_finite(
-        &mut self,
-        batch: &Batch,
-        loss_row: Option<usize>,
-        what: String,
-        names: Names<'_>,
-    ) -> Error {
-        let states: Result<Vec<Vec<f32>>, _> =
-            (0..self.programs.forward.states.len()).map(|i| self.state(i)).collect();
-        let tensor = match (&states, loss_row) {
-            (Ok(states), Some(row)) => {
-                diagnose::first_bad(&self.programs.forward, batch, row, states, self.settings.seed)
-            }
-            _ => what.clone(),
-        };
-        let what = match loss_row {
-            Some(row) => format!("the loss of {}", feed::sample_name(batch, row, names)),
-            None => what,
-        };
-        Error::NotFinite { step: self.step, what, tensor }
     }
 
     /// Loss and metrics over one epoch of a loader, each replica doing its share.
