@@ -48,6 +48,7 @@ pub(super) struct Writer<'a> {
     words: BTreeSet<usize>,
     /// Some of these are not the same for all invocations.
     scattered: bool,
+    /// What is added to indices, as params.
     pub(super) starts: Starts,
 }
 

@@ -114,3 +114,30 @@ fn pieces_of_f16_are_aligned() {
     );
     assert!(slices.iter().any(|s| s.offset > 0));
 }
+
+/// A loop over parts of the input, and states that are updated alike: more of them make more launches of the same kernels.
+#[test]
+fn a_kernel_serves_all_steps_of_a_loop_and_all_states() {
+    let sizes = |steps: usize| {
+        let tape = Tape::new();
+        let x = tape.input("x", Type::sample(&[steps, 4]));
+        let w = tape.state("w", &[4, 4], StateKind::Parameter);
+        let states: Vec<_> =
+            (0..steps).map(|i| tape.state(&format!("b{i}"), &[4], StateKind::Parameter)).collect();
+        let mut y = x.slice(1, 0..1).reshape(&[4]).tanh();
+        for (step, state) in states.iter().enumerate() {
+            let part = x.slice(1, step..step + 1).reshape(&[4]);
+            y = (&y.matmul_t(&w) + &(&part * state)).tanh();
+        }
+        let loss = y.sum(&[-1]).sum_shards();
+        for (state, gradient) in states.iter().zip(tape.gradients(&loss, &states)) {
+            tape.update(state, &(state - &gradient));
+        }
+        let program = Program::compile(&tape.finish().unwrap()).unwrap();
+        let plan = program.plan(&Run::whole(&[2, 2]), &Target::default()).unwrap();
+        (plan.kernels.len(), plan.launches())
+    };
+    let ((few, short), (many, long)) = (sizes(4), sizes(7));
+    assert!(long > short);
+    assert_eq!(few, many);
+}
