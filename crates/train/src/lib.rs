@@ -82,7 +82,7 @@ pub use losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
 };
 pub use memory::Memory;
-pub use metric::{Accuracy, Metric};
+pub use metric::{Accuracy, BinaryAccuracy, Metric};
 pub use observer::{Observer, Step};
 pub use optimizers::{
     Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
