@@ -282,7 +282,7 @@ impl Builder {
         let fields = Fields::of(fields)?;
         self.check()?;
         let programs = Programs::trace(&self.parts, &fields, self.layout())?;
-        let fields = Fields { ids: programs.ids, ..fields };
+        let fields = Fields { ids: programs.ids.clone(), ..fields };
         let chosen = self.chosen()?;
         let adapters = spread(&chosen, self.replicas, self.shards);
         let (global_batch, per_replica) = match self.batch {

@@ -33,6 +33,7 @@ mod export;
 mod feed;
 mod fit;
 mod history;
+mod ids;
 mod initializer;
 mod layer;
 mod layers;
