@@ -1,7 +1,9 @@
 //! Bad input gets an error that names the culprit, before work is lost.
 
 use unisono::data::{Loader, Memory, Position};
-use unisono::{AdamW, Dense, FromFn, Initializer, Metric, Sequential, Trainer, Type, Var};
+use unisono::{
+    AdamW, Context, Dense, Embedding, FromFn, Initializer, Metric, Sequential, Trainer, Type, Var,
+};
 use unisono_tests::{FEATURES, blobs, loader, perceptron};
 
 /// The message of a trainer that must not be built.
@@ -174,4 +176,43 @@ fn a_penalty_whose_gradient_is_not_finite_stops_the_step() {
     let error = trainer.fit(&data, None, 1).unwrap_err().to_string();
     has(&error, &["step 0", "the gradient of the penalty is not finite"]);
     assert_eq!((trainer.steps(), trainer.state_sha256().unwrap()), (0, before));
+}
+
+/// Ids of a user, whom no table knows, and of an item and a shop.
+fn orders(rows: &[[i32; 4]]) -> Loader {
+    let x = unisono::data::Values::I32(rows.concat());
+    let source =
+        Memory::new("x", [4], x).unwrap().with("y", [], unisono::data::Values::I32(vec![0; rows.len()]));
+    Loader::new(source.unwrap())
+}
+
+#[test]
+fn ids_in_slices_of_the_input_are_checked_against_their_own_table() {
+    // [user, item, item, shop]: 5 items, 3 shops.
+    let model = FromFn::new("recommend", |cx: &mut Context, x: &Var| {
+        let pair = x.slice(-1, 1..3).reshape(&[2, 1]).transpose(1, 2);
+        let items = cx.apply("item", &Embedding::new(5, 2), &pair).sum(&[1, 2]);
+        let shop = cx.apply("shop", &Embedding::new(3, 2), &x.slice(-1, 3..4)).sum(&[1]);
+        cx.apply("logits", &Dense::new(2), &(items + shop))
+    });
+    let good = orders(&[[-1, 4, 0, 2], [9999, 0, 4, 0]]);
+    let mut trainer =
+        Trainer::builder(model).global_batch(2).replicas(1).build(&good.fields().unwrap()).unwrap();
+    trainer.fit(&good, None, 1).unwrap();
+    let before = trainer.state_sha256().unwrap();
+    for (bad, problem) in [
+        ([0, 5, 0, 0], "id 5 at x[1] is not in 0..5"),
+        ([0, 0, -1, 0], "id -1 at x[2] is not in 0..5"),
+        ([0, 0, 0, 3], "id 3 at x[3] is not in 0..3"),
+    ] {
+        let data = orders(&[[0; 4], bad]);
+        for error in [
+            trainer.step(&data.epoch(0).unwrap().next().unwrap().unwrap()).err().unwrap(),
+            trainer.evaluate(&data).err().unwrap(),
+            trainer.predict(&data).err().unwrap(),
+        ] {
+            has(&error.to_string(), &["sample 1", problem]);
+        }
+    }
+    assert_eq!(trainer.state_sha256().unwrap(), before);
 }

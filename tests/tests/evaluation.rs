@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use unisono::checkpoint::read_tensors;
-use unisono::data::{Loader, Memory};
+use unisono::data::{Loader, Memory, Values};
 use unisono::{
-    Accuracy, AdamW, Assignment, BatchNorm, Builder, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu,
-    Sequential, Trainer,
+    Accuracy, AdamW, Assignment, BatchNorm, Builder, Context, Conv2d, CrossEntropy, Dense, Dropout, Flatten,
+    FromFn, MaxPool2d, Relu, Sequential, Trainer, Var,
 };
 use unisono_random::Draws;
 
@@ -121,4 +121,29 @@ fn idle_replicas_leave_running_statistics_alone() {
             assert!(replicas < 5 || samples[4] == 0, "the fifth replica has no shard: {samples:?}");
         }
     }
+}
+
+/// Two sequences of four places, some of them padding; the model is right at all others.
+#[test]
+fn accuracy_is_that_of_the_labels_that_count() {
+    let labels = [1, 2, -100, -100, 0, -100, -100, -100];
+    let logits = labels
+        .iter()
+        .flat_map(|&label| (0..CLASSES as i32).map(move |class| f32::from(u8::from(class == label))));
+    let one_wrong = [&[0.0, 0.0, 1.0][..], &logits.collect::<Vec<f32>>()[3..]].concat();
+    let source = Memory::new("x", [4, CLASSES], Values::F32(one_wrong)).unwrap();
+    let data = Loader::new(source.with("y", [4], Values::I32(labels.to_vec())).unwrap());
+    let evaluated = |metric: Accuracy| {
+        let model = FromFn::new("table", |cx: &mut Context, x: &Var| {
+            let scale = cx.parameter("scale", &[], unisono::Initializer::Ones);
+            x * &scale
+        });
+        let builder = Trainer::builder(model).loss(CrossEntropy::new().ignore_index(-100)).metric(metric);
+        let mut trainer = builder.global_batch(2).replicas(1).build(&data.fields().unwrap()).unwrap();
+        trainer.evaluate(&data).unwrap().metric("accuracy").unwrap()
+    };
+    // One of two, and one of one, are two of three.
+    assert!((evaluated(Accuracy::new().ignore_index(-100)) - 2.0 / 3.0).abs() < 1e-6);
+    // One of four, and one of four, weighed by the two labels and the one that count.
+    assert!((evaluated(Accuracy) - 0.25).abs() < 1e-6);
 }

@@ -61,6 +61,25 @@ fn a_mixture_is_refused_by_name_and_trains_alike_where_it_is_allowed() {
 }
 
 #[test]
+fn adapters_that_no_replica_runs_on_do_not_count() {
+    let Some(names) = two() else {
+        eprintln!("only one backend here: nothing to mix");
+        return;
+    };
+    let one = |names: &[String], mixed: bool| {
+        let builder = names.iter().fold(perceptron(16).mixed(mixed), |builder, name| builder.adapter(name));
+        let mut trainer =
+            builder.replicas(1).global_batch(32).build(&loader(90, 5).unwrap().fields().unwrap()).unwrap();
+        trainer.fit(&loader(90, 5).unwrap(), None, 1).unwrap();
+        (trainer.contents().unwrap().trainer["mixture"].clone(), trainer.state_sha256().unwrap())
+    };
+    let expected = one(&names[..1], false);
+    assert_eq!(expected.0, serde_json::json!([]));
+    assert_eq!(one(&names, false), expected);
+    assert_eq!(one(&names, true), expected, "one replica is no mixture");
+}
+
+#[test]
 fn who_is_of_another_class_does_not_join() {
     let Some([first, second]) = two() else {
         eprintln!("only one backend here: nothing to mix");

@@ -255,11 +255,17 @@ impl Builder {
     pub fn memory(&self, fields: &[FieldSpec], global_batches: &[usize]) -> Result<Vec<Memory>, Error> {
         self.check()?;
         let programs = Programs::trace(&self.parts, &Fields::of(fields)?, self.layout())?;
-        let chosen = unisono_gpu::select(&self.adapters)?;
-        chosen.iter().try_for_each(|adapter| can(adapter, self.parts.precision))?;
-        let room = self.room(spread(&chosen, self.replicas, self.shards));
+        let room = self.room(spread(&self.chosen()?, self.replicas, self.shards));
         let memory = |&batch: &usize| Ok(room.memory(&programs.train, batch)?.0);
         global_batches.iter().map(memory).collect()
+    }
+
+    /// The adapters that replicas run on: what others are like does not matter.
+    fn chosen(&self) -> Result<Vec<Adapter>, Error> {
+        let mut chosen = unisono_gpu::select(&self.adapters)?;
+        chosen.truncate(self.replicas.unwrap_or(usize::MAX));
+        chosen.iter().try_for_each(|adapter| can(adapter, self.parts.precision))?;
+        Ok(chosen)
     }
 
     fn room(&self, adapters: Vec<Adapter>) -> Room {
@@ -276,9 +282,8 @@ impl Builder {
         let fields = Fields::of(fields)?;
         self.check()?;
         let programs = Programs::trace(&self.parts, &fields, self.layout())?;
-        let fields = Fields { ids: programs.ids, ..fields };
-        let chosen = unisono_gpu::select(&self.adapters)?;
-        chosen.iter().try_for_each(|adapter| can(adapter, self.parts.precision))?;
+        let fields = Fields { ids: programs.ids.clone(), ..fields };
+        let chosen = self.chosen()?;
         let adapters = spread(&chosen, self.replicas, self.shards);
         let (global_batch, per_replica) = match self.batch {
             BatchSize::Global(n) => (n, None),

@@ -1,8 +1,8 @@
 //! What a layer sees while the model is traced.
 
-use unisono_graph::{Graph, GraphError, Lead, Lowering, StateKind, Tape, Type, Var, View};
+use unisono_graph::{Graph, GraphError, Lead, StateKind, Tape, Type, Var};
 
-use crate::{Initializer, Layer};
+use crate::{Initializer, Layer, ids};
 
 /// Whether a trace is for training or for use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +200,9 @@ impl Context {
         }
     }
 
-    /// Says that ids must be in 0..rows. Where they are the model's input, the trainer looks at every batch before its step.
+    /// Says that ids must be in 0..rows. Those that are elements of the model's input, however sliced, permuted, stacked or
+    /// reshaped on the way, the trainer looks at before each step, evaluation and prediction; those that the model computes are its
+    /// own business.
     pub fn limit_ids(&mut self, ids: &Var, rows: usize) {
         self.ids.push((ids.clone(), rows));
     }
@@ -230,16 +232,10 @@ impl Context {
         &self.summary
     }
 
-    /// The smallest limit of the ids that are `input`, perhaps under other axes.
-    pub(crate) fn id_limit(&self, graph: &Graph, input: &Var) -> Option<usize> {
-        let is_input = |ids: &Var| {
-            let mut id = ids.id();
-            while matches!(graph.nodes[id].op.lowering(), Lowering::View(View::Reshape)) {
-                id = graph.nodes[id].inputs[0];
-            }
-            id == input.id()
-        };
-        self.ids.iter().filter(|(ids, _)| is_input(ids)).map(|(_, rows)| *rows).min()
+    /// The limits of the ids among the elements of `input`, see [`ids::limits`].
+    pub(crate) fn id_limits(&self, graph: &Graph, input: &Var) -> Option<Vec<usize>> {
+        let ids: Vec<_> = self.ids.iter().map(|(ids, rows)| (ids.id(), *rows)).collect();
+        ids::limits(graph, input.id(), &ids)
     }
 
     /// The sum of all penalties.

@@ -93,16 +93,28 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
 
 /// Looks at the ids of a batch's input.
 pub(crate) fn check_ids(batch: &Batch, fields: &Fields, names: Names<'_>) -> Result<(), Error> {
-    let (Some(limit), Some(Values::I32(ids))) = (fields.ids, batch.field(INPUT).map(|f| &f.values)) else {
+    let (Some(limits), Some(Values::I32(ids))) = (&fields.ids, batch.field(INPUT).map(|f| &f.values)) else {
         return Ok(());
     };
-    match ids.iter().position(|&id| id < 0 || id as usize >= limit) {
-        Some(at) => {
-            let problem = format!("id {} is not in 0..{limit}", ids[at]);
-            Err(bad_sample(batch, at / fields.input.count().max(1), names, problem))
+    let wrong =
+        |(id, limit): (&i32, &usize)| *limit < usize::MAX && !(0..*limit as i64).contains(&i64::from(*id));
+    for (row, sample) in ids.chunks_exact(limits.len().max(1)).enumerate() {
+        if let Some(at) = sample.iter().zip(limits).position(wrong) {
+            let at_place = place(at, &fields.input.dims);
+            let problem = format!("id {}{at_place} is not in 0..{}", sample[at], limits[at]);
+            return Err(bad_sample(batch, row, names, problem));
         }
-        None => Ok(()),
     }
+    Ok(())
+}
+
+/// Which element of a sample's input: ` at x[2, 0]`; nothing where there is but one.
+fn place(mut at: usize, dims: &[usize]) -> String {
+    let mut place = vec![0; dims.len()];
+    for (coordinate, extent) in place.iter_mut().zip(dims).rev() {
+        (*coordinate, at) = (at % extent, at / extent);
+    }
+    if dims.is_empty() { String::new() } else { format!(" at {INPUT}{place:?}") }
 }
 
 /// The name of the sample in a row of a batch.

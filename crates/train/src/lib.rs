@@ -33,6 +33,7 @@ mod export;
 mod feed;
 mod fit;
 mod history;
+mod ids;
 mod initializer;
 mod layer;
 mod layers;
@@ -84,7 +85,7 @@ pub use losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
 };
 pub use memory::Memory;
-pub use metric::{Accuracy, Metric};
+pub use metric::{Accuracy, BinaryAccuracy, Metric};
 pub use observer::{Observer, Step};
 pub use optimizers::{
     Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,

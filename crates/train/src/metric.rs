@@ -1,6 +1,8 @@
 //! Metrics: a number for each sample, averaged on the host.
 
-use unisono_graph::{Type, Var};
+use unisono_graph::{DType, Type, Var};
+
+use crate::losses::mean_of_sample;
 
 /// A metric, computed sample by sample on the device. The trainer averages it on the host, in f64, in sample order, with the
 /// samples' weights.
@@ -17,9 +19,43 @@ pub trait Metric: Send + Sync {
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 }
 
-/// The share of labels that are the index of the largest logit; the first one where several are equal.
+/// The share of places where the largest logit is the right one; the first one counts where several are equal.
+///
+/// Logits `[B, ..., classes]` with labels `[B, ...]` (Keras's `SparseCategoricalAccuracy`, torchmetrics' `MulticlassAccuracy` with
+/// `average="micro"`), or with probabilities of the same shape, whose largest one is right (Keras's `CategoricalAccuracy`). For one
+/// logit, or several that do not exclude each other, see [`BinaryAccuracy`].
+///
+/// ```
+/// use unisono::{Accuracy, CrossEntropy, Dense, Trainer};
+///
+/// let plain = Trainer::builder(Dense::new(10)).metric(Accuracy);
+/// let padded = Trainer::builder(Dense::new(10))
+///     .loss(CrossEntropy::new().ignore_index(-100))
+///     .metric(Accuracy::new().ignore_index(-100));
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Accuracy;
+pub struct Accuracy {
+    ignored: Option<i32>,
+}
+
+/// [`Accuracy::new`], for short.
+#[expect(non_upper_case_globals, reason = "it reads like the metrics that have no settings")]
+pub const Accuracy: Accuracy = Accuracy::new();
+
+impl Accuracy {
+    /// Of all labels.
+    pub const fn new() -> Self {
+        Self { ignored: None }
+    }
+
+    /// Labels of this value count neither as right nor as wrong, as for
+    /// [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index) (torchmetrics' `ignore_index`). With that loss, and the
+    /// same value, a sample weighs as many labels as it has others, so that the mean is the one over all of those.
+    pub fn ignore_index(mut self, label: i32) -> Self {
+        self.ignored = Some(label);
+        self
+    }
+}
 
 impl Metric for Accuracy {
     fn name(&self) -> &str {
@@ -27,12 +63,128 @@ impl Metric for Accuracy {
     }
 
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
-        let fits = output.dims.split_last().is_some_and(|(_, rest)| rest == target.dims);
-        fits.then_some(()).ok_or_else(|| format!("needs labels for logits {output}, got {target}"))
+        let probabilities = target.dims == output.dims && target.dtype == DType::F32;
+        match output.dims.split_last() {
+            Some((_, rest)) if rest == target.dims => Ok(()),
+            Some((1, _)) if probabilities => Err(format!(
+                "{output} has one logit, which is always the largest: BinaryAccuracy is for that"
+            )),
+            Some(_) if probabilities && self.ignored.is_none() => Ok(()),
+            Some(_) if probabilities => {
+                Err(format!("ignores a label, but targets {target} are probabilities"))
+            }
+            _ => Err(format!("needs labels or probabilities for logits {output}, got {target}")),
+        }
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        let right = output.argmax().eq_mask(&target.to_f32());
-        if right.dims().is_empty() { right } else { right.flatten().mean(&[-1]) }
+        let labels = if target.dims() == output.dims() { target.argmax() } else { target.to_f32() };
+        let right = output.argmax().eq_mask(&labels);
+        let Some(ignored) = self.ignored else { return mean_of_sample(&right) };
+        let number = |x: f32| target.tape().constant(x);
+        let counts = 1.0 - labels.eq_mask(&number(ignored as f32));
+        let sum = counts.select(&right, &number(0.0)).flatten().sum(&[-1]);
+        sum / counts.flatten().sum(&[-1]).maximum(&number(1.0))
+    }
+}
+
+/// The share of logits on the right side of 0, which are probabilities on the right side of a half, with targets of the same
+/// shape: a target above a half means yes, a logit above 0 says so (Keras's `BinaryAccuracy(threshold=0)` of logits, torchmetrics'
+/// `BinaryAccuracy`). Of several logits a sample, all count alike.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BinaryAccuracy;
+
+impl Metric for BinaryAccuracy {
+    fn name(&self) -> &str {
+        "binary accuracy"
+    }
+
+    fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
+        let fits = output.dims == target.dims;
+        fits.then_some(()).ok_or_else(|| format!("needs targets of the logits' shape {output}, got {target}"))
+    }
+
+    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+        let above = |x: &Var, threshold: f32| x.greater(&x.tape().constant(threshold));
+        mean_of_sample(&above(output, 0.0).eq_mask(&above(&target.to_f32(), 0.5)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_graph::{Array, Feed, Frame, Tape, interpret};
+
+    use super::*;
+
+    /// The metric of each sample.
+    fn run(metric: &dyn Metric, output: (&[usize], &[f64]), target: (&[usize], &[f64], DType)) -> Vec<f64> {
+        let tape = Tape::new();
+        let x = tape.input("x", Type::sample(&output.0[1..]));
+        let y = tape.input("y", Type::sample(&target.0[1..]).of(target.2));
+        assert_eq!(metric.accepts(x.ty(), y.ty()), Ok(()));
+        let each = metric.per_sample(&x, &y);
+        assert_eq!(each.ty(), &Type::sample(&[]));
+        tape.output("each", &each);
+        let inputs = vec![Array::new(output.0, output.1.to_vec()), Array::new(target.0, target.1.to_vec())];
+        let feed = Feed { frame: Frame { shards: vec![output.0[0]] }, inputs, states: vec![] };
+        interpret(&tape.finish().unwrap(), &feed).outputs["each"].data.clone()
+    }
+
+    /// Two samples of three places; the largest are 1, 0 (the first of two), 2 and 2, 0, 1.
+    const LOGITS: [f64; 18] = [0., 3., 1., 5., 5., 0., -2., -3., -1., 0., 1., 2., 9., 8., 7., -1., 0.5, 0.25];
+    const SHAPE: &[usize] = &[2, 3, 3];
+
+    #[test]
+    fn labels_and_those_that_are_ignored() {
+        let labels = |y: &'static [f64]| (&[2usize, 3][..], y, DType::I32);
+        let all = labels(&[1., 0., 0., 2., 1., 0.]);
+        assert_eq!(run(&Accuracy, (SHAPE, &LOGITS), all), [2. / 3., 1. / 3.]);
+        assert_eq!(run(&Accuracy::new(), (SHAPE, &LOGITS), all), [2. / 3., 1. / 3.]);
+        let some = labels(&[1., -100., -100., -100., 1., 1.]);
+        assert_eq!(run(&Accuracy::new().ignore_index(-100), (SHAPE, &LOGITS), some), [1., 0.5]);
+        // A label that is a class of its own, and a sample without any other.
+        let padding = labels(&[0., 0., 0., 2., 0., 0.]);
+        assert_eq!(run(&Accuracy::new().ignore_index(0), (SHAPE, &LOGITS), padding), [0., 1.]);
+        let one = (&[3usize][..], &[1., -1., 2.][..], DType::I32);
+        assert_eq!(run(&Accuracy::new().ignore_index(-1), (&[3, 3], &LOGITS[..9]), one), [1., 0., 1.]);
+    }
+
+    #[test]
+    fn the_largest_probability_is_the_right_one() {
+        let y = [0.2, 0.5, 0.3, 0., 1., 0., 0., 0., 1., 1., 0., 0., 0.4, 0.3, 0.3, 0., 1., 0.];
+        assert_eq!(run(&Accuracy, (SHAPE, &LOGITS), (SHAPE, &y, DType::F32)), [2. / 3., 2. / 3.]);
+    }
+
+    #[test]
+    fn one_logit_and_several() {
+        let one = (&[4usize, 1][..], &[0.0, 0.1, -0.1, 7.0][..]);
+        assert_eq!(run(&BinaryAccuracy, one, (&[4, 1], &[0., 1., 1., 0.5], DType::F32)), [1., 1., 0., 0.]);
+        let two = (&[2usize, 2][..], one.1);
+        assert_eq!(run(&BinaryAccuracy, two, (&[2, 2], &[0., 0., 0., 1.], DType::F32)), [0.5, 1.]);
+    }
+
+    #[test]
+    fn targets_that_do_not_fit_say_why() {
+        let (f32s, i32s) = (Type::sample, |dims: &[usize]| Type::sample(dims).of(DType::I32));
+        for (problem, expected) in [
+            (
+                Accuracy.accepts(&f32s(&[1]), &f32s(&[1])),
+                "[B, 1] has one logit, which is always the largest: BinaryAccuracy is for that",
+            ),
+            (
+                Accuracy::new().ignore_index(0).accepts(&f32s(&[3]), &f32s(&[3])),
+                "ignores a label, but targets [B, 3] are probabilities",
+            ),
+            (
+                Accuracy.accepts(&f32s(&[3]), &i32s(&[3])),
+                "needs labels or probabilities for logits [B, 3], got [B, 3] i32",
+            ),
+            (
+                BinaryAccuracy.accepts(&f32s(&[1]), &i32s(&[])),
+                "needs targets of the logits' shape [B, 1], got [B] i32",
+            ),
+        ] {
+            assert_eq!(problem, Err(expected.into()));
+        }
     }
 }

@@ -51,8 +51,8 @@ pub(crate) struct Programs {
     pub initializers: Vec<Option<Initializer>>,
     /// The type of the model's output.
     pub output: Type,
-    /// Ids in the model's input are below this.
-    pub ids: Option<usize>,
+    /// What ids in the model's input are below, see [`crate::ids::limits`].
+    pub ids: Option<Vec<usize>>,
 }
 
 /// The fields that a model is built for.
@@ -61,8 +61,8 @@ pub(crate) struct Fields {
     pub input: Type,
     pub target: Type,
     pub weighted: bool,
-    /// Ids in the input are below this.
-    pub ids: Option<usize>,
+    /// What ids in the input are below, see [`crate::ids::limits`].
+    pub ids: Option<Vec<usize>>,
 }
 
 impl Fields {
@@ -111,7 +111,7 @@ impl Programs {
         let train = Trace::new(parts, fields, Mode::Train)?;
         let forward = train.tape.finish()?;
         let (summary, output) = (train.cx.summary().to_vec(), train.output.ty().clone());
-        let ids = train.cx.id_limit(&forward, &train.input);
+        let ids = train.cx.id_limits(&forward, &train.input);
         let asked: Vec<Parameter> = [train.cx.parameters(), train.cx.statistics()].concat();
         let graph = train.with_update(parts)?;
         let start = |name: &str| asked.iter().find(|p| p.name == name).map(|p| p.initializer.clone());

@@ -5,6 +5,9 @@ use crate::{Context, Description, Initializer, Layer};
 
 /// A row of a table for each id: `[B, ...]` of i32 to `[B, ..., width]` (PyTorch's and Keras's `Embedding`).
 ///
+/// Ids that come from the model's input, whole or in slices, are checked in every batch, see [`Context::limit_ids`]; an id that the
+/// model computes and that is outside of the table reads its last row.
+///
 /// Parameters: `weight` `[rows, width]`, standard normal unless told. Repeated ids add up in the order of (sample, position).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -72,7 +72,7 @@ impl Loss for Box<dyn Loss> {
 }
 
 /// The mean over a sample's own elements: `[B, ...]` to `[B]`.
-fn mean_of_sample(x: &Var) -> Var {
+pub(crate) fn mean_of_sample(x: &Var) -> Var {
     if x.dims().is_empty() { x.clone() } else { x.flatten().mean(&[-1]) }
 }
 
