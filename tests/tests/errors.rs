@@ -150,7 +150,7 @@ fn two_values_of_one_name_are_refused() {
         refused(names.iter().fold(builder, |builder, name| builder.metric(Named(name))), &data)
     };
     has(&with(&["top_k", "other", "top_k"]), &["top_k", "two metrics have this name"]);
-    for own in ["loss", "loss weight", "weight sum", "penalty"] {
+    for own in ["loss", "loss weight", "weight sum", "penalty", "gradient of the penalty"] {
         has(&with(&[own]), &[own, "a metric cannot have this name"]);
     }
 }

@@ -238,7 +238,7 @@ fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
         let name = metric.name();
         if parts.metrics[..at].iter().any(|other| other.name() == name) {
             fail(name, "two metrics have this name".into());
-        } else if [LOSS, LOSS_WEIGHT, WEIGHT_SUM, PENALTY].contains(&name) {
+        } else if [LOSS, LOSS_WEIGHT, WEIGHT_SUM, PENALTY, PENALTY_GRADIENT].contains(&name) {
             fail(
                 name,
                 "a metric cannot have this name, which is that of a value of the trainer's own".into(),
