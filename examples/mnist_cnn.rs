@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use unisono::data::{Array, Arrays, BoxError, Draws, ImageFolder, Sample, Source, Subset, rescale};
+use unisono::data::{Array, Arrays, ImageFolder, Loader, Source, Subset, channels_first, rescale};
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu, Sequential, Trainer,
 };
@@ -46,9 +46,14 @@ fn mnist_cnn(flags: Flags) -> Result<(), Error> {
     };
     let samples = train.len().min(flags.train_samples.unwrap_or(u64::MAX));
     let first = Subset::new(train, (0..samples).collect::<Vec<_>>())?;
-    let pixels = || rescale("x", 1.0 / 255.0, 0.0);
-    let train = run.loader(first).try_map("channel", channel).try_map("pixels", pixels()).shuffle(run.seed);
-    let test = run.loader(test).try_map("channel", channel).try_map("pixels", pixels());
+    // [28, 28] or [28, 28, 1] to [1, 28, 28].
+    let prepared = |loader: Loader| {
+        loader
+            .try_map("pixels", rescale("x", 1.0 / 255.0, 0.0))
+            .try_map("channels_first", channels_first("x"))
+    };
+    let train = prepared(run.loader(first)).shuffle(run.seed);
+    let test = prepared(run.loader(test));
 
     let model = Sequential::new()
         .add(Conv2d::new(16, 3).padding(1).no_bias())
@@ -90,11 +95,4 @@ fn arrays(dir: &Path, part: &str) -> Result<Arc<dyn Source>, Error> {
 /// Pictures of MNIST's size, a class a directory.
 fn pictures(dir: &Path) -> Result<Arc<dyn Source>, Error> {
     Ok(Arc::new(ImageFolder::open(dir)?.grey().size(28, 28)))
-}
-
-/// `[28, 28]` or `[28, 28, 1]` to `[1, 28, 28]`: layers have the channels first.
-fn channel(sample: &mut Sample, _: &mut Draws) -> Result<(), BoxError> {
-    let image = sample.field_mut("x").ok_or("no field \"x\"")?;
-    image.shape = [&[1], image.shape.get(..2).unwrap_or(&[])].concat();
-    Ok(())
 }
