@@ -4,7 +4,7 @@ use unisono::checkpoint::{Store, load, newest};
 use unisono::data::{Loader, Memory, Values};
 use unisono::{Builder, Dense, MeanSquaredError, Metric, Observer, Sgd, Step, Stop, Trainer, Type, Var};
 
-/// y / y: NaN for a target of 0.
+/// 2 y / y: NaN for a target of 0.
 struct Ratio;
 
 impl Metric for Ratio {
@@ -18,7 +18,7 @@ impl Metric for Ratio {
 
     #[expect(clippy::eq_op, reason = "0 / 0, where a target is 0")]
     fn per_sample(&self, _: &Var, target: &Var) -> Var {
-        (target / target).mean(&[-1])
+        ((target * 2.0) / target).mean(&[-1])
     }
 }
 

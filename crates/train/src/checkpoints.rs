@@ -65,7 +65,8 @@ impl Saving {
         self
     }
 
-    /// The best stays besides. The run is then saved at the end of every epoch too, which is when it is measured.
+    /// The best stays besides, for [`Trainer::load_best`]. The run is then saved at the end of every epoch too, which is when it is
+    /// measured.
     pub fn keep_best(mut self, best: BestBy) -> Self {
         self.best = Some(best);
         self
@@ -82,7 +83,7 @@ impl Saving {
 /// A trainer's checkpoints.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
-    saver: Saver,
+    pub(crate) saver: Saver,
     saving: Saving,
     /// The step that was handed over last.
     pub(crate) saved: Option<u64>,

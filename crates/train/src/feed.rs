@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unisono_data::{Batch, Field, FieldSpec, Source, Values};
+use unisono_data::{Batch, Field, FieldSpec, Position, Source, Values};
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
@@ -89,6 +89,11 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
         }
         None => Ok(()),
     }
+}
+
+/// The place behind a batch's last sample, in its own epoch: the next begins when this one was evaluated.
+pub(crate) fn behind(batch: &Batch) -> Position {
+    Position { epoch: batch.epoch, sample: batch.first + (batch.len() + batch.skipped.len()) as u64 }
 }
 
 /// Looks at the ids of a batch's input.

@@ -1,6 +1,6 @@
 //! Training over epochs: batches in, steps, epochs and checkpoints out.
 
-use unisono_data::{Batch, Batches, Loader, Position};
+use unisono_data::{Batches, Loader, Position};
 
 use crate::history::Running;
 use crate::trainer::{EVALUATE, TRAIN};
@@ -91,7 +91,7 @@ impl Trainer {
             if carried.replace(batch.epoch) != Some(batch.epoch) {
                 self.carries.reset();
             }
-            let mut step = self.step_inner(&batch, Some(train.source()), behind(&batch))?;
+            let mut step = self.step_inner(&batch, Some(train.source()), feed::behind(&batch))?;
             (step.epochs, step.of) = (epochs, train.samples());
             self.observers.iter_mut().for_each(|o| o.step(&step));
             self.end_epochs(batch.after.epoch, validation)?;
@@ -138,9 +138,4 @@ impl Trainer {
         let observed = self.parts.optimizer.observe(&self.history);
         observed.map_err(|problem| Error::setting("optimizer", problem))
     }
-}
-
-/// The place behind a batch's last sample, in its own epoch: the next begins when this one was evaluated.
-fn behind(batch: &Batch) -> Position {
-    Position { epoch: batch.epoch, sample: batch.first + (batch.len() + batch.skipped.len()) as u64 }
 }

@@ -21,6 +21,7 @@
 //! }
 //! ```
 
+mod best;
 mod builder;
 mod carries;
 mod checkpoints;

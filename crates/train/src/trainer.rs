@@ -138,11 +138,22 @@ impl Trainer {
 
     /// One step on a batch, for loops of one's own. The batch may have any size up to the global batch.
     ///
+    /// Means are those of the batch's epoch, and samples that were left out of it stay left out of the run. A batch of which all
+    /// were is given to no loop, so that it is not known here; nor is the loader, so that a resume cannot compare the data.
+    ///
     /// # Errors
     /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite, in mixed precision
     /// at the smallest loss scale. Then nothing has changed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
-        self.step_inner(batch, None, batch.after)
+        let step = self.step_inner(batch, None, batch.after)?;
+        if batch.after.epoch > batch.epoch {
+            self.running = Running::default();
+        }
+        let skipped = &mut self.progress.skipped;
+        skipped.extend(&batch.skipped);
+        skipped.sort_unstable();
+        skipped.dedup();
+        Ok(step)
     }
 
     /// A step, after which the run is at `after`.
@@ -203,14 +214,19 @@ impl Trainer {
         let weights = self.weights(&program, &outcome.outputs, batch);
         let mut own = Running::default();
         own.add(&losses, &metrics, weights.as_deref(), penalty);
+        // Only in loops of one's own, which may go from any batch to any other.
+        if batch.epoch != self.progress.position.epoch {
+            self.running = Running::default();
+        }
         self.running.add(&losses, &metrics, weights.as_deref(), penalty);
         let metric_names = self.metric_names();
+        let done = feed::behind(batch).sample;
         let step = Step {
             step: self.step,
             epoch: batch.epoch,
             epochs: batch.epoch + 1,
-            done: batch.first + batch.len() as u64,
-            of: batch.first + batch.len() as u64,
+            done,
+            of: done,
             samples: batch.len() as u64,
             now: own.mean(&metric_names),
             so_far: self.running.mean(&metric_names),

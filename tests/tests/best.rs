@@ -1,0 +1,47 @@
+//! The best checkpoint is found and its weights are taken.
+
+use unisono::{BestBy, Error, Saving};
+use unisono_tests::{loader, perceptron};
+
+#[test]
+fn the_best_checkpoint_is_known_and_its_weights_come_back() {
+    let (train, held_out) = (loader(40, 5).unwrap(), loader(20, 6).unwrap());
+    let build = || {
+        let builder = perceptron(8).optimizer(unisono::Sgd::new(0.5)).global_batch(16).replicas(1);
+        builder.build(&train.fields().unwrap()).unwrap()
+    };
+    let mut trainer = build();
+    assert_eq!(trainer.best().unwrap(), None);
+    let dir = tempfile::tempdir().unwrap();
+    // What was best is better than what came after: the last weights are none's.
+    let saving = Saving::new(dir.path()).keep_last(1).keep_best(BestBy::Lowest("loss".into()));
+    trainer.save_to(saving.clone()).unwrap();
+    assert_eq!(trainer.best().unwrap(), None);
+    assert!(matches!(trainer.load_best().unwrap_err(), Error::Setting { setting: "best", .. }));
+    trainer.fit(&train, Some(&held_out), 6).unwrap();
+    trainer.set_tensor("3.bias", &[1000.0, 0.0, 0.0]).unwrap();
+    trainer.fit(&train, Some(&held_out), 7).unwrap();
+
+    let losses: Vec<f64> = trainer.history().iter().map(|e| e.validation.as_ref().unwrap().loss).collect();
+    let lowest = (0..7).min_by(|&a, &b| losses[a].total_cmp(&losses[b])).unwrap();
+    assert!(lowest < 6, "{losses:?}");
+    let (step, path) = trainer.best().unwrap().unwrap();
+    assert_eq!(step, trainer.history()[lowest].steps);
+    assert!(path.ends_with(format!("checkpoints/step-{step:08}")), "{}", path.display());
+
+    let (before, steps) = (trainer.evaluate(&held_out).unwrap(), trainer.steps());
+    assert_eq!(before.loss, losses[6]);
+    assert_eq!(trainer.load_best().unwrap(), step);
+    assert_eq!(trainer.evaluate(&held_out).unwrap().loss, losses[lowest]);
+    assert_eq!((trainer.steps(), trainer.history().len()), (steps, 7), "the run is where it was");
+
+    // Without the option nothing is the best.
+    drop(trainer);
+    let mut other = build();
+    other.checkpoints(dir.path(), 0).unwrap();
+    assert_eq!(other.best().unwrap(), None);
+    // Another trainer finds it as well.
+    other.save_to(saving).unwrap();
+    other.load_best().unwrap();
+    assert_eq!(other.evaluate(&held_out).unwrap().loss, losses[lowest]);
+}
