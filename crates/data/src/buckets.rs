@@ -12,6 +12,8 @@ use crate::{DataError, FieldSpec, Fingerprint};
 /// and the first axis of the fields named is cut to the bucket's boundary; what is beyond must be padding. Full batches
 /// come first (in an order shuffled each epoch, if the loader shuffles, as the samples within a bucket are), then each
 /// bucket's rest as a smaller batch: every sample comes once an epoch, and none is added.
+///
+/// For loops of one's own: the trainer of the facade takes one shape of each field, so with it only buckets that cut no field train.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     boundaries: Vec<usize>,
