@@ -86,6 +86,16 @@ fn resumed(dir: &Path, step: u64, train: &Loader, held_out: &Loader) -> Run {
     ended(&mut trainer)
 }
 
+/// The rest of a run: by the trainer itself, or by one that is resumed from a step in a directory.
+fn finished(mut trainer: Trainer, resume: Option<(&Path, u64)>, train: &Loader, held_out: &Loader) -> Run {
+    if let Some((dir, step)) = resume {
+        drop(trainer);
+        return resumed(dir, step, train, held_out);
+    }
+    trainer.fit(train, Some(held_out), EPOCHS).unwrap();
+    ended(&mut trainer)
+}
+
 fn steps(dir: &Path) -> Vec<u64> {
     list(dir).unwrap().into_iter().map(|(step, _)| step).collect()
 }
@@ -125,13 +135,7 @@ fn an_evaluation_that_fails_is_made_up_for() {
         assert_eq!((trainer.steps(), trainer.history().len()), (12, 2), "the third epoch has not ended");
         assert_eq!(trainer.position(), Position { epoch: 2, sample: 50 });
         mended.store(true, Ordering::Relaxed);
-        let run = if at_once {
-            trainer.fit(&train, Some(&held_out), EPOCHS).unwrap();
-            ended(&mut trainer)
-        } else {
-            drop(trainer);
-            resumed(dir.path(), 12, &train, &held_out)
-        };
+        let run = finished(trainer, (!at_once).then_some((dir.path(), 12)), &train, &held_out);
         assert_eq!(run, expected, "at once: {at_once}");
     }
 }
@@ -185,13 +189,7 @@ fn an_epoch_whose_last_samples_were_left_out_ends_too() {
         // Once left out, always left out.
         bad.store(false, Ordering::Relaxed);
         mended.store(true, Ordering::Relaxed);
-        let run = if at_once {
-            trainer.fit(&train, Some(&held_out), EPOCHS).unwrap();
-            ended(&mut trainer)
-        } else {
-            drop(trainer);
-            resumed(dir.path(), 2, &train, &held_out)
-        };
+        let run = finished(trainer, (!at_once).then_some((dir.path(), 2)), &train, &held_out);
         assert_eq!(run, expected, "at once: {at_once}");
     }
 }

@@ -254,7 +254,8 @@ impl Trainer {
                 self.heard(written)?;
             }
         }
-        self.step = run.step;
+        // A step that is made again is compared again.
+        (self.step, self.compared) = (run.step, None);
         self.scaling = self.settings.scaling.clone().map(|own| own.resumed(run.scaling));
         self.carries = carries;
         let position = Position { epoch: run.epoch, sample: run.sample };

@@ -42,7 +42,7 @@ pub struct Trainer {
     pub(crate) fields: Fields,
     pub(crate) replicas: Replicas,
     /// The step after which their states were last compared.
-    compared: Option<u64>,
+    pub(crate) compared: Option<u64>,
     /// So many of those that left have been told of.
     pub(crate) left_told: usize,
     pub(crate) settings: Settings,
