@@ -10,7 +10,7 @@ const LIBRARIES: [&str; 8] = [
     "crates/graph/src/",
     "crates/random/src/",
     "crates/replica/src/",
-    "crates/train/src/",
+    "crates/unisono/src/",
     "shaders/",
 ];
 

@@ -16,7 +16,7 @@ pub fn stack(steps: &[Var]) -> Option<Var> {
 }
 
 /// Parts one behind the other along an axis, counted from the last; `None` of none.
-pub(in crate::layers) fn join(parts: &[Var], axis: isize) -> Option<Var> {
+pub(in crate::model::layers) fn join(parts: &[Var], axis: isize) -> Option<Var> {
     let (first, others) = parts.split_first()?;
     Some(first.concat(&others.iter().collect::<Vec<_>>(), axis))
 }

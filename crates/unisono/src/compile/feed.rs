@@ -6,8 +6,8 @@ use unisono_data::{Batch, Field, FieldSpec, Position, Source, Values};
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
+use crate::compile::programs::{Fields, INPUT, TARGET, WEIGHT, field_type};
 use crate::optimizers::Scalar;
-use crate::programs::{Fields, INPUT, TARGET, WEIGHT, field_type};
 use crate::{Error, Loss};
 
 /// The inputs of a program for a batch.

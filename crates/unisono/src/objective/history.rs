@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Metric, number};
+use crate::Metric;
+use crate::objective::number;
 
 /// A loss and metrics, averaged over samples with their weights: in f64, in sample order. In JSON, those that are no finite
 /// numbers are `"NaN"`, `"inf"` and `"-inf"`.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::observer::{Observer, Step};
+use crate::observe::observer::{Observer, Step};
 use crate::{Epoch, Evaluation};
 
 const BAR: &str = "{prefix} {bar:30} {pos}/{len} samples  {msg}  {eta} left";

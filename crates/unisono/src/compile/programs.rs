@@ -5,10 +5,11 @@ use std::sync::Arc;
 use unisono_data::{Dtype, FieldSpec};
 use unisono_graph::{DType, Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
 
-use crate::context::{Mode, Parameter, SummaryLine};
-use crate::loss_scale::{INVERSE, SCALE};
+use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::optimizers::{Gradient, trace_update};
-use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer, carries};
+use crate::run::carries;
+use crate::run::loss_scale::{INVERSE, SCALE};
+use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer};
 
 /// The field with the model's input.
 pub const INPUT: &str = "x";
@@ -51,7 +52,7 @@ pub(crate) struct Programs {
     pub initializers: Vec<Option<Initializer>>,
     /// The type of the model's output.
     pub output: Type,
-    /// What ids in the model's input are below, see [`crate::ids::limits`].
+    /// What ids in the model's input are below, see [`crate::model::ids::limits`].
     pub ids: Option<Vec<usize>>,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct Fields {
     pub input: Type,
     pub target: Type,
     pub weighted: bool,
-    /// What ids in the input are below, see [`crate::ids::limits`].
+    /// What ids in the input are below, see [`crate::model::ids::limits`].
     pub ids: Option<Vec<usize>>,
 }
 

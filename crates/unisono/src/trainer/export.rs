@@ -7,7 +7,7 @@ use serde_json::Value;
 use unisono_checkpoint::{Export, Exported, Info, Precision, TensorFile, Tensors, export_model, read_export};
 use unisono_graph::StateKind;
 
-use crate::save::info;
+use crate::trainer::save::info;
 use crate::{Description, Error, Layer, Trainer};
 
 /// The `description` in an exported model's JSON file.

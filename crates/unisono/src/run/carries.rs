@@ -8,7 +8,7 @@ use unisono_data::{Batch, Field};
 use unisono_graph::{Program, Tape};
 use unisono_replica::Outputs;
 
-use crate::context::{CARRY, Context};
+use crate::model::context::{CARRY, Context};
 use crate::{Error, Trainer};
 
 /// The carries of a model. A lane is a row of the batch.

@@ -1,21 +1,32 @@
 //! The trainer: steps, evaluation and prediction on all replicas.
 
+mod best;
+pub(crate) mod builder;
+pub(crate) mod checkpoints;
+mod diagnose;
+pub(crate) mod export;
+mod fit;
+mod left;
+mod load;
+pub(crate) mod save;
+mod tensors;
+
 use unisono_data::{Batch, Loader, Position, Progress, Seen};
 use unisono_graph::Program;
 use unisono_replica::{Outcome, Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
-use crate::builder::{Builder, can, classes, of_one_class};
-use crate::carries::Carries;
-use crate::checkpoints::Checkpoints;
-use crate::class::Classes;
-use crate::feed::{self, Names};
-use crate::history::Running;
-use crate::loss_scale::Scaling;
-use crate::observer::{Observer, Step};
-use crate::order::Order;
-use crate::programs::{
+use crate::compile::feed::{self, Names};
+use crate::compile::programs::{
     Fields, INPUT, LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, PENALTY_GRADIENT, Parts, Programs, WEIGHT, WEIGHT_SUM,
 };
+use crate::objective::history::Running;
+use crate::observe::observer::{Observer, Step};
+use crate::run::carries::Carries;
+use crate::run::class::Classes;
+use crate::run::loss_scale::Scaling;
+use crate::run::order::Order;
+use crate::trainer::builder::{Builder, can, classes, of_one_class};
+use crate::trainer::checkpoints::Checkpoints;
 use crate::{Epoch, Error, Evaluation, History, Layer, Memory, Report, Stop, Summary};
 
 pub(crate) const TRAIN: usize = 0;
@@ -391,7 +402,7 @@ impl Trainer {
     pub fn write_trace(&mut self, path: &std::path::Path) -> Result<(), Error> {
         let timeline = self.replicas.take_timeline();
         let trace = |source| Error::Trace { path: path.into(), source };
-        crate::trace::write(path, &self.replicas.reports(), &timeline).map_err(trace)
+        crate::observe::trace::write(path, &self.replicas.reports(), &timeline).map_err(trace)
     }
 
     /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]): from the next step

@@ -2,7 +2,8 @@
 
 use unisono_graph::{Graph, GraphError, Lead, StateKind, Tape, Type, Var};
 
-use crate::{Initializer, Layer, ids};
+use crate::model::ids;
+use crate::{Initializer, Layer};
 
 /// Whether a trace is for training or for use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use unisono_graph::{DType, Type, Var};
 
-use crate::losses::mean_of_sample;
+use crate::objective::losses::mean_of_sample;
 
 /// A metric, computed sample by sample on the device. The trainer averages it on the host, in f64, in sample order, with the
 /// samples' weights.

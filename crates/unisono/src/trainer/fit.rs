@@ -2,9 +2,10 @@
 
 use unisono_data::{Batches, Loader, Position};
 
-use crate::history::Running;
+use crate::compile::feed;
+use crate::objective::history::Running;
 use crate::trainer::{EVALUATE, TRAIN};
-use crate::{Epoch, Error, History, Trainer, feed};
+use crate::{Epoch, Error, History, Trainer};
 
 impl Trainer {
     /// Trains until `epochs` epochs are done, counted from the run's start, and returns the whole run's history.

@@ -6,7 +6,7 @@ use std::path::Path;
 use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile};
 use unisono_graph::StateKind;
 
-use crate::save::info;
+use crate::trainer::save::info;
 use crate::{Error, Trainer};
 
 impl Trainer {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unisono_checkpoint::{Best, Export, Options, Precision, Report, Saver, SaverOptions, StdDisk, Store};
 
-use crate::save::Resumed;
+use crate::trainer::save::Resumed;
 use crate::{Error, Evaluation, Trainer};
 
 /// Where checkpoints go, how often, and which of them stay.

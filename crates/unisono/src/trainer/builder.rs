@@ -7,10 +7,10 @@ use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision};
 use unisono_replica::{Assignment, Options, ReplicaError, Replicas, machine, probe};
 
-use crate::class::Classes;
-use crate::memory::Room;
-use crate::observer::Observer;
-use crate::programs::{Fields, Parts, Programs};
+use crate::compile::memory::Room;
+use crate::compile::programs::{Fields, Parts, Programs};
+use crate::observe::observer::Observer;
+use crate::run::class::Classes;
 use crate::trainer::{Settings, TRAIN, Trainer};
 use crate::{CrossEntropy, Error, Layer, Loss, LossScale, Memory, Metric, Optimizer, Scaling, Sgd};
 

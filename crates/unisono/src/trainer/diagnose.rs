@@ -3,7 +3,7 @@
 use unisono_data::{Batch, Field, Values};
 use unisono_graph::{Array, DType, Feed, Frame, Graph, InputKind, RandomKey, interpret};
 
-use crate::feed::{self, Names};
+use crate::compile::feed::{self, Names};
 use crate::{Error, Trainer};
 
 impl Trainer {

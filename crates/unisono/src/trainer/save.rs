@@ -8,9 +8,9 @@ use unisono_checkpoint::{Contents, Dtype, Info, LoadReport, Mismatch, Tensor, Te
 use unisono_data::{Loader, Position, Progress};
 use unisono_graph::{DType, StateDecl, StateKind, Type};
 
-use crate::class::{SavedClass, compared};
-use crate::history::Running;
-use crate::order::Order;
+use crate::objective::history::Running;
+use crate::run::class::{SavedClass, compared};
+use crate::run::order::Order;
 use crate::{Error, History, Precision, Scaling, Trainer};
 
 /// The version of `trainer.json`.

@@ -5,7 +5,7 @@ use std::fmt;
 use unisono_graph::Type;
 
 use crate::Memory;
-use crate::context::SummaryLine;
+use crate::model::context::SummaryLine;
 
 /// The layers of a model with output shapes and parameter counts; prints as a table.
 #[derive(Clone, Debug, PartialEq)]

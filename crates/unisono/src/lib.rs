@@ -21,41 +21,13 @@
 //! }
 //! ```
 
-mod best;
-mod builder;
-mod carries;
-mod checkpoints;
-mod class;
-mod context;
-mod description;
-mod diagnose;
+mod compile;
 mod error;
-mod export;
-mod feed;
-mod fit;
-mod history;
-mod ids;
-mod initializer;
-mod layer;
-mod layers;
-mod left;
-mod load;
-mod loss_scale;
-mod losses;
-mod memory;
-mod metric;
-mod number;
-mod observer;
+mod model;
+mod objective;
+mod observe;
 mod optimizers;
-mod order;
-mod programs;
-mod progress;
-mod report;
-mod save;
-mod stop;
-mod summary;
-mod tensors;
-mod trace;
+mod run;
 mod trainer;
 
 pub use unisono_checkpoint as checkpoint;
@@ -65,40 +37,40 @@ pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
 pub use unisono_replica::{Assignment, Class, ReplicaReport, machine, probe};
 
-pub use builder::Builder;
-pub use checkpoints::{BestBy, Saving};
-pub use class::SavedClass;
-pub use context::{Context, Mode, Parameter, SummaryLine};
-pub use description::Description;
+pub use compile::memory::Memory;
+pub use compile::programs::{INPUT, TARGET, WEIGHT};
 pub use error::Error;
-pub use export::ExportedModel;
-pub use history::{Epoch, Evaluation, History};
-pub use initializer::Initializer;
-pub use layer::{FromFn, Layer, Sequential};
-pub use layers::functional;
-pub use layers::{
+pub use model::context::{Context, Mode, Parameter, SummaryLine};
+pub use model::description::Description;
+pub use model::initializer::Initializer;
+pub use model::layer::{FromFn, Layer, Sequential};
+pub use model::layers::functional;
+pub use model::layers::{
     AvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dense, Dropout, Elu, Embedding, Flatten, Gelu, GeluTanh,
     GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Recompute,
     Relu, Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
 };
-pub use loss_scale::{LossScale, Scaling};
-pub use losses::{
+pub use objective::history::{Epoch, Evaluation, History};
+pub use objective::losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
 };
-pub use memory::Memory;
-pub use metric::{Accuracy, BinaryAccuracy, Metric};
-pub use observer::{Observer, Step};
+pub use objective::metric::{Accuracy, BinaryAccuracy, Metric};
+pub use observe::observer::{Observer, Step};
+pub use observe::progress::Progress;
+pub use observe::report::Report;
+pub use observe::summary::Summary;
 pub use optimizers::{
     Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
     Plateau, RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
 };
-pub use programs::{INPUT, TARGET, WEIGHT};
-pub use progress::Progress;
-pub use report::Report;
-pub use save::{Resumed, SavedRun};
-pub use stop::Stop;
-pub use summary::Summary;
+pub use run::class::SavedClass;
+pub use run::loss_scale::{LossScale, Scaling};
+pub use run::stop::Stop;
 pub use trainer::Trainer;
+pub use trainer::builder::Builder;
+pub use trainer::checkpoints::{BestBy, Saving};
+pub use trainer::export::ExportedModel;
+pub use trainer::save::{Resumed, SavedRun};
 
 /// The README's program compiles.
 #[cfg(doctest)]

@@ -4,8 +4,8 @@ use unisono_graph::ops::Iota;
 use unisono_graph::{Array, Lead, Tape, Type};
 
 use super::{close, operand, trace};
-use crate::context::Mode;
 use crate::functional::*;
+use crate::model::context::Mode;
 use crate::{
     BatchNorm, Context, Conv2d, Dense, Embedding, FromFn, GroupNorm, Gru, Initializer, Layer, Lstm,
     MaxPool2d, MultiHeadAttention, Residual, TransformerBlock, Var,

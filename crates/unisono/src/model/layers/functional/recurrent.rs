@@ -50,11 +50,11 @@ pub fn gru(x: &Var, weights: &GruWeights, h0: &Var) -> (Var, Var) {
 }
 
 /// Each h by its place in the sequence, and the state after the last step on the way (that of place 0 in reverse), h first.
-pub(in crate::layers) type Steps = (Vec<Var>, Vec<Var>);
+pub(in crate::model::layers) type Steps = (Vec<Var>, Vec<Var>);
 
 /// As [`lstm`], from `[h0, c0]` or, without them, from zeros. Places whose `mask` `[B, T]` is 0 leave the state as it is, and their
 /// h is zeros.
-pub(in crate::layers) fn lstm_steps(
+pub(in crate::model::layers) fn lstm_steps(
     x: &Var,
     weights: &LstmWeights,
     start: &[Var],
@@ -75,7 +75,7 @@ pub(in crate::layers) fn lstm_steps(
 
 /// As [`gru`], from `[h0]` or, without it, from zeros. Places whose `mask` `[B, T]` is 0 leave the state as it is, and their h is
 /// zeros.
-pub(in crate::layers) fn gru_steps(
+pub(in crate::model::layers) fn gru_steps(
     x: &Var,
     weights: &GruWeights,
     start: &[Var],

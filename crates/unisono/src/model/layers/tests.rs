@@ -6,7 +6,7 @@ mod memory;
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Outcome, Tape, Type, interpret};
 
 use super::*;
-use crate::context::Mode;
+use crate::model::context::Mode;
 use crate::{Context, Layer, Sequential, Var};
 
 /// A model traced for operands of a shape, with the gradients of sum(y gy) where it has any.

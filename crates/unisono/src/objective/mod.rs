@@ -1,0 +1,6 @@
+//! What is minimised and what is measured: losses, metrics and the history of a run.
+
+pub(crate) mod history;
+pub(crate) mod losses;
+pub(crate) mod metric;
+pub(crate) mod number;

@@ -1,0 +1,7 @@
+//! What a run tells its user: observers, progress, reports, traces and summaries.
+
+pub(crate) mod observer;
+pub(crate) mod progress;
+pub(crate) mod report;
+pub(crate) mod summary;
+pub(crate) mod trace;
