@@ -33,6 +33,8 @@ enum Task {
     Bench(Rest),
     /// Check the house rules
     Tidy,
+    /// Print each crate's rooms, highest first, and which rooms each imports from
+    Rooms,
 }
 
 #[derive(Args)]
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Task::Test { long, rest } => test(long, &rest.args),
         Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
         Task::Tidy => tidy::run(&root()),
+        Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,7 @@
 //! The house rules that a compiler does not check. All violations are listed, then the task fails.
 
 mod dependencies;
+pub mod rooms;
 mod source;
 
 use std::fs;
@@ -19,6 +20,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     }
     files.sort();
     let mut violations = unformatted(root)?;
+    violations.extend(rooms::check(root)?);
     for path in files {
         let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
         if let Some(check) = check_of(&shown) {
