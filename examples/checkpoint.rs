@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use unisono::checkpoint::{Export, Precision, Result, export_model, inspect};
+use unisono::checkpoint::{Export, Result, WeightPrecision, export_model, inspect};
 
 /// Lists, verifies, shows, compares and converts checkpoints. A path may be a run's directory (its newest complete
 /// checkpoint is meant), a checkpoint's, or a safetensors file.
@@ -74,7 +74,7 @@ fn run(command: Command) -> Result<bool> {
             Ok(diff.is_empty())
         }
         Command::Convert { from, to, f16 } => {
-            let precision = if f16 { Precision::F16 } else { Precision::F32 };
+            let precision = if f16 { WeightPrecision::F16 } else { WeightPrecision::F32 };
             let done = export_model(to, &inspect::model(from)?, &Export { precision, description: None })?;
             for (name, count) in done.overflowed {
                 eprintln!("{name}: {count} values are too large for f16 and are infinite now");

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::report::LoadReport;
-use crate::tensor::Dtype;
+use crate::tensor::TensorDType;
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -62,7 +62,7 @@ pub enum Error {
     #[error("shape {shape:?} of {dtype} does not take {bytes} bytes")]
     Shape {
         /// The element type.
-        dtype: Dtype,
+        dtype: TensorDType,
         /// The shape.
         shape: Vec<usize>,
         /// How many bytes were given.

@@ -22,7 +22,7 @@ use crate::float::{f32_to_f16, to_f32};
 use crate::format::Encoded;
 use crate::load::open_as_listed;
 use crate::manifest::Entry;
-use crate::tensor::{Dtype, Tensor, Tensors};
+use crate::tensor::{Tensor, TensorDType, Tensors};
 use crate::write::replace_file;
 
 const FORMAT: &str = "unisono-model";
@@ -34,14 +34,14 @@ const LONGEST: u64 = 1 << 24;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Export {
     /// The type its floats are written in; integers stay what they are.
-    pub precision: Precision,
+    pub precision: WeightPrecision,
     /// From which the model is rebuilt; none, and there is no `NAME.json`.
     pub description: Option<Value>,
 }
 
 /// The type floats are written in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Precision {
+pub enum WeightPrecision {
     /// As they are, or, if they are f16 or bf16, exactly widened; f64 is rounded.
     #[default]
     F32,
@@ -127,15 +127,15 @@ pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
 }
 
 /// The tensor in another precision, and how many finite values became infinite.
-fn convert(tensor: &Tensor, precision: Precision) -> Result<(Tensor, usize)> {
+fn convert(tensor: &Tensor, precision: WeightPrecision) -> Result<(Tensor, usize)> {
     let to = match precision {
-        Precision::F32 => Dtype::F32,
-        Precision::F16 => Dtype::F16,
+        WeightPrecision::F32 => TensorDType::F32,
+        WeightPrecision::F16 => TensorDType::F16,
     };
     let Some(values) = to_f32(tensor.dtype(), tensor.bytes()).filter(|_| tensor.dtype() != to) else {
         return Ok((tensor.clone(), 0));
     };
-    if to == Dtype::F32 {
+    if to == TensorDType::F32 {
         return Ok((Tensor::f32(tensor.shape(), &values)?, 0));
     }
     let halves: Vec<u16> = values.iter().map(|&value| f32_to_f16(value)).collect();
@@ -181,12 +181,12 @@ mod tests {
     fn f16_is_rounded_and_what_overflows_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("half.safetensors");
-        let export = Export { precision: Precision::F16, description: None };
+        let export = Export { precision: WeightPrecision::F16, description: None };
         let exported = export_model(&path, &model(), &export).unwrap();
         assert_eq!(exported.overflowed, [("w".to_owned(), 1)]);
         let found = crate::read_tensors(&path).unwrap();
         let halves = [0x3c00u16, 0x2e66, 0x7c00, 0x8000].map(u16::to_le_bytes).concat();
-        assert_eq!(found["w"], Tensor::new(Dtype::F16, vec![2, 2], halves).unwrap());
+        assert_eq!(found["w"], Tensor::new(TensorDType::F16, vec![2, 2], halves).unwrap());
         assert_eq!(found["n"], model()["n"]);
         // And widened again.
         export_model(&path, &found, &Export::default()).unwrap();

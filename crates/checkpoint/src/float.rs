@@ -1,6 +1,6 @@
 //! Conversions between float formats, in integers: the same bits on every machine.
 
-use crate::tensor::Dtype;
+use crate::tensor::TensorDType;
 
 /// The nearest f16, of two equally near the even one. From 65520 on that is infinity; a NaN stays one, quiet, with
 /// the upper bits of its payload.
@@ -43,35 +43,37 @@ pub(crate) fn f16_to_f32(bits: u16) -> f32 {
 }
 
 /// The elements as f32 values, if they are floats. Exact but for F64, which is rounded to nearest.
-pub(crate) fn to_f32(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
+pub(crate) fn to_f32(dtype: TensorDType, bytes: &[u8]) -> Option<Vec<f32>> {
     let halves = || bytes.as_chunks().0.iter().map(|half| u16::from_le_bytes(*half));
     Some(match dtype {
-        Dtype::F32 => bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect(),
-        Dtype::F16 => halves().map(f16_to_f32).collect(),
-        Dtype::Bf16 => halves().map(|half| f32::from_bits(u32::from(half) << 16)).collect(),
-        Dtype::F64 => bytes.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word) as f32).collect(),
+        TensorDType::F32 => bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect(),
+        TensorDType::F16 => halves().map(f16_to_f32).collect(),
+        TensorDType::Bf16 => halves().map(|half| f32::from_bits(u32::from(half) << 16)).collect(),
+        TensorDType::F64 => bytes.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word) as f32).collect(),
         _ => return None,
     })
 }
 
 /// Any elements as f64 values, to look at: exact but for 64-bit integers.
-pub(crate) fn to_f64(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
+pub(crate) fn to_f64(dtype: TensorDType, bytes: &[u8]) -> Vec<f64> {
     fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         bytes.as_chunks().0.iter().map(|element| value(*element)).collect()
     }
     match dtype {
-        Dtype::Bool | Dtype::U8 => each(bytes, |b| f64::from(u8::from_le_bytes(b))),
-        Dtype::I8 => each(bytes, |b| f64::from(i8::from_le_bytes(b))),
-        Dtype::U16 => each(bytes, |b| f64::from(u16::from_le_bytes(b))),
-        Dtype::I16 => each(bytes, |b| f64::from(i16::from_le_bytes(b))),
-        Dtype::F16 => each(bytes, |b| f64::from(f16_to_f32(u16::from_le_bytes(b)))),
-        Dtype::Bf16 => each(bytes, |b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))),
-        Dtype::U32 => each(bytes, |b| f64::from(u32::from_le_bytes(b))),
-        Dtype::I32 => each(bytes, |b| f64::from(i32::from_le_bytes(b))),
-        Dtype::F32 => each(bytes, |b| f64::from(f32::from_le_bytes(b))),
-        Dtype::U64 => each(bytes, |b| u64::from_le_bytes(b) as f64),
-        Dtype::I64 => each(bytes, |b| i64::from_le_bytes(b) as f64),
-        Dtype::F64 => each(bytes, f64::from_le_bytes),
+        TensorDType::Bool | TensorDType::U8 => each(bytes, |b| f64::from(u8::from_le_bytes(b))),
+        TensorDType::I8 => each(bytes, |b| f64::from(i8::from_le_bytes(b))),
+        TensorDType::U16 => each(bytes, |b| f64::from(u16::from_le_bytes(b))),
+        TensorDType::I16 => each(bytes, |b| f64::from(i16::from_le_bytes(b))),
+        TensorDType::F16 => each(bytes, |b| f64::from(f16_to_f32(u16::from_le_bytes(b)))),
+        TensorDType::Bf16 => {
+            each(bytes, |b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)))
+        }
+        TensorDType::U32 => each(bytes, |b| f64::from(u32::from_le_bytes(b))),
+        TensorDType::I32 => each(bytes, |b| f64::from(i32::from_le_bytes(b))),
+        TensorDType::F32 => each(bytes, |b| f64::from(f32::from_le_bytes(b))),
+        TensorDType::U64 => each(bytes, |b| u64::from_le_bytes(b) as f64),
+        TensorDType::I64 => each(bytes, |b| i64::from_le_bytes(b) as f64),
+        TensorDType::F64 => each(bytes, f64::from_le_bytes),
     }
 }
 
@@ -122,8 +124,8 @@ mod tests {
 
     #[test]
     fn other_floats_widen() {
-        assert_eq!(to_f32(Dtype::Bf16, &[0x80, 0xbf]), Some(vec![-1.0]));
-        assert_eq!(to_f32(Dtype::F64, &0.1f64.to_le_bytes()), Some(vec![0.1]));
-        assert_eq!(to_f32(Dtype::I64, &[0; 8]), None);
+        assert_eq!(to_f32(TensorDType::Bf16, &[0x80, 0xbf]), Some(vec![-1.0]));
+        assert_eq!(to_f32(TensorDType::F64, &0.1f64.to_le_bytes()), Some(vec![0.1]));
+        assert_eq!(to_f32(TensorDType::I64, &[0; 8]), None);
     }
 }

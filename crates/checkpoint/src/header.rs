@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
-use crate::tensor::{Dtype, Info};
+use crate::tensor::{Info, TensorDType};
 
 /// Readers refuse longer headers.
 pub(crate) const LONGEST: usize = 100_000_000;
@@ -64,7 +64,7 @@ fn places(
     let mut tensors = BTreeMap::new();
     for (name, Entry { dtype, shape, data_offsets: (from, to) }) in ordered {
         let wrong = |problem: String| Err(format!("tensor {name}: {problem}"));
-        let Some(dtype) = Dtype::from_name(&dtype) else {
+        let Some(dtype) = TensorDType::from_name(&dtype) else {
             return wrong(format!("type {dtype} is not supported"));
         };
         if from < at {

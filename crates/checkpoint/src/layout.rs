@@ -114,10 +114,10 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::Dtype;
+    use crate::tensor::TensorDType;
 
     fn turned(keras: &Keras, name: &str, shape: &[usize]) -> (Vec<usize>, Vec<u8>) {
-        let info = Info { dtype: Dtype::U8, shape: shape.to_vec() };
+        let info = Info { dtype: TensorDType::U8, shape: shape.to_vec() };
         let bytes: Vec<u8> = (0..info.bytes().unwrap() as u8).collect();
         let view = keras.view(name, shape).unwrap();
         let moved = view.apply(&info, &bytes);
@@ -146,7 +146,7 @@ mod tests {
         let keras = Keras::new().depthwise("d");
         for name in ["kernel", "d"] {
             let shape = [0, usize::MAX, usize::MAX, 2];
-            let info = Info { dtype: Dtype::F32, shape: shape.to_vec() };
+            let info = Info { dtype: TensorDType::F32, shape: shape.to_vec() };
             assert!(keras.view(name, &shape).unwrap().apply(&info, &[]).is_empty());
         }
     }

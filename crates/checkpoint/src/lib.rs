@@ -32,7 +32,7 @@ use serde_json::Value;
 pub use digest::state_sha256;
 pub use disk::{Disk, Sink, StdDisk, Syncing};
 pub use error::{Error, Result, Skipped};
-pub use export::{Export, Exported, Precision, export_model, read_export};
+pub use export::{Export, Exported, WeightPrecision, export_model, read_export};
 pub use file::{FileBytes, TensorFile, parse_tensors, read_tensors};
 pub use layout::Keras;
 pub use load::{Loaded, list, load, load_with, newest, newest_with};
@@ -41,7 +41,7 @@ pub use report::{LoadReport, Mismatch};
 pub use retention::{Best, Options};
 pub use saver::{Report, Saver, SaverOptions};
 pub use store::{Saved, Store};
-pub use tensor::{Dtype, Info, Tensor, Tensors};
+pub use tensor::{Info, Tensor, TensorDType, Tensors};
 pub use write::write_model;
 
 /// What a checkpoint holds: all that the next step needs, in three files, or four.

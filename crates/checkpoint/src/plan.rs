@@ -9,7 +9,7 @@ use crate::float::to_f32;
 use crate::layout::{Keras, View};
 use crate::pattern::Pattern;
 use crate::report::{LoadReport, Mismatch};
-use crate::tensor::{Dtype, Info, Tensor, Tensors};
+use crate::tensor::{Info, Tensor, TensorDType, Tensors};
 
 /// How the tensors of a file become those of a model.
 ///
@@ -197,7 +197,7 @@ fn fit(info: &Info, bytes: &[u8], view: Option<&View>, model: &Info) -> Result<O
     if info.dtype == model.dtype {
         return Tensor::new(info.dtype, shape.clone(), bytes.to_vec()).map(Some);
     }
-    match to_f32(info.dtype, bytes).filter(|_| model.dtype == Dtype::F32) {
+    match to_f32(info.dtype, bytes).filter(|_| model.dtype == TensorDType::F32) {
         Some(values) => Tensor::f32(shape, &values).map(Some),
         None => Ok(None),
     }

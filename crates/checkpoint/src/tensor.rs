@@ -14,7 +14,7 @@ pub type Tensors = BTreeMap<String, Tensor>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names are the field's own")]
-pub enum Dtype {
+pub enum TensorDType {
     Bool,
     U8,
     I8,
@@ -31,23 +31,23 @@ pub enum Dtype {
 }
 
 /// Each type with its name and its twin in the safetensors crate.
-const TYPES: [(Dtype, &str, Stored); 13] = [
-    (Dtype::Bool, "BOOL", Stored::BOOL),
-    (Dtype::U8, "U8", Stored::U8),
-    (Dtype::I8, "I8", Stored::I8),
-    (Dtype::U16, "U16", Stored::U16),
-    (Dtype::I16, "I16", Stored::I16),
-    (Dtype::F16, "F16", Stored::F16),
-    (Dtype::Bf16, "BF16", Stored::BF16),
-    (Dtype::U32, "U32", Stored::U32),
-    (Dtype::I32, "I32", Stored::I32),
-    (Dtype::F32, "F32", Stored::F32),
-    (Dtype::U64, "U64", Stored::U64),
-    (Dtype::I64, "I64", Stored::I64),
-    (Dtype::F64, "F64", Stored::F64),
+const TYPES: [(TensorDType, &str, Stored); 13] = [
+    (TensorDType::Bool, "BOOL", Stored::BOOL),
+    (TensorDType::U8, "U8", Stored::U8),
+    (TensorDType::I8, "I8", Stored::I8),
+    (TensorDType::U16, "U16", Stored::U16),
+    (TensorDType::I16, "I16", Stored::I16),
+    (TensorDType::F16, "F16", Stored::F16),
+    (TensorDType::Bf16, "BF16", Stored::BF16),
+    (TensorDType::U32, "U32", Stored::U32),
+    (TensorDType::I32, "I32", Stored::I32),
+    (TensorDType::F32, "F32", Stored::F32),
+    (TensorDType::U64, "U64", Stored::U64),
+    (TensorDType::I64, "I64", Stored::I64),
+    (TensorDType::F64, "F64", Stored::F64),
 ];
 
-impl Dtype {
+impl TensorDType {
     /// Bytes an element.
     pub fn size(self) -> usize {
         self.stored().bitsize() / 8
@@ -67,7 +67,7 @@ impl Dtype {
     }
 }
 
-impl fmt::Display for Dtype {
+impl fmt::Display for TensorDType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -77,7 +77,7 @@ impl fmt::Display for Dtype {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// The element type.
-    pub dtype: Dtype,
+    pub dtype: TensorDType,
     /// The sizes of the axes, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
 }
@@ -85,7 +85,7 @@ pub struct Info {
 impl Info {
     /// Of f32 elements.
     pub fn f32(shape: &[usize]) -> Self {
-        Self { dtype: Dtype::F32, shape: shape.to_vec() }
+        Self { dtype: TensorDType::F32, shape: shape.to_vec() }
     }
 
     /// How many bytes it takes; `None` when that is no number the machine has.
@@ -110,7 +110,7 @@ pub struct Tensor {
 
 impl Tensor {
     /// A tensor from its bytes; an error when there are too many or too few of them.
-    pub fn new(dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
+    pub fn new(dtype: TensorDType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let info = Info { dtype, shape };
         if info.bytes() != Some(bytes.len()) {
             return Err(Error::Shape { dtype, shape: info.shape, bytes: bytes.len() });
@@ -120,17 +120,17 @@ impl Tensor {
 
     /// A tensor of f32 values.
     pub fn f32(shape: &[usize], values: &[f32]) -> Result<Self> {
-        Self::new(Dtype::F32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
+        Self::new(TensorDType::F32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
     /// A tensor of i32 values.
     pub fn i32(shape: &[usize], values: &[i32]) -> Result<Self> {
-        Self::new(Dtype::I32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
+        Self::new(TensorDType::I32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
     /// A tensor of u32 values.
     pub fn u32(shape: &[usize], values: &[u32]) -> Result<Self> {
-        Self::new(Dtype::U32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
+        Self::new(TensorDType::U32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
     /// Type and shape.
@@ -139,7 +139,7 @@ impl Tensor {
     }
 
     /// The element type.
-    pub fn dtype(&self) -> Dtype {
+    pub fn dtype(&self) -> TensorDType {
         self.info.dtype
     }
 
@@ -160,20 +160,20 @@ impl Tensor {
 
     /// The elements as f32 values; `None` when they are of another type.
     pub fn to_f32(&self) -> Option<Vec<f32>> {
-        self.words(Dtype::F32, f32::from_le_bytes)
+        self.words(TensorDType::F32, f32::from_le_bytes)
     }
 
     /// The elements as i32 values; `None` when they are of another type.
     pub fn to_i32(&self) -> Option<Vec<i32>> {
-        self.words(Dtype::I32, i32::from_le_bytes)
+        self.words(TensorDType::I32, i32::from_le_bytes)
     }
 
     /// The elements as u32 values; `None` when they are of another type.
     pub fn to_u32(&self) -> Option<Vec<u32>> {
-        self.words(Dtype::U32, u32::from_le_bytes)
+        self.words(TensorDType::U32, u32::from_le_bytes)
     }
 
-    fn words<T>(&self, dtype: Dtype, value: fn([u8; 4]) -> T) -> Option<Vec<T>> {
+    fn words<T>(&self, dtype: TensorDType, value: fn([u8; 4]) -> T) -> Option<Vec<T>> {
         let (words, _) = self.bytes.as_chunks();
         (self.dtype() == dtype).then(|| words.iter().map(|&word| value(word)).collect())
     }
@@ -203,7 +203,7 @@ mod tests {
         for (i, (dtype, name, stored)) in TYPES.into_iter().enumerate() {
             assert_eq!(dtype as usize, i);
             assert_eq!(stored.to_string(), name);
-            assert_eq!(Dtype::from_name(name), Some(dtype));
+            assert_eq!(TensorDType::from_name(name), Some(dtype));
         }
     }
 
@@ -211,8 +211,8 @@ mod tests {
     fn bytes_that_do_not_fit_the_shape_are_an_error() {
         let error = Tensor::f32(&[2, 3], &[0.0; 5]).unwrap_err().to_string();
         assert_eq!(error, "shape [2, 3] of F32 does not take 20 bytes");
-        assert!(Tensor::new(Dtype::U8, vec![usize::MAX, 2], vec![]).is_err(), "overflow");
-        assert!(Tensor::new(Dtype::F32, vec![usize::MAX, 0], vec![]).is_ok(), "no elements");
+        assert!(Tensor::new(TensorDType::U8, vec![usize::MAX, 2], vec![]).is_err(), "overflow");
+        assert!(Tensor::new(TensorDType::F32, vec![usize::MAX, 0], vec![]).is_ok(), "no elements");
         assert!(Tensor::f32(&[], &[1.0]).is_ok(), "a scalar");
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use unisono_checkpoint::{Dtype, Error, Info, Keras, Plan, Tensor, TensorFile, Tensors, write_model};
+use unisono_checkpoint::{Error, Info, Keras, Plan, Tensor, TensorDType, TensorFile, Tensors, write_model};
 
 fn tensors(list: &[(&str, &[usize])]) -> Tensors {
     let tensor = |shape: &[usize]| {
@@ -75,8 +75,8 @@ fn a_part_is_loaded_by_pattern_from_a_mapped_file() {
 fn floats_are_converted_and_integers_are_not() {
     let half = |bits: u16, dtype| Tensor::new(dtype, vec![1], bits.to_le_bytes().to_vec()).unwrap();
     let file = Tensors::from([
-        ("a".to_owned(), half(0x3c00, Dtype::F16)),
-        ("b".to_owned(), half(0xbf80, Dtype::Bf16)),
+        ("a".to_owned(), half(0x3c00, TensorDType::F16)),
+        ("b".to_owned(), half(0xbf80, TensorDType::Bf16)),
         ("n".to_owned(), Tensor::i32(&[1], &[1]).unwrap()),
     ]);
     let wants = model(&[("a", &[1]), ("b", &[1])]);

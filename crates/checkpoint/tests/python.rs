@@ -9,7 +9,8 @@ use std::process::Command;
 use common::contents;
 use serde_json::{Value, json};
 use unisono_checkpoint::{
-    Dtype, Export, Precision, Tensor, TensorFile, Tensors, export_model, read_tensors, write_model,
+    Export, Tensor, TensorDType, TensorFile, Tensors, WeightPrecision, export_model, read_tensors,
+    write_model,
 };
 
 /// Prints names, types, shapes and bytes of a file.
@@ -57,9 +58,9 @@ fn hex(bytes: &[u8]) -> String {
 /// What Python should say of these tensors.
 fn expected(tensors: &Tensors) -> Value {
     let dtype = |dtype| match dtype {
-        Dtype::F16 => "float16",
-        Dtype::F32 => "float32",
-        Dtype::U32 => "uint32",
+        TensorDType::F16 => "float16",
+        TensorDType::F32 => "float32",
+        TensorDType::U32 => "uint32",
         other => panic!("no {other} is made here"),
     };
     let one = |tensor: &Tensor| json!([dtype(tensor.dtype()), tensor.shape(), hex(tensor.bytes())]);
@@ -77,10 +78,10 @@ fn python_reads_what_is_written_here() {
     let Some(found) = python(READ, &path) else { return };
     assert_eq!(serde_json::from_str::<Value>(&found).unwrap(), expected(&tensors));
 
-    export_model(&path, &tensors, &Export { precision: Precision::F16, description: None }).unwrap();
+    export_model(&path, &tensors, &Export { precision: WeightPrecision::F16, description: None }).unwrap();
     let found = python(READ, &path).unwrap();
     let halves = read_tensors(&path).unwrap();
-    assert_eq!(halves["dense.bias"].dtype(), Dtype::F16);
+    assert_eq!(halves["dense.bias"].dtype(), TensorDType::F16);
     assert_eq!(serde_json::from_str::<Value>(&found).unwrap(), expected(&halves));
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Dtype;
+use crate::FieldDType;
 
 /// Any error that a transform or a source of one's own may return.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -111,9 +111,9 @@ pub enum DataError {
         /// The field's name.
         field: String,
         /// This sample's type.
-        found: Dtype,
+        found: FieldDType,
         /// The pipeline's.
-        expected: Dtype,
+        expected: FieldDType,
         /// The stage that the sample came out of.
         stage: String,
     },

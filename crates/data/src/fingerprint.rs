@@ -1,6 +1,6 @@
 //! A 64-bit hash that tells data sets apart.
 
-use crate::{Dtype, FieldSpec, Values};
+use crate::{FieldDType, FieldSpec, Values};
 
 /// Hashes what identifies a data set.
 ///
@@ -59,10 +59,10 @@ impl Fingerprint {
         self.0
     }
 
-    const fn dtype(self, dtype: Dtype) -> Self {
+    const fn dtype(self, dtype: FieldDType) -> Self {
         self.word(match dtype {
-            Dtype::F32 => 1,
-            Dtype::I32 => 2,
+            FieldDType::F32 => 1,
+            FieldDType::I32 => 2,
         })
     }
 }

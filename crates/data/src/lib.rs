@@ -51,7 +51,7 @@
 //! | values | [`Sample`], [`Batch`], [`Field`], [`Values`], [`FieldSpec`] |
 //! | over a whole source | [`Statistics`], [`class_counts`] |
 //! | transforms | closures given to [`Loader::map`]; [`normalise`], [`one_hot`], [`cast`], [`rescale`], [`channels_first`], [`augment`] |
-//! | order, batches, threads | [`Loader`], [`Buckets`], [`Batches`], [`Position`], [`Progress`] |
+//! | order, batches, threads | [`Loader`], [`Buckets`], [`Batches`], [`Position`], [`LoaderState`] |
 //! | where the time went | [`Seen`], and `cargo run --release -p unisono-data --example data_speed` |
 //!
 //! **This crate never** pads a batch, repeats a sample unasked, lets timing change an order, queues without a bound,
@@ -69,12 +69,12 @@ mod files;
 mod fingerprint;
 mod join;
 mod loader;
+mod loader_state;
 mod memory;
 mod order;
 mod pace;
 mod pipeline;
 mod prefetch;
-mod progress;
 mod sample;
 mod saved;
 mod schedule;
@@ -95,10 +95,10 @@ pub use files::{Array, Arrays, Cifar, Element, ImageFolder, Tokens, Width};
 pub use fingerprint::Fingerprint;
 pub use join::{Concat, Interleave};
 pub use loader::Loader;
+pub use loader_state::LoaderState;
 pub use memory::Memory;
 pub use prefetch::Batches;
-pub use progress::Progress;
-pub use sample::{Dtype, Field, FieldSpec, Sample, Values};
+pub use sample::{Field, FieldDType, FieldSpec, Sample, Values};
 pub use schedule::Position;
 pub use seen::{Seen, StageTime};
 pub use sequences::Sequences;

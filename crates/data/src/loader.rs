@@ -11,7 +11,7 @@ use crate::order::{Kind, Order};
 use crate::pace::{Prefetch, Settings};
 use crate::pipeline::{Pipeline, Stage, StageSpecs};
 use crate::transform::check_finite;
-use crate::{Batches, BoxError, Buckets, DataError, FieldSpec, Position, Progress, Sample, Source};
+use crate::{Batches, BoxError, Buckets, DataError, FieldSpec, LoaderState, Position, Sample, Source};
 
 /// What errors and reports call the check for finite values.
 const REQUIRE_FINITE: &str = "require_finite";
@@ -149,7 +149,7 @@ impl Loader {
     /// Leaves out up to so many bad samples of the source instead of failing at the first; none unless told.
     ///
     /// A sample is bad when fetching it, or any stage, fails on it. Its batch is then that much smaller, and the sample
-    /// is not used again in this run or in one resumed from its [`Progress`]. The first beyond the number is the error.
+    /// is not used again in this run or in one resumed from its [`LoaderState`]. The first beyond the number is the error.
     pub fn skip_bad(mut self, most: usize) -> Self {
         self.pipeline.skip = most;
         self
@@ -196,13 +196,13 @@ impl Loader {
     /// The batches from a position on, epoch after epoch, without end.
     ///
     /// Any position will do, a whole number of batches or not, and all cost the same. Where bad samples may be skipped,
-    /// give the [`Progress`].
-    pub fn epochs_from(&self, from: impl Into<Progress>) -> Result<Batches, DataError> {
+    /// give the [`LoaderState`].
+    pub fn epochs_from(&self, from: impl Into<LoaderState>) -> Result<Batches, DataError> {
         self.batches(from.into(), 1 << 32)
     }
 
     /// The batches from a position on, up to the start of epoch `end`.
-    pub fn epochs(&self, from: impl Into<Progress>, end: u32) -> Result<Batches, DataError> {
+    pub fn epochs(&self, from: impl Into<LoaderState>, end: u32) -> Result<Batches, DataError> {
         self.batches(from.into(), u64::from(end))
     }
 

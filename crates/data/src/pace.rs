@@ -139,11 +139,11 @@ fn share_of_free_memory() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dtype;
+    use crate::FieldDType;
 
     /// Samples of 4 KiB in batches of 16: 64 KiB a batch.
     fn pace(threads: Option<usize>, bytes: u64) -> Pace {
-        let fields = [FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![1024] }];
+        let fields = [FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![1024] }];
         Pace::new(&Settings { threads, prefetch: Prefetch::Budget(Some(bytes)) }, &fields, 16)
     }
 

@@ -34,7 +34,7 @@ use crate::schedule::{Schedule, Unit};
 
 use self::worker::{Answer, Crew, work};
 use crate::seen::Meters;
-use crate::{Batch, DataError, Position, Progress, Sample, Seen};
+use crate::{Batch, DataError, LoaderState, Position, Sample, Seen};
 
 /// The batches from a position on, in order, prepared by threads that end with this iterator.
 pub struct Batches {
@@ -114,8 +114,8 @@ impl Batches {
     }
 
     /// The position with the record of bad samples skipped: what to start again with where some may be skipped.
-    pub fn progress(&self) -> Progress {
-        Progress { position: self.position, skipped: self.skipped.iter().copied().collect() }
+    pub fn progress(&self) -> LoaderState {
+        LoaderState { position: self.position, skipped: self.skipped.iter().copied().collect() }
     }
 
     /// Why samples were skipped since this iterator started, in the order they were met.

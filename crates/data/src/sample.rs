@@ -31,7 +31,7 @@ pub enum Values {
 
 /// The type of a field's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dtype {
+pub enum FieldDType {
     /// 32-bit floating point.
     F32,
     /// 32-bit signed integers.
@@ -44,7 +44,7 @@ pub struct FieldSpec {
     /// Its name, such as "x" or "y".
     pub name: Arc<str>,
     /// The type of its elements.
-    pub dtype: Dtype,
+    pub dtype: FieldDType,
     /// Its extents within one sample.
     pub shape: Vec<usize>,
 }
@@ -168,10 +168,10 @@ impl Values {
     }
 
     /// Their type.
-    pub fn dtype(&self) -> Dtype {
+    pub fn dtype(&self) -> FieldDType {
         match self {
-            Values::F32(_) => Dtype::F32,
-            Values::I32(_) => Dtype::I32,
+            Values::F32(_) => FieldDType::F32,
+            Values::I32(_) => FieldDType::I32,
         }
     }
 
@@ -200,17 +200,17 @@ impl Values {
 
     /// No elements of a type, with room for some, that of old values if they are of the type; `None` when memory does
     /// not have the room.
-    pub(crate) fn with_capacity(dtype: Dtype, capacity: usize, old: Option<Values>) -> Option<Self> {
+    pub(crate) fn with_capacity(dtype: FieldDType, capacity: usize, old: Option<Values>) -> Option<Self> {
         fn room<T>(mut values: Vec<T>, capacity: usize) -> Option<Vec<T>> {
             values.clear();
             values.try_reserve_exact(capacity).ok()?;
             Some(values)
         }
         Some(match (dtype, old) {
-            (Dtype::F32, Some(Values::F32(old))) => Values::F32(room(old, capacity)?),
-            (Dtype::I32, Some(Values::I32(old))) => Values::I32(room(old, capacity)?),
-            (Dtype::F32, _) => Values::F32(room(Vec::new(), capacity)?),
-            (Dtype::I32, _) => Values::I32(room(Vec::new(), capacity)?),
+            (FieldDType::F32, Some(Values::F32(old))) => Values::F32(room(old, capacity)?),
+            (FieldDType::I32, Some(Values::I32(old))) => Values::I32(room(old, capacity)?),
+            (FieldDType::F32, _) => Values::F32(room(Vec::new(), capacity)?),
+            (FieldDType::I32, _) => Values::I32(room(Vec::new(), capacity)?),
         })
     }
 
@@ -242,11 +242,11 @@ impl Values {
     }
 }
 
-impl fmt::Display for Dtype {
+impl fmt::Display for FieldDType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Dtype::F32 => "f32",
-            Dtype::I32 => "i32",
+            FieldDType::F32 => "f32",
+            FieldDType::I32 => "i32",
         })
     }
 }

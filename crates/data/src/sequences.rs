@@ -1,6 +1,6 @@
 //! Sequences of different lengths, in memory.
 
-use crate::{DataError, Dtype, Field, FieldSpec, Fingerprint, Sample, Source, Values};
+use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
 /// Sequences of i32 and their classes: "x", padded at its end to the longest, "length", and "y".
 ///
@@ -38,7 +38,7 @@ impl Sequences {
         if longest == 0 || u32::try_from(longest).is_err() {
             return Err(DataError::field("x", format!("the longest sequence has {longest} elements")));
         }
-        let spec = |name: &str, shape| FieldSpec { name: name.into(), dtype: Dtype::I32, shape };
+        let spec = |name: &str, shape| FieldSpec { name: name.into(), dtype: FieldDType::I32, shape };
         let specs = vec![spec("x", vec![longest]), spec("length", vec![]), spec("y", vec![])];
         Ok(Self { values, ends, labels, padding, specs })
     }

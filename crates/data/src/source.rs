@@ -9,7 +9,7 @@ use crate::{DataError, FieldSpec, Fingerprint, Sample};
 /// Loader threads call `fetch` at the same time and in any order; the same index must always give the same sample.
 ///
 /// ```
-/// use unisono_data::{DataError, Dtype, Field, FieldSpec, Sample, Source};
+/// use unisono_data::{DataError, FieldDType, Field, FieldSpec, Sample, Source};
 ///
 /// /// Squares of whole numbers.
 /// struct Squares([FieldSpec; 2]);
@@ -27,7 +27,7 @@ use crate::{DataError, FieldSpec, Fingerprint, Sample};
 ///     }
 /// }
 ///
-/// let spec = |name: &str| FieldSpec { name: name.into(), dtype: Dtype::F32, shape: vec![1] };
+/// let spec = |name: &str| FieldSpec { name: name.into(), dtype: FieldDType::F32, shape: vec![1] };
 /// let squares = Squares([spec("x"), spec("y")]);
 /// assert_eq!(squares.fetch(3)?.field("y"), Some(&Field::f32([1], [9.0])));
 /// # Ok::<(), DataError>(())

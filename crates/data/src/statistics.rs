@@ -3,7 +3,7 @@
 use crate::check::fetch_checked;
 use crate::sample::elements;
 use crate::transform::check_finite;
-use crate::{DataError, Dtype, Source};
+use crate::{DataError, FieldDType, Source};
 
 /// Samples summed by one thread at a time. A constant, so that the order of additions never depends on the threads.
 const CHUNK: u64 = 1024;
@@ -40,7 +40,7 @@ impl Statistics {
     pub fn of(source: &dyn Source, field: &str, per: Per, threads: usize) -> Result<Self, DataError> {
         let spec = source.fields().iter().find(|spec| *spec.name == *field);
         let spec = spec.ok_or_else(|| DataError::field(field, "no such field"))?;
-        if spec.dtype != Dtype::F32 {
+        if spec.dtype != FieldDType::F32 {
             return Err(DataError::field(field, format!("dtype {}, expected f32", spec.dtype)));
         }
         let size = elements(&spec.shape).filter(|&size| size > 0);

@@ -2,7 +2,7 @@
 
 use unisono_random::Draws;
 
-use crate::{BoxError, DataError, Dtype, Field, Sample, Statistics, Values};
+use crate::{BoxError, DataError, Field, FieldDType, Sample, Statistics, Values};
 
 /// What [`Loader::try_map`](crate::Loader::try_map) takes: a name for closures over a sample and its draws.
 ///
@@ -15,7 +15,7 @@ impl<F: Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'sta
 ///
 /// To f32, whole numbers are rounded to nearest. To i32, values are cut towards zero; one that is not a number or does
 /// not fit is an error.
-pub fn cast(field: &str, to: Dtype) -> impl Transform {
+pub fn cast(field: &str, to: FieldDType) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {
         let field = sample.field_mut(&name).ok_or_else(|| DataError::field(&name, "no such field"))?;
@@ -24,10 +24,10 @@ pub fn cast(field: &str, to: Dtype) -> impl Transform {
             value => Err(DataError::field(&name, format!("{value} does not fit an i32"))),
         };
         match (&field.values, to) {
-            (Values::I32(values), Dtype::F32) => {
+            (Values::I32(values), FieldDType::F32) => {
                 field.values = Values::F32(values.iter().map(|&value| value as f32).collect());
             }
-            (Values::F32(values), Dtype::I32) => {
+            (Values::F32(values), FieldDType::I32) => {
                 field.values = Values::I32(values.iter().map(cut).collect::<Result<_, _>>()?);
             }
             _ => {}
@@ -170,15 +170,15 @@ mod tests {
     #[test]
     fn casts_and_scales() {
         let mut sample = Sample::new().with("x", Field::f32([3], [-1.9, 2.5, 2_147_483_520.0]));
-        cast("x", Dtype::I32)(&mut sample, &mut draws()).unwrap();
+        cast("x", FieldDType::I32)(&mut sample, &mut draws()).unwrap();
         assert_eq!(sample.field("x"), Some(&Field::i32([3], [-1, 2, 2_147_483_520])));
-        cast("x", Dtype::F32)(&mut sample, &mut draws()).unwrap();
+        cast("x", FieldDType::F32)(&mut sample, &mut draws()).unwrap();
         rescale("x", 2.0, 1.0)(&mut sample, &mut draws()).unwrap();
         assert_eq!(sample.f32_mut("x").unwrap()[..2], [-1.0, 5.0]);
         for (value, text) in [(f32::NAN, "NaN"), (2_147_483_648.0, "2147483600"), (f32::NEG_INFINITY, "-inf")]
         {
             let mut sample = Sample::new().with("x", Field::f32([1], [value]));
-            let error = cast("x", Dtype::I32)(&mut sample, &mut draws()).unwrap_err();
+            let error = cast("x", FieldDType::I32)(&mut sample, &mut draws()).unwrap_err();
             assert_eq!(error.to_string(), format!("field 'x': {text} does not fit an i32"));
         }
     }

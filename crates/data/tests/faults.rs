@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_data::{Batches, DataError, Dtype, Field, FieldSpec, Loader, Memory, Sample, Source, Subset};
+use unisono_data::{
+    Batches, DataError, Field, FieldDType, FieldSpec, Loader, Memory, Sample, Source, Subset,
+};
 
 fn numbers(len: usize) -> Memory {
     let x: Vec<f32> = (0..len).map(|i| i as f32).collect();
@@ -145,14 +147,14 @@ impl Source for Liar {
 #[test]
 fn a_source_is_not_trusted() {
     let loader = |from| {
-        let liar = Liar([FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![1] }]);
+        let liar = Liar([FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![1] }]);
         Loader::new(Subset::new(liar, [0, from]).unwrap()).batch(1)
     };
     assert_eq!(outcome(loader(5)).1, "images/5.jpg: field 'x': shape [2], expected [1], after fetch");
     assert_eq!(outcome(loader(6)).1, "images/6.jpg: fetch: not a picture");
     assert_eq!(outcome(loader(7)).1, "images/7.jpg: fetch: panicked: out of ink");
 
-    let liar = Liar([FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![1] }]);
+    let liar = Liar([FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![1] }]);
     let error = Loader::new(liar).batch(usize::MAX).epoch(0).unwrap().next().unwrap().unwrap_err();
     assert!(error.to_string().starts_with("field 'x': no memory for"), "{error}");
 }

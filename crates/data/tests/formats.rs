@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use unisono_data::{
-    Array, Arrays, Cifar, DataError, Dtype, Element, Field, ImageFolder, Loader, Source, Tokens, Values,
+    Array, Arrays, Cifar, DataError, Element, Field, FieldDType, ImageFolder, Loader, Source, Tokens, Values,
     Width, augment,
 };
 
@@ -302,5 +302,5 @@ fn names_that_are_not_utf_8() {
 #[test]
 fn arrays_are_cast_as_asked() {
     let labels = Array::npz(given("arrays.npz"), "labels").unwrap();
-    assert_eq!(labels.cast(Dtype::F32).unwrap().row(0).unwrap(), Values::F32(vec![2.0]));
+    assert_eq!(labels.cast(FieldDType::F32).unwrap().row(0).unwrap(), Values::F32(vec![2.0]));
 }

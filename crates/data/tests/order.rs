@@ -5,7 +5,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use unisono_data::{Batch, DataError, Dtype, Field, FieldSpec, Loader, Memory, Position, Sample, Source};
+use unisono_data::{
+    Batch, DataError, Field, FieldDType, FieldSpec, Loader, Memory, Position, Sample, Source,
+};
 
 /// `len` samples: "x" holds three values made from the index, "y" the index.
 fn numbers(len: usize) -> Memory {
@@ -138,7 +140,7 @@ struct Synthetic(u64, [FieldSpec; 1]);
 
 impl Synthetic {
     fn new(len: u64) -> Self {
-        Self(len, [FieldSpec { name: "x".into(), dtype: Dtype::I32, shape: vec![2] }])
+        Self(len, [FieldSpec { name: "x".into(), dtype: FieldDType::I32, shape: vec![2] }])
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use unisono_data::{
-    Batch, Batches, Buckets, DataError, Dtype, FieldSpec, Loader, Memory, Position, Progress, Sample,
+    Batch, Batches, Buckets, DataError, FieldDType, FieldSpec, Loader, LoaderState, Memory, Position, Sample,
     Sequences, Source, augment, one_hot,
 };
 
@@ -211,7 +211,8 @@ fn bad_samples_are_skipped_up_to_the_number_and_stay_skipped() {
         (good, batches.progress())
     };
     assert!((0..3).all(|_| outcome(1) == outcome(8)));
-    let error = loader(2).epochs_from(Progress { position: Position::default(), skipped: vec![3, 17, 31] });
+    let error =
+        loader(2).epochs_from(LoaderState { position: Position::default(), skipped: vec![3, 17, 31] });
     assert_eq!(error.unwrap_err().to_string(), "skip_bad: 3 samples were skipped, but only 2 may be");
     assert!(loader(0).epochs_from(Position::default()).unwrap().any(|batch| batch.is_err()));
 }
@@ -256,7 +257,7 @@ impl Source for Sizes {
 #[test]
 fn images_of_varying_size_are_made_equal() {
     let v = FieldSpec::VARIES;
-    let sizes = || Sizes([FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![v, v, 3] }]);
+    let sizes = || Sizes([FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![v, v, 3] }]);
     let loader = Loader::new(sizes())
         .batch(8)
         .shuffle(4)

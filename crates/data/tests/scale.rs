@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use unisono_data::{DataError, Dtype, Field, FieldSpec, Loader, Position, Sample, Source};
+use unisono_data::{DataError, Field, FieldDType, FieldSpec, Loader, Position, Sample, Source};
 
 /// Arithmetic in place of a file: `len` samples of `size` values.
 struct Synthetic {
@@ -12,7 +12,7 @@ struct Synthetic {
 
 impl Synthetic {
     fn new(len: u64, size: usize) -> Self {
-        Self { len, specs: [FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![size] }] }
+        Self { len, specs: [FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![size] }] }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Bytes, Element, idx, npy, npz, safetensors};
 use crate::sample::elements;
-use crate::{DataError, Dtype, Field, FieldSpec, Fingerprint, Sample, Source, Values};
+use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
 /// An array in a file, left there: rows are read when asked for (compressed files are unpacked into memory).
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Array {
     big_endian: bool,
     /// The first axis counts samples.
     shape: Vec<usize>,
-    dtype: Dtype,
+    dtype: FieldDType,
 }
 
 impl Array {
@@ -60,8 +60,8 @@ impl Array {
     }
 
     /// Read as values of a type: floating-point elements only as f32, whole numbers as either.
-    pub fn cast(mut self, dtype: Dtype) -> Result<Self, DataError> {
-        if dtype == Dtype::I32 && self.element.dtype() == Dtype::F32 {
+    pub fn cast(mut self, dtype: FieldDType) -> Result<Self, DataError> {
+        if dtype == FieldDType::I32 && self.element.dtype() == FieldDType::F32 {
             let what = format!("{:?} elements cannot be read as i32", self.element);
             return Err(DataError::format(self.bytes.path(), what));
         }
@@ -136,7 +136,7 @@ impl Arrays {
 
     /// Features "x", read as f32, and class labels "y", read as i32.
     pub fn labelled(features: Array, labels: Array) -> Result<Self, DataError> {
-        Self::new("x", features.cast(Dtype::F32)?).with("y", labels.cast(Dtype::I32)?)
+        Self::new("x", features.cast(FieldDType::F32)?).with("y", labels.cast(FieldDType::I32)?)
     }
 }
 

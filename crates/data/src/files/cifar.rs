@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Bytes;
-use crate::{DataError, Dtype, Field, FieldSpec, Fingerprint, Sample, Source};
+use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
 /// Pixels of one plane, and of an image.
 const PLANE: usize = 32 * 32;
@@ -52,7 +52,7 @@ impl Cifar {
         }
         let spec =
             |name: &str, dtype, shape: &[usize]| FieldSpec { name: name.into(), dtype, shape: shape.into() };
-        let specs = vec![spec("x", Dtype::F32, &[32, 32, 3]), spec("y", Dtype::I32, &[])];
+        let specs = vec![spec("x", FieldDType::F32, &[32, 32, 3]), spec("y", FieldDType::I32, &[])];
         Ok(Self { files, labels, classes, specs })
     }
 

@@ -1,6 +1,6 @@
 //! Element types as files store them, and what they become.
 
-use crate::{DataError, Dtype, Values};
+use crate::{DataError, FieldDType, Values};
 
 /// The type of an array's elements in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,20 +33,20 @@ impl Element {
     }
 
     /// What a field of them is made of unless told: f32 for floating point, i32 for whole numbers.
-    pub const fn dtype(self) -> Dtype {
+    pub const fn dtype(self) -> FieldDType {
         match self {
-            Self::F16 | Self::BF16 | Self::F32 | Self::F64 => Dtype::F32,
-            _ => Dtype::I32,
+            Self::F16 | Self::BF16 | Self::F32 | Self::F64 => FieldDType::F32,
+            _ => FieldDType::I32,
         }
     }
 
     /// The values of a whole number of elements.
     ///
     /// To f32 they are rounded to nearest; to i32 whole numbers must fit, and floating-point values are refused.
-    pub(crate) fn decode(self, bytes: &[u8], big_endian: bool, to: Dtype) -> Result<Values, DataError> {
+    pub(crate) fn decode(self, bytes: &[u8], big_endian: bool, to: FieldDType) -> Result<Values, DataError> {
         Ok(match to {
-            Dtype::F32 => Values::F32(self.floats(bytes, big_endian)),
-            Dtype::I32 => Values::I32(self.integers(bytes, big_endian)?),
+            FieldDType::F32 => Values::F32(self.floats(bytes, big_endian)),
+            FieldDType::I32 => Values::I32(self.integers(bytes, big_endian)?),
         })
     }
 
@@ -122,15 +122,18 @@ mod tests {
     #[test]
     fn values_by_type_and_byte_order() {
         let of = |element: Element, bytes: &[u8], big, to| element.decode(bytes, big, to).unwrap();
-        assert_eq!(of(Element::U16, &[1, 2], false, Dtype::I32), Values::I32(vec![513]));
-        assert_eq!(of(Element::U16, &[1, 2], true, Dtype::F32), Values::F32(vec![258.0]));
-        assert_eq!(of(Element::I8, &[255, 3], false, Dtype::I32), Values::I32(vec![-1, 3]));
-        assert_eq!(of(Element::F64, &(-2.5f64).to_be_bytes(), true, Dtype::F32), Values::F32(vec![-2.5]));
-        assert_eq!(of(Element::BF16, &[0x80, 0x3f], false, Dtype::F32), Values::F32(vec![1.0]));
-        assert_eq!(of(Element::I64, &(-9i64).to_le_bytes(), false, Dtype::I32), Values::I32(vec![-9]));
-        let far = Element::U32.decode(&u32::MAX.to_le_bytes(), false, Dtype::I32).unwrap_err();
+        assert_eq!(of(Element::U16, &[1, 2], false, FieldDType::I32), Values::I32(vec![513]));
+        assert_eq!(of(Element::U16, &[1, 2], true, FieldDType::F32), Values::F32(vec![258.0]));
+        assert_eq!(of(Element::I8, &[255, 3], false, FieldDType::I32), Values::I32(vec![-1, 3]));
+        assert_eq!(
+            of(Element::F64, &(-2.5f64).to_be_bytes(), true, FieldDType::F32),
+            Values::F32(vec![-2.5])
+        );
+        assert_eq!(of(Element::BF16, &[0x80, 0x3f], false, FieldDType::F32), Values::F32(vec![1.0]));
+        assert_eq!(of(Element::I64, &(-9i64).to_le_bytes(), false, FieldDType::I32), Values::I32(vec![-9]));
+        let far = Element::U32.decode(&u32::MAX.to_le_bytes(), false, FieldDType::I32).unwrap_err();
         assert_eq!(far.to_string(), "4294967295 does not fit an i32");
-        assert!(Element::F32.decode(&[0; 4], false, Dtype::I32).is_err());
+        assert!(Element::F32.decode(&[0; 4], false, FieldDType::I32).is_err());
     }
 
     #[test]

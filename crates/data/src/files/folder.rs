@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Bytes, picture};
 use crate::augment::resize_pixels;
-use crate::{DataError, Dtype, Field, FieldSpec, Fingerprint, Sample, Source};
+use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
 /// JPEG and PNG files in directories, one directory a class: "x", f32 of shape [height, width, channels] with values 0
 /// to 255, and "y", the class as i32.
@@ -71,8 +71,8 @@ impl ImageFolder {
         let [height, width] = self.size.unwrap_or([FieldSpec::VARIES; 2]);
         let shape = vec![height, width, self.channels];
         self.specs = vec![
-            FieldSpec { name: "x".into(), dtype: Dtype::F32, shape },
-            FieldSpec { name: "y".into(), dtype: Dtype::I32, shape: vec![] },
+            FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape },
+            FieldSpec { name: "y".into(), dtype: FieldDType::I32, shape: vec![] },
         ];
         self
     }

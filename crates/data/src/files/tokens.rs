@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Bytes, Element};
-use crate::{DataError, Dtype, Field, FieldSpec, Fingerprint, Sample, Source, Values};
+use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
 /// How a token is stored: a byte of text, or a little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Tokens {
             let what = format!("{tokens} tokens hold no window of {context} and a target");
             return Err(DataError::format(bytes.path(), what));
         }
-        let spec = |name: &str| FieldSpec { name: name.into(), dtype: Dtype::I32, shape: vec![context] };
+        let spec = |name: &str| FieldSpec { name: name.into(), dtype: FieldDType::I32, shape: vec![context] };
         let context = context as u64;
         Ok(Self {
             bytes,
@@ -117,7 +117,7 @@ impl Source for Tokens {
         }
         let size = self.element.bytes() as u64;
         let bytes = self.bytes.to_vec(index * self.stride * size, (self.context + 1) * size)?;
-        let Values::I32(tokens) = self.element.decode(&bytes, false, Dtype::I32)? else {
+        let Values::I32(tokens) = self.element.decode(&bytes, false, FieldDType::I32)? else {
             return Err(DataError::other("tokens are whole numbers"));
         };
         if let Some(limit) = self.vocabulary

@@ -8,10 +8,10 @@ use crate::order::Kind;
 use crate::pace::Pace;
 use crate::pipeline::StageSpecs;
 use crate::schedule::Schedule;
-use crate::{Batches, DataError, Progress};
+use crate::{Batches, DataError, LoaderState};
 
 impl Loader {
-    pub(super) fn batches(&self, from: Progress, end_epoch: u64) -> Result<Batches, DataError> {
+    pub(super) fn batches(&self, from: LoaderState, end_epoch: u64) -> Result<Batches, DataError> {
         self.pace.check()?;
         let wrong = |setting, what: String| Err(DataError::Setting { setting, what });
         let (mut pipeline, batch) = (self.pipeline.clone(), self.batch as u64);

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unisono_checkpoint::{Best, Export, Options, Precision, Report, Saver, SaverOptions, StdDisk, Store};
+use unisono_checkpoint::{
+    Best, Export, Options, Report, Saver, SaverOptions, StdDisk, Store, WeightPrecision,
+};
 
 use crate::trainer::save::Resumed;
 use crate::{Error, Evaluation, Trainer};
@@ -223,7 +225,7 @@ impl Trainer {
             return Ok(None);
         }
         let (model, description) = self.described()?;
-        let export = Export { precision: Precision::F32, description };
+        let export = Export { precision: WeightPrecision::F32, description };
         let write = |c: &Checkpoints| c.saver.with_store(|store| store.export_model(&model, &export));
         Ok(self.checkpoints.as_ref().map(write).transpose()?.map(|exported| exported.weights))
     }

@@ -11,7 +11,7 @@ mod load;
 pub(crate) mod save;
 mod tensors;
 
-use unisono_data::{Batch, Loader, Position, Progress, Seen};
+use unisono_data::{Batch, Loader, LoaderState, Position, Seen};
 use unisono_graph::Program;
 use unisono_replica::{Outcome, Outputs, ReplicaError, ReplicaReport, Replicas, Verdict};
 
@@ -63,7 +63,7 @@ pub struct Trainer {
     pub(crate) stop: Stop,
     pub(crate) step: u64,
     /// Where the next step starts in the data, and the samples skipped on the way there.
-    pub(crate) progress: Progress,
+    pub(crate) progress: LoaderState,
     /// What training carries from step to step.
     pub(crate) carries: Carries,
     /// What evaluation and prediction carry from batch to batch.
@@ -125,7 +125,7 @@ impl Trainer {
             checkpoints: None,
             stop: Stop::new(),
             step: 0,
-            progress: Progress::default(),
+            progress: LoaderState::default(),
             carries,
             using,
             history: vec![],

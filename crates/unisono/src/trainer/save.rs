@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use unisono_checkpoint::{Contents, Dtype, Info, LoadReport, Mismatch, Tensor, Tensors};
-use unisono_data::{Loader, Position, Progress};
+use unisono_checkpoint::{Contents, Info, LoadReport, Mismatch, Tensor, TensorDType, Tensors};
+use unisono_data::{Loader, LoaderState, Position};
 use unisono_graph::{DType, StateDecl, StateKind, Type};
 
 use crate::objective::history::Running;
@@ -88,9 +88,9 @@ fn parse(path: &Path, contents: &Contents) -> Result<SavedRun, Error> {
 /// What a tensor of the state is in a file.
 pub(crate) fn info(ty: &Type) -> Info {
     let dtype = match ty.dtype {
-        DType::F32 => Dtype::F32,
-        DType::I32 => Dtype::I32,
-        DType::U32 => Dtype::U32,
+        DType::F32 => TensorDType::F32,
+        DType::I32 => TensorDType::I32,
+        DType::U32 => TensorDType::U32,
     };
     Info { dtype, shape: ty.dims.clone() }
 }
@@ -165,7 +165,7 @@ impl Trainer {
     /// SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and carries, the position,
     /// the samples skipped before it, and the loss scale where there is one.
     pub fn state_sha256(&mut self) -> Result<String, Error> {
-        let Progress { position: Position { epoch, sample }, skipped } = &self.progress;
+        let LoaderState { position: Position { epoch, sample }, skipped } = &self.progress;
         let mut position = epoch.to_le_bytes().to_vec();
         position.extend(sample.to_le_bytes());
         position.extend(self.step.to_le_bytes());
@@ -259,7 +259,7 @@ impl Trainer {
         self.scaling = self.settings.scaling.clone().map(|own| own.resumed(run.scaling));
         self.carries = carries;
         let position = Position { epoch: run.epoch, sample: run.sample };
-        self.progress = Progress { position, skipped: run.skipped };
+        self.progress = LoaderState { position, skipped: run.skipped };
         self.history = run.history;
         self.observe()?;
         self.running = run.running;

@@ -4,16 +4,16 @@ use crate::Position;
 
 /// A position and the record of bad samples skipped before it: what a resumed run needs to go on with the same samples.
 ///
-/// Whatever takes a `Progress` takes a plain [`Position`] as well, which is a progress without skipped samples.
+/// Whatever takes a `LoaderState` takes a plain [`Position`] as well, which is a progress without skipped samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct LoaderState {
     /// The next sample.
     pub position: Position,
     /// The source's index of every sample found bad, ascending. They are not tried again.
     pub skipped: Vec<u64>,
 }
 
-impl From<Position> for Progress {
+impl From<Position> for LoaderState {
     fn from(position: Position) -> Self {
         Self { position, skipped: Vec::new() }
     }
