@@ -7,6 +7,8 @@
 //! | `.old-step-00000042` | complete, making room for another checkpoint of its step; counts while there is no other |
 //! | `broken-step-00000042` | found broken when its step came round again; kept for a person to look at |
 
+use std::path::{Path, PathBuf};
+
 /// In DIR.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 /// In DIR.
@@ -36,6 +38,12 @@ pub(crate) fn step_name(step: u64) -> String {
 pub(crate) fn step_of(name: &str) -> Option<u64> {
     let step = name.strip_prefix("step-")?.parse().ok()?;
     (step_name(step) == name).then_some(step)
+}
+
+/// The path with a prefix to its name, in place of the prefix it has.
+pub(crate) fn sibling(path: &Path, prefix: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{prefix}{}", name.strip_prefix(OLD).unwrap_or(&name)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The file operations a checkpoint is made of.
 
+pub(crate) mod listed;
+pub(crate) mod write;
+
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
@@ -7,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use crate::file::FileBytes;
+use crate::tensors::bytes::FileBytes;
 
 /// What is written or read at once.
 const BLOCK: usize = 1 << 20;

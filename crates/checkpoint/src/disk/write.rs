@@ -6,12 +6,12 @@ use std::thread;
 
 use sha2::{Digest, Sha256};
 
-use crate::digest::hex;
+use crate::disk::listed::Entry;
 use crate::disk::{Disk, StdDisk, Syncing};
-use crate::error::{Result, broken, io};
-use crate::format::Encoded;
-use crate::manifest::Entry;
-use crate::tensor::Tensors;
+use crate::tensors::digest::hex;
+use crate::tensors::encoded::Encoded;
+use crate::tensors::error::{Result, broken, io};
+use crate::tensors::tensor::Tensors;
 
 /// Files of so many bytes are hashed while they are written.
 const LARGE: usize = 1 << 20;

@@ -17,14 +17,17 @@
 //! It cannot deadlock: the thread never waits for a caller while anything waits to be written, callers wait only while
 //! the thread has something to do, and neither holds the state's mutex while a file is written.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
+pub(crate) mod report;
+mod writer;
 
-use crate::Contents;
-use crate::error::{Error, Result};
-use crate::retention::{Candidate, Options};
-use crate::store::{Saved, Store};
-use crate::writer::{Job, State, Thread};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use crate::saver::report::Report;
+use crate::saver::writer::{Job, State, Thread};
+use crate::store::Store;
+use crate::store::contents::Contents;
+use crate::store::retention::{Candidate, Options};
+use crate::tensors::error::{Error, Result};
 
 /// How a [`Saver`] goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,34 +37,6 @@ pub struct SaverOptions {
     /// Every save is written, and one that finds another waiting waits too. Otherwise which checkpoints there are (never
     /// what is in them) depends on the disk's speed.
     pub write_every: bool,
-}
-
-/// What became of a save.
-#[derive(Debug)]
-pub enum Report {
-    /// Complete and durable.
-    Saved {
-        /// Its step.
-        step: u64,
-        /// Where, and what could not be removed.
-        saved: Saved,
-        /// How long the writing took, of which the training thread felt nothing.
-        took: Duration,
-    },
-    /// Not written: a newer one came before its turn.
-    Replaced {
-        /// Its step.
-        step: u64,
-        /// The newer one's.
-        by: u64,
-    },
-    /// Not written, for a reason that may pass. Worth a warning. Tried again with the next save, or its successor is.
-    Failed {
-        /// Its step.
-        step: u64,
-        /// The reason.
-        error: Error,
-    },
 }
 
 /// Saves checkpoints on a thread of its own. Dropping it waits until what was handed over has been tried.

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, broken};
-use crate::names::{CARRIES, MODEL, OPTIMIZER, TRAINER};
+use crate::disk::listed::Entry;
+use crate::store::names::{CARRIES, MODEL, OPTIMIZER, TRAINER};
+use crate::tensors::error::{Result, broken};
 
 const FORMAT: &str = "unisono-checkpoint";
 const VERSION: u32 = 1;
@@ -24,14 +25,6 @@ pub(crate) struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metric: Option<f64>,
     pub(crate) files: Vec<Entry>,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Entry {
-    pub(crate) name: String,
-    pub(crate) bytes: u64,
-    pub(crate) sha256: String,
 }
 
 /// Read first, so that another version is called that, and not a missing field.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::tensor::Info;
+use crate::tensors::info::Info;
 
 /// What became of each tensor of a file and of a model; as PyTorch's `load_state_dict` tells it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

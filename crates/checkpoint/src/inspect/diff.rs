@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::error::Result;
-use crate::float::to_f64;
-use crate::target::Target;
-use crate::tensor::Info;
+use crate::inspect::target::Target;
+use crate::tensors::error::Result;
+use crate::tensors::float::to_f64;
+use crate::tensors::info::Info;
 
 /// How two checkpoints or files differ.
 #[derive(Debug, Clone, Default, PartialEq)]

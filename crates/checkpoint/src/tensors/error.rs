@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::report::LoadReport;
-use crate::tensor::TensorDType;
+use crate::tensors::info::TensorDType;
+use crate::tensors::report::LoadReport;
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -110,6 +110,13 @@ pub struct Skipped {
     pub path: PathBuf,
     /// What is wrong with it; names the file.
     pub reason: String,
+}
+
+impl Skipped {
+    /// What was passed over if the result is an error, else `None`.
+    pub(crate) fn of(path: &Path, result: Result<()>) -> Option<Self> {
+        Some(Self { path: path.to_owned(), reason: result.err()?.to_string() })
+    }
 }
 
 impl fmt::Display for Skipped {

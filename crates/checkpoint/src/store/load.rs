@@ -4,16 +4,14 @@ use std::cmp::Reverse;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
-use crate::Contents;
-use crate::digest::hex;
+use crate::disk::listed::{open_as_listed, read_as_listed, size_as_listed};
 use crate::disk::{Disk, StdDisk};
-use crate::error::{Error, Result, Skipped, broken, io};
-use crate::file::{FileBytes, parse_tensors};
-use crate::manifest::{Entry, FILES, LONGEST, Manifest};
-use crate::names::{CHECKPOINTS, MANIFEST, OLD, step_of};
-use crate::tensor::Tensors;
+use crate::store::contents::Contents;
+use crate::store::manifest::{FILES, LONGEST, Manifest};
+use crate::store::names::{CHECKPOINTS, MANIFEST, OLD, step_of};
+use crate::tensors::error::{Error, Result, Skipped, broken, io};
+use crate::tensors::file::parse_tensors;
+use crate::tensors::tensor::Tensors;
 
 /// A checkpoint that was found complete.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,28 +136,4 @@ pub(crate) fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
         return Err(broken(&manifest, format!("{bytes} bytes are too many for a manifest")));
     }
     Manifest::parse(&manifest, &disk.read(&manifest).map_err(io(&manifest, "read"))?)
-}
-
-/// Size first: it is cheap, and bounds what is read. Then the hash, by plain reads: where the disk fails they give an
-/// error, and a mapping would end the process.
-pub(crate) fn open_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<FileBytes> {
-    size_as_listed(disk, path, entry)?;
-    let mut hash = Sha256::new();
-    disk.stream(path, &mut |piece| hash.update(piece)).map_err(io(path, "read"))?;
-    if hex(&hash.finalize()) != entry.sha256 {
-        return Err(broken(path, "its SHA-256 is not the one in the manifest"));
-    }
-    disk.open(path).map_err(io(path, "read"))
-}
-
-/// For text: parsed from a copy, which no writer can change on the way.
-pub(crate) fn read_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<Vec<u8>> {
-    open_as_listed(disk, path, entry).map(|bytes| bytes.to_vec())
-}
-
-fn size_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<()> {
-    match disk.size(path).map_err(io(path, "read"))? {
-        bytes if bytes == entry.bytes => Ok(()),
-        bytes => Err(broken(path, format!("has {bytes} bytes, {} in the manifest", entry.bytes))),
-    }
 }

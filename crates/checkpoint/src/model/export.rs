@@ -15,15 +15,16 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::disk::listed::Entry;
+use crate::disk::listed::open_as_listed;
+use crate::disk::write::replace_file;
 use crate::disk::{Disk, StdDisk};
-use crate::error::{Error, Result, broken, io};
-use crate::file::TensorFile;
-use crate::float::{f32_to_f16, to_f32};
-use crate::format::Encoded;
-use crate::load::open_as_listed;
-use crate::manifest::Entry;
-use crate::tensor::{Tensor, TensorDType, Tensors};
-use crate::write::replace_file;
+use crate::tensors::encoded::Encoded;
+use crate::tensors::error::{Error, Result, broken, io};
+use crate::tensors::file::TensorFile;
+use crate::tensors::float::{f32_to_f16, to_f32};
+use crate::tensors::info::TensorDType;
+use crate::tensors::tensor::{Tensor, Tensors};
 
 const FORMAT: &str = "unisono-model";
 const VERSION: u32 = 1;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::error::{Error, Result};
-use crate::file::TensorFile;
-use crate::float::to_f32;
-use crate::layout::{Keras, View};
-use crate::pattern::Pattern;
-use crate::report::{LoadReport, Mismatch};
-use crate::tensor::{Info, Tensor, TensorDType, Tensors};
+use crate::model::keras::{Keras, View};
+use crate::model::pattern::Pattern;
+use crate::tensors::error::{Error, Result};
+use crate::tensors::file::TensorFile;
+use crate::tensors::float::to_f32;
+use crate::tensors::info::{Info, TensorDType};
+use crate::tensors::report::{LoadReport, Mismatch};
+use crate::tensors::tensor::{Tensor, Tensors};
 
 /// How the tensors of a file become those of a model.
 ///

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::disk::listed::{open_as_listed, read_as_listed};
 use crate::disk::{Disk, StdDisk};
-use crate::error::{Result, broken};
-use crate::file::TensorFile;
-use crate::load::{newest_on, open_as_listed, read_as_listed, read_manifest};
-use crate::names::{CARRIES, CHECKPOINTS, MODEL, OPTIMIZER};
+use crate::store::load::{newest_on, read_manifest};
+use crate::store::names::{CARRIES, CHECKPOINTS, MODEL, OPTIMIZER};
+use crate::tensors::error::{Result, broken};
+use crate::tensors::file::TensorFile;
 
 /// A run's newest checkpoint, a checkpoint, or a file alone; verified and mapped.
 pub(crate) struct Target {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
-use crate::tensor::{Info, TensorDType};
+use crate::tensors::info::{Info, TensorDType};
 
 /// Readers refuse longer headers.
 pub(crate) const LONGEST: usize = 100_000_000;

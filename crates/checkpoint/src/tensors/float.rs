@@ -1,6 +1,6 @@
 //! Conversions between float formats, in integers: the same bits on every machine.
 
-use crate::tensor::TensorDType;
+use crate::tensors::info::TensorDType;
 
 /// The nearest f16, of two equally near the even one. From 65520 on that is infinity; a NaN stays one, quiet, with
 /// the upper bits of its payload.

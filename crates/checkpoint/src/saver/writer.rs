@@ -4,11 +4,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::Contents;
-use crate::error::{Error, Result, io};
-use crate::retention::Candidate;
-use crate::saver::Report;
+use crate::saver::report::Report;
 use crate::store::Store;
+use crate::store::contents::Contents;
+use crate::store::retention::Candidate;
+use crate::tensors::error::{Error, Result, io};
 
 /// A save to be done.
 #[derive(Debug)]

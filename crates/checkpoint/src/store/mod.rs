@@ -11,24 +11,31 @@
 //! Whatever is interrupted, `Store::recover` finishes: `.tmp-...` is removed; `.old-step-N` is put back when no
 //! step-N took its place. So a directory that has its final name is complete from its first instant to its last.
 
+pub(crate) mod contents;
+pub(crate) mod load;
+mod lock;
+mod manifest;
+pub(crate) mod names;
+pub(crate) mod retention;
+mod upkeep;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Contents;
+use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file, write_files};
 use crate::disk::{Disk, StdDisk};
-use crate::error::{Error, Result, Skipped, io};
-use crate::export::{Export, Exported, export_on};
-use crate::format::Encoded;
-use crate::load::{Loaded, list_on, newest_on};
-use crate::lock::Lock;
-use crate::manifest::Manifest;
-use crate::names::{
-    CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, step_name,
+use crate::model::export::{Export, Exported, export_on};
+use crate::store::contents::Contents;
+use crate::store::load::{Loaded, list_on, newest_on};
+use crate::store::lock::Lock;
+use crate::store::manifest::Manifest;
+use crate::store::names::{
+    CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, sibling, step_name,
 };
-use crate::retention::{Candidate, Options};
-use crate::tensor::Tensors;
-use crate::upkeep::{sibling, skipped};
-use crate::write::{create_dirs, probe, replace_model, sync_dir, write_file, write_files};
+use crate::store::retention::{Candidate, Options};
+use crate::tensors::encoded::Encoded;
+use crate::tensors::error::{Error, Result, Skipped, io};
+use crate::tensors::tensor::Tensors;
 
 /// What a save did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +106,7 @@ impl Store {
         match surplus {
             Ok((replaced, surplus)) => {
                 let unwanted = replaced.into_iter().chain(surplus);
-                not_removed.extend(unwanted.filter_map(|old| skipped(&old, self.retire(&old))));
+                not_removed.extend(unwanted.filter_map(|old| Skipped::of(&old, self.retire(&old))));
                 Ok(Saved { path, not_removed, reopened })
             }
             Err(error) => {

@@ -1,7 +1,7 @@
 //! Where other libraries keep their axes.
 
-use crate::pattern::Pattern;
-use crate::tensor::Info;
+use crate::model::pattern::Pattern;
+use crate::tensors::info::Info;
 
 /// How Keras lays out what PyTorch, and Unisono with it, lays out otherwise.
 ///
@@ -114,7 +114,7 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::TensorDType;
+    use crate::tensors::info::TensorDType;
 
     fn turned(keras: &Keras, name: &str, shape: &[usize]) -> (Vec<usize>, Vec<u8>) {
         let info = Info { dtype: TensorDType::U8, shape: shape.to_vec() };

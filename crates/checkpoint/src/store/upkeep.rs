@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result, Skipped, io};
-use crate::load::{Found, glance, list_on, verify};
-use crate::names::{OLD, TEMPORARY, step_of};
-use crate::retention::Candidate;
+use crate::disk::write::sync_dir;
 use crate::store::Store;
-use crate::write::sync_dir;
+use crate::store::load::{Found, glance, list_on, verify};
+use crate::store::names::{OLD, TEMPORARY, sibling, step_of};
+use crate::store::retention::Candidate;
+use crate::tensors::error::{Error, Result, Skipped, io};
 
 impl Store {
     /// Refuses a step that is behind a complete checkpoint, and moves broken ones aside.
@@ -54,11 +54,11 @@ impl Store {
         for name in self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))? {
             let path = self.checkpoints.join(&name);
             if name.starts_with(TEMPORARY) {
-                stuck.extend(skipped(&path, self.disk.remove(&path).map_err(io(&path, "remove"))));
+                stuck.extend(Skipped::of(&path, self.disk.remove(&path).map_err(io(&path, "remove"))));
             } else if let Some(plain) = name.strip_prefix(OLD).filter(|plain| step_of(plain).is_some()) {
                 let place = self.checkpoints.join(plain);
                 let replaced = self.disk.is_dir(&place);
-                stuck.extend(skipped(
+                stuck.extend(Skipped::of(
                     &path,
                     if replaced { self.retire(&path) } else { self.rename(&path, &place) },
                 ));
@@ -79,14 +79,4 @@ impl Store {
         self.disk.rename(from, to).map_err(io(from, "rename"))?;
         sync_dir(&*self.disk, &self.checkpoints)
     }
-}
-
-/// The path with a prefix to its name, in place of the prefix it has.
-pub(crate) fn sibling(path: &Path, prefix: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{prefix}{}", name.strip_prefix(OLD).unwrap_or(&name)))
-}
-
-pub(crate) fn skipped(path: &Path, result: Result<()>) -> Option<Skipped> {
-    Some(Skipped { path: path.to_owned(), reason: result.err()?.to_string() })
 }

@@ -8,9 +8,9 @@ use std::fmt;
 
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use crate::error::{Error, Result};
-use crate::header::{LONGEST, METADATA, WORD};
-use crate::tensor::{Tensor, Tensors};
+use crate::tensors::error::{Error, Result};
+use crate::tensors::header::{LONGEST, METADATA, WORD};
+use crate::tensors::tensor::{Tensor, Tensors};
 
 /// A safetensors file about to be written.
 pub(crate) struct Encoded<'a> {

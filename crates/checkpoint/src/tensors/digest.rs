@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::tensor::Tensors;
+use crate::tensors::tensor::Tensors;
 
 /// Says that the layout below is meant; changes with it.
 const TAG: &[u8; 16] = b"unisono state 1\n";
@@ -69,7 +69,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::Tensor;
+    use crate::tensors::tensor::Tensor;
 
     fn tensors(list: &[(&str, Tensor)]) -> Tensors {
         list.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect()

@@ -2,20 +2,25 @@
 //!
 //! A path may be a run's directory (its newest complete checkpoint is meant), a checkpoint's, or a safetensors file.
 
+mod diff;
+mod target;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-pub use crate::diff::{Diff, TensorDiff, diff};
+pub use self::diff::{Diff, TensorDiff, diff};
+
 use crate::disk::{Disk, StdDisk};
-use crate::error::{Result, broken};
-use crate::file::TensorFile;
-use crate::float::to_f64;
-use crate::load::{self, glance, list_on};
-use crate::names::{CHECKPOINTS, step_of};
-use crate::target::Target;
-use crate::tensor::{Info, Tensors};
+use crate::inspect::target::Target;
+use crate::store::load::{self, glance, list_on};
+use crate::store::names::{CHECKPOINTS, step_of};
+use crate::tensors::error::{Result, broken};
+use crate::tensors::file::TensorFile;
+use crate::tensors::float::to_f64;
+use crate::tensors::info::Info;
+use crate::tensors::tensor::Tensors;
 
 /// A checkpoint in a list, looked at but not verified.
 #[derive(Debug, Clone, PartialEq)]

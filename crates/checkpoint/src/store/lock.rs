@@ -5,7 +5,7 @@ use std::fs::{self, Metadata};
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
-use crate::error::{Error, Result, io};
+use crate::tensors::error::{Error, Result, io};
 
 /// Holds a directory for one store. The system lets go of it when the owner dies, however it dies, so the file itself
 /// stays and means nothing.

@@ -1,15 +1,13 @@
 //! Reading safetensors files, whoever wrote them.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Result, broken, io};
-use crate::header::{Header, Place};
-use crate::tensor::{Info, Tensor, Tensors};
+use crate::tensors::bytes::FileBytes;
+use crate::tensors::error::{Result, broken, io};
+use crate::tensors::header::{Header, Place};
+use crate::tensors::info::Info;
+use crate::tensors::tensor::{Tensor, Tensors};
 
 /// A safetensors file, memory mapped: its header is checked in full when it is opened, and a tensor's bytes are read
 /// from disk when they are first looked at. Files of any writer load; metadata is kept as it is.
@@ -95,56 +93,6 @@ fn copies(header: &Header, file: &[u8]) -> Tensors {
 fn copy(place: &Place, file: &[u8]) -> Option<Tensor> {
     let bytes = file.get(place.bytes.clone())?.to_vec();
     Tensor::new(place.info.dtype, place.info.shape.clone(), bytes).ok()
-}
-
-/// A file's bytes: mapped into memory, or read.
-pub struct FileBytes(Inner);
-
-enum Inner {
-    Read(Vec<u8>),
-    Mapped(memmap2::Mmap),
-}
-
-impl FileBytes {
-    /// Maps a regular file, which must not shrink while it is mapped.
-    #[expect(unsafe_code, reason = "mapping a file is unsafe: other processes may change it")]
-    pub(crate) fn map(path: &Path) -> io::Result<Self> {
-        // Before it is opened: opening a pipe would wait for somebody to write to it.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "no regular file"));
-        }
-        let file = File::open(path)?;
-        if file.metadata()?.len() == 0 {
-            return Ok(Self::from(Vec::new()));
-        }
-        // SAFETY: the mapping is read-only and is only ever handed out as `&[u8]`. A writer that changes the file
-        // meanwhile is outside of what can be checked; headers are therefore parsed from a copy, and no value of the
-        // mapped bytes is invalid as `u8`.
-        unsafe { memmap2::Mmap::map(&file) }.map(|mapped| Self(Inner::Mapped(mapped)))
-    }
-}
-
-impl From<Vec<u8>> for FileBytes {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(Inner::Read(bytes))
-    }
-}
-
-impl Deref for FileBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Inner::Read(bytes) => bytes,
-            Inner::Mapped(bytes) => bytes,
-        }
-    }
-}
-
-impl fmt::Debug for FileBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.len())
-    }
 }
 
 #[cfg(test)]
