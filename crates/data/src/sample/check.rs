@@ -81,3 +81,14 @@ pub(crate) fn check(
     }
     Ok(())
 }
+
+/// An error naming the first f32 value that is infinite or not a number.
+pub(crate) fn check_finite(sample: &Sample) -> Result<(), DataError> {
+    for (name, field) in sample.fields() {
+        let Some(values) = field.values.as_f32() else { continue };
+        if let Some(element) = values.iter().position(|value| !value.is_finite()) {
+            return Err(DataError::NonFinite { field: name.to_string(), element, value: values[element] });
+        }
+    }
+    Ok(())
+}

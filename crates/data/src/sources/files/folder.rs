@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::{Bytes, picture};
-use crate::augment::resize_pixels;
+use crate::transforms::augment::resize_pixels;
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
 /// JPEG and PNG files in directories, one directory a class: "x", f32 of shape [height, width, channels] with values 0

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Loader;
+use crate::loading::pace::Pace;
+use crate::loading::pipeline::StageSpecs;
 use crate::order::Kind;
-use crate::pace::Pace;
-use crate::pipeline::StageSpecs;
-use crate::schedule::Schedule;
+use crate::order::schedule::Schedule;
 use crate::{Batches, DataError, LoaderState};
 
 impl Loader {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Bytes, Element, idx, npy, npz, safetensors};
-use crate::sample::elements;
+use crate::sample::field::elements;
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
 /// An array in a file, left there: rows are read when asked for (compressed files are unpacked into memory).

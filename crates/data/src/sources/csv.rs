@@ -205,7 +205,7 @@ impl Table {
     fn finish(self, csv: &Csv) -> Result<Memory, DataError> {
         let columns = self.width - usize::from(self.answer_at.is_some());
         let shape = csv.shape.clone().unwrap_or_else(|| vec![columns]);
-        if crate::sample::elements(&shape) != Some(columns) {
+        if crate::sample::field::elements(&shape) != Some(columns) {
             return Err(csv.table_error(format!("{columns} columns of features do not fill shape {shape:?}")));
         }
         let memory = Memory::new("x", shape, Values::F32(self.features))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unisono_random::Permutation;
 
-use crate::check::fetch_checked;
+use crate::sample::check::fetch_checked;
 use crate::{DataError, Fingerprint, Source, Subset, Values};
 
 /// How classes of unequal size are made equal.

@@ -1,6 +1,13 @@
 //! Where a run is, with what it skipped on the way.
 
-use crate::Position;
+/// A place in a run: the next sample is the one at position `sample` of epoch `epoch`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The epoch, from 0.
+    pub epoch: u32,
+    /// The position within the epoch, from 0: so many of its samples were taken.
+    pub sample: u64,
+}
 
 /// A position and the record of bad samples skipped before it: what a resumed run needs to go on with the same samples.
 ///

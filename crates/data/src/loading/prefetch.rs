@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use crate::pace::Pace;
-use crate::pipeline::{Made, Pipeline, StageSpecs};
-use crate::schedule::{Schedule, Unit};
+use crate::loading::pace::Pace;
+use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
+use crate::order::schedule::{Schedule, Unit};
 
 use self::worker::{Answer, Crew, work};
-use crate::seen::Meters;
+use crate::loading::seen::Meters;
 use crate::{Batch, DataError, LoaderState, Position, Sample, Seen};
 
 /// The batches from a position on, in order, prepared by threads that end with this iterator.

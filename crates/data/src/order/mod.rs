@@ -1,10 +1,13 @@
 //! Which sample comes at which position: arithmetic on (seed, epoch, position), whatever the order.
 
+pub(crate) mod buckets;
+pub(crate) mod schedule;
+
 use std::sync::Arc;
 
 use unisono_random::{Draws, Permutation};
 
-use crate::buckets::Buckets;
+use crate::order::buckets::Buckets;
 use crate::{FieldSpec, Fingerprint};
 
 /// The order of every epoch.
@@ -59,7 +62,7 @@ pub(crate) enum EpochOrder<'a> {
         rows: u64,
         len: u64,
     },
-    Buckets(crate::buckets::EpochBuckets<'a>),
+    Buckets(crate::order::buckets::EpochBuckets<'a>),
 }
 
 impl EpochOrder<'_> {

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use unisono_random::Draws;
 
+use crate::loading::pace::{Prefetch, Settings};
+use crate::loading::pipeline::{Pipeline, Stage, StageSpecs};
 use crate::order::{Kind, Order};
-use crate::pace::{Prefetch, Settings};
-use crate::pipeline::{Pipeline, Stage, StageSpecs};
-use crate::transform::check_finite;
+use crate::sample::check::check_finite;
 use crate::{Batches, BoxError, Buckets, DataError, FieldSpec, LoaderState, Position, Sample, Source};
 
 /// What errors and reports call the check for finite values.

@@ -1,6 +1,6 @@
 //! How many threads, and how many batches ahead: fixed, or following the measured pace within a budget of bytes.
 
-use crate::sample::elements;
+use crate::sample::field::elements;
 use crate::{DataError, FieldSpec};
 
 /// Beyond these, a setting is taken for a mistake.

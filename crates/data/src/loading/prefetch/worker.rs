@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender};
 
-use crate::check::panic_message;
-use crate::pipeline::{Made, Pipeline, StageSpecs};
-use crate::schedule::Unit;
-use crate::seen::Meters;
+use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
+use crate::loading::seen::Meters;
+use crate::order::schedule::Unit;
+use crate::sample::check::panic_message;
 use crate::{DataError, Sample};
 
 /// A ticket's number, and what became of it.

@@ -1,6 +1,6 @@
 //! Samples stacked, with their place in the run.
 
-use crate::sample::elements;
+use crate::sample::field::elements;
 use crate::{DataError, Field, FieldSpec, Position, Sample, Values};
 
 /// Consecutive samples of one epoch, stacked field by field: shape [samples, ...], contiguous, in order.

@@ -2,17 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::DataError;
-use crate::buckets::Buckets;
-
-/// A place in a run: the next sample is the one at position `sample` of epoch `epoch`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
-    /// The epoch, from 0.
-    pub epoch: u32,
-    /// The position within the epoch, from 0: so many of its samples were taken.
-    pub sample: u64,
-}
+use crate::order::buckets::Buckets;
+use crate::{DataError, Position};
 
 /// The positions of one batch, before anything was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

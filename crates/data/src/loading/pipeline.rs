@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use unisono_random::Draws;
 
-use crate::batch::Stack;
-use crate::check::{check, fetch_checked, guarded};
+use crate::loading::seen::Meters;
 use crate::order::Order;
-use crate::schedule::Unit;
-use crate::seen::Meters;
+use crate::order::schedule::Unit;
+use crate::sample::batch::Stack;
+use crate::sample::check::{check, fetch_checked, guarded};
 use crate::{Batch, BoxError, DataError, FieldSpec, Sample, Source};
 
 type Run = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
@@ -163,7 +163,7 @@ impl Pipeline {
         index: u64,
         place: (u32, u64),
         specs: &StageSpecs,
-        clock: &mut crate::seen::Clock<'_>,
+        clock: &mut crate::loading::seen::Clock<'_>,
     ) -> Result<Sample, DataError> {
         let since = Instant::now();
         let mut sample = fetch_checked(&*self.source, index)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::sample::elements;
+use crate::sample::field::elements;
 use crate::{DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values};
 
 /// Arrays in memory: one contiguous array a field, sample after sample.

@@ -1,8 +1,8 @@
 //! Mean and deviation of a whole source in one pass.
 
-use crate::check::fetch_checked;
-use crate::sample::elements;
-use crate::transform::check_finite;
+use crate::sample::check::check_finite;
+use crate::sample::check::fetch_checked;
+use crate::sample::field::elements;
 use crate::{DataError, FieldDType, Source};
 
 /// Samples summed by one thread at a time. A constant, so that the order of additions never depends on the threads.

@@ -9,7 +9,7 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
 use super::bytes::DEFLATE_LIMIT;
-use crate::check::panic_message;
+use crate::sample::check::panic_message;
 
 /// Pixels row by row, channels last.
 pub(super) struct Picture {
