@@ -79,8 +79,11 @@ pub use sample::field::{Field, FieldDType, FieldSpec, Values};
 pub use sample::fingerprint::Fingerprint;
 pub use sample::position::{LoaderState, Position};
 pub use sample::source::Source;
+#[cfg(feature = "csv")]
 pub use sources::csv::{Column, Csv};
-pub use sources::files::{Array, Arrays, Cifar, Element, ImageFolder, Tokens, Width};
+#[cfg(feature = "pictures")]
+pub use sources::files::ImageFolder;
+pub use sources::files::{Array, Arrays, Cifar, Element, Tokens, Width};
 pub use sources::memory::Memory;
 pub use sources::sequences::Sequences;
 pub use transforms::augment;

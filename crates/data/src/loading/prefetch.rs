@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::loading::pace::Pace;
 use crate::loading::pipeline::{Made, Pipeline, StageSpecs};

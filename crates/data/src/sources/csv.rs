@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
-
+use super::gzip::{is_gzipped, unpacked};
 use crate::{DataError, Memory, Values};
 
 /// How to read a CSV file into a [`Memory`]: field "x" of f32 features and, when a label or target was named, "y".
@@ -121,8 +120,8 @@ impl Csv {
     fn open(&self) -> Result<Box<dyn Read>, DataError> {
         let io = |cause| DataError::Io { path: self.path.clone(), cause };
         let mut file = BufReader::new(File::open(&self.path).map_err(io)?);
-        let gzipped = file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
-        Ok(if gzipped { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
+        let gzipped = is_gzipped(file.fill_buf().map_err(io)?);
+        Ok(if gzipped { Box::new(unpacked(&self.path, file)?) } else { Box::new(file) })
     }
 
     /// `line`: the one that the reader is at.

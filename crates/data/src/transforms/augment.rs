@@ -35,6 +35,7 @@ pub use geometry::{centre_crop, cutout, flip_horizontal, flip_vertical, random_c
 pub use mixup::mixup;
 pub use resample::{resize, resized_crop};
 
+#[cfg(feature = "pictures")]
 pub(crate) use resample::resize_pixels;
 
 use unisono_random::Draws;

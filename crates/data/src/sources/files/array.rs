@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Bytes, Element, idx, npy, npz, safetensors};
+#[cfg(feature = "zip")]
+use super::npz;
+use super::{Bytes, Element, idx, npy, safetensors};
 use crate::sample::field::elements;
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
@@ -29,7 +31,8 @@ impl Array {
         npy::read(Bytes::open(path.as_ref())?)
     }
 
-    /// The array of a name in a NumPy `.npz` file, compressed or not.
+    /// The array of a name in a NumPy `.npz` file, compressed or not. Needs the feature `zip`.
+    #[cfg(feature = "zip")]
     pub fn npz(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
         npz::read(path.as_ref(), name)
     }

@@ -1,13 +1,12 @@
 //! Where an array's bytes lie: in a file read by position, or unpacked in memory.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
-
 use crate::DataError;
+use crate::sources::gzip::{is_gzipped, unpacked};
 
 /// The most that deflate can make of one byte (a 258-byte match in two bits, give or take a header).
 pub(crate) const DEFLATE_LIMIT: u64 = 1032;
@@ -59,13 +58,13 @@ impl Bytes {
     ) -> Result<Self, DataError> {
         let file = Self::open(path)?;
         let first = file.to_vec(0, file.len.min(head as u64))?;
-        if !first.starts_with(&[0x1f, 0x8b]) {
+        if !is_gzipped(&first) {
             let declared = declared(&first)?;
             return if declared == file.len { Ok(file) } else { Err(size(path, declared, file.len)) };
         }
         let Place::Disk(mut packed) = file.place.clone() else { return Ok(file) };
         packed.seek(SeekFrom::Start(0)).map_err(|cause| DataError::Io { path: path.into(), cause })?;
-        let mut unpacked = MultiGzDecoder::new(packed);
+        let mut unpacked = unpacked(path, BufReader::new(packed))?;
         let mut bytes = Vec::new();
         take(path, &mut unpacked, head as u64, &mut bytes)?;
         let declared = declared(&bytes)?;

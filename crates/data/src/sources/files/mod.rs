@@ -4,10 +4,13 @@ mod array;
 mod bytes;
 mod cifar;
 mod element;
+#[cfg(feature = "pictures")]
 mod folder;
 mod idx;
 mod npy;
+#[cfg(feature = "zip")]
 mod npz;
+#[cfg(feature = "pictures")]
 mod picture;
 mod safetensors;
 mod tokens;
@@ -15,6 +18,7 @@ mod tokens;
 pub use array::{Array, Arrays};
 pub use cifar::Cifar;
 pub use element::Element;
+#[cfg(feature = "pictures")]
 pub use folder::ImageFolder;
 pub use tokens::{Tokens, Width};
 
