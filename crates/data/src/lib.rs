@@ -57,54 +57,37 @@
 //! **This crate never** pads a batch, repeats a sample unasked, lets timing change an order, queues without a bound,
 //! allocates what a file merely declares, or panics on bad input.
 
-pub mod augment;
-mod balance;
-mod batch;
-mod buckets;
-mod cache;
-mod check;
-mod csv;
-mod error;
-mod files;
-mod fingerprint;
-mod join;
-mod loader;
-mod loader_state;
-mod memory;
+mod compose;
+mod loading;
 mod order;
-mod pace;
-mod pipeline;
-mod prefetch;
 mod sample;
-mod saved;
-mod schedule;
-mod seen;
-mod sequences;
-mod source;
-mod statistics;
-mod subset;
-mod transform;
+mod sources;
+mod transforms;
 
-pub use balance::{Balance, balance, class_counts};
-pub use batch::Batch;
-pub use buckets::Buckets;
-pub use cache::Cache;
-pub use csv::{Column, Csv};
-pub use error::{BoxError, DataError};
-pub use files::{Array, Arrays, Cifar, Element, ImageFolder, Tokens, Width};
-pub use fingerprint::Fingerprint;
-pub use join::{Concat, Interleave};
-pub use loader::Loader;
-pub use loader_state::LoaderState;
-pub use memory::Memory;
-pub use prefetch::Batches;
-pub use sample::{Field, FieldDType, FieldSpec, Sample, Values};
-pub use schedule::Position;
-pub use seen::{Seen, StageTime};
-pub use sequences::Sequences;
-pub use source::Source;
-pub use statistics::{Per, Statistics};
-pub use subset::{Subset, split, split_fraction};
-pub use transform::{Transform, cast, channels_first, normalise, one_hot, rescale};
+pub use compose::balance::{Balance, balance, class_counts};
+pub use compose::cache::Cache;
+pub use compose::join::{Concat, Interleave};
+pub use compose::subset::{Subset, split, split_fraction};
+pub use loading::loader::Loader;
+pub use loading::prefetch::Batches;
+pub use loading::seen::{Seen, StageTime};
+pub use order::buckets::Buckets;
+pub use sample::Sample;
+pub use sample::batch::Batch;
+pub use sample::error::{BoxError, DataError};
+pub use sample::field::{Field, FieldDType, FieldSpec, Values};
+pub use sample::fingerprint::Fingerprint;
+pub use sample::position::{LoaderState, Position};
+pub use sample::source::Source;
+#[cfg(feature = "csv")]
+pub use sources::csv::{Column, Csv};
+#[cfg(feature = "pictures")]
+pub use sources::files::ImageFolder;
+pub use sources::files::{Array, Arrays, Cifar, Element, Tokens, Width};
+pub use sources::memory::Memory;
+pub use sources::sequences::Sequences;
+pub use transforms::augment;
+pub use transforms::standard::{Transform, cast, channels_first, normalise, one_hot, rescale};
+pub use transforms::statistics::{Per, Statistics};
 /// What transforms draw from, keyed by seed, stage, epoch and position.
 pub use unisono_random::Draws;

@@ -56,6 +56,7 @@ pub use objective::losses::{
 };
 pub use objective::metric::{Accuracy, BinaryAccuracy, Metric};
 pub use observe::observer::{Observer, Step};
+#[cfg(feature = "progress-bar")]
 pub use observe::progress::Progress;
 pub use observe::report::Report;
 pub use observe::summary::Summary;

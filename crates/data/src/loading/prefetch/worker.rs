@@ -1,0 +1,56 @@
+//! The threads' side of the protocol.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
+use crate::loading::seen::Meters;
+use crate::order::schedule::Unit;
+use crate::sample::check::panic_message;
+use crate::{DataError, Sample};
+
+/// A ticket's number, and what became of it.
+pub(super) type Answer = (u64, Result<Made, DataError>);
+
+/// A worker's life.
+pub(super) fn work(crew: &Crew) {
+    loop {
+        let since = Instant::now();
+        let Ok(unit) = crew.tickets.recv() else { return };
+        crew.meters.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        // Stages catch their own panics and know the sample; this is for the rest.
+        let spare = crew.spares.try_recv().unwrap_or_default();
+        let make = || crew.pipeline.batch(&unit, &crew.specs, &crew.known, spare, &crew.meters, &crew.stop);
+        let made = match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(Some(made)) => made,
+            Ok(None) => return,
+            Err(panic) => Err(DataError::Panic {
+                sample: format!("epoch {}, positions from {}", unit.epoch, unit.first),
+                stage: "batch".into(),
+                message: panic_message(&*panic),
+            }),
+        };
+        if crew.answers.send((unit.number, made)).is_err() {
+            return;
+        }
+    }
+}
+
+/// What every worker holds.
+#[derive(Clone)]
+pub(super) struct Crew {
+    pub pipeline: Arc<Pipeline>,
+    pub specs: Arc<StageSpecs>,
+    /// Bad samples of the run so far, as it was resumed.
+    pub known: Arc<BTreeSet<u64>>,
+    pub meters: Arc<Meters>,
+    pub stop: Arc<AtomicBool>,
+    pub tickets: Receiver<Unit>,
+    pub answers: Sender<Answer>,
+    pub spares: Receiver<Sample>,
+}
