@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::graph::{Graph, Node};
 use crate::half::round_half;
 use crate::op::{Halves, Lowering, Op, ReduceKind};
-use crate::ops::{MatMul, MatMulHalf, Pointwise, RoundHalf};
+use crate::ops::{MatMul, MatMulHalf, RoundHalf};
 use crate::simplify::drop_dead;
 use crate::tree::SUM_CHUNK;
 use crate::types::DType;
@@ -64,7 +64,7 @@ pub(crate) fn round_products(graph: Graph) -> Graph {
         let Lowering::MatMul { transpose_a, transpose_b, .. } = product.op.lowering() else { return None };
         let op = MatMulHalf(MatMul { transpose_a, transpose_b });
         let types: Vec<_> = product.inputs.iter().map(|&id| &graph.nodes[id].ty).collect();
-        let fits = node.op.name() == RoundHalf::NAME && uses[node.inputs[0]] == 1 && op.infer(&types).is_ok();
+        let fits = node.op.is::<RoundHalf>() && uses[node.inputs[0]] == 1 && op.infer(&types).is_ok();
         fits.then(|| Node { op: Arc::new(op), ..product.clone() })
     };
     let nodes: Vec<Node> =

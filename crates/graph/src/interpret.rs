@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::array::{Array, Frame};
 use crate::graph::{Graph, NodeId};
+use crate::ops::{Input, State};
 
 /// What a step brings to the interpreter.
 #[derive(Clone, Debug)]
@@ -40,16 +41,15 @@ fn evaluate(graph: &Graph, feed: &Feed) -> Vec<Option<Array>> {
     let live = graph.live();
     let mut values: Vec<Option<Array>> = vec![None; graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
-        let leaf = || node.op.attrs().parse::<usize>().ok();
-        let value = match node.op.name() {
-            "input" => leaf().map(|i| feed.inputs[i].clone()),
-            "state" => leaf().map(|i| feed.states[i].clone()),
-            _ => {
-                let inputs: Vec<&Array> = node.inputs.iter().filter_map(|&i| values[i].as_ref()).collect();
-                Some(node.op.reference(&inputs, &node.ty, &feed.frame))
-            }
+        let value = if let Some(&Input(index)) = node.op.downcast_ref() {
+            feed.inputs[index].clone()
+        } else if let Some(&State(index)) = node.op.downcast_ref() {
+            feed.states[index].clone()
+        } else {
+            let inputs: Vec<&Array> = node.inputs.iter().filter_map(|&i| values[i].as_ref()).collect();
+            node.op.reference(&inputs, &node.ty, &feed.frame)
         };
-        values[id] = value;
+        values[id] = Some(value);
     }
     values
 }

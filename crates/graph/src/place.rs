@@ -123,7 +123,7 @@ impl<'a> Placer<'a> {
     /// As [`Placer::stored`], but a value that is there a second time is not the first one.
     fn source(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
-            Lowering::View(View::Reshape) if self.graph.nodes[id].op.name() != Again::NAME => {
+            Lowering::View(View::Reshape) if !self.graph.nodes[id].op.is::<Again>() => {
                 self.source(self.graph.nodes[id].inputs[0])
             }
             _ => id,

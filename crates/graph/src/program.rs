@@ -252,7 +252,7 @@ impl Program {
         let Some(index) = self.graph.inputs.iter().position(|i| i.name == input) else { return false };
         let mut depends = vec![false; node + 1];
         for (id, at) in self.graph.nodes[..=node].iter().enumerate() {
-            let is_input = at.op.name() == Input::NAME && at.op.attrs() == index.to_string();
+            let is_input = at.op.downcast_ref().is_some_and(|&Input(own)| own == index);
             depends[id] = is_input || at.inputs.iter().any(|&i| depends[i]);
         }
         depends[node]
@@ -306,7 +306,7 @@ impl Program {
             (self.element_bytes(id) * count) as u64
         };
         let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
-        let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.name() == "input");
+        let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.is::<Input>());
         let values = computed.chain(inputs).map(|id| (self.graph.describe(id), bytes(id)));
         let states =
             self.graph.states.iter().map(|s| (format!("{} {}", s.name, s.ty), s.ty.count() as u64 * 4));

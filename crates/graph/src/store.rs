@@ -6,6 +6,7 @@ use crate::fuse::{Fusion, UnitKind};
 use crate::graph::{Graph, InputKind, NodeId};
 use crate::halves::halves;
 use crate::op::{Lowering, View};
+use crate::ops::{Input, State};
 use crate::place::Runs;
 use crate::types::{Lead, Type};
 
@@ -121,19 +122,14 @@ impl Stores {
             .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind == InputKind::Data)
             .collect();
         for (id, node) in graph.nodes.iter().enumerate() {
-            let index = || node.op.attrs().parse::<usize>().unwrap_or_default();
-            match (&fusion.lowering[id], node.op.name()) {
-                (Lowering::Leaf, "input") => {
-                    let place = match stores.scalars.iter().position(|&s| s == index()) {
-                        Some(inside) => Place { inside, ..at(Store::Scalars) },
-                        None => at(Store::Input(index())),
-                    };
-                    stores.places.insert(id, place);
-                }
-                (Lowering::Leaf, _) => {
-                    stores.places.insert(id, at(Store::State(index())));
-                }
-                _ => {}
+            if let Some(&Input(index)) = node.op.downcast_ref() {
+                let place = match stores.scalars.iter().position(|&s| s == index) {
+                    Some(inside) => Place { inside, ..at(Store::Scalars) },
+                    None => at(Store::Input(index)),
+                };
+                stores.places.insert(id, place);
+            } else if let Some(&State(index)) = node.op.downcast_ref() {
+                stores.places.insert(id, at(Store::State(index)));
             }
         }
         for (&id, part) in &fusion.parts {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::error::GraphError;
 use crate::graph::{Graph, InputDecl, InputKind, Node, NodeId, StateDecl, StateKind};
 use crate::op::{Lowering, Op};
-use crate::ops::{Constant, Input, Pointwise, RoundHalf, State};
+use crate::ops::{Constant, Input, RoundHalf, State};
 use crate::types::{DType, Lead, Precision, Type};
 
 /// Records ops. Clones share one recording.
@@ -133,7 +133,7 @@ impl Tape {
 
     /// The value rounded, once however often it is asked for: its gradient is then summed over the shards once.
     fn rounded(&self, x: &Var) -> Var {
-        if x.ty.dtype != DType::F32 || self.node(x.id).op.name() == RoundHalf::NAME {
+        if x.ty.dtype != DType::F32 || self.node(x.id).op.is::<RoundHalf>() {
             return x.clone();
         }
         let known = self.inner.borrow().rounded.get(&x.id).copied();
@@ -149,8 +149,7 @@ impl Tape {
 
     /// Applies an op as it is.
     pub(crate) fn record(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
-        let types: Vec<&Type> = inputs.iter().map(|v| &v.ty).collect();
-        match op.infer(&types) {
+        match infer(&*op, inputs) {
             Ok(ty) => self.push(op, inputs, Some(ty)),
             Err(problem) => {
                 let scope = self.inner.borrow().scope.to_string();
@@ -284,9 +283,7 @@ impl Tape {
     }
 
     fn state_index(&self, state: &Var) -> Option<usize> {
-        let node = self.node(state.id);
-        let attrs = node.op.attrs();
-        (node.op.name() == State::NAME).then(|| attrs.parse().ok()).flatten()
+        self.node(state.id).op.downcast_ref().map(|&State(index)| index)
     }
 
     /// The name of a state.
@@ -305,6 +302,15 @@ impl Tape {
         let inner = self.inner.borrow();
         inner.error.clone().map_or_else(|| Ok(inner.graph.clone()), Err)
     }
+}
+
+/// Returns the type of what an op makes of operands, or why it cannot be a node on them.
+fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
+    if matches!(op.lowering(), Lowering::Leaf) {
+        return Err("reads data from outside, which only declared inputs and states do".into());
+    }
+    op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
+    op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())
 }
 
 impl Recording {

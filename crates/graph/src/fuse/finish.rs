@@ -90,8 +90,7 @@ impl Fusion {
         };
         let inner = MatMul { transpose_a, transpose_b }.inner(&graph.nodes[node.inputs[0]].ty);
         let reads = self.reads(graph, root);
-        let is_scalar =
-            |id: &&NodeId| graph.nodes[**id].op.name() == Input::NAME && is_scalar(&graph.nodes[**id].ty);
+        let is_scalar = |id: &&NodeId| graph.nodes[**id].op.is::<Input>() && is_scalar(&graph.nodes[**id].ty);
         let scalars = reads.keys().filter(is_scalar).count();
         map.kind == UnitKind::Map
             && (ty.lead, ty.count()) == (node.ty.lead, node.ty.count())
