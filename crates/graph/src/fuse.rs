@@ -166,8 +166,7 @@ impl Cutter<'_> {
                 _ => {}
             }
         }
-        let roots: Vec<NodeId> =
-            self.graph.outputs.iter().map(|o| o.1).chain(self.graph.updates.values().copied()).collect();
+        let roots: Vec<NodeId> = self.graph.roots().collect();
         roots.into_iter().for_each(|id| self.store_in_order(id));
         let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
         for (id, node) in self.graph.nodes.iter().enumerate() {

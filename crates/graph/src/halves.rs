@@ -57,8 +57,8 @@ pub(crate) fn halves(graph: &Graph) -> Vec<bool> {
 /// Products that only a rounding needs, and that one kernel finishes, are rounded there.
 pub(crate) fn round_products(graph: Graph) -> Graph {
     let mut uses = vec![0usize; graph.nodes.len()];
-    let roots = graph.outputs.iter().map(|(_, id)| id).chain(graph.updates.values());
-    graph.nodes.iter().flat_map(|node| &node.inputs).chain(roots).for_each(|&id| uses[id] += 1);
+    let operands = graph.nodes.iter().flat_map(|node| node.inputs.iter().copied());
+    operands.chain(graph.roots()).for_each(|id| uses[id] += 1);
     let rounded = |node: &Node| {
         let product = &graph.nodes[*node.inputs.first()?];
         let Lowering::MatMul { transpose_a, transpose_b, .. } = product.op.lowering() else { return None };

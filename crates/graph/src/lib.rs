@@ -29,7 +29,7 @@ mod var;
 
 pub use array::{Array, Frame};
 pub use error::GraphError;
-pub use graph::{Graph, InputDecl, InputKind, Node, NodeId, StateDecl, StateKind};
+pub use graph::{Graph, InputDecl, InputKind, Node, NodeId, Output, OutputKind, StateDecl, StateKind};
 pub use identity::{Encoding, Identity};
 pub use interpret::{Feed, Outcome, interpret};
 pub use memory::{Lifetime, MemoryPlan, plan_memory};

@@ -4,7 +4,7 @@ use crate::codegen::{self, Bound, Finish, Implicit};
 use crate::emit;
 use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
-use crate::graph::{Graph, InputDecl, NodeId, StateDecl};
+use crate::graph::{Graph, InputDecl, NodeId, Output, OutputKind, StateDecl};
 use crate::halves::round_products;
 use crate::op::{Lowering, ReduceKind};
 use crate::ops::Input;
@@ -101,9 +101,11 @@ impl Run {
 /// What a step shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputDecl {
-    /// Its name.
+    /// The output's name. Names are unique among the outputs of a kind.
     pub name: String,
-    /// Its type; values with samples have a row for each.
+    /// What the output is for.
+    pub kind: OutputKind,
+    /// The output's type. Values with samples have a row for each.
     pub ty: Type,
     /// The segment at whose end it is there.
     pub segment: usize,
@@ -171,14 +173,14 @@ impl Program {
             stores.narrow(&graph, &fusion);
         }
         let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
-        let outputs = graph.outputs.iter().map(|(name, id)| {
-            let source = in_order(&graph, &fusion, *id);
+        let outputs = graph.outputs.iter().map(|Output { name, kind, node }| {
+            let source = in_order(&graph, &fusion, *node);
             let sum = match (stores.place(source).store, &fusion.lowering[source]) {
                 (Store::Sums(bucket), _) => Some((bucket, stores.place(source).inside)),
                 _ => None,
             };
-            let segment = sum.map_or(fusion.stage[*id], |(bucket, _)| stores.buckets[bucket].cut);
-            OutputDecl { name: name.clone(), ty: graph.nodes[*id].ty.clone(), segment, sum }
+            let segment = sum.map_or(fusion.stage[*node], |(bucket, _)| stores.buckets[bucket].cut);
+            OutputDecl { name: name.clone(), kind: *kind, ty: graph.nodes[*node].ty.clone(), segment, sum }
         });
         let outputs = outputs.collect();
         Ok(Self { graph, fusion, stores, kernels, outputs })

@@ -22,13 +22,8 @@ pub fn simplify(graph: &Graph) -> Graph {
         let inputs = node.inputs.iter().map(|&i| moved[i]).collect();
         moved[id] = new.add(Node { inputs, ..node.clone() });
     }
-    let result = Graph {
-        nodes: new.nodes,
-        inputs: graph.inputs.clone(),
-        states: graph.states.clone(),
-        outputs: graph.outputs.iter().map(|(name, id)| (name.clone(), moved[*id])).collect(),
-        updates: graph.updates.iter().map(|(&state, &id)| (state, moved[id])).collect(),
-    };
+    let mut result = Graph { nodes: new.nodes, ..graph.clone() };
+    result.move_roots(&moved);
     drop_dead(&result)
 }
 
@@ -41,12 +36,9 @@ pub(crate) fn drop_dead(graph: &Graph) -> Graph {
         moved[id] = nodes.len();
         nodes.push(Node { inputs: node.inputs.iter().map(|&i| moved[i]).collect(), ..node.clone() });
     }
-    Graph {
-        nodes,
-        outputs: graph.outputs.iter().map(|(name, id)| (name.clone(), moved[*id])).collect(),
-        updates: graph.updates.iter().map(|(&state, &id)| (state, moved[id])).collect(),
-        ..graph.clone()
-    }
+    let mut result = Graph { nodes, ..graph.clone() };
+    result.move_roots(&moved);
+    result
 }
 
 #[derive(Default)]

@@ -106,8 +106,7 @@ impl Stores {
 
     /// Stores as f16 what it holds, but for outputs and new values of states, which leave as f32.
     pub fn narrow(&mut self, graph: &Graph, fusion: &Fusion) {
-        let roots = graph.outputs.iter().map(|(_, id)| id).chain(graph.updates.values());
-        let leave: BTreeSet<NodeId> = roots.map(|&id| in_order(graph, fusion, id)).collect();
+        let leave: BTreeSet<NodeId> = graph.roots().map(|id| in_order(graph, fusion, id)).collect();
         let known = halves(graph);
         let own =
             |id: &NodeId| known[*id] && !leave.contains(id) && self.place(*id).store == Store::Value(*id);
@@ -236,7 +235,7 @@ fn is_joined(graph: &Graph, fusion: &Fusion, value: NodeId, sum: NodeId) -> bool
     let mut others = graph.nodes.iter().enumerate().filter(|(id, _)| *id != sum && !same(*id));
     matches!(fusion.lowering[value], Lowering::Contract)
         && node.ty.count().is_multiple_of(4)
-        && !graph.outputs.iter().any(|(_, id)| same(*id))
+        && !graph.outputs.iter().any(|output| same(output.node))
         && !others.any(|(_, user)| user.inputs.iter().any(|&id| same(id)))
 }
 

@@ -35,7 +35,7 @@ impl Fusion {
 
     /// What has to be in memory: that, and outputs.
     pub(super) fn needed(&self, graph: &Graph) -> BTreeSet<NodeId> {
-        let outputs = graph.outputs.iter().map(|output| in_order(graph, self, output.1));
+        let outputs = graph.outputs.iter().map(|output| in_order(graph, self, output.node));
         self.placed(graph).into_iter().chain(outputs).collect()
     }
 
