@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use unisono::data::{FieldSpec, Loader, Memory};
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, FromFn, Gelu, Lstm, MaxPool2d, MeanSquaredError,
@@ -102,7 +103,7 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
 }
 
 /// An op that says its result is no product, and lies.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct Liar;
 
 impl Pointwise for Liar {

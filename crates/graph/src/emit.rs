@@ -145,7 +145,7 @@ impl Emitter<'_> {
             self.segments[stage].downloads.iter().map(|(_, part)| part.store).collect();
         downloads.into_iter().for_each(|store| self.touch(store));
         for (index, output) in program.outputs().iter().enumerate().filter(|(_, o)| o.segment == stage) {
-            let (_, id) = program.graph.outputs[index];
+            let id = program.graph.outputs[index].node;
             let place = program.stores.place(in_order(&program.graph, &program.fusion, id));
             if output.sum.is_some() && !self.run.is_whole() || self.is_absent(&output.ty) {
                 continue;
@@ -166,9 +166,10 @@ impl Emitter<'_> {
     fn upload_inputs(&mut self) {
         let program = self.program;
         let mut used: Vec<Store> = Vec::new();
-        let roots = program.graph.outputs.iter().map(|o| o.1).chain(program.graph.updates.values().copied());
         let loads = program.fusion.units.iter().flat_map(|u| u.roots.iter());
-        let reads = loads.flat_map(|&r| program.fusion.reads(&program.graph, r).into_keys()).chain(roots);
+        let reads = loads
+            .flat_map(|&r| program.fusion.reads(&program.graph, r).into_keys())
+            .chain(program.graph.roots());
         for id in reads {
             let store = program.stores.place(in_order(&program.graph, &program.fusion, id)).store;
             if matches!(store, Store::Scalars | Store::Input(_)) && !used.contains(&store) {

@@ -16,7 +16,7 @@ pub enum GraphError {
     /// Two states, inputs or outputs share a name.
     #[error("{kind} {name:?} is declared twice")]
     Duplicate {
-        /// "state", "input" or "output".
+        /// What is declared twice: "state", "input", "carry", "output" or "kept carry".
         kind: &'static str,
         /// The name.
         name: String,

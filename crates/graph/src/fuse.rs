@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::{Graph, NodeId};
 use crate::op::{Lowering, Product, View};
-use crate::ops::{Again, State};
+use crate::ops::{Again, Input, State};
 use crate::place::Parts;
 use crate::types::{Lead, Type};
 
@@ -166,8 +166,7 @@ impl Cutter<'_> {
                 _ => {}
             }
         }
-        let roots: Vec<NodeId> =
-            self.graph.outputs.iter().map(|o| o.1).chain(self.graph.updates.values().copied()).collect();
+        let roots: Vec<NodeId> = self.graph.roots().collect();
         roots.into_iter().for_each(|id| self.store_in_order(id));
         let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
         for (id, node) in self.graph.nodes.iter().enumerate() {
@@ -276,19 +275,16 @@ impl Cutter<'_> {
         let values: BTreeSet<NodeId> = values.map(whole).collect();
         let scalars = values.iter().filter(|&&id| self.is_scalar_input(id)).count();
         let replaced = |id: &NodeId| {
-            let state = self.graph.updates.iter().find(|(_, v)| *v == id).map(|(s, _)| s.to_string());
-            let is_state = |v: &NodeId| {
-                let op = &self.graph.nodes[*v].op;
-                op.name() == State::NAME && Some(op.attrs()) == state
-            };
-            state.is_some() && values.iter().any(is_state)
+            let state = self.graph.updates.iter().find(|(_, v)| *v == id).map(|(&state, _)| state);
+            let read = |v: &NodeId| self.graph.nodes[*v].op.downcast_ref().map(|&State(index)| index);
+            state.is_some() && values.iter().any(|v| read(v) == state)
         };
         values.len() - scalars.saturating_sub(1) - values.iter().filter(|id| replaced(id)).count()
     }
 
     fn is_scalar_input(&self, id: NodeId) -> bool {
         let node = &self.graph.nodes[id];
-        node.op.name() == "input" && node.ty == Type::global(&[])
+        node.op.is::<Input>() && node.ty == Type::global(&[])
     }
 
     /// Units in the order of their values; a map joins an earlier one of its shape where all it loads is there by then.
@@ -327,7 +323,7 @@ impl Cutter<'_> {
         let mut pending = self.graph.nodes[root].inputs.clone();
         while let Some(id) = pending.pop() {
             let node = &self.graph.nodes[id];
-            if node.op.name() == Again::NAME {
+            if node.op.is::<Again>() {
                 let token = self.source(node.inputs[1]);
                 found.extend(self.reads(token).into_keys().chain([token]));
             } else if !self.stored.contains(&id) {

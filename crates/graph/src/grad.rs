@@ -189,7 +189,7 @@ impl Tape {
     /// Whether a node is a value once more that is on the way itself.
     fn is_again(&self, id: NodeId, on_the_way: &[bool]) -> bool {
         let node = self.node(id);
-        node.op.name() == Again::NAME && on_the_way[node.inputs[0]]
+        node.op.is::<Again>() && on_the_way[node.inputs[0]]
     }
 
     /// Which nodes up to `last` depend on one of `x`.

@@ -26,21 +26,43 @@ pub struct Node {
 /// Data that arrives with each step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputDecl {
-    /// Unique among the inputs.
+    /// The input's name. Names are unique among the inputs of a kind.
     pub name: String,
-    /// Shape; [`crate::Lead::Sample`] inputs have one row a sample.
+    /// The input's type. Inputs of [`crate::Lead::Sample`] have one row a sample.
     pub ty: Type,
-    /// Who fills it.
+    /// Who fills the input.
     pub kind: InputKind,
 }
 
 /// Who fills an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// The caller, with each batch.
+    /// The caller fills it with each batch.
     Data,
-    /// The scheduler: the words of [`crate::RandomKey`], which follow the position of the run's first sample.
+    /// The caller fills it with what the step before gave as the output of [`OutputKind::Carry`] of the same name.
+    Carry,
+    /// The scheduler fills it with the words of [`crate::RandomKey`], which follow the position of the run's first sample.
     Random,
+}
+
+/// A value that the caller asked to see.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// The output's name. Names are unique among the outputs of a kind.
+    pub name: String,
+    /// What the output is for.
+    pub kind: OutputKind,
+    /// The value.
+    pub node: NodeId,
+}
+
+/// What an output is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputKind {
+    /// It is a result of the step.
+    Value,
+    /// It is what the input of [`InputKind::Carry`] of the same name holds in the next step.
+    Carry,
 }
 
 /// A tensor that outlives the step.
@@ -74,19 +96,28 @@ pub struct Graph {
     pub inputs: Vec<InputDecl>,
     /// What outlives the step.
     pub states: Vec<StateDecl>,
-    /// What the caller asked to see, by name.
-    pub outputs: Vec<(String, NodeId)>,
+    /// What the caller asked to see, in the order in which it was asked for.
+    pub outputs: Vec<Output>,
     /// New values of states, by index into `states`; they take effect when the step commits.
     pub updates: BTreeMap<usize, NodeId>,
 }
 
 impl Graph {
-    /// Nodes that outputs and updates need, themselves included.
+    /// Gives the values that a step leaves their places among other nodes, for example after a pass: `moved` by the old place.
+    pub(crate) fn move_roots(&mut self, moved: &[NodeId]) {
+        self.outputs.iter_mut().for_each(|output| output.node = moved[output.node]);
+        self.updates.values_mut().for_each(|id| *id = moved[*id]);
+    }
+
+    /// Returns the values that a step leaves: its outputs, then the new values of its states.
+    pub fn roots(&self) -> impl Iterator<Item = NodeId> {
+        self.outputs.iter().map(|output| output.node).chain(self.updates.values().copied())
+    }
+
+    /// Returns for each node whether the [roots](Graph::roots) need it; they need themselves.
     pub fn live(&self) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
-        for &root in self.outputs.iter().map(|(_, id)| id).chain(self.updates.values()) {
-            live[root] = true;
-        }
+        self.roots().for_each(|root| live[root] = true);
         for id in (0..self.nodes.len()).rev() {
             if live[id] {
                 self.nodes[id].inputs.iter().for_each(|&i| live[i] = true);
@@ -115,8 +146,9 @@ impl fmt::Display for Graph {
             node.inputs.iter().try_for_each(|i| write!(f, " v{i}"))?;
             writeln!(f, " : {}", node.ty)?;
         }
-        for (name, id) in &self.outputs {
-            writeln!(f, "output {name} v{id}")?;
+        for Output { name, kind, node } in &self.outputs {
+            let kind = if *kind == OutputKind::Carry { "carry" } else { "output" };
+            writeln!(f, "{kind} {name} v{node}")?;
         }
         for (state, id) in &self.updates {
             writeln!(f, "update {} v{id}", self.states[*state].name)?;

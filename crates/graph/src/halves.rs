@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::graph::{Graph, Node};
 use crate::half::round_half;
 use crate::op::{Halves, Lowering, Op, ReduceKind};
-use crate::ops::{MatMul, MatMulHalf, Pointwise, RoundHalf};
+use crate::ops::{MatMul, MatMulHalf, RoundHalf};
 use crate::simplify::drop_dead;
 use crate::tree::SUM_CHUNK;
 use crate::types::DType;
@@ -57,14 +57,14 @@ pub(crate) fn halves(graph: &Graph) -> Vec<bool> {
 /// Products that only a rounding needs, and that one kernel finishes, are rounded there.
 pub(crate) fn round_products(graph: Graph) -> Graph {
     let mut uses = vec![0usize; graph.nodes.len()];
-    let roots = graph.outputs.iter().map(|(_, id)| id).chain(graph.updates.values());
-    graph.nodes.iter().flat_map(|node| &node.inputs).chain(roots).for_each(|&id| uses[id] += 1);
+    let operands = graph.nodes.iter().flat_map(|node| node.inputs.iter().copied());
+    operands.chain(graph.roots()).for_each(|id| uses[id] += 1);
     let rounded = |node: &Node| {
         let product = &graph.nodes[*node.inputs.first()?];
         let Lowering::MatMul { transpose_a, transpose_b, .. } = product.op.lowering() else { return None };
         let op = MatMulHalf(MatMul { transpose_a, transpose_b });
         let types: Vec<_> = product.inputs.iter().map(|&id| &graph.nodes[id].ty).collect();
-        let fits = node.op.name() == RoundHalf::NAME && uses[node.inputs[0]] == 1 && op.infer(&types).is_ok();
+        let fits = node.op.is::<RoundHalf>() && uses[node.inputs[0]] == 1 && op.infer(&types).is_ok();
         fits.then(|| Node { op: Arc::new(op), ..product.clone() })
     };
     let nodes: Vec<Node> =

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::array::{Array, Frame};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, OutputKind};
+use crate::ops::{Input, State};
 
 /// What a step brings to the interpreter.
 #[derive(Clone, Debug)]
@@ -19,8 +20,10 @@ pub struct Feed {
 /// What a step gives.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The outputs by name.
+    /// The outputs of [`OutputKind::Value`] by name.
     pub outputs: BTreeMap<String, Array>,
+    /// What the carries hold in the next step, by name.
+    pub carries: BTreeMap<String, Array>,
     /// New states, by index; states that the step does not replace are absent.
     pub updates: BTreeMap<usize, Array>,
 }
@@ -29,8 +32,13 @@ pub struct Outcome {
 pub fn interpret(graph: &Graph, feed: &Feed) -> Outcome {
     let values = evaluate(graph, feed);
     let value = |id: NodeId| values[id].clone().unwrap_or_else(|| Array::scalar(f64::NAN));
+    let named = |kind| {
+        let outputs = graph.outputs.iter().filter(move |output| output.kind == kind);
+        outputs.map(|output| (output.name.clone(), value(output.node))).collect()
+    };
     Outcome {
-        outputs: graph.outputs.iter().map(|(name, id)| (name.clone(), value(*id))).collect(),
+        outputs: named(OutputKind::Value),
+        carries: named(OutputKind::Carry),
         updates: graph.updates.iter().map(|(&state, &id)| (state, value(id))).collect(),
     }
 }
@@ -40,16 +48,15 @@ fn evaluate(graph: &Graph, feed: &Feed) -> Vec<Option<Array>> {
     let live = graph.live();
     let mut values: Vec<Option<Array>> = vec![None; graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
-        let leaf = || node.op.attrs().parse::<usize>().ok();
-        let value = match node.op.name() {
-            "input" => leaf().map(|i| feed.inputs[i].clone()),
-            "state" => leaf().map(|i| feed.states[i].clone()),
-            _ => {
-                let inputs: Vec<&Array> = node.inputs.iter().filter_map(|&i| values[i].as_ref()).collect();
-                Some(node.op.reference(&inputs, &node.ty, &feed.frame))
-            }
+        let value = if let Some(&Input(index)) = node.op.downcast_ref() {
+            feed.inputs[index].clone()
+        } else if let Some(&State(index)) = node.op.downcast_ref() {
+            feed.states[index].clone()
+        } else {
+            let inputs: Vec<&Array> = node.inputs.iter().filter_map(|&i| values[i].as_ref()).collect();
+            node.op.reference(&inputs, &node.ty, &feed.frame)
         };
-        values[id] = value;
+        values[id] = Some(value);
     }
     values
 }

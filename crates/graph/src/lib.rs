@@ -10,6 +10,7 @@ mod grad;
 mod graph;
 pub mod half;
 mod halves;
+mod identity;
 mod interpret;
 mod memory;
 mod op;
@@ -28,7 +29,8 @@ mod var;
 
 pub use array::{Array, Frame};
 pub use error::GraphError;
-pub use graph::{Graph, InputDecl, InputKind, Node, NodeId, StateDecl, StateKind};
+pub use graph::{Graph, InputDecl, InputKind, Node, NodeId, Output, OutputKind, StateDecl, StateKind};
+pub use identity::{Encoding, Identity};
 pub use interpret::{Feed, Outcome, interpret};
 pub use memory::{Lifetime, MemoryPlan, plan_memory};
 pub use op::{Expression, Halves, Io, Lowering, Op, Product, ReduceKind, Reduction, View};

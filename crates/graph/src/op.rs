@@ -2,19 +2,24 @@
 
 use std::fmt::Debug;
 
+use serde::Serialize;
 use unisono_shaders::Snippet;
 
 use crate::array::{Array, Frame};
+use crate::identity::Identity;
 use crate::ops::Window;
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
 /// An operation of the graph.
-pub trait Op: Debug + Send + Sync {
-    /// The op's name, unique in the registry.
+///
+/// An op is known by its type and its fields ([`Identity`]): two nodes whose ops and operands are equal are one, and passes look
+/// for types. Names are for readers only.
+pub trait Op: Identity + Debug + Send + Sync {
+    /// Returns the op's name for messages, printed graphs and the names of kernels. Ops of the registry have names of their own.
     fn name(&self) -> &'static str;
 
-    /// Attributes as text, for example `axes=[1]`; two nodes with equal name, attributes and operands are one.
+    /// Returns the fields as text for printed graphs, for example `axes=[1]`. Default: nothing.
     fn attrs(&self) -> String {
         String::new()
     }
@@ -162,7 +167,7 @@ pub enum View {
 }
 
 /// A reduction over axes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reduction {
     /// How two values combine.
     pub kind: ReduceKind,
@@ -173,7 +178,7 @@ pub struct Reduction {
 }
 
 /// How two values combine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ReduceKind {
     /// Addition, in the order of [`crate::tree`].
     Sum,

@@ -64,8 +64,7 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
         moved.push(new.nodes.len() - 1);
     }
     parts.values_mut().for_each(|part| part.whole = moved[part.whole]);
-    new.outputs.iter_mut().for_each(|(_, id)| *id = moved[*id]);
-    new.updates.values_mut().for_each(|id| *id = moved[*id]);
+    new.move_roots(&moved);
     let outermost = parts.iter().map(|(&id, &part)| (id, part.outermost(&parts))).collect();
     (new, outermost)
 }
@@ -106,8 +105,7 @@ impl<'a> Placer<'a> {
                 _ => {}
             }
         }
-        let shown = graph.outputs.iter().map(|o| o.1).chain(graph.updates.values().copied());
-        let shown: Vec<NodeId> = shown.map(|id| placer.stored(id)).collect();
+        let shown: Vec<NodeId> = graph.roots().map(|id| placer.stored(id)).collect();
         placer.fixed.extend(shown);
         placer
     }
@@ -123,7 +121,7 @@ impl<'a> Placer<'a> {
     /// As [`Placer::stored`], but a value that is there a second time is not the first one.
     fn source(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
-            Lowering::View(View::Reshape) if self.graph.nodes[id].op.name() != Again::NAME => {
+            Lowering::View(View::Reshape) if !self.graph.nodes[id].op.is::<Again>() => {
                 self.source(self.graph.nodes[id].inputs[0])
             }
             _ => id,

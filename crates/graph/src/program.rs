@@ -4,7 +4,7 @@ use crate::codegen::{self, Bound, Finish, Implicit};
 use crate::emit;
 use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
-use crate::graph::{Graph, InputDecl, NodeId, StateDecl};
+use crate::graph::{Graph, InputDecl, NodeId, Output, OutputKind, StateDecl};
 use crate::halves::round_products;
 use crate::op::{Lowering, ReduceKind};
 use crate::ops::Input;
@@ -101,9 +101,11 @@ impl Run {
 /// What a step shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputDecl {
-    /// Its name.
+    /// The output's name. Names are unique among the outputs of a kind.
     pub name: String,
-    /// Its type; values with samples have a row for each.
+    /// What the output is for.
+    pub kind: OutputKind,
+    /// The output's type. Values with samples have a row for each.
     pub ty: Type,
     /// The segment at whose end it is there.
     pub segment: usize,
@@ -171,14 +173,14 @@ impl Program {
             stores.narrow(&graph, &fusion);
         }
         let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
-        let outputs = graph.outputs.iter().map(|(name, id)| {
-            let source = in_order(&graph, &fusion, *id);
+        let outputs = graph.outputs.iter().map(|Output { name, kind, node }| {
+            let source = in_order(&graph, &fusion, *node);
             let sum = match (stores.place(source).store, &fusion.lowering[source]) {
                 (Store::Sums(bucket), _) => Some((bucket, stores.place(source).inside)),
                 _ => None,
             };
-            let segment = sum.map_or(fusion.stage[*id], |(bucket, _)| stores.buckets[bucket].cut);
-            OutputDecl { name: name.clone(), ty: graph.nodes[*id].ty.clone(), segment, sum }
+            let segment = sum.map_or(fusion.stage[*node], |(bucket, _)| stores.buckets[bucket].cut);
+            OutputDecl { name: name.clone(), kind: *kind, ty: graph.nodes[*node].ty.clone(), segment, sum }
         });
         let outputs = outputs.collect();
         Ok(Self { graph, fusion, stores, kernels, outputs })
@@ -252,7 +254,7 @@ impl Program {
         let Some(index) = self.graph.inputs.iter().position(|i| i.name == input) else { return false };
         let mut depends = vec![false; node + 1];
         for (id, at) in self.graph.nodes[..=node].iter().enumerate() {
-            let is_input = at.op.name() == Input::NAME && at.op.attrs() == index.to_string();
+            let is_input = at.op.downcast_ref().is_some_and(|&Input(own)| own == index);
             depends[id] = is_input || at.inputs.iter().any(|&i| depends[i]);
         }
         depends[node]
@@ -306,7 +308,7 @@ impl Program {
             (self.element_bytes(id) * count) as u64
         };
         let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
-        let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.name() == "input");
+        let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.is::<Input>());
         let values = computed.chain(inputs).map(|id| (self.graph.describe(id), bytes(id)));
         let states =
             self.graph.states.iter().map(|s| (format!("{} {}", s.name, s.ty), s.ty.count() as u64 * 4));

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use crate::graph::{Graph, Node, NodeId};
 use crate::half::round_half;
 use crate::halves::{is_half, only_moves};
+use crate::identity::Key;
 use crate::op::{Lowering, Op, View};
-use crate::ops::{self, Pointwise};
+use crate::ops;
 
 /// The simplified graph.
 pub fn simplify(graph: &Graph) -> Graph {
@@ -21,13 +22,8 @@ pub fn simplify(graph: &Graph) -> Graph {
         let inputs = node.inputs.iter().map(|&i| moved[i]).collect();
         moved[id] = new.add(Node { inputs, ..node.clone() });
     }
-    let result = Graph {
-        nodes: new.nodes,
-        inputs: graph.inputs.clone(),
-        states: graph.states.clone(),
-        outputs: graph.outputs.iter().map(|(name, id)| (name.clone(), moved[*id])).collect(),
-        updates: graph.updates.iter().map(|(&state, &id)| (state, moved[id])).collect(),
-    };
+    let mut result = Graph { nodes: new.nodes, ..graph.clone() };
+    result.move_roots(&moved);
     drop_dead(&result)
 }
 
@@ -40,12 +36,9 @@ pub(crate) fn drop_dead(graph: &Graph) -> Graph {
         moved[id] = nodes.len();
         nodes.push(Node { inputs: node.inputs.iter().map(|&i| moved[i]).collect(), ..node.clone() });
     }
-    Graph {
-        nodes,
-        outputs: graph.outputs.iter().map(|(name, id)| (name.clone(), moved[*id])).collect(),
-        updates: graph.updates.iter().map(|(&state, &id)| (state, moved[id])).collect(),
-        ..graph.clone()
-    }
+    let mut result = Graph { nodes, ..graph.clone() };
+    result.move_roots(&moved);
+    result
 }
 
 #[derive(Default)]
@@ -53,7 +46,8 @@ struct Rebuilt {
     nodes: Vec<Node>,
     /// Which of them are numbers that f16 holds.
     halves: Vec<bool>,
-    known: BTreeMap<(&'static str, String, Vec<NodeId>), NodeId>,
+    /// The nodes by op and operands.
+    known: BTreeMap<(Key, Vec<NodeId>), NodeId>,
 }
 
 impl Rebuilt {
@@ -61,14 +55,15 @@ impl Rebuilt {
         if let Some(id) = self.rewrite(&node) {
             return id;
         }
-        let key = (node.op.name(), node.op.attrs(), node.inputs.clone());
-        if let Some(&id) = self.known.get(&key) {
+        let key = node.op.key().map(|op| (op, node.inputs.clone()));
+        if let Some(&id) = key.as_ref().and_then(|key| self.known.get(key)) {
             return id;
         }
         self.halves.push(is_half(&self.nodes, &node, &self.halves));
         self.nodes.push(node);
-        self.known.insert(key, self.nodes.len() - 1);
-        self.nodes.len() - 1
+        let id = self.nodes.len() - 1;
+        self.known.extend(key.map(|key| (key, id)));
+        id
     }
 
     /// A new node with the type and layer of `like`.
@@ -76,50 +71,79 @@ impl Rebuilt {
         self.add(Node { op: Arc::new(op), inputs: inputs.to_vec(), ..like.clone() })
     }
 
-    /// The rules.
+    /// The rules: for our own ops by their types, for everything else by what it lowers to.
     fn rewrite(&mut self, node: &Node) -> Option<NodeId> {
+        let op = &*node.op;
+        if op.is::<ops::Mul>() {
+            self.rewrite_product(node)
+        } else if op.is::<ops::Div>() {
+            (self.constant(node.inputs[1]) == Some(1.0)).then_some(node.inputs[0])
+        } else if op.is::<ops::Add>() {
+            self.rewrite_sum(node)
+        } else if op.is::<ops::Sub>() {
+            self.rewrite_difference(node)
+        } else if op.is::<ops::Neg>() {
+            self.rewrite_negation(node)
+        } else if op.is::<ops::RoundHalf>() {
+            self.rewrite_rounding(node)
+        } else {
+            self.rewrite_view(node)
+        }
+    }
+
+    /// x * 1 = x, c * d = cd.
+    fn rewrite_product(&mut self, node: &Node) -> Option<NodeId> {
         let x = &node.inputs;
-        match node.op.name() {
-            // x * 1 = x, c * d = cd.
-            "mul" => match (self.constant(x[0]), self.constant(x[1])) {
-                (Some(a), Some(b)) => Some(self.number(a * b, node)),
-                (Some(1.0), _) => Some(x[1]),
-                (_, Some(1.0)) => Some(x[0]),
-                _ => None,
-            },
-            "div" if self.constant(x[1]) == Some(1.0) => Some(x[0]),
-            // Sums meet products only through fma: a b + c, c + a b, a b - c, c - a b.
-            "add" => match (self.product(x[0]), self.product(x[1])) {
-                (Some([a, b]), _) => Some(self.make(ops::Fma, &[a, b, x[1]], node)),
-                (_, Some([a, b])) => Some(self.make(ops::Fma, &[a, b, x[0]], node)),
-                _ => match (self.negated(x[0]), self.negated(x[1])) {
-                    (_, Some(b)) => Some(self.make(ops::Sub, &[x[0], b], node)),
-                    (Some(a), _) => Some(self.make(ops::Sub, &[x[1], a], node)),
-                    _ if self.constant(x[0]) == Some(0.0) => Some(x[1]),
-                    _ if self.constant(x[1]) == Some(0.0) => Some(x[0]),
-                    _ => None,
-                },
-            },
-            "sub" => match (self.product(x[0]), self.product(x[1]), self.negated(x[1])) {
-                (Some([a, b]), _, _) => {
-                    let minus = self.make(ops::Neg, &[x[1]], node);
-                    Some(self.make(ops::Fma, &[a, b, minus], node))
-                }
-                (_, Some([a, b]), _) => {
-                    let minus = self.make(ops::Neg, &[a], node);
-                    Some(self.make(ops::Fma, &[minus, b, x[0]], node))
-                }
-                (_, _, Some(b)) => Some(self.make(ops::Add, &[x[0], b], node)),
-                _ if self.constant(x[1]) == Some(0.0) => Some(x[0]),
-                _ => None,
-            },
-            "neg" => match (self.negated(x[0]), self.constant(x[0])) {
-                (Some(inner), _) => Some(inner),
-                (_, Some(c)) => Some(self.number(-c, node)),
-                _ => None,
-            },
-            ops::RoundHalf::NAME => self.rewrite_rounding(node),
-            _ => self.rewrite_view(node),
+        match (self.constant(x[0]), self.constant(x[1])) {
+            (Some(a), Some(b)) => Some(self.number(a * b, node)),
+            (Some(1.0), _) => Some(x[1]),
+            (_, Some(1.0)) => Some(x[0]),
+            _ => None,
+        }
+    }
+
+    /// A sum meets products only through fma (a b + c, c + a b). x + -y = x - y, x + 0 = x.
+    fn rewrite_sum(&mut self, node: &Node) -> Option<NodeId> {
+        let x = &node.inputs;
+        match (self.product(x[0]), self.product(x[1])) {
+            (Some([a, b]), _) => return Some(self.make(ops::Fma, &[a, b, x[1]], node)),
+            (_, Some([a, b])) => return Some(self.make(ops::Fma, &[a, b, x[0]], node)),
+            _ => {}
+        }
+        match (self.negated(x[0]), self.negated(x[1])) {
+            (_, Some(b)) => Some(self.make(ops::Sub, &[x[0], b], node)),
+            (Some(a), _) => Some(self.make(ops::Sub, &[x[1], a], node)),
+            _ if self.constant(x[0]) == Some(0.0) => Some(x[1]),
+            _ if self.constant(x[1]) == Some(0.0) => Some(x[0]),
+            _ => None,
+        }
+    }
+
+    /// A difference meets products only through fma (a b - c, c - a b). x - -y = x + y, x - 0 = x.
+    fn rewrite_difference(&mut self, node: &Node) -> Option<NodeId> {
+        let x = &node.inputs;
+        match (self.product(x[0]), self.product(x[1]), self.negated(x[1])) {
+            (Some([a, b]), _, _) => {
+                let minus = self.make(ops::Neg, &[x[1]], node);
+                Some(self.make(ops::Fma, &[a, b, minus], node))
+            }
+            (_, Some([a, b]), _) => {
+                let minus = self.make(ops::Neg, &[a], node);
+                Some(self.make(ops::Fma, &[minus, b, x[0]], node))
+            }
+            (_, _, Some(b)) => Some(self.make(ops::Add, &[x[0], b], node)),
+            _ if self.constant(x[1]) == Some(0.0) => Some(x[0]),
+            _ => None,
+        }
+    }
+
+    /// -(-x) = x, and the negative of a number is a number.
+    fn rewrite_negation(&mut self, node: &Node) -> Option<NodeId> {
+        let x = node.inputs[0];
+        match (self.negated(x), self.constant(x)) {
+            (Some(inner), _) => Some(inner),
+            (_, Some(c)) => Some(self.number(-c, node)),
+            _ => None,
         }
     }
 
@@ -181,13 +205,13 @@ impl Rebuilt {
     /// The factors of a product, seen through an expansion.
     fn product(&self, id: NodeId) -> Option<[NodeId; 2]> {
         let node = &self.nodes[id];
-        (node.op.name() == "mul").then(|| [node.inputs[0], node.inputs[1]])
+        node.op.is::<ops::Mul>().then(|| [node.inputs[0], node.inputs[1]])
     }
 
     /// The operand of a negation.
     fn negated(&self, id: NodeId) -> Option<NodeId> {
         let node = &self.nodes[id];
-        (node.op.name() == "neg").then(|| node.inputs[0])
+        node.op.is::<ops::Neg>().then(|| node.inputs[0])
     }
 
     /// A number in the shape of `like`.
@@ -210,7 +234,7 @@ impl Rebuilt {
 /// The view that a node is, but one that keeps a value apart on purpose.
 fn view(node: &Node) -> Option<View> {
     match node.op.lowering() {
-        Lowering::View(view) if node.op.name() != ops::Again::NAME => Some(view),
+        Lowering::View(view) if !node.op.is::<ops::Again>() => Some(view),
         _ => None,
     }
 }

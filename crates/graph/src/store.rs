@@ -6,6 +6,7 @@ use crate::fuse::{Fusion, UnitKind};
 use crate::graph::{Graph, InputKind, NodeId};
 use crate::halves::halves;
 use crate::op::{Lowering, View};
+use crate::ops::{Input, State};
 use crate::place::Runs;
 use crate::types::{Lead, Type};
 
@@ -105,8 +106,7 @@ impl Stores {
 
     /// Stores as f16 what it holds, but for outputs and new values of states, which leave as f32.
     pub fn narrow(&mut self, graph: &Graph, fusion: &Fusion) {
-        let roots = graph.outputs.iter().map(|(_, id)| id).chain(graph.updates.values());
-        let leave: BTreeSet<NodeId> = roots.map(|&id| in_order(graph, fusion, id)).collect();
+        let leave: BTreeSet<NodeId> = graph.roots().map(|id| in_order(graph, fusion, id)).collect();
         let known = halves(graph);
         let own =
             |id: &NodeId| known[*id] && !leave.contains(id) && self.place(*id).store == Store::Value(*id);
@@ -121,19 +121,14 @@ impl Stores {
             .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind == InputKind::Data)
             .collect();
         for (id, node) in graph.nodes.iter().enumerate() {
-            let index = || node.op.attrs().parse::<usize>().unwrap_or_default();
-            match (&fusion.lowering[id], node.op.name()) {
-                (Lowering::Leaf, "input") => {
-                    let place = match stores.scalars.iter().position(|&s| s == index()) {
-                        Some(inside) => Place { inside, ..at(Store::Scalars) },
-                        None => at(Store::Input(index())),
-                    };
-                    stores.places.insert(id, place);
-                }
-                (Lowering::Leaf, _) => {
-                    stores.places.insert(id, at(Store::State(index())));
-                }
-                _ => {}
+            if let Some(&Input(index)) = node.op.downcast_ref() {
+                let place = match stores.scalars.iter().position(|&s| s == index) {
+                    Some(inside) => Place { inside, ..at(Store::Scalars) },
+                    None => at(Store::Input(index)),
+                };
+                stores.places.insert(id, place);
+            } else if let Some(&State(index)) = node.op.downcast_ref() {
+                stores.places.insert(id, at(Store::State(index)));
             }
         }
         for (&id, part) in &fusion.parts {
@@ -240,7 +235,7 @@ fn is_joined(graph: &Graph, fusion: &Fusion, value: NodeId, sum: NodeId) -> bool
     let mut others = graph.nodes.iter().enumerate().filter(|(id, _)| *id != sum && !same(*id));
     matches!(fusion.lowering[value], Lowering::Contract)
         && node.ty.count().is_multiple_of(4)
-        && !graph.outputs.iter().any(|(_, id)| same(*id))
+        && !graph.outputs.iter().any(|output| same(output.node))
         && !others.any(|(_, user)| user.inputs.iter().any(|&id| same(id)))
 }
 

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::GraphError;
-use crate::graph::{Graph, InputDecl, InputKind, Node, NodeId, StateDecl, StateKind};
+use crate::graph::{Graph, InputDecl, InputKind, Node, NodeId, Output, OutputKind, StateDecl, StateKind};
 use crate::op::{Lowering, Op};
-use crate::ops::{Constant, Input, Pointwise, RoundHalf, State};
+use crate::ops::{Constant, Input, RoundHalf, State};
 use crate::types::{DType, Lead, Precision, Type};
 
 /// Records ops. Clones share one recording.
@@ -73,6 +73,11 @@ impl Tape {
         self.declare_input(name, ty, InputKind::Data)
     }
 
+    /// A value of each sample that the caller takes from one step to the next: what [`Tape::keep`] made of it in the step before.
+    pub fn carry(&self, name: &str, ty: Type) -> Var {
+        self.declare_input(name, ty, InputKind::Carry)
+    }
+
     /// The key and position from which dropout draws; declared once however often it is asked for.
     pub fn random(&self) -> Var {
         let found = self.inner.borrow().graph.inputs.iter().position(|i| i.kind == InputKind::Random);
@@ -85,12 +90,13 @@ impl Tape {
     fn declare_input(&self, name: &str, ty: Type, kind: InputKind) -> Var {
         let (index, known) = {
             let graph = &mut self.inner.borrow_mut().graph;
-            let known = graph.inputs.iter().any(|i| i.name == name);
+            let known = graph.inputs.iter().any(|i| (i.kind, i.name.as_str()) == (kind, name));
             graph.inputs.push(InputDecl { name: name.into(), ty: ty.clone(), kind });
             (graph.inputs.len() - 1, known)
         };
         if known {
-            self.fail(GraphError::Duplicate { kind: "input", name: name.into() });
+            let kind = if kind == InputKind::Carry { "carry" } else { "input" };
+            self.fail(GraphError::Duplicate { kind, name: name.into() });
         }
         self.push(Arc::new(Input(index)), &[], Some(ty))
     }
@@ -133,7 +139,7 @@ impl Tape {
 
     /// The value rounded, once however often it is asked for: its gradient is then summed over the shards once.
     fn rounded(&self, x: &Var) -> Var {
-        if x.ty.dtype != DType::F32 || self.node(x.id).op.name() == RoundHalf::NAME {
+        if x.ty.dtype != DType::F32 || self.node(x.id).op.is::<RoundHalf>() {
             return x.clone();
         }
         let known = self.inner.borrow().rounded.get(&x.id).copied();
@@ -149,8 +155,7 @@ impl Tape {
 
     /// Applies an op as it is.
     pub(crate) fn record(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
-        let types: Vec<&Type> = inputs.iter().map(|v| &v.ty).collect();
-        match op.infer(&types) {
+        match infer(&*op, inputs) {
             Ok(ty) => self.push(op, inputs, Some(ty)),
             Err(problem) => {
                 let scope = self.inner.borrow().scope.to_string();
@@ -255,16 +260,33 @@ impl Tape {
         self.inner.borrow().graph.nodes[id].clone()
     }
 
-    /// Makes `x` an output of the step.
+    /// Makes `x` an output of the step. Two outputs of one name are an error.
     pub fn output(&self, name: &str, x: &Var) {
+        self.show(name, OutputKind::Value, x);
+    }
+
+    /// Makes `value` what `carry` holds in the next step: the output of [`OutputKind::Carry`] of its name. It is an error where
+    /// `carry` is none, is of another type, or is kept already.
+    pub fn keep(&self, carry: &Var, value: &Var) {
+        let index = self.node(carry.id).op.downcast_ref().map(|&Input(index)| index);
+        let decl = index.map(|index| self.inner.borrow().graph.inputs[index].clone());
+        match decl.filter(|decl| decl.kind == InputKind::Carry) {
+            Some(decl) if decl.ty == value.ty => self.show(&decl.name, OutputKind::Carry, value),
+            Some(decl) => self.fail_here("keep", format!("a carry {} cannot become {}", decl.ty, value.ty)),
+            None => self.fail_here("keep", "the first operand is not a carry".into()),
+        }
+    }
+
+    fn show(&self, name: &str, kind: OutputKind, x: &Var) {
         let known = {
             let outputs = &mut self.inner.borrow_mut().graph.outputs;
-            let known = outputs.iter().any(|(own, _)| own == name);
-            outputs.push((name.into(), x.id));
+            let known = outputs.iter().any(|own| (own.kind, own.name.as_str()) == (kind, name));
+            outputs.push(Output { name: name.into(), kind, node: x.id });
             known
         };
         if known {
-            self.fail(GraphError::Duplicate { kind: "output", name: name.into() });
+            let kind = if kind == OutputKind::Carry { "kept carry" } else { "output" };
+            self.fail(GraphError::Duplicate { kind, name: name.into() });
         }
     }
 
@@ -284,9 +306,7 @@ impl Tape {
     }
 
     fn state_index(&self, state: &Var) -> Option<usize> {
-        let node = self.node(state.id);
-        let attrs = node.op.attrs();
-        (node.op.name() == State::NAME).then(|| attrs.parse().ok()).flatten()
+        self.node(state.id).op.downcast_ref().map(|&State(index)| index)
     }
 
     /// The name of a state.
@@ -305,6 +325,15 @@ impl Tape {
         let inner = self.inner.borrow();
         inner.error.clone().map_or_else(|| Ok(inner.graph.clone()), Err)
     }
+}
+
+/// Returns the type of what an op makes of operands, or why it cannot be a node on them.
+fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
+    if matches!(op.lowering(), Lowering::Leaf) {
+        return Err("reads data from outside, which only declared inputs and states do".into());
+    }
+    op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
+    op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())
 }
 
 impl Recording {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Serialize;
+
 /// Element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
@@ -59,7 +61,7 @@ impl fmt::Display for Precision {
 /// What stands in front of a value's own axes.
 ///
 /// This is the whole of data parallelism: a value either came from samples or it did not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Lead {
     /// The same on every replica: parameters, statistics, scalars.
     Global,

@@ -58,8 +58,8 @@ impl Feed {
                 let key = RandomKey { position: self.random.position + first as u64, ..self.random };
                 to.write(bytemuck::cast_slice(&key.words().map(u32::to_le)));
             }
-            (InputKind::Data, Lead::Global) => to.write(bytes),
-            (InputKind::Data, _) => {
+            (InputKind::Data | InputKind::Carry, Lead::Global) => to.write(bytes),
+            (InputKind::Data | InputKind::Carry, _) => {
                 let row = 4 * decl.ty.count();
                 if let Some(part) = bytes.get(first * row..(first + rows) * row) {
                     to.write(part);
@@ -72,7 +72,7 @@ impl Feed {
 fn expected_bytes(decl: &InputDecl, rows: usize) -> usize {
     match (decl.kind, decl.ty.lead) {
         (InputKind::Random, _) => 0,
-        (InputKind::Data, Lead::Global) => 4 * decl.ty.count(),
-        (InputKind::Data, _) => 4 * decl.ty.count() * rows,
+        (InputKind::Data | InputKind::Carry, Lead::Global) => 4 * decl.ty.count(),
+        (InputKind::Data | InputKind::Carry, _) => 4 * decl.ty.count() * rows,
     }
 }

@@ -35,7 +35,7 @@ impl Fusion {
 
     /// What has to be in memory: that, and outputs.
     pub(super) fn needed(&self, graph: &Graph) -> BTreeSet<NodeId> {
-        let outputs = graph.outputs.iter().map(|output| in_order(graph, self, output.1));
+        let outputs = graph.outputs.iter().map(|output| in_order(graph, self, output.node));
         self.placed(graph).into_iter().chain(outputs).collect()
     }
 
@@ -90,8 +90,7 @@ impl Fusion {
         };
         let inner = MatMul { transpose_a, transpose_b }.inner(&graph.nodes[node.inputs[0]].ty);
         let reads = self.reads(graph, root);
-        let is_scalar =
-            |id: &&NodeId| graph.nodes[**id].op.name() == Input::NAME && is_scalar(&graph.nodes[**id].ty);
+        let is_scalar = |id: &&NodeId| graph.nodes[**id].op.is::<Input>() && is_scalar(&graph.nodes[**id].ty);
         let scalars = reads.keys().filter(is_scalar).count();
         map.kind == UnitKind::Map
             && (ty.lead, ty.count()) == (node.ty.lead, node.ty.count())

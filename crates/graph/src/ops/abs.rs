@@ -1,9 +1,11 @@
+use serde::Serialize;
+
 use super::Pointwise;
 use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = |x|, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Abs;
 
 impl Pointwise for Abs {

@@ -1,9 +1,11 @@
+use serde::Serialize;
+
 use super::Pointwise;
 use crate::op::{Io, Product};
 use crate::tape::Var;
 
 /// y = a + b, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Add;
 
 impl Pointwise for Add {

@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
 use crate::tape::Var;
@@ -5,17 +7,12 @@ use crate::types::Type;
 
 /// A value once more, not before another one is there: what [`crate::Tape::recompute`] computes from it again is kept apart from
 /// what was computed from it before, and is computed late.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Again;
-
-impl Again {
-    /// Its name.
-    pub const NAME: &'static str = "again";
-}
 
 impl Op for Again {
     fn name(&self) -> &'static str {
-        Self::NAME
+        "again"
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {

@@ -1,10 +1,12 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::tape::Var;
 use crate::types::{DType, Type};
 
 /// An i32 as f32, exact below 2^24.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct ToF32;
 
 impl Op for ToF32 {

@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, join_leads};
 use crate::ops::Slice;
@@ -7,7 +9,7 @@ use crate::types::{Lead, Type};
 /// Values one behind the other along an axis; other axes agree (PyTorch's `cat`). The batch is no such axis.
 ///
 /// A part that is computed on the device is written where it lies in the whole; others are copied there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Concat {
     /// The axis.
     pub axis: usize,

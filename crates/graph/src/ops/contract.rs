@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use super::MatMul;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
@@ -6,7 +8,7 @@ use crate::types::{Lead, Type};
 
 /// `[B, ..., k] x [B, ..., n] -> [S; k, n]`: the products of matching rows, summed over each shard's rows; the gradient of a
 /// weight. The sum over a shard's rows has the order of [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Contract;
 
 impl Op for Contract {

@@ -1,3 +1,4 @@
+use serde::Serialize;
 use unisono_random::Stream;
 use unisono_shaders::snippets;
 
@@ -11,7 +12,7 @@ use crate::types::{Lead, Type};
 ///
 /// The draw is a function of (seed, layer, epoch, the sample's position in the epoch, element): no replica shows in it. The
 /// gradient draws again instead of storing a mask.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Dropout {
     /// Share of the elements that become 0, in [0, 1).
     pub rate: f32,

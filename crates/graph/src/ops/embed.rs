@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
 use crate::ops::Contract;
@@ -6,7 +8,7 @@ use crate::types::{DType, Lead, Type};
 
 /// `[rows, width]` and ids `[B, ...]` give `[B, ..., width]`: a row for each id (PyTorch's and Keras's `Embedding`). An id
 /// outside of the table reads its last row; who feeds ids checks them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Embed;
 
 impl Op for Embed {

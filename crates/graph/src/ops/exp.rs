@@ -1,3 +1,4 @@
+use serde::Serialize;
 use unisono_shaders::{Snippet, snippets};
 
 use super::Pointwise;
@@ -5,7 +6,7 @@ use crate::op::{Io, Product};
 use crate::tape::Var;
 
 /// y = e^x, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Exp;
 
 impl Pointwise for Exp {

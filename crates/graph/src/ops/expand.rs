@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View, join_leads};
 use crate::tape::Var;
@@ -5,7 +7,7 @@ use crate::types::{Lead, Type};
 
 /// Repeats a value over a larger shape: axes align at the last one; an axis of length 1, a missing axis and a missing lead
 /// are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value becomes one a sample.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Expand {
     /// Lead of the result.
     pub lead: Lead,

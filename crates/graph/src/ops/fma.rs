@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use super::Pointwise;
 use crate::op::{Io, Product};
 use crate::tape::Var;
@@ -6,7 +8,7 @@ use crate::tape::Var;
 ///
 /// Whether the product is rounded before the addition is the device's choice, the same for all its kernels, and so part of
 /// its numeric class.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Fma;
 
 impl Pointwise for Fma {

@@ -1,10 +1,12 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::tape::Var;
 use crate::types::{DType, Type};
 
 /// Each element's own coordinate on one axis, as i32 (NumPy's `indices`).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Iota {
     /// Shape of the result.
     pub dims: Vec<usize>,

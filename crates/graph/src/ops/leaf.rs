@@ -1,31 +1,23 @@
 //! Values that nothing computes: inputs, state, numbers.
 
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
 use crate::tape::Var;
 use crate::types::Type;
 
 /// Input `.0` of the step.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Input(pub usize);
 
 /// Tensor `.0` of the state, as it was before the step.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct State(pub usize);
 
 /// A number.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Constant(pub f32);
-
-impl Input {
-    /// The op's name.
-    pub const NAME: &'static str = "input";
-}
-
-impl State {
-    /// The op's name.
-    pub const NAME: &'static str = "state";
-}
 
 macro_rules! leaf {
     ($op:ident, $name:expr, $lowering:expr, $value:expr) => {
@@ -53,6 +45,6 @@ macro_rules! leaf {
 }
 
 // The interpreter is given the values of inputs and states; it never asks their ops.
-leaf!(Input, Input::NAME, |_: &Input| Lowering::Leaf, |_: &Input| 0.0);
-leaf!(State, State::NAME, |_: &State| Lowering::Leaf, |_: &State| 0.0);
+leaf!(Input, "input", |_: &Input| Lowering::Leaf, |_: &Input| 0.0);
+leaf!(State, "state", |_: &State| Lowering::Leaf, |_: &State| 0.0);
 leaf!(Constant, "constant", |c: &Constant| Lowering::Constant(c.0), |c: &Constant| f64::from(c.0));

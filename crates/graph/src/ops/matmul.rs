@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use super::Contract;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
@@ -10,7 +12,7 @@ use crate::types::{Lead, Type};
 /// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all rows; a global matrix
 /// times each sample's rows, `[m, k] x [B, n, k]^T -> [B, m, n]`, is one of all columns. Otherwise both operands have the same axes
 /// before the last two.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct MatMul {
     /// The left operand is stored `[..., k, m]`.
     pub transpose_a: bool,

@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use super::MatMul;
 use crate::array::{Array, Frame};
 use crate::half::round_half;
@@ -8,7 +10,7 @@ use crate::types::Type;
 
 /// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it, whose sums are f32.
 /// Its inner size is that of a chunk at most. The compiler makes it of the two.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct MatMulHalf(pub MatMul);
 
 impl Op for MatMulHalf {

@@ -1,9 +1,11 @@
+use serde::Serialize;
+
 use super::Pointwise;
 use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = max(a, b), elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Maximum;
 
 impl Pointwise for Maximum {

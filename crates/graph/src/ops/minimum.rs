@@ -1,9 +1,11 @@
+use serde::Serialize;
+
 use super::{Pointwise, maximum::larger_gradient};
 use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = min(a, b), elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Minimum;
 
 impl Pointwise for Minimum {

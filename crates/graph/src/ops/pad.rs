@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
 use crate::ops::Slice;
@@ -5,7 +7,7 @@ use crate::tape::Var;
 use crate::types::{Lead, Type};
 
 /// The operand in a larger box, zeros around it (PyTorch's constant `pad`). The batch axis is not padded.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Pad {
     /// Zeros in front of each axis.
     pub before: Vec<usize>,

@@ -1,10 +1,12 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
 /// Axis i of the result is axis `order[i]` of the operand (PyTorch's `permute`). The batch axis stays first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Permute {
     /// A permutation of the axes without the batch.
     pub order: Vec<usize>,

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use unisono_shaders::Snippet;
 
 use crate::array::{Array, Frame};
+use crate::identity::Identity;
 use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::tape::Var;
 use crate::types::{DType, Type};
@@ -12,10 +13,11 @@ use crate::types::{DType, Type};
 /// An op on single elements: operands and result have one shape. [`Var`]'s methods broadcast before they apply one.
 ///
 /// ```
+/// use serde::Serialize;
 /// use unisono_graph::{Io, Pointwise, Tape, Type, Var};
 ///
 /// /// y = x^3, elementwise.
-/// #[derive(Debug)]
+/// #[derive(Debug, Serialize)]
 /// struct Cube;
 ///
 /// impl Pointwise for Cube {
@@ -36,8 +38,8 @@ use crate::types::{DType, Type};
 /// let y = tape.input("x", Type::sample(&[4])).apply(Cube);
 /// assert_eq!(y.ty().to_string(), "[B, 4]");
 /// ```
-pub trait Pointwise: Debug + Send + Sync {
-    /// The op's name.
+pub trait Pointwise: Identity + Debug + Send + Sync {
+    /// The op's name, for messages and the names of kernels.
     const NAME: &'static str;
     /// Operands.
     const ARITY: usize;

@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use super::Eq;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
@@ -6,7 +8,7 @@ use crate::types::{Lead, Type};
 
 /// A sum or maximum over axes, optionally also over each shard's samples. Sums have the order of [`crate::tree`] over the
 /// row-major index of the reduced axes, samples first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Reduce(pub Reduction);
 
 impl Op for Reduce {

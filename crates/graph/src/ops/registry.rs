@@ -63,7 +63,7 @@ pub static REGISTRY: &[&[Entry]] = &[
         Entry { name: "concat", cases: concat },
         Entry { name: "contract", cases: contract },
         Entry {
-            name: Again::NAME,
+            name: "again",
             cases: || vec![Case::random(Again, &[Type::sample(&[3]), Type::sample(&[2])])],
         },
         Entry { name: "detach", cases: || vec![Case::random(Detach, &[Type::sample(&[3])])] },

@@ -1,9 +1,11 @@
+use serde::Serialize;
+
 use super::Pointwise;
 use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = max(x, 0), elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Relu;
 
 impl Pointwise for Relu {

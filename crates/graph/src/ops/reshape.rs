@@ -1,10 +1,12 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
 /// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is not among them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Reshape {
     /// Axes of the result, without the batch.
     pub dims: Vec<usize>,
@@ -43,7 +45,7 @@ impl Op for Reshape {
 }
 
 /// The same value with no way back: its gradient is zero (PyTorch's `detach`, Keras's `stop_gradient`).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Detach;
 
 impl Op for Detach {

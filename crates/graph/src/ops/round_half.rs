@@ -1,3 +1,4 @@
+use serde::Serialize;
 use unisono_shaders::{Snippet, snippets};
 
 use super::Pointwise;
@@ -6,7 +7,7 @@ use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// The nearest number that f16 holds, still an f32; see [`round_half`]. What mixed precision does to the operands of products.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct RoundHalf;
 
 impl Pointwise for RoundHalf {

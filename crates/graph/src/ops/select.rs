@@ -1,9 +1,11 @@
+use serde::Serialize;
+
 use super::Pointwise;
 use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = a where the mask is not 0, else b.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Select;
 
 impl Pointwise for Select {

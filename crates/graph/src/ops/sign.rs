@@ -1,9 +1,11 @@
+use serde::Serialize;
+
 use super::Pointwise;
 use crate::op::{Halves, Io, Product};
 use crate::tape::Var;
 
 /// y = -1, 0 or 1, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Sign;
 
 impl Pointwise for Sign {

@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
 use crate::ops::Pad;
@@ -5,7 +7,7 @@ use crate::tape::Var;
 use crate::types::{Lead, Type};
 
 /// y[i, j, ...] = x[i + start_0, j + start_1, ...]: a box of the operand (PyTorch's `narrow`). The batch axis stays whole.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Slice {
     /// First coordinate on each axis.
     pub start: Vec<usize>,

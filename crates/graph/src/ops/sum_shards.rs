@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
 use crate::ops::Reduce;
@@ -5,7 +7,7 @@ use crate::tape::Var;
 use crate::types::{Lead, Type};
 
 /// The sum of the shards' values, in the order of [`crate::tree`]: the only place where samples meet. A step is cut here.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct SumShards;
 
 impl Op for SumShards {

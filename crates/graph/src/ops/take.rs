@@ -1,3 +1,5 @@
+use serde::Serialize;
+
 use super::{Eq, Iota};
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
@@ -6,7 +8,7 @@ use crate::types::{DType, Type};
 
 /// y[..., ] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` on one index). An index outside of the
 /// axis reads its last element; who feeds indices checks them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Take;
 
 impl Op for Take {

@@ -1,10 +1,12 @@
+use serde::Serialize;
+
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
 /// How windows lie on the last two axes of an image: `[height, width]` each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
     /// Size.
     pub kernel: [usize; 2],
@@ -53,7 +55,7 @@ impl Window {
 
 /// `[..., H, W, kh, kw]` to `[..., windows down, windows across, kh, kw]`: the element of each window that lies at place
 /// (kh, kw) in it; `fill` on the border. Its gradient is [`Unwindow`], and the other way round.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Rewindow {
     /// The windows.
     pub window: Window,
@@ -62,7 +64,7 @@ pub struct Rewindow {
 }
 
 /// The transpose of [`Rewindow`]: what the window that holds (h, w) at its place (kh, kw) has there; 0 where none does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Unwindow {
     /// The windows.
     pub window: Window,

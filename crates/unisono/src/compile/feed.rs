@@ -8,6 +8,7 @@ use unisono_replica::Feed;
 
 use crate::compile::programs::{Fields, INPUT, TARGET, WEIGHT, field_type};
 use crate::optimizers::Scalar;
+use crate::run::carries;
 use crate::{Error, Loss};
 
 /// The inputs of a program for a batch.
@@ -22,6 +23,7 @@ pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u
     let inputs = program.inputs().iter().map(|input| match input.kind {
         InputKind::Random => Ok(Arc::from([].as_slice())),
         InputKind::Data => bytes(&input.name),
+        InputKind::Carry => bytes(&carries::field(&input.name)),
     });
     let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
     Ok(Feed { rows: batch.len(), inputs: inputs.collect::<Result<_, _>>()?, random })

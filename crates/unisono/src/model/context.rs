@@ -25,14 +25,9 @@ pub struct Parameter {
     pub initializer: Initializer,
 }
 
-/// What the graphs call a carry: this, and its full name.
-pub(crate) const CARRY: &str = "carry ";
-
 /// A carry that a layer asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Carry {
-    /// [`CARRY`] and its full name.
-    pub name: String,
     /// Its value before the step.
     pub var: Var,
     /// Its value after it.
@@ -135,9 +130,8 @@ impl Context {
     /// });
     /// ```
     pub fn carry(&mut self, name: &str, dims: &[usize]) -> Var {
-        let name = format!("{CARRY}{}", self.full(name));
-        let var = self.tape.input(&name, Type::sample(dims));
-        self.carries.push(Carry { name, var: var.clone(), kept: None });
+        let var = self.tape.carry(&self.full(name), Type::sample(dims));
+        self.carries.push(Carry { var: var.clone(), kept: None });
         var
     }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use unisono_checkpoint::{Tensor, Tensors};
 use unisono_data::{Batch, Field};
-use unisono_graph::{Program, Tape};
+use unisono_graph::{InputKind, OutputDecl, OutputKind, Program, Tape};
 use unisono_replica::Outputs;
 
-use crate::model::context::{CARRY, Context};
+use crate::Context;
 use crate::{Error, Trainer};
 
 /// The carries of a model. A lane is a row of the batch.
@@ -20,7 +20,7 @@ pub(crate) struct Carries {
 
 #[derive(Clone, Debug)]
 struct Carry {
-    /// As the graphs' input and output call it.
+    /// The carry's full name, such as `0.h_l0`.
     name: String,
     /// `[lanes, ...]`.
     shape: Vec<usize>,
@@ -29,15 +29,20 @@ struct Carry {
 
 /// Makes what a model keeps an output of its graph.
 pub(crate) fn trace(tape: &Tape, cx: &Context) {
-    let kept = cx.carries().iter().filter_map(|carry| Some((&carry.name, carry.kept.as_ref()?)));
-    kept.for_each(|(name, value)| tape.output(name, value));
+    let kept = cx.carries().iter().filter_map(|carry| Some((&carry.var, carry.kept.as_ref()?)));
+    kept.for_each(|(carry, value)| tape.keep(carry, value));
+}
+
+/// The field of a batch that holds the values of a carry: beside the loader's own fields, whatever these are called.
+pub(crate) fn field(name: &str) -> String {
+    format!("carry {name}")
 }
 
 /// The first carry that would only be known when the step is already committed.
 pub(crate) fn too_late(program: &Program) -> Option<&str> {
     let late = |segment: usize| segment + 1 == program.segments();
-    let carries = program.outputs().iter().filter(|output| output.name.starts_with(CARRY));
-    carries.filter(|output| late(output.segment)).map(|output| &output.name[CARRY.len()..]).next()
+    let carries = program.outputs().iter().filter(|output| output.kind == OutputKind::Carry);
+    carries.filter(|output| late(output.segment)).map(|output| &*output.name).next()
 }
 
 impl Carries {
@@ -47,7 +52,7 @@ impl Carries {
             let shape = [&[lanes], dims].concat();
             Carry { name: name.into(), values: vec![0.0; shape.iter().product()], shape }
         };
-        let inputs = program.inputs().iter().filter(|input| input.name.starts_with(CARRY));
+        let inputs = program.inputs().iter().filter(|input| input.kind == InputKind::Carry);
         Self { lanes, carries: inputs.map(|input| carry(&input.name, &input.ty.dims)).collect() }
     }
 
@@ -78,7 +83,7 @@ impl Carries {
         for Carry { name, shape, values } in &self.carries {
             let row: usize = shape[1..].iter().product();
             let field = Field::f32([&[rows], &shape[1..]].concat(), &values[..rows * row]);
-            batch.stacked.set(name.as_str(), field);
+            batch.stacked.set(self::field(name).as_str(), field);
         }
         Ok(Cow::Owned(batch))
     }
@@ -86,7 +91,8 @@ impl Carries {
     /// Takes what a step made of the carries of its rows; the other lanes keep theirs.
     pub fn take(&mut self, program: &Program, outputs: &Outputs) {
         for carry in &mut self.carries {
-            let index = program.outputs().iter().position(|output| output.name == carry.name);
+            let is_own = |output: &OutputDecl| output.kind == OutputKind::Carry && output.name == carry.name;
+            let index = program.outputs().iter().position(is_own);
             let new = index.and_then(|index| outputs.floats(index)).unwrap_or_default();
             carry.values.iter_mut().zip(new).for_each(|(old, new)| *old = *new);
         }
@@ -94,7 +100,7 @@ impl Carries {
 
     /// For a checkpoint: `[lanes, ...]` each.
     pub fn tensors(&self) -> Result<Tensors, Error> {
-        let tensor = |c: &Carry| Ok((c.name[CARRY.len()..].to_owned(), Tensor::f32(&c.shape, &c.values)?));
+        let tensor = |c: &Carry| Ok((c.name.clone(), Tensor::f32(&c.shape, &c.values)?));
         self.carries.iter().map(tensor).collect()
     }
 
@@ -103,9 +109,7 @@ impl Carries {
         let mut found = self.clone();
         let mut unknown: BTreeMap<&String, &Tensor> = tensors.iter().collect();
         for Carry { name, shape, values } in &mut found.carries {
-            let name = &name[CARRY.len()..];
-            let tensor =
-                unknown.remove(&name.to_owned()).ok_or_else(|| format!("it has no carry {name:?}"))?;
+            let tensor = unknown.remove(name).ok_or_else(|| format!("it has no carry {name:?}"))?;
             if tensor.shape() != shape || tensor.bytes().len() != 4 * values.len() {
                 return Err(format!("the carry {name:?} is {:?}, the model's is {shape:?}", tensor.shape()));
             }
@@ -132,6 +136,6 @@ impl Trainer {
     /// What training carries to its next step, by name, such as `0.h_l0`: `[lanes, ...]`, a lane a row of the batch.
     pub fn carry(&self, name: &str) -> Option<&[f32]> {
         let mut carries = self.carries.carries.iter();
-        carries.find(|carry| &carry.name[CARRY.len()..] == name).map(|carry| &*carry.values)
+        carries.find(|carry| carry.name == name).map(|carry| &*carry.values)
     }
 }
