@@ -3,6 +3,10 @@
 //! Sharing is visible where a module is put together: a kernel is the concatenation of the snippets it names and its own
 //! file, and the constants that its file leaves open. There are no directives inside the files.
 
+mod params;
+
+pub use params::{FiniteParams, MapParams, Params, ProductParams, ReduceParams, STARTS, TreeParams, start};
+
 /// A piece of WGSL that modules share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Snippet {
@@ -107,12 +111,15 @@ pub const MATMUL_TILES: &str = include_str!("matmul_tiles.wgsl");
 /// [`snippets::WORDS`], or [`snippets::SUM_QUADS`].
 pub const TREE: &str = include_str!("tree.wgsl");
 
-/// Whether any number is not finite. Complete.
+/// Whether any number is not finite. Needs the constant that the file names.
 pub const FINITE: &str = include_str!("finite.wgsl");
 
-/// A module: the snippets, the constants that the kernel's file leaves open, the kernel.
-pub fn module(shared: &[Snippet], constants: &str, kernel: &str) -> String {
-    let mut text: String = shared.iter().map(Snippet::text).collect();
+/// Returns a module: the declaration of the params, the snippets, the constants that the kernel's file leaves open, the kernel.
+///
+/// `params` comes from [`Params::declaration`].
+pub fn module(params: &str, shared: &[Snippet], constants: &str, kernel: &str) -> String {
+    let mut text = params.to_owned();
+    text.extend(shared.iter().map(Snippet::text));
     text.push_str(constants);
     text.push_str(kernel);
     text

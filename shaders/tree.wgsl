@@ -6,13 +6,8 @@
 // Order: neighbours paired level by level; groups are aligned blocks of a power of two, hence subtrees. Leaves that are not
 // there are +0 in sums and the last leaf once more in maxima, which changes nothing.
 // Constants: GROUP: 2, 4 or 8, so that all leaves of a group fit registers; MAXIMUM: the larger of two instead of their sum.
+// Params: TreeParams of params.rs.
 
-struct Params {
-    elements: u32, leaves: u32, leaf_stride: u32, x_offset: u32,
-    y_offset: u32, y_group: u32, y_lead: u32, inner: u32,
-    width: u32, groups: u32, used: u32,
-}
-@group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<Number>;
 @group(0) @binding(2) var<storage, read_write> y: array<Number>;
 

@@ -8,15 +8,7 @@
 // added in registers; ACROSS: 0, or the columns of a sample, a multiple of four, where n goes over all samples: c is then
 // [sample, m, ACROSS]. a_load, b_load, put_quad, inner_range and finish come from a file each, or are written for the
 // product: from what its operands are views of, and from the map that is behind it.
-struct Params {
-    m: u32, n: u32, k: u32, chunks: u32,
-    a_offset: u32, a_batch: u32, b_offset: u32, b_batch: u32,
-    c_offset: u32, c_batch: u32, c_chunk: u32, rows_a_sample: u32,
-    first_z: u32, columns: u32, width: u32,
-    first_shard: u32, end_shard: u32, join: u32, a_step: u32, b_step: u32,
-    s0: u32, s1: u32, s2: u32, s3: u32, s4: u32, s5: u32, s6: u32, s7: u32, // for finish
-}
-@group(0) @binding(0) var<uniform> params: Params;
+// Params: ProductParams of params.rs, and the starts s0 to s7 for finish.
 
 // The part of a product that one layer of the grid computes.
 struct Part { a: u32, b: u32, c: u32, start: u32, end: u32 }

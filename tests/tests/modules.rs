@@ -13,13 +13,20 @@ use unisono_graph::target::Machine;
 use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
 use unisono_testkit::{prepare, products};
 
-/// All modules of a program's plans, for software adapters and GPUs, short shards and long ones.
+/// The machines that kernels are chosen for, with the sizes of their subgroups: 0 where kernels must not use subgroups, and each
+/// size for which there is a product kernel that does.
+const MACHINES: [(Machine, u32); 5] =
+    [(Machine::Cpu, 0), (Machine::Cpu, 4), (Machine::Cpu, 8), (Machine::Cpu, 16), (Machine::Gpu, 0)];
+
+/// Returns all modules of a program's plans: for software adapters with and without subgroups and for GPUs, for short shards
+/// and for long ones.
 fn modules(program: &Program) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for machine in [Machine::Cpu, Machine::Gpu] {
+    for (machine, subgroup) in MACHINES {
         for sizes in [vec![3, 2], vec![700, 600, 1]] {
             let target = Target {
                 machine,
+                subgroup,
                 max_binding_bytes: u64::MAX,
                 max_buffer_bytes: u64::MAX,
                 f16: true,
@@ -95,6 +102,11 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
         let all: BTreeSet<String> = trainer.programs().iter().flat_map(|p| modules(p)).collect();
         let with_f16 = all.iter().filter(|m| m.starts_with("enable f16;")).count();
         assert_eq!(with_f16 > 0, stored);
+        for family in
+            ["LANES: u32 = 4u;", "LANES: u32 = 8u;", "LANES: u32 = 16u;", "a_slab", "ROWS: u32 = 2u;"]
+        {
+            assert!(all.iter().any(|m| m.contains(family)), "no product kernel has {family}");
+        }
         assert!(
             all.iter().any(|m| m.contains("round_half(v.x)")),
             "some products are rounded in their kernels"

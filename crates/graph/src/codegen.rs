@@ -10,7 +10,7 @@ mod operand;
 mod starts;
 mod writer;
 
-use unisono_shaders::snippets;
+use unisono_shaders::{MapParams, ReduceParams, snippets};
 
 pub use self::finish::{Finish, finish};
 use self::index::{Index, decode};
@@ -65,7 +65,7 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
     }
 }
 
-/// The kernel of a map unit. Params: invocations, invocations in a row of the grid, first sample's row.
+/// Returns the kernel of a map unit. Its params are [`MapParams`].
 ///
 /// A multiple of four elements runs on four an invocation, which load and store as one, where that is worth compiling.
 pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
@@ -73,7 +73,7 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let body = map_body(&mut writer, unit, lanes);
     let name = unit_name(graph, fusion, unit);
-    Bound { lanes, ..writer.finish(name, MAP_PARAMS, &body) }
+    Bound { lanes, ..writer.finish::<MapParams>(name, &body) }
 }
 
 /// The same for adapters that had better load eight elements as four pairs: where all loads come so, and there is enough to
@@ -90,10 +90,8 @@ pub fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let body = map_body(&mut writer, unit, LANES);
     let name = unit_name(graph, fusion, unit);
-    writer.is_all_vectors().then(|| Bound { lanes: LANES, ..writer.finish(name, MAP_PARAMS, &body) })
+    writer.is_all_vectors().then(|| Bound { lanes: LANES, ..writer.finish::<MapParams>(name, &body) })
 }
-
-const MAP_PARAMS: &str = "n: u32, width: u32, row: u32, zero: u32";
 
 fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
     let mut results = vec![Vec::new(); unit.roots.len()];
@@ -148,7 +146,7 @@ fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
     inside
 }
 
-/// The kernel of a reduction: one invocation a result and chunk. Params: results, width of the grid, chunks, first row.
+/// Returns the kernel of a reduction: one invocation a result and chunk. Its params are [`ReduceParams`].
 ///
 /// `chunked`: results go to `[chunks, results]` scratch for the `tree` kernel to finish.
 pub fn reduce_kernel(
@@ -201,11 +199,7 @@ pub fn reduce_kernel(
          for (var r = chunk * {chunk}u; r < end; r++) {{\n{loop_body}        acc = {combined};\n    }}\n    \
          b{binding}[{address}] = {result};\n"
     );
-    writer.finish(
-        unit_name(graph, fusion, unit),
-        "n: u32, width: u32, chunks: u32, row: u32, zero: u32",
-        &body,
-    )
+    writer.finish::<ReduceParams>(unit_name(graph, fusion, unit), &body)
 }
 
 struct Reduced {

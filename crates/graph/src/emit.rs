@@ -5,6 +5,8 @@ mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use unisono_shaders::{MapParams, Params, ReduceParams};
+
 use crate::codegen::{Binding, Bound, WORKGROUP};
 use crate::error::GraphError;
 use crate::fuse::Unit;
@@ -200,8 +202,8 @@ impl Emitter<'_> {
             let invocations = n / bound.lanes;
             let (grid, width) = self.grid(invocations, unit.roots[0])?;
             let bindings = self.bind(&bound.stores, &rows);
-            let params = [&[invocations as u32, width, rows.start as u32, 0], &bound.starts[..]].concat();
-            self.launch(kernel, bindings, params, grid, unit.roots[0])?;
+            let params = MapParams { n: invocations as u32, width, row: rows.start as u32, zero: 0 };
+            self.launch(kernel, bindings, params.words(&bound.starts), grid, unit.roots[0])?;
         }
         Ok(())
     }
@@ -228,9 +230,9 @@ impl Emitter<'_> {
             }
             let (grid, width) = self.grid(n * chunks, root)?;
             let bindings = self.bind(&bound.stores, &rows);
-            let params = [n as u32, width, chunks as u32, rows.start as u32, 0];
-            let params = [&params, &bound.starts[..]].concat();
-            self.launch(kernel, bindings, params, grid, root)?;
+            let params =
+                ReduceParams { n: n as u32, width, chunks: chunks as u32, row: rows.start as u32, zero: 0 };
+            self.launch(kernel, bindings, params.words(&bound.starts), grid, root)?;
             if chunks > 1 {
                 let to = Destination::of(self.program.stores.place(root), ty, &rows);
                 let from = Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use unisono_shaders::{Snippet, snippets};
+use unisono_shaders::{Params, Snippet, snippets};
 
 use super::index::{Index, decode, dot, literal};
 use super::starts::{Start, Starts};
@@ -338,19 +338,21 @@ impl<'a> Writer<'a> {
         index
     }
 
-    pub(super) fn finish(self, name: String, params: &str, body: &str) -> Bound {
+    /// Returns the kernel with the params of `P` and this body.
+    pub(super) fn finish<P: Params>(self, name: String, body: &str) -> Bound {
+        let starts = self.starts.numbers();
         let wgsl = format!(
-            "{}{}struct Params {{ {params}{} }}\n@group(0) @binding(0) var<uniform> params: Params;\n{}\
+            "{}{}{}{}\
              @compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{}{body}}}\n",
             if self.has_halves() { "enable f16;\n" } else { "" },
             self.snippets(),
-            self.starts.fields(),
+            P::declaration(starts.len()),
             self.declarations(1),
             self.shared,
         );
         let bindings = self.bindings.iter().map(|b| b.1).collect();
         let kernel = Kernel { name, wgsl, bindings };
-        Bound { kernel, starts: self.starts.numbers(), stores: self.stores(), lanes: 1 }
+        Bound { kernel, starts, stores: self.stores(), lanes: 1 }
     }
 
     pub(super) fn has_halves(&self) -> bool {

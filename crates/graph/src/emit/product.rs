@@ -2,6 +2,8 @@
 
 mod kernel;
 
+use unisono_shaders::{Params, ProductParams, STARTS};
+
 use self::kernel::{Family, Outcome, Side, family, fours, kernel};
 use super::{Destination, Emitter, Part, Source};
 use crate::codegen::{Binding, Finish, Implicit};
@@ -179,40 +181,36 @@ impl Emitter<'_> {
         let shards = c.shards.unwrap_or_default();
         let most = self.target.max_workgroups as usize;
         for first in (0..layers).step_by(most) {
-            let params = [
-                m,
-                n,
-                shape.k,
-                chunks,
-                a.first(),
-                a.batch(shape.a_batch),
-                b.first(),
-                b.batch(shape.b_batch),
-                c.offset,
-                c.batch,
-                c.chunk,
-                shape.rows_a_sample,
-                first,
-                columns,
-                width as usize,
-                shards.first,
-                shards.end,
-                shards.join,
-                a_step,
-                b_step,
-            ];
+            let params = ProductParams {
+                m: m as u32,
+                n: n as u32,
+                k: shape.k as u32,
+                chunks: chunks as u32,
+                a_offset: a.first() as u32,
+                a_batch: a.batch(shape.a_batch) as u32,
+                b_offset: b.first() as u32,
+                b_batch: b.batch(shape.b_batch) as u32,
+                c_offset: c.offset as u32,
+                c_batch: c.batch as u32,
+                c_chunk: c.chunk as u32,
+                rows_a_sample: shape.rows_a_sample as u32,
+                first_z: first as u32,
+                columns: columns as u32,
+                width,
+                first_shard: shards.first as u32,
+                end_shard: shards.end as u32,
+                join: shards.join as u32,
+                a_step: a_step as u32,
+                b_step: b_step as u32,
+            };
             let grid = [x, y, most.min(layers - first) as u32];
-            let starts = finish.map_or(&[][..], |finish| &finish.starts);
-            let mut params = [&params.map(|p| p as u32), starts].concat();
-            params.resize(PARAMS, 0);
-            self.launch(kernel, bindings.clone(), params, grid, *root)?;
+            let mut starts = finish.map_or_else(Vec::new, |finish| finish.starts.clone());
+            starts.resize(STARTS, 0);
+            self.launch(kernel, bindings.clone(), params.words(&starts), grid, *root)?;
         }
         Ok(())
     }
 }
-
-/// Params of a product, as `snippets/product.wgsl` has them.
-const PARAMS: usize = 28;
 
 /// Shards that one layer of the grid adds in registers, at most: as the kernels' loops.
 const JOIN: usize = 8;

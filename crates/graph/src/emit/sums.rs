@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use unisono_shaders::{module, snippets};
+use unisono_shaders::{FiniteParams, Params, TreeParams, module, snippets};
 
 use super::{Emitter, Part, Step};
 use crate::error::GraphError;
@@ -16,7 +16,7 @@ use crate::types::{Lead, Type};
 /// Leaves that one invocation of the tree kernel adds, at most: they are in registers, for arrays are slow on software
 /// adapters (8 shards of 670,000 elements on one core: 6 ms, with an array of waiting subtrees 36 ms).
 const TREE_GROUP: usize = 8;
-/// Elements that one invocation of the finite kernel looks at, as in its file.
+/// The number of elements that one invocation of the finite kernel looks at.
 const FINITE_SPAN: usize = 64;
 
 /// Leaves of a tree: vectors at equal distances.
@@ -82,21 +82,21 @@ impl Emitter<'_> {
                 sizes.map(|s| if quads { s / 4 } else { s });
             let kernel = self.kernel(&tree_kernel(group, kind, quads));
             let (grid, width) = self.grid(elements_read * groups, root)?;
-            let params = [
-                elements_read as u32,
-                from.leaves as u32,
-                stride as u32,
-                first as u32,
-                offset as u32,
-                elements_read as u32,
-                lead as u32,
-                inner as u32,
+            let params = TreeParams {
+                elements: elements_read as u32,
+                leaves: from.leaves as u32,
+                leaf_stride: stride as u32,
+                x_offset: first as u32,
+                y_offset: offset as u32,
+                y_group: elements_read as u32,
+                y_lead: lead as u32,
+                inner: inner as u32,
                 width,
-                groups as u32,
-                target.used.map_or(u32::MAX, |used| used as u32),
-            ];
+                groups: groups as u32,
+                used: target.used.map_or(u32::MAX, |used| used as u32),
+            };
             let bindings = vec![self.all(from.store), self.all(target.store)];
-            self.launch(kernel, bindings, params.to_vec(), grid, root)?;
+            self.launch(kernel, bindings, params.words(&[]), grid, root)?;
             if last {
                 return Ok(());
             }
@@ -143,9 +143,10 @@ impl Emitter<'_> {
     pub(super) fn check_finite(&mut self, stage: usize, cut: &[usize]) -> Result<(), GraphError> {
         let flag: Part = self.part(Store::Flag(stage), 0, 4);
         self.step(Step::Clear(flag));
+        let span = format!("const SPAN: u32 = {}u;\n", FINITE_SPAN / 4);
         let kernel = self.kernel(&Kernel {
             name: "finite".into(),
-            wgsl: unisono_shaders::FINITE.into(),
+            wgsl: module(&FiniteParams::declaration(0), &[], &span, unisono_shaders::FINITE),
             bindings: vec![Access::Read, Access::ReadWrite],
         });
         for &bucket in cut {
@@ -153,7 +154,8 @@ impl Emitter<'_> {
                 (self.program.buckets()[bucket].len, self.program.buckets()[bucket].values[0].0);
             let (grid, width) = self.grid(len.div_ceil(FINITE_SPAN), root)?;
             let sums = self.all(Store::Sums(bucket));
-            self.launch(kernel, vec![sums, flag], vec![(len / 4) as u32, width, 0, 0], grid, root)?;
+            let params = FiniteParams { n: (len / 4) as u32, width };
+            self.launch(kernel, vec![sums, flag], params.words(&[]), grid, root)?;
         }
         self.segments[stage].downloads.push((Slot::Flag(stage), flag));
         Ok(())
@@ -167,7 +169,7 @@ fn tree_kernel(group: usize, kind: ReduceKind, quads: bool) -> Kernel {
     let shared = if quads { &[snippets::SUM_QUADS][..] } else { &words[..] };
     Kernel {
         name: "tree".into(),
-        wgsl: module(shared, &constants, unisono_shaders::TREE),
+        wgsl: module(&TreeParams::declaration(0), shared, &constants, unisono_shaders::TREE),
         bindings: vec![Access::Read, Access::ReadWrite],
     }
 }

@@ -1,6 +1,6 @@
 //! Which file of `shaders` computes a product, and with which constants.
 
-use unisono_shaders::{module, snippets};
+use unisono_shaders::{Params, ProductParams, STARTS, module, snippets};
 
 use super::{All, Shape};
 use crate::codegen::{Finish, Implicit};
@@ -158,7 +158,11 @@ pub(super) fn kernel(
             format!("matmul_{letters}{half}{behind}")
         }
     };
-    Kernel { name, wgsl: format!("{enable}{}", module(&shared, &constants, file)), bindings }
+    Kernel {
+        name,
+        wgsl: format!("{enable}{}", module(&ProductParams::declaration(STARTS), &shared, &constants, file)),
+        bindings,
+    }
 }
 
 #[cfg(test)]
