@@ -1,5 +1,6 @@
-//! Numeric classes: adapters that give the same bits.
+//! The numeric class of an adapter: adapters of one class give the same bits.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,40 +15,107 @@ use crate::options::Options;
 use crate::replicas::Replicas;
 use crate::schedule::Verdict;
 
-/// Samples of the probe, and values of each: a product's chunk and a sum's chunk are both shorter.
+/// The number of samples in the probe's batch.
 const ROWS: usize = 16;
+/// The number of values in each sample. It is above the lengths at which products and sums are cut into chunks.
 const VALUES: usize = 1500;
+/// The number of columns of the probe's product.
 const COLUMNS: usize = 8;
 
-/// What a run's bits depend on, beside the run: within a class they are the same.
+/// A numeric class: what a run's bits depend on beside the run. Within a class they are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Backend, device and driver.
+    /// The machine: backend, device and driver, see [`machine`].
     pub machine: String,
-    /// Of what the kernels of a probe gave for hard inputs.
+    /// The digest of what the probe's kernels computed from hard inputs, see [`probe`].
     pub digest: Digest,
 }
 
+/// Prints the first 16 digits of the digest.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.16}", self.digest.to_string())
     }
 }
 
-/// Backend, device and driver: adapters that differ in these are never of one class.
+/// Returns the backend, device and driver of an adapter as text. Adapters whose machines differ are never of one class.
 pub fn machine(adapter: &Adapter) -> String {
     let Adapter { backend, name, driver, driver_info, .. } = adapter;
     format!("{backend} {name} {driver} {driver_info}").trim().to_owned()
 }
 
-/// Opens an adapter and runs the probe: products, sums, quotients, roots and elementary functions of numbers of all sizes,
-/// subnormal ones among them.
+/// Returns whether all adapters are the same machine, without which they never have one class.
+pub fn is_one_machine(adapters: &[Adapter]) -> bool {
+    adapters.windows(2).all(|pair| machine(&pair[0]) == machine(&pair[1]))
+}
+
+/// Probes each adapter and says in a line for each which class it has, for error messages about mixtures.
+pub fn describe_classes(adapters: &[Adapter]) -> Vec<String> {
+    let class = |adapter: &Adapter| match probe(adapter) {
+        Ok(class) => format!("{} is of class {class}", adapter.label()),
+        Err(error) => format!("{} cannot be probed ({error})", adapter.label()),
+    };
+    adapters.iter().map(class).collect()
+}
+
+/// The classes of the adapters that a run's replicas are on. An adapter is probed when [`Classes::probed`] is first asked for
+/// its machine and not before, because a probe opens a device of its own.
+#[derive(Debug, Default)]
+pub struct Classes {
+    /// The adapter of each replica by its number. Replicas that have left stay listed.
+    adapters: BTreeMap<usize, Adapter>,
+    /// The classes probed so far, by machine.
+    known: BTreeMap<String, Class>,
+}
+
+impl Classes {
+    /// Lists the adapters of replicas 0, 1, and so on.
+    pub fn new(adapters: Vec<Adapter>) -> Self {
+        Self { adapters: adapters.into_iter().enumerate().collect(), known: BTreeMap::new() }
+    }
+
+    /// Adds the adapter of a replica that joined.
+    pub fn join(&mut self, replica: usize, adapter: Adapter) {
+        self.adapters.insert(replica, adapter);
+    }
+
+    /// Returns one adapter of each machine listed so far, and of that of `adapter`.
+    pub fn with(&self, adapter: &Adapter) -> Vec<Adapter> {
+        let mut each: BTreeMap<String, &Adapter> = BTreeMap::new();
+        for adapter in self.adapters.values().chain([adapter]) {
+            each.entry(machine(adapter)).or_insert(adapter);
+        }
+        each.into_values().cloned().collect()
+    }
+
+    /// Returns the class of each machine once, in the order of the machines' names, and probes those not probed before.
+    ///
+    /// # Errors
+    /// An adapter cannot be probed.
+    pub fn probed(&mut self) -> Result<Vec<Class>, ReplicaError> {
+        for adapter in self.adapters.values() {
+            let machine = machine(adapter);
+            if !self.known.contains_key(&machine) {
+                self.known.insert(machine, probe(adapter)?);
+            }
+        }
+        Ok(self.known.values().cloned().collect())
+    }
+
+    /// Returns the machines of some replicas, in the order in which these are given.
+    pub fn machines(&self, replicas: impl Iterator<Item = usize>) -> Vec<String> {
+        replicas.filter_map(|replica| self.adapters.get(&replica).map(machine)).collect()
+    }
+}
+
+/// Opens an adapter and runs the probe, which computes products, sums, quotients, roots and elementary functions of numbers
+/// of all sizes, subnormal ones among them. Returns the adapter's class.
 ///
 /// # Errors
 /// The adapter does not open, or does not run the probe.
 pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
     let program = Arc::new(program()?);
-    // Drills are meant for the run, not for this.
+    // Fault points of the run must not fire in its probe.
     let fault_scope = "probe:".to_owned();
     let options = Options { global_batch: ROWS, shards: 1, fault_scope, ..Options::default() };
     let mut replicas = Replicas::start(std::slice::from_ref(adapter), vec![Arc::clone(&program)], options)?;
@@ -64,6 +132,7 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
     Ok(Class { machine: machine(adapter), digest })
 }
 
+/// Traces and compiles the probe.
 fn program() -> Result<Program, ReplicaError> {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&[VALUES]));
@@ -88,7 +157,8 @@ fn program() -> Result<Program, ReplicaError> {
     Program::compile(&tape.finish().map_err(bad)?).map_err(bad)
 }
 
-/// Of both signs; most between 2^-8 and 2^8, some of any size, some subnormal; none infinite or not a number.
+/// Draws f32 values of both signs as bytes. Most lie between 2^-8 and 2^8, some are of any size, and some are subnormal; none is
+/// infinite or not a number.
 fn numbers(name: &str, count: usize) -> Arc<[u8]> {
     let draws = Stream::new(1, stream("probe", name));
     let number = |i: usize| {

@@ -27,7 +27,7 @@ mod timeline;
 mod values;
 mod worker;
 
-pub use class::{Class, machine, probe};
+pub use class::{Class, Classes, describe_classes, is_one_machine, machine, probe};
 pub use digest::Digest;
 pub use error::ReplicaError;
 pub use feed::Feed;
