@@ -111,6 +111,9 @@ fn batches_know_their_place() {
     let expected = [(1, 4, 1, vec![4, 5, 6, 7]), (1, 8, 2, vec![8, 9]), (2, 0, 0, vec![0, 1, 2, 3])];
     assert_eq!(places, expected);
     assert_eq!((loader.samples(), loader.batches_per_epoch(), loader.batch_size()), (10, 3, 4));
+    assert_eq!(loader.explicit_batch_size(), Some(4));
+    let plain = Loader::new(numbers(10));
+    assert_eq!((plain.explicit_batch_size(), plain.batch_size()), (None, 32));
 }
 
 #[test]

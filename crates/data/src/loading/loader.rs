@@ -13,10 +13,14 @@ use crate::order::{Kind, Order};
 use crate::sample::check::check_finite;
 use crate::{Batches, BoxError, Buckets, DataError, FieldSpec, LoaderState, Position, Sample, Source};
 
+/// The batch size of a loader for which none was set.
+const DEFAULT_BATCH: usize = 32;
+
 /// The name that errors and reports give to the check for finite values.
 const REQUIRE_FINITE: &str = "require_finite";
 
-/// An input pipeline: a source, an order, transforms, batches, and the threads that prepare them ahead of time.
+/// An input pipeline: a source, an order, transforms, batches, and the threads that prepare them ahead of
+/// time.
 ///
 /// Threads and prefetch decide when a batch is ready, never what is in it.
 ///
@@ -41,7 +45,8 @@ const REQUIRE_FINITE: &str = "require_finite";
 #[derive(Clone)]
 pub struct Loader {
     pipeline: Pipeline,
-    batch: usize,
+    /// `None` until it is set.
+    batch: Option<usize>,
     drop_last: bool,
     pace: Settings,
     /// The fields after each stage, found once, when first needed.
@@ -60,13 +65,13 @@ impl Loader {
             skip: 0,
         };
         let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
-        Self { pipeline, batch: 32, drop_last: false, pace, specs: OnceLock::new() }
+        Self { pipeline, batch: None, drop_last: false, pace, specs: OnceLock::new() }
     }
 
     /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` takes its global
     /// batch instead.
     pub fn batch(mut self, samples: usize) -> Self {
-        self.batch = samples;
+        self.batch = Some(samples);
         self
     }
 
@@ -219,7 +224,7 @@ impl Loader {
 
     /// Returns the number of batches in an epoch.
     pub fn batches_per_epoch(&self) -> u64 {
-        let batch = (self.batch as u64).max(1);
+        let batch = (self.batch_size() as u64).max(1);
         if let Kind::Buckets(buckets) = &self.pipeline.order.kind {
             let mut buckets = (**buckets).clone();
             buckets.set_batch(batch);
@@ -230,6 +235,12 @@ impl Loader {
 
     /// Returns the number of samples in a full batch.
     pub fn batch_size(&self) -> usize {
+        self.batch.unwrap_or(DEFAULT_BATCH)
+    }
+
+    /// Returns the batch size if it was set with [`batch`](Self::batch), or `None` if it is the default.
+    /// Whoever takes another batch size instead can tell the user so.
+    pub fn explicit_batch_size(&self) -> Option<usize> {
         self.batch
     }
 
@@ -255,7 +266,7 @@ impl std::fmt::Debug for Loader {
         let stages: Vec<_> = self.pipeline.stages.iter().map(|stage| &stage.label).collect();
         f.debug_struct("Loader")
             .field("samples", &self.samples())
-            .field("batch", &self.batch)
+            .field("batch", &self.batch_size())
             .field("seed", &self.pipeline.seed)
             .field("order", &self.pipeline.order)
             .field("stages", &stages)

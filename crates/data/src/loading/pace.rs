@@ -6,6 +6,7 @@ use crate::{DataError, FieldSpec};
 
 /// The most threads. A larger setting is taken for a mistake.
 const MOST_THREADS: usize = 1024;
+/// The most batches of a fixed prefetch. A larger setting is taken for a mistake.
 const MOST_PREFETCH: usize = 65_536;
 /// The largest window that adapting reaches: beyond it, more batches only wait longer.
 const MOST_ADAPTIVE: usize = 1024;

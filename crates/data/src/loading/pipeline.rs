@@ -191,7 +191,8 @@ impl Pipeline {
         guarded(|| self.source.describe(index), &stage.label, || (stage.run)(sample, &mut draws))
     }
 
-    /// Runs one stage over a batch, its draws keyed by (seed, "map_batch", the stage's name, epoch, first position).
+    /// Runs one stage over a batch, with its draws keyed by (seed, "map_batch", the stage's name, epoch,
+    /// first position).
     fn apply_to_batch(&self, stage: &Stage, batch: &mut Batch) -> Result<(), DataError> {
         let mut draws = Draws::of(self.seed, "map_batch", &stage.name, batch.epoch, batch.first);
         let name = format!("epoch {}, batch from position {}", batch.epoch, batch.first);

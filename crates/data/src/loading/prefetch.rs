@@ -48,8 +48,9 @@ pub struct Batches {
     spares: Sender<Sample>,
     /// The batches that came before their turn, by their number.
     early: BTreeMap<u64, Result<Made, DataError>>,
-    /// The number of the next ticket to be handed out, and of the next batch to be taken.
+    /// The number of the next ticket to be handed out.
     issued: u64,
+    /// The number of the next batch to be taken.
     taken: u64,
     position: Position,
     skipped: BTreeSet<u64>,

@@ -22,9 +22,9 @@ pub struct Buckets {
     fields: Vec<Arc<str>>,
     /// The samples of each bucket.
     members: Vec<Vec<u64>>,
-    /// For each bucket, and after the last: the number of full batches, and of samples left over, in the
-    /// buckets before it.
+    /// The number of full batches in the buckets before each one, and in all of them.
     full_before: Vec<u64>,
+    /// The number of samples that fill no batch in the buckets before each one, and in all of them.
     rest_before: Vec<u64>,
     batch: u64,
 }

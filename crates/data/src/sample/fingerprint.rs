@@ -4,9 +4,9 @@ use crate::{FieldDType, FieldSpec, Values};
 
 /// Hashes what identifies a data set.
 ///
-/// FNV-1a's step over 64-bit words instead of bytes, each followed by folding the high half into the low one (which
-/// multiplication alone never does). Text is hashed as its bytes, one a word, after its length; f32 values by their
-/// bits. It finds accidents, not forgery.
+/// Each step is FNV-1a's over 64-bit words instead of bytes, followed by folding the high half into the low
+/// one (which multiplication alone never does). Text is hashed as its bytes, one a word, after its length,
+/// and f32 values by their bits. It finds accidents, not forgery.
 #[derive(Clone, Debug)]
 pub struct Fingerprint(u64);
 

@@ -19,7 +19,8 @@ impl Loader {
     /// let numbers = Memory::labelled(vec![0.0; 8], [1], vec![0; 8])?;
     /// let settings = Loader::new(numbers).shuffle_window(7, 4).map("jitter", |_, _| ()).settings();
     /// let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-    /// let expected = ["drop_last: false", "order: shuffled in windows of 4", "seed: 7", "transforms: map 'jitter'"];
+    /// let expected =
+    ///     ["drop_last: false", "order: shuffled in windows of 4", "seed: 7", "transforms: map 'jitter'"];
     /// assert_eq!(settings, expected);
     /// # Ok::<(), unisono_data::DataError>(())
     /// ```

@@ -14,7 +14,7 @@ impl Loader {
     pub(super) fn batches(&self, from: LoaderState, end_epoch: u64) -> Result<Batches, DataError> {
         self.pace.check()?;
         let wrong = |setting, what: String| Err(DataError::Setting { setting, what });
-        let (mut pipeline, batch) = (self.pipeline.clone(), self.batch as u64);
+        let (mut pipeline, batch) = (self.pipeline.clone(), self.batch_size() as u64);
         let (shuffled, mut len, mut in_buckets) = (pipeline.order.shuffled, self.samples(), None);
         match &mut pipeline.order.kind {
             Kind::Lanes(_) if shuffled => {
