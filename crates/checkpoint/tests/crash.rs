@@ -1,4 +1,5 @@
-//! "The directory either holds a complete checkpoint or does not exist": every operation of a save fails in turn.
+//! "The directory either holds a complete checkpoint or does not exist": every operation of a save fails in
+//! turn.
 
 mod common;
 
@@ -10,7 +11,8 @@ use common::contents;
 use common::faulty::{Faulty, Then};
 use unisono_checkpoint::{Disk, Options, StdDisk, Store, newest, read_tensors, write_model};
 
-/// Saves `step` over checkpoints of steps 1 and 2, failing at one operation after the other of opening and saving.
+/// Saves `step` over checkpoints of steps 1 and 2, failing at one operation after the other of opening and
+/// saving.
 fn every_fault(step: u64, then: Then) {
     let options = Options { keep: 2, ..Options::default() };
     let before = contents(2);

@@ -1,4 +1,5 @@
-//! "After a power cut the newest checkpoint that was reported durable is there, or a newer one, and nothing half-written."
+//! "After a power cut the newest checkpoint that was reported durable is there, or a newer one, and nothing
+//! half-written."
 
 mod common;
 
