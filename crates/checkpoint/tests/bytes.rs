@@ -1,4 +1,4 @@
-//! One set of tensors, one file; and it is the file the safetensors crate would write.
+//! One set of tensors makes one file, and it is the file that the safetensors crate would write.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Files as Python's `safetensors` package sees them, and its files as we do. `UNISONO_PYTHON` names another interpreter
-//! than `python3`.
+//! Files that Python's `safetensors` package reads, and files that it writes. `UNISONO_PYTHON` names another
+//! interpreter than `python3`.
 
 mod common;
 
@@ -13,7 +13,7 @@ use unisono_checkpoint::{
     write_model,
 };
 
-/// Prints names, types, shapes and bytes of a file.
+/// A script that prints names, types, shapes and bytes of a file.
 const READ: &str = r#"
 import json, sys
 from safetensors import safe_open
@@ -25,7 +25,7 @@ with safe_open(sys.argv[1], "np") as file:
 print(json.dumps(found))
 "#;
 
-/// Writes a file with metadata, as PyTorch does.
+/// A script that writes a file with metadata, as PyTorch does.
 const WRITE: &str = r#"
 import sys, numpy
 from safetensors.numpy import save_file
@@ -38,7 +38,8 @@ save_file({
 }, sys.argv[1], metadata={"format": "pt"})
 "#;
 
-/// What a script prints; `None`, and a line that says so, where there is no Python that has the package.
+/// Returns what a script prints. Where there is no Python that has the package, prints a line that says so
+/// and returns `None`.
 fn python(script: &str, path: &Path) -> Option<String> {
     let interpreter = std::env::var("UNISONO_PYTHON").unwrap_or_else(|_| "python3".into());
     let has = Command::new(&interpreter).args(["-c", "import numpy, safetensors.numpy"]).output();
@@ -55,7 +56,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What Python should say of these tensors.
+/// Returns what Python should print of these tensors.
 fn expected(tensors: &Tensors) -> Value {
     let dtype = |dtype| match dtype {
         TensorDType::F16 => "float16",

@@ -17,7 +17,7 @@ fn label(sample: &Sample) -> i32 {
     sample.field("y").unwrap().values.as_i32().unwrap()[0]
 }
 
-/// The number of good batches before the error, and its message; after the error nothing comes.
+/// Returns the number of good batches before the error, and its message. After the error nothing may come.
 fn outcome(loader: Loader) -> (usize, String) {
     let mut seen = Vec::new();
     for threads in [1, 4] {
@@ -121,7 +121,7 @@ fn settings_are_checked_at_the_start() {
     assert_eq!(loader().batch(usize::MAX).epoch(0).unwrap().count(), 1);
 }
 
-/// A source of one's own that does not keep its word.
+/// A source whose samples are not as it declares them.
 struct Liar([FieldSpec; 1]);
 
 impl Source for Liar {
@@ -159,8 +159,8 @@ fn a_source_is_not_trusted() {
     assert!(error.to_string().starts_with("field 'x': no memory for"), "{error}");
 }
 
-/// Drops the iterator at different moments, while each thread has about a second of work left in its batch: the
-/// threads must be gone when drop returns, and that at once.
+/// Drops the iterator at different moments, while each thread has about a second of work left in its batch.
+/// When drop returns, which must be at once, the threads must be gone.
 #[test]
 fn dropping_the_iterator_ends_its_threads_at_once() {
     for taken in [0, 1] {
@@ -202,9 +202,9 @@ fn a_full_queue_holds_the_workers_back() {
     let mut batches = loader.epoch(0).unwrap();
     batches.next().unwrap().unwrap();
     wait_until_ready(&batches, 5);
-    // Time for more, if anything were to make more.
+    // This leaves time for more, if anything were to make more.
     std::thread::sleep(Duration::from_millis(50));
-    // One sample to find the shapes; one batch taken; five tickets out.
+    // One sample is fetched to find the shapes, one batch was taken, and five tickets are out.
     assert_eq!(made.load(Ordering::Relaxed), 1 + 10 + 5 * 10);
     assert_eq!(batches.ready(), 5);
     assert_eq!(batches.count(), 99);

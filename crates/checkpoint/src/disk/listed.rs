@@ -1,4 +1,4 @@
-//! Reading files of which the size and the SHA-256 were written down.
+//! Reading files whose size and SHA-256 were written down.
 
 use std::path::Path;
 
@@ -18,8 +18,9 @@ pub(crate) struct Entry {
     pub(crate) sha256: String,
 }
 
-/// Size first: it is cheap, and bounds what is read. Then the hash, by plain reads: where the disk fails they give an
-/// error, and a mapping would end the process.
+/// Opens a file after comparing it with its entry. The size comes first: it is cheap, and bounds what is
+/// read. Then the hash is computed from plain reads, because where the disk fails they give an error, and a
+/// mapping would end the process.
 pub(crate) fn open_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<FileBytes> {
     size_as_listed(disk, path, entry)?;
     let mut hash = Sha256::new();
@@ -30,7 +31,7 @@ pub(crate) fn open_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Res
     disk.open(path).map_err(io(path, "read"))
 }
 
-/// For text: parsed from a copy, which no writer can change on the way.
+/// Reads a text as it is listed. The caller parses a copy, which no writer can change on the way.
 pub(crate) fn read_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<Vec<u8>> {
     open_as_listed(disk, path, entry).map(|bytes| bytes.to_vec())
 }

@@ -1,4 +1,4 @@
-//! The file operations a checkpoint is made of.
+//! The file operations that checkpoints are made of, and files that are complete or not there.
 
 pub(crate) mod listed;
 pub(crate) mod write;
@@ -12,38 +12,39 @@ use std::thread;
 
 use crate::tensors::bytes::FileBytes;
 
-/// What is written or read at once.
+/// The number of bytes written or read at once.
 const BLOCK: usize = 1 << 20;
 
-/// What is done to a file system, operation by operation, so that tests can count them, fail them or lose them.
+/// A file system, operation by operation, so that tests can count operations, fail them or lose them.
 ///
-/// Nothing is durable before it is synced: a file's bytes by [`Sink::sync`]; that it exists under its name, was renamed
-/// or removed by [`Disk::sync_dir`] of the directory it is in.
+/// Nothing is durable before it is synced. A file's bytes are synced by [`Sink::sync`]. That it exists under
+/// its name, was renamed or was removed is synced by [`Disk::sync_dir`] of its directory.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Makes one directory; its parent must exist.
+    /// Makes one directory. Its parent must exist.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Makes a file, or empties the one there is.
+    /// Makes a file, or empties the one that exists.
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>>;
     /// Makes the entries of a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Moves a file or directory within its parent, at one instant. Replaces a file, never a directory.
+    /// Moves a file or directory within its parent, at one instant. It replaces a file, but never a
+    /// directory.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file, or a directory with all it holds. Nothing there is no error.
+    /// Removes a file, or a directory with all it holds. That nothing is there is no error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Whether there is a directory.
+    /// Whether there is a directory at the path.
     fn is_dir(&self, path: &Path) -> bool;
-    /// The names in a directory, without those that are no UTF-8, in any order.
+    /// Returns the names in a directory, in any order. Names that are not UTF-8 are left out.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// The length of a regular file in bytes; anything else is an error.
+    /// Returns the length of a regular file in bytes. Anything else is an error.
     fn size(&self, file: &Path) -> io::Result<u64>;
-    /// A whole file.
+    /// Reads a whole file.
     fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
-    /// A whole file that need not be read before it is looked at.
+    /// Opens a whole file, which need not be read before it is looked at.
     fn open(&self, file: &Path) -> io::Result<FileBytes> {
         self.read(file).map(FileBytes::from)
     }
-    /// A whole file, piece by piece.
+    /// Reads a whole file, piece by piece.
     fn stream(&self, file: &Path, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         self.read(file).map(|bytes| piece(&bytes))
     }
@@ -51,7 +52,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
 
 /// A file being written.
 pub trait Sink: Write {
-    /// Begins to make durable what was written, and closes. Nothing is durable before [`Syncing::wait`] says so.
+    /// Begins to make durable what was written, and closes the file. It is not durable before
+    /// [`Syncing::wait`] has returned.
     fn sync(self: Box<Self>) -> Syncing;
 }
 
@@ -60,12 +62,12 @@ pub trait Sink: Write {
 pub struct Syncing(Box<dyn FnOnce() -> io::Result<()>>);
 
 impl Syncing {
-    /// What is left to be done, or to be waited for.
+    /// Takes what is left to be done or waited for.
     pub fn new(rest: impl FnOnce() -> io::Result<()> + 'static) -> Self {
         Self(Box::new(rest))
     }
 
-    /// Until it is durable.
+    /// Waits until the file is durable.
     pub fn wait(self) -> io::Result<()> {
         (self.0)()
     }
@@ -90,7 +92,8 @@ impl Disk for StdDisk {
         Ok(Box::new(StdSink(BufWriter::with_capacity(BLOCK, File::create(file)?))))
     }
 
-    /// Only Unix can sync a directory, and not on every file system: where it cannot, that is no reason not to save.
+    /// Syncs a directory. Only Unix can do that, and not on every file system; where it cannot be done,
+    /// saving goes on without it.
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         if cfg!(not(unix)) {
             return Ok(());
@@ -137,7 +140,7 @@ impl Disk for StdDisk {
         fs::read(file)
     }
 
-    /// Mapped into memory.
+    /// Maps the file into memory.
     fn open(&self, file: &Path) -> io::Result<FileBytes> {
         FileBytes::map(file)
     }
@@ -170,7 +173,7 @@ impl Write for StdSink {
 }
 
 impl Sink for StdSink {
-    /// On a thread of its own, or here and now where there is none to be had.
+    /// Syncs on a new thread, or here and now if no thread can be started.
     fn sync(self: Box<Self>) -> Syncing {
         let file = match self.0.into_inner() {
             Ok(file) => Arc::new(file),

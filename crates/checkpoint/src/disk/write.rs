@@ -1,4 +1,4 @@
-//! Files that are whole or not there.
+//! Writing files that are complete or not there.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{Result, broken, io};
 use crate::tensors::tensor::Tensors;
 
-/// Files of so many bytes are hashed while they are written.
+/// Files of at least this many bytes are hashed while they are written.
 const LARGE: usize = 1 << 20;
 
-/// Writes tensors as a plain safetensors file: beside it first (`.NAME.tmp`), then, when it is durable, renamed into
-/// place. Equal tensors make equal files, byte for byte.
+/// Writes tensors as a plain safetensors file: first beside it (`.NAME.tmp`), then, once that is durable,
+/// renamed into place. Equal tensors make equal files, byte for byte.
 pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
     replace_model(&StdDisk, path.as_ref(), tensors)
 }
@@ -26,7 +26,7 @@ pub(crate) fn replace_model(disk: &dyn Disk, path: &Path, tensors: &Tensors) -> 
     replace_file(disk, path, Encoded::new(tensors)?.parts()).map(drop)
 }
 
-/// Writes a file that is the old one or the new one, whatever happens.
+/// Writes a file so that, whatever happens, the old one or the new one is there.
 pub(crate) fn replace_file<'a>(
     disk: &dyn Disk,
     path: &Path,
@@ -44,14 +44,14 @@ pub(crate) fn replace_file<'a>(
     match written {
         Ok(entry) => sync_dir(disk, &parent(path)).map(|()| entry),
         Err(error) => {
-            // The error that is reported is the one that matters.
+            // The error that is reported is that of writing.
             let _ = disk.remove(&temporary);
             Err(error)
         }
     }
 }
 
-/// Writes and syncs one file, and says what was written.
+/// Writes and syncs one file. Returns what was written.
 pub(crate) fn write_file<'a>(
     disk: &dyn Disk,
     path: &Path,
@@ -61,8 +61,8 @@ pub(crate) fn write_file<'a>(
     thread::scope(|scope| Writing::begin(scope, disk, path, &parts)?.finish())
 }
 
-/// Writes files one after the other, each while those before it are still hashed and on their way to the disk. When this
-/// returns, all are durable.
+/// Writes files one after the other, each while those before it are still hashed and on their way to the
+/// disk. When this returns, all are durable.
 pub(crate) fn write_files(disk: &dyn Disk, files: &[(PathBuf, Vec<&[u8]>)]) -> Result<Vec<Entry>> {
     thread::scope(|scope| {
         let mut begun = Vec::new();
@@ -72,7 +72,8 @@ pub(crate) fn write_files(disk: &dyn Disk, files: &[(PathBuf, Vec<&[u8]>)]) -> R
                 break;
             }
         }
-        // All of them: nobody may still write where an error is cleaned up after.
+        // All must be finished before an error is returned: whoever cleans up must not meet a thread that
+        // still writes.
         let done: Vec<Result<Entry>> =
             begun.into_iter().map(|writing| writing.and_then(Writing::finish)).collect();
         done.into_iter().collect()
@@ -83,7 +84,7 @@ pub(crate) fn write_files(disk: &dyn Disk, files: &[(PathBuf, Vec<&[u8]>)]) -> R
 struct Writing<'scope> {
     path: &'scope Path,
     parts: &'scope [&'scope [u8]],
-    /// Where there is a thread for it: hashing takes as long as a fast disk does.
+    /// The thread that hashes, if there is one: hashing takes as long as a fast disk does.
     hashing: Option<thread::ScopedJoinHandle<'scope, String>>,
     syncing: Syncing,
 }
@@ -118,7 +119,7 @@ fn hash(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// Makes a directory, and those above it, durable from the first that is new.
+/// Makes a directory and those above it, and makes them durable from the first that is new.
 pub(crate) fn create_dirs(disk: &dyn Disk, dir: &Path) -> Result<()> {
     if disk.is_dir(dir) {
         return Ok(());
@@ -145,7 +146,7 @@ pub(crate) fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
     disk.sync_dir(dir).map_err(io(dir, "sync"))
 }
 
-/// The directory something is in: `.` for a bare name, itself for a root.
+/// Returns the directory that a path is in: `.` for a bare name, the root itself for a root.
 fn parent(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),

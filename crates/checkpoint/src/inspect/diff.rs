@@ -1,4 +1,4 @@
-//! What differs between two checkpoints, tensor by tensor.
+//! The differences of two checkpoints, tensor by tensor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,43 +14,43 @@ use crate::tensors::info::Info;
 /// How two checkpoints or files differ.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diff {
-    /// How many tensors have the same bytes.
+    /// The number of tensors with the same bytes.
     pub equal: usize,
-    /// Those on the left alone, with their file's name.
+    /// The names of the tensors on the left alone, with their file's name.
     pub left_only: Vec<String>,
-    /// Those on the right alone, with their file's name.
+    /// The names of the tensors on the right alone, with their file's name.
     pub right_only: Vec<String>,
-    /// Those on both sides that are not the same.
+    /// The tensors on both sides that are not the same.
     pub changed: Vec<TensorDiff>,
-    /// Where `trainer.json` differs: `path: left, right`.
+    /// The places where `trainer.json` differs: `path: left, right`.
     pub trainer: Vec<String>,
 }
 
 /// How two tensors of one name differ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorDiff {
-    /// With its file's name.
+    /// The tensor's name, with its file's name.
     pub name: String,
-    /// Type and shape on either side.
+    /// The type and shape on either side.
     pub infos: [Info; 2],
-    /// How many elements have other bytes; all, if types or shapes differ.
+    /// The number of elements with other bytes. If types or shapes differ, it is all of them.
     pub elements: usize,
-    /// The largest difference, NaN aside.
+    /// The largest difference. NaN is left out.
     pub largest: f64,
-    /// The Euclidean norm of the difference over that of the left, NaN aside.
+    /// The Euclidean norm of the difference, divided by that of the left. NaN is left out.
     pub relative: f64,
 }
 
 impl Diff {
-    /// All bytes are the same.
+    /// Whether all bytes are the same.
     pub fn is_empty(&self) -> bool {
         let Self { left_only, right_only, changed, trainer, .. } = self;
         left_only.is_empty() && right_only.is_empty() && changed.is_empty() && trainer.is_empty()
     }
 }
 
-/// Compares two runs (their newest checkpoints), checkpoints or files. Tensors are compared by their bytes, so -0 and +0
-/// differ. A lone file is compared with a checkpoint's model.
+/// Compares two runs (their newest checkpoints), checkpoints or files. Tensors are compared by their bytes,
+/// so -0 and +0 differ. A file by itself is compared with a checkpoint's model.
 pub fn diff(left: impl AsRef<Path>, right: impl AsRef<Path>) -> Result<Diff> {
     let (left, right) = (Target::open(left.as_ref())?, Target::open(right.as_ref())?);
     let mut diff = Diff::default();
@@ -104,7 +104,7 @@ fn compare(name: &str, left: (&Info, &[u8]), right: (&Info, &[u8])) -> TensorDif
     TensorDiff { name: name.into(), infos, elements, largest, relative }
 }
 
-/// Lists where two JSON values differ. Their depth is that of the parser's limit at most.
+/// Lists where two JSON values differ. Their depth is at most the limit of the parser.
 fn walk(path: &str, left: &Value, right: &Value, found: &mut Vec<String>) {
     let at = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match (left, right) {

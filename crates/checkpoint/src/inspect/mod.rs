@@ -1,6 +1,7 @@
 //! Looking at checkpoints: what the program `checkpoint` of the examples prints.
 //!
-//! A path may be a run's directory (its newest complete checkpoint is meant), a checkpoint's, or a safetensors file.
+//! A path may be that of a run's directory (which stands for its newest complete checkpoint), of a
+//! checkpoint, or of a safetensors file.
 
 mod diff;
 mod target;
@@ -22,61 +23,61 @@ use crate::tensors::float::to_f64;
 use crate::tensors::info::Info;
 use crate::tensors::tensor::Tensors;
 
-/// A checkpoint in a list, looked at but not verified.
+/// A checkpoint in a list. It was looked at, but not verified.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
     /// Its step.
     pub step: u64,
     /// Its directory.
     pub path: PathBuf,
-    /// What its files take.
+    /// The number of bytes that its files take.
     pub bytes: u64,
-    /// What it was saved with.
+    /// The metric that it was saved with.
     pub metric: Option<f64>,
-    /// Why it is not complete.
+    /// The reason why it is not complete.
     pub problem: Option<String>,
 }
 
-/// A checkpoint or a file, verified.
+/// The result of verifying a checkpoint or a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     /// The directory or file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// What is wrong with it, if anything is.
     pub problem: Option<String>,
 }
 
-/// What there is to see of a checkpoint or a file.
+/// The contents of a checkpoint or a file, as shown to a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shown {
     /// The directory or file.
     pub path: PathBuf,
-    /// A checkpoint's step.
+    /// The step, of a checkpoint.
     pub step: Option<u64>,
     /// Its tensors, file by file, in order of names.
     pub tensors: Vec<Row>,
-    /// A checkpoint's `trainer.json`.
+    /// The contents of `trainer.json`, of a checkpoint.
     pub trainer: Option<Value>,
 }
 
 /// A tensor in a [`Shown`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// `model.safetensors`, ...
+    /// The name of its file, such as `model.safetensors`.
     pub file: String,
     /// Its name.
     pub name: String,
-    /// Type and shape.
+    /// Its type and shape.
     pub info: Info,
     /// Its Euclidean norm, computed in f64 in order.
     pub norm: f64,
-    /// Its smallest and largest value, NaN aside.
+    /// Its smallest and its largest value. NaN is left out; without other values there is none.
     pub range: Option<(f64, f64)>,
-    /// How many values are NaN or infinite.
+    /// The number of values that are NaN or infinite.
     pub not_finite: usize,
 }
 
-/// The checkpoints of a run, newest first. A directory that is none of a run's is an error.
+/// Lists the checkpoints of a run, newest first. A directory that is not a run's is an error.
 pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
     if !StdDisk.is_dir(&dir.as_ref().join(CHECKPOINTS)) {
         return Err(broken(dir.as_ref(), "is no directory of a run"));
@@ -95,7 +96,7 @@ pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
     Ok(found.map(listed).collect())
 }
 
-/// Reads all of it, and compares it with its hashes: a file, a checkpoint, or all checkpoints of a run.
+/// Reads all of a file, of a checkpoint, or of all checkpoints of a run, and compares it with its hashes.
 pub fn verify(path: impl AsRef<Path>) -> Result<Vec<Checked>> {
     let path = path.as_ref();
     let check = |path: &Path, result: Result<()>| Checked {
@@ -117,7 +118,7 @@ pub fn verify(path: impl AsRef<Path>) -> Result<Vec<Checked>> {
     Ok(vec![check(path, result)])
 }
 
-/// Names, shapes and norms, and what the trainer noted.
+/// Returns names, shapes and norms, and what the trainer noted.
 pub fn show(path: impl AsRef<Path>) -> Result<Shown> {
     let target = Target::open(path.as_ref())?;
     let mut tensors = Vec::new();
@@ -129,7 +130,8 @@ pub fn show(path: impl AsRef<Path>) -> Result<Shown> {
     Ok(Shown { path: target.path, step: target.step, tensors, trainer: target.trainer })
 }
 
-/// The model of a run, a checkpoint or a file, to be converted by [`export_model`](crate::export_model).
+/// Returns the model of a run, a checkpoint or a file, to be converted by
+/// [`export_model`](crate::export_model).
 pub fn model(path: impl AsRef<Path>) -> Result<Tensors> {
     let target = Target::open(path.as_ref())?;
     Ok(target.files.first().map(|(_, file)| file.tensors()).unwrap_or_default())

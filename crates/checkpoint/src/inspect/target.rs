@@ -1,4 +1,4 @@
-//! What the path means that somebody wants to look at.
+//! The checkpoint or the file that a path stands for.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,11 @@ use crate::store::names::{CARRIES, CHECKPOINTS, MODEL, OPTIMIZER};
 use crate::tensors::error::{Result, broken};
 use crate::tensors::file::TensorFile;
 
-/// A run's newest checkpoint, a checkpoint, or a file alone; verified and mapped.
+/// A run's newest checkpoint, a checkpoint, or a file by itself. It is verified and mapped.
 pub(crate) struct Target {
     pub(crate) path: PathBuf,
     pub(crate) step: Option<u64>,
-    /// The model first.
+    /// The files with their names, the model first.
     pub(crate) files: Vec<(String, TensorFile)>,
     pub(crate) trainer: Option<Value>,
 }

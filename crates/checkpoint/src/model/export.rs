@@ -1,4 +1,4 @@
-//! A model to give away: `NAME.safetensors`, and beside it `NAME.json`, which says what it is.
+//! Exported models: `NAME.safetensors`, and beside it `NAME.json`, which describes it.
 //!
 //! ```text
 //! {
@@ -8,7 +8,8 @@
 //! }
 //! ```
 //!
-//! Each file is replaced at one instant, the description last. Between the two the hash tells that they are not a pair.
+//! Each file is replaced at one instant, the description last. Until then the hash tells that the two do not
+//! belong together.
 
 use std::path::{Path, PathBuf};
 
@@ -28,37 +29,39 @@ use crate::tensors::tensor::{Tensor, Tensors};
 
 const FORMAT: &str = "unisono-model";
 const VERSION: u32 = 1;
-/// A description longer than this is none.
+/// The most bytes of a description.
 const LONGEST: u64 = 1 << 24;
 
-/// What an exported model is.
+/// Options of an export.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Export {
-    /// The type its floats are written in; integers stay what they are.
+    /// The type in which floating-point tensors are written. Integers stay what they are. Default: `F32`.
     pub precision: WeightPrecision,
-    /// From which the model is rebuilt; none, and there is no `NAME.json`.
+    /// The description from which the model is rebuilt. Without one, no `NAME.json` is written. Default:
+    /// none.
     pub description: Option<Value>,
 }
 
-/// The type floats are written in.
+/// The type in which floating-point weights are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WeightPrecision {
-    /// As they are, or, if they are f16 or bf16, exactly widened; f64 is rounded.
+    /// f32: written as they are. f16 and bf16 are widened exactly, and f64 is rounded.
     #[default]
     F32,
-    /// Rounded to nearest, of two equally near to even; f64 to f32 first. Beyond 65504 that is infinity, which
+    /// f16: rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on become infinite, which
     /// [`Exported::overflowed`] tells.
     F16,
 }
 
-/// What an export wrote.
+/// The result of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// `NAME.safetensors`.
+    /// The path of `NAME.safetensors`.
     pub weights: PathBuf,
-    /// `NAME.json`.
+    /// The path of `NAME.json`, if there was a description.
     pub description: Option<PathBuf>,
-    /// Tensors with finite values that f16 cannot hold, and how many. Worth a warning: the model is not what it was.
+    /// The tensors with finite values that f16 cannot hold, each with the number of such values. They deserve
+    /// a warning: the model is not what it was.
     pub overflowed: Vec<(String, usize)>,
 }
 
@@ -71,7 +74,8 @@ struct Described {
     description: Value,
 }
 
-/// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal files.
+/// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal
+/// files.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
     export_on(&StdDisk, path.as_ref(), tensors, export)
 }
@@ -107,7 +111,8 @@ pub(crate) fn export_on(
     Ok(Exported { weights: path.to_owned(), description: described, overflowed })
 }
 
-/// Opens an exported model, given its `NAME.safetensors`, and its description, and checks that they belong together.
+/// Opens an exported model and its description, given the path of its `NAME.safetensors`, and checks that
+/// they belong together.
 pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
     let path = path.as_ref();
     let disk: &dyn Disk = &StdDisk;
@@ -127,7 +132,7 @@ pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
     Ok((file, described.description))
 }
 
-/// The tensor in another precision, and how many finite values became infinite.
+/// Converts a tensor to another precision. Returns it, and the number of finite values that became infinite.
 fn convert(tensor: &Tensor, precision: WeightPrecision) -> Result<(Tensor, usize)> {
     let to = match precision {
         WeightPrecision::F32 => TensorDType::F32,
@@ -172,7 +177,8 @@ mod tests {
         assert_eq!((file.tensors(), found), (model(), description));
         drop(file);
 
-        // Without a description the weights are replaced, and are no pair with what is there.
+        // Without a description the weights are replaced, and no longer belong to the description that is
+        // there.
         export_model(&path, &Tensors::new(), &Export::default()).unwrap();
         let error = read_export(&path).unwrap_err().to_string();
         assert!(error.contains("digits.safetensors: has "), "{error}");
@@ -189,7 +195,7 @@ mod tests {
         let halves = [0x3c00u16, 0x2e66, 0x7c00, 0x8000].map(u16::to_le_bytes).concat();
         assert_eq!(found["w"], Tensor::new(TensorDType::F16, vec![2, 2], halves).unwrap());
         assert_eq!(found["n"], model()["n"]);
-        // And widened again.
+        // The values are widened again.
         export_model(&path, &found, &Export::default()).unwrap();
         let wide = crate::read_tensors(&path).unwrap()["w"].to_f32().unwrap();
         assert_eq!(wide, [1.0, 0.099_975_586, f32::INFINITY, -0.0]);

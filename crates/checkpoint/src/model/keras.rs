@@ -10,15 +10,15 @@ use crate::tensors::info::Info;
 /// | name | Keras | here |
 /// |---|---|---|
 /// | `kernel`, `recurrent_kernel` of dense and recurrent layers | `[in, out]` | `[out, in]` |
-/// | `kernel` of a convolution over 1, 2 or 3 axes | `[W, in, out]`, `[H, W, in, out]`, `[D, H, W, in, out]` | `[out, in, ...]` |
+/// | `kernel` of a convolution, here over 2 of 1 to 3 axes | `[H, W, in, out]` | `[out, in, H, W]` |
 /// | `kernel` of a transposed convolution | `[H, W, out, in]` | `[in, out, H, W]` |
-/// | `depthwise_kernel`, and what [`Keras::depthwise`] names | `[H, W, channels, times]` | `[channels * times, 1, H, W]` |
-/// | all others: `bias`, `gamma`, `beta`, `moving_mean`, `moving_variance`, `embeddings` | as here | as there |
+/// | `depthwise_kernel`, [`Keras::depthwise`] | `[H, W, channels, times]` | `[channels * times, 1, H, W]` |
+/// | `bias`, `gamma`, `beta`, `moving_mean`, `moving_variance`, `embeddings`, ... | the same | the same |
 ///
-/// Two things cannot be told from a file. Keras 3 calls depthwise kernels `kernel`, so they have to be named. And where
-/// images are flattened before a dense layer, Keras flattens `[H, W, channels]`, and here it is `[channels, H, W]`:
-/// [`Keras::flattened`] says so. The gates of an LSTM are in the same order (i, f, g, o), those of a GRU are not (z, r, n
-/// there, r, z, n here), and are not reordered.
+/// Two things cannot be told from a file. Keras 3 calls depthwise kernels `kernel`, so they have to be named.
+/// Where images are flattened before a dense layer, Keras flattens `[H, W, channels]`, and this library
+/// `[channels, H, W]`; [`Keras::flattened`] says so. The gates of an LSTM are in the same order (i, f, g, o).
+/// Those of a GRU are not (z, r, n there, r, z, n here), and are not reordered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keras {
     depthwise: Vec<Pattern>,
@@ -26,25 +26,25 @@ pub struct Keras {
 }
 
 impl Keras {
-    /// What goes by names alone.
+    /// Returns the layout as far as names alone tell it.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Names the kernels of depthwise convolutions, as they are called in the file; `*` stands for anything.
+    /// Names the kernels of depthwise convolutions, as they are called in the file. `*` stands for anything.
     pub fn depthwise(mut self, pattern: &str) -> Self {
         self.depthwise.push(Pattern::new(pattern));
         self
     }
 
-    /// Says that a dense layer, its kernel as it is called in the file, takes images of `[height, width, channels]`
-    /// that were flattened.
+    /// Says that a dense layer, its kernel as it is called in the file, takes images of
+    /// `[height, width, channels]` that were flattened.
     pub fn flattened(mut self, kernel: &str, image: [usize; 3]) -> Self {
         self.flattened.push((Pattern::new(kernel), image));
         self
     }
 
-    /// How to get from the file's axes to ours; `None` for as they are.
+    /// Returns how to get from the file's axes to ours, or `None` if they are the same.
     pub(crate) fn view(&self, name: &str, shape: &[usize]) -> Option<View> {
         let plain = name.strip_suffix(":0").unwrap_or(name);
         let last = plain.rsplit(['/', '.']).next().unwrap_or(plain);
@@ -76,7 +76,7 @@ impl Keras {
     }
 }
 
-/// A change of layout: the file's axes, in which order they go here, and how they are then called.
+/// A change of layout: the file's axes, the order in which they go here, and the shape that they then make.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct View {
     axes: Vec<usize>,
@@ -85,9 +85,9 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The elements in their new order; `bytes` are those of the file's tensor.
+    /// Returns the elements in their new order. `bytes` are those of the file's tensor.
     pub(crate) fn apply(&self, info: &Info, bytes: &[u8]) -> Vec<u8> {
-        // Without elements there may be axes whose product no machine has.
+        // Without elements there may be axes whose product no machine can hold.
         if bytes.is_empty() {
             return Vec::new();
         }

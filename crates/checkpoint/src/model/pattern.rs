@@ -1,12 +1,12 @@
-//! Names by pattern: `encoder.*`, `*.weight`.
+//! Patterns over names, such as `encoder.*` and `*.weight`.
 
 use std::fmt;
 
-/// A pattern over whole names, in which each `*` stands for any run of characters, dots included, or none. Nothing else
-/// is special.
+/// A pattern over whole names, in which each `*` stands for any run of characters, dots included, or for
+/// none. Nothing else has a special meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    /// What is between the stars: one more than there are stars.
+    /// The texts between the stars: one more than there are stars.
     parts: Vec<String>,
 }
 
@@ -19,7 +19,8 @@ impl Pattern {
         self.captures(name).is_some()
     }
 
-    /// What each star stands for; all but the last as short as can be. Takes no longer than a search for each part.
+    /// Returns what each star stands for, all but the last as short as possible. This takes no longer than a
+    /// search for each part.
     pub(crate) fn captures<'n>(&self, name: &'n str) -> Option<Vec<&'n str>> {
         let (first, rest) = self.parts.split_first()?;
         let mut name = name.strip_prefix(first.as_str())?;
@@ -38,7 +39,7 @@ impl Pattern {
         self.parts.len() - 1
     }
 
-    /// The pattern with its stars replaced.
+    /// Returns the pattern with its stars replaced.
     pub(crate) fn fill(&self, captures: &[&str]) -> String {
         let between = captures.iter().copied().chain(std::iter::repeat(""));
         let parts = self.parts.iter().zip(between).enumerate();

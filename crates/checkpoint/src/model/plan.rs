@@ -1,4 +1,4 @@
-//! Taking a file's tensors for a model's, whatever they are called there.
+//! Taking a file's tensors for a model, whatever they are called there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::tensors::tensor::{Tensor, Tensors};
 
 /// How the tensors of a file become those of a model.
 ///
-/// Rules for names apply to the file's names in the order given, each to what the one before made. In patterns a `*`
-/// stands for anything.
+/// Rules for names apply to the file's names in the order in which they were given, each to what the one
+/// before made. In patterns a `*` stands for anything.
 ///
 /// ```
 /// # use std::collections::BTreeMap;
@@ -44,18 +44,19 @@ enum Rule {
 }
 
 impl Plan {
-    /// All tensors, under their own names; anything missing or unexpected is an error.
+    /// Takes all tensors, under their own names. Anything missing or unexpected is an error.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Names that match `from` become `to`, its stars standing for what those of `from` did, in order.
+    /// Renames: names that match `from` become `to`, whose stars stand for what those of `from` did, in
+    /// order.
     pub fn rename(mut self, from: &str, to: &str) -> Self {
         self.rules.push(Rule::Rename(Pattern::new(from), Pattern::new(to)));
         self
     }
 
-    /// Drops a prefix where there is one, such as the `module.` of PyTorch's data parallelism.
+    /// Removes a prefix where there is one, such as the `module.` of PyTorch's data parallelism.
     pub fn strip_prefix(self, prefix: &str) -> Self {
         self.rename(&format!("{prefix}*"), "*")
     }
@@ -66,32 +67,34 @@ impl Plan {
         self
     }
 
-    /// Loads the tensors of the model that match this pattern, or another given so, and leaves the others alone.
+    /// Loads only the tensors of the model that match this pattern, or another pattern given so. Default:
+    /// all.
     pub fn only(mut self, pattern: &str) -> Self {
         self.only.push(Pattern::new(pattern));
         self
     }
 
-    /// Passes over tensors of the file that match, under the names they have there.
+    /// Passes over tensors of the file that match, under the names that they have there.
     pub fn ignore(mut self, pattern: &str) -> Self {
         self.ignore.push(Pattern::new(pattern));
         self
     }
 
-    /// Missing and unexpected tensors are reported, but are no error; PyTorch's `strict=False`. Shapes have to fit.
+    /// Reports missing and unexpected tensors, but does not treat them as an error, as PyTorch's
+    /// `strict=False`. Shapes must fit.
     pub fn partial(mut self) -> Self {
         self.partial = true;
         self
     }
 
-    /// The file has Keras's layout.
+    /// Says that the file has Keras's layout.
     pub fn keras(mut self, keras: Keras) -> Self {
         self.keras = Some(keras);
         self
     }
 
-    /// Renames what Keras calls otherwise: `/` to `.`, `kernel`, `gamma` and `embeddings` to `weight`, `beta` to `bias`,
-    /// `moving_mean` to `running_mean`, `moving_variance` to `running_var`.
+    /// Renames what Keras calls otherwise: `/` to `.`, `kernel`, `gamma` and `embeddings` to `weight`, `beta`
+    /// to `bias`, `moving_mean` to `running_mean`, `moving_variance` to `running_var`.
     pub fn keras_names(self) -> Self {
         let names = [
             ("kernel", "weight"),
@@ -105,13 +108,13 @@ impl Plan {
         names.iter().fold(plan, |plan, (from, to)| plan.rename(&format!("*.{from}"), &format!("*.{to}")))
     }
 
-    /// Takes a file's tensors for a model that wants these. What is not wanted is not read.
+    /// Takes the tensors of a file for a model that wants these. What is not wanted is not read.
     pub fn read(&self, file: &TensorFile, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = file.infos().filter_map(|(name, info)| Some((name, (info, file.bytes(name)?))));
         self.apply(file.path(), found.collect(), model)
     }
 
-    /// [`Plan::read`] of tensors in memory.
+    /// Takes tensors in memory as [`Plan::read`] takes those of a file.
     pub fn take(&self, tensors: &Tensors, model: &BTreeMap<String, Info>) -> Result<(Tensors, LoadReport)> {
         let found = tensors.iter().map(|(name, tensor)| (name.as_str(), (tensor.info(), tensor.bytes())));
         self.apply(Path::new("tensors"), found.collect(), model)
@@ -187,7 +190,7 @@ impl Plan {
     }
 }
 
-/// The tensor as the model wants it; `None` when it cannot be that.
+/// Returns the tensor as the model wants it, or `None` if it cannot be that.
 fn fit(info: &Info, bytes: &[u8], view: Option<&View>, model: &Info) -> Result<Option<Tensor>> {
     let shape = view.map_or(&info.shape, |view| &view.shape);
     if *shape != model.shape {

@@ -1,21 +1,22 @@
-//! Saving behind the training thread's back.
+//! Saving behind the training thread.
 //!
-//! One thread owns the store and writes one checkpoint at a time. Between it and the training thread is a place for
-//! one that waits:
+//! One thread owns the store and writes one checkpoint at a time. Between it and the training thread is a
+//! place where one checkpoint can wait:
 //!
 //! ```text
 //! save(): the place is free, or what waits may be replaced -->  waits  --the thread is free-->  is written
-//!                                                                                                |  an error that may pass
-//!         the next save, flush() or finish()  <--  is kept for another attempt  <----------------+
+//!                                                                              an error that may pass |
+//!         the next save, flush() or finish()  <--  is kept for another attempt  <--------------------'
 //! ```
 //!
-//! What waits may be replaced by its successor unless retention will keep it (a milestone, one of the best); then
-//! [`Saver::save`] waits for the place instead. So a slow disk makes checkpoints rarer, never training slower, and at
-//! most five checkpoints are in memory: one being written, one waiting, one that was written and whose memory waits to be
-//! filled again, and, when saving fails, the last that failed and the last of those that retention would keep.
+//! What waits may be replaced by its successor unless retention will keep it (a milestone, one of the best);
+//! then [`Saver::save`] waits for the place instead. So a slow disk makes checkpoints rarer, never training
+//! slower. At most five checkpoints are in memory: one that is being written, one that waits, one that was
+//! written and whose memory waits to be filled again, and, when saving fails, the last that failed and the
+//! last of those that retention would keep.
 //!
-//! It cannot deadlock: the thread never waits for a caller while anything waits to be written, callers wait only while
-//! the thread has something to do, and neither holds the state's mutex while a file is written.
+//! It cannot deadlock: the thread never waits for a caller while anything waits to be written, callers wait
+//! only while the thread has something to do, and neither holds the state's mutex while a file is written.
 
 pub(crate) mod report;
 mod writer;
@@ -29,17 +30,19 @@ use crate::store::contents::Contents;
 use crate::store::retention::{Candidate, Options};
 use crate::tensors::error::{Error, Result};
 
-/// How a [`Saver`] goes about it.
+/// Options of a [`Saver`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SaverOptions {
-    /// A save that fails is an error of the next call, where otherwise it is a [`Report::Failed`] and tried again.
+    /// Whether a save that fails is an error of the next call. Otherwise it is a [`Report::Failed`] and tried
+    /// again. Default: false.
     pub require: bool,
-    /// Every save is written, and one that finds another waiting waits too. Otherwise which checkpoints there are (never
-    /// what is in them) depends on the disk's speed.
+    /// Whether every save is written, so that one that finds another waiting waits too. Otherwise the disk's
+    /// speed decides which checkpoints there are, but never what is in them. Default: false.
     pub write_every: bool,
 }
 
-/// Saves checkpoints on a thread of its own. Dropping it waits until what was handed over has been tried.
+/// Saves checkpoints on a thread of its own. Dropping it waits until it has tried to write what was handed
+/// over.
 #[derive(Debug)]
 pub struct Saver {
     thread: Thread,
@@ -48,21 +51,22 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Takes over a store.
+    /// Takes over a store and starts the thread.
     pub fn new(store: Store, options: SaverOptions) -> Result<Self> {
         let retention = store.options.clone();
         Ok(Self { thread: Thread::start(store, options.require)?, options, retention })
     }
 
-    /// Hands a checkpoint over and returns at once, except where the module's documentation says it waits.
+    /// Hands a checkpoint over and returns at once, except where the module's documentation says that it
+    /// waits.
     ///
-    /// An error is that of an earlier save (these contents are then not taken): any if saves are required, else one that
-    /// no waiting mends, such as [`Error::Behind`].
+    /// An error is that of an earlier save, and these contents are then not taken. It is any error if saves
+    /// are required, else one that no waiting mends, such as [`Error::Behind`].
     pub fn save(&self, step: u64, contents: Contents) -> Result<()> {
         self.save_with_metric(step, contents, None)
     }
 
-    /// [`Saver::save`] with what was measured, as [`Store::save_with_metric`].
+    /// Saves as [`Saver::save`] does, with a metric for retention as [`Store::save_with_metric`] takes it.
     pub fn save_with_metric(&self, step: u64, contents: Contents, metric: Option<f64>) -> Result<()> {
         let mut state =
             self.thread.shared.wait_while(|s| s.fatal.is_none() && s.has_no_room(self.options.write_every));
@@ -79,20 +83,22 @@ impl Saver {
         Ok(())
     }
 
-    /// Contents that were written and are needed no more, if there are any: their memory may be filled again.
+    /// Returns contents that were written and are no longer needed, so that their memory can be filled again.
+    /// Without any, they are empty.
     pub fn spare(&self) -> Contents {
         std::mem::take(&mut self.thread.shared.lock().spare)
     }
 
-    /// What became of earlier saves, each told once. Errors are those of [`Saver::save`]; the reports then come with the
-    /// next call.
+    /// Returns what became of earlier saves, each once. Errors are those of [`Saver::save`]; the reports then
+    /// come with the next call.
     pub fn poll(&self) -> Result<Vec<Report>> {
         let mut state = self.thread.shared.lock();
         check(&mut state)?;
         Ok(std::mem::take(&mut state.reports))
     }
 
-    /// Waits until all that was handed over has been written, tries once more what failed, and reports.
+    /// Waits until all that was handed over has been written, tries once more what failed, and returns the
+    /// reports.
     pub fn flush(&self) -> Result<Vec<Report>> {
         drop(self.when_idle());
         let mut state = self.thread.shared.lock();
@@ -103,19 +109,21 @@ impl Saver {
         self.poll()
     }
 
-    /// Waits until nothing is being written and runs `f` with the store: to look for the newest, or to write the model.
+    /// Waits until nothing is being written and runs `f` with the store, for example to look for the newest
+    /// checkpoint or to write the model.
     pub fn with_store<T>(&self, f: impl FnOnce(&mut Store) -> T) -> T {
         drop(self.when_idle());
         let mut store = self.thread.shared.store.lock().unwrap_or_else(PoisonError::into_inner);
         let result = f(&mut store);
-        // It may have cleared the directory. What cannot be listed is as it was.
+        // `f` may have cleared the directory. If it cannot be listed, the record of the best stays as it was.
         if let Ok(found) = store.candidates() {
             self.thread.shared.lock().best = found.into_iter().map(|(_, candidate)| candidate).collect();
         }
         result
     }
 
-    /// [`Saver::flush`], and gives the store back: what was handed over and did not fail is durable now.
+    /// Flushes as [`Saver::flush`] does, and returns the store. What was handed over and did not fail is then
+    /// durable.
     pub fn finish(self) -> Result<(Store, Vec<Report>)> {
         let reports = self.flush()?;
         let shared = Arc::clone(&self.thread.shared);
@@ -129,7 +137,7 @@ impl Saver {
     }
 }
 
-/// Takes the error there is to tell.
+/// Takes the error that there is to report.
 fn check(state: &mut State) -> Result<()> {
     match state.fatal.take() {
         Some(error) => Err(error),

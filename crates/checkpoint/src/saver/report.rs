@@ -8,25 +8,26 @@ use crate::tensors::error::Error;
 /// What became of a save.
 #[derive(Debug)]
 pub enum Report {
-    /// Complete and durable.
+    /// The checkpoint is complete and durable.
     Saved {
-        /// Its step.
+        /// The checkpoint's step.
         step: u64,
-        /// Where, and what could not be removed.
+        /// Where it is, and what could not be removed.
         saved: Saved,
-        /// How long the writing took, of which the training thread felt nothing.
+        /// How long writing took. The training thread did not wait for it.
         took: Duration,
     },
-    /// Not written: a newer one came before its turn.
+    /// The checkpoint was not written, because a newer one came before its turn.
     Replaced {
-        /// Its step.
+        /// The checkpoint's step.
         step: u64,
-        /// The newer one's.
+        /// The newer one's step.
         by: u64,
     },
-    /// Not written, for a reason that may pass. Worth a warning. Tried again with the next save, or its successor is.
+    /// The checkpoint was not written, for a reason that may pass. It deserves a warning. The next save tries
+    /// it again, or saves its successor instead.
     Failed {
-        /// Its step.
+        /// The checkpoint's step.
         step: u64,
         /// The reason.
         error: Error,

@@ -16,23 +16,23 @@ pub(crate) struct Job {
     pub(crate) step: u64,
     pub(crate) contents: Contents,
     pub(crate) metric: Option<f64>,
-    /// Retention will keep it: it is not replaced by its successor.
+    /// Whether retention will keep it. If so, its successor does not replace it.
     pub(crate) kept: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) waiting: Option<Job>,
-    /// The last that failed, and before it the last of those that retention keeps.
+    /// The save that failed last, and before it the last of those that failed and that retention keeps.
     pub(crate) failed: Vec<Job>,
-    /// What failed is to be tried now.
+    /// Whether what failed is to be tried now.
     pub(crate) retry: bool,
     pub(crate) reports: Vec<Report>,
-    /// To be told at the next call.
+    /// The error that the next call returns.
     pub(crate) fatal: Option<Error>,
-    /// What was written last.
+    /// The contents that were written last.
     pub(crate) spare: Contents,
-    /// The best so far.
+    /// The best checkpoints so far.
     pub(crate) best: Vec<Candidate>,
     pub(crate) stopped: bool,
     writing: bool,
@@ -48,7 +48,8 @@ impl State {
         self.writing || self.retry || self.waiting.is_some()
     }
 
-    /// What to write now, oldest first: what failed before, if retention keeps it or nothing newer waits, then what waits.
+    /// Takes what to write now, oldest first: what failed before, if retention keeps it or nothing newer
+    /// waits, then what waits.
     fn take(&mut self) -> Vec<Job> {
         self.retry = false;
         let failed = std::mem::take(&mut self.failed).into_iter();
@@ -83,7 +84,7 @@ impl Shared {
     }
 }
 
-/// The thread, which ends when this is dropped, after it has tried what was handed over.
+/// The thread. It ends when this is dropped, after it has tried what was handed over.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) shared: Arc<Shared>,
@@ -109,23 +110,24 @@ impl Drop for Thread {
         self.shared.lock().closing = true;
         self.shared.changed.notify_all();
         if let Some(handle) = self.handle.take() {
-            // It does not panic; and if it does, that is not this thread's to repeat.
+            // The thread does not panic; if it does, that panic is not passed on to this thread.
             let _ = handle.join();
         }
     }
 }
 
-/// What is written behind training's back gives way to it: where the processors are the device, a step would wait for the
-/// one whose time is taken. Threads that this one starts, to hash and to sync, do the same.
+/// Lowers the thread's priority, so that writing gives way to training: where the processors are the device,
+/// a step would wait for the one whose time is taken. Threads that this one starts, to hash and to sync,
+/// inherit the priority.
 #[cfg(target_os = "linux")]
 fn give_way() {
     use rustix::process::{getpriority_process, setpriority_process};
-    // On Linux a priority is a thread's. A higher number is a lower priority: ten steps are about a tenth of the time where
-    // others want all of it. Without it the writing is as good.
+    // On Linux a priority belongs to a thread. A higher number is a lower priority: ten steps leave about a
+    // tenth of the time where others want all of it. If this fails, writing works as well.
     let _ = getpriority_process(None).and_then(|own| setpriority_process(None, (own + 10).min(19)));
 }
 
-/// Elsewhere a priority is a process's.
+/// Does nothing: elsewhere a priority belongs to a whole process.
 #[cfg(not(target_os = "linux"))]
 fn give_way() {}
 
@@ -159,7 +161,7 @@ fn write(shared: &Shared, job: Job, require: bool) {
     let mut state = shared.lock();
     match result {
         Ok(saved) => {
-            // What is older cannot be saved any more: it would be found in place of this one.
+            // An older checkpoint cannot be saved any more, because it would be found in place of this one.
             state.failed.retain(|failed| failed.step > job.step);
             state.reports.push(Report::Saved { step: job.step, saved, took: start.elapsed() });
             state.spare = job.contents;
@@ -178,7 +180,7 @@ fn write(shared: &Shared, job: Job, require: bool) {
     }
 }
 
-/// Tells those who wait, also when the thread panics.
+/// Wakes those who wait when the thread ends, also if it panics.
 struct Stopped<'a>(&'a Shared);
 
 impl Drop for Stopped<'_> {

@@ -1,26 +1,28 @@
-//! What a checkpoint holds.
+//! The contents of a checkpoint.
 
 use serde_json::Value;
 
 use crate::tensors::digest::state_sha256;
 use crate::tensors::tensor::Tensors;
 
-/// What a checkpoint holds: all that the next step needs, in three files, or four.
+/// The contents of a checkpoint: all that the next step needs, in three files, or four.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Contents {
-    /// Parameters and statistics under their plain names: `model.safetensors`.
+    /// The parameters and statistics under their plain names, in `model.safetensors`.
     pub model: Tensors,
-    /// What the optimizer keeps, and any other tensor state: `optimizer.safetensors`.
+    /// The optimizer's state, and any other tensor state, in `optimizer.safetensors`.
     pub optimizer: Tensors,
-    /// What the lanes of the batch carry from step to step: `carries.safetensors`, which is there only if there are any.
+    /// What the lanes of the batch carry from step to step, in `carries.safetensors`. The file exists only if
+    /// there is any.
     pub carries: Tensors,
-    /// The rest: `trainer.json`. Keep numbers finite: JSON has no NaN or infinity, they would come back as null.
+    /// All else, in `trainer.json`. Numbers must be finite: JSON has no NaN or infinity, which would come
+    /// back as null.
     pub trainer: Value,
 }
 
 impl Contents {
-    /// [`state_sha256`] of the tensors, as the sections `model`, `optimizer` and, if there are any, `carries`, and of the
-    /// position.
+    /// Returns the [`state_sha256`] of the tensors and of the position. The sections are `model`, `optimizer`
+    /// and, if there are any, `carries`.
     pub fn state_sha256(&self, position: &[u8]) -> String {
         let carries = (!self.carries.is_empty()).then_some(("carries", &self.carries));
         let sections: Vec<_> =

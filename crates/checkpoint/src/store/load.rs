@@ -1,4 +1,4 @@
-//! Finding, verifying and reading checkpoints. Needs no lock: what has its final name is complete.
+//! Finding, verifying and reading checkpoints. This needs no lock: what has its final name is complete.
 
 use std::cmp::Reverse;
 use std::io::ErrorKind;
@@ -22,35 +22,36 @@ pub struct Loaded {
     pub path: PathBuf,
     /// What it holds.
     pub contents: Contents,
-    /// Newer ones that are not complete, newest first. Worth a warning.
+    /// The newer checkpoints that are not complete, newest first. They deserve a warning.
     pub skipped: Vec<Skipped>,
 }
 
-/// The newest complete checkpoint in DIR, verified. `None` when there is none at all.
+/// Returns the newest complete checkpoint in DIR, verified, or `None` if there is no checkpoint at all.
 ///
-/// Broken ones are skipped and listed; when all are broken, that is [`Error::NoneComplete`], so that nobody starts from
-/// scratch by mistake. Needs no [`Store`](crate::Store) and disturbs none that is at work.
+/// Broken checkpoints are skipped and listed. If all are broken, that is [`Error::NoneComplete`], so that
+/// nobody starts from scratch by mistake. This needs no [`Store`](crate::Store) and disturbs none that is at
+/// work.
 pub fn newest(dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
     newest_on(&StdDisk, dir.as_ref())
 }
 
-/// [`newest`] on another file layer.
+/// Finds the newest checkpoint as [`newest`] does, on another file system.
 pub fn newest_with(disk: &dyn Disk, dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
     newest_on(disk, dir.as_ref())
 }
 
-/// Steps and directories of the checkpoints in DIR, newest first, not verified.
+/// Returns steps and directories of the checkpoints in DIR, newest first, not verified.
 pub fn list(dir: impl AsRef<Path>) -> Result<Vec<(u64, PathBuf)>> {
     let found = list_on(&StdDisk, dir.as_ref())?;
     Ok(found.into_iter().map(|found| (found.step, found.path)).collect())
 }
 
-/// One checkpoint, given its own directory, verified: its step and what it holds.
+/// Loads one checkpoint, given its own directory, and verifies it. Returns its step and its contents.
 pub fn load(checkpoint: impl AsRef<Path>) -> Result<(u64, Contents)> {
     load_on(&StdDisk, checkpoint.as_ref())
 }
 
-/// [`load`] on another file layer.
+/// Loads a checkpoint as [`load`] does, from another file system.
 pub fn load_with(disk: &dyn Disk, checkpoint: impl AsRef<Path>) -> Result<(u64, Contents)> {
     load_on(disk, checkpoint.as_ref())
 }
@@ -93,7 +94,7 @@ pub(crate) fn newest_on(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
     }
 }
 
-/// Reads a checkpoint that must be of the step its name says.
+/// Reads a checkpoint, which must be of the step that its directory's name says.
 pub(crate) fn verify(disk: &dyn Disk, path: &Path, step: u64) -> Result<Contents> {
     match load_on(disk, path)? {
         (found, contents) if found == step => Ok(contents),
@@ -120,7 +121,8 @@ fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
     Ok((manifest.step, contents))
 }
 
-/// What a manifest says, with the files it lists there and of their sizes: a check that reads no more than the manifest.
+/// Reads a manifest, and checks that the files it lists are there and of their sizes. Nothing but the
+/// manifest is read.
 pub(crate) fn glance(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
     let manifest = read_manifest(disk, path)?;
     for entry in &manifest.files {

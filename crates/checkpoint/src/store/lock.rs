@@ -1,4 +1,4 @@
-//! One owner a directory.
+//! The lock: a directory has one owner at a time.
 
 #[cfg(unix)]
 use std::fs::{self, Metadata};
@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::tensors::error::{Error, Result, io};
 
-/// Holds a directory for one store. The system lets go of it when the owner dies, however it dies, so the file itself
-/// stays and means nothing.
+/// Holds a directory for one store. The system releases it when the owner dies, however it dies, so the lock
+/// file itself stays and its presence means nothing.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -31,8 +31,8 @@ impl Lock {
         }
     }
 
-    /// Whether the lock is still the one a second run would meet at the path: not when the directory was removed,
-    /// moved, or another was mounted over it.
+    /// Whether the lock is still the one that a second run would meet at the path. It is not if the directory
+    /// was removed or moved, or if another was mounted over it.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         #[cfg(unix)]
         {
@@ -41,7 +41,7 @@ impl Lock {
             let held = self.file.metadata().map(identity);
             matches!((held, fs::metadata(path).map(identity)), (Ok(held), Ok(found)) if held == found)
         }
-        // Elsewhere an open file cannot be removed.
+        // On other systems an open file cannot be removed.
         #[cfg(not(unix))]
         {
             let _ = &self.file;
@@ -51,9 +51,10 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// Closing the file is not enough: a process that another thread is just starting has a copy of it for a moment.
+    /// Releases the lock. Closing the file is not enough: a process that another thread is just starting has
+    /// a copy of it for a moment.
     fn drop(&mut self) {
-        // There is nobody to tell, and closing does it a moment later.
+        // An error could not be reported, and closing releases the lock a moment later.
         let _ = self.file.unlock();
     }
 }
@@ -68,7 +69,7 @@ mod tests {
         let path = dir.path().join("lock");
         let lock = Lock::acquire(&path).unwrap();
         assert!(matches!(Lock::acquire(&path), Err(Error::Locked { .. })));
-        // What a process that is being started has.
+        // This is the copy that a process has which is being started.
         let copy = lock.file.try_clone().unwrap();
         drop(lock);
         Lock::acquire(&path).unwrap();

@@ -1,4 +1,4 @@
-//! What a checkpoint's files must be: `manifest.json`, written last.
+//! The manifest, `manifest.json`: what a checkpoint's files must be. It is written last.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use crate::tensors::error::{Result, broken};
 
 const FORMAT: &str = "unisono-checkpoint";
 const VERSION: u32 = 1;
-/// The files of a checkpoint, in the order they are written and listed; the last one need not be there.
+/// The files of a checkpoint, in the order in which they are written and listed. The last need not be there.
 pub(crate) const FILES: [&str; 4] = [MODEL, OPTIMIZER, TRAINER, CARRIES];
-/// A manifest longer than this is none.
+/// The most bytes of a manifest.
 pub(crate) const LONGEST: u64 = 1 << 16;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -21,13 +21,14 @@ pub(crate) struct Manifest {
     format: String,
     version: u32,
     pub(crate) step: u64,
-    /// What was measured at this step, for the retention of the best; always finite.
+    /// The metric measured at this step, for the retention of the best. It is always finite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metric: Option<f64>,
     pub(crate) files: Vec<Entry>,
 }
 
-/// Read first, so that another version is called that, and not a missing field.
+/// The format and version. They are read first, so that another version is reported as such, not as a missing
+/// field.
 #[derive(Deserialize)]
 struct Version {
     format: String,

@@ -3,13 +3,14 @@
 //! A save moves through these states; each arrow is one rename, made durable before the next begins:
 //!
 //! ```text
-//! .tmp-step-N  --complete and synced-->  step-N  --retention lets it go-->        .tmp-gone-step-N  -->  nothing
+//! .tmp-step-N  --complete and synced-->  step-N  --retention lets it go-->  .tmp-gone-step-N  -->  nothing
 //!                                          |  its step is saved again
-//!                                          +--> .old-step-N  --the new step-N is durable-->  .tmp-gone-step-N
+//!                                          '--> .old-step-N  --the new one is durable-->  .tmp-gone-step-N
 //! ```
 //!
-//! Whatever is interrupted, `Store::recover` finishes: `.tmp-...` is removed; `.old-step-N` is put back when no
-//! step-N took its place. So a directory that has its final name is complete from its first instant to its last.
+//! If a save is interrupted, `Store::recover` finishes it: `.tmp-...` is removed, and `.old-step-N` is put
+//! back if no step-N took its place. So a directory that has its final name is complete from its first
+//! instant to its last.
 
 pub(crate) mod contents;
 pub(crate) mod load;
@@ -37,15 +38,16 @@ use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{Error, Result, Skipped, io};
 use crate::tensors::tensor::Tensors;
 
-/// What a save did.
+/// The result of a save.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// The new checkpoint, durable.
+    /// The directory of the new checkpoint, which is durable.
     pub path: PathBuf,
-    /// Older ones and leftovers that could not be removed. Worth a warning; tried again at the next save.
+    /// The older checkpoints and leftovers that could not be removed. They deserve a warning. The next save
+    /// tries again.
     pub not_removed: Vec<Skipped>,
-    /// The directory was gone, or another was in its place, and was made and locked anew. Worth a warning: the
-    /// checkpoints before this one may be elsewhere.
+    /// Whether the directory was gone, or another was in its place, so that it was made and locked anew. This
+    /// deserves a warning: the checkpoints before this one may be elsewhere.
     pub reopened: bool,
 }
 
@@ -60,12 +62,13 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens DIR, making it if need be. Fails now, naming path and reason, if it cannot be written or is in use.
+    /// Opens DIR, and makes it if it is not there. If it cannot be written or is in use, this is an error
+    /// that names path and reason.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(dir, Options::default(), Arc::new(StdDisk))
     }
 
-    /// Opens DIR with options, on another file layer.
+    /// Opens DIR with options, on another file system.
     pub fn open_with(dir: impl AsRef<Path>, options: Options, disk: Arc<dyn Disk>) -> Result<Self> {
         let dir = dir.as_ref().to_owned();
         let checkpoints = dir.join(CHECKPOINTS);
@@ -78,22 +81,22 @@ impl Store {
         Ok(store)
     }
 
-    /// DIR.
+    /// Returns DIR.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Saves a checkpoint: when this returns, it is complete and durable; until then its name does not exist.
+    /// Saves a checkpoint. When this returns, it is complete and durable; until then its name does not exist.
     ///
-    /// A checkpoint of the same step is replaced, and lost only after its successor is durable. A complete one of a later
-    /// step is [`Error::Behind`]: it would be found in place of this one. Broken ones in the way are renamed
-    /// `broken-step-...` and kept.
+    /// A checkpoint of the same step is replaced, and removed only after its successor is durable. A complete
+    /// one of a later step is [`Error::Behind`]: it would be found in place of this one. Broken ones in the
+    /// way are renamed `broken-step-...` and kept.
     pub fn save(&mut self, step: u64, contents: &Contents) -> Result<Saved> {
         self.save_with_metric(step, contents, None)
     }
 
-    /// [`Store::save`] with what was measured at this step, for [`Options::best`]. It is stored in the manifest; one
-    /// that is not finite is none.
+    /// Saves as [`Store::save`] does, with the metric measured at this step, for [`Options::best`]. It is
+    /// stored in the manifest. A metric that is not finite counts as none.
     pub fn save_with_metric(&mut self, step: u64, contents: &Contents, metric: Option<f64>) -> Result<Saved> {
         let reopened = self.reopen_if_gone()?;
         let mut not_removed = self.recover()?;
@@ -110,24 +113,26 @@ impl Store {
                 Ok(Saved { path, not_removed, reopened })
             }
             Err(error) => {
-                // The error that is reported is the one that matters; a leftover goes at the next save.
+                // The error that is reported is that of saving. A leftover is removed at the next save.
                 let _ = self.disk.remove(&temporary);
                 Err(error)
             }
         }
     }
 
-    /// [`newest`](crate::newest) of this directory.
+    /// Returns the newest complete checkpoint of this directory, as [`newest`](crate::newest) does.
     pub fn newest(&self) -> Result<Option<Loaded>> {
         newest_on(&*self.disk, &self.dir)
     }
 
-    /// The step of the newest checkpoint that looks whole: a look at names and sizes, which verifies nothing.
+    /// Returns the step of the newest checkpoint that looks complete by its names and sizes. Nothing is
+    /// verified.
     pub fn newest_step(&self) -> Result<Option<u64>> {
         Ok(self.candidates()?.first().map(|(_, candidate)| candidate.step))
     }
 
-    /// The best checkpoint by [`Options::best`]: its step and directory. `None` without that option or any metric.
+    /// Returns the step and directory of the best checkpoint by [`Options::best`], or `None` without that
+    /// option or any metric.
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
         let mut found = self.candidates()?;
         let candidates: Vec<Candidate> = found.iter().map(|(_, candidate)| *candidate).collect();
@@ -156,7 +161,8 @@ impl Store {
         export_on(&*self.disk, &self.dir.join(MODEL), tensors, export)
     }
 
-    /// A directory that vanished under the run is made and locked again; another that took its place is locked.
+    /// Makes and locks the directory again if it has vanished under the run, and locks another that took its
+    /// place. Returns whether either was so.
     fn reopen_if_gone(&mut self) -> Result<bool> {
         let path = self.dir.join(LOCK);
         if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&path) {
@@ -190,7 +196,8 @@ impl Store {
         sync_dir(disk, temporary)
     }
 
-    /// Gives a complete checkpoint its name. Returns the one that had it before, now under another.
+    /// Gives a complete checkpoint its name. Returns the path of the one that had the name before, now under
+    /// another.
     fn publish(&self, temporary: &Path, path: &Path) -> Result<Option<PathBuf>> {
         let old = self.disk.is_dir(path).then(|| sibling(path, OLD));
         if let Some(old) = &old {

@@ -1,46 +1,47 @@
-//! What things are called.
+//! The names of files and directories.
 //!
 //! | in `DIR/checkpoints` | is |
 //! |---|---|
 //! | `step-00000042` | complete |
 //! | `.tmp-...` | being written or being deleted; a leftover unless the lock is held |
-//! | `.old-step-00000042` | complete, making room for another checkpoint of its step; counts while there is no other |
+//! | `.old-step-00000042` | complete, making room for another of its step; counts while there is no other |
 //! | `broken-step-00000042` | found broken when its step came round again; kept for a person to look at |
 
 use std::path::{Path, PathBuf};
 
-/// In DIR.
+/// The directory of checkpoints, in DIR.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
-/// In DIR.
+/// The lock file, in DIR.
 pub(crate) const LOCK: &str = ".lock";
-/// In a checkpoint, and in DIR as the final model.
+/// The model, in a checkpoint, and in DIR as the final model.
 pub(crate) const MODEL: &str = "model.safetensors";
-/// In a checkpoint.
+/// The optimizer's state, in a checkpoint.
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
-/// In a checkpoint of a run that carries something from batch to batch.
+/// What is carried from batch to batch, in a checkpoint of a run that carries something.
 pub(crate) const CARRIES: &str = "carries.safetensors";
-/// In a checkpoint.
+/// The trainer's own state, in a checkpoint.
 pub(crate) const TRAINER: &str = "trainer.json";
-/// In a checkpoint.
+/// The manifest, in a checkpoint.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// Starts the name of whatever may be deleted on sight.
+/// The prefix of names that may be deleted on sight.
 pub(crate) const TEMPORARY: &str = ".tmp-";
-/// Starts the name of a checkpoint making room for another of its step.
+/// The prefix of a checkpoint that makes room for another of its step.
 pub(crate) const OLD: &str = ".old-";
 
-/// `step-00000042`: names sort as steps do up to 99,999,999, and stay readable after.
+/// Returns the name of a step's checkpoint, such as `step-00000042`. Names sort as steps do up to 99,999,999,
+/// and stay readable beyond.
 pub(crate) fn step_name(step: u64) -> String {
     format!("step-{step:08}")
 }
 
-/// The step of a name written by [`step_name`], and of no other.
+/// Returns the step of a name written by [`step_name`], and `None` for any other name.
 pub(crate) fn step_of(name: &str) -> Option<u64> {
     let step = name.strip_prefix("step-")?.parse().ok()?;
     (step_name(step) == name).then_some(step)
 }
 
-/// The path with a prefix to its name, in place of the prefix it has.
+/// Returns the path with a prefix to its name, in place of the prefix that it has.
 pub(crate) fn sibling(path: &Path, prefix: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{prefix}{}", name.strip_prefix(OLD).unwrap_or(&name)))

@@ -1,18 +1,18 @@
-//! Which checkpoints stay.
+//! Retention: which checkpoints are kept.
 
 use std::cmp::Ordering;
 
 /// Which checkpoints a [`Store`](crate::Store) keeps: the last few, and besides them milestones and the best.
 ///
-/// What is kept is decided after each save, among the checkpoints that are whole, the new one included; the others are
-/// removed then, when the new one is durable. Broken ones neither count nor are removed.
+/// This is decided after each save, among the checkpoints that are complete, the new one included. The others
+/// are then removed, once the new one is durable. Broken ones neither count nor are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How many of the last are kept, the one just saved among them; 0 keeps all. 3 by default.
+    /// How many of the last checkpoints are kept, the one just saved among them. 0 keeps all. Default: 3.
     pub keep: usize,
-    /// Besides, those whose step is a multiple of this; 0, the default, keeps no such.
+    /// Keeps milestones as well: the checkpoints whose step is a multiple of this. 0 keeps none. Default: 0.
     pub every: u64,
-    /// Besides, the best by the metric they were saved with; none by default.
+    /// Keeps the best as well, by the metric that they were saved with. Default: none.
     pub best: Option<Best>,
 }
 
@@ -22,12 +22,13 @@ impl Default for Options {
     }
 }
 
-/// How many of the best are kept, and what best is. Of equals the earlier is better: nothing is replaced by its like.
+/// How many of the best checkpoints are kept, and which metric is better. Of equal ones the earlier counts as
+/// better, so that none is replaced by its equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Best {
-    /// This many with the lowest metric, such as a loss.
+    /// Keeps this many with the lowest metric, such as a loss.
     Lowest(usize),
-    /// This many with the highest metric, such as an accuracy.
+    /// Keeps this many with the highest metric, such as an accuracy.
     Highest(usize),
 }
 
@@ -38,7 +39,7 @@ impl Best {
         }
     }
 
-    /// Better first, then earlier first.
+    /// Compares two checkpoints by metric and step: better first, then earlier first.
     fn compare(self, a: (f64, u64), b: (f64, u64)) -> Ordering {
         let metric = match self {
             Self::Lowest(_) => a.0.total_cmp(&b.0),
@@ -56,7 +57,7 @@ pub(crate) struct Candidate {
 }
 
 impl Options {
-    /// Whether each of the candidates, newest first, stays.
+    /// Returns, for each of the candidates, newest first, whether it stays.
     pub(crate) fn stays(&self, newest_first: &[Candidate]) -> Vec<bool> {
         let best = self.best_of(newest_first);
         let stays = |(age, candidate): (usize, &Candidate)| {
@@ -68,13 +69,13 @@ impl Options {
         newest_first.iter().enumerate().map(stays).collect()
     }
 
-    /// Whether a checkpoint is worth waiting for: it will stay when later ones have come.
+    /// Whether a checkpoint will stay when later ones have come, so that a save is worth waiting for.
     pub(crate) fn is_kept_for_long(&self, new: Candidate, earlier: &[Candidate]) -> bool {
         let all: Vec<Candidate> = earlier.iter().copied().chain([new]).collect();
         self.is_milestone(new.step) || self.best_of(&all).contains(&new.step)
     }
 
-    /// Steps of the best, best first.
+    /// Returns the steps of the best, best first.
     pub(crate) fn best_of(&self, candidates: &[Candidate]) -> Vec<u64> {
         let Some(best) = self.best else { return Vec::new() };
         let measured = candidates.iter().filter_map(|c| Some((c.metric.filter(|m| m.is_finite())?, c.step)));
@@ -92,7 +93,7 @@ impl Options {
 mod tests {
     use super::*;
 
-    /// Steps that stay when they were saved one by one with these metrics.
+    /// Returns the steps that stay when they were saved one by one with these metrics.
     fn kept(options: &Options, metrics: &[(u64, f64)]) -> Vec<u64> {
         let mut there: Vec<Candidate> = Vec::new();
         for &(step, metric) in metrics {

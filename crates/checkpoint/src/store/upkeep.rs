@@ -1,4 +1,5 @@
-//! What a store does around a save: making way, letting go, and picking up what a killed process left.
+//! What a store does around a save: it makes way for it, removes what retention lets go, and finishes what a
+//! killed process left.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use crate::store::retention::Candidate;
 use crate::tensors::error::{Error, Result, Skipped, io};
 
 impl Store {
-    /// Refuses a step that is behind a complete checkpoint, and moves broken ones aside.
+    /// Refuses a step that is earlier than a complete checkpoint, and moves broken ones aside.
     pub(crate) fn make_way(&self, step: u64) -> Result<()> {
         for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
             if verify(&*self.disk, &found.path, found.step).is_err() {
@@ -29,7 +30,7 @@ impl Store {
         Ok(())
     }
 
-    /// What retention lets go of. Broken ones are not its business: they neither count nor go.
+    /// Returns the checkpoints that retention lets go. Broken ones do not count and are not removed.
     pub(crate) fn surplus(&self) -> Result<Vec<PathBuf>> {
         let found = self.candidates()?;
         let candidates: Vec<Candidate> = found.iter().map(|(_, candidate)| *candidate).collect();
@@ -37,7 +38,7 @@ impl Store {
         Ok(found.into_iter().zip(stays).filter(|(_, stays)| !stays).map(|((path, _), _)| path).collect())
     }
 
-    /// The checkpoints that look whole, newest first.
+    /// Returns the checkpoints that look complete, newest first.
     pub(crate) fn candidates(&self) -> Result<Vec<(PathBuf, Candidate)>> {
         let found = list_on(&*self.disk, &self.dir)?.into_iter();
         let candidate = |found: Found| {
@@ -48,7 +49,7 @@ impl Store {
         Ok(found.filter_map(candidate).collect())
     }
 
-    /// Finishes or undoes what a killed process left, as far as it can. Returns what could not be moved.
+    /// Finishes or undoes what a killed process left, as far as possible. Returns what could not be moved.
     pub(crate) fn recover(&self) -> Result<Vec<Skipped>> {
         let mut stuck = Vec::new();
         for name in self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))? {
@@ -67,14 +68,15 @@ impl Store {
         Ok(stuck)
     }
 
-    /// Takes a complete checkpoint out of sight first and to pieces then: at no time is there a partial one.
+    /// Removes a complete checkpoint. It is renamed first, so that at no time there is a partial one under
+    /// its name.
     pub(crate) fn retire(&self, path: &Path) -> Result<()> {
         let gone = sibling(path, ".tmp-gone-");
         self.rename(path, &gone)?;
         self.disk.remove(&gone).map_err(io(&gone, "remove"))
     }
 
-    /// A durable rename within the directory of checkpoints.
+    /// Renames within the directory of checkpoints, and makes that durable.
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.disk.rename(from, to).map_err(io(from, "rename"))?;
         sync_dir(&*self.disk, &self.checkpoints)

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::ops::Deref;
 use std::path::Path;
 
-/// A file's bytes: mapped into memory, or read.
+/// The bytes of a file: mapped into memory, or read.
 pub struct FileBytes(Inner);
 
 enum Inner {
@@ -18,7 +18,7 @@ impl FileBytes {
     /// Maps a regular file, which must not shrink while it is mapped.
     #[expect(unsafe_code, reason = "mapping a file is unsafe: other processes may change it")]
     pub(crate) fn map(path: &Path) -> io::Result<Self> {
-        // Before it is opened: opening a pipe would wait for somebody to write to it.
+        // This comes before the file is opened: opening a pipe would wait for somebody to write to it.
         if !fs::metadata(path)?.is_file() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "no regular file"));
         }
@@ -26,9 +26,9 @@ impl FileBytes {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
         }
-        // SAFETY: the mapping is read-only and is only ever handed out as `&[u8]`. A writer that changes the file
-        // meanwhile is outside of what can be checked; headers are therefore parsed from a copy, and no value of the
-        // mapped bytes is invalid as `u8`.
+        // SAFETY: the mapping is read-only and is only ever handed out as `&[u8]`. A writer that changes the
+        // file meanwhile is outside of what can be checked; headers are therefore parsed from a copy, and no
+        // value of the mapped bytes is invalid as `u8`.
         unsafe { memmap2::Mmap::map(&file) }.map(|mapped| Self(Inner::Mapped(mapped)))
     }
 }

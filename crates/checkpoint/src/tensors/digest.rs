@@ -1,16 +1,17 @@
-//! One number for a whole state.
+//! The digest of a whole state.
 
 use sha2::{Digest, Sha256};
 
 use crate::tensors::tensor::Tensors;
 
-/// Says that the layout below is meant; changes with it.
+/// The layout's name and version. It changes whenever the layout does.
 const TAG: &[u8; 16] = b"unisono state 1\n";
 
-/// SHA-256 over named sections of tensors and some extra bytes (the position), as 64 lowercase hex digits.
+/// Returns the SHA-256 of named sections of tensors and of some extra bytes (the position), as 64 lowercase
+/// hex digits.
 ///
-/// Sections are taken in order of their names and tensors in order of theirs, so the caller's order does not matter.
-/// Every count and length is a little-endian u64; a string or block is its length and then its bytes:
+/// Sections are taken in order of their names and tensors in order of theirs, so the caller's order does not
+/// matter. Every count and length is a little-endian u64; a string or block is its length and then its bytes:
 ///
 /// ```text
 /// state   = "unisono state 1\n"  section-count  section*  extra-block
@@ -18,8 +19,8 @@ const TAG: &[u8; 16] = b"unisono state 1\n";
 /// tensor  = name-string  dtype-string  rank  size*  bytes-block        dtype as in safetensors: "F32"
 /// ```
 ///
-/// No two states share a layout: each part is preceded by its length. Bytes are hashed as they are, so -0 and +0
-/// differ, and so do two NaNs.
+/// No two states share an encoding, because each part is preceded by its length. Bytes are hashed as they
+/// are, so -0 and +0 differ, and so do two NaNs.
 pub fn state_sha256(sections: &[(&str, &Tensors)], extra: &[u8]) -> String {
     let mut sections = sections.to_vec();
     sections.sort_by_key(|section| section.0);
@@ -53,14 +54,14 @@ impl State {
     }
 }
 
-/// Lowercase hex digits.
+/// Returns bytes as lowercase hex digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|b| [b >> 4, b & 15]);
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// SHA-256 of a file's bytes, as in a manifest.
+/// Returns the SHA-256 of a file's bytes, as a manifest has it.
 #[cfg(test)]
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))

@@ -1,8 +1,9 @@
 //! Writing safetensors, with one byte sequence for one set of tensors.
 //!
-//! A file is the header's length (u64, little endian), the header (JSON, padded with spaces to a multiple of 8), and the
-//! tensors' bytes without gaps, wider types first and then by name: what `safetensors::serialize` writes without
-//! metadata (a map in random order), but streamed, so that a save needs no second copy of the model.
+//! A file is the header's length (u64, little endian), the header (JSON, padded with spaces to a multiple of
+//! 8), and the tensors' bytes without gaps, wider types first and then by name. That is what
+//! `safetensors::serialize` writes without metadata (which is a map in random order), but streamed, so that a
+//! save needs no second copy of the model.
 
 use std::fmt;
 
@@ -46,7 +47,7 @@ impl<'a> Encoded<'a> {
         Ok(Self { header, tensors: ordered.into_iter().map(|(_, tensor)| tensor).collect() })
     }
 
-    /// The file's bytes, piece by piece.
+    /// Returns the file's bytes, piece by piece.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::once(self.header.as_slice()).chain(self.tensors.iter().map(|tensor| tensor.bytes()))
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, with the file and the reason in every message.
+//! The errors of this crate. Every message names the file and the reason.
 
 use std::fmt;
 use std::io;
@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use crate::tensors::info::TensorDType;
 use crate::tensors::report::LoadReport;
 
-/// The crate's result.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file system refused.
+    /// The file system refused an operation.
     #[error("{path}: cannot {action}: {reason}")]
     Io {
         /// The file or directory concerned.
         path: PathBuf,
-        /// What was tried: "write", "rename", ...
+        /// The operation that was tried: "write", "rename", ...
         action: &'static str,
-        /// What the system said; its kind tells a full disk from a forbidden one.
+        /// The system's answer. Its kind tells a full disk from a forbidden one.
         reason: io::Error,
     },
     /// Another store, in this process or another, has the directory open.
@@ -30,12 +30,13 @@ pub enum Error {
         /// The lock file.
         path: PathBuf,
     },
-    /// The directory holds a complete checkpoint of a later step: it belongs to another run, or to this one's future.
+    /// The directory holds a complete checkpoint of a later step, so it belongs to another run, or to this
+    /// run's future.
     #[error(
         "{path}: holds step {newest}, later than step {step}: resume from it, or choose another directory"
     )]
     Behind {
-        /// The later checkpoint.
+        /// The directory of the later checkpoint.
         path: PathBuf,
         /// The step to be saved.
         step: u64,
@@ -68,7 +69,7 @@ pub enum Error {
         /// How many bytes were given.
         bytes: usize,
     },
-    /// A file's tensors are not a model's.
+    /// The tensors of a file do not fit the model.
     #[error("{path}: does not fit the model:\n{report}")]
     Unfit {
         /// The file.
@@ -76,7 +77,7 @@ pub enum Error {
         /// Everything that does not fit.
         report: Box<LoadReport>,
     },
-    /// A rule for names that makes none.
+    /// A rule for names has more stars on the right than on the left.
     #[error("renaming {from:?} to {to:?}: more stars than there are to fill them")]
     Rule {
         /// The pattern.
@@ -84,10 +85,10 @@ pub enum Error {
         /// What it should become.
         to: String,
     },
-    /// The thread that writes checkpoints is gone: a bug of ours.
+    /// The thread that writes checkpoints has ended, which is a bug of this crate.
     #[error("the thread that writes checkpoints has stopped")]
     Stopped,
-    /// Tensors that the safetensors format cannot hold.
+    /// Tensors cannot be stored in the safetensors format.
     #[error("cannot be stored as safetensors: {reason}")]
     Unstorable {
         /// Which tensor, and why.
@@ -96,24 +97,24 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same save may succeed later: the disk is full, the directory is gone, forbidden or in another's hands.
-    /// What is left are mistakes of the caller, which no waiting mends.
+    /// Whether the same save may succeed later: the disk is full, or the directory is gone, forbidden or
+    /// locked by another store. All other errors are mistakes of the caller, which no waiting mends.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Locked { .. })
     }
 }
 
-/// Something on disk that was passed over, and why.
+/// A checkpoint on disk that was passed over, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     /// The checkpoint's directory.
     pub path: PathBuf,
-    /// What is wrong with it; names the file.
+    /// What is wrong with it. This names the file.
     pub reason: String,
 }
 
 impl Skipped {
-    /// What was passed over if the result is an error, else `None`.
+    /// Returns what was passed over if the result is an error, else `None`.
     pub(crate) fn of(path: &Path, result: Result<()>) -> Option<Self> {
         Some(Self { path: path.to_owned(), reason: result.err()?.to_string() })
     }
@@ -136,12 +137,12 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Names the path and the attempt in an I/O error.
+/// Returns a function that adds the path and the operation to an I/O error.
 pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |reason| Error::Io { path: path.to_owned(), action, reason }
 }
 
-/// An error about the contents of a file.
+/// Returns an error about the contents of a file.
 pub(crate) fn broken(path: &Path, reason: impl Into<String>) -> Error {
     Error::Broken { path: path.to_owned(), reason: reason.into() }
 }

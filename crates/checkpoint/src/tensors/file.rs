@@ -9,11 +9,12 @@ use crate::tensors::header::{Header, Place};
 use crate::tensors::info::Info;
 use crate::tensors::tensor::{Tensor, Tensors};
 
-/// A safetensors file, memory mapped: its header is checked in full when it is opened, and a tensor's bytes are read
-/// from disk when they are first looked at. Files of any writer load; metadata is kept as it is.
+/// A safetensors file, memory mapped. Its header is checked in full when it is opened, and a tensor's bytes
+/// are read from disk when they are first looked at. Files of any writer load, and metadata is kept as it is.
 ///
-/// The file must not shrink while this lives: no check can help a mapping whose file is cut off under it (the system
-/// ends the process then). Files that Unisono writes are replaced by renames, which a mapping does not notice.
+/// The file must not shrink while this lives: no check can help a mapping whose file is cut off under it (the
+/// system then ends the process). Files that Unisono writes are replaced by renames, which a mapping does not
+/// notice.
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
@@ -28,54 +29,55 @@ impl TensorFile {
         Self::new(path, FileBytes::map(path).map_err(io(path, "read"))?)
     }
 
-    /// Checks a file's bytes; `path` is for error messages.
+    /// Checks the bytes of a file. `path` is for error messages.
     pub fn new(path: &Path, bytes: FileBytes) -> Result<Self> {
         let header = parse_header(path, &bytes)?;
         Ok(Self { path: path.to_owned(), bytes, header })
     }
 
-    /// Where it was opened.
+    /// Returns the path that it was opened at.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Names, types and shapes, in order of names.
+    /// Returns names, types and shapes, in order of names.
     pub fn infos(&self) -> impl Iterator<Item = (&str, &Info)> {
         self.header.tensors.iter().map(|(name, place)| (name.as_str(), &place.info))
     }
 
-    /// A tensor's type and shape.
+    /// Returns a tensor's type and shape.
     pub fn info(&self, name: &str) -> Option<&Info> {
         self.header.tensors.get(name).map(|place| &place.info)
     }
 
-    /// A tensor's elements, little endian, as they lie in the file.
+    /// Returns a tensor's elements, little endian, as they lie in the file.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.bytes.get(self.header.tensors.get(name)?.bytes.clone())
     }
 
-    /// A copy of one tensor.
+    /// Returns a copy of one tensor.
     pub fn tensor(&self, name: &str) -> Option<Tensor> {
         copy(self.header.tensors.get(name)?, &self.bytes)
     }
 
-    /// A copy of all tensors.
+    /// Returns a copy of all tensors.
     pub fn tensors(&self) -> Tensors {
         copies(&self.header, &self.bytes)
     }
 
-    /// What the writer noted beside the tensors; PyTorch's has `format: pt`.
+    /// Returns what the writer noted beside the tensors. PyTorch's files have `format: pt`.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.header.metadata
     }
 }
 
-/// Reads a safetensors file whole. Metadata is passed over.
+/// Reads a whole safetensors file. Its metadata is passed over.
 pub fn read_tensors(path: impl AsRef<Path>) -> Result<Tensors> {
     TensorFile::open(path).map(|file| file.tensors())
 }
 
-/// Reads the bytes of a safetensors file; `path` is for the error message. Checks all that [`TensorFile::open`] does.
+/// Reads the bytes of a safetensors file. `path` is for the error message. Checks all that
+/// [`TensorFile::open`] does.
 pub fn parse_tensors(path: &Path, file: &[u8]) -> Result<Tensors> {
     Ok(copies(&parse_header(path, file)?, file))
 }
@@ -89,7 +91,7 @@ fn copies(header: &Header, file: &[u8]) -> Tensors {
     tensors.filter_map(|(name, place)| Some((name.clone(), copy(place, file)?))).collect()
 }
 
-/// `None` cannot come of a checked header.
+/// Copies a tensor. For a checked header this is never `None`.
 fn copy(place: &Place, file: &[u8]) -> Option<Tensor> {
     let bytes = file.get(place.bytes.clone())?.to_vec();
     Tensor::new(place.info.dtype, place.info.shape.clone(), bytes).ok()

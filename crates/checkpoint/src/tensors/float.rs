@@ -1,9 +1,9 @@
-//! Conversions between float formats, in integers: the same bits on every machine.
+//! Conversions between float formats by integer arithmetic, so that they give the same bits on every machine.
 
 use crate::tensors::info::TensorDType;
 
-/// The nearest f16, of two equally near the even one. From 65520 on that is infinity; a NaN stays one, quiet, with
-/// the upper bits of its payload.
+/// Returns the nearest f16, ties to even. From 65520 on that is infinity. A NaN stays one, quiet, with the
+/// upper bits of its payload.
 pub(crate) fn f32_to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;
@@ -12,23 +12,24 @@ pub(crate) fn f32_to_f16(value: f32) -> u16 {
     let magnitude = match exponent {
         128 if fraction != 0 => 0x7e00 | (fraction >> 13) as u16,
         16.. => 0x7c00,
-        // Normal: the carry of the rounding goes into the exponent, and from the largest into infinity, as it should.
+        // Normal numbers: the carry of the rounding goes into the exponent, and from the largest number into
+        // infinity, as it should.
         -14.. => round(((exponent + 15) as u32) << 23 | fraction, 13),
-        // Subnormal: the leading one moves down to where 2^-24 is the unit.
+        // Subnormal numbers: the leading one moves down to where 2^-24 is the unit.
         -25.. => round(fraction | 0x0080_0000, (-1 - exponent) as u32),
         _ => 0,
     };
     sign | magnitude
 }
 
-/// `value / 2^shift` rounded to nearest, of two equally near to even.
+/// Returns `value / 2^shift` rounded to nearest, ties to even.
 fn round(value: u32, shift: u32) -> u16 {
     let (half, kept) = (1u32 << (shift - 1), value >> shift);
     let rest = value & (2 * half - 1);
     (kept + u32::from(rest > half || rest == half && kept & 1 == 1)) as u16
 }
 
-/// Exact.
+/// Returns the value of an f16, exactly.
 pub(crate) fn f16_to_f32(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let (exponent, fraction) = (u32::from(bits >> 10 & 0x1f), u32::from(bits & 0x03ff));
@@ -42,7 +43,8 @@ pub(crate) fn f16_to_f32(bits: u16) -> f32 {
     }
 }
 
-/// The elements as f32 values, if they are floats. Exact but for F64, which is rounded to nearest.
+/// Returns the elements as f32 values if they are floats. The values are exact, except that f64 is rounded to
+/// nearest.
 pub(crate) fn to_f32(dtype: TensorDType, bytes: &[u8]) -> Option<Vec<f32>> {
     let halves = || bytes.as_chunks().0.iter().map(|half| u16::from_le_bytes(*half));
     Some(match dtype {
@@ -54,7 +56,7 @@ pub(crate) fn to_f32(dtype: TensorDType, bytes: &[u8]) -> Option<Vec<f32>> {
     })
 }
 
-/// Any elements as f64 values, to look at: exact but for 64-bit integers.
+/// Returns any elements as f64 values, for looking at them. The values are exact, except for 64-bit integers.
 pub(crate) fn to_f64(dtype: TensorDType, bytes: &[u8]) -> Vec<f64> {
     fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         bytes.as_chunks().0.iter().map(|element| value(*element)).collect()
@@ -95,7 +97,7 @@ mod tests {
         }
     }
 
-    /// The crate quiets a signalling NaN when it widens it; here that is done when narrowing.
+    /// The crate `half` quiets a signalling NaN when it widens it. Here that is done when narrowing.
     fn quieting(bits: u16) -> u32 {
         let signalling = f16::from_bits(bits).is_nan() && bits & 0x0200 == 0;
         if signalling { 0x0040_0000 } else { 0 }
@@ -107,7 +109,8 @@ mod tests {
             let value = f32::from_bits(bits);
             assert_eq!(f32_to_f16(value), f16::from_f32_const(value).to_bits(), "{bits:08x}");
         };
-        // Each f16 of either sign, halfway to the next, and the f32 values around both.
+        // These are each f16 of either sign, the middle between it and the next, and the f32 values around
+        // both.
         for half in 0..=u16::MAX {
             let (low, high) = (f16_to_f32(half), f16_to_f32(half.wrapping_add(1)));
             let middle = ((f64::from(low) + f64::from(high)) / 2.0) as f32;

@@ -1,4 +1,4 @@
-//! What a safetensors file says it holds, checked in full before a byte of it is used.
+//! The header of a safetensors file, checked in full before a byte of the file is used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,11 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::tensors::info::{Info, TensorDType};
 
-/// Readers refuse longer headers.
+/// The most bytes of a header. Readers refuse longer ones.
 pub(crate) const LONGEST: usize = 100_000_000;
-/// The bytes of the length field, and the alignment of what follows the header.
+/// The number of bytes of the length field, and the alignment of what follows the header.
 pub(crate) const WORD: usize = 8;
-/// The one name that is no tensor's.
+/// The only name in a header that is no tensor's.
 pub(crate) const METADATA: &str = "__metadata__";
 
 /// The tensors of a file, each with its place in it.
@@ -26,17 +26,18 @@ pub(crate) struct Header {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) info: Info,
-    /// In the file.
+    /// Its range in the file.
     pub(crate) bytes: Range<usize>,
 }
 
 impl Header {
-    /// Checks what hostile files get wrong: the header's length against the file's; offsets, which must follow one
-    /// another without gap or overlap from the header's end to the file's; shapes against offsets; names that occur
-    /// twice; types that are unknown or have no whole bytes. What is wrong is the error.
+    /// Parses a file's header and checks what hostile files get wrong: the header's length against the
+    /// file's; offsets, which must follow one another without gap or overlap from the header's end to the
+    /// file's; shapes against offsets; names that occur twice; types that are unknown or take no whole bytes.
+    /// The error says what is wrong.
     ///
-    /// Allocates in proportion to the header, which the file backs, and reads it from a copy, so that a mapped file
-    /// that changes meanwhile cannot pass a check with one text and be used with another.
+    /// It allocates in proportion to the header, which the file backs. It reads the header from a copy, so
+    /// that a mapped file that changes meanwhile cannot pass a check with one text and be used with another.
     pub(crate) fn parse(file: &[u8]) -> Result<Self, String> {
         let (length, rest) = file.split_first_chunk::<WORD>().ok_or("it has no 8 bytes")?;
         let length = u64::from_le_bytes(*length);
@@ -51,7 +52,7 @@ impl Header {
     }
 }
 
-/// Each tensor's range in the file, whose data begin at `start` and end at `end`.
+/// Returns each tensor's range in the file, whose data begin at `start` and end at `end`.
 fn places(
     entries: BTreeMap<String, Entry>,
     start: usize,
@@ -88,7 +89,7 @@ fn places(
     if at == data { Ok(tensors) } else { Err(format!("{} bytes belong to no tensor", data - at)) }
 }
 
-/// A header as it is written.
+/// A header as it is written in the file.
 struct Raw {
     entries: BTreeMap<String, Entry>,
     metadata: BTreeMap<String, String>,
@@ -116,7 +117,7 @@ impl<'de> Visitor<'de> for RawVisitor {
         f.write_str("an object")
     }
 
-    /// A derived map would let the second of two equal names win in silence.
+    /// Reads the map by hand: in a derived one the second of two equal names would win in silence.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
         let mut entries = BTreeMap::new();
         let mut metadata = None;

@@ -24,7 +24,7 @@ pub enum TensorDType {
     F64,
 }
 
-/// Each type with its name and its twin in the safetensors crate.
+/// Each type with its name and its counterpart in the safetensors crate.
 const TYPES: [(TensorDType, &str, Stored); 13] = [
     (TensorDType::Bool, "BOOL", Stored::BOOL),
     (TensorDType::U8, "U8", Stored::U8),
@@ -42,12 +42,12 @@ const TYPES: [(TensorDType, &str, Stored); 13] = [
 ];
 
 impl TensorDType {
-    /// Bytes an element.
+    /// Returns the number of bytes of an element.
     pub fn size(self) -> usize {
         self.stored().bitsize() / 8
     }
 
-    /// The name safetensors headers use: `F32`, `BF16`, ...
+    /// Returns the name that safetensors headers use, such as `F32` and `BF16`.
     pub fn name(self) -> &'static str {
         TYPES[self as usize].1
     }
@@ -67,22 +67,22 @@ impl fmt::Display for TensorDType {
     }
 }
 
-/// A tensor's type and shape: all of it but its elements.
+/// A tensor's type and shape, without its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// The element type.
     pub dtype: TensorDType,
-    /// The sizes of the axes, outermost first; empty for a scalar.
+    /// The sizes of the axes, outermost first. A scalar has none.
     pub shape: Vec<usize>,
 }
 
 impl Info {
-    /// Of f32 elements.
+    /// Describes a tensor of f32 elements.
     pub fn f32(shape: &[usize]) -> Self {
         Self { dtype: TensorDType::F32, shape: shape.to_vec() }
     }
 
-    /// How many bytes it takes; `None` when that is no number the machine has.
+    /// Returns the number of bytes that it takes, or `None` beyond what the machine can count.
     pub fn bytes(&self) -> Option<usize> {
         let elements = self.shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         elements?.checked_mul(self.dtype.size())

@@ -1,44 +1,45 @@
-//! How a file's tensors and a model's fit together.
+//! The report of how a file's tensors and a model's fit together.
 
 use std::fmt;
 
 use crate::tensors::info::Info;
 
-/// What became of each tensor of a file and of a model; as PyTorch's `load_state_dict` tells it.
+/// What became of each tensor of a file and of a model, as PyTorch's `load_state_dict` reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// The model's tensors that were found.
     pub loaded: Vec<String>,
-    /// Those among them whose elements were converted to f32: exactly, unless they were f64.
+    /// The tensors among those found whose elements were converted to f32. The conversion is exact, except
+    /// from f64.
     pub converted: Vec<String>,
-    /// The model's that the file has not.
+    /// The model's tensors that the file lacks.
     pub missing: Vec<String>,
-    /// The file's that the model has not, as the file calls them.
+    /// The file's tensors that the model lacks, under their names in the file.
     pub unexpected: Vec<String>,
-    /// Those of which type or shape differ.
+    /// The tensors whose type or shape differs.
     pub mismatched: Vec<Mismatch>,
-    /// The model's for which renaming left several in the file.
+    /// The model's tensors for which renaming left several of the file's, each with their names.
     pub ambiguous: Vec<(String, Vec<String>)>,
 }
 
-/// A tensor of which type or shape differ.
+/// A tensor whose type or shape differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What the model calls it.
+    /// Its name in the model.
     pub name: String,
-    /// The file's, in this library's layout.
+    /// Its type and shape in the file, in this library's layout.
     pub file: Info,
-    /// The model's.
+    /// Its type and shape in the model.
     pub model: Info,
 }
 
 impl LoadReport {
-    /// Everything was found, and nothing else.
+    /// Whether everything was found, and nothing else.
     pub fn is_exact(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty() && self.fits()
     }
 
-    /// What was found is what the model wants.
+    /// Whether all that was found is what the model wants.
     pub fn fits(&self) -> bool {
         self.mismatched.is_empty() && self.ambiguous.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A named block of numbers, as it lies on disk.
+//! Tensors as they lie on disk.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::fmt;
 use crate::tensors::error::{Error, Result};
 use crate::tensors::info::{Info, TensorDType};
 
-/// Tensors by name. The order of names is the order of everything derived from them.
+/// Tensors by name. All that is derived from them has the order of their names.
 pub type Tensors = BTreeMap<String, Tensor>;
 
-/// A dense tensor: row-major, little endian, as many bytes as its shape takes.
+/// A dense tensor: row-major, little endian, with as many bytes as its shape takes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tensor {
     info: Info,
@@ -17,7 +17,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor from its bytes; an error when there are too many or too few of them.
+    /// Makes a tensor from its bytes. Too many or too few of them are an error.
     pub fn new(dtype: TensorDType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let info = Info { dtype, shape };
         if info.bytes() != Some(bytes.len()) {
@@ -26,57 +26,57 @@ impl Tensor {
         Ok(Self { info, bytes })
     }
 
-    /// A tensor of f32 values.
+    /// Makes a tensor of f32 values.
     pub fn f32(shape: &[usize], values: &[f32]) -> Result<Self> {
         Self::new(TensorDType::F32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
-    /// A tensor of i32 values.
+    /// Makes a tensor of i32 values.
     pub fn i32(shape: &[usize], values: &[i32]) -> Result<Self> {
         Self::new(TensorDType::I32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
-    /// A tensor of u32 values.
+    /// Makes a tensor of u32 values.
     pub fn u32(shape: &[usize], values: &[u32]) -> Result<Self> {
         Self::new(TensorDType::U32, shape.to_vec(), stored(values, |v| v.to_le_bytes()))
     }
 
-    /// Type and shape.
+    /// Returns the type and shape.
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// The element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> TensorDType {
         self.info.dtype
     }
 
-    /// The sizes of the axes, outermost first; empty for a scalar.
+    /// Returns the sizes of the axes, outermost first. A scalar has none.
     pub fn shape(&self) -> &[usize] {
         &self.info.shape
     }
 
-    /// The elements, little endian.
+    /// Returns the elements, little endian.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The elements, little endian, without a copy.
+    /// Returns the elements, little endian, without a copy.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The elements as f32 values; `None` when they are of another type.
+    /// Returns the elements as f32 values, or `None` if they are of another type.
     pub fn to_f32(&self) -> Option<Vec<f32>> {
         self.words(TensorDType::F32, f32::from_le_bytes)
     }
 
-    /// The elements as i32 values; `None` when they are of another type.
+    /// Returns the elements as i32 values, or `None` if they are of another type.
     pub fn to_i32(&self) -> Option<Vec<i32>> {
         self.words(TensorDType::I32, i32::from_le_bytes)
     }
 
-    /// The elements as u32 values; `None` when they are of another type.
+    /// Returns the elements as u32 values, or `None` if they are of another type.
     pub fn to_u32(&self) -> Option<Vec<u32>> {
         self.words(TensorDType::U32, u32::from_le_bytes)
     }
@@ -93,7 +93,8 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// The values' bytes one after the other. The training thread waits for this one: a loop that becomes a copy.
+/// Returns the values' bytes one after the other. The training thread waits for this, so it is a loop that
+/// becomes a plain copy.
 fn stored<T: Copy>(values: &[T], bytes: fn(T) -> [u8; 4]) -> Vec<u8> {
     let mut all = vec![0; 4 * values.len()];
     for (place, &value) in all.as_chunks_mut().0.iter_mut().zip(values) {

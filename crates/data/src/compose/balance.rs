@@ -1,4 +1,4 @@
-//! Equally many samples of every class.
+//! Balanced classes: equally many samples of every class.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,20 +11,23 @@ use crate::{DataError, Fingerprint, Source, Subset, Values};
 /// How classes of unequal size are made equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {
-    /// As many of each class as the smallest has: the others' rest, chosen by the seed, is left out.
+    /// Takes as many samples of each class as the smallest class has. The rest of the others, chosen by the
+    /// seed, is left out.
     Fewest,
-    /// As many of each class as the largest has: the others' samples come several times, the last time in part.
+    /// Takes as many samples of each class as the largest class has. The samples of the others come several
+    /// times; in the last round perhaps only some of them.
     Most,
 }
 
-/// How many samples each class has, by an i32 field that is a scalar; reads every sample once.
+/// Counts the samples of each class, by an i32 field that is a scalar. Reads every sample once.
 pub fn class_counts(source: &dyn Source, field: &str) -> Result<BTreeMap<i32, u64>, DataError> {
     Ok(by_class(source, field)?.into_iter().map(|(class, indices)| (class, indices.len() as u64)).collect())
 }
 
-/// The samples of a source with equally many of each class, the classes taking turns.
+/// Returns the samples of a source with equally many of each class, the classes taking turns.
 ///
-/// Within a class the order is a permutation by the seed. Shuffle in the loader for another order each epoch.
+/// Within a class the order is a permutation by the seed. For another order in each epoch, shuffle in the
+/// loader.
 pub fn balance<S: Source>(
     source: S,
     field: &str,

@@ -1,23 +1,24 @@
-//! Samples kept in memory once they were fetched.
+//! A cache: samples are kept in memory once they were fetched.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{DataError, FieldSpec, Sample, Source};
 
-/// A source whose samples are kept, within a budget, the first time they are fetched; what does not fit is fetched anew.
+/// A source whose samples are kept, within a budget of bytes, the first time they are fetched. Those that do
+/// not fit are fetched each time.
 ///
-/// Which samples are kept shows in the time alone, never in a sample.
+/// Which samples are kept affects only the time, never a sample.
 #[derive(Debug)]
 pub struct Cache<S> {
     source: S,
     kept: Vec<OnceLock<Sample>>,
-    /// Bytes left of the budget.
+    /// The bytes left of the budget.
     left: AtomicU64,
 }
 
 impl<S: Source> Cache<S> {
-    /// Keeps samples of up to so many bytes together.
+    /// Keeps samples of `source` that take up to `bytes` together.
     pub fn new(source: S, bytes: u64) -> Result<Self, DataError> {
         let mut kept = Vec::new();
         let no_room = |_| DataError::Setting {
@@ -30,7 +31,7 @@ impl<S: Source> Cache<S> {
         Ok(Self { source, kept, left: AtomicU64::new(bytes) })
     }
 
-    /// How many samples are kept.
+    /// Returns the number of samples kept.
     pub fn kept(&self) -> usize {
         self.kept.iter().filter(|kept| kept.get().is_some()).count()
     }
@@ -57,7 +58,7 @@ impl<S: Source> Source for Cache<S> {
         if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
             && place.set(sample.clone()).is_err()
         {
-            // Another thread kept it meanwhile.
+            // Another thread has kept it meanwhile.
             self.left.fetch_add(bytes, Ordering::Relaxed);
         }
         Ok(sample)

@@ -1,4 +1,4 @@
-//! Several sources as one: one after another, or taking turns by weight.
+//! Several sources joined into one: one after another, or taking turns by weight.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::{DataError, FieldSpec, Fingerprint, Sample, Source};
 #[derive(Clone)]
 pub struct Concat {
     sources: Vec<Arc<dyn Source>>,
-    /// Where each source ends.
+    /// The index at which each source ends.
     ends: Vec<u64>,
 }
 
 impl Concat {
-    /// Sources of the same fields.
+    /// Joins sources, which must have the same fields.
     pub fn new(sources: impl IntoIterator<Item = Arc<dyn Source>>) -> Result<Self, DataError> {
         let sources: Vec<_> = sources.into_iter().collect();
         same_fields("concat", &sources)?;
@@ -31,25 +31,26 @@ impl Concat {
     }
 }
 
-/// Sources taking turns by whole weights: of every `sum of weights` samples in a row, each source gives its weight's
-/// number, spread evenly, in its own order.
+/// Sources taking turns by whole weights: of as many samples in a row as the weights add up to, each source
+/// gives as many as its weight, spread evenly, in its own order.
 ///
-/// Which source a place falls to is arithmetic on the weights. No sample comes twice: it ends where the first source is
-/// used up, so a part of the others may be left out.
+/// Which source a place belongs to is arithmetic on the weights. No sample comes twice: the joined source
+/// ends where the first of its sources is used up, so a part of the others may be left out.
 #[derive(Clone)]
 pub struct Interleave {
     sources: Vec<Arc<dyn Source>>,
     weights: Vec<u64>,
-    /// One turn: the source at each place, and how many of its samples came before within the turn.
+    /// One turn: for each place its source, and how many samples of that source came before it within the
+    /// turn.
     turn: Vec<(usize, u64)>,
     len: u64,
 }
 
-/// A longer turn is taken for a mistake.
+/// The longest turn. A longer one is taken for a mistake.
 const MOST_TURN: u64 = 1 << 20;
 
 impl Interleave {
-    /// Sources of the same fields, each with its weight.
+    /// Joins sources, each with its weight. They must have the same fields.
     pub fn new(sources: impl IntoIterator<Item = (Arc<dyn Source>, u32)>) -> Result<Self, DataError> {
         let (sources, weights): (Vec<_>, Vec<_>) =
             sources.into_iter().map(|(source, weight)| (source, u64::from(weight))).unzip();
@@ -60,7 +61,8 @@ impl Interleave {
                 format!("weights {weights:?} are not all above zero with a sum of at most {MOST_TURN}");
             return Err(DataError::Setting { setting: "interleave", what });
         }
-        // The smooth weighted round: everyone gains its weight, the richest gives and pays the total.
+        // Smooth weighted round robin: at each place every source gains its weight, and the one with the most
+        // gives a sample and pays the total.
         let mut credit = vec![0i64; weights.len()];
         let mut given = vec![0; weights.len()];
         let turn: Vec<_> = (0..total)
@@ -76,7 +78,7 @@ impl Interleave {
         let whole =
             joined.sources.iter().zip(&joined.weights).map(|(source, weight)| source.len() / weight).min();
         let rounds = whole.unwrap_or(0).min(u64::MAX / total - 1);
-        // Within the next turn, up to the first place whose source has no more.
+        // The turn after the whole ones ends at the first place whose source has no more samples.
         let more = joined
             .turn
             .iter()
@@ -120,7 +122,7 @@ macro_rules! joined_source {
                 source.fetch(at)
             }
 
-            /// As the source it is from calls it.
+            /// Describes the sample as the source that it comes from does.
             fn describe(&self, index: u64) -> String {
                 self.place(index)
                     .map_or_else(|| format!("sample {index}"), |(source, at)| source.describe(at))

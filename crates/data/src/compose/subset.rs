@@ -1,4 +1,4 @@
-//! Parts of a source.
+//! Parts of a source: chosen samples, and random splits.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use unisono_random::Permutation;
 
 use crate::{DataError, FieldSpec, Fingerprint, Sample, Source};
 
-/// Some samples of a source, in an order of its own.
+/// Some samples of a source, in a given order.
 #[derive(Clone, Debug)]
 pub struct Subset<S> {
     source: S,
@@ -16,7 +16,8 @@ pub struct Subset<S> {
 #[derive(Clone, Debug)]
 enum Chosen {
     Listed(Vec<u64>),
-    /// `len` consecutive positions of a permutation, from `start`: no list, however long the source.
+    /// `len` consecutive positions of a permutation, from `start`. This takes no list, however long the
+    /// source.
     Permuted {
         order: Permutation,
         start: u64,
@@ -25,7 +26,7 @@ enum Chosen {
 }
 
 impl<S: Source> Subset<S> {
-    /// The samples at `indices`, in that order.
+    /// Chooses the samples at `indices`, in that order. An index beyond the source's end is an error.
     pub fn new(source: S, indices: impl Into<Vec<u64>>) -> Result<Self, DataError> {
         let (indices, len) = (indices.into(), source.len());
         match indices.iter().find(|&&index| index >= len) {
@@ -34,7 +35,7 @@ impl<S: Source> Subset<S> {
         }
     }
 
-    /// The source's index of a sample of this subset.
+    /// Returns the index in the source of a sample of this subset.
     pub fn index_in_source(&self, index: u64) -> Result<u64, DataError> {
         let beyond = DataError::Index { index, len: self.len() };
         match &self.chosen {
@@ -47,7 +48,8 @@ impl<S: Source> Subset<S> {
     }
 }
 
-/// Two parts of a source that share no sample and miss none: `first` samples, and the rest.
+/// Splits a source at random into two parts that share no sample and miss none: `first` samples, and the
+/// rest.
 ///
 /// Which sample goes where is a function of (seed, source length) alone.
 pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<S>>; 2], DataError> {
@@ -56,7 +58,8 @@ pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<
         let what = format!("{first} samples for the first part, but there are {total}");
         return Err(DataError::Setting { setting: "split", what });
     }
-    // The last epoch's order: no training epoch in practice shuffles alike under the same seed.
+    // This is the order of the last epoch that there may be; no training epoch in practice has it under the
+    // same seed.
     let order = Permutation::new(seed, u32::MAX, total);
     let source = Arc::new(source);
     let part = |start, len| Subset {
@@ -66,7 +69,8 @@ pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<
     Ok([part(0, first), part(first, total - first)])
 }
 
-/// [`split`] with the first part given as a fraction of the source, rounded to the nearest sample.
+/// Splits as [`split`] does, with the first part given as a fraction of the source, rounded to the nearest
+/// sample.
 pub fn split_fraction<S: Source>(
     source: S,
     fraction: f64,
@@ -97,7 +101,7 @@ impl<S: Source> Source for Subset<S> {
         self.source.fetch(self.index_in_source(index)?)
     }
 
-    /// As the source calls it, so with the source's index.
+    /// Describes the sample as the source does, with the index in the source.
     fn describe(&self, index: u64) -> String {
         match self.index_in_source(index) {
             Ok(index) => self.source.describe(index),
@@ -105,12 +109,12 @@ impl<S: Source> Source for Subset<S> {
         }
     }
 
-    /// Covers the source's fingerprint and the choice.
+    /// Covers the source's fingerprint and which samples were chosen.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().word(self.source.fingerprint()).word(self.len());
         match &self.chosen {
             Chosen::Listed(indices) => indices.iter().fold(hash, |hash, &index| hash.word(index)).finish(),
-            // The first samples stand for the order's key.
+            // The first samples identify the permutation, whose key is not accessible.
             Chosen::Permuted { order, start, len } => {
                 (0..(*len).min(16)).fold(hash.word(*start), |hash, i| hash.word(order.at(start + i))).finish()
             }

@@ -1,4 +1,5 @@
-//! From a source and an order to batches: the loader, the pipeline of one sample, and the threads that run ahead.
+//! From a source and an order to batches: the loader, the pipeline of one sample, and the threads that run
+//! ahead.
 
 pub(crate) mod loader;
 mod pace;

@@ -1,34 +1,36 @@
-//! How many threads, and how many batches ahead: fixed, or following the measured pace within a budget of bytes.
+//! The pace: how many threads there are, and how many batches they prepare ahead. Both are fixed, or follow
+//! the measured pace within a budget of bytes.
 
 use crate::sample::field::elements;
 use crate::{DataError, FieldSpec};
 
-/// Beyond these, a setting is taken for a mistake.
+/// The most threads. A larger setting is taken for a mistake.
 const MOST_THREADS: usize = 1024;
+/// The most batches of a fixed prefetch. A larger setting is taken for a mistake.
 const MOST_PREFETCH: usize = 65_536;
-/// How far ahead adapting goes at most: beyond, more batches only age.
+/// The largest window that adapting reaches: beyond it, more batches only wait longer.
 const MOST_ADAPTIVE: usize = 1024;
-/// So many batches in a row with a nearly full queue show that a smaller one would do.
+/// After this many batches in a row with a nearly full queue, a smaller window is tried.
 const CALM: u32 = 64;
 
-/// What the loader was told.
+/// The loader's settings of threads and prefetch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// So many threads; as many as it takes, up to one a core, unless told.
+    /// The number of threads. Default: as many as needed, up to one a core.
     pub threads: Option<usize>,
     pub prefetch: Prefetch,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Prefetch {
-    /// So many batches beyond one a thread.
+    /// This many batches beyond one a thread.
     Fixed(usize),
-    /// Batches of so many bytes together; a share of free memory unless told.
+    /// Batches that take this many bytes together. Default: a share of the free memory.
     Budget(Option<u64>),
 }
 
 impl Settings {
-    /// An error for settings that cannot work.
+    /// Checks the settings. Those that cannot work are an error.
     pub fn check(&self) -> Result<(), DataError> {
         let wrong = |setting, what: String| Err(DataError::Setting { setting, what });
         match self.threads {
@@ -46,12 +48,12 @@ impl Settings {
     }
 }
 
-/// How many threads and tickets there should be, updated batch by batch.
+/// The number of threads and tickets that there should be, updated batch by batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
-    /// Threads that should run.
+    /// The number of threads that should run.
     pub threads: usize,
-    /// Tickets that may be out: batches ready or in the making.
+    /// The number of tickets that may be out, which are batches ready or in preparation.
     pub window: usize,
     most_threads: usize,
     pub most_window: usize,
@@ -84,7 +86,7 @@ impl Pace {
                     fields.iter().map(|spec| 4 * elements(&spec.shape).unwrap_or(0) as u64).sum();
                 let batch_bytes = sample.saturating_mul(batch).max(1);
                 let fit = bytes.unwrap_or_else(share_of_free_memory) / batch_bytes;
-                // One is needed to go on at all.
+                // One batch is needed to go on at all.
                 let most_window = fit.clamp(1, MOST_ADAPTIVE as u64) as usize;
                 let most_threads = settings.threads.unwrap_or(cores).min(most_window);
                 let threads = settings.threads.unwrap_or(2).min(most_threads);
@@ -104,7 +106,7 @@ impl Pace {
         }
     }
 
-    /// A batch was taken: `waited` if it was not ready, with `ready` more behind it.
+    /// Notes that a batch was taken. `waited` tells that it was not ready, and `ready` how many more were.
     pub fn taken(&mut self, waited: bool, ready: usize) {
         self.taken += 1;
         // The first batches are always waited for.
@@ -128,7 +130,7 @@ impl Pace {
     }
 }
 
-/// An eighth of the memory that the system calls available; 256 MiB where it does not say.
+/// Returns an eighth of the memory that the system calls available, or 256 MiB where the system does not say.
 fn share_of_free_memory() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
     use crate::FieldDType;
 
-    /// Samples of 4 KiB in batches of 16: 64 KiB a batch.
+    /// Returns the pace for samples of 4 KiB in batches of 16, which take 64 KiB each.
     fn pace(threads: Option<usize>, bytes: u64) -> Pace {
         let fields = [FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![1024] }];
         Pace::new(&Settings { threads, prefetch: Prefetch::Budget(Some(bytes)) }, &fields, 16)

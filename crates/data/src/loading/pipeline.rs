@@ -1,4 +1,4 @@
-//! What happens to one sample, and to one batch: pure functions of (source, seed, epoch, position).
+//! The pipeline of one sample and of one batch: pure functions of (source, seed, epoch, position).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,41 +16,43 @@ use crate::{Batch, BoxError, DataError, FieldSpec, Sample, Source};
 
 type Run = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
 
-/// One transform in its place.
+/// A transform in its place.
 #[derive(Clone)]
 pub(crate) struct Stage {
-    /// What keys its draws.
+    /// The name that its draws are keyed by.
     pub name: String,
-    /// What errors call it: "map 'crop'".
+    /// The name that errors use, such as "map 'crop'".
     pub label: String,
     pub run: Arc<Run>,
 }
 
-/// Everything that decides a sample's bytes.
+/// All that decides a sample's bytes.
 #[derive(Clone)]
 pub(crate) struct Pipeline {
     pub source: Arc<dyn Source>,
     pub stages: Vec<Stage>,
-    /// Stages over whole batches, after all others.
+    /// The stages over whole batches, which run after all others.
     pub batch_stages: Vec<Stage>,
     pub seed: u64,
     pub order: Order,
-    /// How many bad samples may be skipped.
+    /// The number of bad samples that may be skipped.
     pub skip: usize,
 }
 
-/// What the fields look like after each stage; never empty, and the last is what batches are made of.
+/// What the fields look like after each stage. It is never empty, and its last entry is what batches are made
+/// of.
 pub(crate) type StageSpecs = Vec<Vec<FieldSpec>>;
 
-/// A batch, and the samples that it lacks because they failed.
+/// A batch, and the samples that it lacks because they failed: the index of each in the source, and its
+/// error.
 pub(crate) struct Made {
     pub batch: Batch,
     pub failed: Vec<(u64, DataError)>,
 }
 
 impl Pipeline {
-    /// Finds what each stage makes of the fields by running sample 0 as position 0 of epoch 0; where bad samples may be
-    /// skipped, the first one that does not fail.
+    /// Finds what each stage makes of the fields, by running sample 0 as position 0 of epoch 0. Where bad
+    /// samples may be skipped, the first sample that does not fail is taken.
     pub fn probe(&self) -> Result<StageSpecs, DataError> {
         let mut index = 0;
         loop {
@@ -75,7 +77,8 @@ impl Pipeline {
                 self.apply(stage, &mut sample, index, (0, 0))?;
                 let mut found = sample.specs();
                 check(&sample, &found, &stage.label, describe)?;
-                // What varies at first may vary up to the last stage, which nobody but the samples can tell.
+                // An extent that varies at first may vary up to the last stage; only the samples themselves
+                // could tell.
                 let last = at + 1 == self.stages.len();
                 for spec in found.iter_mut().filter(|_| !last) {
                     if varying.iter().any(|varying| varying.name == spec.name) {
@@ -88,8 +91,8 @@ impl Pipeline {
         Ok(specs)
     }
 
-    /// Makes the batch of a unit; `None` as soon as `stop` is seen set. Samples known to be bad are not tried. The
-    /// memory of `spare`, a batch no longer needed, is used again.
+    /// Makes the batch of a unit. Returns `None` as soon as `stop` is set. Samples known to be bad are not
+    /// tried. The memory of `spare`, a batch no longer needed, is used again.
     pub fn batch(
         &self,
         unit: &Unit,
@@ -145,7 +148,7 @@ impl Pipeline {
         Some(Ok(Made { batch, failed }))
     }
 
-    /// The stages' names as reports call them, in the order of their clocks.
+    /// Returns the stages' names as reports call them, in the order of their clocks.
     pub fn stage_names(&self) -> Vec<String> {
         let labels = self.stages.iter().map(|stage| stage.label.clone());
         let batch_labels = self.batch_stages.iter().map(|stage| stage.label.clone());
@@ -157,7 +160,7 @@ impl Pipeline {
             .collect()
     }
 
-    /// Sample `index` of the source after all stages, each checked.
+    /// Returns sample `index` of the source after all stages, each checked.
     fn sample(
         &self,
         index: u64,
@@ -188,7 +191,8 @@ impl Pipeline {
         guarded(|| self.source.describe(index), &stage.label, || (stage.run)(sample, &mut draws))
     }
 
-    /// Runs one stage over a batch, its draws keyed by (seed, "map_batch", the stage's name, epoch, first position).
+    /// Runs one stage over a batch, with its draws keyed by (seed, "map_batch", the stage's name, epoch,
+    /// first position).
     fn apply_to_batch(&self, stage: &Stage, batch: &mut Batch) -> Result<(), DataError> {
         let mut draws = Draws::of(self.seed, "map_batch", &stage.name, batch.epoch, batch.first);
         let name = format!("epoch {}, batch from position {}", batch.epoch, batch.first);

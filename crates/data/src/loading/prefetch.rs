@@ -1,20 +1,20 @@
-//! Threads that prepare batches ahead of the consumer, who gets them in order.
+//! Prefetch: threads that prepare batches ahead of the consumer, who gets them in order.
 //!
 //! # Protocol
 //!
-//! The consumer holds tickets; a ticket is the right to make one batch. It hands out as many as the pace's window says
-//! (see `pace.rs`), in the order of the schedule, and tops them up with each batch it takes. A worker waits for a
-//! ticket, makes the batch, sends it with the ticket's number, and waits again. The consumer puts batches that come
-//! early aside.
+//! The consumer holds tickets. A ticket is the right to make one batch. The consumer hands out as many as the
+//! pace's window says (see `pace.rs`), in the order of the schedule, and with each batch it takes it hands
+//! out as many as are missing. A worker waits for a ticket, makes the batch, sends it with the ticket's
+//! number, and waits again. The consumer puts batches that come early aside.
 //!
-//! * *Bounded*: batches in the making, in the channel and aside are at most as many as the tickets out.
-//! * *No deadlock*: both channels have room for the largest window, so no send ever waits; a worker waits only for a
-//!   ticket, the consumer only for a batch whose ticket is out, and a worker answers every ticket, be it with an error
-//!   (panics are caught).
-//! * *Stopping*: the consumer sets `stop`, which workers look at before each sample, and drops its end of the tickets,
-//!   which ends their wait; then it joins them. It waits for at most one sample a thread.
-//! * *Bad samples*: a worker leaves them out of its batch and says so. Whether that is allowed is decided here, batch by
-//!   batch in order, so it never depends on who was first.
+//! * *Bounded*: the batches in preparation, in the channel and aside are at most as many as the tickets out.
+//! * *No deadlock*: both channels have room for the largest window, so no send ever waits. A worker waits
+//!   only for a ticket, and the consumer only for a batch whose ticket is out. A worker answers every ticket,
+//!   be it with an error (panics are caught).
+//! * *Stopping*: the consumer sets `stop`, which workers look at before each sample, and drops its end of the
+//!   tickets, which ends their wait. Then it joins them. It waits for at most one sample a thread.
+//! * *Bad samples*: a worker leaves them out of its batch and says so. Whether that is allowed is decided by
+//!   the consumer, batch by batch in order, so it never depends on which worker was first.
 //!
 //! After an error the iterator ends.
 
@@ -44,12 +44,13 @@ pub struct Batches {
     tickets: Option<Sender<Unit>>,
     answers: Receiver<Answer>,
     crew: Crew,
-    /// Memory of batches handed back.
+    /// The batches handed back, for their memory.
     spares: Sender<Sample>,
-    /// Batches that came before their turn.
+    /// The batches that came before their turn, by their number.
     early: BTreeMap<u64, Result<Made, DataError>>,
-    /// Tickets handed out, and batches taken: the number of the next of each.
+    /// The number of the next ticket to be handed out.
     issued: u64,
+    /// The number of the next batch to be taken.
     taken: u64,
     position: Position,
     skipped: BTreeSet<u64>,
@@ -60,7 +61,7 @@ pub struct Batches {
     workers: Vec<JoinHandle<()>>,
 }
 
-/// Batches handed back that are kept for their memory.
+/// The number of batches handed back that are kept for their memory.
 const MOST_SPARES: usize = 2;
 
 impl Batches {
@@ -103,46 +104,47 @@ impl Batches {
             waited: Duration::ZERO,
             workers: Vec::new(),
         };
-        // On failure, dropping `batches` ends the threads there are.
+        // On failure, dropping `batches` ends the threads that already run.
         batches.top_up()?;
         Ok(batches)
     }
 
-    /// The position of the next batch: where to start again for the same batches as from here.
+    /// Returns the position of the next batch, at which to start again for the same batches as from here.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// The position with the record of bad samples skipped: what to start again with where some may be skipped.
+    /// Returns the position with the record of bad samples skipped, with which to start again where some may
+    /// be skipped.
     pub fn progress(&self) -> LoaderState {
         LoaderState { position: self.position, skipped: self.skipped.iter().copied().collect() }
     }
 
-    /// Why samples were skipped since this iterator started, in the order they were met.
+    /// Returns why samples were skipped since this iterator started, in the order in which they were met.
     pub fn skip_reasons(&self) -> &[DataError] {
         &self.skip_reasons
     }
 
-    /// How long `next` has waited for batches that were not ready.
+    /// Returns how long `next` has waited for batches that were not ready.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// Batches that are ready now.
+    /// Returns the number of batches that are ready now.
     pub fn ready(&self) -> usize {
         self.early.len() + self.answers.len()
     }
 
-    /// Hands a batch back once it is no longer needed, so that a later one is made in its memory.
+    /// Hands back a batch that is no longer needed, so that a later one is made in its memory.
     ///
-    /// It changes nothing but the time: fresh memory for large batches has to be cleared by the system, which may cost
+    /// This changes only the time: the system has to clear fresh memory for large batches, which may cost
     /// more than the copy itself.
     pub fn recycle(&self, batch: Batch) {
-        // With enough of them at hand, it is freed.
+        // If enough of them are at hand, the batch is freed.
         let _ = self.spares.try_send(batch.stacked);
     }
 
-    /// What was done so far, and where the time went.
+    /// Returns what was done so far, and where the time went.
     pub fn seen(&self) -> Seen {
         Seen {
             elapsed: self.started.elapsed(),
@@ -157,7 +159,7 @@ impl Batches {
         }
     }
 
-    /// Starts the threads and hands out the tickets that the pace asks for.
+    /// Starts the threads, and hands out the tickets, that the pace asks for.
     fn top_up(&mut self) -> Result<(), DataError> {
         while self.workers.len() < self.pace.threads {
             let crew = self.crew.clone();
@@ -197,7 +199,7 @@ impl Batches {
         made
     }
 
-    /// Adds a batch's bad samples to the record; the first beyond the allowed number is the error.
+    /// Adds a batch's bad samples to the record. The first beyond the allowed number is the error.
     fn record(&mut self, made: Made) -> Result<Batch, DataError> {
         let Made { mut batch, failed } = made;
         for (index, error) in failed {
@@ -210,7 +212,7 @@ impl Batches {
             self.skipped.insert(index);
             self.skip_reasons.push(error);
         }
-        // Once skipped, always skipped, even if it is better now: a resumed run does not try it either.
+        // A sample once skipped stays skipped, even if it is good now: a resumed run does not try it either.
         batch.leave_out(|index| self.skipped.contains(&index));
         batch.skipped.sort_unstable();
         Ok(batch)

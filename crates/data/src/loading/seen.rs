@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Counters that all threads of one iterator add to.
+/// The counters that all threads of one iterator add to.
 #[derive(Debug)]
 pub(crate) struct Meters {
     names: Vec<String>,
-    /// Nanoseconds in each stage.
+    /// The nanoseconds in each stage.
     stages: Vec<AtomicU64>,
     samples: AtomicU64,
-    /// Nanoseconds that threads waited for a ticket.
+    /// The nanoseconds that threads waited for a ticket.
     pub idle: AtomicU64,
 }
 
@@ -21,7 +21,7 @@ impl Meters {
         Self { names, stages, samples: AtomicU64::new(0), idle: AtomicU64::new(0) }
     }
 
-    /// A clock for one batch, so that threads meet at the counters once a batch.
+    /// Returns a clock for one batch, so that threads meet at the counters only once a batch.
     pub fn clock(&self) -> Clock<'_> {
         Clock { meters: self, stages: vec![0; self.stages.len()] }
     }
@@ -36,14 +36,14 @@ impl Meters {
     }
 }
 
-/// Times of one batch.
+/// The times of one batch.
 pub(crate) struct Clock<'a> {
     meters: &'a Meters,
     stages: Vec<u64>,
 }
 
 impl Clock<'_> {
-    /// Adds the time since then to a stage; gives now.
+    /// Adds the time since `since` to a stage. Returns the present time.
     pub fn add(&mut self, stage: usize, since: Instant) -> Instant {
         let now = Instant::now();
         if let Some(time) = self.stages.get_mut(stage) {
@@ -61,57 +61,58 @@ impl Clock<'_> {
     }
 }
 
-/// What one [`Batches`](crate::Batches) has done so far; printing it gives a table and the verdict.
+/// What one [`Batches`](crate::Batches) has done so far. Printing it gives a table and the verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
-    /// Time since the threads started.
+    /// The time since the threads started.
     pub elapsed: Duration,
-    /// Time the consumer waited for batches that were not ready.
+    /// The time that the consumer waited for batches that were not ready.
     pub waited: Duration,
-    /// Time all threads together waited because enough batches were ready.
+    /// The time that all threads together waited because enough batches were ready.
     pub idle: Duration,
-    /// Samples in batches that threads have finished.
+    /// The number of samples in batches that threads have finished.
     pub produced: u64,
-    /// Samples in batches that the consumer has taken.
+    /// The number of samples in batches that the consumer has taken.
     pub consumed: u64,
-    /// Batches that are ready now.
+    /// The number of batches that are ready now.
     pub ready: usize,
-    /// Batches that may now be ready or in the making.
+    /// The number of batches that may now be ready or in preparation.
     pub depth: usize,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
-    /// Time in each stage, summed over threads: fetch, transforms in order, stack, batch transforms in order.
+    /// The time in each stage, summed over threads: fetch, transforms in order, stack, batch transforms in
+    /// order.
     pub stages: Vec<StageTime>,
 }
 
-/// Time spent in one stage.
+/// The time spent in one stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageTime {
-    /// "fetch", "map 'crop'", "stack", "map_batch 'mixup'".
+    /// The stage's name: "fetch", "map 'crop'", "stack" or "map_batch 'mixup'".
     pub name: String,
-    /// Summed over threads.
+    /// The time, summed over threads.
     pub time: Duration,
 }
 
 impl Seen {
-    /// Samples that the threads finish in a second of the elapsed time.
+    /// Returns how many samples the threads finish in a second of the elapsed time.
     pub fn produced_per_second(&self) -> f64 {
         rate(self.produced, self.elapsed)
     }
 
-    /// Samples that the consumer took in a second of the elapsed time.
+    /// Returns how many samples the consumer took in a second of the elapsed time.
     pub fn consumed_per_second(&self) -> f64 {
         rate(self.consumed, self.elapsed)
     }
 
-    /// The stage that took most of the threads' time.
+    /// Returns the stage that took most of the threads' time.
     pub fn slowest(&self) -> Option<&StageTime> {
         self.stages.iter().max_by_key(|stage| stage.time).filter(|stage| !stage.time.is_zero())
     }
 
-    /// One line: whether the consumer had to wait, and for which stage.
+    /// Returns one line that tells whether the consumer had to wait, and for which stage.
     ///
-    /// "input kept up: ..." when it waited for under 5 % of the time.
+    /// It begins with "input kept up" if the consumer waited for less than 5 % of the time.
     pub fn verdict(&self) -> String {
         let waited = share(self.waited, self.elapsed);
         let Some(slowest) = self.slowest() else { return "no batch yet".into() };
@@ -146,7 +147,7 @@ fn rate(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// In percent.
+/// Returns the share in percent.
 fn share(part: Duration, whole: Duration) -> f64 {
     if whole.is_zero() { 0.0 } else { 100.0 * part.as_secs_f64() / whole.as_secs_f64() }
 }

@@ -1,4 +1,4 @@
-//! Batches of sequences of similar length.
+//! Buckets: batches of sequences of similar length.
 
 use std::sync::Arc;
 
@@ -8,26 +8,30 @@ use crate::{DataError, FieldSpec, Fingerprint};
 
 /// Samples grouped by length, so that no batch mixes short and long sequences.
 ///
-/// Bucket i takes the sequences no longer than boundary i and longer than the one before. A batch comes from one bucket,
-/// and the first axis of the fields named is cut to the bucket's boundary; what is beyond must be padding. Full batches
-/// come first (in an order shuffled each epoch, if the loader shuffles, as the samples within a bucket are), then each
-/// bucket's rest as a smaller batch: every sample comes once an epoch, and none is added.
+/// Bucket i takes the sequences no longer than boundary i and longer than the one before. A batch comes from
+/// one bucket, and the first axis of the named fields is cut to the bucket's boundary; what lies beyond must
+/// be padding. Full batches come first, and then what is left of each bucket as a smaller batch. If the
+/// loader shuffles, the order of the full batches and of the samples within a bucket is shuffled each epoch.
+/// Every sample comes once an epoch, and none is added.
 ///
-/// For loops of one's own: the trainer of the facade takes one shape of each field, so with it only buckets that cut no field train.
+/// Buckets that cut a field are for a user's own training loop. The trainer of the crate `unisono` takes one
+/// shape of each field, so it can only train with buckets that cut none.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     boundaries: Vec<usize>,
     fields: Vec<Arc<str>>,
     /// The samples of each bucket.
     members: Vec<Vec<u64>>,
-    /// Of each bucket and after the last: how many full batches, and how many samples left over, came in those before.
+    /// The number of full batches in the buckets before each one, and in all of them.
     full_before: Vec<u64>,
+    /// The number of samples that fill no batch in the buckets before each one, and in all of them.
     rest_before: Vec<u64>,
     batch: u64,
 }
 
 impl Buckets {
-    /// Groups samples by their lengths, one a sample, at ascending boundaries; the last must be the longest or above.
+    /// Groups samples by their lengths, one length a sample, at ascending boundaries. The last boundary must
+    /// not be below the longest length. Anything else is an error.
     pub fn new(
         lengths: &[u32],
         boundaries: impl Into<Vec<usize>>,
@@ -52,12 +56,13 @@ impl Buckets {
         Ok(buckets)
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub(crate) fn len(&self) -> u64 {
         self.members.iter().map(|members| members.len() as u64).sum()
     }
 
-    /// The boundaries, the fields that are cut to them, and a fingerprint of which samples are where.
+    /// Describes the boundaries, the fields cut to them, and a fingerprint of which samples are in which
+    /// bucket.
     pub(crate) fn describe(&self) -> String {
         let members = self.members.iter().fold(Fingerprint::new(), |hash, members| {
             members.iter().fold(hash.word(members.len() as u64), |hash, &index| hash.word(index))
@@ -66,7 +71,7 @@ impl Buckets {
         format!("buckets up to {boundaries:?} that cut {fields:?}, grouping {:016x}", members.finish())
     }
 
-    /// Fixes how many samples make a batch.
+    /// Sets the number of samples in a batch.
     pub(crate) fn set_batch(&mut self, batch: u64) {
         self.batch = batch.max(1);
         let sums = |count: &dyn Fn(u64) -> u64| {
@@ -82,12 +87,13 @@ impl Buckets {
         self.rest_before = sums(&|len| len % self.batch);
     }
 
-    /// How many positions full batches take; the rests follow.
+    /// Returns the number of positions that full batches take. What is left of the buckets follows.
     pub(crate) fn full(&self) -> u64 {
         self.full_before.last().map_or(0, |&batches| batches * self.batch)
     }
 
-    /// How many samples the batch that holds a position has from there on, and its number in the epoch.
+    /// Returns how many samples of the batch that holds a position come from there on, and the batch's number
+    /// in the epoch.
     pub(crate) fn batch_at(&self, position: u64) -> (u64, u64) {
         match position.checked_sub(self.full()) {
             None => (self.batch - position % self.batch, position / self.batch),
@@ -99,12 +105,12 @@ impl Buckets {
         }
     }
 
-    /// How many batches an epoch has.
+    /// Returns the number of batches in an epoch.
     pub(crate) fn batches(&self) -> u64 {
         self.len().checked_sub(1).map_or(0, |last| self.batch_at(last).1 + 1)
     }
 
-    /// The order of an epoch.
+    /// Returns the order of an epoch.
     pub(crate) fn of_epoch(&self, seed: u64, epoch: u32, shuffled: bool) -> EpochBuckets<'_> {
         let order = |salt: u64, len: u64| {
             let key = Fingerprint::new().word(seed).word(salt).finish();
@@ -119,7 +125,7 @@ impl Buckets {
     }
 }
 
-/// The part that holds a place, given the sums of the parts before each.
+/// Returns the part that holds a place, given for each part the sum of those before it.
 fn bucket_of(before: &[u64], place: u64) -> usize {
     before.partition_point(|&before| before <= place).saturating_sub(1).min(before.len().saturating_sub(2))
 }
@@ -132,7 +138,7 @@ pub(crate) struct EpochBuckets<'a> {
 }
 
 impl EpochBuckets<'_> {
-    /// The bucket of a position, and which of its samples, before they are shuffled.
+    /// Returns the bucket of a position, and which of the bucket's samples it is before they are shuffled.
     fn place(&self, position: u64) -> (usize, u64) {
         let buckets = self.buckets;
         match position.checked_sub(buckets.full()) {
@@ -150,14 +156,14 @@ impl EpochBuckets<'_> {
         }
     }
 
-    /// The source's index of the sample at a position.
+    /// Returns the index in the source of the sample at a position.
     pub fn at(&self, position: u64) -> u64 {
         let (bucket, at) = self.place(position);
         let at = self.members[bucket].as_ref().map_or(at, |order| order.at(at));
         self.buckets.members[bucket][at as usize]
     }
 
-    /// What the fields look like in the batch at a position.
+    /// Returns what the fields look like in the batch at a position.
     pub fn cut_to(&self, first: u64, specs: &[FieldSpec]) -> Vec<FieldSpec> {
         let (bucket, _) = self.place(first);
         let boundary = self.buckets.boundaries[bucket];

@@ -1,4 +1,4 @@
-//! Which sample comes at which position: arithmetic on (seed, epoch, position), whatever the order.
+//! The order of samples: which sample comes at which position, by arithmetic on (seed, epoch, position).
 
 pub(crate) mod buckets;
 pub(crate) mod schedule;
@@ -20,15 +20,15 @@ pub(crate) struct Order {
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Plain,
-    /// Shuffled within windows of so many samples.
+    /// Shuffled within windows of this many samples.
     Window(u64),
-    /// Row by row of batches of this size, each row its own stretch of the source.
+    /// For batches of this many rows, each of which reads its own stretch of the source.
     Lanes(u64),
     Buckets(Arc<Buckets>),
 }
 
 impl Order {
-    /// The order of one epoch over `len` samples.
+    /// Returns the order of one epoch over `len` samples.
     pub fn of_epoch(&self, seed: u64, epoch: u32, len: u64) -> EpochOrder<'_> {
         match &self.kind {
             Kind::Plain if !self.shuffled => EpochOrder::Plain,
@@ -48,14 +48,15 @@ impl Order {
 pub(crate) enum EpochOrder<'a> {
     Plain,
     Shuffled(Permutation),
-    /// Windows start at `offset` and every `window` from there; what is before the first is a shorter one.
+    /// Windows start at `offset`, and then every `window` samples. What comes before the first is a shorter
+    /// window.
     Window {
         seed: u64,
         epoch: u32,
         len: u64,
         window: u64,
         offset: u64,
-        /// The window of the last position, by its start.
+        /// The window that the last position asked for lies in, by its start.
         current: Option<(u64, Permutation)>,
     },
     Lanes {
@@ -66,7 +67,7 @@ pub(crate) enum EpochOrder<'a> {
 }
 
 impl EpochOrder<'_> {
-    /// The source's index of the sample at a position within the epoch.
+    /// Returns the index in the source of the sample at a position within the epoch.
     pub fn at(&mut self, position: u64) -> u64 {
         match self {
             EpochOrder::Plain => position,
@@ -88,7 +89,7 @@ impl EpochOrder<'_> {
                 };
                 start + order.at(position - start)
             }
-            // Row r reads a stretch of len / rows samples, the first len % rows rows one more.
+            // Row r reads a stretch of len / rows samples; the first len % rows rows read one more.
             &mut EpochOrder::Lanes { rows, len } => {
                 let (time, row) = (position / rows, position % rows);
                 row * (len / rows) + row.min(len % rows) + time
@@ -97,7 +98,8 @@ impl EpochOrder<'_> {
         }
     }
 
-    /// What the fields look like in the batch from a position on: buckets cut sequences to their length.
+    /// Returns what the fields look like in the batch that starts at a position. Buckets cut sequences to
+    /// their own length.
     pub fn cut_to(&self, first: u64, specs: &[FieldSpec]) -> Vec<FieldSpec> {
         match self {
             EpochOrder::Buckets(order) => order.cut_to(first, specs),
@@ -135,7 +137,7 @@ mod tests {
         assert!(order.iter().enumerate().all(|(i, &index)| (i as u64).abs_diff(index) < 10));
         assert!(order.iter().enumerate().filter(|&(i, &index)| i as u64 != index).count() > 700);
         assert_ne!(order, all(Kind::Window(10), 2, 1000));
-        // Any position alone gives what it gives in sequence.
+        // A position asked for by itself gives what it gives in sequence.
         let kind = Order { shuffled: true, kind: Kind::Window(10) };
         assert!(
             (0..1000)

@@ -1,4 +1,4 @@
-//! Which positions make which batch: arithmetic on two integers.
+//! The schedule: which positions make which batch, by arithmetic on two integers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{DataError, Position};
 /// The positions of one batch, before anything was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
-    /// Counts the units of one schedule from 0.
+    /// The number of this unit in its schedule, from 0.
     pub number: u64,
     pub epoch: u32,
     pub first: u64,
@@ -22,13 +22,13 @@ pub(crate) struct Unit {
 pub(crate) struct Schedule {
     len: u64,
     batch: u64,
-    /// The fewest samples that still make a batch.
+    /// The fewest samples that make a batch.
     least: u64,
-    /// The first epoch not to run; 2^32 for none.
+    /// The first epoch that is not run. 2^32 stands for no end.
     end_epoch: u64,
     position: Position,
     next_number: u64,
-    /// Where batches also end with their bucket.
+    /// The buckets, if batches also end with their bucket.
     buckets: Option<Arc<Buckets>>,
 }
 
@@ -60,18 +60,19 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// The same, with batches that also end with their bucket.
+    /// Returns the same schedule with batches that also end with their bucket.
     pub fn in_buckets(mut self, buckets: Option<Arc<Buckets>>) -> Self {
         self.buckets = buckets;
         self
     }
 
-    /// Where the next batch starts.
+    /// Returns the position at which the next batch starts.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// The next epoch's start when what is left of this one makes no batch. The very last epoch has no next.
+    /// Returns the start of the next epoch if what is left of this one makes no batch, else the position
+    /// itself. The very last epoch has no next one.
     fn settle(&self, position: Position) -> Position {
         if self.len - position.sample >= self.least {
             return position;
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(units(5, 2, false, (0, 5), 1), []);
     }
 
-    /// Every position once, for every length to 2,000 and batches that do and do not divide it.
+    /// Checks every length to 2,000, with batches that do and do not divide it.
     #[test]
     fn an_epoch_holds_each_position_once() {
         for len in 1..=2000 {

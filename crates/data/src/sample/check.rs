@@ -1,24 +1,24 @@
-//! Samples against what they are expected to look like, and stages that may fail or panic.
+//! Checks of samples, and guards around stages that may fail or panic.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{BoxError, DataError, FieldSpec, Sample, Source};
 
-/// A sample as the source gives it, checked against the source's own fields.
+/// Fetches a sample and checks it against the source's own fields.
 pub(crate) fn fetch_checked(source: &dyn Source, index: u64) -> Result<Sample, DataError> {
     let sample = guarded(|| source.describe(index), "fetch", || Ok(source.fetch(index)?))?;
     check(&sample, source.fields(), "fetch", || source.describe(index))?;
     Ok(sample)
 }
 
-/// Turns an error or a panic of `run` into an error naming sample and stage.
+/// Runs a stage, and turns its error or panic into an error that names the sample and the stage.
 pub(crate) fn guarded<T>(
     describe: impl Fn() -> String,
     stage: &str,
     run: impl FnOnce() -> Result<T, BoxError>,
 ) -> Result<T, DataError> {
-    // What a panic leaves half-changed, the sample, is dropped with the error.
+    // The sample, which a panic may leave half-changed, is dropped with the error.
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(cause)) => Err(DataError::Stage { sample: describe(), stage: stage.into(), cause }),
@@ -28,13 +28,13 @@ pub(crate) fn guarded<T>(
     }
 }
 
-/// The text that a panic was raised with.
+/// Returns the text that a panic was raised with.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
-/// An error unless a sample's fields are as expected, and each holds as many values as its shape says.
+/// Checks that a sample's fields are as expected, and that each holds as many values as its shape says.
 pub(crate) fn check(
     sample: &Sample,
     expected: &[FieldSpec],
@@ -82,7 +82,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// An error naming the first f32 value that is infinite or not a number.
+/// Checks that all f32 values are finite. The error names the first that is not.
 pub(crate) fn check_finite(sample: &Sample) -> Result<(), DataError> {
     for (name, field) in sample.fields() {
         let Some(values) = field.values.as_f32() else { continue };

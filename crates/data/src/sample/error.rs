@@ -1,13 +1,13 @@
-//! What can be wrong with data, each naming its culprit.
+//! The errors of this crate.
 
 use std::path::{Path, PathBuf};
 
 use crate::FieldDType;
 
-/// Any error that a transform or a source of one's own may return.
+/// Any error that a transform or a user's own source may return.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Everything that this crate reports. A cause is part of the message, so printing the error once says it all.
+/// An error of this crate. Its message includes its cause, so printing the error once says everything.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -24,9 +24,9 @@ pub enum DataError {
     CsvValue {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: u64,
-        /// Counted from 1.
+        /// The column, counted from 1.
         column: usize,
         /// The text found there.
         value: String,
@@ -38,24 +38,24 @@ pub enum DataError {
     CsvWidth {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: u64,
-        /// Columns in this line.
+        /// The number of columns in this line.
         found: usize,
-        /// Columns in the first line, or what the shape asked for needs.
+        /// The number of columns in the first line.
         expected: usize,
     },
-    /// A CSV file cannot be read on after a line: bad compression, or text that is not UTF-8.
+    /// A CSV file cannot be read beyond a line: bad compression, or text that is not UTF-8.
     #[error("{}: line {line}: {cause}", path.display())]
     CsvBroken {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// The line, counted from 1.
         line: u64,
         /// What is wrong.
         cause: String,
     },
-    /// A CSV file has no samples, or not the column asked for.
+    /// A CSV file has no samples, or lacks the column asked for.
     #[error("{}: {what}", path.display())]
     CsvTable {
         /// The file.
@@ -63,7 +63,7 @@ pub enum DataError {
         /// What is missing.
         what: String,
     },
-    /// A file is not what its format says.
+    /// A file does not keep to its format.
     #[error("{}: {what}", path.display())]
     Format {
         /// The file.
@@ -79,17 +79,17 @@ pub enum DataError {
         /// What is wrong with it.
         what: String,
     },
-    /// A value that is infinite or not a number.
+    /// A value is infinite or not a number.
     #[error("field '{field}': element {element} is {value}")]
     NonFinite {
         /// The field's name.
         field: String,
         /// The element's index within the sample.
         element: usize,
-        /// NaN or an infinity.
+        /// The value: NaN or an infinity.
         value: f32,
     },
-    /// A sample has another shape than its pipeline's samples have at this stage.
+    /// A field of a sample has another shape than in the pipeline's other samples at this stage.
     #[error("{sample}: field '{field}': shape {found:?}, expected {expected:?}, after {stage}")]
     Shape {
         /// The sample, as its source describes it.
@@ -98,12 +98,12 @@ pub enum DataError {
         field: String,
         /// This sample's shape.
         found: Vec<usize>,
-        /// The pipeline's.
+        /// The shape of the pipeline's samples.
         expected: Vec<usize>,
         /// The stage that the sample came out of.
         stage: String,
     },
-    /// A sample has another type than its pipeline's samples have at this stage.
+    /// A field of a sample has another type than in the pipeline's other samples at this stage.
     #[error("{sample}: field '{field}': dtype {found}, expected {expected}, after {stage}")]
     Dtype {
         /// The sample, as its source describes it.
@@ -112,7 +112,7 @@ pub enum DataError {
         field: String,
         /// This sample's type.
         found: FieldDType,
-        /// The pipeline's.
+        /// The names of the fields of the pipeline's samples.
         expected: FieldDType,
         /// The stage that the sample came out of.
         stage: String,
@@ -136,7 +136,7 @@ pub enum DataError {
         sample: String,
         /// The stage: "fetch", "map 'resize'".
         stage: String,
-        /// What it returned.
+        /// The error it returned.
         cause: BoxError,
     },
     /// A stage panicked on a sample.
@@ -149,7 +149,7 @@ pub enum DataError {
         /// The panic's message.
         message: String,
     },
-    /// An index beyond a source's end.
+    /// An index is beyond the end of a source.
     #[error("sample {index} of a source of {len}")]
     Index {
         /// The index asked for.
@@ -157,7 +157,7 @@ pub enum DataError {
         /// The source's length.
         len: u64,
     },
-    /// A position beyond its epoch's end.
+    /// A position is beyond the end of its epoch.
     #[error("position {sample} of epoch {epoch}: an epoch has {len} samples")]
     Position {
         /// The epoch asked for.
@@ -167,34 +167,34 @@ pub enum DataError {
         /// The source's length.
         len: u64,
     },
-    /// A setting that cannot work.
+    /// A setting cannot work.
     #[error("{setting}: {what}")]
     Setting {
         /// The setting's name, such as "batch".
         setting: &'static str,
-        /// Why not.
+        /// The reason.
         what: String,
     },
     /// A worker thread could not be started, or ended by itself.
     #[error("loader threads: {0}")]
     Threads(String),
-    /// An error of a source of one's own.
+    /// A user's own source failed.
     #[error("{0}")]
     Other(BoxError),
 }
 
 impl DataError {
-    /// Wraps the error of a source of one's own.
+    /// Wraps the error of a user's own source.
     pub fn other(cause: impl Into<BoxError>) -> Self {
         Self::Other(cause.into())
     }
 
-    /// A file that does not keep to its format.
+    /// Returns the error of a file that does not keep to its format.
     pub(crate) fn format(path: &Path, what: impl Into<String>) -> Self {
         Self::Format { path: path.into(), what: what.into() }
     }
 
-    /// A field that is missing or does not fit.
+    /// Returns the error of a field that is missing or does not fit.
     pub(crate) fn field(field: &str, what: impl Into<String>) -> Self {
         Self::Field { field: field.into(), what: what.into() }
     }

@@ -8,18 +8,18 @@ use crate::DataError;
 /// A tensor in host memory, row-major and contiguous.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Its extents; empty for a scalar.
+    /// The extents of its axes. A scalar has none.
     pub shape: Vec<usize>,
-    /// Its elements, as many as the extents' product.
+    /// Its elements. There are as many as the product of the extents.
     pub values: Values,
 }
 
-/// Elements of one type.
+/// The elements of a field, all of one type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// 32-bit floating point.
     F32(Vec<f32>),
-    /// 32-bit signed integers: labels, tokens.
+    /// 32-bit signed integers, such as labels and tokens.
     I32(Vec<i32>),
 }
 
@@ -32,44 +32,45 @@ pub enum FieldDType {
     I32,
 }
 
-/// What a field of every sample looks like.
+/// The name, type and shape that a field has in every sample.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldSpec {
     /// Its name, such as "x" or "y".
     pub name: Arc<str>,
     /// The type of its elements.
     pub dtype: FieldDType,
-    /// Its extents within one sample.
+    /// The extents of its axes within one sample.
     pub shape: Vec<usize>,
 }
 
 impl FieldSpec {
-    /// As an extent in `shape`: differs from sample to sample, and a transform makes it equal before samples are stacked.
+    /// An extent in `shape` that differs from sample to sample. A transform must make it equal before samples
+    /// are stacked.
     pub const VARIES: usize = 0;
 
-    /// Whether an extent differs from sample to sample.
+    /// Whether any extent differs from sample to sample.
     pub fn varies(&self) -> bool {
         self.shape.contains(&Self::VARIES)
     }
 }
 
 impl Field {
-    /// A field of f32 values.
+    /// Returns a field of f32 values.
     pub fn f32(shape: impl Into<Vec<usize>>, values: impl Into<Vec<f32>>) -> Self {
         Self { shape: shape.into(), values: Values::F32(values.into()) }
     }
 
-    /// A field of i32 values.
+    /// Returns a field of i32 values.
     pub fn i32(shape: impl Into<Vec<usize>>, values: impl Into<Vec<i32>>) -> Self {
         Self { shape: shape.into(), values: Values::I32(values.into()) }
     }
 
-    /// Its description under a name.
+    /// Returns the field's name, type and shape, under a given name.
     pub fn spec(&self, name: impl Into<Arc<str>>) -> FieldSpec {
         FieldSpec { name: name.into(), dtype: self.values.dtype(), shape: self.shape.clone() }
     }
 
-    /// An error unless there are as many values as the shape says.
+    /// Checks that there are as many values as the shape says.
     pub(crate) fn check_length(&self, name: &str) -> Result<(), DataError> {
         if elements(&self.shape) == Some(self.values.len()) {
             return Ok(());
@@ -79,13 +80,13 @@ impl Field {
     }
 }
 
-/// How many elements a shape has; `None` beyond what memory could hold.
+/// Returns the number of elements of a shape, or `None` beyond what memory could hold.
 pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }
 
 impl Values {
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         match self {
             Values::F32(values) => values.len(),
@@ -93,12 +94,12 @@ impl Values {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their type.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> FieldDType {
         match self {
             Values::F32(_) => FieldDType::F32,
@@ -106,22 +107,22 @@ impl Values {
         }
     }
 
-    /// The elements, if they are f32.
+    /// Returns the elements if they are f32.
     pub fn as_f32(&self) -> Option<&[f32]> {
         if let Values::F32(values) = self { Some(values) } else { None }
     }
 
-    /// The elements to change, if they are f32.
+    /// Returns the elements for change if they are f32.
     pub fn as_f32_mut(&mut self) -> Option<&mut [f32]> {
         if let Values::F32(values) = self { Some(values) } else { None }
     }
 
-    /// The elements, if they are i32.
+    /// Returns the elements if they are i32.
     pub fn as_i32(&self) -> Option<&[i32]> {
         if let Values::I32(values) = self { Some(values) } else { None }
     }
 
-    /// A copy of some elements; `None` when the range reaches beyond them.
+    /// Returns a copy of some elements, or `None` if the range reaches beyond them.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Option<Values> {
         Some(match self {
             Values::F32(values) => Values::F32(values.get(range)?.to_vec()),
@@ -129,8 +130,8 @@ impl Values {
         })
     }
 
-    /// No elements of a type, with room for some, that of old values if they are of the type; `None` when memory does
-    /// not have the room.
+    /// Returns an empty list of a type with memory for `capacity` elements. The memory of `old` is used again
+    /// if it is of this type. `None` means that the memory cannot be had.
     pub(crate) fn with_capacity(dtype: FieldDType, capacity: usize, old: Option<Values>) -> Option<Self> {
         fn room<T>(mut values: Vec<T>, capacity: usize) -> Option<Vec<T>> {
             values.clear();
@@ -145,8 +146,8 @@ impl Values {
         })
     }
 
-    /// Appends the first elements of values of the same type; false, and nothing appended, when there are too few or
-    /// the types differ.
+    /// Appends the first `count` elements of values of the same type. Returns false, and appends nothing, if
+    /// there are too few or the types differ.
     pub(crate) fn append_first(&mut self, other: &Values, count: usize) -> bool {
         fn extend<T: Copy>(own: &mut Vec<T>, other: Option<&[T]>) -> bool {
             own.extend_from_slice(other.unwrap_or(&[]));
@@ -159,7 +160,7 @@ impl Values {
         }
     }
 
-    /// Keeps the elements of the rows marked.
+    /// Keeps the elements of the rows that are marked true.
     pub(crate) fn keep_rows(&mut self, keep: &[bool]) {
         fn retain<T: Copy>(values: &mut Vec<T>, keep: &[bool]) {
             let size = (values.len() / keep.len().max(1)).max(1);

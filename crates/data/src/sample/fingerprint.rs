@@ -4,32 +4,32 @@ use crate::{FieldDType, FieldSpec, Values};
 
 /// Hashes what identifies a data set.
 ///
-/// FNV-1a's step over 64-bit words instead of bytes, each followed by folding the high half into the low one (which
-/// multiplication alone never does). Text is hashed as its bytes, one a word, after its length; f32 values by their
-/// bits. It finds accidents, not forgery.
+/// Each step is FNV-1a's over 64-bit words instead of bytes, followed by folding the high half into the low
+/// one (which multiplication alone never does). Text is hashed as its bytes, one a word, after its length,
+/// and f32 values by their bits. It finds accidents, not forgery.
 #[derive(Clone, Debug)]
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// The hash of nothing.
+    /// Returns the hash of nothing.
     pub const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// One number.
+    /// Adds a number.
     #[must_use]
     pub const fn word(self, word: u64) -> Self {
         let mixed = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         Self(mixed ^ mixed >> 32)
     }
 
-    /// A text.
+    /// Adds a text.
     #[must_use]
     pub fn text(self, text: &str) -> Self {
         text.bytes().fold(self.word(text.len() as u64), |hash, byte| hash.word(byte.into()))
     }
 
-    /// A source's length and fields.
+    /// Adds a source's length and fields.
     #[must_use]
     pub fn source(self, len: u64, fields: &[FieldSpec]) -> Self {
         fields.iter().fold(self.word(len).word(fields.len() as u64), |hash, spec| {
@@ -38,7 +38,7 @@ impl Fingerprint {
         })
     }
 
-    /// Values: their type, number and bits, two values a word.
+    /// Adds values: their type, number and bits, two values a word.
     #[must_use]
     pub fn values(self, values: &Values) -> Self {
         fn pairs<T: Copy>(hash: Fingerprint, values: &[T], bits: impl Fn(T) -> u32) -> Fingerprint {
@@ -54,7 +54,7 @@ impl Fingerprint {
         }
     }
 
-    /// The 64 bits.
+    /// Returns the 64 bits.
     pub const fn finish(&self) -> u64 {
         self.0
     }

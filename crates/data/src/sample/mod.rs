@@ -1,4 +1,4 @@
-//! One sample: an ordered list of named fields of host memory.
+//! Samples, their fields, and the trait of their sources: what the rest of the crate is made of.
 
 pub(crate) mod batch;
 pub(crate) mod check;
@@ -19,7 +19,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A sample without fields.
+    /// Returns a sample without fields.
     pub fn new() -> Self {
         Self::default()
     }
@@ -33,39 +33,40 @@ impl Sample {
         }
     }
 
-    /// [`set`](Self::set), for building a sample in one expression.
+    /// Appends or replaces a field as [`set`](Self::set) does, for building a sample in one expression.
     pub fn with(mut self, name: impl Into<Arc<str>>, field: Field) -> Self {
         self.set(name, field);
         self
     }
 
-    /// Takes a field out.
+    /// Removes a field and returns it.
     pub fn remove(&mut self, name: &str) -> Option<Field> {
         let at = self.fields.iter().position(|(own, _)| **own == *name)?;
         Some(self.fields.remove(at).1)
     }
 
-    /// The field of a name.
+    /// Returns the field of a name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|(own, _)| **own == *name).map(|(_, field)| field)
     }
 
-    /// The field of a name, to change.
+    /// Returns the field of a name, for change.
     pub fn field_mut(&mut self, name: &str) -> Option<&mut Field> {
         self.fields.iter_mut().find(|(own, _)| **own == *name).map(|(_, field)| field)
     }
 
-    /// The elements of an f32 field, to change; `None` when there is no such field or it is of another type.
+    /// Returns the elements of an f32 field, for change, or `None` if there is no such field or it is of
+    /// another type.
     pub fn f32_mut(&mut self, name: &str) -> Option<&mut [f32]> {
         self.field_mut(name)?.values.as_f32_mut()
     }
 
-    /// All fields with their names, in order.
+    /// Returns all fields with their names, in order.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Field)> {
         self.fields.iter().map(|(name, field)| (name, field))
     }
 
-    /// Of stacked samples, keeps the rows marked.
+    /// Keeps the rows of stacked samples that are marked true.
     pub(crate) fn keep_rows(&mut self, keep: &[bool]) {
         for (_, field) in &mut self.fields {
             field.values.keep_rows(keep);
@@ -75,7 +76,7 @@ impl Sample {
         }
     }
 
-    /// What this sample's fields look like.
+    /// Returns the names, types and shapes of this sample's fields.
     pub fn specs(&self) -> Vec<FieldSpec> {
         self.fields().map(|(name, field)| field.spec(name.clone())).collect()
     }

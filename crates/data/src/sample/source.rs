@@ -1,4 +1,4 @@
-//! The one small trait behind every data set.
+//! The trait behind every data set.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use crate::{DataError, FieldSpec, Fingerprint, Sample};
 
 /// A data set: a length, and samples by index.
 ///
-/// Loader threads call `fetch` at the same time and in any order; the same index must always give the same sample.
+/// Loader threads call `fetch` at the same time and in any order. The same index must always give the same
+/// sample.
 ///
 /// ```
 /// use unisono_data::{DataError, FieldDType, Field, FieldSpec, Sample, Source};
@@ -33,13 +34,13 @@ use crate::{DataError, FieldSpec, Fingerprint, Sample};
 /// # Ok::<(), DataError>(())
 /// ```
 pub trait Source: Send + Sync {
-    /// How many samples there are.
+    /// Returns the number of samples.
     fn len(&self) -> u64;
 
-    /// What the fields of every sample look like, in order.
+    /// Returns the name, type and shape of the fields of every sample, in order.
     fn fields(&self) -> &[FieldSpec];
 
-    /// The sample at an index below [`len`](Self::len).
+    /// Returns the sample at an index below [`len`](Self::len).
     fn fetch(&self, index: u64) -> Result<Sample, DataError>;
 
     /// Whether there are no samples.
@@ -47,14 +48,15 @@ pub trait Source: Send + Sync {
         self.len() == 0
     }
 
-    /// What errors call the sample: its file, if it has one.
+    /// Returns what errors call the sample, such as its file. Default: "sample 17".
     fn describe(&self, index: u64) -> String {
         format!("sample {index}")
     }
 
-    /// 64 bits that change when the data do, for checkpoints and saved statistics; see [`Fingerprint`].
+    /// Returns 64 bits that change when the data do, for checkpoints and saved statistics; see
+    /// [`Fingerprint`].
     ///
-    /// By default it covers the length and the fields' names, types and shapes, not the contents.
+    /// The default covers the length and the fields' names, types and shapes, not the contents.
     fn fingerprint(&self) -> u64 {
         Fingerprint::new().source(self.len(), self.fields()).finish()
     }

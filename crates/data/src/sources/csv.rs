@@ -1,4 +1,4 @@
-//! Tables of numbers in text files, gzipped or not.
+//! CSV files: tables of numbers in text, gzipped or not.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use super::gzip::{is_gzipped, unpacked};
 use crate::{DataError, Memory, Values};
 
-/// How to read a CSV file into a [`Memory`]: field "x" of f32 features and, when a label or target was named, "y".
+/// Reads a CSV file into a [`Memory`]: the field "x" of f32 features and, if a label or target was named,
+/// "y". Needs the feature `csv`.
 ///
-/// The file may be gzipped; its first bytes tell. Lines end with a line feed, with or without a carriage return before
-/// it; blank lines are skipped. Every value must be a finite number, every line as wide as the first. An error names
-/// file, line and column.
+/// The file may be gzipped, which its first bytes tell. Lines end with a line feed, with or without a
+/// carriage return before it. Blank lines are skipped. Every value must be a finite number, and every line as
+/// wide as the first. An error names file, line and column.
 #[derive(Clone, Debug)]
 pub struct Csv {
     path: PathBuf,
@@ -24,58 +25,58 @@ pub struct Csv {
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// The first.
+    /// The first column.
     First,
-    /// The last.
+    /// The last column.
     Last,
-    /// The one at an index, from 0.
+    /// The column at an index, from 0.
     Index(usize),
-    /// The one that the header calls so.
+    /// The column of this name in the header.
     Name(String),
 }
 
-/// What "y" is.
+/// What the field "y" is.
 #[derive(Clone, Debug)]
 enum Answer {
     None,
-    /// A class: i32, scalar.
+    /// A class label: i32, a scalar.
     Label(Column),
-    /// A number: f32, of shape `[1]`.
+    /// A number to predict: f32, of shape `[1]`.
     Target(Column),
 }
 
 impl Csv {
-    /// A file without header, label or target.
+    /// Describes a file without header, label or target.
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_path_buf();
         Self { path, header: false, delimiter: b',', answer: Answer::None, shape: None }
     }
 
-    /// Whether the first line holds the columns' names.
+    /// Sets whether the first line holds the columns' names. Default: false.
     pub fn header(mut self, header: bool) -> Self {
         self.header = header;
         self
     }
 
-    /// What separates columns; a comma unless told.
+    /// Sets what separates columns. Default: a comma.
     pub fn delimiter(mut self, delimiter: u8) -> Self {
         self.delimiter = delimiter;
         self
     }
 
-    /// The column of class labels: "y", i32, a scalar.
+    /// Names the column of class labels: "y", i32, a scalar. Default: none.
     pub fn label(mut self, column: Column) -> Self {
         self.answer = Answer::Label(column);
         self
     }
 
-    /// The column of numbers to predict: "y", f32, of shape `[1]`.
+    /// Names the column of numbers to predict: "y", f32, of shape `[1]`. Default: none.
     pub fn target(mut self, column: Column) -> Self {
         self.answer = Answer::Target(column);
         self
     }
 
-    /// The shape of a sample's features; `[columns]` unless told.
+    /// Sets the shape of a sample's features. Default: `[columns]`.
     pub fn shape(mut self, shape: impl Into<Vec<usize>>) -> Self {
         self.shape = Some(shape.into());
         self
@@ -89,7 +90,8 @@ impl Csv {
             .delimiter(self.delimiter)
             .trim(::csv::Trim::All)
             .terminator(::csv::Terminator::Any(b'\n'))
-            // Every record then ends with a line feed, so the reader's line is always the one after the record.
+            // With this, every record ends with a line feed, so the reader's line is always the one after the
+            // record.
             .from_reader(self.open()?.chain(&b"\n"[..]));
         let mut record = ::csv::StringRecord::new();
         let mut table: Option<Table> = None;
@@ -124,7 +126,7 @@ impl Csv {
         Ok(if gzipped { Box::new(unpacked(&self.path, file)?) } else { Box::new(file) })
     }
 
-    /// `line`: the one that the reader is at.
+    /// Returns the error of a file that cannot be read on. `line` is the one that the reader is at.
     fn broken(&self, line: u64, error: &::csv::Error) -> DataError {
         let (line, cause) = match error.kind() {
             ::csv::ErrorKind::Utf8 { .. } => (line - 1, "not UTF-8".to_owned()),
@@ -142,7 +144,7 @@ impl Csv {
 /// The values read so far.
 struct Table {
     width: usize,
-    /// Index of the label's or target's column.
+    /// The index of the label's or target's column.
     answer_at: Option<usize>,
     features: Vec<f32>,
     labels: Vec<i32>,

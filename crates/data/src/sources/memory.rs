@@ -1,4 +1,4 @@
-//! Samples held in memory.
+//! Samples in memory.
 
 use std::sync::Arc;
 
@@ -18,12 +18,13 @@ use crate::{DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values};
 pub struct Memory {
     len: usize,
     specs: Vec<FieldSpec>,
-    /// One array a field.
+    /// The array of each field.
     arrays: Vec<Values>,
 }
 
 impl Memory {
-    /// A source of one field: `values` holds sample after sample, each of `shape`.
+    /// Makes a source of one field: `values` holds sample after sample, each of `shape`. A number of values
+    /// that makes no whole number of samples is an error.
     pub fn new(
         name: impl Into<Arc<str>>,
         shape: impl Into<Vec<usize>>,
@@ -34,7 +35,7 @@ impl Memory {
         Ok(Self { len, specs: vec![spec], arrays: vec![values] })
     }
 
-    /// Adds a field with as many samples.
+    /// Adds a field with as many samples. Another number of samples, or a name that is taken, is an error.
     pub fn with(
         mut self,
         name: impl Into<Arc<str>>,
@@ -55,7 +56,7 @@ impl Memory {
         Ok(self)
     }
 
-    /// Features "x" of `shape` and one class label "y" for each sample.
+    /// Makes a source of features "x" of `shape` and one class label "y" for each sample.
     pub fn labelled(
         features: impl Into<Vec<f32>>,
         shape: impl Into<Vec<usize>>,
@@ -64,7 +65,7 @@ impl Memory {
         Self::new("x", shape, Values::F32(features.into()))?.with("y", [], Values::I32(labels.into()))
     }
 
-    /// The whole array of a field.
+    /// Returns the whole array of a field.
     pub fn array(&self, name: &str) -> Option<&Values> {
         let at = self.specs.iter().position(|spec| *spec.name == *name)?;
         self.arrays.get(at)
@@ -95,14 +96,14 @@ impl Source for Memory {
         Ok(sample)
     }
 
-    /// Covers the contents too.
+    /// Covers the contents as well.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs);
         self.arrays.iter().fold(hash, Fingerprint::values).finish()
     }
 }
 
-/// How many samples of `spec` the array holds; an error unless it holds a whole number.
+/// Returns how many samples of `spec` the array holds. It is an error unless that is a whole number.
 fn sample_count(spec: &FieldSpec, values: &Values) -> Result<usize, DataError> {
     match elements(&spec.shape) {
         Some(0) => Err(DataError::field(&spec.name, format!("shape {:?} has no elements", spec.shape))),

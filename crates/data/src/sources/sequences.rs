@@ -2,13 +2,14 @@
 
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
-/// Sequences of i32 and their classes: "x", padded at its end to the longest, "length", and "y".
+/// Sequences of i32 and their classes: "x", padded at its end to the longest sequence, "length", and "y".
 ///
-/// With [`Buckets`](crate::Buckets) over [`lengths`](Self::lengths), batches are cut to what their bucket needs.
+/// With [`Buckets`](crate::Buckets) over [`lengths`](Self::lengths), batches are cut to what their bucket
+/// needs.
 #[derive(Clone, Debug)]
 pub struct Sequences {
     values: Vec<i32>,
-    /// Where each sequence ends.
+    /// The index in `values` at which each sequence ends.
     ends: Vec<usize>,
     labels: Vec<i32>,
     padding: i32,
@@ -16,7 +17,7 @@ pub struct Sequences {
 }
 
 impl Sequences {
-    /// Sequences, each with its class; `padding` fills what is beyond a sequence's end.
+    /// Makes a source of sequences, each with its class. `padding` fills what is beyond a sequence's end.
     pub fn labelled<T: AsRef<[i32]>>(
         sequences: impl IntoIterator<Item = T>,
         labels: impl Into<Vec<i32>>,
@@ -43,7 +44,7 @@ impl Sequences {
         Ok(Self { values, ends, labels, padding, specs })
     }
 
-    /// The length of each sequence.
+    /// Returns the length of each sequence.
     pub fn lengths(&self) -> Vec<u32> {
         let starts = std::iter::once(&0).chain(&self.ends);
         self.ends.iter().zip(starts).map(|(end, start)| (end - start) as u32).collect()
@@ -72,7 +73,7 @@ impl Source for Sequences {
             .with(self.specs[2].name.clone(), Field::i32([], [self.labels[at]])))
     }
 
-    /// Covers the contents too.
+    /// Covers the contents as well.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs).word(self.padding as u64);
         let hash = self.ends.iter().fold(hash, |hash, &end| hash.word(end as u64));

@@ -1,11 +1,13 @@
 //! Image augmentation: transforms for [`Loader::try_map`](crate::Loader::try_map), and [`mixup`] for
 //! [`Loader::map_batch`](crate::Loader::map_batch).
 //!
-//! Images are f32 fields of shape [height, width, channels] or [height, width], of any value range. Each transform draws
-//! from its sample's own [`Draws`], always the same number of words unless its documentation says otherwise, and
-//! computes with `+ - * /`, `sqrt` and the `libm` crate alone, so its bits are the same on every platform.
+//! Images are f32 fields of shape [height, width, channels] or [height, width], of any value range. Each
+//! transform draws from its sample's own [`Draws`], always the same number of 32-bit words unless its
+//! documentation says otherwise. It computes with `+ - * /`, `sqrt` and the `libm` crate alone, so its bits
+//! are the same on every platform.
 //!
-//! Layers take [channels, height, width]: [`channels_first`](crate::channels_first) comes after all of these.
+//! Layers take [channels, height, width], so [`channels_first`](crate::channels_first) comes after all of
+//! these.
 //!
 //! ```
 //! use unisono_data::{Loader, Memory, augment, channels_first};
@@ -42,7 +44,7 @@ use unisono_random::Draws;
 
 use crate::{BoxError, DataError, Sample, Transform, Values};
 
-/// An image being changed; `pixels` always fill the extents.
+/// An image being changed. Its `pixels` always fill its extents.
 struct Image {
     height: usize,
     width: usize,
@@ -51,13 +53,13 @@ struct Image {
 }
 
 impl Image {
-    /// The channels of a pixel.
+    /// Returns the channels of a pixel.
     fn at(&self, y: usize, x: usize) -> &[f32] {
         let start = (y * self.width + x) * self.channels;
         &self.pixels[start..start + self.channels]
     }
 
-    /// The rectangle of a size whose first pixel is at (`top`, `left`); it must lie within.
+    /// Returns the rectangle of a size whose first pixel is at (`top`, `left`). It must lie within the image.
     fn cut(&self, [top, left]: [usize; 2], [height, width]: [usize; 2]) -> Image {
         let mut pixels = Vec::with_capacity(height * width * self.channels);
         for y in top..top + height {
@@ -68,7 +70,7 @@ impl Image {
     }
 }
 
-/// A transform of one image field.
+/// Returns a transform of one image field.
 fn on_image(
     field: &str,
     change: impl Fn(&mut Image, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,

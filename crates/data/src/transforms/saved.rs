@@ -1,4 +1,4 @@
-//! Statistics kept in a file, for as long as the data are the same.
+//! Statistics kept in a file, as long as the data stay the same.
 
 use std::path::Path;
 
@@ -10,10 +10,11 @@ use crate::{DataError, Fingerprint, Per, Source, Statistics};
 const VERSION: u64 = 1;
 
 impl Statistics {
-    /// [`of`](Self::of), kept in a file: read from it if it was made from the same data (by the source's fingerprint), the
-    /// same field and the same grouping, computed and written otherwise. The bits are the same either way.
+    /// Computes statistics as [`of`](Self::of) does, and keeps them in a file. They are read from the file if
+    /// it was made from the same data (by the source's fingerprint), the same field and the same grouping,
+    /// else computed and written. The bits are the same either way.
     ///
-    /// The file is replaced as a whole or not at all.
+    /// The file is replaced by a rename, so it is never there in part.
     pub fn saved(
         path: impl AsRef<Path>,
         source: &dyn Source,
@@ -36,7 +37,8 @@ impl Statistics {
         Ok(statistics)
     }
 
-    /// Values as people read them, and as bits, which alone are read back.
+    /// Returns the file's text. It has the values as people read them, and as bits; only the bits are read
+    /// back.
     fn text(&self, key: u64) -> String {
         let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         let text = json!({
@@ -51,7 +53,7 @@ impl Statistics {
     }
 }
 
-/// The statistics in a file's bytes, if they are whole and of this key.
+/// Returns the statistics in a file's bytes, if they are complete and of this key.
 fn parse(bytes: &[u8], key: u64) -> Option<Statistics> {
     let text: Value = serde_json::from_slice(bytes).ok()?;
     let values = |name: &str| -> Option<Vec<f64>> {
@@ -76,7 +78,7 @@ mod tests {
         let saved = |offset, per| Statistics::saved(&path, &data(offset), "x", per, 2).unwrap();
         let computed = Statistics::of(&data(0.0), "x", Per::Channel, 1).unwrap();
         assert_eq!(saved(0.0, Per::Channel), computed);
-        // What is in the file is used: a forged count comes back.
+        // The file's contents are used: a forged count comes back.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"count\": 2", "\"count\": 77")).unwrap();
         assert_eq!(saved(0.0, Per::Channel), Statistics { count: 77, ..computed.clone() });

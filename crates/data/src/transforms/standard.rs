@@ -4,17 +4,17 @@ use unisono_random::Draws;
 
 use crate::{BoxError, DataError, Field, FieldDType, Sample, Statistics, Values};
 
-/// What [`Loader::try_map`](crate::Loader::try_map) takes: a name for closures over a sample and its draws.
+/// The closures that [`Loader::try_map`](crate::Loader::try_map) takes, over a sample and its draws.
 ///
-/// Every such closure is one; there is nothing to implement.
+/// Every such closure is a `Transform`; there is nothing to implement.
 pub trait Transform: Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {}
 
 impl<F: Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static> Transform for F {}
 
-/// A field as elements of another type.
+/// Converts a field to elements of another type.
 ///
-/// To f32, whole numbers are rounded to nearest. To i32, values are cut towards zero; one that is not a number or does
-/// not fit is an error.
+/// To f32, whole numbers are rounded to nearest. To i32, values are cut towards zero; one that is not a
+/// number or does not fit is an error.
 pub fn cast(field: &str, to: FieldDType) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {
@@ -36,7 +36,7 @@ pub fn cast(field: &str, to: FieldDType) -> impl Transform {
     }
 }
 
-/// x * factor + offset over an f32 field: from 0..255 to 0..1 with a factor of 1/255.
+/// Computes x * factor + offset over an f32 field: with a factor of 1/255 from 0..255 to 0..1.
 pub fn rescale(field: &str, factor: f32, offset: f32) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {
@@ -46,9 +46,9 @@ pub fn rescale(field: &str, factor: f32, offset: f32) -> impl Transform {
     }
 }
 
-/// (x - mean) / deviation over an f32 field, computed in f64 and rounded once.
+/// Computes (x - mean) / deviation over an f32 field, in f64 and rounded once.
 ///
-/// Where the deviation is zero (a pixel that is always black) it divides by one.
+/// Where the deviation is zero (such as a pixel that is always black) it divides by one.
 pub fn normalise(
     field: &str,
     statistics: &Statistics,
@@ -72,7 +72,8 @@ pub fn normalise(
     }
 }
 
-/// Replaces i32 class labels of shape [...] by f32 rows of shape [..., classes]: one at the label, zero elsewhere.
+/// Replaces i32 class labels of shape [...] by f32 rows of shape [..., classes]: one at the label, zero
+/// elsewhere.
 ///
 /// A label outside 0..classes is an error.
 pub fn one_hot(
@@ -101,11 +102,11 @@ pub fn one_hot(
     }
 }
 
-/// A picture as convolutions and pools take it: `[height, width, channels]` becomes `[channels, height, width]`, and
-/// `[height, width]` becomes `[1, height, width]`.
+/// Turns a picture into the layout that convolutions and pools take: `[height, width, channels]` becomes
+/// `[channels, height, width]`, and `[height, width]` becomes `[1, height, width]`.
 ///
-/// Sources of pictures, their [`Statistics`] and [`augment`](crate::augment) have the channels last; so it comes after
-/// augmentation and [`normalise`].
+/// Sources of pictures, their [`Statistics`] and [`augment`](crate::augment) have the channels last, so this
+/// comes after augmentation and [`normalise`].
 pub fn channels_first(field: &str) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {
@@ -129,7 +130,7 @@ pub fn channels_first(field: &str) -> impl Transform {
     }
 }
 
-/// One plane after the other of what has the channels last.
+/// Returns one plane after the other of values that have the channels last.
 fn planes<T: Copy>(values: &[T], channels: usize) -> Vec<T> {
     let plane = |channel: usize| values.iter().skip(channel).step_by(channels).copied();
     (0..channels).flat_map(plane).collect()

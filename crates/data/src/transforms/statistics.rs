@@ -1,11 +1,12 @@
-//! Mean and deviation of a whole source in one pass.
+//! Statistics: mean and deviation of a whole source in one pass.
 
 use crate::sample::check::check_finite;
 use crate::sample::check::fetch_checked;
 use crate::sample::field::elements;
 use crate::{DataError, FieldDType, Source};
 
-/// Samples summed by one thread at a time. A constant, so that the order of additions never depends on the threads.
+/// The number of samples summed by one thread at a time. It is a constant, so that the order of additions
+/// never depends on the threads.
 const CHUNK: u64 = 1024;
 
 /// Mean and standard deviation (of the population) of a field, for each group of its elements.
@@ -13,30 +14,32 @@ const CHUNK: u64 = 1024;
 /// Element `i` of a sample belongs to group `i % mean.len()`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
-    /// How many values each group had.
+    /// The number of values in each group.
     pub count: u64,
-    /// One mean a group.
+    /// The mean of each group.
     pub mean: Vec<f64>,
-    /// One deviation a group.
+    /// The standard deviation of each group.
     pub deviation: Vec<f64>,
 }
 
 /// Which elements of a field share a mean and a deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
-    /// All of them: one group.
+    /// All elements: there is one group.
     All,
-    /// Those at the same place on the last axis (the channels of an image stored channels last).
+    /// The elements at the same place on the last axis, which are the channels of an image stored channels
+    /// last.
     Channel,
-    /// None: each element of the sample is a group.
+    /// No elements: each element of the sample is a group of its own.
     Element,
 }
 
 impl Statistics {
-    /// Statistics of an f32 field, reading every sample once on some threads.
+    /// Computes the statistics of an f32 field. Every sample is read once, on `threads` threads.
     ///
-    /// Numerically stable (Welford's update in f64 within chunks of 1,024 samples, Chan's merge from chunk to chunk in
-    /// order) and the same bits for any number of threads. A value that is not finite is an error naming its sample.
+    /// The result is numerically stable (Welford's update in f64 within chunks of 1,024 samples, Chan's merge
+    /// from chunk to chunk in order) and has the same bits for any number of threads. A value that is not
+    /// finite is an error that names its sample.
     pub fn of(source: &dyn Source, field: &str, per: Per, threads: usize) -> Result<Self, DataError> {
         let spec = source.fields().iter().find(|spec| *spec.name == *field);
         let spec = spec.ok_or_else(|| DataError::field(field, "no such field"))?;
@@ -59,7 +62,7 @@ impl Statistics {
     }
 }
 
-/// Chunks in waves of one a thread, merged in the chunks' order.
+/// Computes chunks in waves of one a thread, and merges them in the chunks' order.
 fn in_order(source: &dyn Source, field: &str, groups: usize, threads: u64) -> Result<Moments, DataError> {
     let chunks = source.len().div_ceil(CHUNK);
     let mut total = Moments::new(groups);
@@ -106,11 +109,11 @@ fn of_chunk(source: &dyn Source, field: &str, groups: usize, chunk: u64) -> Resu
     Ok(moments)
 }
 
-/// Running moments of groups that have had equally many values.
+/// Running moments of groups that have had equally many values each.
 struct Moments {
     count: u64,
     mean: Vec<f64>,
-    /// Sums of squared distances from the mean.
+    /// The sums of squared distances from the mean.
     squares: Vec<f64>,
 }
 
@@ -119,7 +122,7 @@ impl Moments {
         Self { count: 0, mean: vec![0.0; groups], squares: vec![0.0; groups] }
     }
 
-    /// Welford's update, value by value.
+    /// Adds values one by one, by Welford's update.
     fn add(&mut self, values: &[f32]) {
         for values in values.chunks(self.mean.len()) {
             self.count += 1;
@@ -132,7 +135,7 @@ impl Moments {
         }
     }
 
-    /// Chan's merge of two sets of values.
+    /// Adds the moments of another set of values, by Chan's merge.
     fn merge(&mut self, other: &Moments) {
         let (own, new) = (self.count as f64, other.count as f64);
         let both = own + new;

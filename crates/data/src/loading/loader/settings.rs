@@ -1,4 +1,4 @@
-//! What a resumed run has to find again, beside the source.
+//! The settings that a resumed run compares with its own.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,12 @@ use super::Loader;
 use crate::order::Kind;
 
 impl Loader {
-    /// What decides which sample comes when and what becomes of it, by name, beside the source: the seed where something
-    /// is drawn, the order, whether the last batch is dropped, and the transforms by kind and name, in their order. Equal settings
-    /// over the same source give the same samples in the same order, as far as the names of the transforms tell.
+    /// Returns what decides, beside the source, which sample comes when and what becomes of it, each setting
+    /// by its name: the seed where something is drawn, the order, whether the last batch is dropped, and the
+    /// transforms by kind and name, in their order. Equal settings over the same source give the same samples
+    /// in the same order, as far as the names of the transforms tell.
     ///
-    /// What only says how fast batches come, or which samples may be refused, is left out.
+    /// What decides only how fast batches come, or which samples may be refused, is left out.
     ///
     /// ```
     /// use unisono_data::{Loader, Memory};
@@ -18,7 +19,8 @@ impl Loader {
     /// let numbers = Memory::labelled(vec![0.0; 8], [1], vec![0; 8])?;
     /// let settings = Loader::new(numbers).shuffle_window(7, 4).map("jitter", |_, _| ()).settings();
     /// let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-    /// let expected = ["drop_last: false", "order: shuffled in windows of 4", "seed: 7", "transforms: map 'jitter'"];
+    /// let expected =
+    ///     ["drop_last: false", "order: shuffled in windows of 4", "seed: 7", "transforms: map 'jitter'"];
     /// assert_eq!(settings, expected);
     /// # Ok::<(), unisono_data::DataError>(())
     /// ```
@@ -32,7 +34,8 @@ impl Loader {
             Kind::Buckets(buckets) if shuffled => format!("shuffled, {}", buckets.describe()),
             Kind::Buckets(buckets) => buckets.describe(),
         };
-        // A check changes no value, and whoever finds a bad sample has to be able to add one.
+        // A check changes no value, and whoever finds a bad sample has to be able to add one to a run that
+        // goes on.
         let changing = pipeline.stages.iter().filter(|stage| stage.label != super::REQUIRE_FINITE);
         let transforms: Vec<_> = changing.chain(&pipeline.batch_stages).map(|s| s.label.as_str()).collect();
         let seed = (shuffled || !transforms.is_empty()).then(|| ("seed", pipeline.seed.to_string()));
@@ -54,7 +57,7 @@ mod tests {
         Loader::new(Memory::labelled(vec![0.0; 6], [1], vec![0; 6]).unwrap())
     }
 
-    /// The names of the settings that differ.
+    /// Returns the names of the settings that differ.
     fn differ(a: &Loader, b: &Loader) -> Vec<String> {
         let (a, b) = (a.settings(), b.settings());
         let names = a.keys().chain(b.keys()).filter(|&name| a.get(name) != b.get(name)).cloned();
@@ -81,7 +84,7 @@ mod tests {
             (mapped.clone(), mapped.clone().seed(1), &["seed"]),
             (mapped.clone(), plain().map("b", |_, _| ()).map("a", |_, _| ()), &["transforms"]),
             (mapped.clone(), plain().map("a", |_, _| ()).map_batch("b", |_, _| Ok(())), &["transforms"]),
-            // What changes nothing: a seed that nobody draws from, checks, threads.
+            // These change nothing: a seed that nobody draws from, checks, threads.
             (plain().seed(1), plain(), &[]),
             (mapped.clone(), mapped.clone().require_finite().skip_bad(3), &[]),
             (mapped.clone(), mapped.clone().threads(2).prefetch(5).batch(3), &[]),

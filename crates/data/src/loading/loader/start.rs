@@ -1,4 +1,4 @@
-//! From settings to running threads.
+//! The way from a loader's settings to running threads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ impl Loader {
     pub(super) fn batches(&self, from: LoaderState, end_epoch: u64) -> Result<Batches, DataError> {
         self.pace.check()?;
         let wrong = |setting, what: String| Err(DataError::Setting { setting, what });
-        let (mut pipeline, batch) = (self.pipeline.clone(), self.batch as u64);
+        let (mut pipeline, batch) = (self.pipeline.clone(), self.batch_size() as u64);
         let (shuffled, mut len, mut in_buckets) = (pipeline.order.shuffled, self.samples(), None);
         match &mut pipeline.order.kind {
             Kind::Lanes(_) if shuffled => {
@@ -26,7 +26,7 @@ impl Loader {
                     return wrong("buckets", format!("{} lengths for {len} samples", buckets.len()));
                 }
                 Arc::make_mut(buckets).set_batch(batch);
-                // Dropping what is not full leaves out the buckets' rests, which come last.
+                // Dropping batches that are not full leaves out the rests of the buckets, which come last.
                 len = if self.drop_last { buckets.full() } else { len };
                 in_buckets = Some(buckets.clone());
             }

@@ -1,4 +1,4 @@
-//! The threads' side of the protocol.
+//! The workers' side of the protocol.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,16 +14,16 @@ use crate::order::schedule::Unit;
 use crate::sample::check::panic_message;
 use crate::{DataError, Sample};
 
-/// A ticket's number, and what became of it.
+/// A ticket's number, and the batch made for it or the error.
 pub(super) type Answer = (u64, Result<Made, DataError>);
 
-/// A worker's life.
+/// Runs a worker: takes tickets and makes batches until there are no more tickets or it is stopped.
 pub(super) fn work(crew: &Crew) {
     loop {
         let since = Instant::now();
         let Ok(unit) = crew.tickets.recv() else { return };
         crew.meters.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        // Stages catch their own panics and know the sample; this is for the rest.
+        // Stages catch their own panics and know the sample. This catches the others.
         let spare = crew.spares.try_recv().unwrap_or_default();
         let make = || crew.pipeline.batch(&unit, &crew.specs, &crew.known, spare, &crew.meters, &crew.stop);
         let made = match catch_unwind(AssertUnwindSafe(make)) {
@@ -41,12 +41,12 @@ pub(super) fn work(crew: &Crew) {
     }
 }
 
-/// What every worker holds.
+/// What every worker shares with the consumer.
 #[derive(Clone)]
 pub(super) struct Crew {
     pub pipeline: Arc<Pipeline>,
     pub specs: Arc<StageSpecs>,
-    /// Bad samples of the run so far, as it was resumed.
+    /// The bad samples of the run so far, as it was resumed.
     pub known: Arc<BTreeSet<u64>>,
     pub meters: Arc<Meters>,
     pub stop: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Arrays in files, one sample a row of the first axis.
+//! Arrays in files, whose first axis counts the samples.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::{Bytes, Element, idx, npy, safetensors};
 use crate::sample::field::elements;
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
-/// An array in a file, left there: rows are read when asked for (compressed files are unpacked into memory).
+/// An array in a file. Rows are read when they are asked for; only a compressed file is unpacked into memory.
 #[derive(Clone, Debug)]
 pub struct Array {
     bytes: Bytes,
@@ -21,28 +21,29 @@ pub struct Array {
 }
 
 impl Array {
-    /// An IDX file (MNIST's format), gzipped or not, of any rank.
+    /// Opens an IDX file (MNIST's format), gzipped or not, of any rank.
     pub fn idx(path: impl AsRef<Path>) -> Result<Self, DataError> {
         idx::read(path.as_ref())
     }
 
-    /// A NumPy `.npy` file in C order.
+    /// Opens a NumPy `.npy` file in C order.
     pub fn npy(path: impl AsRef<Path>) -> Result<Self, DataError> {
         npy::read(Bytes::open(path.as_ref())?)
     }
 
-    /// The array of a name in a NumPy `.npz` file, compressed or not. Needs the feature `zip`.
+    /// Opens the array of a name in a NumPy `.npz` file, compressed or not. Needs the feature `zip`.
     #[cfg(feature = "zip")]
     pub fn npz(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
         npz::read(path.as_ref(), name)
     }
 
-    /// The tensor of a name in a safetensors file.
+    /// Opens the tensor of a name in a safetensors file.
     pub fn safetensors(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
         safetensors::read(path.as_ref(), name)
     }
 
-    /// `bytes` must be exactly as many as the shape's elements take, and the shape must have a first axis.
+    /// Checks an array's description: `bytes` must be exactly as many as the shape's elements take, and the
+    /// shape must have a first axis.
     pub(crate) fn new(
         bytes: Bytes,
         element: Element,
@@ -62,7 +63,8 @@ impl Array {
         Ok(Self { bytes, element, big_endian, shape, dtype: element.dtype() })
     }
 
-    /// Read as values of a type: floating-point elements only as f32, whole numbers as either.
+    /// Reads the elements as values of another type: floating-point elements only as f32, whole numbers as
+    /// either.
     pub fn cast(mut self, dtype: FieldDType) -> Result<Self, DataError> {
         if dtype == FieldDType::I32 && self.element.dtype() == FieldDType::F32 {
             let what = format!("{:?} elements cannot be read as i32", self.element);
@@ -72,17 +74,17 @@ impl Array {
         Ok(self)
     }
 
-    /// All extents, the samples' first.
+    /// Returns all extents, the samples' first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The type of the elements in the file.
+    /// Returns the type of the elements in the file.
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// The values of one row.
+    /// Returns the values of one row.
     pub fn row(&self, index: u64) -> Result<Values, DataError> {
         let (count, row) = self.shape.split_first().map_or((0, &[][..]), |(&count, row)| (count as u64, row));
         if index >= count {
@@ -116,12 +118,12 @@ pub struct Arrays {
 }
 
 impl Arrays {
-    /// A source of one field.
+    /// Makes a source of one field.
     pub fn new(name: impl Into<Arc<str>>, array: Array) -> Self {
         Self { specs: vec![array.spec(name.into())], arrays: vec![array] }
     }
 
-    /// Adds a field with as many samples.
+    /// Adds a field with as many samples. Another number of samples, or a name that is taken, is an error.
     pub fn with(mut self, name: impl Into<Arc<str>>, array: Array) -> Result<Self, DataError> {
         let spec = array.spec(name.into());
         let rows = array.shape.first().map_or(0, |&rows| rows as u64);
@@ -137,7 +139,7 @@ impl Arrays {
         Ok(self)
     }
 
-    /// Features "x", read as f32, and class labels "y", read as i32.
+    /// Makes a source of features "x", read as f32, and class labels "y", read as i32.
     pub fn labelled(features: Array, labels: Array) -> Result<Self, DataError> {
         Self::new("x", features.cast(FieldDType::F32)?).with("y", labels.cast(FieldDType::I32)?)
     }
@@ -160,7 +162,7 @@ impl Source for Arrays {
         Ok(sample)
     }
 
-    /// Covers the contents: all up to 64 MiB a file, evenly spaced blocks beyond.
+    /// Covers the contents: all of them up to 64 MiB a file, evenly spaced blocks of larger files.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs);
         let add = |hash: Fingerprint, array: &Array| array.bytes.fingerprint(hash.clone()).unwrap_or(hash);

@@ -1,4 +1,4 @@
-//! Where an array's bytes lie: in a file read by position, or unpacked in memory.
+//! The bytes of an array: in a file that is read by position, or unpacked in memory.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use crate::DataError;
 use crate::sources::gzip::{is_gzipped, unpacked};
 
-/// The most that deflate can make of one byte (a 258-byte match in two bits, give or take a header).
+/// The most bytes that deflate can make of one byte (a 258-byte match in two bits, give or take a header).
 pub(crate) const DEFLATE_LIMIT: u64 = 1032;
 
 /// Bytes that any thread may read anywhere.
 ///
-/// Files are read by position, not mapped: a file cut short while it is in use is then an error, not a signal that ends
-/// the process, and what was read does not count as this process's memory.
+/// Files are read by position, not mapped: if a file is cut short while it is in use, that is then an error,
+/// not a signal that ends the process, and what was read does not count as this process's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Bytes {
     path: PathBuf,
@@ -30,7 +30,7 @@ enum Place {
 }
 
 impl Bytes {
-    /// The bytes of a file, as they are.
+    /// Opens the bytes of a file, as they are.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let io = |cause| DataError::Io { path: path.into(), cause };
         let file = File::open(path).map_err(io)?;
@@ -41,16 +41,16 @@ impl Bytes {
         Ok(Self { path: path.into(), place: Place::Disk(Arc::new(file)), start: 0, len: metadata.len() })
     }
 
-    /// Bytes in memory that came from a file.
+    /// Takes bytes in memory that came from a file.
     pub fn held(path: &Path, bytes: Vec<u8>) -> Self {
         let len = bytes.len() as u64;
         Self { path: path.into(), place: Place::Memory(Arc::new(bytes)), start: 0, len }
     }
 
-    /// The file's bytes, unpacked into memory if they are gzipped.
+    /// Opens a file's bytes, and unpacks them into memory if they are gzipped.
     ///
-    /// `declared` reads from the first `head` bytes (or all, if there are fewer) how many there must be in all; a file
-    /// that holds fewer or more is an error, and no more than that is ever unpacked.
+    /// `declared` reads from the first `head` bytes (or all, if there are fewer) how many there must be in
+    /// all. A file that holds fewer or more is an error, and no more than that is ever unpacked.
     pub fn open_declared(
         path: &Path,
         head: usize,
@@ -78,17 +78,17 @@ impl Bytes {
         }
     }
 
-    /// The file that they came from.
+    /// Returns the file that the bytes came from.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many there are.
+    /// Returns the number of bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// A part of them.
+    /// Returns a part of the bytes.
     pub fn part(&self, start: u64, len: u64) -> Result<Self, DataError> {
         match start.checked_add(len) {
             Some(end) if end <= self.len => Ok(Self { start: self.start + start, len, ..self.clone() }),
@@ -99,7 +99,7 @@ impl Bytes {
         }
     }
 
-    /// A copy of a part of them.
+    /// Returns a copy of a part of the bytes.
     pub fn to_vec(&self, start: u64, len: u64) -> Result<Vec<u8>, DataError> {
         let part = self.part(start, len)?;
         let no_room = || DataError::format(&self.path, format!("no memory for {len} bytes"));
@@ -117,7 +117,7 @@ impl Bytes {
     }
 }
 
-/// Reads up to `limit` more bytes; memory grows with what there is, not with what was declared.
+/// Reads up to `limit` more bytes. Memory grows with what there is, not with what was declared.
 pub(crate) fn take(
     path: &Path,
     from: &mut impl Read,
@@ -152,7 +152,7 @@ fn read_at(file: &File, mut start: u64, mut bytes: &mut [u8]) -> std::io::Result
 }
 
 impl Bytes {
-    /// A hash of them: of all up to 64 MiB, of 1,024 evenly spaced blocks of 64 KiB beyond.
+    /// Adds the bytes to a hash: all of them up to 64 MiB, beyond that 1,024 evenly spaced blocks of 64 KiB.
     pub fn fingerprint(&self, hash: crate::Fingerprint) -> Result<crate::Fingerprint, DataError> {
         const BLOCK: u64 = 1 << 16;
         let blocks = self.len.div_ceil(BLOCK);

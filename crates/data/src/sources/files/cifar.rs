@@ -5,32 +5,33 @@ use std::path::Path;
 use super::Bytes;
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
-/// Pixels of one plane, and of an image.
+/// The number of pixels in one plane.
 const PLANE: usize = 32 * 32;
+/// The number of pixel values in one image.
 const IMAGE: usize = 3 * PLANE;
 
 /// CIFAR images: "x", f32 of shape [32, 32, 3] with values 0 to 255, and the class "y", an i32.
 ///
-/// The channels are last, as for all pictures here; convolutions take [3, 32, 32], which
-/// [`channels_first`](crate::channels_first) makes of them once they are augmented.
+/// The channels are last, as for all pictures here. Convolutions take [3, 32, 32], which
+/// [`channels_first`](crate::channels_first) makes of them after augmentation.
 ///
-/// Files follow one another in the order given; they stay on disk.
+/// The files follow one another in the order given. They are read by position, not loaded.
 #[derive(Clone, Debug)]
 pub struct Cifar {
     files: Vec<Bytes>,
-    /// Label bytes before each image; the last one is the class.
+    /// The number of label bytes before each image. The last of them is the class.
     labels: usize,
     classes: u8,
     specs: Vec<FieldSpec>,
 }
 
 impl Cifar {
-    /// CIFAR-10: `data_batch_1.bin` and its siblings.
+    /// Opens CIFAR-10: `data_batch_1.bin` and its siblings.
     pub fn ten(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, DataError> {
         Self::open(paths, 1, 10)
     }
 
-    /// CIFAR-100 with its fine labels: `train.bin` or `test.bin`.
+    /// Opens CIFAR-100 with its fine labels: `train.bin` or `test.bin`.
     pub fn hundred(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, DataError> {
         Self::open(paths, 2, 100)
     }
@@ -60,7 +61,7 @@ impl Cifar {
         (self.labels + IMAGE) as u64
     }
 
-    /// The file that holds a sample, and which of its records it is.
+    /// Returns the file that holds a sample, and which of its records the sample is.
     fn place(&self, index: u64) -> Option<(&Bytes, u64)> {
         let mut index = index;
         for file in &self.files {
@@ -104,7 +105,7 @@ impl Source for Cifar {
         }
     }
 
-    /// Covers the contents: all up to 64 MiB a file, evenly spaced blocks beyond.
+    /// Covers the contents: all of them up to 64 MiB a file, evenly spaced blocks of larger files.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs);
         let add = |hash: Fingerprint, file: &Bytes| file.fingerprint(hash.clone()).unwrap_or(hash);

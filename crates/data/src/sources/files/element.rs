@@ -1,4 +1,4 @@
-//! Element types as files store them, and what they become.
+//! The element types of arrays in files, and what they become in memory.
 
 use crate::{DataError, FieldDType, Values};
 
@@ -22,7 +22,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Bytes an element.
+    /// Returns the number of bytes of an element.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -32,7 +32,8 @@ impl Element {
         }
     }
 
-    /// What a field of them is made of unless told: f32 for floating point, i32 for whole numbers.
+    /// Returns the type of a field of these elements, unless another is asked for: f32 for floating point,
+    /// i32 for whole numbers.
     pub const fn dtype(self) -> FieldDType {
         match self {
             Self::F16 | Self::BF16 | Self::F32 | Self::F64 => FieldDType::F32,
@@ -40,9 +41,10 @@ impl Element {
         }
     }
 
-    /// The values of a whole number of elements.
+    /// Decodes a whole number of elements.
     ///
-    /// To f32 they are rounded to nearest; to i32 whole numbers must fit, and floating-point values are refused.
+    /// To f32 they are rounded to nearest. To i32 whole numbers must fit, and floating-point values are
+    /// refused.
     pub(crate) fn decode(self, bytes: &[u8], big_endian: bool, to: FieldDType) -> Result<Values, DataError> {
         Ok(match to {
             FieldDType::F32 => Values::F32(self.floats(bytes, big_endian)),
@@ -90,7 +92,7 @@ impl Element {
     }
 }
 
-/// Every `N` bytes in little-endian order.
+/// Reads every `N` bytes, brought to little-endian order.
 fn each<const N: usize, T>(bytes: &[u8], big_endian: bool, read: impl Fn([u8; N]) -> T) -> Vec<T> {
     let value = |chunk: &[u8; N]| {
         let mut bytes = *chunk;
@@ -102,12 +104,12 @@ fn each<const N: usize, T>(bytes: &[u8], big_endian: bool, read: impl Fn([u8; N]
     bytes.as_chunks().0.iter().map(value).collect()
 }
 
-/// The value of a binary16 number; exact.
+/// Returns the value of a binary16 number, exactly.
 fn half(bits: u16) -> f32 {
     let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (u32::from(bits >> 10 & 31), u32::from(bits & 1023));
     match exponent {
-        // Subnormal: a multiple of 2^-24.
+        // A subnormal is a multiple of 2^-24.
         0 => sign * fraction as f32 * f32::from_bits((127 - 24) << 23),
         31 if fraction == 0 => sign * f32::INFINITY,
         31 => f32::NAN,

@@ -1,4 +1,4 @@
-//! Image folders: a class a directory.
+//! Image folders: one directory a class.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,20 @@ use super::{Bytes, picture};
 use crate::transforms::augment::resize_pixels;
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
-/// JPEG and PNG files in directories, one directory a class: "x", f32 of shape [height, width, channels] with values 0
-/// to 255, and "y", the class as i32.
+/// JPEG and PNG files in directories, one directory a class: "x", f32 of shape [height, width, channels] with
+/// values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
 ///
-/// Classes are numbered in the order of their directories' names, and files follow class by class in the order of
-/// theirs, compared as bytes; so the order is the same on every system. Files of other types, and those whose names
-/// start with a dot, are passed over. Unless [`size`](Self::size) is given, height and width vary from sample to
-/// sample ([`FieldSpec::VARIES`]), and a transform such as [`augment::resized_crop`](crate::augment::resized_crop) has
-/// to make them equal. Convolutions take [channels, height, width]: [`channels_first`](crate::channels_first) comes last.
+/// Classes are numbered in the order of their directories' names, and files follow class by class in the
+/// order of theirs, compared as bytes, so the order is the same on every system. Files of other types, and
+/// those whose names start with a dot, are passed over. Unless [`size`](Self::size) is given, height and
+/// width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
+/// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
+/// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     root: PathBuf,
     classes: Vec<String>,
-    /// File under the root, and class.
+    /// Each file's path under the root, and its class.
     files: Vec<(PathBuf, i32)>,
     channels: usize,
     size: Option<[usize; 2]>,
@@ -27,7 +28,7 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists a directory; no picture is opened.
+    /// Lists a directory. No picture is opened.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
         let root = root.as_ref().to_path_buf();
         let mut folder =
@@ -50,19 +51,19 @@ impl ImageFolder {
         Ok(folder.with_specs())
     }
 
-    /// Resizes every picture to a height and a width, bilinearly.
+    /// Resizes every picture to a height and a width, bilinearly. Default: pictures keep their size.
     pub fn size(mut self, height: usize, width: usize) -> Self {
         self.size = Some([height.max(1), width.max(1)]);
         self.with_specs()
     }
 
-    /// One channel, the luminance, instead of three.
+    /// Decodes to one channel, the luminance. Default: three channels, red, green and blue.
     pub fn grey(mut self) -> Self {
         self.channels = 1;
         self.with_specs()
     }
 
-    /// The directories' names: class 0 and on.
+    /// Returns the names of the directories, in the order of the classes' numbers.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
@@ -82,7 +83,7 @@ impl ImageFolder {
     }
 }
 
-/// The names in a directory that do not start with a dot, in the order of their bytes.
+/// Returns the names in a directory that do not start with a dot, in the order of their bytes.
 fn names(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     let io = |cause| DataError::Io { path: directory.into(), cause };
     let mut names = Vec::new();
@@ -126,7 +127,7 @@ impl Source for ImageFolder {
             .with(self.specs[1].name.clone(), Field::i32([], [*class])))
     }
 
-    /// The file.
+    /// Returns the file's path.
     fn describe(&self, index: u64) -> String {
         match self.file(index) {
             Some((file, _)) => self.root.join(file).display().to_string(),

@@ -1,11 +1,12 @@
-//! The IDX format: two zero bytes, the element type, the rank, the extents as big-endian u32, the elements big-endian.
+//! The IDX format: two zero bytes, the element type, the rank, the extents as big-endian u32, the elements in
+//! big-endian order.
 
 use std::path::Path;
 
 use super::{Array, Bytes, Element};
 use crate::DataError;
 
-/// The longest header: four bytes and 255 extents.
+/// The bytes of the longest header: four, and 255 extents.
 const HEAD: usize = 4 + 4 * 255;
 
 pub(super) fn read(path: &Path) -> Result<Array, DataError> {
@@ -27,8 +28,9 @@ pub(super) fn read(path: &Path) -> Result<Array, DataError> {
 struct Header {
     element: Element,
     shape: Vec<usize>,
-    /// Where the elements start, and where they end.
+    /// The offset at which the elements start.
     data: u64,
+    /// The offset at which they end, which is the length of the file.
     total: u64,
 }
 

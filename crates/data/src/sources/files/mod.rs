@@ -1,4 +1,5 @@
-//! Data sets in files. Every declared size is checked against the file's before anything is read or allocated.
+//! Data sets in files. Every declared size is checked against the file's before anything is read or
+//! allocated.
 
 mod array;
 mod bytes;

@@ -1,9 +1,9 @@
-//! The `.npy` format: a magic, a version, a Python dictionary, the elements.
+//! The `.npy` format: a magic number, a version, a Python dictionary, the elements.
 
 use super::{Array, Bytes, Element};
 use crate::DataError;
 
-/// Longer dictionaries are structured types, which are refused anyway.
+/// The most bytes of a dictionary. Longer ones are those of structured types, which are refused anyway.
 const MOST_TEXT: u64 = 1 << 16;
 
 pub(super) fn read(bytes: Bytes) -> Result<Array, DataError> {
@@ -27,7 +27,8 @@ pub(super) fn read(bytes: Bytes) -> Result<Array, DataError> {
     Array::new(bytes.part(start, bytes.len() - start)?, element, big_endian, shape)
 }
 
-/// Reads `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`, its keys in any order.
+/// Reads a dictionary such as `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`, with its keys in
+/// any order.
 fn parse(text: &str) -> Result<(Element, bool, Vec<usize>), String> {
     let value = |key: &str| {
         let quoted = [format!("'{key}'"), format!("\"{key}\"")];

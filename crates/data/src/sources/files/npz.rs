@@ -1,4 +1,4 @@
-//! `.npz` files: `.npy` files in a zip.
+//! The `.npz` format: `.npy` files in a zip archive.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -26,7 +26,8 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Array, DataError> {
     if member.compression() == CompressionMethod::Stored
         && let Some(start) = member.data_start()
     {
-        // Left where it is; the zip's checksum is then not looked at.
+        // An array stored without compression is left where it is. The archive's checksum is then not
+        // checked.
         return npy::read(Bytes::open(path)?.part(start, unpacked)?);
     }
     if unpacked / DEFLATE_LIMIT > size {
@@ -34,7 +35,7 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Array, DataError> {
     }
     let mut bytes = Vec::new();
     take(path, &mut member, unpacked, &mut bytes)?;
-    // One more read reaches the end, and so the checksum.
+    // One more read reaches the end, where the checksum is checked.
     let more = member.read(&mut [0]).map_err(io)?;
     if bytes.len() as u64 != unpacked || more != 0 {
         return Err(wrong(format!("array {name:?} declares {unpacked} bytes, holds others")));

@@ -1,4 +1,4 @@
-//! JPEG and PNG files to pixels, through kept decoders.
+//! Decoding JPEG and PNG files to pixels, with the crates zune-jpeg and png.
 
 use std::io::Cursor;
 use std::panic::catch_unwind;
@@ -11,26 +11,27 @@ use zune_jpeg::JpegDecoder;
 use super::bytes::DEFLATE_LIMIT;
 use crate::sample::check::panic_message;
 
-/// Pixels row by row, channels last.
+/// The pixels of a picture, row by row, channels last.
 pub(super) struct Picture {
     pub height: usize,
     pub width: usize,
     pub pixels: Vec<u8>,
 }
 
-/// The fewest bits of a JPEG file for a block of 64 pixels: one, in the first pass of a progressive file.
+/// The most pixels that a byte of a JPEG file can hold: a block of 64 takes at least one bit, in the first
+/// pass of a progressive file.
 const JPEG_PIXELS_A_BYTE: u64 = 64 * 8;
 
-/// Decodes to one channel (luminance) or three (red, green, blue); transparency is dropped.
+/// Decodes to one channel (luminance) or three (red, green, blue). Transparency is dropped.
 ///
-/// What the file could not hold, given its size, is refused before the pixels are allocated.
+/// A picture larger than the file could hold, given its size, is refused before the pixels are allocated.
 pub(super) fn decode(file: &[u8], channels: usize) -> Result<Picture, String> {
     let run = || match file {
         [0xff, 0xd8, ..] => jpeg(file, channels),
         [0x89, b'P', b'N', b'G', ..] => png(file, channels),
         _ => Err("neither a JPEG nor a PNG file".into()),
     };
-    // A decoder's own bug is one bad file, not the end of the run.
+    // A panic of a decoder is one bad file, not the end of the run.
     catch_unwind(run).unwrap_or_else(|panic| Err(format!("the decoder panicked: {}", panic_message(&*panic))))
 }
 
@@ -56,7 +57,7 @@ fn jpeg(file: &[u8], channels: usize) -> Result<Picture, String> {
 
 fn png(file: &[u8], channels: usize) -> Result<Picture, String> {
     let wrong = |error| format!("PNG: {error}");
-    // The decoder's own bookkeeping; the pixels are ours.
+    // This limits the decoder's own memory. The pixels are allocated here.
     let limits = png::Limits { bytes: 64 << 20 };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(file), limits);
     decoder.set_transformations(png::Transformations::normalize_to_color8());
@@ -76,7 +77,8 @@ fn png(file: &[u8], channels: usize) -> Result<Picture, String> {
     Ok(Picture { height, width, pixels: convert(&pixels, stored, channels) })
 }
 
-/// An error when a picture needs more bytes than its file has.
+/// Checks that a file is large enough for a picture that needs at least `least` bytes, and that the picture
+/// has pixels.
 fn holds(file: &[u8], least: u64, (height, width): (usize, usize)) -> Result<(), String> {
     if least <= file.len() as u64 && height > 0 && width > 0 {
         return Ok(());
@@ -84,10 +86,10 @@ fn holds(file: &[u8], least: u64, (height, width): (usize, usize)) -> Result<(),
     Err(format!("{} bytes cannot hold {width} x {height} pixels", file.len()))
 }
 
-/// From 1 to 4 stored channels (grey, grey and alpha, RGB, RGB and alpha) to one or three.
+/// Converts from 1 to 4 stored channels (grey, grey and alpha, RGB, RGB and alpha) to one or three.
 fn convert(pixels: &[u8], stored: usize, channels: usize) -> Vec<u8> {
     let grey = |p: &[u8]| match *p {
-        // Rec. 601, rounded.
+        // This is the luminance of Rec. 601, rounded.
         [r, g, b, ..] => ((299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b) + 500) / 1000) as u8,
         [grey, ..] => grey,
         [] => 0,

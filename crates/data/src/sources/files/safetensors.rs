@@ -1,4 +1,4 @@
-//! Tensors in safetensors files, left where they are.
+//! Tensors in safetensors files, which are read by position.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use ::safetensors::tensor::Metadata;
 use super::{Array, Bytes, Element};
 use crate::DataError;
 
-/// What the format allows a header to be.
+/// The most bytes of a header that the format allows.
 const MOST_HEADER: u64 = 100_000_000;
 
 pub(super) fn read(path: &Path, name: &str) -> Result<Array, DataError> {

@@ -1,26 +1,26 @@
-//! Text as bytes and files of tokens, cut into windows with the next token as the target.
+//! Tokens: text as bytes, or files of tokens, cut into windows with the next token as the target.
 
 use std::path::Path;
 
 use super::{Bytes, Element};
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
-/// How a token is stored: a byte of text, or a little-endian number.
+/// How a token is stored: as a byte of text, or as a little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// A byte: any text is its own tokens, 0 to 255.
+    /// One byte: any text is its own tokens, 0 to 255.
     U8,
-    /// Two bytes.
+    /// Two bytes a token.
     U16,
-    /// Four bytes; values must fit an i32.
+    /// Four bytes a token, whose values must fit an i32.
     U32,
 }
 
 /// Windows of a file of tokens: "x", `context` tokens as i32, and "y", the token after each of them.
 ///
-/// Windows start `stride` tokens apart (as far as they are long, unless told), so together they predict every token but
-/// the first once; a tail too short for a window is left out. A file is not loaded: each window is one read by
-/// position, so a corpus larger than memory costs no memory.
+/// Windows start `stride` tokens apart. By default that is their length, so that together they predict every
+/// token but the first once. A tail too short for a window is left out. A file is not loaded: each window is
+/// one read by position, so a corpus larger than memory costs no memory.
 ///
 /// ```
 /// use unisono_data::{Field, Source, Tokens, Width};
@@ -40,18 +40,19 @@ pub struct Tokens {
     element: Element,
     context: u64,
     stride: u64,
-    /// One above the largest token there may be.
+    /// The vocabulary: one above the largest token there may be.
     vocabulary: Option<i32>,
     specs: Vec<FieldSpec>,
 }
 
 impl Tokens {
-    /// The windows of `context` tokens in a file.
+    /// Opens a file as windows of `context` tokens.
     pub fn open(path: impl AsRef<Path>, width: Width, context: usize) -> Result<Self, DataError> {
         Self::new(Bytes::open(path.as_ref())?, width, context)
     }
 
-    /// The windows of `context` tokens in memory, such as a text that was unpacked; errors call it `name`.
+    /// Takes tokens in memory, such as a text that was unpacked, as windows of `context` tokens. Errors call
+    /// them `name`.
     pub fn in_memory(name: &str, tokens: Vec<u8>, width: Width, context: usize) -> Result<Self, DataError> {
         Self::new(Bytes::held(Path::new(name), tokens), width, context)
     }
@@ -84,19 +85,19 @@ impl Tokens {
         })
     }
 
-    /// How many tokens lie between the starts of two windows; at least one.
+    /// Sets how many tokens lie between the starts of two windows, at least one. Default: `context`.
     pub fn stride(mut self, tokens: usize) -> Self {
         self.stride = tokens.max(1) as u64;
         self
     }
 
-    /// Refuses tokens that are not below this.
+    /// Sets a vocabulary: tokens that are not below it are refused. Default: none are.
     pub fn vocabulary(mut self, tokens: i32) -> Self {
         self.vocabulary = Some(tokens);
         self
     }
 
-    /// How many tokens the file holds.
+    /// Returns the number of tokens that the file holds.
     pub fn tokens(&self) -> u64 {
         self.bytes.len() / self.element.bytes() as u64
     }
@@ -135,7 +136,7 @@ impl Source for Tokens {
         format!("{}: token {}", self.bytes.path().display(), index.saturating_mul(self.stride))
     }
 
-    /// Covers the contents: all up to 64 MiB, evenly spaced blocks beyond.
+    /// Covers the contents: all of them up to 64 MiB, evenly spaced blocks of a larger file.
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs).word(self.stride);
         self.bytes.fingerprint(hash.clone()).unwrap_or(hash).finish()

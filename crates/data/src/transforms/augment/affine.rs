@@ -1,4 +1,4 @@
-//! Rotation, shift, shear and zoom, one resampling for all of them.
+//! Affine maps: rotation, shift, shear and zoom, in one resampling for all of them.
 
 use unisono_random::Draws;
 
@@ -11,36 +11,39 @@ use crate::{BoxError, Transform};
 pub enum Fill {
     /// The nearest pixel of the edge.
     Edge,
-    /// A value.
+    /// The given value.
     Value(f32),
 }
 
-/// A random map of the plane around the image's middle: zoomed, sheared, rotated, then shifted; five words.
+/// A random map of the plane around the image's middle: zoomed, sheared, rotated, then shifted. It draws five
+/// words.
 ///
-/// Each setting left out does nothing. Doing all in one resampling costs less, and blurs less, than one after another.
+/// A setting left at its default does nothing. Doing all in one resampling costs less, and blurs less, than
+/// one after another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
-    /// Rotated by up to this many degrees either way.
+    /// The largest rotation either way, in degrees. Default: 0.
     pub rotation: f32,
-    /// Shifted by up to this share of the height, and of the width, either way.
+    /// The largest shift either way, as a share of the height and of the width. Default: 0.
     pub shift: [f32; 2],
-    /// Sheared by up to this many degrees either way: rows slide sideways in proportion to their height.
+    /// The largest shear either way, in degrees: rows slide sideways in proportion to their height. Default:
+    /// 0.
     pub shear: f32,
-    /// Magnified by a factor within these bounds.
+    /// The bounds of the magnification. Default: 1 and 1.
     pub zoom: [f32; 2],
-    /// What comes in from beyond the edge.
+    /// What comes in from beyond the edge. Default: the edge's pixels.
     pub fill: Fill,
 }
 
 impl Default for Affine {
-    /// Nothing moves, and edges extend.
+    /// Returns the map by which nothing moves, with edges extended.
     fn default() -> Self {
         Self { rotation: 0.0, shift: [0.0; 2], shear: 0.0, zoom: [1.0; 2], fill: Fill::Edge }
     }
 }
 
 impl Affine {
-    /// The transform of a field.
+    /// Returns the transform of a field.
     pub fn transform(self, field: &str) -> impl Transform {
         on_image(field, move |image, draws| {
             self.check()?;
@@ -60,7 +63,8 @@ impl Affine {
         Ok(())
     }
 
-    /// From a place of the result to the place of the image that it shows: a row-major 2 x 3 matrix over (y, x, 1).
+    /// Draws a map from a place of the result to the place of the image that it shows: a row-major 2 x 3
+    /// matrix over (y, x, 1).
     pub(super) fn draw(&self, extents: [usize; 2], draws: &mut Draws) -> [f64; 6] {
         let mut either_way = |most: f32| f64::from(draws.range(-most, most));
         let turn = either_way(self.rotation).to_radians();
@@ -69,7 +73,7 @@ impl Affine {
         let right = either_way(self.shift[1]) * extents[1] as f64;
         let zoom = f64::from(draws.range(self.zoom[0], self.zoom[1]));
         let (sine, cosine) = (libm::sin(turn), libm::cos(turn));
-        // Undone in reverse: the shift, the rotation, the shear (x' = x + slide y), the zoom.
+        // The steps are undone in reverse: the shift, the rotation, the shear (x' = x + slide y), the zoom.
         let (yy, yx, xy, xx) = (cosine, sine, -sine, cosine);
         let (xy, xx) = (xy - slide * yy, xx - slide * yx);
         let [yy, yx, xy, xx] = [yy, yx, xy, xx].map(|entry| entry / zoom);
@@ -106,22 +110,22 @@ fn resample(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
     out
 }
 
-/// Rotated by up to so many degrees either way, edges extended. See [`Affine`].
+/// Rotates by up to so many degrees either way, with edges extended. See [`Affine`].
 pub fn rotation(field: &str, degrees: f32) -> impl Transform {
     Affine { rotation: degrees, ..Affine::default() }.transform(field)
 }
 
-/// Shifted by up to a share of the height and of the width either way, edges extended. See [`Affine`].
+/// Shifts by up to a share of the height and of the width either way, with edges extended. See [`Affine`].
 pub fn shift(field: &str, down: f32, right: f32) -> impl Transform {
     Affine { shift: [down, right], ..Affine::default() }.transform(field)
 }
 
-/// Sheared by up to so many degrees either way, edges extended. See [`Affine`].
+/// Shears by up to so many degrees either way, with edges extended. See [`Affine`].
 pub fn shear(field: &str, degrees: f32) -> impl Transform {
     Affine { shear: degrees, ..Affine::default() }.transform(field)
 }
 
-/// Magnified by a factor from `low` to `high`, edges extended. See [`Affine`].
+/// Magnifies by a factor from `low` to `high`, with edges extended. See [`Affine`].
 pub fn zoom(field: &str, low: f32, high: f32) -> impl Transform {
     Affine { zoom: [low, high], ..Affine::default() }.transform(field)
 }

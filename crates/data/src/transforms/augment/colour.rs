@@ -1,4 +1,4 @@
-//! Brightness, contrast, saturation. Values are not clamped, since their range is the caller's: see [`clamp`].
+//! Brightness, contrast and saturation. They do not clamp values, whose range is the caller's: see [`clamp`].
 
 use super::on_image;
 use crate::Transform;
@@ -6,7 +6,7 @@ use crate::Transform;
 /// Luminance of linear red, green and blue (Rec. 601).
 const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
 
-/// A value from -`most` to `most` added to all pixels; one word.
+/// Adds a value from -`most` to `most` to all pixels. It draws one word.
 pub fn brightness(field: &str, most: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         let add = draws.range(-most, most);
@@ -15,7 +15,8 @@ pub fn brightness(field: &str, most: f32) -> impl Transform {
     })
 }
 
-/// Each channel's distance from its mean over the image times a factor from `low` to `high`; one word.
+/// Multiplies each channel's distance from its mean over the image by a factor from `low` to `high`. It draws
+/// one word.
 pub fn contrast(field: &str, low: f32, high: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         let factor = draws.range(low, high);
@@ -33,7 +34,8 @@ pub fn contrast(field: &str, low: f32, high: f32) -> impl Transform {
     })
 }
 
-/// Each pixel's distance from its luminance times a factor from `low` to `high`; three channels; one word.
+/// Multiplies each pixel's distance from its luminance by a factor from `low` to `high`. The image must have
+/// three channels. It draws one word.
 pub fn saturation(field: &str, low: f32, high: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         if image.channels != 3 {
@@ -48,7 +50,7 @@ pub fn saturation(field: &str, low: f32, high: f32) -> impl Transform {
     })
 }
 
-/// Values below `low` set to it, and those above `high` to that; draws nothing.
+/// Sets values below `low` to `low`, and those above `high` to `high`. It draws nothing.
 pub fn clamp(field: &str, low: f32, high: f32) -> impl Transform {
     on_image(field, move |image, _| {
         if low.partial_cmp(&high).is_none_or(std::cmp::Ordering::is_gt) {

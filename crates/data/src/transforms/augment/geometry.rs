@@ -1,9 +1,10 @@
-//! What moves whole pixels: crops, flips, cutout.
+//! Transforms that move whole pixels: crops, flips, cutout.
 
 use super::{Image, on_image};
 use crate::{DataError, Transform};
 
-/// A crop of [height, width] at a uniform place of the image with `padding` zeros on every side; two words.
+/// Crops to [height, width] at a uniform place of the image with `padding` zeros on every side. It draws two
+/// words.
 pub fn random_crop(field: &str, size: [usize; 2], padding: usize) -> impl Transform {
     on_image(field, move |image, draws| {
         let room = [image.height + 2 * padding, image.width + 2 * padding];
@@ -32,12 +33,13 @@ pub fn random_crop(field: &str, size: [usize; 2], padding: usize) -> impl Transf
     })
 }
 
-/// Of a crop's columns from `left` of the padded image: the first that shows the image, and the first that no longer does.
+/// Returns, of a crop's columns from `left` of the padded image, the first that shows the image and the first
+/// after those that do.
 fn shown(left: usize, size: usize, padding: usize, width: usize) -> (usize, usize) {
     (padding.saturating_sub(left), (padding + width).saturating_sub(left).min(size))
 }
 
-/// The crop of [height, width] in the middle; draws nothing.
+/// Crops to [height, width] in the middle. It draws nothing.
 pub fn centre_crop(field: &str, size: [usize; 2]) -> impl Transform {
     on_image(field, move |image, _| {
         fits(size, [image.height, image.width])?;
@@ -53,7 +55,7 @@ fn fits(size: [usize; 2], room: [usize; 2]) -> Result<(), DataError> {
     Ok(())
 }
 
-/// Left and right exchanged, with a probability; one word.
+/// Exchanges left and right with a probability. It draws one word.
 pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         if draws.chance(probability) {
@@ -62,7 +64,7 @@ pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
                     1 => row.reverse(),
                     3 => row.as_chunks_mut::<3>().0.reverse(),
                     channels => {
-                        // Everything backwards, then each pixel's channels back.
+                        // The whole row is reversed, and then each pixel's channels back again.
                         row.reverse();
                         row.chunks_exact_mut(channels).for_each(<[f32]>::reverse);
                     }
@@ -73,7 +75,7 @@ pub fn flip_horizontal(field: &str, probability: f32) -> impl Transform {
     })
 }
 
-/// Top and bottom exchanged, with a probability; one word.
+/// Exchanges top and bottom with a probability. It draws one word.
 pub fn flip_vertical(field: &str, probability: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         if draws.chance(probability) {
@@ -87,12 +89,13 @@ pub fn flip_vertical(field: &str, probability: f32) -> impl Transform {
     })
 }
 
-/// A square of `side` pixels around a uniform pixel set to a value; what reaches beyond the image is cut off; two words.
+/// Sets a square of `side` pixels around a uniform pixel to a value. What reaches beyond the image is cut
+/// off. It draws two words.
 pub fn cutout(field: &str, side: usize, value: f32) -> impl Transform {
     on_image(field, move |image, draws| {
         let range = |centre: u32, extent: usize| {
             let start = (centre as usize).saturating_sub(side / 2);
-            // An uneven square reaches one further to the end.
+            // A square of an odd side reaches one further to the end.
             start..(centre as usize + side.div_ceil(2)).min(extent)
         };
         let rows = range(draws.below(image.height as u32), image.height);

@@ -4,13 +4,13 @@ use unisono_random::Draws;
 
 use crate::{BoxError, DataError, Sample, Transform};
 
-/// Blends each sample of a batch with another one, features and targets alike: m a + (1 - m) b, m from the symmetric
-/// beta distribution of `alpha` (Zhang et al., 2018).
+/// Blends each sample of a batch with another one, features and targets alike: m a + (1 - m) b, with m from
+/// the symmetric beta distribution of `alpha` (Zhang et al., 2018).
 ///
 /// Give it to [`Loader::map_batch`](crate::Loader::map_batch). Fields must be f32, so make labels
-/// [`one_hot`](crate::one_hot) first. Every sample has its own m; its partner is the next one of a random order of the
-/// batch. So a sample's bits here depend on its batch, not on itself alone: a run must resume at a whole batch to
-/// repeat them.
+/// [`one_hot`](crate::one_hot) first. Every sample has its own m, and its partner is the next one of a random
+/// order of the batch. So a sample's bits depend on its batch, not on itself alone, and a run must resume at
+/// a whole batch to repeat them. It draws as many words as it needs.
 pub fn mixup(fields: &[&str], alpha: f32) -> impl Transform {
     let names: Vec<String> = fields.iter().map(|&name| name.to_owned()).collect();
     move |batch: &mut Sample, draws: &mut Draws| {
@@ -48,14 +48,15 @@ fn blend(batch: &mut Sample, name: &str, partner: &[usize], shares: &[f32]) -> R
     Ok(())
 }
 
-/// A symmetric beta variate, from two gamma variates; takes as many words as it needs.
+/// Draws a symmetric beta variate, from two gamma variates. It takes as many words as it needs.
 fn beta(alpha: f64, draws: &mut Draws) -> f32 {
     let (log_a, log_b) = (log_gamma_variate(alpha, draws), log_gamma_variate(alpha, draws));
-    // a / (a + b), from logarithms, which do not underflow for a small alpha.
+    // This is a / (a + b), from logarithms, which do not underflow for a small alpha.
     (1.0 / (1.0 + libm::exp(log_b - log_a))) as f32
 }
 
-/// The logarithm of a gamma variate (Marsaglia and Tsang, 2000; below 1 from that of alpha + 1).
+/// Draws the logarithm of a gamma variate (Marsaglia and Tsang, 2000). For an alpha below 1 it is made from
+/// that of alpha + 1.
 fn log_gamma_variate(alpha: f64, draws: &mut Draws) -> f64 {
     if alpha < 1.0 {
         return log_gamma_variate(alpha + 1.0, draws) + libm::log(open_unit(draws)) / alpha;
@@ -75,7 +76,7 @@ fn log_gamma_variate(alpha: f64, draws: &mut Draws) -> f64 {
     }
 }
 
-/// Uniform within 0 and 1, neither reached.
+/// Draws a uniform value between 0 and 1, neither of which it reaches.
 fn open_unit(draws: &mut Draws) -> f64 {
     (f64::from(draws.next_u32()) + 0.5) / 4_294_967_296.0
 }

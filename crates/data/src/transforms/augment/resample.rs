@@ -1,9 +1,10 @@
-//! Bilinear resizing.
+//! Resizing: bilinear interpolation, of a whole image or of a random crop.
 
 use super::{Image, on_image};
 use crate::{DataError, Transform};
 
-/// Resized to [height, width], bilinearly between pixels' centres (no smoothing when it shrinks); draws nothing.
+/// Resizes to [height, width], bilinearly between pixels' centres, without smoothing when it shrinks. It
+/// draws nothing.
 pub fn resize(field: &str, size: [usize; 2]) -> impl Transform {
     on_image(field, move |image, _| {
         positive(size)?;
@@ -13,11 +14,12 @@ pub fn resize(field: &str, size: [usize; 2]) -> impl Transform {
     })
 }
 
-/// A random part of the image, resized to [height, width]: the usual training crop of image classifiers.
+/// Resizes a random part of the image to [height, width]: the usual training crop of image classifiers.
 ///
-/// The part covers a uniform share of the area within `area` (say 0.08 to 1.0), with a ratio of width to height uniform
-/// in its logarithm within `ratio` (say 0.75 to 4/3), at a uniform place. After ten tries that do not fit it is the
-/// largest part in the middle with a ratio within the bounds. Four words a try.
+/// The part covers a uniform share of the area within `area` (such as 0.08 to 1.0), with a ratio of width to
+/// height uniform in its logarithm within `ratio` (such as 0.75 to 4/3), at a uniform place. After ten tries
+/// that do not fit it is the largest part in the middle with a ratio within the bounds. It draws four words a
+/// try.
 pub fn resized_crop(field: &str, size: [usize; 2], area: [f32; 2], ratio: [f32; 2]) -> impl Transform {
     let bounds = ratio.map(|ratio| libm::log(f64::from(ratio)) as f32);
     on_image(field, move |image, draws| {
@@ -58,7 +60,7 @@ fn positive(size: [usize; 2]) -> Result<(), DataError> {
     if size.contains(&0) { Err(DataError::other(format!("a size of {size:?}"))) } else { Ok(()) }
 }
 
-/// Pixels of `[height, width, channels]` resized to a height and a width.
+/// Returns pixels of `[height, width, channels]` resized to another height and width.
 pub(crate) fn resize_pixels(
     pixels: &[f32],
     [height, width, channels]: [usize; 3],
@@ -93,7 +95,7 @@ fn resize_part(
     out
 }
 
-/// One row of the result, its pixels of a number of channels that the compiler knows.
+/// Appends one row of the result. The number of channels is known to the compiler.
 fn mix_row<const C: usize>(above: &[f32], below: &[f32], v: f32, columns: &[Tap], out: &mut Vec<f32>) {
     let (above, below) = (above.as_chunks::<C>().0, below.as_chunks::<C>().0);
     for &(x0, x1, u) in columns {
@@ -103,15 +105,16 @@ fn mix_row<const C: usize>(above: &[f32], below: &[f32], v: f32, columns: &[Tap]
     }
 }
 
-/// a + (b - a) t.
+/// Returns a + (b - a) t.
 pub(super) fn mix(a: f32, b: f32, t: f32) -> f32 {
     a + (b - a) * t
 }
 
-/// Two places, and how far from the first to the second.
+/// Two places between which another lies, and how far it is from the first to the second, from 0 to 1.
 type Tap = (usize, usize, f32);
 
-/// For each of `to` places: the two of the `from` places from `first` on that it lies between, and how far along.
+/// Returns, for each of `to` places, the two of the `from` places from `first` on between which it lies, and
+/// how far along.
 fn taps(first: usize, from: usize, to: usize) -> Vec<Tap> {
     let scale = from as f64 / to as f64;
     let tap = |i: usize| {

@@ -5,7 +5,7 @@ fn draws(position: u64) -> Draws {
     Draws::of(5, "map", "test", 0, position)
 }
 
-/// A picture whose every value tells its place.
+/// A picture in which every value tells its place.
 fn picture(height: usize, width: usize, channels: usize) -> Sample {
     let values: Vec<f32> = (0..height * width * channels).map(|i| i as f32).collect();
     Sample::new().with("x", Field::f32([height, width, channels], values))
@@ -62,7 +62,7 @@ fn resizing_interpolates_between_centres() {
     let same = picture(5, 7, 3);
     assert_eq!(run(resize("x", [5, 7]), same.clone(), 0).unwrap(), *same.field("x").unwrap());
     assert!(run(resize("x", [0, 4]), sample(), 0).is_err());
-    // A crop of the whole at the picture's own ratio is the picture.
+    // A crop of the whole picture at its own ratio is the picture.
     let whole = run(resized_crop("x", [8, 8], [1.0, 1.0], [1.0, 1.0]), picture(8, 8, 3), 0).unwrap();
     assert_eq!(whole, *picture(8, 8, 3).field("x").unwrap());
     for position in 0..100 {
@@ -70,7 +70,7 @@ fn resizing_interpolates_between_centres() {
             run(resized_crop("x", [4, 6], [0.08, 1.0], [0.75, 1.3333]), picture(9, 5, 3), position).unwrap();
         assert_eq!(crop.shape, [4, 6, 3]);
         assert!(values(&crop).iter().all(|value| (0.0..135.0).contains(value)));
-        // No ratio fits a strip, which leaves its middle.
+        // No ratio fits a strip, so the crop is its middle.
         assert!(
             run(resized_crop("x", [4, 6], [0.9, 1.0], [0.75, 1.3333]), picture(1, 90, 3), position).is_ok()
         );
@@ -81,7 +81,7 @@ fn resizing_interpolates_between_centres() {
 fn the_plane_is_mapped_as_asked() {
     let identity = run(Affine::default().transform("x"), picture(4, 5, 3), 0).unwrap();
     assert_eq!(identity, *picture(4, 5, 3).field("x").unwrap());
-    // Bounds that leave one value: a quarter turn, a shift by one row, a zoom by two.
+    // These bounds leave one value: a quarter turn, a shift by one row, a zoom by two.
     let fixed = |affine: Affine, extents: [usize; 2]| {
         let map = affine.draw(extents, &mut draws(0));
         let at = |y: f64, x: f64| [map[0] * y + map[1] * x + map[2], map[3] * y + map[4] * x + map[5]];
@@ -97,7 +97,7 @@ fn the_plane_is_mapped_as_asked() {
         let moved = fixed(affine, [3, 3]);
         let distance = ((moved[0][0]).powi(2) + (moved[0][1]).powi(2)).sqrt();
         assert!(distance > 1e-6 && distance < limit, "{affine:?}: {moved:?}");
-        // Neither changes the area: the first column's image is as long, or slides sideways only.
+        // Neither changes the area: the first column stays as long, or only slides sideways.
         assert!((moved[1][0] - moved[0][0]).abs() <= 2.0 + 1e-12);
     }
     let sample = || Sample::new().with("x", Field::f32([2, 2], [1.0; 4]));
