@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::Type;
 
@@ -31,3 +32,7 @@ impl Op for Again {
         Lowering::View(View::Reshape)
     }
 }
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "again", cases: || vec![Case::random(Again, &[Type::sample(&[3]), Type::sample(&[2])])] },
+];

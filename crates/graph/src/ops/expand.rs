@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View, join_leads};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -123,4 +124,19 @@ fn common_shape(all: &[&Var]) -> Result<(Lead, Vec<usize>), String> {
         }
     }
     Ok((lead, dims))
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "expand", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |from: Type, lead, dims: &[usize]| Case::random(Expand { lead, dims: dims.to_vec() }, &[from]);
+    vec![
+        case(Type::global(&[3]), Lead::Sample, &[3]),
+        case(Type::global(&[]), Lead::Sample, &[2, 3]),
+        case(Type::global(&[2, 1]), Lead::Global, &[4, 2, 3]),
+        case(Type::sample(&[2, 1]), Lead::Sample, &[2, 5]),
+        case(Type::sample(&[1, 4]), Lead::Sample, &[3, 4]),
+    ]
 }

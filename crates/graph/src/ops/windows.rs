@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -276,4 +277,36 @@ impl Var {
         let ones = self.tape().constant(1.0).expand(Lead::Global, image);
         self.windows(window, 0.0).sum(&[-2, -1]) / ones.windows(window, 0.0).sum(&[-2, -1])
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "rewindow", cases: rewindow_cases },
+    Entry { name: "unwindow", cases: unwindow_cases },
+];
+
+fn window_cases() -> [(Window, [usize; 2]); 4] {
+    let plain = Window::new([2, 3]);
+    [
+        (plain.clone(), [4, 5]),
+        (Window { stride: [2, 1], padding: [1, 0], ..plain.clone() }, [5, 4]),
+        (Window { dilation: [2, 1], padding: [1, 2], ..plain.clone() }, [4, 4]),
+        (Window { stride: [3, 2], dilation: [1, 2], padding: [0, 1], ..plain }, [7, 6]),
+    ]
+}
+
+fn rewindow_cases() -> Vec<Case> {
+    let case = |(window, [h, w]): (Window, [usize; 2])| {
+        let [kh, kw] = window.kernel;
+        Case::random(Rewindow { window, fill: 0.5 }, &[Type::sample(&[2, h, w, kh, kw])])
+    };
+    window_cases().into_iter().map(case).collect()
+}
+
+fn unwindow_cases() -> Vec<Case> {
+    let case = |(window, image): (Window, [usize; 2])| {
+        let [kh, kw] = window.kernel;
+        let [down, across] = window.count(image).unwrap_or_default();
+        Case::random(Unwindow { window, image }, &[Type::sample(&[2, down, across, kh, kw])])
+    };
+    window_cases().into_iter().map(case).collect()
 }
