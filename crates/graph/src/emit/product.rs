@@ -4,7 +4,7 @@ mod kernel;
 
 use self::kernel::{Family, Outcome, Side, family, fours, kernel};
 use super::{Destination, Emitter, Part, Source};
-use crate::codegen::{Binding, Finish, Implicit};
+use crate::codegen::{Binding, Epilogue, ImplicitOperand};
 use crate::error::GraphError;
 use crate::fuse::Unit;
 use crate::graph::NodeId;
@@ -18,8 +18,8 @@ impl Emitter<'_> {
     pub(super) fn product(
         &mut self,
         unit: &Unit,
-        finish: Option<&Finish>,
-        implicit: [Option<&Implicit>; 2],
+        epilogue: Option<&Epilogue>,
+        implicit: [Option<&ImplicitOperand>; 2],
     ) -> Result<(), GraphError> {
         let program = self.program;
         let graph = &program.graph;
@@ -41,7 +41,7 @@ impl Emitter<'_> {
             let binding = implicit[side].map_or_else(|| binding(place, ty), |found| found.store.clone());
             Operand { place, binding, implicit: implicit[side] }
         };
-        let operands = Operands { root, a: operand(0), b: operand(1), shape, finish };
+        let operands = Operands { root, a: operand(0), b: operand(1), shape, epilogue };
         match place(root) {
             Place { store: Store::Joined(bucket), inside, .. } => self.joined(&operands, bucket, inside),
             place => self.each(&operands, place),
@@ -50,13 +50,13 @@ impl Emitter<'_> {
 
     /// The products one by one, each to its own part of a place.
     fn each(&mut self, operands: &Operands<'_>, to: Place) -> Result<(), GraphError> {
-        let Operands { root, a, b, shape, finish } = operands;
+        let Operands { root, a, b, shape, epilogue } = operands;
         let ty = &self.program.graph.nodes[*root].ty;
         let chunks = shape.chunks();
         let mut stores = vec![a.binding.clone(), b.binding.clone(), binding(to, ty)];
-        stores.extend(finish.iter().flat_map(|finish| finish.stores.clone()));
+        stores.extend(epilogue.iter().flat_map(|epilogue| epilogue.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
-        let pieces = if shape.contract { all() } else { self.pieces(ty, *root, &stores) }?;
+        let pieces = if shape.contract { all() } else { self.row_ranges(ty, *root, &stores) }?;
         for rows in pieces {
             let lead = match ty.lead {
                 Lead::Global => 1,
@@ -140,10 +140,10 @@ impl Emitter<'_> {
         mut bindings: Vec<Part>,
         c: &Layers,
     ) -> Result<(), GraphError> {
-        let Operands { root, a, b, shape, finish } = operands;
+        let Operands { root, a, b, shape, epilogue } = operands;
         let Layers { m, n, layers, .. } = *c;
         if shape.contract {
-            bindings.push(self.all(Store::Segments));
+            bindings.push(self.all(Store::ShardStarts));
         }
         let (chunks, products) = match c.shards {
             Some(shards) => (1, layers * shards.join),
@@ -166,7 +166,7 @@ impl Emitter<'_> {
             quads: fours(&[n, c.offset, c.batch, c.chunk]),
             half: shape.rounds && self.program.stores.is_half(to),
         };
-        let kernel = self.kernel(&kernel(family, shape, sides, result, c.shards.is_some(), *finish));
+        let kernel = self.kernel(&kernel(family, shape, sides, result, c.shards.is_some(), *epilogue));
         let ([x, y], columns, width) = match family {
             Family::Registers { rows, columns } => {
                 let across = n.div_ceil(4 * columns);
@@ -202,7 +202,7 @@ impl Emitter<'_> {
                 b_step,
             ];
             let grid = [x, y, most.min(layers - first) as u32];
-            let starts = finish.map_or(&[][..], |finish| &finish.starts);
+            let starts = epilogue.map_or(&[][..], |epilogue| &epilogue.starts);
             let mut params = [&params.map(|p| p as u32), starts].concat();
             params.resize(PARAMS, 0);
             self.launch(kernel, bindings.clone(), params, grid, *root)?;
@@ -223,14 +223,14 @@ struct Operands<'a> {
     a: Operand<'a>,
     b: Operand<'a>,
     shape: Shape,
-    finish: Option<&'a Finish>,
+    epilogue: Option<&'a Epilogue>,
 }
 
 /// A matrix that is stored at a place, or one that is a view of what is bound.
 struct Operand<'a> {
     place: Place,
     binding: Binding,
-    implicit: Option<&'a Implicit>,
+    implicit: Option<&'a ImplicitOperand>,
 }
 
 impl Operand<'_> {

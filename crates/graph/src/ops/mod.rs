@@ -57,13 +57,13 @@ ops! {
         tanh: Tanh;
     }
     others {
-        again: Again;
+        broadcast: Broadcast;
         cast: ToF32;
+        checkpoint: Checkpoint;
         concat: Concat;
         contract: Contract;
         dropout: Dropout;
         embed: Embed;
-        expand: Expand;
         iota: Iota;
         matmul: MatMul;
         matmul_half: MatMulHalf;
@@ -74,6 +74,6 @@ ops! {
         slice: Slice;
         sum_shards: SumShards;
         take: Take;
-        windows: Rewindow, Unwindow, Window;
+        windows: Im2Col, Col2Im, Window;
     }
 }

@@ -9,11 +9,11 @@ use crate::types::Type;
 /// A value once more, not before another one is there: what [`crate::Tape::recompute`] computes from it again is kept apart from
 /// what was computed from it before, and is computed late.
 #[derive(Debug, Clone, Serialize)]
-pub struct Again;
+pub struct Checkpoint;
 
-impl Op for Again {
+impl Op for Checkpoint {
     fn name(&self) -> &'static str {
-        "again"
+        "checkpoint"
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
@@ -34,5 +34,5 @@ impl Op for Again {
 }
 
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "again", cases: || vec![Case::random(Again, &[Type::sample(&[3]), Type::sample(&[2])])] },
+    Entry { name: "checkpoint", cases: || vec![Case::random(Checkpoint, &[Type::sample(&[3]), Type::sample(&[2])])] },
 ];

@@ -9,14 +9,14 @@ use crate::types::{Lead, Type};
 /// Repeats a value over a larger shape: axes align at the last one; an axis of length 1, a missing axis and a missing lead
 /// are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value becomes one a sample.
 #[derive(Debug, Clone, Serialize)]
-pub struct Expand {
+pub struct Broadcast {
     /// Lead of the result.
     pub lead: Lead,
     /// Axes of the result.
     pub dims: Vec<usize>,
 }
 
-impl Expand {
+impl Broadcast {
     fn fits(&self, x: &Type) -> bool {
         let skip = self.dims.len().checked_sub(x.dims.len());
         let axes_fit =
@@ -25,9 +25,9 @@ impl Expand {
     }
 }
 
-impl Op for Expand {
+impl Op for Broadcast {
     fn name(&self) -> &'static str {
-        "expand"
+        "broadcast"
     }
 
     fn attrs(&self) -> String {
@@ -71,7 +71,7 @@ impl Op for Expand {
     }
 
     fn lowering(&self) -> Lowering {
-        Lowering::View(View::Expand)
+        Lowering::View(View::Broadcast)
     }
 }
 
@@ -81,7 +81,7 @@ impl Var {
         if self.ty().lead == lead && self.dims() == dims {
             return self.clone();
         }
-        self.apply(Expand { lead, dims: dims.to_vec() })
+        self.apply(Broadcast { lead, dims: dims.to_vec() })
     }
 
     /// Applies a pointwise op of several operands after broadcasting them to one shape.
@@ -127,11 +127,11 @@ fn common_shape(all: &[&Var]) -> Result<(Lead, Vec<usize>), String> {
 }
 
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "expand", cases: cases },
+    Entry { name: "broadcast", cases: cases },
 ];
 
 fn cases() -> Vec<Case> {
-    let case = |from: Type, lead, dims: &[usize]| Case::random(Expand { lead, dims: dims.to_vec() }, &[from]);
+    let case = |from: Type, lead, dims: &[usize]| Case::random(Broadcast { lead, dims: dims.to_vec() }, &[from]);
     vec![
         case(Type::global(&[3]), Lead::Sample, &[3]),
         case(Type::global(&[]), Lead::Sample, &[2, 3]),
