@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-mod finish;
+mod epilogue;
 mod form;
+mod implicit_gemm;
 mod index;
 mod lookup;
-mod operand;
 mod starts;
 mod writer;
 
 use unisono_shaders::{MapParams, ReduceParams, snippets};
 
-pub use self::finish::{Finish, finish};
+pub use self::epilogue::{Epilogue, epilogue};
+pub use self::implicit_gemm::{ImplicitOperand, is_readable, operand};
 use self::index::{Index, decode};
-pub use self::operand::{Implicit, is_readable, operand};
 use self::writer::Writer;
 
 use crate::fuse::{Fusion, Unit, UnitKind};
@@ -170,10 +170,10 @@ pub fn reduce_kernel(
     };
     let chunk = crate::tree::SUM_CHUNK;
     let loop_body = std::mem::take(&mut writer.body);
-    let segments = reduction
+    let starts = reduction
         .samples
-        .then(|| writer.bind_as(Binding { store: Store::Segments, row: None }, Access::Read, "u32"));
-    let (prelude, length) = match segments {
+        .then(|| writer.bind_as(Binding { store: Store::ShardStarts, row: None }, Access::Read, "u32"));
+    let (prelude, length) = match starts {
         Some(table) => (
             format!(
                 "    let shard = o / {results}u;\n    let first = b{table}[shard];\n    \

@@ -43,15 +43,15 @@ pub(crate) fn plan(program: &Program, run: &Run, target: &Target) -> Result<Plan
         run,
         target,
         extent: extent(run),
-        stage: 0,
+        segment: 0,
         clock: 0,
         segments: vec![Steps::default(); program.segments()],
         kernels: vec![],
         sizes: BTreeMap::new(),
         lives: BTreeMap::new(),
     };
-    for stage in 0..program.segments() {
-        emitter.segment(stage)?;
+    for segment in 0..program.segments() {
+        emitter.emit_segment(segment)?;
     }
     emitter.finish()
 }
@@ -83,7 +83,7 @@ struct Emitter<'a> {
     run: &'a Run,
     target: &'a Target,
     extent: Extent,
-    stage: usize,
+    segment: usize,
     clock: usize,
     segments: Vec<Steps>,
     kernels: Vec<Kernel>,
@@ -92,23 +92,23 @@ struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    fn segment(&mut self, stage: usize) -> Result<(), GraphError> {
-        self.stage = stage;
+    fn emit_segment(&mut self, segment: usize) -> Result<(), GraphError> {
+        self.segment = segment;
         let program = self.program;
-        if stage > 0 && !self.run.is_whole() {
-            for (bucket, _) in program.buckets().iter().enumerate().filter(|(_, b)| b.cut + 1 == stage) {
+        if segment > 0 && !self.run.is_whole() {
+            for (bucket, _) in program.buckets().iter().enumerate().filter(|(_, b)| b.cut + 1 == segment) {
                 let part = self.all(Store::Sums(bucket));
                 self.transfer_up(Slot::Sums(bucket), part);
             }
         }
-        if stage == 0 {
+        if segment == 0 {
             self.upload_inputs();
         }
         self.clock += 1;
         let units = program.fusion.units.iter().zip(&program.kernels);
-        let mut open = self.open_buckets(stage);
+        let mut open = self.open_buckets(segment);
         let cut: Vec<usize> = open.keys().copied().collect();
-        for (unit, kernels) in units.filter(|(u, _)| u.stage == stage) {
+        for (unit, kernels) in units.filter(|(u, _)| u.segment == segment) {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
@@ -118,8 +118,8 @@ impl Emitter<'_> {
                 UnitKernels::Reduce { whole, chunked, kind } => {
                     self.reduce(unit.roots[0], whole, chunked, *kind)?
                 }
-                UnitKernels::Product { finish, operands } => {
-                    self.product(unit, finish.as_ref(), operands.each_ref().map(Option::as_ref))?
+                UnitKernels::Product { epilogue, operands } => {
+                    self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))?
                 }
             }
             // A bucket is summed as soon as all of it is there, so that it can leave while the rest is computed.
@@ -129,24 +129,24 @@ impl Emitter<'_> {
             let full = |bucket: &usize| open.get(bucket).is_some_and(BTreeSet::is_empty);
             for bucket in cut.iter().copied().filter(full).collect::<Vec<_>>() {
                 open.remove(&bucket);
-                self.sum_bucket(stage, bucket)?;
+                self.sum_bucket(segment, bucket)?;
             }
         }
         for bucket in open.into_keys() {
-            self.sum_bucket(stage, bucket)?;
+            self.sum_bucket(segment, bucket)?;
         }
         if self.run.is_whole() && !cut.is_empty() {
-            self.check_finite(stage, &cut)?;
+            self.check_finite(segment, &cut)?;
         }
-        if stage + 1 == program.segments() {
+        if segment + 1 == program.segments() {
             self.replace_states();
         }
         self.clock += 1;
         // Downloads are read when all of the segment is done: until then nothing else may take their memory.
         let downloads: Vec<Store> =
-            self.segments[stage].downloads.iter().map(|(_, part)| part.store).collect();
+            self.segments[segment].downloads.iter().map(|(_, part)| part.store).collect();
         downloads.into_iter().for_each(|store| self.touch(store));
-        for (index, output) in program.outputs().iter().enumerate().filter(|(_, o)| o.segment == stage) {
+        for (index, output) in program.outputs().iter().enumerate().filter(|(_, o)| o.segment == segment) {
             let id = program.graph.outputs[index].node;
             let place = program.stores.place(in_order(&program.graph, &program.fusion, id));
             if output.sum.is_some() && !self.run.is_whole() || self.is_absent(&output.ty) {
@@ -154,7 +154,7 @@ impl Emitter<'_> {
             }
             let bytes = 4 * self.extent.count(&output.ty) as u64;
             let part = self.part(place.store, 4 * place.inside as u64, bytes);
-            self.segments[stage].downloads.push((Slot::Output(index), part));
+            self.segments[segment].downloads.push((Slot::Output(index), part));
         }
         Ok(())
     }
@@ -191,13 +191,13 @@ impl Emitter<'_> {
 
     fn transfer_up(&mut self, slot: Slot, part: Part) {
         let part = self.part(part.store, part.offset, part.bytes);
-        self.segments[self.stage].uploads.push((slot, part));
+        self.segments[self.segment].uploads.push((slot, part));
     }
 
     fn map(&mut self, unit: &Unit, bound: &Bound) -> Result<(), GraphError> {
         let ty = &self.program.graph.nodes[unit.roots[0]].ty;
         let kernel = self.kernel(&bound.kernel);
-        for rows in self.pieces(ty, unit.roots[0], &bound.stores)? {
+        for rows in self.row_ranges(ty, unit.roots[0], &bound.stores)? {
             let n = if ty.lead == Lead::Sample { rows.len() * ty.count() } else { self.extent.count(ty) };
             let invocations = n / bound.lanes;
             let (grid, width) = self.grid(invocations, unit.roots[0])?;
@@ -223,7 +223,7 @@ impl Emitter<'_> {
         let chunks = if samples { longest * inner } else { inner }.div_ceil(SUM_CHUNK).max(1);
         let bound = if chunks == 1 { whole } else { chunked };
         let kernel = self.kernel(&bound.kernel);
-        for rows in self.pieces(ty, root, &bound.stores)? {
+        for rows in self.row_ranges(ty, root, &bound.stores)? {
             let n = if ty.lead == Lead::Sample { rows.len() * ty.count() } else { self.extent.count(ty) };
             if chunks > 1 {
                 self.grow(Store::Temp(root), 4 * (chunks * n) as u64);
@@ -258,7 +258,7 @@ impl Emitter<'_> {
     }
 
     /// Ranges of rows such that every binding fits: one range where all do.
-    fn pieces(
+    fn row_ranges(
         &self,
         ty: &Type,
         root: NodeId,
@@ -335,7 +335,7 @@ impl Emitter<'_> {
     }
 
     fn step(&mut self, step: Step) {
-        self.segments[self.stage].steps.push(step);
+        self.segments[self.segment].steps.push(step);
         self.clock += 1;
     }
 
@@ -380,7 +380,7 @@ impl Emitter<'_> {
             Store::Blocks(b) => self.extent.blocks * program.buckets()[b].len,
             Store::Sums(b) => program.buckets()[b].len,
             Store::Flag(_) => 1,
-            Store::Segments => self.extent.shards + 1,
+            Store::ShardStarts => self.extent.shards + 1,
         };
         whole_words(elements.max(1) * program.stores.element_bytes(store))
     }
@@ -389,7 +389,7 @@ impl Emitter<'_> {
     fn finish(self) -> Result<Plan, GraphError> {
         let exchanges = self.target.shares_memory && !self.run.is_whole();
         let is_shared = |s: &Store| exchanges && matches!(s, Store::Blocks(_) | Store::Sums(_));
-        let is_own = |s: &Store| matches!(s, Store::State(_) | Store::Segments) || is_shared(s);
+        let is_own = |s: &Store| matches!(s, Store::State(_) | Store::ShardStarts) || is_shared(s);
         let scratch: Vec<Store> = self.lives.keys().copied().filter(|s| !is_own(s)).collect();
         let lifetime = |s: &Store| {
             let (first, last) = self.lives[s];
@@ -402,7 +402,7 @@ impl Emitter<'_> {
         for &store in self.lives.keys() {
             let role = match store {
                 Store::State(i) => Role::State(i),
-                Store::Segments => Role::Table(self.segment_table()),
+                Store::ShardStarts => Role::Table(self.shard_starts()),
                 store if is_shared(&store) => Role::Shared,
                 _ => continue,
             };
@@ -434,7 +434,7 @@ impl Emitter<'_> {
     }
 
     /// First row of each shard, and the end of the last.
-    fn segment_table(&self) -> Vec<u32> {
+    fn shard_starts(&self) -> Vec<u32> {
         let mut at = 0;
         let mut table = vec![0];
         for &size in &self.run.sizes {

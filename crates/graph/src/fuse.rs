@@ -5,14 +5,14 @@
 //! of one shape that do not wait for each other share a kernel. Nothing here depends on the size of a shard, so every shard
 //! size runs the same kernels.
 
-mod finish;
-mod implicit;
+mod epilogue;
+mod implicit_gemm;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::{Graph, NodeId};
 use crate::op::{Lowering, Product, View};
-use crate::ops::{Again, Input, State};
+use crate::ops::{Checkpoint, Input, State};
 use crate::place::Parts;
 use crate::types::{Lead, Type};
 
@@ -27,7 +27,7 @@ pub struct Unit {
     /// The values it stores; several only for maps.
     pub roots: Vec<NodeId>,
     /// Cross-shard sums on the way to it: the segment it belongs to.
-    pub stage: usize,
+    pub segment: usize,
     /// The matrix product, where it is one: what it stores, or what a map makes of that before it is stored.
     pub product: Option<NodeId>,
 }
@@ -51,7 +51,7 @@ pub struct Fusion {
     /// Values in memory, beside inputs and states.
     pub stored: BTreeSet<NodeId>,
     /// Cross-shard sums on the way to each node.
-    pub stage: Vec<usize>,
+    pub segment: Vec<usize>,
     /// The lowering of each node.
     pub lowering: Vec<Lowering>,
     /// Values that lie in others.
@@ -61,46 +61,46 @@ pub struct Fusion {
 /// Cuts a simplified graph into units.
 pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
-    let mut cutter = Cutter {
+    let mut fuser = Fuser {
         graph,
-        stage: stages(graph, &lowering),
+        segment: segments(graph, &lowering),
         lowering,
         stored: BTreeSet::new(),
-        cut: BTreeSet::new(),
+        loaded: BTreeSet::new(),
         parts,
     };
-    cutter.store_what_is_shared();
-    cutter.cut_products();
-    while cutter.store_where_bindings_run_out() {}
-    let units = cutter.units();
-    let Cutter { stored, stage, lowering, parts, .. } = cutter;
-    let mut fusion = Fusion { units, stored, stage, lowering, parts };
+    fuser.store_what_is_shared();
+    fuser.store_added_products();
+    while fuser.store_where_bindings_run_out() {}
+    let units = fuser.units();
+    let Fuser { stored, segment, lowering, parts, .. } = fuser;
+    let mut fusion = Fusion { units, stored, segment, lowering, parts };
     fusion.keep_in_registers(graph);
-    fusion.finish_products(graph);
+    fusion.fuse_epilogues(graph);
     fusion.read_through_views(graph);
     fusion
 }
 
-fn stages(graph: &Graph, lowering: &[Lowering]) -> Vec<usize> {
-    let mut stage = vec![0; graph.nodes.len()];
+fn segments(graph: &Graph, lowering: &[Lowering]) -> Vec<usize> {
+    let mut segment = vec![0; graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate() {
-        let before = node.inputs.iter().map(|&i| stage[i]).max().unwrap_or(0);
-        stage[id] = before + usize::from(matches!(lowering[id], Lowering::SumShards));
+        let before = node.inputs.iter().map(|&i| segment[i]).max().unwrap_or(0);
+        segment[id] = before + usize::from(matches!(lowering[id], Lowering::SumShards));
     }
-    stage
+    segment
 }
 
-struct Cutter<'a> {
+struct Fuser<'a> {
     graph: &'a Graph,
     lowering: Vec<Lowering>,
-    stage: Vec<usize>,
+    segment: Vec<usize>,
     stored: BTreeSet<NodeId>,
     /// Products that an addition takes: it has to load them.
-    cut: BTreeSet<NodeId>,
+    loaded: BTreeSet<NodeId>,
     parts: Parts,
 }
 
-impl Cutter<'_> {
+impl Fuser<'_> {
     /// The node whose elements a view shows.
     fn base(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
@@ -146,7 +146,7 @@ impl Cutter<'_> {
 
     /// A lookup at a place that arithmetic gives costs its users no more than reading a copy of it would.
     fn is_moved(&self, id: NodeId) -> bool {
-        matches!(self.lowering[id], Lowering::Pad(_) | Lowering::Rewindow { .. } | Lowering::Unwindow { .. })
+        matches!(self.lowering[id], Lowering::Pad(_) | Lowering::Im2Col { .. } | Lowering::Col2Im { .. })
     }
 
     fn store_what_is_shared(&mut self) {
@@ -194,7 +194,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// As [`Cutter::base`], but a view that is stored is read itself.
+    /// As [`Fuser::base`], but a view that is stored is read itself.
     fn source(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
             Lowering::View(_) if !self.stored.contains(&id) => self.source(self.graph.nodes[id].inputs[0]),
@@ -216,8 +216,8 @@ impl Cutter<'_> {
     /// Stores the image under an operand's windows, so that products can read it and the windows need no memory.
     fn store_under_windows(&mut self, id: NodeId) {
         let (mut id, mut is_window) = (id, false);
-        while matches!(self.lowering[id], Lowering::View(_) | Lowering::Pad(_) | Lowering::Rewindow { .. }) {
-            is_window |= matches!(self.lowering[id], Lowering::Rewindow { .. });
+        while matches!(self.lowering[id], Lowering::View(_) | Lowering::Pad(_) | Lowering::Im2Col { .. }) {
+            is_window |= matches!(self.lowering[id], Lowering::Im2Col { .. });
             id = self.graph.nodes[id].inputs[0];
         }
         if is_window && self.is_pointwise(id) {
@@ -226,7 +226,7 @@ impl Cutter<'_> {
     }
 
     /// A product that would reach an addition inside a kernel goes through memory.
-    fn cut_products(&mut self) {
+    fn store_added_products(&mut self) {
         let mut product = vec![false; self.graph.nodes.len()];
         for (id, node) in self.graph.nodes.iter().enumerate() {
             let any = |product: &[bool]| node.inputs.iter().any(|&i| product[i]);
@@ -238,7 +238,7 @@ impl Cutter<'_> {
                         let bases: Vec<NodeId> =
                             node.inputs.iter().filter(|&&i| product[i]).map(|&i| self.base(i)).collect();
                         self.stored.extend(bases.iter().copied());
-                        self.cut.extend(bases);
+                        self.loaded.extend(bases);
                     }
                     match e.product {
                         Product::Never => false,
@@ -308,12 +308,12 @@ impl Cutter<'_> {
             let unit = home.unwrap_or(units.len());
             if home.is_none() {
                 let product = (kind == UnitKind::Product).then_some(root);
-                units.push(Unit { kind, roots: vec![], stage: self.stage[root], product });
+                units.push(Unit { kind, roots: vec![], segment: self.segment[root], product });
             }
             units[unit].roots.push(root);
             made_by.insert(root, unit);
         }
-        units.sort_by_key(|u| u.stage);
+        units.sort_by_key(|u| u.segment);
         units
     }
 
@@ -323,7 +323,7 @@ impl Cutter<'_> {
         let mut pending = self.graph.nodes[root].inputs.clone();
         while let Some(id) = pending.pop() {
             let node = &self.graph.nodes[id];
-            if node.op.is::<Again>() {
+            if node.op.is::<Checkpoint>() {
                 let token = self.source(node.inputs[1]);
                 found.extend(self.reads(token).into_keys().chain([token]));
             } else if !self.stored.contains(&id) {
@@ -345,7 +345,7 @@ impl Cutter<'_> {
             let ty = &self.graph.nodes[root].ty;
             let other = &self.graph.nodes[first].ty;
             let same_space = unit.kind == UnitKind::Map
-                && unit.stage == self.stage[root]
+                && unit.segment == self.segment[root]
                 && (ty.lead, ty.count()) == (other.lead, other.count())
                 && ty.lead != Lead::Shard;
             if !same_space {
@@ -354,7 +354,7 @@ impl Cutter<'_> {
             let inside: Vec<NodeId> =
                 reads.keys().copied().filter(|id| made_by.get(id) == Some(&u)).collect();
             let apart =
-                |id: &NodeId| self.cut.contains(id) || matches!(self.lowering[*id], Lowering::Concat(_));
+                |id: &NodeId| self.loaded.contains(id) || matches!(self.lowering[*id], Lowering::Concat(_));
             let in_register = inside.iter().all(|id| reads[id] && !apart(id));
             let theirs: BTreeSet<NodeId> =
                 unit.roots.iter().flat_map(|&r| self.reads(r).into_keys()).collect();

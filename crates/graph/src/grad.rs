@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::graph::NodeId;
 use crate::op::{Io, Lowering};
-use crate::ops::{Again, Concat, Contract};
+use crate::ops::{Checkpoint, Concat, Contract};
 use crate::tape::{Tape, Var};
 use crate::types::Lead;
 
@@ -152,14 +152,14 @@ impl Tape {
             let total = self.in_scope_of(&node.scope, || parts.total(node.ty.lead));
             let Some(dy) = total else { continue };
             if let (Some(region), false) = (self.region(id), again.contains_key(&id)) {
-                let new = self.record_again(region, &dy);
+                let new = self.record_checkpointed(region, &dy);
                 on_the_way.resize(self.len(), false);
                 for (&old, &copy) in &new {
                     on_the_way[copy] = on_the_way[old];
                     self.node(copy)
                         .inputs
                         .iter()
-                        .for_each(|&i| on_the_way[i] |= self.is_again(i, &on_the_way));
+                        .for_each(|&i| on_the_way[i] |= self.is_checkpoint(i, &on_the_way));
                 }
                 first_time.extend(new.iter().map(|(&old, &copy)| (copy, old)));
                 again.extend(new);
@@ -187,9 +187,9 @@ impl Tape {
     }
 
     /// Whether a node is a value once more that is on the way itself.
-    fn is_again(&self, id: NodeId, on_the_way: &[bool]) -> bool {
+    fn is_checkpoint(&self, id: NodeId, on_the_way: &[bool]) -> bool {
         let node = self.node(id);
-        node.op.is::<Again>() && on_the_way[node.inputs[0]]
+        node.op.is::<Checkpoint>() && on_the_way[node.inputs[0]]
     }
 
     /// Which nodes up to `last` depend on one of `x`.

@@ -21,9 +21,9 @@ pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
                 Halves::Keeps => node.inputs.iter().all(|&input| known[input]),
                 Halves::Makes => true,
             },
-            Lowering::View(_) | Lowering::Pad(_) | Lowering::Unwindow { .. } => operand(0),
+            Lowering::View(_) | Lowering::Pad(_) | Lowering::Col2Im { .. } => operand(0),
             Lowering::Take | Lowering::Embed => operand(0),
-            Lowering::Rewindow { fill, .. } => operand(0) && is_held(fill),
+            Lowering::Im2Col { fill, .. } => operand(0) && is_held(fill),
             // A longer one passes through chunks, which are f32.
             Lowering::Reduce(r) => {
                 let reduced = nodes[node.inputs[0]].ty.count() / node.ty.count().max(1);
@@ -39,8 +39,8 @@ pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
 /// holds.
 pub(crate) fn only_moves(lowering: &Lowering) -> bool {
     match lowering {
-        Lowering::View(_) | Lowering::Pad(_) | Lowering::Unwindow { .. } => true,
-        Lowering::Rewindow { fill, .. } => is_held(*fill),
+        Lowering::View(_) | Lowering::Pad(_) | Lowering::Col2Im { .. } => true,
+        Lowering::Im2Col { fill, .. } => is_held(*fill),
         _ => false,
     }
 }

@@ -68,14 +68,14 @@ pub enum Lowering {
     /// The operand at an offset on each axis, zeros around it.
     Pad(Vec<usize>),
     /// The elements of windows; `fill` on the border.
-    Rewindow {
+    Im2Col {
         /// The windows.
         window: Window,
         /// The value on the border.
         fill: f32,
     },
     /// The transpose of that; 0 where no window lies.
-    Unwindow {
+    Col2Im {
         /// The windows.
         window: Window,
     },
@@ -101,10 +101,7 @@ pub enum Lowering {
 impl Lowering {
     /// Whether each element is found in the operand, perhaps by way of data or with something else around it.
     pub fn is_lookup(&self) -> bool {
-        matches!(
-            self,
-            Self::Take | Self::Embed | Self::Pad(_) | Self::Rewindow { .. } | Self::Unwindow { .. }
-        )
+        matches!(self, Self::Take | Self::Embed | Self::Pad(_) | Self::Im2Col { .. } | Self::Col2Im { .. })
     }
 
     /// Whether it can be an expression inside the kernels of its users.
@@ -159,7 +156,7 @@ pub enum View {
     /// The same row-major order under other axes.
     Reshape,
     /// Axes of length 1, missing axes or a missing lead are repeated.
-    Expand,
+    Broadcast,
     /// Axis i of the view is axis `.0[i]` of the operand; the lead stays first.
     Permute(Vec<usize>),
     /// A box that starts at this coordinate on each axis.

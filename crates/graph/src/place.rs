@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::{Lowering, View};
-use crate::ops::{Again, Expand, MatMul};
+use crate::ops::{Broadcast, Checkpoint, MatMul};
 use crate::types::Lead;
 
 /// Elements that do not all lie one behind the other: runs of `len`, each `stride` after the one before.
@@ -53,7 +53,7 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
             let mut part = moved[source];
             if place.is_some() && !is_here || is_summed {
                 let like = &graph.nodes[operand];
-                let op = Expand { lead: like.ty.lead, dims: like.ty.dims.clone() };
+                let op = Broadcast { lead: like.ty.lead, dims: like.ty.dims.clone() };
                 new.nodes.push(Node { op: Arc::new(op), inputs: vec![inputs[index]], ..like.clone() });
                 part = new.nodes.len() - 1;
                 inputs[index] = part;
@@ -121,7 +121,7 @@ impl<'a> Placer<'a> {
     /// As [`Placer::stored`], but a value that is there a second time is not the first one.
     fn source(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
-            Lowering::View(View::Reshape) if !self.graph.nodes[id].op.is::<Again>() => {
+            Lowering::View(View::Reshape) if !self.graph.nodes[id].op.is::<Checkpoint>() => {
                 self.source(self.graph.nodes[id].inputs[0])
             }
             _ => id,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn copies(graph: &Graph) -> usize {
-        graph.nodes.iter().filter(|node| node.op.name() == "expand").count()
+        graph.nodes.iter().filter(|node| node.op.name() == "broadcast").count()
     }
 
     #[test]

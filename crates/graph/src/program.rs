@@ -1,6 +1,6 @@
 //! A program: a graph compiled as far as it goes without sizes. Plans for runs of shards are made from it.
 
-use crate::codegen::{self, Bound, Finish, Implicit};
+use crate::codegen::{self, Bound, Epilogue, ImplicitOperand};
 use crate::emit;
 use crate::error::GraphError;
 use crate::fuse::{Fusion, Unit, UnitKind, fuse};
@@ -60,8 +60,8 @@ pub(crate) enum UnitKernels {
         kind: ReduceKind,
     },
     Product {
-        finish: Option<Finish>,
-        operands: [Option<Implicit>; 2],
+        epilogue: Option<Epilogue>,
+        operands: [Option<ImplicitOperand>; 2],
     },
 }
 
@@ -179,7 +179,7 @@ impl Program {
                 (Store::Sums(bucket), _) => Some((bucket, stores.place(source).inside)),
                 _ => None,
             };
-            let segment = sum.map_or(fusion.stage[*node], |(bucket, _)| stores.buckets[bucket].cut);
+            let segment = sum.map_or(fusion.segment[*node], |(bucket, _)| stores.buckets[bucket].cut);
             OutputDecl { name: name.clone(), kind: *kind, ty: graph.nodes[*node].ty.clone(), segment, sum }
         });
         let outputs = outputs.collect();
@@ -218,7 +218,7 @@ impl Program {
 
     /// Segments of a step: one more than there are cuts. The last one commits.
     pub fn segments(&self) -> usize {
-        self.fusion.stage.iter().max().map_or(1, |s| s + 1)
+        self.fusion.segment.iter().max().map_or(1, |s| s + 1)
     }
 
     /// Whether the last segment needs only what is global of the segments before, and shows nothing of a sample: then a device
@@ -226,8 +226,8 @@ impl Program {
     pub fn commits_globally(&self) -> bool {
         let last = self.segments() - 1;
         let is_global = |id: usize| self.graph.nodes[id].ty.lead == Lead::Global;
-        let before = |id: &usize| self.fusion.stage[*id] < last;
-        let mut roots = self.fusion.units.iter().filter(|u| u.stage == last).flat_map(|u| u.roots.iter());
+        let before = |id: &usize| self.fusion.segment[*id] < last;
+        let mut roots = self.fusion.units.iter().filter(|u| u.segment == last).flat_map(|u| u.roots.iter());
         let reads = |&root: &usize| self.fusion.reads(&self.graph, root).into_keys().filter(before);
         roots.all(|root| reads(root).all(is_global))
             && self.outputs.iter().filter(|o| o.segment == last).all(|o| o.ty.lead == Lead::Global)
@@ -276,7 +276,7 @@ impl Program {
     pub fn describe(&self) -> String {
         let line = |u: &Unit| {
             let name = codegen::unit_name(&self.graph, &self.fusion, u);
-            format!("{}: {name} {}\n", u.stage, self.graph.nodes[u.roots[0]].ty)
+            format!("{}: {name} {}\n", u.segment, self.graph.nodes[u.roots[0]].ty)
         };
         self.fusion.units.iter().map(line).collect()
     }
@@ -347,7 +347,7 @@ fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
         _ => {
             let product = unit.product.unwrap_or(unit.roots[0]);
             UnitKernels::Product {
-                finish: codegen::finish(graph, fusion, stores, unit),
+                epilogue: codegen::epilogue(graph, fusion, stores, unit),
                 operands: [0, 1].map(|side| codegen::operand(graph, fusion, stores, product, side)),
             }
         }

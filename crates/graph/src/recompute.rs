@@ -1,14 +1,14 @@
 //! Values that are computed again for the gradients instead of being kept (Chen et al. 2016; PyTorch's `checkpoint`).
 //!
 //! A region is a range of nodes. When the first gradient arrives in it, its nodes are recorded once more, on the same operands
-//! behind [`Again`], and the gradients go through these. So what the region computed on the way forward is needed on the way
+//! behind [`Checkpoint`], and the gradients go through these. So what the region computed on the way forward is needed on the way
 //! forward only. Global values, such as a batch's statistics, are small and cost an exchange: they are kept.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::graph::NodeId;
-use crate::ops::Again;
+use crate::ops::Checkpoint;
 use crate::tape::{Tape, Var};
 use crate::types::{DType, Lead};
 
@@ -24,7 +24,7 @@ impl Tape {
     }
 
     /// Records the nodes of a region once more, after `token`: the new node of each one that is not kept.
-    pub(crate) fn record_again(&self, region: Range<NodeId>, token: &Var) -> BTreeMap<NodeId, NodeId> {
+    pub(crate) fn record_checkpointed(&self, region: Range<NodeId>, token: &Var) -> BTreeMap<NodeId, NodeId> {
         let mut again: BTreeMap<NodeId, NodeId> = BTreeMap::new();
         let mut late: BTreeMap<NodeId, Var> = BTreeMap::new();
         for id in region {
@@ -38,7 +38,7 @@ impl Tape {
                 if kept || again.contains_key(&input) {
                     return var;
                 }
-                late.entry(input).or_insert_with(|| self.apply(Again, &[&var, token])).clone()
+                late.entry(input).or_insert_with(|| self.apply(Checkpoint, &[&var, token])).clone()
             };
             let inputs: Vec<Var> = node.inputs.iter().map(&mut operand).collect();
             let operands: Vec<&Var> = inputs.iter().collect();

@@ -177,9 +177,9 @@ impl Rebuilt {
                 let root = self.nodes[x].inputs[0];
                 Some(self.make(ops::Reshape { dims: node.ty.dims.clone() }, &[root], node))
             }
-            (View::Expand, Some(View::Expand)) => {
+            (View::Broadcast, Some(View::Broadcast)) => {
                 let root = self.nodes[x].inputs[0];
-                let op = ops::Expand { lead: node.ty.lead, dims: node.ty.dims.clone() };
+                let op = ops::Broadcast { lead: node.ty.lead, dims: node.ty.dims.clone() };
                 Some(self.make(op, &[root], node))
             }
             (View::Permute(outer), Some(View::Permute(inner))) => {
@@ -197,7 +197,7 @@ impl Rebuilt {
     fn constant(&self, id: NodeId) -> Option<f32> {
         match self.nodes[id].op.lowering() {
             Lowering::Constant(c) => Some(c),
-            Lowering::View(View::Expand) => self.constant(self.nodes[id].inputs[0]),
+            Lowering::View(View::Broadcast) => self.constant(self.nodes[id].inputs[0]),
             _ => None,
         }
     }
@@ -227,14 +227,14 @@ impl Rebuilt {
         if like.ty == ty {
             return id;
         }
-        self.make(ops::Expand { lead: like.ty.lead, dims: like.ty.dims.clone() }, &[id], like)
+        self.make(ops::Broadcast { lead: like.ty.lead, dims: like.ty.dims.clone() }, &[id], like)
     }
 }
 
 /// The view that a node is, but one that keeps a value apart on purpose.
 fn view(node: &Node) -> Option<View> {
     match node.op.lowering() {
-        Lowering::View(view) if !node.op.is::<ops::Again>() => Some(view),
+        Lowering::View(view) if !node.op.is::<ops::Checkpoint>() => Some(view),
         _ => None,
     }
 }

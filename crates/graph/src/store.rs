@@ -38,7 +38,7 @@ pub enum Store {
     /// One word: whether a sum is not finite.
     Flag(usize),
     /// First row of each shard of the run, and the end of the last.
-    Segments,
+    ShardStarts,
 }
 
 /// Where a value is.
@@ -162,7 +162,7 @@ impl Stores {
             (!joins(id), rest(count, 8), rest(count, 4))
         });
         for &id in &sums {
-            let (cut, count) = (fusion.stage[id] - 1, graph.nodes[id].ty.count());
+            let (cut, count) = (fusion.segment[id] - 1, graph.nodes[id].ty.count());
             let open = self.buckets.iter().rposition(|b| b.cut == cut && b.len + count <= bucket_len);
             let bucket = open.unwrap_or_else(|| {
                 self.buckets.push(Bucket { cut, values: vec![], len: 0, joined: 0, used: 0 });
@@ -195,7 +195,7 @@ impl Stores {
     /// A state's new value takes the old one's place where every kernel that still needs the old one is done, or reads just
     /// the element it replaces.
     fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
-        let last = fusion.units.iter().map(|u| u.stage).max().unwrap_or(0);
+        let last = fusion.units.iter().map(|u| u.segment).max().unwrap_or(0);
         let reads: Vec<BTreeMap<NodeId, bool>> = fusion
             .units
             .iter()
@@ -212,7 +212,7 @@ impl Stores {
         for (&state, &value) in &graph.updates {
             let unit = fusion.units.iter().position(|u| u.roots.contains(&value));
             let Some(unit) =
-                unit.filter(|&u| fusion.units[u].kind == UnitKind::Map && fusion.units[u].stage == last)
+                unit.filter(|&u| fusion.units[u].kind == UnitKind::Map && fusion.units[u].segment == last)
             else {
                 continue;
             };

@@ -99,8 +99,8 @@ impl<'a> Writer<'a> {
             Lowering::Take => return self.take(id, index),
             Lowering::Embed => return self.embed(id, index),
             Lowering::Pad(before) => self.pad(id, before, index),
-            Lowering::Rewindow { window, fill } => self.rewindow(id, window, *fill, index),
-            Lowering::Unwindow { window } => self.unwindow(id, window, index),
+            Lowering::Im2Col { window, fill } => self.im2col(id, window, *fill, index),
+            Lowering::Col2Im { window } => self.col2im(id, window, index),
             Lowering::Pointwise(expression) => self.pointwise(id, expression, index),
             Lowering::Concat(_) | Lowering::Reduce(_) | Lowering::MatMul { .. } | Lowering::Contract => {
                 return self.load_named(key, index);

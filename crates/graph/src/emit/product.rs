@@ -6,7 +6,7 @@ use unisono_shaders::{Params, ProductParams, STARTS};
 
 use self::kernel::{Family, Outcome, Side, family, fours, kernel};
 use super::{Destination, Emitter, Part, Source};
-use crate::codegen::{Binding, Finish, Implicit};
+use crate::codegen::{Binding, Epilogue, ImplicitOperand};
 use crate::error::GraphError;
 use crate::fuse::Unit;
 use crate::graph::NodeId;
@@ -20,8 +20,8 @@ impl Emitter<'_> {
     pub(super) fn product(
         &mut self,
         unit: &Unit,
-        finish: Option<&Finish>,
-        implicit: [Option<&Implicit>; 2],
+        epilogue: Option<&Epilogue>,
+        implicit: [Option<&ImplicitOperand>; 2],
     ) -> Result<(), GraphError> {
         let program = self.program;
         let graph = &program.graph;
@@ -43,7 +43,7 @@ impl Emitter<'_> {
             let binding = implicit[side].map_or_else(|| binding(place, ty), |found| found.store.clone());
             Operand { place, binding, implicit: implicit[side] }
         };
-        let operands = Operands { root, a: operand(0), b: operand(1), shape, finish };
+        let operands = Operands { root, a: operand(0), b: operand(1), shape, epilogue };
         match place(root) {
             Place { store: Store::Joined(bucket), inside, .. } => self.joined(&operands, bucket, inside),
             place => self.each(&operands, place),
@@ -52,13 +52,13 @@ impl Emitter<'_> {
 
     /// The products one by one, each to its own part of a place.
     fn each(&mut self, operands: &Operands<'_>, to: Place) -> Result<(), GraphError> {
-        let Operands { root, a, b, shape, finish } = operands;
+        let Operands { root, a, b, shape, epilogue } = operands;
         let ty = &self.program.graph.nodes[*root].ty;
         let chunks = shape.chunks();
         let mut stores = vec![a.binding.clone(), b.binding.clone(), binding(to, ty)];
-        stores.extend(finish.iter().flat_map(|finish| finish.stores.clone()));
+        stores.extend(epilogue.iter().flat_map(|epilogue| epilogue.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
-        let pieces = if shape.contract { all() } else { self.pieces(ty, *root, &stores) }?;
+        let pieces = if shape.contract { all() } else { self.row_ranges(ty, *root, &stores) }?;
         for rows in pieces {
             let lead = match ty.lead {
                 Lead::Global => 1,
@@ -142,10 +142,10 @@ impl Emitter<'_> {
         mut bindings: Vec<Part>,
         c: &Layers,
     ) -> Result<(), GraphError> {
-        let Operands { root, a, b, shape, finish } = operands;
+        let Operands { root, a, b, shape, epilogue } = operands;
         let Layers { m, n, layers, .. } = *c;
         if shape.contract {
-            bindings.push(self.all(Store::Segments));
+            bindings.push(self.all(Store::ShardStarts));
         }
         let (chunks, products) = match c.shards {
             Some(shards) => (1, layers * shards.join),
@@ -168,7 +168,7 @@ impl Emitter<'_> {
             quads: fours(&[n, c.offset, c.batch, c.chunk]),
             half: shape.rounds && self.program.stores.is_half(to),
         };
-        let kernel = self.kernel(&kernel(family, shape, sides, result, c.shards.is_some(), *finish));
+        let kernel = self.kernel(&kernel(family, shape, sides, result, c.shards.is_some(), *epilogue));
         let ([x, y], columns, width) = match family {
             Family::Registers { rows, columns } => {
                 let across = n.div_ceil(4 * columns);
@@ -204,7 +204,7 @@ impl Emitter<'_> {
                 b_step: b_step as u32,
             };
             let grid = [x, y, most.min(layers - first) as u32];
-            let mut starts = finish.map_or_else(Vec::new, |finish| finish.starts.clone());
+            let mut starts = epilogue.map_or_else(Vec::new, |epilogue| epilogue.starts.clone());
             starts.resize(STARTS, 0);
             self.launch(kernel, bindings.clone(), params.words(&starts), grid, *root)?;
         }
@@ -221,14 +221,14 @@ struct Operands<'a> {
     a: Operand<'a>,
     b: Operand<'a>,
     shape: Shape,
-    finish: Option<&'a Finish>,
+    epilogue: Option<&'a Epilogue>,
 }
 
 /// A matrix that is stored at a place, or one that is a view of what is bound.
 struct Operand<'a> {
     place: Place,
     binding: Binding,
-    implicit: Option<&'a Implicit>,
+    implicit: Option<&'a ImplicitOperand>,
 }
 
 impl Operand<'_> {

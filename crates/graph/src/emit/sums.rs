@@ -105,11 +105,15 @@ impl Emitter<'_> {
     }
 
     /// The buckets of this cut, each with those of its values that kernels of this segment are still to compute.
-    pub(super) fn open_buckets(&self, stage: usize) -> BTreeMap<usize, BTreeSet<NodeId>> {
+    pub(super) fn open_buckets(&self, segment: usize) -> BTreeMap<usize, BTreeSet<NodeId>> {
         let Program { graph, fusion, .. } = self.program;
-        let roots: BTreeSet<NodeId> =
-            fusion.units.iter().filter(|u| u.stage == stage).flat_map(|u| u.roots.iter().copied()).collect();
-        let of_cut = self.program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == stage);
+        let roots: BTreeSet<NodeId> = fusion
+            .units
+            .iter()
+            .filter(|u| u.segment == segment)
+            .flat_map(|u| u.roots.iter().copied())
+            .collect();
+        let of_cut = self.program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == segment);
         let open = |(index, bucket): (usize, &Bucket)| {
             let sources =
                 bucket.values.iter().map(|&(id, _)| in_order(graph, fusion, graph.nodes[id].inputs[0]));
@@ -119,7 +123,7 @@ impl Emitter<'_> {
     }
 
     /// A bucket, summed over the subtrees of the run; over all of them where the run is the whole batch.
-    pub(super) fn sum_bucket(&mut self, stage: usize, index: usize) -> Result<(), GraphError> {
+    pub(super) fn sum_bucket(&mut self, segment: usize, index: usize) -> Result<(), GraphError> {
         let program = self.program;
         let whole = self.run.is_whole();
         let Bucket { len, joined, used, ref values, .. } = program.buckets()[index];
@@ -134,14 +138,14 @@ impl Emitter<'_> {
         }
         if !whole && self.extent.blocks > 0 {
             let part = self.all(Store::Blocks(index));
-            self.segments[stage].downloads.push((Slot::Blocks(index), part));
+            self.segments[segment].downloads.push((Slot::Blocks(index), part));
         }
         Ok(())
     }
 
     /// Whether all sums of a cut are finite, where they stay on the device.
-    pub(super) fn check_finite(&mut self, stage: usize, cut: &[usize]) -> Result<(), GraphError> {
-        let flag: Part = self.part(Store::Flag(stage), 0, 4);
+    pub(super) fn check_finite(&mut self, segment: usize, cut: &[usize]) -> Result<(), GraphError> {
+        let flag: Part = self.part(Store::Flag(segment), 0, 4);
         self.step(Step::Clear(flag));
         let span = format!("const SPAN: u32 = {}u;\n", FINITE_SPAN / 4);
         let kernel = self.kernel(&Kernel {
@@ -157,7 +161,7 @@ impl Emitter<'_> {
             let params = FiniteParams { n: (len / 4) as u32, width };
             self.launch(kernel, vec![sums, flag], params.words(&[]), grid, root)?;
         }
-        self.segments[stage].downloads.push((Slot::Flag(stage), flag));
+        self.segments[segment].downloads.push((Slot::Flag(segment), flag));
         Ok(())
     }
 }

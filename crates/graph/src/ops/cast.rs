@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{DType, Type};
 
@@ -47,3 +48,7 @@ impl Var {
         if self.ty().dtype == DType::F32 { self.clone() } else { self.apply(ToF32) }
     }
 }
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "to_f32", cases: || vec![Case::random(ToF32, &[Type::sample(&[4]).of(DType::I32)])] },
+];

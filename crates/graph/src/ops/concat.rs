@@ -3,6 +3,7 @@ use serde::Serialize;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, join_leads};
 use crate::ops::Slice;
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -87,4 +88,19 @@ impl Var {
             _ => self.tape().apply(Concat { axis }, &wide.iter().collect::<Vec<_>>()),
         }
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "concat", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |axis, types: &[Type]| Case::random(Concat { axis }, types);
+    let (g, s) = (Type::global, Type::sample);
+    vec![
+        case(0, &[s(&[3]), s(&[4]), s(&[1])]),
+        case(1, &[s(&[2, 3]), s(&[2, 1])]),
+        case(0, &[s(&[1, 4]), s(&[2, 4]), s(&[1, 4])]),
+        case(0, &[g(&[3, 2]), g(&[1, 2])]),
+    ]
 }

@@ -3,6 +3,7 @@ use serde::Serialize;
 use super::MatMul;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -56,4 +57,16 @@ impl Op for Contract {
     fn lowering(&self) -> Lowering {
         Lowering::Contract
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "contract", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |rows: &[usize], k, n| {
+        let ty = |last| Type::sample(&rows.iter().copied().chain([last]).collect::<Vec<_>>());
+        Case::random(Contract, &[ty(k), ty(n)])
+    };
+    vec![case(&[], 5, 3), case(&[], 64, 48), case(&[7], 9, 4), case(&[600], 3, 2), case(&[30_000], 2, 1)]
 }

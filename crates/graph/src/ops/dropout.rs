@@ -4,6 +4,7 @@ use unisono_shaders::snippets;
 
 use crate::array::{Array, Frame};
 use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::{RandomKey, Var};
 use crate::types::{Lead, Type};
 
@@ -91,4 +92,15 @@ impl Var {
         let op = Dropout { rate, stream: unisono_random::stream("dropout", path) };
         self.tape().apply(op, &[self, &self.tape().random()])
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "dropout", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let key = RandomKey { seed: 0x1234_5678_9abc_def0, epoch: 3, position: (1 << 32) - 2 };
+    let words: Vec<f64> = key.words().iter().map(|&w| f64::from(w)).collect();
+    let op = Dropout { rate: 0.3, stream: unisono_random::stream("dropout", "1.dropout") };
+    vec![Case::random(op, &[Type::sample(&[4, 5]), RandomKey::ty()]).with(1, &words)]
 }

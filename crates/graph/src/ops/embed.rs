@@ -3,6 +3,7 @@ use serde::Serialize;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
 use crate::ops::Contract;
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{DType, Lead, Type};
 
@@ -60,4 +61,13 @@ impl Var {
     pub fn embed(&self, ids: &Var) -> Var {
         self.tape().apply(Embed, &[self, ids])
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "embed", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let ids = |ty: Type| Case::random(Embed, &[Type::global(&[4, 5]), ty.of(DType::I32)]);
+    vec![ids(Type::sample(&[])), ids(Type::sample(&[7])), ids(Type::global(&[6]))]
 }

@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{DType, Type};
 
@@ -47,3 +48,7 @@ impl Op for Iota {
         })
     }
 }
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "iota", cases: || vec![Case::random(Iota { dims: vec![3, 4], axis: 1 }, &[])] },
+];

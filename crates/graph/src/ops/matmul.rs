@@ -3,6 +3,7 @@ use serde::Serialize;
 use super::Contract;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -163,4 +164,32 @@ impl Var {
             _ => self.tape().apply(op, &[self, b]),
         }
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "matmul", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |a: Type, b: Type, transpose_a, transpose_b| {
+        Case::random(MatMul { transpose_a, transpose_b }, &[a, b])
+    };
+    let (g, s) = (Type::global, Type::sample);
+    vec![
+        case(s(&[5]), g(&[5, 3]), false, false),
+        case(s(&[64]), g(&[48, 64]), false, true),
+        case(s(&[7, 5]), g(&[5, 9]), false, false),
+        case(s(&[4, 7]), g(&[9, 7]), false, true),
+        case(s(&[2, 3, 4]), s(&[2, 4, 5]), false, false),
+        case(s(&[4, 3]), s(&[4, 5]), true, false),
+        case(s(&[3, 4]), s(&[5, 4]), false, true),
+        case(g(&[4, 3]), g(&[5, 4]), true, true),
+        case(g(&[5, 7]), s(&[4, 7]), false, true),
+        case(g(&[36, 40]), s(&[68, 40]), false, true),
+        case(g(&[7, 5]), s(&[9, 7]), true, true),
+        case(g(&[3, 2100]), s(&[8, 2100]), false, true),
+        case(g(&[2, 33, 70]), g(&[2, 70, 37]), false, false),
+        case(s(&[2500]), g(&[2500, 6]), false, false),
+        case(g(&[2, 70_000]), g(&[70_000, 3]), false, false),
+    ]
 }

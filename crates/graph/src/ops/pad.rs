@@ -3,6 +3,7 @@ use serde::Serialize;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
 use crate::ops::Slice;
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -64,4 +65,15 @@ impl Var {
         let dims = self.dims().iter().zip(before).zip(after).map(|((d, b), a)| d + b + a).collect();
         self.apply(Pad { before: before.to_vec(), dims })
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "pad", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |ty: Type, before: &[usize], dims: &[usize]| {
+        Case::random(Pad { before: before.to_vec(), dims: dims.to_vec() }, &[ty])
+    };
+    vec![case(Type::sample(&[2, 3]), &[0, 1], &[4, 4]), case(Type::global(&[3]), &[2], &[5])]
 }

@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -86,4 +87,13 @@ impl Var {
         }
         Some((from_front - lead) as usize)
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "permute", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |ty: Type, order: &[usize]| Case::random(Permute { order: order.to_vec() }, &[ty]);
+    vec![case(Type::sample(&[2, 3, 4]), &[2, 0, 1]), case(Type::global(&[5, 3]), &[1, 0])]
 }

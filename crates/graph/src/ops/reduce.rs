@@ -3,6 +3,7 @@ use serde::Serialize;
 use super::Eq;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -140,4 +141,31 @@ impl Var {
             self.reduce_sum((0..self.dims().len()).collect(), false)
         }
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "max", cases: || cases(ReduceKind::Max) },
+    Entry { name: "sum", cases: || cases(ReduceKind::Sum) },
+];
+
+fn cases(kind: ReduceKind) -> Vec<Case> {
+    let case = |ty: Type, axes: &[usize], samples| {
+        Case::random(Reduce(Reduction { kind, axes: axes.to_vec(), samples }), &[ty])
+    };
+    let mut cases = vec![
+        case(Type::sample(&[10]), &[0], false),
+        case(Type::sample(&[3, 4, 5]), &[1], false),
+        case(Type::sample(&[3, 4, 5]), &[0, 2], false),
+        case(Type::global(&[4, 300]), &[1], false),
+        case(Type::global(&[300, 4]), &[0], false),
+        case(Type::global(&[70_001]), &[0], false),
+        case(Type::global(&[270_000, 2]), &[0], false),
+    ];
+    if kind == ReduceKind::Sum {
+        cases.push(case(Type::sample(&[7]), &[], true));
+        cases.push(case(Type::sample(&[3, 200]), &[1], true));
+        cases.push(case(Type::sample(&[3, 4]), &[0, 1], true));
+        cases.push(case(Type::sample(&[30_000]), &[0], true));
+    }
+    cases
 }

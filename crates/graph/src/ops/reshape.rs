@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -90,4 +91,14 @@ impl Var {
     pub fn detach(&self) -> Var {
         self.apply(Detach)
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "reshape", cases: cases },
+    Entry { name: "detach", cases: || vec![Case::random(Detach, &[Type::sample(&[3])])] },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |ty: Type, dims: &[usize]| Case::random(Reshape { dims: dims.to_vec() }, &[ty]);
+    vec![case(Type::sample(&[2, 6]), &[3, 4]), case(Type::global(&[6]), &[2, 3])]
 }

@@ -3,6 +3,7 @@ use serde::Serialize;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
 use crate::ops::Pad;
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -60,4 +61,15 @@ impl Var {
         (start[axis], dims[axis]) = (range.start, range.end.saturating_sub(range.start));
         self.apply(Slice { start, dims })
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "slice", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |ty: Type, start: &[usize], dims: &[usize]| {
+        Case::random(Slice { start: start.to_vec(), dims: dims.to_vec() }, &[ty])
+    };
+    vec![case(Type::sample(&[4, 5]), &[1, 0], &[2, 5]), case(Type::global(&[6]), &[2], &[3])]
 }

@@ -3,6 +3,7 @@ use serde::Serialize;
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
 use crate::ops::Reduce;
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -59,3 +60,7 @@ impl Var {
         self.apply(Reduce(Reduction { kind: ReduceKind::Sum, axes: vec![], samples: true }))
     }
 }
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "sum_shards", cases: || vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])] },
+];

@@ -3,6 +3,7 @@ use serde::Serialize;
 use super::{Eq, Iota};
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{DType, Type};
 
@@ -79,4 +80,16 @@ impl Var {
         let rank = reached * (classes as f32 - iota);
         classes as f32 - rank.max(&[-1])
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "take", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |x: Type| {
+        let index = x.with_dims(&x.dims[..x.dims.len() - 1]).of(DType::I32);
+        Case::random(Take, &[x, index]).with(1, &[2.0, 0.0, 1.0, 3.0])
+    };
+    vec![case(Type::sample(&[4])), case(Type::sample(&[3, 4])), case(Type::global(&[2, 4]))]
 }

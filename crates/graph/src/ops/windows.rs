@@ -2,6 +2,7 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
@@ -54,18 +55,18 @@ impl Window {
 }
 
 /// `[..., H, W, kh, kw]` to `[..., windows down, windows across, kh, kw]`: the element of each window that lies at place
-/// (kh, kw) in it; `fill` on the border. Its gradient is [`Unwindow`], and the other way round.
+/// (kh, kw) in it; `fill` on the border. Its gradient is [`Col2Im`], and the other way round.
 #[derive(Debug, Clone, Serialize)]
-pub struct Rewindow {
+pub struct Im2Col {
     /// The windows.
     pub window: Window,
     /// The value on the border.
     pub fill: f32,
 }
 
-/// The transpose of [`Rewindow`]: what the window that holds (h, w) at its place (kh, kw) has there; 0 where none does.
+/// The transpose of [`Im2Col`]: what the window that holds (h, w) at its place (kh, kw) has there; 0 where none does.
 #[derive(Debug, Clone, Serialize)]
-pub struct Unwindow {
+pub struct Col2Im {
     /// The windows.
     pub window: Window,
     /// Height and width of the image.
@@ -79,9 +80,9 @@ fn split(ty: &Type) -> Result<(&[usize], [usize; 4]), String> {
     }
 }
 
-impl Op for Rewindow {
+impl Op for Im2Col {
     fn name(&self) -> &'static str {
-        "rewindow"
+        "im2col"
     }
 
     fn attrs(&self) -> String {
@@ -97,7 +98,7 @@ impl Op for Rewindow {
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let dims = x[0].dims();
         let image = [dims[dims.len() - 4], dims[dims.len() - 3]];
-        vec![Some(dy.apply(Unwindow { window: self.window.clone(), image }))]
+        vec![Some(dy.apply(Col2Im { window: self.window.clone(), image }))]
     }
 
     fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
@@ -113,13 +114,13 @@ impl Op for Rewindow {
     }
 
     fn lowering(&self) -> Lowering {
-        Lowering::Rewindow { window: self.window.clone(), fill: self.fill }
+        Lowering::Im2Col { window: self.window.clone(), fill: self.fill }
     }
 }
 
-impl Op for Unwindow {
+impl Op for Col2Im {
     fn name(&self) -> &'static str {
-        "unwindow"
+        "col2im"
     }
 
     fn attrs(&self) -> String {
@@ -136,7 +137,7 @@ impl Op for Unwindow {
     }
 
     fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
-        vec![Some(dy.apply(Rewindow { window: self.window.clone(), fill: 0.0 }))]
+        vec![Some(dy.apply(Im2Col { window: self.window.clone(), fill: 0.0 }))]
     }
 
     fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {
@@ -156,7 +157,7 @@ impl Op for Unwindow {
     }
 
     fn lowering(&self) -> Lowering {
-        Lowering::Unwindow { window: self.window.clone() }
+        Lowering::Col2Im { window: self.window.clone() }
     }
 }
 
@@ -169,7 +170,7 @@ impl Var {
         }
         let dims = [self.dims(), &window.kernel].concat();
         let repeated = self.reshape(&[self.dims(), &[1, 1]].concat()).expand(self.ty().lead, &dims);
-        repeated.apply(Rewindow { window: window.clone(), fill })
+        repeated.apply(Im2Col { window: window.clone(), fill })
     }
 
     /// Windows that lie side by side are just another order of the image's elements.
@@ -201,7 +202,7 @@ impl Var {
                 vec![0; n].into_iter().chain([image[0] - used[0], image[1] - used[1]]).collect();
             return if used == image { inside } else { inside.pad(&vec![0; n + 2], &after) };
         }
-        self.apply(Unwindow { window: window.clone(), image }).sum(&[-2, -1])
+        self.apply(Col2Im { window: window.clone(), image }).sum(&[-2, -1])
     }
 
     /// Two-dimensional convolution (cross-correlation, as everywhere in the field) of `[B, C, H, W]` with `[O, C / groups, kh,
@@ -225,7 +226,7 @@ impl Var {
         };
         let (pixels, inner) = (down * across, per_group * kh * kw);
         // [B, groups, C/g, down, across, kh, kw] -> rows [down across] of [C/g kh kw] each; they need not be in memory, see
-        // `fuse::implicit`.
+        // `fuse::implicit_gemm`.
         let grouped = self.reshape(&[groups, per_group, h, w]).windows(window, 0.0);
         let rows = grouped.permute(&[0, 2, 3, 1, 4, 5]);
         let y = if groups == 1 {
@@ -276,4 +277,36 @@ impl Var {
         let ones = self.tape().constant(1.0).expand(Lead::Global, image);
         self.windows(window, 0.0).sum(&[-2, -1]) / ones.windows(window, 0.0).sum(&[-2, -1])
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "im2col", cases: im2col_cases },
+    Entry { name: "col2im", cases: col2im_cases },
+];
+
+fn window_cases() -> [(Window, [usize; 2]); 4] {
+    let plain = Window::new([2, 3]);
+    [
+        (plain.clone(), [4, 5]),
+        (Window { stride: [2, 1], padding: [1, 0], ..plain.clone() }, [5, 4]),
+        (Window { dilation: [2, 1], padding: [1, 2], ..plain.clone() }, [4, 4]),
+        (Window { stride: [3, 2], dilation: [1, 2], padding: [0, 1], ..plain }, [7, 6]),
+    ]
+}
+
+fn im2col_cases() -> Vec<Case> {
+    let case = |(window, [h, w]): (Window, [usize; 2])| {
+        let [kh, kw] = window.kernel;
+        Case::random(Im2Col { window, fill: 0.5 }, &[Type::sample(&[2, h, w, kh, kw])])
+    };
+    window_cases().into_iter().map(case).collect()
+}
+
+fn col2im_cases() -> Vec<Case> {
+    let case = |(window, image): (Window, [usize; 2])| {
+        let [kh, kw] = window.kernel;
+        let [down, across] = window.count(image).unwrap_or_default();
+        Case::random(Col2Im { window, image }, &[Type::sample(&[2, down, across, kh, kw])])
+    };
+    window_cases().into_iter().map(case).collect()
 }

@@ -3,7 +3,7 @@
 use unisono_shaders::{Params, ProductParams, STARTS, module, snippets};
 
 use super::{All, Shape};
-use crate::codegen::{Finish, Implicit};
+use crate::codegen::{Epilogue, ImplicitOperand};
 use crate::plan::{Access, Kernel};
 use crate::target::{Machine, Target};
 use crate::tree::PRODUCT_CHUNK;
@@ -54,7 +54,7 @@ pub(super) enum Side<'a> {
     /// From a matrix, four elements at a time or one, of f16 or f32.
     Stored { quads: bool, half: bool },
     /// From what the matrix would be a view of.
-    Implicit(&'a Implicit),
+    Implicit(&'a ImplicitOperand),
 }
 
 impl Side<'_> {
@@ -84,7 +84,7 @@ pub(super) fn kernel(
     [a, b]: [Side<'_>; 2],
     result: Outcome,
     join: bool,
-    finish: Option<&Finish>,
+    epilogue: Option<&Epilogue>,
 ) -> Kernel {
     use snippets::*;
     let mut shared = vec![
@@ -111,7 +111,7 @@ pub(super) fn kernel(
     if shape.rounds {
         shared.push(ROUND_HALF);
     }
-    if finish.is_none() {
+    if epilogue.is_none() {
         shared.push(FINISH_NONE);
     }
     let (sizes, file) = match family {
@@ -132,15 +132,16 @@ pub(super) fn kernel(
          const ACROSS: u32 = {}u;\n{sizes}{kept}{written}{}",
         shape.contract || !shape.k.is_multiple_of(4),
         if shape.all == All::Columns { shape.n } else { 0 },
-        finish.map_or("", |finish| &finish.wgsl),
+        epilogue.map_or("", |epilogue| &epilogue.wgsl),
     );
-    let enable = if a.halves() || b.halves() || result.half || finish.is_some_and(|finish| finish.halves) {
-        "enable f16;\n"
-    } else {
-        ""
-    };
+    let enable =
+        if a.halves() || b.halves() || result.half || epilogue.is_some_and(|epilogue| epilogue.halves) {
+            "enable f16;\n"
+        } else {
+            ""
+        };
     let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
-    let others = usize::from(shape.contract) + finish.map_or(0, |finish| finish.stores.len());
+    let others = usize::from(shape.contract) + epilogue.map_or(0, |epilogue| epilogue.stores.len());
     bindings.extend(std::iter::repeat_n(Access::Read, others));
     // Normal, transposed, or implicit.
     let letter = |side: Side<'_>, transposed: bool| match (side, transposed) {
@@ -154,7 +155,7 @@ pub(super) fn kernel(
         (true, _) => format!("contract{}_{letters}", if join { "_shards" } else { "" }),
         _ => {
             let half = if shape.rounds { "_half" } else { "" };
-            let behind = finish.map_or("", |finish| &finish.name);
+            let behind = epilogue.map_or("", |epilogue| &epilogue.name);
             format!("matmul_{letters}{half}{behind}")
         }
     };

@@ -10,7 +10,7 @@ use crate::types::{Lead, Type};
 
 /// The function `finish` of a product's kernel.
 #[derive(Clone, Debug)]
-pub struct Finish {
+pub struct Epilogue {
     /// The function, and what it is bound to.
     pub wgsl: String,
     /// That, in order; the first is binding 4, behind the product's own.
@@ -25,7 +25,7 @@ pub struct Finish {
 
 /// The function for a product that has a map behind it. Four elements of a row come at once, the first of them element `at` of
 /// the result, at a row and column of it; the row goes on for `last` elements after the first.
-pub fn finish(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Finish> {
+pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
     let root = unit.roots[0];
     if unit.product == Some(root) {
         return None;
@@ -57,7 +57,7 @@ pub fn finish(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> O
     let name = unit_name(graph, fusion, unit);
     let name = name.find('[').map_or("", |at| &name[at..]).to_owned();
     let (halves, starts) = (writer.has_halves(), writer.starts.numbers());
-    Some(Finish { wgsl, halves, starts, stores: writer.stores(), name })
+    Some(Epilogue { wgsl, halves, starts, stores: writer.stores(), name })
 }
 
 /// The coordinates of a result's element in its `row`, all axes but the last taken as one.

@@ -13,7 +13,7 @@ use crate::types::{Lead, Type, strides};
 
 /// An operand of a product as functions of its kernel: `a_rows` and `a_load`, or `b_columns` and `b_load`.
 #[derive(Clone, Debug)]
-pub struct Implicit {
+pub struct ImplicitOperand {
     /// The functions, with the binding they load from.
     pub wgsl: String,
     /// That binding.
@@ -44,7 +44,7 @@ pub fn operand(
     stores: &Stores,
     product: NodeId,
     side: usize,
-) -> Option<Implicit> {
+) -> Option<ImplicitOperand> {
     let value = in_order(graph, fusion, graph.nodes[product].inputs[side]);
     if fusion.stored.contains(&value)
         || matches!(fusion.lowering[value], Lowering::Leaf | Lowering::SumShards)
@@ -57,7 +57,7 @@ pub fn operand(
     let halves = stores.is_half(place.store);
     let text = Text { side, spot: &spot, address: spot.address(ty, place), halves };
     let store = Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) };
-    Some(Implicit { wgsl: text.wgsl(), store, halves })
+    Some(ImplicitOperand { wgsl: text.wgsl(), store, halves })
 }
 
 impl Spot {
@@ -110,9 +110,9 @@ impl Spot {
                         }
                     }
                 }
-                Lowering::Rewindow { window, fill } => {
+                Lowering::Im2Col { window, fill } => {
                     border(*fill).then_some(())?;
-                    rewindow(window, to, from, &mut coords, &mut inside);
+                    im2col(window, to, from, &mut coords, &mut inside);
                 }
                 _ => return None,
             }
@@ -156,7 +156,7 @@ fn viewed(view: &View, mut coords: Vec<Form>, to: &Type, from: &Type) -> Option<
             coords.truncate(lead);
             coords.extend(own);
         }
-        View::Expand => {
+        View::Broadcast => {
             let kept = usize::from(from.lead != Lead::Global);
             let tail = coords.split_off(lead + to.dims.len() - from.dims.len());
             coords.truncate(kept);
@@ -178,7 +178,7 @@ fn viewed(view: &View, mut coords: Vec<Form>, to: &Type, from: &Type) -> Option<
     Some(coords)
 }
 
-fn rewindow(window: &Window, to: &Type, from: &Type, coords: &mut [Form], inside: &mut Vec<(Form, usize)>) {
+fn im2col(window: &Window, to: &Type, from: &Type, coords: &mut [Form], inside: &mut Vec<(Form, usize)>) {
     let (n, d) = (coords.len(), to.dims.len());
     for axis in 0..2 {
         let Window { stride, dilation, padding, kernel } = window;

@@ -56,7 +56,7 @@ impl Fusion {
 
     /// A map that alone needs a matrix product, element by element, is computed where the product is: what comes before a bias
     /// and an activation never reaches memory.
-    pub(super) fn finish_products(&mut self, graph: &Graph) {
+    pub(super) fn fuse_epilogues(&mut self, graph: &Graph) {
         let (readers, needed) = (self.readers(graph), self.needed(graph));
         let (placed, halves) = (self.placed(graph), halves(graph));
         let mut finished: BTreeMap<usize, usize> = BTreeMap::new();
@@ -66,7 +66,7 @@ impl Fusion {
             let Some(&user) = users.first() else { continue };
             let map = &self.units[user];
             let free = |root: NodeId| !placed.contains(&root) && !halves[root];
-            if matches!(map.roots[..], [root] if free(root) && self.finishes(graph, map, root, product)) {
+            if matches!(map.roots[..], [root] if free(root) && self.is_epilogue(graph, map, root, product)) {
                 finished.insert(user, at);
             }
         }
@@ -83,7 +83,7 @@ impl Fusion {
 
     /// Whether a map can be computed by the kernel of a product: plain arithmetic on its element and those beside it, and no
     /// tree after it.
-    fn finishes(&self, graph: &Graph, map: &Unit, root: NodeId, product: NodeId) -> bool {
+    fn is_epilogue(&self, graph: &Graph, map: &Unit, root: NodeId, product: NodeId) -> bool {
         let (ty, node) = (&graph.nodes[root].ty, &graph.nodes[product]);
         let Lowering::MatMul { transpose_a, transpose_b, rounds: false } = self.lowering[product] else {
             return false;

@@ -2,17 +2,18 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::Type;
 
 /// A value once more, not before another one is there: what [`crate::Tape::recompute`] computes from it again is kept apart from
 /// what was computed from it before, and is computed late.
 #[derive(Debug, Clone, Serialize)]
-pub struct Again;
+pub struct Checkpoint;
 
-impl Op for Again {
+impl Op for Checkpoint {
     fn name(&self) -> &'static str {
-        "again"
+        "checkpoint"
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, String> {
@@ -31,3 +32,7 @@ impl Op for Again {
         Lowering::View(View::Reshape)
     }
 }
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "checkpoint", cases: || vec![Case::random(Checkpoint, &[Type::sample(&[3]), Type::sample(&[2])])] },
+];

@@ -2,20 +2,21 @@ use serde::Serialize;
 
 use crate::array::{Array, Frame};
 use crate::op::{Io, Lowering, Op, View, join_leads};
+use crate::ops::registry::{Case, Entry};
 use crate::tape::Var;
 use crate::types::{Lead, Type};
 
 /// Repeats a value over a larger shape: axes align at the last one; an axis of length 1, a missing axis and a missing lead
 /// are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value becomes one a sample.
 #[derive(Debug, Clone, Serialize)]
-pub struct Expand {
+pub struct Broadcast {
     /// Lead of the result.
     pub lead: Lead,
     /// Axes of the result.
     pub dims: Vec<usize>,
 }
 
-impl Expand {
+impl Broadcast {
     fn fits(&self, x: &Type) -> bool {
         let skip = self.dims.len().checked_sub(x.dims.len());
         let axes_fit =
@@ -24,9 +25,9 @@ impl Expand {
     }
 }
 
-impl Op for Expand {
+impl Op for Broadcast {
     fn name(&self) -> &'static str {
-        "expand"
+        "broadcast"
     }
 
     fn attrs(&self) -> String {
@@ -70,7 +71,7 @@ impl Op for Expand {
     }
 
     fn lowering(&self) -> Lowering {
-        Lowering::View(View::Expand)
+        Lowering::View(View::Broadcast)
     }
 }
 
@@ -80,7 +81,7 @@ impl Var {
         if self.ty().lead == lead && self.dims() == dims {
             return self.clone();
         }
-        self.apply(Expand { lead, dims: dims.to_vec() })
+        self.apply(Broadcast { lead, dims: dims.to_vec() })
     }
 
     /// Applies a pointwise op of several operands after broadcasting them to one shape.
@@ -123,4 +124,19 @@ fn common_shape(all: &[&Var]) -> Result<(Lead, Vec<usize>), String> {
         }
     }
     Ok((lead, dims))
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "broadcast", cases: cases },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |from: Type, lead, dims: &[usize]| Case::random(Broadcast { lead, dims: dims.to_vec() }, &[from]);
+    vec![
+        case(Type::global(&[3]), Lead::Sample, &[3]),
+        case(Type::global(&[]), Lead::Sample, &[2, 3]),
+        case(Type::global(&[2, 1]), Lead::Global, &[4, 2, 3]),
+        case(Type::sample(&[2, 1]), Lead::Sample, &[2, 5]),
+        case(Type::sample(&[1, 4]), Lead::Sample, &[3, 4]),
+    ]
 }
