@@ -4,7 +4,7 @@ use std::fmt;
 
 use unisono_graph::target::{Machine, Target};
 
-use crate::enumerate::{enumerate, instance};
+use crate::enumerate::{enumerate, instance, raw_backends};
 use crate::environment::host_memory;
 
 /// An adapter as it was found: plain data, to be shown, compared, sent to a thread and opened there.
@@ -45,6 +45,26 @@ pub enum Backend {
     Dx12,
     /// OpenGL: a last resort. Never opened unless asked for or when there is nothing else.
     Gl,
+}
+
+impl Backend {
+    /// All backends, in the order in which they are preferred.
+    pub const ALL: [Self; 4] = [Self::Vulkan, Self::Metal, Self::Dx12, Self::Gl];
+
+    /// Returns whether this build has the backend: its feature is on, and it exists on this operating system.
+    pub fn is_compiled(self) -> bool {
+        wgpu::Instance::enabled_backend_features().contains(raw_backends(&[self]))
+    }
+
+    /// Returns the name of the feature of this crate that the backend needs: `vulkan`, `metal`, `dx12` or `gles`.
+    pub fn feature(self) -> &'static str {
+        match self {
+            Self::Vulkan => "vulkan",
+            Self::Metal => "metal",
+            Self::Dx12 => "dx12",
+            Self::Gl => "gles",
+        }
+    }
 }
 
 /// The kind of machine behind an adapter.
@@ -105,6 +125,9 @@ pub struct Features {
 /// An empty list means Vulkan, Metal and DX12, one entry for each machine, and GL only if these have nothing. Backends
 /// that are asked for by name are listed as they are, so one machine may show up once for each.
 ///
+/// A backend that this build leaves out ([`Backend::is_compiled`]) has no adapters. [`crate::select`] names such a backend in
+/// its error.
+///
 /// Other backends are not even loaded. (GL has no way to look without a context; it is closed again before this returns.)
 pub fn adapters(backends: &[Backend]) -> Vec<Adapter> {
     if !backends.is_empty() {
@@ -115,7 +138,11 @@ pub fn adapters(backends: &[Backend]) -> Vec<Adapter> {
 }
 
 fn list(backends: &[Backend]) -> Vec<Adapter> {
-    enumerate(&instance(backends, false), backends).into_iter().map(|(_, adapter)| adapter).collect()
+    let compiled: Vec<Backend> = backends.iter().copied().filter(|backend| backend.is_compiled()).collect();
+    if compiled.is_empty() {
+        return Vec::new();
+    }
+    enumerate(&instance(&compiled, false), &compiled).into_iter().map(|(_, adapter)| adapter).collect()
 }
 
 /// Drops an adapter that another backend, earlier in [`Backend`]'s order, lists as well. Twins within a backend stay.

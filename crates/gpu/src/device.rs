@@ -78,7 +78,7 @@ impl Device {
     /// Opens an adapter with its real limits and [`Options::default`].
     ///
     /// # Errors
-    /// [`GpuError::Open`] if the adapter is gone or its driver refuses.
+    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build lacks its backend.
     pub fn open(adapter: &Adapter) -> Result<Self, GpuError> {
         Self::open_with(adapter, Options::default())
     }
@@ -86,8 +86,11 @@ impl Device {
     /// Opens an adapter with its real limits.
     ///
     /// # Errors
-    /// [`GpuError::Open`] if the adapter is gone or its driver refuses.
+    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build lacks its backend.
     pub fn open_with(adapter: &Adapter, options: Options) -> Result<Self, GpuError> {
+        if !adapter.backend.is_compiled() {
+            return Err(GpuError::NoBackend { wanted: adapter.label(), missing: vec![adapter.backend] });
+        }
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
         let instance = instance(&[adapter.backend], options.checked);
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;

@@ -14,7 +14,9 @@ impl Adapter {
     }
 }
 
-/// An instance that knows these backends and loads no other. `debug`: with the drivers' own validation.
+/// Returns an instance that knows these backends and loads no other. `debug` turns the drivers' own validation on.
+///
+/// At least one of the backends must be compiled in, since wgpu panics otherwise: see [`Backend::is_compiled`].
 pub(crate) fn instance(backends: &[Backend], debug: bool) -> wgpu::Instance {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = raw_backends(backends);
@@ -38,7 +40,7 @@ pub(crate) fn enumerate(instance: &wgpu::Instance, backends: &[Backend]) -> Vec<
     found
 }
 
-fn raw_backends(backends: &[Backend]) -> wgpu::Backends {
+pub(crate) fn raw_backends(backends: &[Backend]) -> wgpu::Backends {
     backends.iter().fold(wgpu::Backends::empty(), |set, backend| {
         set | match backend {
             Backend::Vulkan => wgpu::Backends::VULKAN,

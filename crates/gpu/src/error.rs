@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Backend;
+
 /// Why a device could not be found, opened, loaded or run.
 ///
 /// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device is of no more use: drop it. After the others it can go
@@ -15,6 +17,14 @@ pub enum GpuError {
         wanted: String,
         /// [`crate::Adapter::label`] of each adapter there is.
         available: Vec<String>,
+    },
+    /// This build leaves out every backend that could have what was asked for.
+    #[error("{}", no_backend(wanted, missing))]
+    NoBackend {
+        /// What was asked for; empty for any adapter at all.
+        wanted: String,
+        /// The backends that are asked for and not compiled in.
+        missing: Vec<Backend>,
     },
     /// The adapter is gone since it was listed, or its driver refuses a device.
     #[error("{adapter}: could not be opened: {reason}")]
@@ -80,6 +90,16 @@ impl GpuError {
     pub(crate) fn plan(what: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Plan { what: what.into(), message: message.into() }
     }
+}
+
+fn no_backend(wanted: &str, missing: &[Backend]) -> String {
+    let what =
+        if wanted.is_empty() { "no adapter found".to_owned() } else { format!("no adapter for {wanted:?}") };
+    let features: Vec<&str> = missing.iter().map(|backend| backend.feature()).collect();
+    format!(
+        "{what}: this build has no backend for it (features left out or not of this system: {})",
+        features.join(", ")
+    )
 }
 
 fn no_adapter(wanted: &str, available: &[String]) -> String {

@@ -11,15 +11,23 @@ use crate::{Adapter, Backend, GpuError, Kind, adapters};
 /// Without any entry: every hardware adapter, else one software adapter.
 ///
 /// # Errors
-/// [`GpuError::NoAdapter`] for the first entry that fits none, with the list of those there are.
+/// [`GpuError::NoAdapter`] for the first entry that fits none, with the list of those there are; [`GpuError::NoBackend`] if this
+/// build leaves out all backends, or the one that an entry names.
 pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
     let default = || adapters(&[]);
+    if !Backend::ALL.iter().any(|backend| backend.is_compiled()) {
+        let wanted: Vec<&str> = wanted.iter().map(AsRef::as_ref).collect();
+        return Err(GpuError::NoBackend { wanted: wanted.join(", "), missing: Backend::ALL.to_vec() });
+    }
     if wanted.is_empty() {
         return best(default());
     }
     let mut chosen = Vec::new();
     for text in wanted.iter().map(S::as_ref) {
         let (backend, part) = parse(text);
+        if let Some(missing) = backend.filter(|backend| !backend.is_compiled()) {
+            return Err(GpuError::NoBackend { wanted: text.to_owned(), missing: vec![missing] });
+        }
         let there = backend.map_or_else(default, |backend| adapters(&[backend]));
         let fits: Vec<&Adapter> = there.iter().filter(|adapter| contains(&adapter.label(), part)).collect();
         if fits.is_empty() {
@@ -51,8 +59,7 @@ fn best(mut there: Vec<Adapter>) -> Result<Vec<Adapter>, GpuError> {
 /// `gl:llvm` -> (gl, `llvm`); `gl` -> (gl, ``); `llvm` -> (none, `llvm`).
 fn parse(text: &str) -> (Option<Backend>, &str) {
     let (head, part) = text.split_once(':').unwrap_or((text, ""));
-    let all = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
-    match all.into_iter().find(|backend| backend.to_string().eq_ignore_ascii_case(head.trim())) {
+    match Backend::ALL.into_iter().find(|backend| backend.to_string().eq_ignore_ascii_case(head.trim())) {
         Some(backend) => (Some(backend), part.trim()),
         None => (None, text.trim()),
     }
@@ -72,6 +79,20 @@ mod tests {
         assert_eq!(parse("GL:llvm"), (Some(Backend::Gl), "llvm"));
         assert_eq!(parse("Radeon RX"), (None, "Radeon RX"));
         assert_eq!(parse("a:b"), (None, "a:b"));
+    }
+
+    #[test]
+    fn a_backend_that_is_left_out_is_named() {
+        for missing in Backend::ALL.into_iter().filter(|backend| !backend.is_compiled()) {
+            assert_eq!(adapters(&[missing]), []);
+            let error = select(&[missing.to_string()]).unwrap_err();
+            assert!(matches!(&error, GpuError::NoBackend { .. }), "{error}");
+            assert!(error.to_string().contains(missing.feature()), "{error}");
+        }
+        if !Backend::ALL.iter().any(|backend| backend.is_compiled()) {
+            let error = select::<&str>(&[]).unwrap_err().to_string();
+            assert!(Backend::ALL.iter().all(|backend| error.contains(backend.feature())), "{error}");
+        }
     }
 
     #[test]
