@@ -7,12 +7,7 @@ use unisono_gpu::Adapter;
 use unisono_graph::{Program, Tape, Type};
 use unisono_random::{Stream, stream};
 
-use crate::digest::Digest;
-use crate::error::ReplicaError;
-use crate::feed::Feed;
-use crate::options::Options;
-use crate::replicas::Replicas;
-use crate::schedule::Verdict;
+use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 
 /// Samples of the probe, and values of each: a product's chunk and a sum's chunk are both shorter.
 const ROWS: usize = 16;
