@@ -13,7 +13,7 @@ fn a_plan_runs_on_every_adapter() {
     for adapter in all() {
         for checked in [false, true] {
             println!("{adapter}, checked: {checked}");
-            let options = Options { checked, compile_threads: Some(2), ..Options::default() };
+            let options = Options::default().with(|o| (o.checked, o.compile_threads) = (checked, Some(2)));
             let mut device = Device::open_with(&adapter, options).unwrap();
             device.create_state(&[8, 4000]).unwrap();
             let mut executable = device.load(&plan(1000)).unwrap();
@@ -310,7 +310,8 @@ fn f16_is_turned_on_for_those_who_ask_for_it() {
     let mut half = plan(100);
     half.kernels[0].wgsl = format!("enable f16;\n{ADD}");
     let loads = |adapter: &Adapter, f16| {
-        let mut device = Device::open_with(adapter, Options { f16, ..Options::default() }).unwrap();
+        let mut device =
+            Device::open_with(adapter, Options::default().with(|options| options.f16 = f16)).unwrap();
         assert_eq!(device.target().f16, f16 && adapter.features.f16, "{}", adapter.label());
         device.create_state(&[400, 400]).unwrap();
         device.load(&half).map(drop)

@@ -10,10 +10,10 @@ fn main() {
 
     use unisono_gpu::{Device, select};
 
-    /// The process is stopped for longer than the deadline,
+    /// How long the process is stopped: longer than the deadline.
     const STOP: Duration = Duration::from_secs(4);
     const DEADLINE: Duration = Duration::from_secs(3);
-    /// in the middle of so much work.
+    /// How long the work takes in the middle of which the process is stopped.
     const WORK: Duration = Duration::from_millis(800);
 
     let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();

@@ -2,11 +2,12 @@
 
 use unisono_graph::{Bucket, MAX_SHARDS, NodeId, Program};
 
-use crate::outputs::Outputs;
-use crate::report::Left;
+use crate::batch::outputs::Outputs;
+use crate::observe::report::Left;
 
 /// Why replicas could not do what they were asked to. A lost replica alone is no error, see [`crate::Outcome::left`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReplicaError {
     /// Nobody to work.
     #[error("no replicas: at least one adapter is needed")]
@@ -184,6 +185,15 @@ pub enum ReplicaError {
 }
 
 impl ReplicaError {
+    /// Returns the error of a replica that left before it was part of the run.
+    pub(crate) fn not_started(left: &Left) -> Self {
+        let (replica, adapter) = (left.replica, left.adapter.clone());
+        match left.out_of_memory.clone() {
+            Some((what, bytes)) => Self::OutOfMemory { replica, adapter, what, bytes },
+            None => Self::Start { replica, adapter, why: left.why.clone() },
+        }
+    }
+
     /// With what the step had shown when its sums went bad.
     pub(crate) fn showing(mut self, program: &Program, shown: &Outputs) -> Self {
         if let Self::NotFinite { outputs, sum, .. } = &mut self {

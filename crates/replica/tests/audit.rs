@@ -27,8 +27,13 @@ fn a_flipped_bit_of_a_gradient_is_found_and_its_replica_named() {
         // In every step, until the shard that is drawn is in the sum that is wrong.
         let point = |step| (format!("replica-1:step-{step}"), "1*return(gradient)".to_owned());
         let audited = with_points(&(0..40).map(point).collect::<Vec<_>>());
-        let (at, error) =
-            first_error(count, Options { audit_every: 1, assignment: Assignment::Even, ..audited });
+        let (at, error) = first_error(
+            count,
+            audited.with(|o| {
+                o.audit_every = 1;
+                o.assignment = Assignment::Even;
+            }),
+        );
         let ReplicaError::Audit { step, shards, .. } = &error else { panic!("{error}") };
         assert_eq!(at, *step);
         assert!(!shards.is_empty());
@@ -41,7 +46,7 @@ fn a_flipped_bit_of_a_gradient_is_found_and_its_replica_named() {
 fn audits_find_nothing_where_nothing_is_wrong_and_do_not_show() {
     let whole = run(&mut replicas(1, options()));
     for (count, audit_every) in [(2, 1), (3, 1), (5, 2)] {
-        let audited = run(&mut replicas(count, Options { audit_every, ..options() }));
+        let audited = run(&mut replicas(count, options().with(|o| o.audit_every = audit_every)));
         assert!(audited == whole, "{count} replicas, every {audit_every} steps");
     }
 }
@@ -51,7 +56,7 @@ fn an_auditor_may_be_lost_too() {
     let whole = run(&mut replicas(1, options()));
     for lost in 0..3 {
         let points = [(format!("replica-{lost}:step-3"), "1*return->return(lose)".to_owned())];
-        let mut three = replicas(3, Options { audit_every: 1, ..with_points(&points) });
+        let mut three = replicas(3, with_points(&points).with(|o| o.audit_every = 1));
         assert!(run(&mut three) == whole, "replica {lost}");
     }
 }

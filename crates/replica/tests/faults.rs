@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use unisono_graph::{Program, StateKind, Tape, Type};
-use unisono_replica::{Feed, Options, ReplicaError, Replicas};
+use unisono_replica::{Feed, ReplicaError, Replicas};
 
 #[test]
 fn a_replica_lost_at_any_segment_of_any_step_leaves_the_same_bytes() {
@@ -65,7 +65,7 @@ fn the_last_one_carries_on_and_its_loss_is_the_end() {
 fn one_that_does_not_answer_is_not_waited_for() {
     let whole = run(&mut replicas(1, options()));
     let stall = with(&[(1, 3, 1, "sleep(20000)")]);
-    let mut two = replicas(2, Options { deadline: Duration::from_secs(4), ..stall });
+    let mut two = replicas(2, stall.with(|o| o.deadline = Duration::from_secs(4)));
     two.prepare(0, &SAMPLES).unwrap();
     let start = std::time::Instant::now();
     assert!(run(&mut two) == whole);

@@ -31,7 +31,12 @@ fn program(bucket_bytes: usize) -> Arc<Program> {
 }
 
 fn options() -> Options {
-    Options { global_batch: ROWS, shards: 8, timeline: true, audit_every: 2, ..Options::default() }
+    Options::default().with(|o| {
+        o.global_batch = ROWS;
+        o.shards = 8;
+        o.timeline = true;
+        o.audit_every = 2;
+    })
 }
 
 /// The state after a few steps, and what the replicas did meanwhile.
@@ -56,7 +61,7 @@ fn buckets_and_overlap_do_not_show() {
     let (one, _) = run(1, 25 << 20, options());
     for bucket_bytes in [4 << 10, 1 << 20, 2 << 20, 100 << 20] {
         for (count, overlap) in [(2, true), (2, false), (3, true), (1, true)] {
-            let (several, _) = run(count, bucket_bytes, Options { overlap, ..options() });
+            let (several, _) = run(count, bucket_bytes, options().with(|o| o.overlap = overlap));
             assert!(several == one, "{count} replicas, buckets of {bucket_bytes} bytes, overlap: {overlap}");
         }
     }
@@ -66,7 +71,7 @@ fn buckets_and_overlap_do_not_show() {
 #[test]
 fn the_way_that_sums_travel_does_not_show() {
     let (one, _) = run(1, 1 << 20, options());
-    let (checked, _) = run(2, 1 << 20, Options { checked: true, ..options() });
+    let (checked, _) = run(2, 1 << 20, options().with(|o| o.checked = true));
     assert!(checked == one);
 }
 
@@ -74,7 +79,7 @@ fn the_way_that_sums_travel_does_not_show() {
 #[test]
 fn sums_leave_while_backward_goes_on() {
     let times_sent = |bucket_bytes, overlap| {
-        let (_, timeline) = run(2, bucket_bytes, Options { overlap, ..options() });
+        let (_, timeline) = run(2, bucket_bytes, options().with(|o| o.overlap = overlap));
         let of = |replica| {
             // The host waits for more of the step, whether device or driver has it; a software driver computes as it is told to.
             let work = |activity| if activity == Activity::Driver { Activity::Compute } else { activity };
@@ -114,7 +119,11 @@ fn all_that_is_not_finite_is_found() {
         ..Feed::default()
     };
     for overlap in [true, false] {
-        let options = Options { global_batch: 12, shards: 6, overlap, ..Options::default() };
+        let options = Options::default().with(|o| {
+            o.global_batch = 12;
+            o.shards = 6;
+            o.overlap = overlap;
+        });
         let mut one = Replicas::start(&[adapter()], vec![Arc::clone(&program)], options).unwrap();
         let error = one.step(0, &feed, &mut |_| unreachable!()).unwrap_err().to_string();
         assert_eq!(error, "step 0: the gradient of w2 is not finite (and 2 more)", "overlap: {overlap}");

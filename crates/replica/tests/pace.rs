@@ -39,7 +39,10 @@ fn run(wide: usize, options: Options) -> ([u64; 2], Vec<u8>) {
 }
 
 fn run_program(wide: usize, centred: bool, options: Options) -> ([u64; 2], Vec<u8>) {
-    let options = Options { global_batch: ROWS, shards: 32, ..options };
+    let options = options.with(|o| {
+        o.global_batch = ROWS;
+        o.shards = 32;
+    });
     let programs = vec![program(wide, centred)];
     let mut replicas = Replicas::start(&[adapter(), adapter()], programs, options).unwrap();
     for index in 0..2 {
@@ -65,7 +68,7 @@ fn run_program(wide: usize, centred: bool, options: Options) -> ([u64; 2], Vec<u
 #[test]
 fn a_replica_slowed_to_a_third_gets_fewer_shards() {
     let slow = || with_points(&[("replica-1".to_owned(), "return(slow:3)".to_owned())]);
-    let (even, state) = run(WIDE, Options { assignment: Assignment::Even, ..slow() });
+    let (even, state) = run(WIDE, slow().with(|o| o.assignment = Assignment::Even));
     assert_eq!(even, [96, 96]);
     let (speed, same) = run(WIDE, slow());
     assert!(state == same, "who is slow shows in the state");

@@ -10,7 +10,7 @@ use unisono_testkit::{adapters, relative_error, run};
 const STORED: Layout = Layout { bucket_bytes: 1 << 20, f16: true };
 
 fn opened(adapter: &Adapter) -> Device {
-    Device::open_with(adapter, Options { f16: true, ..Options::default() }).unwrap()
+    Device::open_with(adapter, Options::default().with(|options| options.f16 = true)).unwrap()
 }
 
 /// An f16's bits as an f32.

@@ -221,7 +221,7 @@ mod tests {
 
         #[test]
         fn even_is_even(batch in 1usize..300, shards in 1usize..40, workers in 1usize..9) {
-            let sizes = crate::shards::sizes(batch, shards, batch);
+            let sizes = crate::batch::shards::sizes(batch, shards, batch);
             let loads: Vec<usize> = assign(Assignment::Even, &sizes, &vec![None; workers], &vec![usize::MAX; workers], None, 0)
                 .into_iter()
                 .map(|r| sizes[r].iter().sum())

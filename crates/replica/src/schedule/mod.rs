@@ -3,9 +3,9 @@
 //! `README.md` beside this file says what always holds; `tests` holds it to that.
 
 mod assign;
-mod crew;
 mod pace;
 mod step;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,9 +15,9 @@ use std::time::Duration;
 use unisono_graph::Run;
 
 pub use assign::Assignment;
-pub(crate) use crew::Loss;
-use crew::{Crew, Order, Task};
 use step::{Phase, Step};
+pub(crate) use workers::Loss;
+use workers::{Order, Task, Workers};
 
 /// What the caller of a step says before it commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +56,9 @@ pub(crate) struct Job {
     pub segments: usize,
     /// Whether the last segment changes the state, so that it must not run twice.
     pub changes_state: bool,
-    /// There is one cut at most, and what follows needs nothing of a sample: a worker may run several pieces one after another.
+    /// There is one cut at most, and what follows needs nothing of a sample: a worker may run several groups one after another.
     /// What it said in the segment before the cut counts even if it is lost.
-    pub pieces: bool,
+    pub few_at_once: bool,
     /// Only make ready for it.
     pub load_only: bool,
     /// Let somebody run a block of shards again: this shard's.
@@ -107,7 +107,7 @@ pub(crate) enum Heard {
 
 /// Shards that a worker runs in one launch.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct ShardGroup {
     pub shards: Range<usize>,
     pub run: Arc<Run>,
     /// Its first row of the batch.
@@ -119,14 +119,14 @@ pub(crate) struct Piece {
 pub(crate) enum Action {
     /// Tell a worker to load.
     Load { worker: usize, ticket: u64, program: usize, run: Arc<Run> },
-    /// Tell a worker to run segments of a piece.
-    Run { worker: usize, ticket: u64, program: usize, piece: Piece, segments: Range<usize> },
-    /// Tell a worker to run a piece that somebody else has run, up to the last cut, for its blocks.
-    Audit { worker: usize, ticket: u64, piece: Piece, of: usize },
+    /// Tell a worker to run segments of a group.
+    Run { worker: usize, ticket: u64, program: usize, group: ShardGroup, segments: Range<usize> },
+    /// Tell a worker to run a group that somebody else has run, up to the last cut, for its blocks.
+    Audit { worker: usize, ticket: u64, group: ShardGroup, of: usize },
     /// Compare what the audit gave with what was kept.
     Compare { worker: usize, shards: Range<usize> },
-    /// Tell a worker to run its piece up to the last cut, with the sums that are known, so that it can commit.
-    Refresh { worker: usize, ticket: u64, piece: Piece },
+    /// Tell a worker to run its group up to the last cut, with the sums that are known, so that it can commit.
+    Refresh { worker: usize, ticket: u64, group: ShardGroup },
     /// Ask a worker what [`Event::Ask`] was for.
     Ask { worker: usize, ticket: u64 },
     /// All that were asked have answered, or have left.
@@ -155,7 +155,7 @@ pub(crate) enum Action {
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     policy: Policy,
-    crew: Crew,
+    workers: Workers,
     steps: u64,
     step: Option<Step>,
     asking: bool,
@@ -164,18 +164,18 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub fn new(workers: usize, policy: Policy) -> Self {
-        let crew = Crew::new(workers, policy);
-        Self { policy, crew, steps: 0, step: None, asking: false, out: Vec::new() }
+        let workers = Workers::new(workers, policy);
+        Self { policy, workers, steps: 0, step: None, asking: false, out: Vec::new() }
     }
 
     /// Those that have not left, in order.
     pub fn present(&self) -> Vec<usize> {
-        self.crew.present()
+        self.workers.present()
     }
 
     /// When [`Event::Tick`] is due at the latest: never while nobody owes an answer.
     pub fn due(&self) -> Option<Duration> {
-        self.crew.due()
+        self.workers.due()
     }
 
     /// Takes an event; what to do about it, in order.
@@ -189,30 +189,30 @@ impl Scheduler {
             Event::Ask { workers, within } => {
                 self.asking = true;
                 for worker in workers {
-                    let ticket = self.crew.order(now, worker, Task::Asked, within);
+                    let ticket = self.workers.order(now, worker, Task::Asked, within);
                     self.out.extend(ticket.map(|ticket| Action::Ask { worker, ticket }));
                 }
             }
             // Late, twice, or from one that left: then nobody waits for it, and it does not count.
             Event::Answer { worker, ticket, heard } => {
-                if let Some(order) = self.crew.close(worker, ticket) {
+                if let Some(order) = self.workers.close(worker, ticket) {
                     self.answered(now, worker, order, heard);
                 }
             }
-            Event::Joined(worker) => self.crew.join(worker),
+            Event::Joined(worker) => self.workers.join(worker),
             Event::Reject(worker) => {
-                self.crew.leave(worker);
+                self.workers.leave(worker);
                 self.out.push(Action::Leave { worker, loss: Loss::Failed });
             }
             Event::Tick => {}
             Event::Summed => {
                 if let Some(step) = &mut self.step {
-                    step.summed(&self.policy, &self.crew);
+                    step.summed(&self.policy, &self.workers);
                 }
             }
             Event::Decided(verdict) => {
                 if let Some(step) = &mut self.step {
-                    step.decided(verdict, &self.policy, &self.crew);
+                    step.decided(verdict, &self.policy, &self.workers);
                 }
             }
             Event::Spread => {
@@ -226,7 +226,7 @@ impl Scheduler {
                 }
             }
         }
-        for (worker, order, loss) in self.crew.overdue(now) {
+        for (worker, order, loss) in self.workers.overdue(now) {
             self.lost(worker, order, loss);
         }
         self.advance(now);
@@ -237,7 +237,7 @@ impl Scheduler {
         let spent = match heard {
             // No longer than it had the order, by a clock that stands still where the process is stopped.
             Heard::Done(spent) => spent.min(now.saturating_sub(order.since)),
-            Heard::Refused | Heard::NoMemory if self.makes_do(worker, &order.task) => return,
+            Heard::Refused | Heard::NoMemory if self.lower_limit(worker, &order.task) => return,
             Heard::Refused => {
                 match &mut self.step {
                     Some(step) => step.phase = Phase::GiveUp,
@@ -247,8 +247,8 @@ impl Scheduler {
             }
             Heard::Failed | Heard::NoMemory => return self.lost(worker, order, Loss::Failed),
             Heard::NotFinite => {
-                if let (Some(step), Task::Run { piece, segments }) = (&mut self.step, order.task) {
-                    self.out.push(Action::Keep { worker, shards: piece.shards, segments });
+                if let (Some(step), Task::Run { group, segments }) = (&mut self.step, order.task) {
+                    self.out.push(Action::Keep { worker, shards: group.shards, segments });
                     step.phase = Phase::GiveUp;
                 }
                 return;
@@ -256,22 +256,22 @@ impl Scheduler {
         };
         let Some(step) = &mut self.step else { return };
         match order.task {
-            Task::Load { program, run } => self.crew.loaded(worker, program, run),
-            Task::Run { piece, segments } => {
-                self.crew.loaded(worker, step.job.program, Arc::clone(&piece.run));
+            Task::Load { program, run } => self.workers.loaded(worker, program, run),
+            Task::Run { group, segments } => {
+                self.workers.loaded(worker, step.job.program, Arc::clone(&group.run));
                 // Whoever will start again, or not at all, has no use for it.
                 if !matches!(step.phase, Phase::Restart | Phase::GiveUp) {
                     let action =
-                        Action::Keep { worker, shards: piece.shards.clone(), segments: segments.clone() };
+                        Action::Keep { worker, shards: group.shards.clone(), segments: segments.clone() };
                     self.out.push(action);
-                    step.ran(worker, piece, &segments, spent);
+                    step.ran(worker, group, &segments, spent);
                 }
             }
-            Task::Audit(piece) => {
-                self.crew.loaded(worker, step.job.program, Arc::clone(&piece.run));
+            Task::Audit(group) => {
+                self.workers.loaded(worker, step.job.program, Arc::clone(&group.run));
                 if step.phase == Phase::Audit {
-                    self.out.push(Action::Compare { worker, shards: piece.shards });
-                    step.refresh(now, worker, &mut self.crew, &mut self.out);
+                    self.out.push(Action::Compare { worker, shards: group.shards });
+                    step.refresh(now, worker, &mut self.workers, &mut self.out);
                 }
             }
             Task::Refresh => {}
@@ -281,38 +281,38 @@ impl Scheduler {
 
     /// A worker that cannot load so many shards goes on with as many as it could before: then the shards are given out anew. False
     /// if it could not, or if nobody has room for the others.
-    fn makes_do(&mut self, worker: usize, task: &Task) -> bool {
+    fn lower_limit(&mut self, worker: usize, task: &Task) -> bool {
         let (Some(step), Task::Load { program, run }) = (&mut self.step, task) else { return false };
-        let others = if step.job.pieces { 0 } else { step.job.sizes.len() };
-        let makes_do = self.crew.makes_do(worker, *program, run.sizes.len(), others);
-        if makes_do && step.phase == Phase::Load {
+        let others = if step.job.few_at_once { 0 } else { step.job.sizes.len() };
+        let lowered = self.workers.lower_limit(worker, *program, run.sizes.len(), others);
+        if lowered && step.phase == Phase::Load {
             step.phase = Phase::Restart;
         }
-        makes_do
+        lowered
     }
 
     /// A worker leaves, and with it what it had not answered.
     fn lost(&mut self, worker: usize, order: Order, loss: Loss) {
-        self.crew.leave(worker);
+        self.workers.leave(worker);
         self.out.push(Action::Leave { worker, loss });
         if let Some(step) = &mut self.step {
-            step.lost(worker, order, &self.crew, &self.policy);
+            step.lost(worker, order, &self.workers, &self.policy);
         }
     }
 
     /// Whatever can be done now, until somebody has to answer.
     fn advance(&mut self, now: Duration) {
-        if self.asking && self.crew.is_idle() {
+        if self.asking && self.workers.is_idle() {
             self.asking = false;
             self.out.push(Action::Heard);
         }
         while let Some(step) = &mut self.step {
-            if self.crew.present().is_empty() {
+            if self.workers.present().is_empty() {
                 self.step = None;
                 self.out.push(Action::NoneLeft);
                 return;
             }
-            let goes_on = step.advance(now, &self.policy, &mut self.crew, &mut self.out);
+            let goes_on = step.advance(now, &self.policy, &mut self.workers, &mut self.out);
             if step.phase == Phase::Over {
                 self.step = None;
             }

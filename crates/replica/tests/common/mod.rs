@@ -71,7 +71,10 @@ pub fn adapter() -> Adapter {
 }
 
 pub fn options() -> Options {
-    Options { global_batch: BATCH, shards: SHARDS, ..Options::default() }
+    Options::default().with(|o| {
+        o.global_batch = BATCH;
+        o.shards = SHARDS;
+    })
 }
 
 /// Options of a run in which things go wrong: actions of the `fail` crate by replica, step and segment.
@@ -89,7 +92,7 @@ pub fn with_points(points: &[(String, String)]) -> Options {
     for (name, action) in points {
         fail::cfg(format!("{fault_scope}{name}"), action).unwrap();
     }
-    Options { fault_scope, ..options() }
+    options().with(|o| o.fault_scope = fault_scope)
 }
 
 /// Replicas with the same initial state.

@@ -5,7 +5,7 @@ use std::fmt;
 use unisono_gpu::Adapter;
 use unisono_graph::plan::{Plan, Role};
 use unisono_graph::{Program, Run};
-use unisono_replica::{in_pieces, shards};
+use unisono_replica::{can_run_few_at_once, shards};
 
 use crate::Error;
 
@@ -107,7 +107,7 @@ impl Room {
 
     /// From now on fewer at once than in this: a driver has no memory for them. False where there are no fewer.
     pub fn fewer(&mut self, program: &Program, memory: &Memory) -> bool {
-        let less = in_pieces(program) && memory.at_once > 1;
+        let less = can_run_few_at_once(program) && memory.at_once > 1;
         if less {
             self.at_once = Some((1 << (memory.at_once - 1).ilog2(), "the driver has no memory for more"));
         }
@@ -127,7 +127,7 @@ impl Room {
         let share = self.share(sizes.len());
         let powers = (0..=share.ilog2()).rev().map(|power| 1 << power);
         let mut counts: Vec<usize> = [sizes.len(), share].into_iter().chain(powers).collect();
-        if in_pieces(program) {
+        if can_run_few_at_once(program) {
             let asked = self.at_once.map_or(usize::MAX, |(most, _)| most.max(1));
             counts.iter_mut().for_each(|count| *count = asked.min(*count));
             counts.dedup();
@@ -198,7 +198,7 @@ impl Room {
             }
         }
         let sizes = shards::sizes(global_batch, self.shards, global_batch);
-        let least = if in_pieces(program) { 1 } else { self.share(sizes.len()) };
+        let least = if can_run_few_at_once(program) { 1 } else { self.share(sizes.len()) };
         let largest = named(&program.largest_tensors(&run(&sizes, least), NAMED));
         let advice = match fits {
             0 => "no global batch would fit".to_owned(),

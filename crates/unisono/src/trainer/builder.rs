@@ -55,7 +55,7 @@ impl Builder {
             adapters: vec![],
             replicas: None,
             digest_every: 100,
-            options: Options { audit_every: 1000, ..Options::default() },
+            options: Options::default().with(|options| options.audit_every = 1000),
             layout: Layout { f16: true, ..Layout::default() },
             mixed: false,
             loss_scale: LossScale::default(),
@@ -291,18 +291,21 @@ impl Builder {
         };
         let notes = notes(adapters.len(), self.shards, global_batch, per_replica);
         let mut room = self.room(adapters);
-        let mut options = Options { global_batch, shards: self.shards, ..self.options };
+        let mut options =
+            self.options.with(|options| (options.global_batch, options.shards) = (global_batch, self.shards));
         if !of_one_class(&chosen) {
             if !self.mixed {
                 return Err(Error::Mixture { classes: classes(&chosen) });
             }
             // Audits would find what everybody knows.
-            options = Options { one_updates: true, assignment: Assignment::Even, audit_every: 0, ..options };
+            options.one_updates = true;
+            options.assignment = Assignment::Even;
+            options.audit_every = 0;
         }
         let graphs = vec![programs.train.clone(), programs.evaluate.clone(), programs.predict.clone()];
         let (replicas, memory) = loop {
             let (memory, shards_at_once) = room.memory(&programs.train, global_batch)?;
-            let options = Options { shards_at_once, ..options.clone() };
+            let options = options.clone().with(|options| options.shards_at_once = shards_at_once);
             let mut replicas = Replicas::start(&room.adapters, graphs.clone(), options)?;
             match replicas.prepare(TRAIN, &[global_batch]) {
                 Ok(()) => break (replicas, memory),

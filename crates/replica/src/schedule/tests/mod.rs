@@ -43,7 +43,7 @@ pub(super) fn policy() -> Policy {
 /// A step of one cut, eight samples a shard.
 fn job(shards: usize, changes_state: bool) -> Job {
     let sizes = vec![8; shards];
-    Job { program: 0, sizes, segments: 2, changes_state, pieces: true, load_only: false, audit: None }
+    Job { program: 0, sizes, segments: 2, changes_state, few_at_once: true, load_only: false, audit: None }
 }
 
 /// A schedule drawn from a seed: returns how many workers were lost, late and joined, and how many steps were committed.
@@ -82,7 +82,7 @@ fn schedule(seed: u64) -> [usize; 4] {
                 sizes,
                 segments,
                 changes_state,
-                pieces: may && !world.draw.once_in(3),
+                few_at_once: may && !world.draw.once_in(3),
                 load_only: world.draw.once_in(8),
                 audit: world.draw.once_in(4).then(|| world.draw.below(99)),
             },
@@ -192,7 +192,7 @@ fn sets_of_eight_reach_what_whole_shards_allow() {
     }
 }
 
-/// A worker that becomes ten times slower within a step: pieces that wait for it go to others, unless it shows who runs what.
+/// A worker that becomes ten times slower within a step: groups that wait for it go to others, unless it shows who runs what.
 #[test]
 fn idle_workers_take_over_waiting_shards() {
     let seconds = |shards_at_once, one_updates| {
@@ -209,24 +209,32 @@ fn idle_workers_take_over_waiting_shards() {
     let (waited, taken) = (seconds(None, false), seconds(Some(1), false));
     assert!(taken < 0.3 * waited, "{taken:.3} s, without: {waited:.3} s");
     let pinned = seconds(Some(1), true);
-    assert!(pinned > 0.99 * waited, "{pinned:.3} s, without pieces: {waited:.3} s");
+    assert!(pinned > 0.99 * waited, "{pinned:.3} s, without groups: {waited:.3} s");
 }
 
 /// The faster of two has room for half of the shards, no more: it is given no more once it has said so, and nobody leaves.
 #[test]
 fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
     for shards_at_once in [None, Some(4), Some(1)] {
-        for pieces in [false, true] {
+        for few_at_once in [false, true] {
             let policy = Policy { shards_at_once, ..policy() };
             let mut world = World::new(2, policy, Fate::default(), Draw(5));
             world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
             world.rooms(&[4, 8]);
-            let wanted = Wanted { job: Job { pieces, ..job(8, true) }, skip: false, not_finite: false };
+            let wanted = Wanted { job: Job { few_at_once, ..job(8, true) }, skip: false, not_finite: false };
             (0..16).for_each(|_| assert!(world.step(&wanted).unwrap()));
-            assert_eq!((world.lost, world.committed), (0, 16), "{shards_at_once:?}, in pieces: {pieces}");
+            assert_eq!(
+                (world.lost, world.committed),
+                (0, 16),
+                "{shards_at_once:?}, few at once: {few_at_once}"
+            );
             // Together there is room for all, but not for all on one.
             world.lose(1);
-            assert_eq!(world.step(&wanted), Ok(pieces), "{shards_at_once:?}, in pieces: {pieces}");
+            assert_eq!(
+                world.step(&wanted),
+                Ok(few_at_once),
+                "{shards_at_once:?}, few at once: {few_at_once}"
+            );
         }
     }
 }
@@ -257,8 +265,8 @@ fn a_late_worker_is_lost_named_and_what_it_says_later_is_ignored() {
     assert!(matches!(kept[..], [Action::Keep { worker: 0, .. }]), "{kept:?}");
     let late = scheduler.on(second(301), Event::Tick);
     assert_eq!(late[0], Action::Leave { worker: 1, loss: Loss::Late(second(300)) });
-    let Action::Run { worker: 0, ticket, piece, .. } = &late[1] else { panic!("{late:?}") };
-    assert_eq!(piece.shards, 2..4);
+    let Action::Run { worker: 0, ticket, group, .. } = &late[1] else { panic!("{late:?}") };
+    assert_eq!(group.shards, 2..4);
     assert_eq!(scheduler.on(second(302), done(1, tickets[1].1, 1)), []);
     let kept = scheduler.on(second(303), done(0, *ticket, 1));
     assert!(matches!(kept[..], [Action::Keep { worker: 0, .. }, Action::Sum { cut: 0, .. }]), "{kept:?}");
@@ -279,8 +287,8 @@ fn no_worker_is_slow_for_hours_that_nobody_had() {
                     // Both answer at the same time.
                     now += Duration::from_secs(if worker == 0 { 10 } else { 0 });
                     let spent = Duration::from_secs(if worker == 1 { 4 * 3600 } else { 10 });
-                    if let Action::Run { piece, .. } = action {
-                        given.push(piece.shards.len());
+                    if let Action::Run { group, .. } = action {
+                        given.push(group.shards.len());
                     }
                     Event::Answer { worker, ticket, heard: Heard::Done(spent) }
                 }
@@ -317,10 +325,10 @@ fn orders(workers: usize, job: Job) -> Vec<Action> {
 
 #[test]
 fn one_worker_exchanges_nothing_and_runs_up_to_the_last_cut_in_one_go() {
-    let all = orders(1, Job { segments: 4, pieces: false, ..job(3, true) });
+    let all = orders(1, Job { segments: 4, few_at_once: false, ..job(3, true) });
     assert!(!all.iter().any(|action| matches!(action, Action::Sum { .. })), "{all:?}");
     let runs = all.iter().filter_map(|action| match action {
-        Action::Run { segments, piece, .. } => Some((segments.clone(), piece.run.is_whole())),
+        Action::Run { segments, group, .. } => Some((segments.clone(), group.run.is_whole())),
         _ => None,
     });
     assert_eq!(runs.collect::<Vec<_>>(), [(0..3, true), (3..4, true)]);
@@ -331,7 +339,7 @@ fn who_has_no_shards_runs_only_where_the_state_changes() {
     let runs = |changes_state| {
         let all = orders(2, job(1, changes_state));
         let runs = all.into_iter().filter_map(|action| match action {
-            Action::Run { worker, piece, .. } => Some((worker, piece.shards.len(), piece.run.shards)),
+            Action::Run { worker, group, .. } => Some((worker, group.shards.len(), group.run.shards)),
             _ => None,
         });
         runs.collect::<Vec<_>>()
@@ -346,15 +354,15 @@ fn who_has_no_shards_runs_only_where_the_state_changes() {
 #[test]
 fn noise_does_not_move_shards_about() {
     let mut draw = Draw(11);
-    let mut crew = Crew::new(2, policy());
+    let mut workers = Workers::new(2, policy());
     let sizes = vec![8; 32];
     let mut seen: Vec<Vec<Range<usize>>> = Vec::new();
     for step in 4..60 {
-        let ranges = crew.assign(Assignment::Speed, 0, &sizes, false, step);
+        let ranges = workers.assign(Assignment::Speed, 0, &sizes, false, step);
         for (worker, range) in ranges.iter().enumerate() {
             let disturbed = if draw.once_in(2) { 1.0 + 2.0 * draw.unit() } else { 1.0 };
             let seconds = (8 * range.len()) as f64 * [1e-3, 3e-3][worker] * disturbed;
-            crew.saw(worker, 0, 8 * range.len(), Duration::from_secs_f64(seconds));
+            workers.saw(worker, 0, 8 * range.len(), Duration::from_secs_f64(seconds));
         }
         seen.push(ranges);
     }

@@ -142,7 +142,7 @@ impl World {
             self.scheduler.on(self.now, Event::Begin(wanted.job.clone())).into();
         self.steps += u64::from(!wanted.job.load_only);
         let (mut decided, mut spreading) = (0, None);
-        // What counts of a cut: the blocks, and shards as the pieces are kept.
+        // What counts of a cut: the blocks, and shards as the groups are kept.
         let mut kept: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
         for _ in 0..20_000 {
             let Some(action) = actions.pop_front() else {
@@ -157,19 +157,19 @@ impl World {
                     let heard = if fits { Heard::Done(seconds) } else { Heard::NoMemory };
                     self.take(worker, ticket, seconds, heard)?;
                 }
-                Action::Run { worker, ticket, piece, segments, .. } => {
-                    self.run(wanted, worker, ticket, &piece, &segments)?;
+                Action::Run { worker, ticket, group, segments, .. } => {
+                    self.run(wanted, worker, ticket, &group, &segments)?;
                 }
-                Action::Audit { worker, ticket, piece, of } => {
+                Action::Audit { worker, ticket, group, of } => {
                     ensure(worker != of, || "audits itself".into())?;
-                    let known = kept.values().flatten().any(|block| *block == piece.shards);
-                    ensure(known, || format!("audits {:?}, which nobody gave: {kept:?}", piece.shards))?;
+                    let known = kept.values().flatten().any(|block| *block == group.shards);
+                    ensure(known, || format!("audits {:?}, which nobody gave: {kept:?}", group.shards))?;
                     self.workers[worker].memory = None;
-                    self.time(worker, ticket, &piece)?;
+                    self.time(worker, ticket, &group)?;
                 }
-                Action::Refresh { worker, ticket, piece } => {
-                    self.workers[worker].memory = Some((piece.shards.clone(), wanted.job.segments - 1));
-                    self.time(worker, ticket, &piece)?;
+                Action::Refresh { worker, ticket, group } => {
+                    self.workers[worker].memory = Some((group.shards.clone(), wanted.job.segments - 1));
+                    self.time(worker, ticket, &group)?;
                 }
                 Action::Compare { .. } => {}
                 Action::Keep { shards, segments, .. } => {
@@ -179,11 +179,11 @@ impl World {
                 }
                 Action::Restart => kept.clear(),
                 Action::Sum { cut, shards, leaves } => {
-                    let pieces = kept.get(&cut).cloned().unwrap_or_default();
-                    covers(&pieces, shards)?;
-                    same_sum(&pieces, shards, leaves)?;
+                    let groups = kept.get(&cut).cloned().unwrap_or_default();
+                    covers(&groups, shards)?;
+                    same_sum(&groups, shards, leaves)?;
                     let blocks: Vec<_> =
-                        pieces.iter().flat_map(|p| tree::blocks(p.clone(), leaves)).collect();
+                        groups.iter().flat_map(|p| tree::blocks(p.clone(), leaves)).collect();
                     kept.insert(cut, blocks);
                     self.gave_up = wanted.not_finite;
                     let event = if self.gave_up { Event::GiveUp } else { Event::Summed };
@@ -282,20 +282,20 @@ impl World {
         wanted: &Step,
         worker: usize,
         ticket: u64,
-        piece: &Piece,
+        group: &ShardGroup,
         segments: &Range<usize>,
     ) -> Checked<()> {
         let last = wanted.job.segments - 1;
         let of = &mut self.workers[worker];
-        let ready = segments.start == 0 || of.memory == Some((piece.shards.clone(), segments.start));
-        ensure(ready, || format!("{worker} has {:?}, is to run {segments:?} of {piece:?}", of.memory))?;
-        of.memory = Some((piece.shards.clone(), segments.end));
-        let rows: usize = wanted.job.sizes[piece.shards.clone()].iter().sum();
-        let before: usize = wanted.job.sizes[..piece.run.first].iter().sum();
-        ensure(piece.first_row == before, || format!("{piece:?}"))?;
-        let needed = wanted.job.changes_state || !piece.shards.is_empty();
+        let ready = segments.start == 0 || of.memory == Some((group.shards.clone(), segments.start));
+        ensure(ready, || format!("{worker} has {:?}, is to run {segments:?} of {group:?}", of.memory))?;
+        of.memory = Some((group.shards.clone(), segments.end));
+        let rows: usize = wanted.job.sizes[group.shards.clone()].iter().sum();
+        let before: usize = wanted.job.sizes[..group.run.first].iter().sum();
+        ensure(group.first_row == before, || format!("{group:?}"))?;
+        let needed = wanted.job.changes_state || !group.shards.is_empty();
         ensure(needed, || format!("{worker} has no shards and nothing to commit"))?;
-        ensure(piece.run.rows() == rows, || format!("{piece:?}"))?;
+        ensure(group.run.rows() == rows, || format!("{group:?}"))?;
         if segments.end == last + 1 && wanted.job.changes_state {
             ensure(segments.len() == 1, || format!("commits with {segments:?}"))?;
             ensure(!wanted.skip && !self.gave_up, || "commits what is to be skipped".into())?;
@@ -307,17 +307,17 @@ impl World {
             let little = Duration::from_micros(1);
             return self.take(worker, ticket, little, Heard::Done(little));
         }
-        self.time(worker, ticket, piece)
+        self.time(worker, ticket, group)
     }
 
-    fn time(&mut self, worker: usize, ticket: u64, piece: &Piece) -> Checked<()> {
+    fn time(&mut self, worker: usize, ticket: u64, group: &ShardGroup) -> Checked<()> {
         if self.draw.below(1000) < self.fate.changes_pace {
             self.workers[worker].pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
         }
         let Worker { pace, fixed, room, .. } = self.workers[worker];
-        let spent = Duration::from_secs_f64(fixed + piece.run.rows() as f64 * pace);
+        let spent = Duration::from_secs_f64(fixed + group.run.rows() as f64 * pace);
         // What it has not loaded it loads now.
-        let fits = room.is_none_or(|room| piece.shards.len() <= room);
+        let fits = room.is_none_or(|room| group.shards.len() <= room);
         self.take(worker, ticket, spent, if fits { Heard::Done(spent) } else { Heard::NoMemory })
     }
 
@@ -378,10 +378,10 @@ impl World {
     }
 }
 
-/// Whoever has which shards: the blocks of all pieces add up to the sum over all shards, to the bit.
-fn same_sum(pieces: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()> {
+/// Whoever has which shards: the blocks of all groups add up to the sum over all shards, to the bit.
+fn same_sum(groups: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()> {
     let values: Vec<f32> = (0..shards).map(|s| (s as f32 * 1.7).sin() * 1e3).collect();
-    let blocks = pieces.iter().flat_map(|piece| tree::blocks(piece.clone(), leaves));
+    let blocks = groups.iter().flat_map(|group| tree::blocks(group.clone(), leaves));
     let held: Vec<_> = blocks.map(|block| (block.clone(), vec![tree::sum(&values[block])])).collect();
     let zero = [0.0];
     let find = |range: &Range<usize>| {
@@ -391,12 +391,12 @@ fn same_sum(pieces: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()
     let mut total = [0.0];
     let all = tree::sum_blocks(leaves, &find, &mut total).is_some();
     let same = all && total[0].to_bits() == tree::sum(&values).to_bits();
-    ensure(same, || format!("{pieces:?} of {shards} in {leaves} leaves do not add up"))
+    ensure(same, || format!("{groups:?} of {shards} in {leaves} leaves do not add up"))
 }
 
 /// Every shard once.
-fn covers(pieces: &[Range<usize>], shards: usize) -> Checked<()> {
-    let all: Vec<usize> = pieces.iter().cloned().flatten().collect();
+fn covers(groups: &[Range<usize>], shards: usize) -> Checked<()> {
+    let all: Vec<usize> = groups.iter().cloned().flatten().collect();
     let once: BTreeSet<usize> = all.iter().copied().collect();
-    ensure(once.len() == all.len() && all.len() == shards, || format!("{pieces:?} of {shards} shards"))
+    ensure(once.len() == all.len() && all.len() == shards, || format!("{groups:?} of {shards} shards"))
 }
