@@ -42,6 +42,8 @@ const REQUIRE_FINITE: &str = "require_finite";
 pub struct Loader {
     pipeline: Pipeline,
     batch: usize,
+    /// Whether the batch size was set, and is not the default.
+    batch_set: bool,
     drop_last: bool,
     pace: Settings,
     /// Found once, when first needed.
@@ -60,12 +62,12 @@ impl Loader {
             skip: 0,
         };
         let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
-        Self { pipeline, batch: 32, drop_last: false, pace, specs: OnceLock::new() }
+        Self { pipeline, batch: 32, batch_set: false, drop_last: false, pace, specs: OnceLock::new() }
     }
 
     /// How many samples make a batch.
     pub fn batch(mut self, samples: usize) -> Self {
-        self.batch = samples;
+        (self.batch, self.batch_set) = (samples, true);
         self
     }
 
@@ -225,6 +227,11 @@ impl Loader {
     /// How many samples make a full batch.
     pub fn batch_size(&self) -> usize {
         self.batch
+    }
+
+    /// Returns the batch size that [`batch`](Self::batch) set, or `None` where it is the default.
+    pub fn own_batch(&self) -> Option<usize> {
+        self.batch_set.then_some(self.batch)
     }
 
     /// The source.
