@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, Kind, select};
 use unisono::graph::Run;
-use unisono::{AdamW, Trainer};
+use unisono::{AdamW, ProgramId, Trainer};
 use unisono_examples::{Error, bytes, program, table};
 
 use model::Model;
@@ -162,8 +162,7 @@ fn step(flags: &Flags) -> Result<(), Error> {
         let mut trainer = trainer(flags, replicas, &data)?;
         let step = median(steps(&mut trainer, flags, &data)?);
         let run = busiest(flags, replicas);
-        let [train, ..] = trainer.programs();
-        let plan = train.plan(&run, &adapters[0].target())?;
+        let plan = trainer.program(ProgramId::Train).plan(&run, &adapters[0].target())?;
         columns.push(vec![
             replicas.to_string(),
             cached,
@@ -184,7 +183,7 @@ fn kernels(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     heading(flags, &adapters[..1]);
     let trainer = trainer(flags, 1, &flags.noise()?)?;
-    let [train, ..] = trainer.programs();
+    let train = trainer.program(ProgramId::Train);
     kernels::measure(train, &busiest(flags, flags.replicas.first().copied().unwrap_or(1)), &adapters[0])
 }
 

@@ -125,7 +125,7 @@ impl RunFlags {
                 .into());
             }
         }
-        let saved = saved.as_ref();
+        let saved = saved.as_ref().map(SavedRun::settings);
         Ok(Run {
             global_batch: settle(
                 "--global-batch",
@@ -139,7 +139,7 @@ impl RunFlags {
             precision: settle(
                 "--precision",
                 self.precision,
-                saved.map(|s| s.precision.as_deref().and_then(|p| p.parse().ok()).unwrap_or_default()),
+                saved.map(|s| s.precision),
                 Precision::F32,
                 self.force,
             )?,

@@ -33,7 +33,7 @@ fn the_plan_says_what_a_step_takes() {
     let shown = trainer.summary();
     assert_eq!(shown.memory.as_ref(), Some(&memory[0]));
     assert!(shown.to_string().ends_with(&format!("memory: {}", memory[0])), "{shown}");
-    let [program, ..] = trainer.programs();
+    let program = trainer.program(unisono::ProgramId::Train);
     let sizes = shards::sizes(64, 4, 64);
     let run = Run { first: 0, sizes: sizes[..2].to_vec(), shards: 4 };
     let plan = program.plan(&run, &unisono::gpu::select::<&str>(&[]).unwrap()[0].target()).unwrap();
@@ -74,7 +74,7 @@ fn with_little_memory_shards_run_in_pieces_and_nothing_shows() {
         (trainer.state_sha256().unwrap(), trainer.history().clone(), trainer.report().to_string())
     };
     let together = memory(builder(1));
-    assert_eq!((together.shards, together.at_once, together.pieces.as_ref()), (8, 8, None));
+    assert_eq!((together.shards, together.shards_at_once, together.limited_by.as_ref()), (8, 8, None));
     let (state, history, report) = run(builder(1));
     assert!(!report.contains("memory:"), "{report}");
     let mut seen = Vec::new();
@@ -82,7 +82,7 @@ fn with_little_memory_shards_run_in_pieces_and_nothing_shows() {
         // What so many shards take, to the byte.
         let limit = memory(builder(1).shards_at_once(at_once)).total();
         let limited = memory(builder(1).memory_limit(limit));
-        assert_eq!((limited.at_once, limited.total()), (at_once, limit));
+        assert_eq!((limited.shards_at_once, limited.total()), (at_once, limit));
         assert!(
             limited
                 .how()
@@ -151,7 +151,7 @@ fn where_a_driver_has_no_memory_smaller_pieces_are_tried() {
         (trainer.state_sha256().unwrap(), trainer.summary().memory.unwrap())
     };
     let (state, memory) = run(perceptron(16).replicas(1));
-    assert_eq!(memory.at_once, 8);
+    assert_eq!(memory.shards_at_once, 8);
     fail::cfg("driver:replica-0:load", "2*return(out-of-memory)->off").unwrap();
     let (same, memory) = run(perceptron(16).replicas(1).fault_scope("driver:"));
     assert!(same == state);

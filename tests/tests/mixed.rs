@@ -71,7 +71,10 @@ fn adapters_that_no_replica_runs_on_do_not_count() {
         let mut trainer =
             builder.replicas(1).global_batch(32).build(&loader(90, 5).unwrap().fields().unwrap()).unwrap();
         trainer.fit(&loader(90, 5).unwrap(), None, 1).unwrap();
-        (trainer.contents().unwrap().trainer["mixture"].clone(), trainer.state_sha256().unwrap())
+        (
+            trainer.contents().unwrap().trainer["sections"]["classes"]["value"]["mixture"].clone(),
+            trainer.state_sha256().unwrap(),
+        )
     };
     let expected = one(&names[..1], false);
     assert_eq!(expected.0, serde_json::json!([]));

@@ -69,15 +69,15 @@ fn no_product_reaches_an_addition_in_whole_models() {
         || Sequential::new().add(Dense::new(8)).add(Gelu).add(Dropout::new(0.1)).add(Dense::new(5)).add(Tanh);
     let trainer =
         Trainer::builder(model()).optimizer(AdamW::new(0.01)).metric(Accuracy).build(&fields()).unwrap();
-    trainer.programs().iter().for_each(|p| check("gelu and adamw", p));
+    trainer.programs().for_each(|(_, p)| check("gelu and adamw", p));
     let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(0.01);
     let trainer = Trainer::builder(model().add(Sigmoid)).optimizer(sgd).build(&fields()).unwrap();
-    trainer.programs().iter().for_each(|p| check("sigmoid and sgd", p));
+    trainer.programs().for_each(|(_, p)| check("sigmoid and sgd", p));
     let targets = Memory::new("x", [12], unisono::data::Values::F32(vec![0.0; 24])).unwrap();
     let targets = targets.with("y", [5], unisono::data::Values::F32(vec![0.0; 10])).unwrap();
     let fields = Loader::new(targets).fields().unwrap();
     let trainer = Trainer::builder(model()).loss(MeanSquaredError).build(&fields).unwrap();
-    trainer.programs().iter().for_each(|p| check("mean squared error", p));
+    trainer.programs().for_each(|(_, p)| check("mean squared error", p));
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
             .add(Dense::new(5));
         let builder = Trainer::builder(model).optimizer(AdamW::new(0.01)).precision(Precision::Mixed);
         let trainer = builder.f16_storage(stored).replicas(1).build(&fields).unwrap();
-        trainer.programs().iter().for_each(|p| check("mixed precision", p));
-        let all: BTreeSet<String> = trainer.programs().iter().flat_map(|p| modules(p)).collect();
+        trainer.programs().for_each(|(_, p)| check("mixed precision", p));
+        let all: BTreeSet<String> = trainer.programs().flat_map(|(_, p)| modules(p)).collect();
         let with_f16 = all.iter().filter(|m| m.starts_with("enable f16;")).count();
         assert_eq!(with_f16 > 0, stored);
         for family in

@@ -15,7 +15,7 @@ struct Twin {
 
 impl Twin {
     fn of(trainer: &mut Trainer) -> Self {
-        let decls = trainer.programs()[0].states().to_vec();
+        let decls = trainer.program(unisono::ProgramId::Train).states().to_vec();
         let states = decls
             .iter()
             .map(|s| {
@@ -28,7 +28,7 @@ impl Twin {
 
     /// Takes a step and returns the losses of the samples.
     fn step(&mut self, trainer: &Trainer, batch: &Batch, step: u64) -> Vec<f64> {
-        let graph = trainer.programs()[0].graph();
+        let graph = trainer.program(unisono::ProgramId::Train).graph();
         let mut scalars = self.optimizer.scalars(step);
         if let Some(scaling) = trainer.scaling() {
             let seed = scaling.scale / 32.0;
@@ -63,7 +63,8 @@ fn numbers(values: &Values) -> Vec<f64> {
 
 /// The largest relative error over the states whose name ends in `suffix`.
 fn worst(trainer: &mut Trainer, twin: &Twin, suffix: &str) -> f64 {
-    let names: Vec<String> = trainer.programs()[0].states().iter().map(|s| s.name.clone()).collect();
+    let names: Vec<String> =
+        trainer.program(unisono::ProgramId::Train).states().iter().map(|s| s.name.clone()).collect();
     let compared: Vec<f64> = names
         .iter()
         .zip(&twin.states)

@@ -155,7 +155,7 @@ fn side_by_side() -> Builder {
 fn what_lies_side_by_side_as_f16_does_not_show() {
     // Parts lie in their whole: they take what that does.
     let parts = |trainer: &Trainer, layer: &str| {
-        let all = trainer.programs()[0].largest_tensors(&Run::whole(&[4]), usize::MAX);
+        let all = trainer.program(unisono::ProgramId::Train).largest_tensors(&Run::whole(&[4]), usize::MAX);
         all.iter().filter(|(name, _)| name.starts_with(layer)).map(|(_, bytes)| *bytes).collect::<Vec<_>>()
     };
     for replicas in [1, 3] {

@@ -67,8 +67,9 @@ fn resumed_at(sample: u64) -> (Duration, u64) {
     // The same run as it would be there.
     let mut saved = newest(dir.path()).unwrap().unwrap();
     let steps = sample / BATCH;
-    saved.contents.trainer["sample"] = sample.into();
-    saved.contents.trainer["step"] = steps.max(1).into();
+    let position = &mut saved.contents.trainer["sections"]["position"]["value"];
+    position["sample"] = sample.into();
+    position["step"] = steps.max(1).into();
     Store::open(dir.path()).unwrap().save(steps.max(1), &saved.contents).unwrap();
 
     let stop = Stop::new();

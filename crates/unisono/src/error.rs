@@ -1,11 +1,12 @@
-//! What can go wrong, in one enum.
+//! The facade's error: what can go wrong, in one enum.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use unisono_replica::ReplicaError;
 
-/// Any error of the facade.
-#[derive(Debug, thiserror::Error)]
+/// Any error of the facade. `Debug` prints the message too, so that a `main` that returns the error shows it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The model, its loss or its optimizer does not fit together.
@@ -137,12 +138,20 @@ pub enum Error {
     Checkpoint(#[from] unisono_checkpoint::Error),
 }
 
+/// Prints what `Display` prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
+    /// Makes the error of a setting.
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting { setting, problem: problem.into() }
     }
 
-    /// The same, where it is one of data that are those held out.
+    /// Marks an error of the data as one of the samples held out.
     pub(crate) fn of_validation(self) -> Self {
         match self {
             Self::Data(_) | Self::Field { .. } | Self::Sample { .. } => Self::Validation(Box::new(self)),
@@ -150,7 +159,7 @@ impl Error {
         }
     }
 
-    /// Whether it is one of the data or of their numbers, after which the replicas hold the state of the step before.
+    /// Whether this is an error of the data or of their numbers, after which the replicas hold the state of the step before.
     pub(crate) fn leaves_state_whole(&self) -> bool {
         matches!(
             self,
@@ -165,11 +174,12 @@ impl Error {
     }
 }
 
-/// Where nothing came before it, it is named once.
+/// Names the first bad tensor, unless it is the one that was named already.
 fn first_bad(what: &str, tensor: &str) -> String {
     if what == tensor { String::new() } else { format!("; first bad tensor: {tensor}") }
 }
 
+/// Says which checkpoint a run can go on from.
 fn newest(checkpoint: Option<u64>) -> String {
     checkpoint.map_or_else(
         || "there is no checkpoint to go on from".to_owned(),

@@ -27,7 +27,9 @@ mod model;
 mod objective;
 mod observe;
 mod optimizers;
+pub mod prelude;
 mod run;
+mod saving;
 mod trainer;
 
 pub use unisono_checkpoint as checkpoint;
@@ -37,8 +39,9 @@ pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
 pub use unisono_replica::{Assignment, Class, ReplicaReport, machine, probe};
 
-pub use compile::memory::Memory;
-pub use compile::programs::{INPUT, TARGET, WEIGHT};
+pub use compile::fields::{INPUT, TARGET, WEIGHT};
+pub use compile::memory::MemoryEstimate;
+pub use compile::programs::ProgramId;
 pub use error::Error;
 pub use model::context::{Context, Mode, Parameter, SummaryLine};
 pub use model::description::Description;
@@ -64,14 +67,16 @@ pub use optimizers::{
     Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
     Plateau, RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
 };
-pub use run::class::SavedClass;
+pub use run::classes::{SavedClass, SavedClasses};
 pub use run::loss_scale::{LossScale, Scaling};
+pub use run::settings::{GLOBAL_BATCH, RunSettings, SHARDS};
+pub use run::state::SavedRun;
 pub use run::stop::Stop;
+pub use saving::policy::{BestBy, Saving};
 pub use trainer::Trainer;
 pub use trainer::builder::Builder;
-pub use trainer::checkpoints::{BestBy, Saving};
 pub use trainer::export::ExportedModel;
-pub use trainer::save::{Resumed, SavedRun};
+pub use trainer::resume::Resumed;
 
 /// The README's program compiles.
 #[cfg(doctest)]

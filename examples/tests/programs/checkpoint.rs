@@ -34,7 +34,7 @@ fn a_run_is_listed_shown_verified_compared_and_converted() {
     let (code, shown, _) = checkpoint(["diff".into(), path("one"), path("two")]);
     assert_eq!(code, Some(1));
     assert!(shown.contains("differs     model.safetensors: 0.weight F32[128, 64]: "), "{shown}");
-    assert!(shown.contains("trainer.json: seed: 42, 9\n"), "{shown}");
+    assert!(shown.contains("trainer.json: sections.settings.value.seed: 42, 9\n"), "{shown}");
     let (code, shown, _) = checkpoint(["diff".into(), path("one"), path("one/model.safetensors")]);
     assert_eq!((code, &*shown), (Some(0), "6 tensors equal, 0 differ\n"));
 

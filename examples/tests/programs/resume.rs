@@ -38,23 +38,6 @@ fn a_run_goes_on_in_the_middle_of_an_epoch() {
 }
 
 #[test]
-fn every_field_of_trainer_json_is_documented() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = csv(dir.path(), &lines(60));
-    trained(&data, dir.path(), &["--epochs", "1"]);
-    let (_, path) = unisono::checkpoint::list(dir.path()).unwrap().remove(0);
-    let text = fs::read_to_string(path.join("trainer.json")).unwrap();
-    let written: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/checkpoint/README.md");
-    let readme = fs::read_to_string(readme).unwrap();
-    let rows = readme.lines().skip_while(|line| *line != "| field | what it is |").skip(2);
-    let rows = rows.take_while(|line| line.starts_with('|')).map(|line| line.split('|').nth(1).unwrap());
-    let mut documented: Vec<&str> = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
-    documented.sort();
-    assert_eq!(written.keys().collect::<Vec<_>>(), documented);
-}
-
-#[test]
 fn nothing_to_resume_is_a_fresh_start() {
     let dir = tempfile::tempdir().unwrap();
     let data = csv(dir.path(), &lines(60));

@@ -165,7 +165,7 @@ fn the_last_the_milestones_and_the_best_stay() {
     assert!(steps.contains(&24) && steps.contains(&16) && steps.contains(&8), "{steps:?}");
     assert!(steps.len() <= 4, "{steps:?}");
     // And that is the best of all epochs, the earliest of equals.
-    let history = unisono::SavedRun::newest(&out).unwrap().unwrap().history;
+    let history = unisono::SavedRun::newest(&out).unwrap().unwrap().history().clone();
     let accuracy = |epoch: &unisono::Epoch| epoch.validation.as_ref().unwrap().metric("accuracy").unwrap();
     let most = history.iter().map(accuracy).fold(0.0, f64::max);
     assert_eq!(best.metric, Some(most));
@@ -199,7 +199,9 @@ fn a_run_that_is_forced_goes_on_with_other_settings() {
     }
     // The new settings are the run's from here on.
     let run = unisono::SavedRun::newest(&out).unwrap().unwrap();
-    assert_eq!((run.global_batch, run.shards, run.seed, run.epoch), (16, 4, 8, 2));
+    let settings = run.settings();
+    let epoch = run.position().epoch;
+    assert_eq!((settings.global_batch, settings.shards, settings.seed, epoch), (16, 4, 8, 2));
 }
 
 #[test]
@@ -210,11 +212,11 @@ fn a_run_of_another_numeric_class_is_refused() {
     trained(&data, &out, &["--epochs", "1"]);
     let (step, path) = checkpoints(&out).remove(0);
     let (_, contents) = unisono::checkpoint::load(&path).unwrap();
-    let class = contents.trainer["class"].clone();
+    let class = contents.trainer["sections"]["classes"]["value"]["class"].clone();
     assert_eq!(class[0]["probe"].as_str().unwrap().len(), 16, "{class}");
     let rewrite = |class: serde_json::Value| {
         let mut contents = contents.clone();
-        contents.trainer["class"] = class;
+        contents.trainer["sections"]["classes"]["value"]["class"] = class;
         unisono::checkpoint::Store::open(&out).unwrap().save(step, &contents).unwrap();
     };
     let paths =

@@ -1,17 +1,20 @@
-//! From a batch to what the replicas take.
+//! From a batch to what the replicas take, after the batch was checked.
 
 use std::sync::Arc;
 
-use unisono_data::{Batch, Field, FieldSpec, Position, Source, Values};
+use unisono_data::{Batch, Field, Position, Source, Values};
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
-use crate::compile::programs::{Fields, INPUT, TARGET, WEIGHT, field_type};
+use crate::compile::carries;
+use crate::compile::fields::{Fields, TARGET, WEIGHT, field_type};
 use crate::optimizers::Scalar;
-use crate::run::carries;
 use crate::{Error, Loss};
 
-/// The inputs of a program for a batch.
+/// Returns the inputs of a program for a batch: its fields, and the numbers of a step by name.
+///
+/// # Errors
+/// The batch lacks a field that the program takes.
 pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
     let bytes = |name: &str| -> Result<Arc<[u8]>, Error> {
         if let Some(scalar) = scalars.iter().find(|s| s.name == name) {
@@ -36,10 +39,13 @@ fn field_bytes(field: &Field) -> Arc<[u8]> {
     }
 }
 
-/// What errors call the samples of a batch: what their source does, or else their index in it.
+/// The source that names the samples of a batch in errors. Without one they are called by their index.
 pub(crate) type Names<'a> = Option<&'a dyn Source>;
 
-/// Looks at a batch before any work is done on it: fields, shapes, finite values, labels in range, weights.
+/// Checks a batch before any work is done on it: fields, shapes, finite values, ids and labels in range, weights.
+///
+/// # Errors
+/// The first thing that is wrong with it.
 pub(crate) fn check(
     batch: &Batch,
     fields: &Fields,
@@ -47,8 +53,8 @@ pub(crate) fn check(
     loss: &dyn Loss,
     names: Names<'_>,
 ) -> Result<(), Error> {
-    for (name, ty) in fields.expected() {
-        check_field(batch, name, &ty, names)?;
+    for (name, ty) in fields.iter() {
+        check_field(batch, name, ty, names)?;
     }
     check_ids(batch, fields, names)?;
     if let Some(at) =
@@ -62,19 +68,10 @@ pub(crate) fn check(
     }
 }
 
-/// Looks at a loader's fields, before there is a batch.
-pub(crate) fn check_specs(specs: &[FieldSpec], fields: &Fields) -> Result<(), Error> {
-    for (name, ty) in fields.expected() {
-        let got = specs.iter().find(|spec| &*spec.name == name).map(field_type);
-        if got.as_ref() != Some(&ty) {
-            let got = got.map_or_else(|| "no such field".into(), |got| got.to_string());
-            return Err(Error::Field { field: name.into(), expected: ty.to_string(), got });
-        }
-    }
-    Ok(())
-}
-
-/// Looks at one field of a batch.
+/// Checks one field of a batch: its type, and that its values are finite.
+///
+/// # Errors
+/// The field is missing or of another type, or a sample's value is not finite.
 pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>) -> Result<(), Error> {
     let wrong = |got: String| Error::Field { field: name.into(), expected: ty.to_string(), got };
     let field = batch.field(name).ok_or_else(|| wrong("no such field".into()))?;
@@ -93,38 +90,43 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
     }
 }
 
-/// The place behind a batch's last sample, in its own epoch: the next begins when this one was evaluated.
+/// Returns the position after a batch's last sample, in the batch's own epoch. The next epoch begins only when this one was
+/// evaluated.
 pub(crate) fn behind(batch: &Batch) -> Position {
     Position { epoch: batch.epoch, sample: batch.first + (batch.len() + batch.skipped.len()) as u64 }
 }
 
-/// Looks at the ids of a batch's input.
+/// Checks the ids that a batch's fields hold against the sizes of the tables that they index.
+///
+/// # Errors
+/// The first sample with an id outside of its table.
 pub(crate) fn check_ids(batch: &Batch, fields: &Fields, names: Names<'_>) -> Result<(), Error> {
-    let (Some(limits), Some(Values::I32(ids))) = (&fields.ids, batch.field(INPUT).map(|f| &f.values)) else {
-        return Ok(());
-    };
     let wrong =
         |(id, limit): (&i32, &usize)| *limit < usize::MAX && !(0..*limit as i64).contains(&i64::from(*id));
-    for (row, sample) in ids.chunks_exact(limits.len().max(1)).enumerate() {
-        if let Some(at) = sample.iter().zip(limits).position(wrong) {
-            let at_place = place(at, &fields.input.dims);
-            let problem = format!("id {}{at_place} is not in 0..{}", sample[at], limits[at]);
-            return Err(bad_sample(batch, row, names, problem));
+    for (name, limits) in &fields.ids {
+        let Some(Values::I32(ids)) = batch.field(name).map(|field| &field.values) else { continue };
+        let dims = fields.get(name).map_or(&[][..], |ty| &ty.dims);
+        for (row, sample) in ids.chunks_exact(limits.len().max(1)).enumerate() {
+            if let Some(at) = sample.iter().zip(limits).position(wrong) {
+                let at_place = place(name, at, dims);
+                let problem = format!("id {}{at_place} is not in 0..{}", sample[at], limits[at]);
+                return Err(bad_sample(batch, row, names, problem));
+            }
         }
     }
     Ok(())
 }
 
-/// Which element of a sample's input: ` at x[2, 0]`; nothing where there is but one.
-fn place(mut at: usize, dims: &[usize]) -> String {
+/// Names an element of a sample's field, as in ` at x[2, 0]`. Returns nothing where the field has one element only.
+fn place(field: &str, mut at: usize, dims: &[usize]) -> String {
     let mut place = vec![0; dims.len()];
     for (coordinate, extent) in place.iter_mut().zip(dims).rev() {
         (*coordinate, at) = (at % extent, at / extent);
     }
-    if dims.is_empty() { String::new() } else { format!(" at {INPUT}{place:?}") }
+    if dims.is_empty() { String::new() } else { format!(" at {field}{place:?}") }
 }
 
-/// The name of the sample in a row of a batch.
+/// Returns the name of the sample in a row of a batch.
 pub(crate) fn sample_name(batch: &Batch, row: usize, names: Names<'_>) -> String {
     let index = batch.indices.get(row).copied().unwrap_or_default();
     names.map_or_else(|| format!("sample {index}"), |source| source.describe(index))

@@ -9,84 +9,92 @@ use unisono_replica::{can_run_few_at_once, shards};
 
 use crate::Error;
 
-/// How many of the largest tensors are named.
+/// The number of largest tensors that are named.
 const NAMED: usize = 3;
 
-/// What a training step takes of a device's memory, on a replica with an even share of it: all of its tensors and its peak of
-/// values that are alive together. Staging memory of the host and the driver's own come on top. Prints as a line.
+/// What a training step takes of a device's memory, on a replica with an even share of the step: all of its tensors and its peak
+/// of values that are alive together. Staging memory of the host and the driver's own come on top. Prints as a line.
 ///
-/// A replica runs its shards together where memory allows; else the most that fit, a power of two of them, one such piece after
-/// another. That takes less memory and more time, and never changes the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// Samples of the step.
+/// A replica runs all its shards at once where memory allows, and otherwise the largest power of two of them that fits, one such
+/// group after another. Fewer shards at once take less memory and more time, and never change the answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryEstimate {
+    /// The number of samples in the step.
     pub global_batch: usize,
-    /// Samples of the replica.
+    /// The number of samples that the replica computes.
     pub samples: usize,
-    /// Bytes of parameters, statistics and what the optimizer keeps.
+    /// The bytes of parameters, statistics and what the optimizer keeps.
     pub state: u64,
-    /// Bytes for everything else, shared by what is not needed at the same time.
+    /// The bytes for everything else, shared by values that are not needed at the same time.
     pub scratch: u64,
-    /// The largest tensors and their bytes, the largest first.
+    /// The largest tensors with their bytes, the largest first.
     pub largest: Vec<(String, u64)>,
-    /// Shards of the replica.
+    /// The number of the replica's shards.
     pub shards: usize,
-    /// As many of them run at once.
-    pub at_once: usize,
-    /// Why not all, where it is not so.
-    pub pieces: Option<String>,
+    /// The number of shards that run at once.
+    pub shards_at_once: usize,
+    /// The reason why not all shards of the replica run at once. `None` where all do.
+    pub limited_by: Option<String>,
 }
 
-impl Memory {
-    /// All bytes.
+impl MemoryEstimate {
+    /// Returns the bytes of state and scratch together.
     pub fn total(&self) -> u64 {
         self.state + self.scratch
     }
 
-    /// How a replica runs its shards, and why: `2 of a replica's 4 shards at once: together they need ...`.
+    /// Says how many of its shards a replica runs at once and why, such as `2 of a replica's 4 shards at once: together they
+    /// need ...`.
     pub fn how(&self) -> String {
-        let Self { shards, at_once, .. } = self;
-        match &self.pieces {
-            Some(why) => format!("{at_once} of a replica's {shards} shards at once: {why}"),
+        let Self { shards, shards_at_once, .. } = self;
+        match &self.limited_by {
+            Some(why) => format!("{shards_at_once} of a replica's {shards} shards at once: {why}"),
             None => format!("a replica's {shards} shards at once"),
         }
     }
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for MemoryEstimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { global_batch, samples, state, scratch, largest, .. } = self;
         write!(f, "{samples} of {global_batch} samples take {} of state", bytes(*state))?;
         write!(f, " and {} of scratch; largest: {}", bytes(*scratch), named(largest))?;
-        match &self.pieces {
+        match &self.limited_by {
             Some(_) => write!(f, "; {}", self.how()),
             None => Ok(()),
         }
     }
 }
 
-/// What there is to run steps on.
+/// The devices that steps run on, and what a step may take of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Room {
-    /// One for each replica.
+pub(crate) struct Budget {
+    /// The adapter of each replica.
     pub adapters: Vec<Adapter>,
+    /// The number of shards of a step.
     pub shards: usize,
-    /// Most shards that may run at once, and why no more.
+    /// The largest number of shards that may run at once, and why no more. `None`: all of a replica's.
     pub at_once: Option<(usize, &'static str)>,
-    /// Bytes that a replica may take of its device.
+    /// The bytes that a replica may take of its device. `None`: what the device has.
     pub limit: Option<u64>,
 }
 
-impl Room {
-    /// What a step of the program takes, at most on any replica, and the most shards that may run at once wherever they are.
+impl Budget {
+    /// Returns what a step of the program takes, at most on any replica, and the largest number of shards that may run at once
+    /// wherever they are.
     ///
     /// # Errors
-    /// [`Error::TooLarge`], for the first adapter that it does not fit, one shard at a time.
-    pub fn memory(&self, program: &Program, global_batch: usize) -> Result<(Memory, Option<usize>), Error> {
+    /// [`Error::TooLarge`], for the first adapter that one shard at a time does not fit.
+    pub fn memory(
+        &self,
+        program: &Program,
+        global_batch: usize,
+    ) -> Result<(MemoryEstimate, Option<usize>), Error> {
         if global_batch == 0 {
             return Err(Error::setting("global batch", "a step needs at least one sample"));
         }
-        let mut most: Option<Memory> = None;
+        let mut most: Option<MemoryEstimate> = None;
         let mut at_once = None;
         for (index, adapter) in self.adapters.iter().enumerate() {
             if self.adapters[..index].contains(adapter) {
@@ -105,54 +113,46 @@ impl Room {
         Ok((most, at_once))
     }
 
-    /// From now on fewer at once than in this: a driver has no memory for them. False where there are no fewer.
-    pub fn fewer(&mut self, program: &Program, memory: &Memory) -> bool {
-        let less = can_run_few_at_once(program) && memory.at_once > 1;
+    /// Allows fewer shards at once than an estimate that a driver turned out to have no memory for. Returns whether fewer are
+    /// possible.
+    pub fn fewer(&mut self, program: &Program, memory: &MemoryEstimate) -> bool {
+        let less = can_run_few_at_once(program) && memory.shards_at_once > 1;
         if less {
-            self.at_once = Some((1 << (memory.at_once - 1).ilog2(), "the driver has no memory for more"));
+            self.at_once =
+                Some((1 << (memory.shards_at_once - 1).ilog2(), "the driver has no memory for more"));
         }
         less
     }
 
-    /// How many shards run at once on an adapter: all that there are, since others may leave; if these do not fit, an even
-    /// share; else the largest power of two that fits. Where a replica has to run all it has at once, as many more than an even
-    /// share as fit. With it the most that may run at once, unless that is all.
+    /// Chooses how many shards run at once on an adapter: all shards of the step if they fit, since other replicas may leave;
+    /// otherwise an even share; otherwise the largest power of two that fits. Where a program has to run all shards of a replica
+    /// at once, as many more than an even share as fit. Returns the estimate for an even share, and the largest number that may
+    /// run at once unless that is all.
     fn choose(
         &self,
         program: &Program,
         adapter: &Adapter,
         global_batch: usize,
-    ) -> Result<(Memory, Option<usize>), String> {
+    ) -> Result<(MemoryEstimate, Option<usize>), String> {
         let sizes = shards::sizes(global_batch, self.shards, global_batch);
         let share = self.share(sizes.len());
-        let powers = (0..=share.ilog2()).rev().map(|power| 1 << power);
-        let mut counts: Vec<usize> = [sizes.len(), share].into_iter().chain(powers).collect();
-        if can_run_few_at_once(program) {
-            let asked = self.at_once.map_or(usize::MAX, |(most, _)| most.max(1));
-            counts.iter_mut().for_each(|count| *count = asked.min(*count));
-            counts.dedup();
-        } else {
-            let more = sizes.len() - share;
-            counts =
-                (0..=more.checked_ilog2().map_or(0, |log| log + 1)).map(|k| share + (more >> k)).collect();
-        }
         let mut why = self.at_once.map_or("", |(_, why)| why).to_owned();
         let mut problem = String::new();
-        for most in counts {
+        for most in self.candidates(program, sizes.len()) {
             match self.bytes(program, adapter, &sizes, most) {
                 Ok(bytes) => {
                     let at_once = most.min(share);
                     let [state, scratch] =
                         if at_once < most { self.bytes(program, adapter, &sizes, at_once)? } else { bytes };
-                    let memory = Memory {
+                    let memory = MemoryEstimate {
                         global_batch,
                         samples: sizes[..share].iter().sum(),
                         state,
                         scratch,
                         largest: program.largest_tensors(&run(&sizes, at_once), NAMED),
                         shards: share,
-                        at_once,
-                        pieces: (at_once < share).then_some(why),
+                        shards_at_once: at_once,
+                        limited_by: (at_once < share).then_some(why),
                     };
                     return Ok((memory, (most < sizes.len()).then_some(most)));
                 }
@@ -167,7 +167,27 @@ impl Room {
         Err(problem)
     }
 
-    /// Bytes of state, and of all else, for the first shards of a batch.
+    /// Lists the numbers of shards at once that are tried for a step of so many shards, the best first.
+    fn candidates(&self, program: &Program, shards: usize) -> Vec<usize> {
+        let share = self.share(shards);
+        if !can_run_few_at_once(program) {
+            let more = shards - share;
+            return (0..=more.checked_ilog2().map_or(0, |log| log + 1))
+                .map(|k| share + (more >> k))
+                .collect();
+        }
+        let powers = (0..=share.ilog2()).rev().map(|power| 1 << power);
+        let asked = self.at_once.map_or(usize::MAX, |(most, _)| most.max(1));
+        let mut counts: Vec<usize> =
+            [shards, share].into_iter().chain(powers).map(|n| n.min(asked)).collect();
+        counts.dedup();
+        counts
+    }
+
+    /// Returns the bytes of state and of everything else for the first shards of a batch.
+    ///
+    /// # Errors
+    /// What the shards need and why they do not have it.
     fn bytes(
         &self,
         program: &Program,
@@ -188,6 +208,7 @@ impl Room {
         Ok([state, scratch])
     }
 
+    /// Makes the error of a batch that does not fit, with the largest global batch that would.
     fn too_large(&self, program: &Program, adapter: &Adapter, global_batch: usize, problem: String) -> Error {
         let (mut fits, mut fails) = (0, global_batch);
         while fits + 1 < fails {
@@ -207,13 +228,13 @@ impl Room {
         Error::TooLarge { adapter: adapter.label(), global_batch, problem, largest, advice }
     }
 
-    /// The shards of a replica that has as many as any.
+    /// Returns the number of shards of a replica that has as many as any.
     fn share(&self, shards: usize) -> usize {
         shards.div_ceil(self.adapters.len().max(1))
     }
 }
 
-/// The first shards of a batch.
+/// Returns the run of the first shards of a batch.
 fn run(sizes: &[usize], shards: usize) -> Run {
     Run { first: 0, sizes: sizes[..shards].to_vec(), shards: sizes.len() }
 }
@@ -232,7 +253,7 @@ fn named(tensors: &[(String, u64)]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// `1.5 MiB`.
+/// Writes a number of bytes as in `1.5 MiB`.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (count.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);

@@ -1,5 +1,9 @@
-//! From a model to compiled programs, and from batches to what they are fed.
+//! From a model to compiled programs, and from a batch to what they take: fields, programs, feeds, outputs and memory.
 
+pub(crate) mod carries;
 pub(crate) mod feed;
+pub(crate) mod fields;
 pub(crate) mod memory;
+pub(crate) mod outputs;
+pub(crate) mod plan;
 pub(crate) mod programs;

@@ -1,35 +1,73 @@
-//! The three graphs of a trainer: train, evaluate, predict. Their states have the same numbers.
+//! The programs of a trainer: what each of them computes, traced and compiled. Their states have the same numbers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use unisono_data::{FieldDType, FieldSpec};
-use unisono_graph::{DType, Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
+use unisono_graph::{Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
 
+use crate::compile::carries;
+use crate::compile::fields::{Fields, INPUT, TARGET, WEIGHT};
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::optimizers::{Gradient, trace_update};
-use crate::run::carries;
-use crate::run::loss_scale::{INVERSE, SCALE};
 use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer};
 
-/// The field with the model's input.
-pub const INPUT: &str = "x";
-/// The field with the target of the loss.
-pub const TARGET: &str = "y";
-/// The field with each sample's weight, where there is one.
-pub const WEIGHT: &str = "w";
-
-/// Output of each sample's loss.
+/// The name of the output with each sample's loss.
 pub(crate) const LOSS: &str = "loss";
-/// Output of each sample's weight, where the loss has weights of its own.
+/// The name of the output with each sample's weight, where the loss has weights of its own.
 pub(crate) const LOSS_WEIGHT: &str = "loss weight";
-/// Output of the sum of the weights.
+/// The name of the output with the sum of the weights.
 pub(crate) const WEIGHT_SUM: &str = "weight sum";
-/// Output of the penalties.
+/// The name of the output with the sum of the model's penalties.
 pub(crate) const PENALTY: &str = "penalty";
-/// The sum of its absolute values: it is in no sum over samples, so that nothing else would notice if it were not finite.
+/// The name of the output with the sum of the absolute values of the penalty's gradient. That gradient is in no sum over samples,
+/// so nothing else would notice if it were not finite.
 pub(crate) const PENALTY_GRADIENT: &str = "gradient of the penalty";
-/// Output of the model.
+/// The name of the output with what the model gives.
 pub(crate) const OUTPUT: &str = "output";
+/// The name of the input that the loss is multiplied by in mixed precision.
+pub(crate) const SCALE: &str = "loss scale";
+/// The name of the input that the summed gradients are multiplied by in mixed precision.
+pub(crate) const INVERSE: &str = "1 / loss scale";
+
+/// Makes the ids of the programs and the table of the functions that trace them of one list.
+macro_rules! programs {
+    ($($(#[doc = $doc:literal])+ $id:ident: $trace:path,)+) => {
+        /// A program of a trainer, see [`crate::Trainer::program`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum ProgramId {
+            $($(#[doc = $doc])+ $id,)+
+        }
+
+        impl ProgramId {
+            /// All programs, in the order in which replicas number them.
+            pub const ALL: &[Self] = &[$(Self::$id),+];
+
+            /// Traces the program's graph.
+            fn trace(self, parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
+                match self {
+                    $(Self::$id => $trace(parts, fields),)+
+                }
+            }
+        }
+    };
+}
+
+programs! {
+    /// A training step: loss, metrics, gradients and the optimizer's update.
+    Train: trace_train,
+    /// An evaluation: loss and metrics of a batch.
+    Evaluate: trace_evaluate,
+    /// A prediction: the model's output for a batch.
+    Predict: trace_predict,
+}
+
+impl ProgramId {
+    /// Returns the number that replicas know the program by.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
 
 /// What a trainer trains.
 pub(crate) struct Parts {
@@ -40,105 +78,80 @@ pub(crate) struct Parts {
     pub precision: Precision,
 }
 
+impl Parts {
+    /// Returns the metrics' names, in order.
+    pub fn metric_names(&self) -> Vec<String> {
+        self.metrics.iter().map(|metric| metric.name().to_owned()).collect()
+    }
+}
+
 /// The compiled graphs, and what the host has to know of them.
 pub(crate) struct Programs {
-    pub train: Arc<Program>,
-    pub evaluate: Arc<Program>,
-    pub predict: Arc<Program>,
-    /// The forward pass in training, to say where numbers went bad.
+    /// The programs by [`ProgramId::index`].
+    compiled: Vec<Arc<Program>>,
+    /// The forward pass in training, from which the interpreter finds out where numbers went bad.
     pub forward: Graph,
+    /// The model's layers.
     pub summary: Vec<SummaryLine>,
-    /// Start values of the states by index; `None`: zeros.
+    /// The start values of the states by index. `None` stands for zeros.
     pub initializers: Vec<Option<Initializer>>,
+    /// The type of the model's input.
+    pub input: Type,
     /// The type of the model's output.
     pub output: Type,
-    /// What ids in the model's input are below, see [`crate::model::ids::limits`].
-    pub ids: Option<Vec<usize>>,
-}
-
-/// The fields that a model is built for.
-#[derive(Clone, Debug)]
-pub(crate) struct Fields {
-    pub input: Type,
-    pub target: Type,
-    pub weighted: bool,
-    /// What ids in the input are below, see [`crate::model::ids::limits`].
-    pub ids: Option<Vec<usize>>,
-}
-
-impl Fields {
-    pub fn of(specs: &[FieldSpec]) -> Result<Self, Error> {
-        let find = |name: &str| specs.iter().find(|s| &*s.name == name);
-        let there = || specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
-        let missing = |name: &str| Error::Field {
-            field: name.into(),
-            expected: "a field of this name".into(),
-            got: there(),
-        };
-        let input = field_type(find(INPUT).ok_or_else(|| missing(INPUT))?);
-        let target = field_type(find(TARGET).ok_or_else(|| missing(TARGET))?);
-        let weight = find(WEIGHT).map(field_type);
-        match weight {
-            Some(ty) if ty != Type::sample(&[]) => Err(Error::Field {
-                field: WEIGHT.into(),
-                expected: Type::sample(&[]).to_string(),
-                got: ty.to_string(),
-            }),
-            _ => Ok(Self { input, target, weighted: weight.is_some(), ids: None }),
-        }
-    }
-}
-
-impl Fields {
-    /// Names and types of those that samples need to be trained on.
-    pub fn expected(&self) -> Vec<(&'static str, Type)> {
-        let weight = self.weighted.then(|| (WEIGHT, Type::sample(&[])));
-        let own = [(INPUT, self.input.clone()), (TARGET, self.target.clone())];
-        own.into_iter().chain(weight).collect()
-    }
-}
-
-/// The type that a field has in a graph.
-pub(crate) fn field_type(spec: &FieldSpec) -> Type {
-    let dtype = match spec.dtype {
-        FieldDType::F32 => DType::F32,
-        FieldDType::I32 => DType::I32,
-    };
-    Type::sample(&spec.shape).of(dtype)
+    /// The upper limits of the ids in each field, see [`Fields::ids`].
+    pub ids: BTreeMap<String, Vec<usize>>,
 }
 
 impl Programs {
+    /// Traces and compiles all programs.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, naming the layer; a carry that is known too late.
     pub fn trace(parts: &Parts, fields: &Fields, layout: Layout) -> Result<Self, Error> {
-        let train = Trace::new(parts, fields, Mode::Train)?;
-        let forward = train.tape.finish()?;
-        let (summary, output) = (train.cx.summary().to_vec(), train.output.ty().clone());
-        let ids = train.cx.id_limits(&forward, &train.input);
-        let asked: Vec<Parameter> = [train.cx.parameters(), train.cx.statistics()].concat();
-        let graph = train.with_update(parts)?;
-        let start = |name: &str| asked.iter().find(|p| p.name == name).map(|p| p.initializer.clone());
-        let initializers = graph.states.iter().map(|s| start(&s.name)).collect();
-        let evaluate = Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?;
-        let predict = trace_predict(parts, fields)?;
-        let train = Arc::new(Program::compile_with(&graph, layout)?);
-        if let Some(name) = carries::too_late(&train) {
+        let Trace { tape, cx, input, output, .. } = Trace::new(parts, fields, Mode::Train)?;
+        let forward = tape.finish()?;
+        let limits = cx.id_limits(&forward, &input);
+        let compile =
+            |id: &ProgramId| Ok(Arc::new(Program::compile_with(&id.trace(parts, fields)?, layout)?));
+        let compiled = ProgramId::ALL.iter().map(compile).collect::<Result<Vec<_>, Error>>()?;
+        let mut programs = Self {
+            compiled,
+            forward,
+            summary: cx.summary().to_vec(),
+            initializers: Vec::new(),
+            input: input.ty().clone(),
+            output: output.ty().clone(),
+            ids: limits.into_iter().map(|limits| (INPUT.to_owned(), limits)).collect(),
+        };
+        if let Some(name) = carries::too_late(programs.train()) {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));
         }
-        Ok(Self {
-            train,
-            evaluate: Arc::new(Program::compile_with(&evaluate, layout)?),
-            predict: Arc::new(Program::compile_with(&predict, layout)?),
-            forward,
-            summary,
-            initializers,
-            output,
-            ids,
-        })
+        let asked: Vec<Parameter> = [cx.parameters(), cx.statistics()].concat();
+        let start = |name: &str| asked.iter().find(|p| p.name == name).map(|p| p.initializer.clone());
+        programs.initializers = programs.train().states().iter().map(|s| start(&s.name)).collect();
+        Ok(programs)
     }
 
-    /// Indices of the parameters, statistics, and what the optimizer keeps.
+    /// Returns a program.
+    pub fn get(&self, id: ProgramId) -> &Arc<Program> {
+        &self.compiled[id.index()]
+    }
+
+    /// Returns the program of a training step, whose states are the run's.
+    pub fn train(&self) -> &Arc<Program> {
+        self.get(ProgramId::Train)
+    }
+
+    /// Returns all programs by their numbers, as replicas take them.
+    pub fn all(&self) -> Vec<Arc<Program>> {
+        self.compiled.clone()
+    }
+
+    /// Returns the indices of the states of certain kinds.
     pub fn states_of(&self, kinds: &[StateKind]) -> Vec<usize> {
-        let states = self.train.states();
+        let states = self.train().states();
         (0..states.len()).filter(|&i| kinds.contains(&states[i].kind)).collect()
     }
 }
@@ -157,9 +170,10 @@ impl Trace {
     fn new(parts: &Parts, fields: &Fields, mode: Mode) -> Result<Self, Error> {
         let tape = Tape::with_precision(parts.precision);
         let mut cx = Context::new(&tape, mode);
-        let x = tape.input(INPUT, fields.input.clone());
-        let y = tape.input(TARGET, fields.target.clone());
-        let given = fields.weighted.then(|| tape.input(WEIGHT, Type::sample(&[])));
+        fields.expect(INPUT)?;
+        fields.expect(TARGET)?;
+        let inputs = fields.declare(&tape);
+        let (x, y, given) = (inputs[INPUT].clone(), inputs[TARGET].clone(), inputs.get(WEIGHT).cloned());
         let output = parts.model.forward(&mut cx, &x);
         // An error of the model comes before what follows from it.
         tape.finish()?;
@@ -188,8 +202,8 @@ impl Trace {
         Ok(Self { tape, cx, input: x, output, loss, weight })
     }
 
-    /// Adds the gradients and the optimizer: sums over all samples, each divided by the sum of the weights once. In mixed
-    /// precision they are those of a scaled loss, and scaled back first.
+    /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of the weights once. In
+    /// mixed precision they are those of a scaled loss, and are scaled back first.
     fn with_update(self, parts: &Parts) -> Result<Graph, Error> {
         let tape = &self.tape;
         let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
@@ -221,6 +235,7 @@ impl Trace {
     }
 }
 
+/// Reports a loss or a metric that does not fit the model's output and the target, or a metric's name that is taken.
 fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
     let fail = |op: &str, problem| tape.fail(GraphError::Op { scope: "loss".into(), op: op.into(), problem });
     match parts.loss.target(output.ty()) {
@@ -251,10 +266,22 @@ fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
     }
 }
 
+/// Traces a training step.
+fn trace_train(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
+    Trace::new(parts, fields, Mode::Train)?.with_update(parts)
+}
+
+/// Traces an evaluation.
+fn trace_evaluate(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
+    Ok(Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?)
+}
+
+/// Traces a prediction, which takes the model's input alone.
 fn trace_predict(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
     let tape = Tape::with_precision(parts.precision);
     let mut cx = Context::new(&tape, Mode::Evaluate);
-    let output = parts.model.forward(&mut cx, &tape.input(INPUT, fields.input.clone()));
+    let input = tape.input(INPUT, fields.expect(INPUT)?.clone());
+    let output = parts.model.forward(&mut cx, &input);
     tape.output(OUTPUT, &output);
     carries::trace(&tape, &cx);
     Ok(tape.finish()?)

@@ -6,3 +6,4 @@ pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod summary;
 pub(crate) mod trace;
+pub(crate) mod watch;

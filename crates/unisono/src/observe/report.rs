@@ -20,14 +20,14 @@ pub struct Report {
     pub input: Option<Seen>,
     /// The loss scale, in mixed precision.
     pub scaling: Option<Scaling>,
-    /// How many of its shards a replica ran at once and why, where it was not all of them.
-    pub pieces: Option<String>,
+    /// How many of its shards a replica ran at once and why. `None` where it ran all of them at once.
+    pub shards_at_once: Option<String>,
 }
 
 impl Report {
     /// Of these replicas and this input; [`crate::Trainer::report`] is that of a run.
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
-        Self { replicas, input, scaling: None, pieces: None }
+        Self { replicas, input, scaling: None, shards_at_once: None }
     }
 
     /// What held the run up, in a line: `input-bound: replicas waited 41% of the time for data; try --loader-threads 8`. None
@@ -113,8 +113,8 @@ impl fmt::Display for Report {
             let scale = f64::from(*scale);
             write!(f, "\nmixed precision: a loss scale of {scale}, {skipped} steps skipped for it")?;
         }
-        if let Some(pieces) = &self.pieces {
-            write!(f, "\nmemory: {pieces}")?;
+        if let Some(how) = &self.shards_at_once {
+            write!(f, "\nmemory: {how}")?;
         }
         match &self.input {
             Some(input) => write!(f, "\n{}", input.verdict()),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use unisono_graph::Type;
 
-use crate::Memory;
+use crate::MemoryEstimate;
 use crate::model::context::SummaryLine;
 
 /// The layers of a model with output shapes and parameter counts; prints as a table.
@@ -15,7 +15,7 @@ pub struct Summary {
     /// What the model takes.
     pub input: Type,
     /// What a training step takes on each replica.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryEstimate>,
 }
 
 impl Summary {

@@ -1,52 +1,38 @@
-//! What samples carry from one batch to the next: on the host, by lane, so that it follows no replica.
+//! The section `carries`: what samples carry from one batch to the next. It lies on the host, by lane, so that it does not depend
+//! on which replica computes a row.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Tensor, Tensors};
 use unisono_data::{Batch, Field};
-use unisono_graph::{InputKind, OutputDecl, OutputKind, Program, Tape};
+use unisono_graph::{InputKind, OutputDecl, OutputKind, Program};
 use unisono_replica::Outputs;
 
-use crate::Context;
-use crate::{Error, Trainer};
+use crate::Error;
+use crate::compile::carries;
+use crate::run::section::{Difference, Section};
 
 /// The carries of a model. A lane is a row of the batch.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Vec<String>", from = "Vec<String>")]
 pub(crate) struct Carries {
     lanes: usize,
     carries: Vec<Carry>,
 }
 
-#[derive(Clone, Debug)]
+/// One carry of a model.
+#[derive(Clone, Debug, PartialEq)]
 struct Carry {
-    /// The carry's full name, such as `0.h_l0`.
+    /// The carry's full name, such as `0.h_l0`: that of the graphs' input and output.
     name: String,
-    /// `[lanes, ...]`.
+    /// The shape: `[lanes, ...]`.
     shape: Vec<usize>,
     values: Vec<f32>,
 }
 
-/// Makes what a model keeps an output of its graph.
-pub(crate) fn trace(tape: &Tape, cx: &Context) {
-    let kept = cx.carries().iter().filter_map(|carry| Some((&carry.var, carry.kept.as_ref()?)));
-    kept.for_each(|(carry, value)| tape.keep(carry, value));
-}
-
-/// The field of a batch that holds the values of a carry: beside the loader's own fields, whatever these are called.
-pub(crate) fn field(name: &str) -> String {
-    format!("carry {name}")
-}
-
-/// The first carry that would only be known when the step is already committed.
-pub(crate) fn too_late(program: &Program) -> Option<&str> {
-    let late = |segment: usize| segment + 1 == program.segments();
-    let carries = program.outputs().iter().filter(|output| output.kind == OutputKind::Carry);
-    carries.filter(|output| late(output.segment)).map(|output| &*output.name).next()
-}
-
 impl Carries {
-    /// Those that a program takes, zeros in every lane.
+    /// Returns the carries that a program takes, with zeros in every lane.
     pub fn new(program: &Program, lanes: usize) -> Self {
         let carry = |name: &str, dims: &[usize]| {
             let shape = [&[lanes], dims].concat();
@@ -56,12 +42,15 @@ impl Carries {
         Self { lanes, carries: inputs.map(|input| carry(&input.name, &input.ty.dims)).collect() }
     }
 
-    /// Zeros in every lane.
+    /// Sets all lanes to zeros.
     pub fn reset(&mut self) {
         self.carries.iter_mut().for_each(|carry| carry.values.fill(0.0));
     }
 
-    /// A batch with each row's carries as fields. A batch smaller than the others has the first lanes.
+    /// Adds each row's carries to a batch as fields. The rows of a batch smaller than the others are the first lanes.
+    ///
+    /// # Errors
+    /// The batch has more rows than there are lanes, or a sample was left out of it.
     pub fn with<'a>(&self, batch: &'a Batch) -> Result<Cow<'a, Batch>, Error> {
         if self.carries.is_empty() {
             return Ok(Cow::Borrowed(batch));
@@ -83,12 +72,12 @@ impl Carries {
         for Carry { name, shape, values } in &self.carries {
             let row: usize = shape[1..].iter().product();
             let field = Field::f32([&[rows], &shape[1..]].concat(), &values[..rows * row]);
-            batch.stacked.set(self::field(name).as_str(), field);
+            batch.stacked.set(carries::field(name).as_str(), field);
         }
         Ok(Cow::Owned(batch))
     }
 
-    /// Takes what a step made of the carries of its rows; the other lanes keep theirs.
+    /// Takes what a step made of the carries of its rows. The other lanes keep theirs.
     pub fn take(&mut self, program: &Program, outputs: &Outputs) {
         for carry in &mut self.carries {
             let is_own = |output: &OutputDecl| output.kind == OutputKind::Carry && output.name == carry.name;
@@ -98,44 +87,73 @@ impl Carries {
         }
     }
 
-    /// For a checkpoint: `[lanes, ...]` each.
-    pub fn tensors(&self) -> Result<Tensors, Error> {
+    /// Returns a carry's values by its name, such as `0.h_l0`: `[lanes, ...]`.
+    pub fn get(&self, name: &str) -> Option<&[f32]> {
+        self.carries.iter().find(|carry| carry.name == name).map(|carry| &*carry.values)
+    }
+}
+
+impl From<Carries> for Vec<String> {
+    fn from(carries: Carries) -> Self {
+        carries.carries.into_iter().map(|carry| carry.name).collect()
+    }
+}
+
+impl From<Vec<String>> for Carries {
+    /// Returns carries without values, which their tensors bring.
+    fn from(names: Vec<String>) -> Self {
+        let carry = |name| Carry { name, shape: Vec::new(), values: Vec::new() };
+        Self { lanes: 0, carries: names.into_iter().map(carry).collect() }
+    }
+}
+
+impl Section for Carries {
+    fn tensors(&self) -> Result<Tensors, Error> {
         let tensor = |c: &Carry| Ok((c.name.clone(), Tensor::f32(&c.shape, &c.values)?));
         self.carries.iter().map(tensor).collect()
     }
 
-    /// What a checkpoint's tensors say, or what does not fit.
-    pub fn of(&self, tensors: &Tensors) -> Result<Self, String> {
-        let mut found = self.clone();
-        let mut unknown: BTreeMap<&String, &Tensor> = tensors.iter().collect();
-        for Carry { name, shape, values } in &mut found.carries {
-            let tensor = unknown.remove(name).ok_or_else(|| format!("it has no carry {name:?}"))?;
-            if tensor.shape() != shape || tensor.bytes().len() != 4 * values.len() {
-                return Err(format!("the carry {name:?} is {:?}, the model's is {shape:?}", tensor.shape()));
-            }
+    fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
+        for carry in &mut self.carries {
+            let name = &carry.name;
+            let tensor =
+                tensors.remove(name).ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
             let words = tensor.bytes().as_chunks::<4>().0.iter();
-            values.iter_mut().zip(words).for_each(|(value, &word)| *value = f32::from_le_bytes(word));
+            carry.values = words.map(|&word| f32::from_le_bytes(word)).collect();
+            carry.shape = tensor.shape().to_vec();
+            if carry.values.len() != carry.shape.iter().product::<usize>() {
+                return Err(format!("the tensor {:?} is not of type F32", carry.name));
+            }
         }
-        match unknown.keys().next() {
-            Some(name) => Err(format!("the model has no carry {name:?}")),
-            None => Ok(found),
-        }
-    }
-}
-
-impl Trainer {
-    /// Sets the carries of all lanes back to zeros, those of training and those that [`Trainer::predict_batch`] goes on with.
-    ///
-    /// [`Trainer::fit`] does so at the start of every epoch, [`Trainer::evaluate`] and [`Trainer::predict`] for their own at
-    /// their start.
-    pub fn reset_carries(&mut self) {
-        self.carries.reset();
-        self.using.reset();
+        Ok(())
     }
 
-    /// What training carries to its next step, by name, such as `0.h_l0`: `[lanes, ...]`, a lane a row of the batch.
-    pub fn carry(&self, name: &str) -> Option<&[f32]> {
-        let mut carries = self.carries.carries.iter();
-        carries.find(|carry| carry.name == name).map(|carry| &*carry.values)
+    fn differences(&self, saved: &Self) -> Vec<Difference> {
+        let mut problems = Vec::new();
+        for own in &self.carries {
+            let name = &own.name;
+            match saved.carries.iter().find(|carry| carry.name == own.name) {
+                None => problems.push(format!("it has no carry {name:?}")),
+                Some(carry) if carry.shape != own.shape => {
+                    problems.push(format!(
+                        "the carry {name:?} is {:?}, the model's is {:?}",
+                        carry.shape, own.shape
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        let unknown =
+            saved.carries.iter().filter(|carry| !self.carries.iter().any(|own| own.name == carry.name));
+        problems.extend(unknown.map(|carry| format!("the model has no carry {:?}", carry.name)));
+        problems.into_iter().map(|problem| Difference { problem, forcible: false }).collect()
+    }
+
+    /// Takes the values of the carries that the model has too, which [`Section::differences`] found to be all.
+    fn resume(&mut self, saved: Self) {
+        for carry in saved.carries {
+            let own = self.carries.iter_mut().find(|own| own.name == carry.name && own.shape == carry.shape);
+            own.into_iter().for_each(|own| own.values.clone_from(&carry.values));
+        }
     }
 }

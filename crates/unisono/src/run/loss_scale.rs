@@ -1,17 +1,13 @@
-//! Loss scaling: gradients are taken of a larger loss, so that f16 holds the small ones, and divided again as sums.
+//! The section `loss_scale`: in mixed precision, gradients are taken of a larger loss, so that f16 holds the small ones, and are
+//! divided again as sums.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use unisono_graph::NodeId;
 
-use crate::Trainer;
+use crate::compile::programs::{INVERSE, SCALE};
 use crate::optimizers::Scalar;
-
-/// The input that the loss is multiplied by.
-pub(crate) const SCALE: &str = "loss scale";
-/// The input that the summed gradients are multiplied by.
-pub(crate) const INVERSE: &str = "1 / loss scale";
+use crate::run::section::{Difference, Section};
 
 /// What the mean loss of a full batch is multiplied by before its gradients are taken in mixed precision (Micikevicius et al.
 /// 2018, section 3.2). The summed gradients are divided by it before an optimizer sees them. All its numbers are powers of two,
@@ -27,10 +23,10 @@ pub(crate) const INVERSE: &str = "1 / loss scale";
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LossScale {
-    /// Always this one. A sum that is not finite is an error.
+    /// The scale is always this one. A sum that is not finite is an error.
     Fixed(f32),
-    /// As large as gradients allow: a step with a summed gradient that is not finite is skipped, and the next one has a smaller
-    /// scale.
+    /// The scale is as large as gradients allow: a step with a summed gradient that is not finite is skipped, and the next one has
+    /// a smaller scale.
     Dynamic {
         /// The scale of the first step.
         initial: f32,
@@ -38,17 +34,18 @@ pub enum LossScale {
         growth: f32,
         /// What the scale is multiplied by after a skipped step.
         backoff: f32,
-        /// How many good steps in a row are enough.
+        /// The number of good steps in a row after which the scale grows.
         interval: u64,
-        /// Below this the scale does not go; a sum that is not finite then is an error.
+        /// The smallest scale. A sum that is not finite at this scale is an error.
         least: f32,
-        /// Above this the scale does not go.
+        /// The largest scale.
         most: f32,
     },
 }
 
 impl Default for LossScale {
-    /// As PyTorch's `GradScaler`: from 2^16, twice as much after 2000 good steps, half of it after a skipped one; from 1 to 2^24.
+    /// Returns the setting of PyTorch's `GradScaler`: it starts at 2^16, doubles after 2000 good steps, halves after a skipped one,
+    /// and stays between 1 and 2^24.
     fn default() -> Self {
         Self::Dynamic {
             initial: 65_536.0,
@@ -62,7 +59,10 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// What is wrong with its numbers.
+    /// Checks the setting's numbers.
+    ///
+    /// # Errors
+    /// What is wrong with them.
     pub(crate) fn check(&self) -> Result<(), String> {
         let powers: &[(&str, f32)] = match self {
             Self::Fixed(scale) => &[("fixed", *scale)],
@@ -97,10 +97,10 @@ impl LossScale {
     }
 }
 
-/// `dynamic from 65536 (times 2 after 2000 good steps, 0.5 after a skipped one; 1 to 16777216)`.
+/// Prints as in `dynamic from 65536 (times 2 after 2000 good steps, 0.5 after a skipped one; 1 to 16777216)`.
 impl fmt::Display for LossScale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As f64, which shows all digits.
+        // An f64 shows all digits.
         match *self {
             Self::Fixed(scale) => write!(f, "fixed at {}", f64::from(scale)),
             Self::Dynamic { initial, growth, backoff, interval, least, most } => {
@@ -115,7 +115,7 @@ impl fmt::Display for LossScale {
     }
 }
 
-/// A power of two that stays one when multiplied by another one, or by the size of a batch.
+/// Whether a number is a power of two that stays one when it is multiplied by another one, or by the size of a batch.
 fn is_power_of_two(x: f32) -> bool {
     let exponent = (x.to_bits() >> 23) as i32 - 127;
     x.to_bits() & 0x007f_ffff == 0 && (-60..=60).contains(&exponent)
@@ -124,13 +124,13 @@ fn is_power_of_two(x: f32) -> bool {
 /// The loss scale of a run, and how it came about: a part of the run's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// How it changes.
+    /// The setting that says how the scale changes.
     pub setting: LossScale,
     /// The scale of the next step.
     pub scale: f32,
-    /// Good steps since it changed.
+    /// The number of good steps since the scale changed.
     pub good: u64,
-    /// Steps skipped so far, because a summed gradient was not finite.
+    /// The number of steps skipped so far because a summed gradient was not finite.
     pub skipped: u64,
 }
 
@@ -139,7 +139,7 @@ impl Scaling {
         Self { setting, scale: setting.initial(), good: 0, skipped: 0 }
     }
 
-    /// What a run goes on with that had `saved`: that, or under another setting a scale from its start.
+    /// Returns the loss scale of a run that goes on from `saved`: that, or under another setting a scale from its start.
     pub(crate) fn resumed(self, saved: Option<Self>) -> Self {
         match saved {
             Some(saved) if saved.setting == self.setting => saved,
@@ -148,14 +148,14 @@ impl Scaling {
         }
     }
 
-    /// The numbers of the next step: each sample's loss counts for one part of a full batch's mean, whose size is rounded up to a
-    /// power of two.
+    /// Returns the numbers of the next step: the scale of each sample's loss, and its inverse. Each loss counts for one part of a
+    /// full batch's mean, and the batch's size is rounded up to a power of two.
     pub(crate) fn scalars(&self, global_batch: usize) -> [Scalar; 2] {
         let seed = self.scale / global_batch.next_power_of_two() as f32;
         [Scalar::new(SCALE, seed), Scalar::new(INVERSE, 1.0 / seed)]
     }
 
-    /// A step has committed.
+    /// Counts a step that has committed.
     pub(crate) fn went_well(&mut self) {
         let LossScale::Dynamic { growth, interval, most, .. } = self.setting else { return };
         self.good += 1;
@@ -165,7 +165,7 @@ impl Scaling {
         }
     }
 
-    /// A summed gradient was not finite. Returns whether a smaller scale may help.
+    /// Counts a step with a summed gradient that was not finite. Returns whether a smaller scale may help.
     pub(crate) fn overflowed(&mut self) -> bool {
         let LossScale::Dynamic { backoff, least, .. } = self.setting else { return false };
         if self.scale <= least {
@@ -176,32 +176,27 @@ impl Scaling {
         self.skipped += 1;
         true
     }
-
-    /// The bytes that a digest of the state takes.
-    pub(crate) fn digested(&self) -> Vec<u8> {
-        let Self { scale, good, skipped, .. } = self;
-        [scale.to_bits().to_le_bytes().as_slice(), &good.to_le_bytes(), &skipped.to_le_bytes()].concat()
-    }
 }
 
-impl Trainer {
-    /// The loss scale in mixed precision, and the steps that were skipped for it.
-    pub fn scaling(&self) -> Option<&Scaling> {
-        self.scaling.as_ref()
+/// The loss scale of a run in mixed precision; a run in full precision has none.
+impl Section for Option<Scaling> {
+    /// Appends the scale, the good steps and the skipped ones.
+    fn digest(&self, bytes: &mut Vec<u8>) {
+        if let Some(Scaling { scale, good, skipped, .. }) = self {
+            bytes.extend(scale.to_bits().to_le_bytes());
+            bytes.extend(good.to_le_bytes());
+            bytes.extend(skipped.to_le_bytes());
+        }
     }
 
-    /// The numbers of the next step. Steps that a loss scale has skipped do not count for the optimizer.
-    pub(crate) fn scalars(&self) -> Vec<Scalar> {
-        let Some(scaling) = &self.scaling else { return self.parts.optimizer.scalars(self.step) };
-        let mut scalars = self.parts.optimizer.scalars(self.step - scaling.skipped);
-        scalars.extend(scaling.scalars(self.settings.global_batch));
-        scalars
+    fn differences(&self, saved: &Self) -> Vec<Difference> {
+        let setting = |of: &Self| of.as_ref().map_or_else(|| "none".into(), |own| own.setting.to_string());
+        Difference::of("the loss scale", &setting(saved), &setting(self), true).into_iter().collect()
     }
 
-    /// Whether a smaller loss scale may make a sum finite; the next step has it.
-    pub(crate) fn backs_off(&mut self, sum: Option<NodeId>) -> bool {
-        let is_scaled = sum.is_some_and(|sum| self.programs.train.depends_on(sum, SCALE));
-        is_scaled && self.scaling.as_mut().is_some_and(Scaling::overflowed)
+    /// Goes on with the saved scale, or under another setting with a scale from that setting's start.
+    fn resume(&mut self, saved: Self) {
+        *self = self.take().map(|own| Scaling::new(own.setting).resumed(saved));
     }
 }
 

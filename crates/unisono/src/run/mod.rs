@@ -1,7 +1,12 @@
-//! The pieces of a run's state.
+//! The state of a run: what it saves in a checkpoint, section by section, and what its next step depends on.
 
 pub(crate) mod carries;
-pub(crate) mod class;
+pub(crate) mod classes;
+pub(crate) mod data;
 pub(crate) mod loss_scale;
-pub(crate) mod order;
+pub(crate) mod position;
+pub(crate) mod section;
+pub(crate) mod settings;
+pub(crate) mod state;
 pub(crate) mod stop;
+mod version1;

@@ -1,26 +1,26 @@
-//! Where a number went bad: the forward pass of one sample in the f64 interpreter.
+//! Finds where a number went bad: it runs the forward pass of one sample in the f64 interpreter.
 
 use unisono_data::{Batch, Field, Values};
 use unisono_graph::{Array, DType, Feed, Frame, Graph, InputKind, Output, OutputKind, RandomKey, interpret};
 
+use crate::compile::carries;
 use crate::compile::feed::{self, Names};
-use crate::run::carries;
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// The error of a step whose numbers went bad: what, and where first.
-    pub(crate) fn not_finite(
+    /// Returns the error of a step whose numbers went bad: what went bad, and which tensor did so first.
+    pub(super) fn not_finite(
         &mut self,
         batch: &Batch,
         loss_row: Option<usize>,
         what: String,
         names: Names<'_>,
     ) -> Error {
-        let states: Result<Vec<Vec<f32>>, _> =
-            (0..self.programs.forward.states.len()).map(|i| self.state(i)).collect();
+        let count = self.plan.programs.forward.states.len();
+        let states: Result<Vec<Vec<f32>>, _> = (0..count).map(|index| self.values(index)).collect();
         let tensor = match (&states, loss_row) {
             (Ok(states), Some(row)) => {
-                first_bad(&self.programs.forward, batch, row, states, self.settings.seed)
+                first_bad(&self.plan.programs.forward, batch, row, states, self.state.settings.seed)
             }
             _ => what.clone(),
         };
@@ -28,13 +28,13 @@ impl Trainer {
             Some(row) => format!("the loss of {}", feed::sample_name(batch, row, names)),
             None => what,
         };
-        Error::NotFinite { step: self.step, what, tensor }
+        Error::NotFinite { step: self.steps(), what, tensor }
     }
 }
 
-/// The first tensor of the forward pass that f32 cannot hold, for sample `row` of a batch, given all states' values.
+/// Names the first tensor of the forward pass that f32 cannot hold, for the sample in a row of a batch, given all states' values.
 ///
-/// The interpreter computes in f64, so what is too large for f32 counts as bad too.
+/// The interpreter computes in f64, so a value that is too large for f32 counts as bad too.
 fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Vec<f32>], seed: u64) -> String {
     if let Some(bad) = states.iter().position(|s| s.iter().any(|x| !x.is_finite())) {
         return forward.states[bad].name.clone();
@@ -73,6 +73,7 @@ fn field_row(batch: &Batch, name: &str, row: usize) -> Array {
     batch.field(name).map_or_else(|| Array::scalar(0.0), |field| one_row(field, row))
 }
 
+/// Returns one row of a batch's field.
 fn one_row(field: &Field, row: usize) -> Array {
     let width: usize = field.shape[1..].iter().product();
     let range = row * width..(row + 1) * width;

@@ -9,7 +9,7 @@ use unisono_checkpoint::{
 };
 use unisono_graph::StateKind;
 
-use crate::trainer::save::info;
+use crate::saving::tensors::info;
 use crate::{Description, Error, Layer, Trainer};
 
 /// The `description` in an exported model's JSON file.
@@ -86,15 +86,15 @@ impl Trainer {
         Ok(export_model(path, &tensors, &Export { precision, description })?)
     }
 
-    /// The model's tensors, and what it is if that can be said.
-    pub(crate) fn described(&mut self) -> Result<(Tensors, Option<Value>), Error> {
+    /// Returns the model's tensors, and the model's description where all its layers have one.
+    pub(super) fn described(&mut self) -> Result<(Tensors, Option<Value>), Error> {
         let tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
-        let Info { shape: output, .. } = info(&self.programs.output);
-        let contents = self.parts.model.description().map(|model| Contents {
+        let Info { shape: output, .. } = info(&self.plan.programs.output);
+        let contents = self.plan.parts.model.description().map(|model| Contents {
             unisono: env!("CARGO_PKG_VERSION").into(),
-            input: self.summary().input.dims,
+            input: self.plan.programs.input.dims.clone(),
             output,
-            loss: self.parts.loss.name().into(),
+            loss: self.plan.parts.loss.name().into(),
             model,
         });
         let json = |error| Error::setting("export", format!("the model cannot be written as JSON: {error}"));

@@ -1,4 +1,4 @@
-//! Weights of a file, whoever wrote it.
+//! Weights out of a file, whichever program wrote it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile};
 use unisono_graph::StateKind;
 
-use crate::trainer::save::info;
+use crate::saving::tensors::info;
 use crate::{Error, Trainer};
 
 impl Trainer {
@@ -17,14 +17,14 @@ impl Trainer {
     /// A file that cannot be read or that does not fit, all that does not fit listed. Then nothing has changed.
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
         let file = TensorFile::open(path)?;
-        let own = self.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
-        let states = self.programs.train.states();
+        let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
+        let states = self.plan.programs.train().states();
         let model: BTreeMap<String, Info> =
             own.iter().map(|&index| (states[index].name.clone(), info(&states[index].ty))).collect();
         let (tensors, report) = plan.read(&file, &model)?;
         for index in own {
-            if let Some(tensor) = tensors.get(&self.programs.train.states()[index].name) {
-                let written = self.replicas.write_state(index, tensor.bytes());
+            if let Some(tensor) = tensors.get(&self.plan.programs.train().states()[index].name) {
+                let written = self.crew.replicas.write_state(index, tensor.bytes());
                 self.heard(written)?;
             }
         }

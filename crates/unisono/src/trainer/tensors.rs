@@ -1,21 +1,24 @@
-//! Parameters, statistics and what the optimizer keeps, by name.
+//! The tensors on the devices by name: parameters, statistics and what the optimizer keeps.
 
+use unisono_checkpoint::{Info, Tensor, Tensors};
 use unisono_graph::StateKind;
 
+use crate::saving::tensors::info;
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// The values of a state by index.
-    pub(crate) fn state(&mut self, index: usize) -> Result<Vec<f32>, Error> {
-        let bytes = self.replicas.read_state(index);
+    /// Returns the values of a state by its index.
+    pub(super) fn values(&mut self, index: usize) -> Result<Vec<f32>, Error> {
+        let bytes = self.crew.replicas.read_state(index);
         let bytes = self.heard(bytes)?;
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
-    /// The values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps for one (`0.weight/exp_avg`).
+    /// Returns the values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps for one
+    /// (`0.weight/exp_avg`). `None`: there is no such tensor.
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
-        let index = self.programs.train.states().iter().position(|s| s.name == name)?;
-        Some(self.state(index))
+        let index = self.plan.programs.train().states().iter().position(|s| s.name == name)?;
+        Some(self.values(index))
     }
 
     /// Replaces a tensor that [`Trainer::tensor`] gives on every replica, for example by another program's.
@@ -23,7 +26,7 @@ impl Trainer {
     /// # Errors
     /// No such tensor, or another number of values.
     pub fn set_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
-        let states = self.programs.train.states();
+        let states = self.plan.programs.train().states();
         let Some(index) = states.iter().position(|s| s.name == name) else {
             return Err(Error::setting("tensor", format!("the model has no {name:?}")));
         };
@@ -33,14 +36,36 @@ impl Trainer {
             return Err(Error::setting("tensor", problem));
         }
         let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let written = self.replicas.write_state(index, &bytes);
+        let written = self.crew.replicas.write_state(index, &bytes);
         self.heard(written)
     }
 
-    /// Names and shapes of parameters and statistics, in the model's order; not of what the optimizer keeps.
+    /// Returns names and shapes of parameters and statistics, in the model's order. What the optimizer keeps is not among them.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let states = self.programs.train.states();
-        let own = self.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
+        let states = self.plan.programs.train().states();
+        let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
         own.into_iter().map(|i| (states[i].name.clone(), states[i].ty.dims.clone())).collect()
+    }
+
+    /// Reads the tensors of certain kinds off the devices.
+    pub(super) fn tensors_of(&mut self, kinds: &[StateKind]) -> Result<Tensors, Error> {
+        self.tensors_into(kinds, Tensors::new())
+    }
+
+    /// Does [`Trainer::tensors_of`] in the memory of tensors that were read before.
+    pub(super) fn tensors_into(&mut self, kinds: &[StateKind], mut spare: Tensors) -> Result<Tensors, Error> {
+        let indices = self.plan.programs.states_of(kinds);
+        let states = self.plan.programs.train().states();
+        let memory = |&index: &usize| spare.remove(&states[index].name).map(Tensor::into_bytes);
+        let memory = indices.iter().map(memory).map(Option::unwrap_or_default).collect();
+        // Training waits for this, so the bytes are kept as they come off the devices, without another copy.
+        let all = self.crew.replicas.read_states(&indices, memory);
+        let all = self.heard(all)?;
+        let states = self.plan.programs.train().states();
+        let named = indices.iter().zip(all).map(|(&index, bytes)| {
+            let Info { dtype, shape } = info(&states[index].ty);
+            Ok((states[index].name.clone(), Tensor::new(dtype, shape, bytes)?))
+        });
+        named.collect()
     }
 }

@@ -1,0 +1,99 @@
+//! The fields of a sample that a model is built for, by name.
+
+use std::collections::BTreeMap;
+
+use unisono_data::{FieldDType, FieldSpec};
+use unisono_graph::{DType, Tape, Type, Var};
+
+use crate::Error;
+
+/// The name of the field with the model's input.
+pub const INPUT: &str = "x";
+/// The name of the field with the target of the loss.
+pub const TARGET: &str = "y";
+/// The name of the field with each sample's weight, which data need not have.
+pub const WEIGHT: &str = "w";
+
+/// The fields that programs take, each with its type, in the order in which graphs declare them.
+///
+/// Everything but [`Fields::supervised`], tracing and the loss handles fields by name only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields {
+    types: Vec<(String, Type)>,
+    /// The upper limits of the ids that a field holds, for each of its elements, see [`crate::model::ids::limits`].
+    pub ids: BTreeMap<String, Vec<usize>>,
+}
+
+impl Fields {
+    /// Selects the fields of supervised training: [`INPUT`], [`TARGET`] and, where there is one, [`WEIGHT`].
+    ///
+    /// # Errors
+    /// One of the first two is missing, or a weight is not one f32 a sample.
+    pub fn supervised(specs: &[FieldSpec]) -> Result<Self, Error> {
+        let find = |name: &str| specs.iter().find(|s| &*s.name == name).map(field_type);
+        let there = || specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
+        let mut types = Vec::new();
+        for name in [INPUT, TARGET] {
+            let missing =
+                || Error::Field { field: name.into(), expected: "a field of this name".into(), got: there() };
+            types.push((name.to_owned(), find(name).ok_or_else(missing)?));
+        }
+        if let Some(weight) = find(WEIGHT) {
+            let expected = Type::sample(&[]);
+            if weight != expected {
+                let (expected, got) = (expected.to_string(), weight.to_string());
+                return Err(Error::Field { field: WEIGHT.into(), expected, got });
+            }
+            types.push((WEIGHT.to_owned(), weight));
+        }
+        Ok(Self { types, ids: BTreeMap::new() })
+    }
+
+    /// Returns names and types in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Type)> {
+        self.types.iter().map(|(name, ty)| (name.as_str(), ty))
+    }
+
+    /// Returns a field's type.
+    pub fn get(&self, name: &str) -> Option<&Type> {
+        self.iter().find(|(own, _)| *own == name).map(|(_, ty)| ty)
+    }
+
+    /// Returns a field's type where the field has to be there.
+    ///
+    /// # Errors
+    /// The trainer was built without such a field.
+    pub fn expect(&self, name: &str) -> Result<&Type, Error> {
+        let missing = || Error::Field { field: name.into(), expected: "a field".into(), got: "none".into() };
+        self.get(name).ok_or_else(missing)
+    }
+
+    /// Declares all fields as inputs of a graph, in order, and returns them by name.
+    pub fn declare(&self, tape: &Tape) -> BTreeMap<&str, Var> {
+        self.iter().map(|(name, ty)| (name, tape.input(name, ty.clone()))).collect()
+    }
+
+    /// Compares a loader's fields with these, before there is a batch.
+    ///
+    /// # Errors
+    /// The first field that is missing or of another type.
+    pub fn check_specs(&self, specs: &[FieldSpec]) -> Result<(), Error> {
+        for (name, ty) in self.iter() {
+            let got = specs.iter().find(|spec| &*spec.name == name).map(field_type);
+            if got.as_ref() != Some(ty) {
+                let got = got.map_or_else(|| "no such field".into(), |got| got.to_string());
+                return Err(Error::Field { field: name.into(), expected: ty.to_string(), got });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the type that a field has in a graph.
+pub(crate) fn field_type(spec: &FieldSpec) -> Type {
+    let dtype = match spec.dtype {
+        FieldDType::F32 => DType::F32,
+        FieldDType::I32 => DType::I32,
+    };
+    Type::sample(&spec.shape).of(dtype)
+}

@@ -1,0 +1,72 @@
+//! What a program computed for a batch, read by the names of its outputs.
+
+use unisono_data::Batch;
+use unisono_graph::Program;
+use unisono_replica::{Outputs, Verdict};
+
+use crate::compile::fields::{Fields, WEIGHT};
+use crate::compile::programs::{LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM};
+
+/// The outputs of a program by name.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    program: &'a Program,
+    outputs: &'a Outputs,
+}
+
+impl<'a> Reading<'a> {
+    /// Reads the outputs of a program.
+    pub fn new(program: &'a Program, outputs: &'a Outputs) -> Self {
+        Self { program, outputs }
+    }
+
+    /// Returns an output's values, where the program has it.
+    pub fn named(&self, name: &str) -> Option<&'a [f32]> {
+        let index = self.program.outputs().iter().position(|o| o.name == name)?;
+        self.outputs.floats(index)
+    }
+
+    /// Returns each sample's loss.
+    pub fn losses(&self) -> &'a [f32] {
+        self.named(LOSS).unwrap_or_default()
+    }
+
+    /// Returns the model's output, `[samples, ...]`.
+    pub fn predictions(&self) -> &'a [f32] {
+        self.named(OUTPUT).unwrap_or_default()
+    }
+
+    /// Returns the sum of the model's penalties, 0 where it has none.
+    pub fn penalty(&self) -> f64 {
+        self.named(PENALTY).and_then(<[f32]>::first).map_or(0.0, |&penalty| f64::from(penalty))
+    }
+
+    /// Returns each metric's values, a sample each.
+    pub fn metrics(&self, names: &[String]) -> Vec<Vec<f32>> {
+        names.iter().map(|name| self.named(name).unwrap_or_default().to_vec()).collect()
+    }
+
+    /// Returns what each sample of a batch weighs, where they differ: as the loss says, or else as the data do.
+    pub fn weights(&self, fields: &Fields, batch: &Batch) -> Option<Vec<f32>> {
+        let given = || batch.field(WEIGHT).filter(|_| fields.get(WEIGHT).is_some())?.values.as_f32();
+        self.named(LOSS_WEIGHT).or_else(given).map(<[f32]>::to_vec)
+    }
+
+    /// Returns the row of the first sample whose loss is not finite.
+    pub fn bad_sample(&self) -> Option<usize> {
+        self.losses().iter().position(|loss| !loss.is_finite())
+    }
+
+    /// Returns the name of the penalty, or of its gradient, if that is not finite.
+    pub fn bad_penalty(&self) -> Option<&'static str> {
+        let is_bad = |name: &&str| self.named(name).is_some_and(|x| !x.iter().all(|x| x.is_finite()));
+        [PENALTY, PENALTY_GRADIENT].into_iter().find(is_bad)
+    }
+
+    /// Decides whether a training step commits: not where a loss or a penalty is not finite, nor where all weights are 0.
+    pub fn verdict(&self) -> Verdict {
+        let weight = self.named(WEIGHT_SUM).and_then(|w| w.first().copied());
+        let skip = self.bad_sample().is_some() || self.bad_penalty().is_some() || weight == Some(0.0);
+        if skip { Verdict::Skip } else { Verdict::Commit }
+    }
+}

@@ -1,0 +1,68 @@
+//! What a trainer trains, as it was compiled.
+
+use unisono_data::Batch;
+use unisono_gpu::Adapter;
+use unisono_graph::{Precision, Program};
+use unisono_replica::Feed;
+
+use crate::Error;
+use crate::compile::feed::{self, Names};
+use crate::compile::fields::{Fields, INPUT};
+use crate::compile::memory::MemoryEstimate;
+use crate::compile::programs::{Parts, ProgramId, Programs};
+use crate::optimizers::Scalar;
+
+/// A model with its loss, optimizer and metrics, compiled for samples with certain fields.
+pub(crate) struct Plan {
+    /// The model, the loss, the optimizer and the metrics.
+    pub parts: Parts,
+    /// The compiled graphs.
+    pub programs: Programs,
+    /// The fields of a sample.
+    pub fields: Fields,
+    /// What a training step of the global batch takes of a device's memory.
+    pub memory: MemoryEstimate,
+}
+
+impl Plan {
+    /// Returns one of the programs.
+    pub fn program(&self, id: ProgramId) -> &Program {
+        self.programs.get(id)
+    }
+
+    /// Checks a batch before any work is done on it, see [`feed::check`].
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn check(&self, batch: &Batch, names: Names<'_>) -> Result<(), Error> {
+        feed::check(batch, &self.fields, &self.programs.output, &*self.parts.loss, names)
+    }
+
+    /// Checks the model's input alone, as prediction needs it.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn check_input(&self, batch: &Batch) -> Result<(), Error> {
+        feed::check_field(batch, INPUT, self.fields.expect(INPUT)?, None)?;
+        feed::check_ids(batch, &self.fields, None)
+    }
+
+    /// Returns a program's inputs for a batch, the numbers of a step, and the seed that random ops draw from.
+    ///
+    /// # Errors
+    /// The batch lacks a field.
+    pub fn feed(&self, id: ProgramId, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
+        feed::feed(self.program(id), batch, scalars, seed)
+    }
+}
+
+/// Checks that an adapter computes in a precision.
+///
+/// # Errors
+/// [`Error::NoF16`].
+pub(crate) fn supports(adapter: &Adapter, precision: Precision) -> Result<(), Error> {
+    if precision == Precision::Mixed && !adapter.features.f16 {
+        return Err(Error::NoF16 { adapter: adapter.label() });
+    }
+    Ok(())
+}

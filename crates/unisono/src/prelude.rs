@@ -1,0 +1,28 @@
+//! What a training program needs: `use unisono::prelude::*;`.
+//!
+//! ```no_run
+//! use unisono::prelude::*;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let digits = Csv::new("digits.csv.gz").label(Column::Last).read()?;
+//! let train = Loader::new(digits).shuffle(42);
+//! let model = Sequential::new().add(Dense::new(64)).add(Relu).add(Dense::new(10));
+//! let mut trainer = Trainer::builder(model).optimizer(AdamW::new(1e-3)).metric(Accuracy).build(&train.fields()?)?;
+//! trainer.fit(&train, None, 20)?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub use unisono_data::{Batch, Column, Csv, Draws, Loader, Memory, Sample, Source, Tokens, Width, split};
+
+pub use crate::model::layers::*;
+pub use crate::model::{
+    context::Context, initializer::Initializer, layer::FromFn, layer::Layer, layer::Sequential,
+};
+pub use crate::objective::losses::*;
+pub use crate::objective::metric::{Accuracy, BinaryAccuracy, Metric};
+pub use crate::optimizers::*;
+pub use crate::{
+    BestBy, Builder, DType, Error, Evaluation, ExportedModel, LossScale, Observer, Precision, Progress,
+    Saving, Stop, Tape, Trainer, Type, Var,
+};

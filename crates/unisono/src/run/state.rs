@@ -1,0 +1,221 @@
+//! A run's state: everything that the next step depends on beside the tensors on the devices, and what the run measured.
+//!
+//! The list of sections below is the one place that knows what a run saves. A new piece of state is a line in it and a type that
+//! implements [`Section`]; writing, reading, comparing, digesting and documenting follow from the list.
+
+use std::path::Path;
+
+use serde_json::json;
+use unisono_checkpoint::{Contents, Tensors};
+
+use crate::objective::history::Running;
+use crate::run::carries::Carries;
+use crate::run::classes::SavedClasses;
+use crate::run::data::{Fingerprint, Order};
+use crate::run::loss_scale::Scaling;
+use crate::run::position::RunPosition;
+use crate::run::section::{Difference, Section, Sections};
+use crate::run::settings::RunSettings;
+use crate::run::version1;
+use crate::{Error, History};
+
+/// The version of `trainer.json` that is written. Each section has a version of its own.
+const VERSION: u32 = 2;
+
+/// Makes the state, its one pair of save and load, and the documentation of `trainer.json` of the list of sections. The order of
+/// the list is the order in which differences are told and in which sections are digested.
+macro_rules! run_state {
+    ($($(#[doc = $doc:literal])+ $name:ident: $section:ty,)+) => {
+        /// What a run saves, section by section.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub(crate) struct RunState {
+            $($(#[doc = $doc])+ pub $name: $section,)+
+        }
+
+        impl RunState {
+            /// The names of all sections.
+            #[cfg(test)]
+            const NAMES: &[&str] = &[$(stringify!($name)),+];
+
+            fn sections(&self) -> Result<Sections, Error> {
+                let mut sections = Sections::default();
+                $(sections.put(stringify!($name), &self.$name)?;)+
+                Ok(sections)
+            }
+
+            fn of(mut sections: Sections) -> Result<Self, String> {
+                let state = Self { $($name: sections.take(stringify!($name))?,)+ };
+                sections.finish()?;
+                Ok(state)
+            }
+
+            /// Returns the bytes that the state's digest takes beside tensors.
+            pub fn digested(&self) -> Vec<u8> {
+                let mut bytes = Vec::new();
+                $(self.$name.digest(&mut bytes);)+
+                bytes
+            }
+
+            /// Returns the tensors of all sections.
+            ///
+            /// # Errors
+            /// A tensor whose bytes do not fit its shape.
+            pub fn tensors(&self) -> Result<Tensors, Error> {
+                let mut tensors = Tensors::new();
+                $(tensors.extend(self.$name.tensors()?);)+
+                Ok(tensors)
+            }
+
+            /// Compares this run with one that it would resume.
+            pub fn differences(&self, saved: &Self) -> Vec<Difference> {
+                let mut all = Vec::new();
+                $(all.extend(self.$name.differences(&saved.$name));)+
+                all
+            }
+
+            /// Goes on from a saved run, which was compared with this one.
+            pub fn resume(&mut self, saved: Self) {
+                $(self.$name.resume(saved.$name);)+
+            }
+        }
+
+        /// A run as a checkpoint has it: the sections of `trainer.json` version 2.
+        ///
+        /// The file is `{"version": 2, "unisono": VERSION OF THE CRATE, "sections": {NAME: {"version": N, "value": ...}}}`.
+        /// Files of version 1, which had all values side by side, are read too. A section that is unknown, missing or of a
+        /// later version than this program knows is an error that names it.
+        ///
+        /// | section | what it is |
+        /// |---|---|
+        $(#[doc = concat!("| `", stringify!($name), "` |", $($doc),+, " |")])+
+        ///
+        /// Schedules and random draws need no section: they are functions of the step, the seed and the position.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct SavedRun {
+            /// The version of this crate that wrote the checkpoint.
+            pub unisono: String,
+            pub(crate) state: RunState,
+        }
+    };
+}
+
+run_state! {
+    /// The settings that the answer depends on: `seed`, `global_batch`, `shards`, `precision`, and the names of the `loss`, the
+    /// `optimizer` and the `metrics`. Others than the run's are an error; all but the optimizer and the metrics can be forced.
+    settings: RunSettings,
+    /// The place of the run: `step` counts the steps done, `epoch` and `sample` are where the next step's first sample is, and
+    /// `skipped` lists the numbers of the samples that were found bad and left out, ascending.
+    position: RunPosition,
+    /// The loss scale in mixed precision: its `setting`, the `scale` of the next step, the `good` steps since it changed, and
+    /// the steps `skipped` for it. Null in full precision. Another setting is an error unless forced.
+    loss_scale: Option<Scaling>,
+    /// The numeric classes that the run was on: in `class` each machine with what its probe gave, and in `mixture`, for a run on
+    /// several classes, the machine of each replica in the order in which shards are given to them. Others are an error unless
+    /// forced.
+    classes: SavedClasses,
+    /// The fingerprint of the training data as 16 hexadecimal digits, or null before the first fit. Other data are an error
+    /// unless forced.
+    data: Fingerprint,
+    /// What the training data's loader was set to by name, see [`Loader::settings`](unisono_data::Loader::settings), or null
+    /// before the first fit. Another loader is an error unless forced.
+    loader: Order,
+    /// The epochs done: for each its number, the steps until then, and loss and metrics in training and on the samples held out.
+    /// Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
+    history: History,
+    /// The sums of the epoch that is not done: loss, metrics, weights, samples, penalties and steps.
+    running: Running,
+    /// What samples carry from batch to batch: the names of the tensors in `carries.safetensors`.
+    carries: Carries,
+}
+
+impl Section for History {}
+impl Section for Running {}
+
+impl RunState {
+    /// Writes the state into a checkpoint's contents.
+    ///
+    /// # Errors
+    /// A section cannot be written.
+    pub fn save(&self, contents: &mut Contents) -> Result<(), Error> {
+        let (sections, tensors) = self.sections()?.written()?;
+        contents.trainer =
+            json!({ "version": VERSION, "unisono": env!("CARGO_PKG_VERSION"), "sections": sections });
+        contents.carries = tensors;
+        Ok(())
+    }
+
+    /// Reads the state out of a checkpoint's contents.
+    ///
+    /// # Errors
+    /// What is wrong with the checkpoint, or of another version.
+    pub fn load(contents: &Contents) -> Result<SavedRun, String> {
+        let trainer = &contents.trainer;
+        let Some(version) = trainer["version"].as_u64() else {
+            return Err("trainer.json has no version".into());
+        };
+        let unisono = trainer["unisono"].as_str().unwrap_or_default().to_owned();
+        let tensors = contents.carries.clone();
+        let sections = match u32::try_from(version) {
+            Ok(1) => version1::sections(trainer.clone(), tensors)?,
+            Ok(VERSION) => Sections::parse(trainer["sections"].clone(), tensors)?,
+            _ => return Err(format!("version {version} of trainer.json, where 1 and {VERSION} are known")),
+        };
+        Ok(SavedRun { unisono, state: Self::of(sections)? })
+    }
+}
+
+impl SavedRun {
+    /// Returns the newest complete checkpoint's run in a directory, or `None` where there is no checkpoint. A resumed run has to
+    /// use its settings.
+    ///
+    /// # Errors
+    /// The directory cannot be read, no checkpoint in it is complete, or the newest is of another version.
+    pub fn newest(dir: &Path) -> Result<Option<Self>, Error> {
+        let loaded = unisono_checkpoint::newest(dir)?;
+        loaded.map(|loaded| Self::load(&loaded.path, &loaded.contents)).transpose()
+    }
+
+    /// Reads the run of a checkpoint; errors name its path.
+    pub(crate) fn load(path: &Path, contents: &Contents) -> Result<Self, Error> {
+        RunState::load(contents).map_err(|problem| Error::Resume { path: path.into(), problem })
+    }
+
+    /// Returns the settings that the run's answer depends on.
+    pub fn settings(&self) -> &RunSettings {
+        &self.state.settings
+    }
+
+    /// Returns the number of steps done.
+    pub fn steps(&self) -> u64 {
+        self.state.position.step
+    }
+
+    /// Returns where the next step's first sample is.
+    pub fn position(&self) -> unisono_data::Position {
+        self.state.position.data.position
+    }
+
+    /// Returns the numbers of the samples that were found bad and left out so far, ascending.
+    pub fn skipped(&self) -> &[u64] {
+        &self.state.position.data.skipped
+    }
+
+    /// Returns the loss scale in mixed precision.
+    pub fn scaling(&self) -> Option<&Scaling> {
+        self.state.loss_scale.as_ref()
+    }
+
+    /// Returns the numeric classes that the run was on.
+    pub fn classes(&self) -> &SavedClasses {
+        &self.state.classes
+    }
+
+    /// Returns the epochs done.
+    pub fn history(&self) -> &History {
+        &self.state.history
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

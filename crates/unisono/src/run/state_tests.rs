@@ -1,0 +1,225 @@
+use serde_json::json;
+use unisono_checkpoint::{Tensor, Tensors};
+use unisono_data::{LoaderState, Position};
+use unisono_graph::Precision;
+
+use super::*;
+use crate::run::classes::SavedClass;
+use crate::{Epoch, Evaluation, LossScale};
+
+/// What `digits --epochs 2` of version 0.1.0 wrote, before runs were saved in sections.
+const VERSION_1: &str = include_str!("../../tests/trainer_json/version1.json");
+/// What `digits --precision mixed` of that version wrote at step 10.
+const VERSION_1_MIXED: &str = include_str!("../../tests/trainer_json/version1_mixed.json");
+
+fn contents(trainer: &str, carries: Tensors) -> Contents {
+    Contents { trainer: serde_json::from_str(trainer).unwrap(), carries, ..Contents::default() }
+}
+
+/// A state in which every section has a value that is not its default.
+fn full() -> RunState {
+    let evaluation =
+        Evaluation { loss: f64::INFINITY, metrics: vec![("accuracy".into(), 0.1 + 0.2)], samples: 7 };
+    let epoch = Epoch { epoch: 0, steps: 5, train: evaluation, validation: None };
+    let mut scaling = Scaling::new(LossScale::default());
+    assert!(scaling.overflowed());
+    let mut running = Running::default();
+    running.add(&[1.5, 0.3], &[vec![1.0, 0.0]], None, 0.25);
+    let mut loader = Order::default();
+    loader.set([("order".to_owned(), "shuffled".to_owned())].into());
+    let mut carries = Carries::from(vec!["0.h".to_owned()]);
+    let mut tensors = Tensors::from([("0.h".to_owned(), Tensor::f32(&[2, 1], &[0.5, -0.0]).unwrap())]);
+    carries.take_tensors(&mut tensors).unwrap();
+    let class: Vec<SavedClass> = serde_json::from_str(r#"[{"machine": "gpu a", "probe": "12"}]"#).unwrap();
+    RunState {
+        settings: RunSettings {
+            seed: 42,
+            precision: Precision::Mixed,
+            loss: "cross-entropy".into(),
+            metrics: vec!["accuracy".into()],
+            ..RunSettings::default()
+        },
+        position: RunPosition {
+            step: 6,
+            data: LoaderState { position: Position { epoch: 1, sample: 32 }, skipped: vec![3, 9] },
+        },
+        loss_scale: Some(scaling),
+        classes: SavedClasses { class: Some(class), mixture: vec!["gpu a".into(), "gpu b".into()] },
+        data: Fingerprint(Some(0xddcc_3f60_a799_1d89)),
+        loader,
+        history: vec![epoch],
+        running,
+        carries,
+    }
+}
+
+fn saved(state: &RunState) -> Contents {
+    let mut contents = Contents::default();
+    state.save(&mut contents).unwrap();
+    // As it would come from a file.
+    contents.trainer = contents.trainer.to_string().parse().unwrap();
+    contents
+}
+
+#[test]
+fn every_section_comes_back() {
+    for state in [full(), RunState::default()] {
+        let contents = saved(&state);
+        let run = RunState::load(&contents).unwrap();
+        assert_eq!(run.unisono, env!("CARGO_PKG_VERSION"));
+        // A loader is seen by a trainer, not by a file.
+        let mut expected = state.clone();
+        let order: Order = serde_json::from_value(serde_json::to_value(&state.loader).unwrap()).unwrap();
+        expected.loader = order;
+        assert_eq!(run.state, expected);
+        assert_eq!(run.state.digested(), state.digested());
+        let written = contents.trainer["sections"].as_object().unwrap();
+        let mut names = RunState::NAMES.to_vec();
+        names.sort_unstable();
+        assert_eq!(written.keys().collect::<Vec<_>>(), names);
+    }
+    assert_eq!(saved(&full()).carries, full().tensors().unwrap());
+}
+
+#[test]
+fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
+    let whole = saved(&full());
+    let problem = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut contents = whole.clone();
+        change(&mut contents.trainer);
+        RunState::load(&contents).unwrap_err()
+    };
+    let unknown = problem(&|t| t["sections"]["momentum"] = json!({"version": 1, "value": 0}));
+    assert_eq!(unknown, "this version knows no section \"momentum\": a later version has written it");
+    for name in RunState::NAMES {
+        let missing = problem(&|t| {
+            t["sections"].as_object_mut().unwrap().remove(*name);
+        });
+        assert_eq!(missing, format!("the section {name:?} is missing"));
+        let newer = problem(&|t| t["sections"][name]["version"] = 9.into());
+        assert_eq!(newer, format!("the section {name:?} is of version 9, where 1 to 1 are known"));
+        let broken = problem(&|t| t["sections"][name]["value"] = 7.into());
+        assert!(broken.starts_with(&format!("the section {name:?}: ")), "{broken}");
+    }
+    let later = problem(&|t| t["version"] = 3.into());
+    assert_eq!(later, "version 3 of trainer.json, where 1 and 2 are known");
+    assert_eq!(problem(&|t| *t = json!({})), "trainer.json has no version");
+
+    let mut contents = whole.clone();
+    contents.carries.insert("1.c".into(), Tensor::f32(&[1], &[0.0]).unwrap());
+    let stray = RunState::load(&contents).unwrap_err();
+    assert_eq!(stray, "no section knows the tensor \"1.c\" of carries.safetensors");
+    contents.carries.clear();
+    let lacking = RunState::load(&contents).unwrap_err();
+    assert_eq!(lacking, "the section \"carries\": carries.safetensors has no tensor \"0.h\"");
+}
+
+/// A section that is not yet in checkpoints, and that has had two forms.
+#[derive(Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Phase(String);
+
+impl Section for Phase {
+    const VERSION: u32 = 2;
+
+    fn read(version: u32, value: serde_json::Value) -> Result<Self, String> {
+        match version {
+            1 => Ok(Self(format!("phase {value}"))),
+            _ => serde_json::from_value(value).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn absent() -> Option<Self> {
+        Some(Self("the only one".into()))
+    }
+}
+
+#[test]
+fn a_section_reads_its_older_versions_and_may_say_what_its_absence_means() {
+    let take = |json: serde_json::Value| {
+        Sections::parse(json, Tensors::new()).unwrap().take::<Phase>("phase").unwrap().0
+    };
+    assert_eq!(take(json!({"phase": {"version": 1, "value": 3}})), "phase 3");
+    assert_eq!(take(json!({"phase": {"version": 2, "value": "warm-up"}})), "warm-up");
+    assert_eq!(take(json!({})), "the only one");
+}
+
+#[test]
+fn what_version_1_wrote_is_read() {
+    let run = RunState::load(&contents(VERSION_1, Tensors::new())).unwrap();
+    assert_eq!((run.steps(), run.position(), run.skipped()), (46, Position { epoch: 2, sample: 0 }, &[][..]));
+    let settings = run.settings();
+    assert_eq!((settings.global_batch, settings.shards, settings.seed), (64, 8, 42));
+    assert_eq!((settings.precision, &*settings.loss), (Precision::F32, "cross-entropy"));
+    assert_eq!((&*settings.optimizer, &*settings.metrics), ("adamw", &["accuracy".to_owned()][..]));
+    assert_eq!(run.state.data, Fingerprint(Some(0xddcc_3f60_a799_1d89)));
+    assert_eq!(run.state.loader.settings.as_ref().unwrap()["transforms"], "map 'normalise'");
+    assert_eq!(run.classes().class.as_ref().unwrap()[0].probe.as_deref(), Some("db1a243c5dcd7e36"));
+    let losses: Vec<f64> = run.history().iter().map(|epoch| epoch.train.loss).collect();
+    assert_eq!(losses, [1.6272103283476542, 0.604161359337613]);
+    assert_eq!((run.scaling(), &run.state.running), (None, &Running::default()));
+    // What it says is the same in sections.
+    assert_eq!(RunState::load(&saved(&run.state)).unwrap().state, run.state);
+}
+
+#[test]
+fn a_run_of_version_1_in_mixed_precision_and_amid_an_epoch_is_read() {
+    let carried = Tensors::from([("0.h".to_owned(), Tensor::f32(&[1, 2], &[1.0, 2.0]).unwrap())]);
+    let run = RunState::load(&contents(VERSION_1_MIXED, carried.clone())).unwrap();
+    assert_eq!((run.steps(), run.position()), (10, Position { epoch: 0, sample: 640 }));
+    assert_eq!(run.settings().precision, Precision::Mixed);
+    let scaling = run.scaling().unwrap();
+    assert_eq!((scaling.setting, scaling.good + scaling.skipped), (LossScale::default(), 10));
+    assert_eq!(run.state.running.mean(&["accuracy".into()]).samples, 640);
+    assert_eq!(run.state.tensors().unwrap(), carried);
+    assert_eq!(RunState::load(&saved(&run.state)).unwrap().state, run.state);
+}
+
+/// Files of the first versions lacked fields that came later.
+#[test]
+fn the_oldest_files_of_version_1_are_read() {
+    let mut old = contents(VERSION_1, Tensors::new());
+    let fields = old.trainer.as_object_mut().unwrap();
+    for later in ["skipped", "precision", "scaling", "loader", "class", "mixture"] {
+        assert!(fields.remove(later).is_some(), "{later}");
+    }
+    let run = RunState::load(&old).unwrap();
+    assert_eq!((run.settings().precision, run.scaling(), run.skipped()), (Precision::F32, None, &[][..]));
+    assert_eq!((&run.classes().class, &run.state.loader.settings), (&None, &None));
+    // An adapter is not compared with one that was not recorded.
+    let own = RunState { classes: full().classes, settings: run.settings().clone(), ..RunState::default() };
+    let differences = own.differences(&run.state);
+    assert!(differences.iter().all(|d| d.problem.starts_with("the mixture ")), "{differences:?}");
+}
+
+#[test]
+fn differences_are_told_and_what_is_forced_is_the_trainers() {
+    let mut own = full();
+    let mut other = full();
+    other.settings.seed = 7;
+    other.settings.optimizer = "sgd".into();
+    other.position.step = 9;
+    other.loss_scale = Some(Scaling::new(LossScale::Fixed(8.0)));
+    let differences = own.differences(&other);
+    let told: Vec<(&str, bool)> = differences.iter().map(|d| (&*d.problem, d.forcible)).collect();
+    assert_eq!(told[0], ("the seed of the run is 7, not 42", true));
+    assert_eq!(told[1], ("the optimizer of the run is sgd, not ", false));
+    assert!(told[2].0.starts_with("the loss scale of the run is fixed at 8, not dynamic "), "{told:?}");
+    assert_eq!(told.len(), 3);
+    own.resume(other);
+    assert_eq!((own.settings.seed, own.position.step), (42, 9));
+    assert_eq!(own.loss_scale, Some(Scaling::new(LossScale::default())));
+}
+
+/// The layout of the digested bytes is part of `state_sha256`: it may never change for runs that exist.
+#[test]
+fn the_digest_takes_position_and_loss_scale_in_this_order() {
+    let mut expected = 1u32.to_le_bytes().to_vec();
+    expected.extend(32u64.to_le_bytes());
+    expected.extend(6u64.to_le_bytes());
+    expected.extend([3u64, 9].iter().flat_map(|index| index.to_le_bytes()));
+    expected.extend(32_768f32.to_bits().to_le_bytes());
+    expected.extend(0u64.to_le_bytes());
+    expected.extend(1u64.to_le_bytes());
+    assert_eq!(full().digested(), expected);
+    assert_eq!(RunState::default().digested(), [0; 20]);
+}

@@ -1,0 +1,166 @@
+//! The checkpoints of a trainer: a store on a thread of its own, and what is known of the saves.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, StdDisk, Store};
+
+use crate::observe::watch::Watch;
+use crate::saving::policy::Saving;
+use crate::{Error, History};
+
+/// A trainer's checkpoints.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    pub saver: Saver,
+    saving: Saving,
+    /// The step that was handed over last.
+    saved: Option<u64>,
+    /// The step of the newest checkpoint that is known to be complete.
+    durable: Option<u64>,
+    /// Whether the run goes on with other settings or data than it was started with.
+    pub forced: bool,
+}
+
+impl Checkpoints {
+    /// Opens the directory of a policy.
+    ///
+    /// # Errors
+    /// The directory cannot be written, or another run uses it.
+    pub fn open(saving: Saving) -> Result<Self, Error> {
+        let store = Store::open_with(&saving.dir, saving.retention(), Arc::new(StdDisk))?;
+        let saver = Saver::new(store, SaverOptions { require: saving.require, write_every: false })?;
+        Ok(Self { saver, saving, saved: None, durable: None, forced: false })
+    }
+
+    /// Whether a checkpoint that cannot be written stops the run.
+    pub fn are_required(&self) -> bool {
+        self.saving.require
+    }
+
+    /// Returns the step of the newest checkpoint that is known to be complete.
+    pub fn durable(&self) -> Option<u64> {
+        self.durable
+    }
+
+    /// Loads the newest complete checkpoint.
+    ///
+    /// # Errors
+    /// There are checkpoints, and none is complete.
+    pub fn newest(&self) -> Result<Option<Loaded>, Error> {
+        Ok(self.saver.with_store(|store| store.newest())?)
+    }
+
+    /// Returns the step and the directory of the best checkpoint.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn best(&self) -> Result<Option<(u64, PathBuf)>, Error> {
+        Ok(self.saver.with_store(|store| store.best())?)
+    }
+
+    /// Notes that a run goes on from one of the checkpoints.
+    pub fn resumed(&mut self, step: u64, forced: bool) {
+        (self.saved, self.durable, self.forced) = (Some(step), Some(step), forced);
+    }
+
+    /// Removes all checkpoints.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        (self.saved, self.durable) = (None, None);
+        Ok(self.saver.with_store(Store::clear)?)
+    }
+
+    /// Refuses a directory that holds a later step of a run that this one does not go on with, since no save would succeed.
+    ///
+    /// # Errors
+    /// It is such a directory. What cannot be looked at is no error here: saves tell of it.
+    pub fn check_dir(&self, step: u64) -> Result<(), Error> {
+        if self.saved.is_some() || self.durable.is_some() {
+            return Ok(());
+        }
+        match self.saver.with_store(|store| store.newest_step()) {
+            Ok(Some(newest)) if newest > step => {
+                let dir = self.saving.dir.display();
+                let problem = format!(
+                    "{dir} holds step {newest} of another run: resume it, remove it (Trainer::clear_checkpoints), or save to \
+                     another directory"
+                );
+                Err(Error::setting("checkpoints", problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a step is to be saved: at the end of a fit or where the policy says so, unless it is saved already.
+    pub fn are_due(&self, step: u64, history: &History, end: bool) -> bool {
+        (end || self.saving.is_due(step, history)) && self.saved != Some(step)
+    }
+
+    /// Notes that an epoch ended after a step. A checkpoint of that step lacks the epoch's end, so the step is saved again.
+    pub fn epoch_ended(&mut self, step: u64) {
+        self.saved = self.saved.filter(|saved| *saved != step);
+    }
+
+    /// Hands a step over to be written, with what was measured at it.
+    ///
+    /// # Errors
+    /// An earlier save failed, if saves are required.
+    pub fn hand_over(&mut self, step: u64, contents: Contents, history: &History) -> Result<(), Error> {
+        self.saver.save_with_metric(step, contents, self.saving.measured(step, history))?;
+        self.saved = Some(step);
+        Ok(())
+    }
+
+    /// Tells observers what became of saves.
+    pub fn tell(&mut self, reports: Vec<Report>, watch: &mut Watch) {
+        for report in reports {
+            match report {
+                Report::Saved { step, saved, .. } => {
+                    self.durable = Some(step);
+                    if saved.reopened {
+                        let dir = saved.path.parent().unwrap_or(&saved.path).display();
+                        watch.note(&format!("warning: {dir} was gone and was made anew"));
+                    }
+                    for old in &saved.not_removed {
+                        watch.note(&format!("warning: an old checkpoint could not be removed: {old}"));
+                    }
+                    watch.saved(&saved.path);
+                }
+                Report::Replaced { step, by } => watch.note(&format!(
+                    "note: step {step} is not saved: step {by} came before the disk was ready for it"
+                )),
+                Report::Failed { step, error } => watch.note(&format!(
+                    "warning: step {step} is not saved: {error}; the run goes on, the next save tries again"
+                )),
+            }
+        }
+    }
+
+    /// Waits until what was handed over is written, and tells observers what became of each save but the last of `step`. Returns
+    /// that checkpoint's directory.
+    ///
+    /// # Errors
+    /// That step could not be written; an earlier save failed, if saves are required.
+    pub fn finish_step(&mut self, step: u64, watch: &mut Watch) -> Result<Option<PathBuf>, Error> {
+        let mut reports = self.saver.flush()?;
+        // The last report counts: a step that failed was tried twice.
+        let own = reports.iter().rposition(|report| match report {
+            Report::Saved { step: done, .. } | Report::Failed { step: done, .. } => *done == step,
+            Report::Replaced { .. } => false,
+        });
+        let own = own.map(|at| reports.remove(at));
+        self.tell(reports, watch);
+        match own {
+            Some(Report::Failed { error, .. }) => Err(error.into()),
+            Some(Report::Saved { step, saved, took }) => {
+                let path = saved.path.clone();
+                self.tell(vec![Report::Saved { step, saved, took }], watch);
+                Ok(Some(path))
+            }
+            _ => Ok(None),
+        }
+    }
+}

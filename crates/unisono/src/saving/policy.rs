@@ -1,0 +1,117 @@
+//! The policy of saving: where checkpoints go, how often, and which of them stay.
+
+use std::path::PathBuf;
+
+use unisono_checkpoint::{Best, Options};
+
+use crate::{Error, Evaluation, History};
+
+/// Where checkpoints go, how often, and which of them stay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saving {
+    pub(super) dir: PathBuf,
+    every: u64,
+    keep: usize,
+    keep_every: u64,
+    best: Option<BestBy>,
+    pub(super) require: bool,
+}
+
+/// What makes a checkpoint the best so far: `loss` or a metric, by name. It is measured on the samples held out where there are
+/// such, and otherwise on those trained on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BestBy {
+    /// The lowest value is the best, as of a loss.
+    Lowest(String),
+    /// The highest value is the best, as of an accuracy.
+    Highest(String),
+}
+
+impl BestBy {
+    fn name(&self) -> &str {
+        match self {
+            Self::Lowest(name) | Self::Highest(name) => name,
+        }
+    }
+
+    fn of(&self, evaluation: &Evaluation) -> Option<f64> {
+        if self.name() == "loss" { Some(evaluation.loss) } else { evaluation.metric(self.name()) }
+    }
+}
+
+impl Saving {
+    /// Saves into a directory at the end of a fit, also of a fit that an error of the data or of their numbers ends. The last
+    /// three checkpoints stay.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), every: 0, keep: 3, keep_every: 0, best: None, require: false }
+    }
+
+    /// Sets the interval in steps at which the run is saved too. Default: 0, which saves at the end of a fit only.
+    pub fn every(mut self, steps: u64) -> Self {
+        self.every = steps;
+        self
+    }
+
+    /// Sets how many of the last checkpoints stay, 0 for all. Default: 3.
+    pub fn keep_last(mut self, checkpoints: usize) -> Self {
+        self.keep = checkpoints;
+        self
+    }
+
+    /// Keeps the checkpoints whose step is a multiple of this as well. Default: 0, which keeps none for that.
+    pub fn keep_every(mut self, steps: u64) -> Self {
+        self.keep_every = steps;
+        self
+    }
+
+    /// Keeps the best checkpoint as well, for [`crate::Trainer::load_best`]. The run is then saved at the end of every epoch too,
+    /// which is when it is measured. Default: none is kept for that.
+    pub fn keep_best(mut self, best: BestBy) -> Self {
+        self.best = Some(best);
+        self
+    }
+
+    /// Makes a checkpoint that cannot be written stop the run. Default: observers are told, the run goes on, and the next
+    /// interval tries again.
+    pub fn require(mut self) -> Self {
+        self.require = true;
+        self
+    }
+
+    /// Checks that what makes a checkpoint the best is measured.
+    ///
+    /// # Errors
+    /// It is neither the loss nor one of the metrics.
+    pub(crate) fn check(&self, metrics: &[String]) -> Result<(), Error> {
+        let known: Vec<&str> = std::iter::once("loss").chain(metrics.iter().map(String::as_str)).collect();
+        match self.best.as_ref().filter(|best| !known.contains(&best.name())) {
+            Some(best) => {
+                let problem = format!("nothing is called {:?}; there is {}", best.name(), known.join(", "));
+                Err(Error::setting("keep best", problem))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns which checkpoints the store keeps.
+    pub(super) fn retention(&self) -> Options {
+        let best = self.best.as_ref().map(|best| match best {
+            BestBy::Lowest(_) => Best::Lowest(1),
+            BestBy::Highest(_) => Best::Highest(1),
+        });
+        Options { keep: self.keep, every: self.keep_every, best }
+    }
+
+    /// Whether a step is saved although the fit goes on: at the interval, and where the best checkpoint is measured.
+    pub(super) fn is_due(&self, step: u64, history: &History) -> bool {
+        let interval = self.every > 0 && step.is_multiple_of(self.every);
+        interval || self.best.is_some() && history.last().is_some_and(|epoch| epoch.steps == step)
+    }
+
+    /// Returns what was measured at a step, for the retention of the best.
+    pub(super) fn measured(&self, step: u64, history: &History) -> Option<f64> {
+        let epoch = history.last().filter(|epoch| epoch.steps == step)?;
+        self.best.as_ref()?.of(epoch.validation.as_ref().unwrap_or(&epoch.train))
+    }
+}

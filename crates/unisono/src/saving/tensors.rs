@@ -1,0 +1,47 @@
+//! The tensors of a run and of a checkpoint: what each is in a file, and whether they fit together.
+
+use std::collections::BTreeMap;
+
+use unisono_checkpoint::{Contents, Info, LoadReport, Mismatch, Tensor, TensorDType};
+use unisono_graph::{DType, StateDecl, Type};
+
+/// Returns what a tensor of the state is in a file.
+pub(crate) fn info(ty: &Type) -> Info {
+    let dtype = match ty.dtype {
+        DType::F32 => TensorDType::F32,
+        DType::I32 => TensorDType::I32,
+        DType::U32 => TensorDType::U32,
+    };
+    Info { dtype, shape: ty.dims.clone() }
+}
+
+/// Returns a checkpoint's tensors in the order of a trainer's states.
+///
+/// # Errors
+/// Everything that does not fit: a tensor that is missing, unexpected, or of another type or shape.
+pub(crate) fn in_order<'a>(
+    contents: &'a Contents,
+    states: &[StateDecl],
+) -> Result<Vec<&'a Tensor>, LoadReport> {
+    let mut found: BTreeMap<&String, &Tensor> = contents.model.iter().chain(&contents.optimizer).collect();
+    let (mut report, mut tensors) = (LoadReport::default(), Vec::new());
+    for state in states {
+        let model = info(&state.ty);
+        match found.remove(&state.name) {
+            None => report.missing.push(state.name.clone()),
+            Some(tensor) if *tensor.info() == model => {
+                report.loaded.push(state.name.clone());
+                tensors.push(tensor);
+            }
+            Some(tensor) => {
+                report.mismatched.push(Mismatch {
+                    name: state.name.clone(),
+                    file: tensor.info().clone(),
+                    model,
+                });
+            }
+        }
+    }
+    report.unexpected = found.into_keys().cloned().collect();
+    if report.is_exact() { Ok(tensors) } else { Err(report) }
+}

@@ -1,0 +1,57 @@
+//! The replicas of a trainer, and what is known of them.
+
+use unisono_replica::{Classes, Replicas};
+
+use crate::Error;
+use crate::run::classes::SavedClasses;
+
+/// The replicas that compute a run.
+pub(super) struct Crew {
+    pub replicas: Replicas,
+    /// The numeric classes of what the replicas are on.
+    pub classes: Classes,
+    /// Whether the run was started on a mixture of numeric classes.
+    pub mixed: bool,
+    /// The interval in steps at which the replicas' states are compared, 0 for never.
+    pub digest_every: u64,
+    /// The step after which the states were last compared.
+    pub compared: Option<u64>,
+    /// The number of replicas that left and whose leaving was told.
+    pub left_told: usize,
+}
+
+impl Crew {
+    /// Returns notes about the replicas that left since this was last asked.
+    pub fn newly_left(&mut self) -> Vec<String> {
+        let new: Vec<String> =
+            self.replicas.left().iter().skip(self.left_told).map(ToString::to_string).collect();
+        self.left_told += new.len();
+        new
+    }
+
+    /// Returns what a checkpoint records of the adapters, and probes those not probed before.
+    ///
+    /// # Errors
+    /// An adapter cannot be probed.
+    pub fn saved_classes(&mut self) -> Result<SavedClasses, Error> {
+        Ok(SavedClasses::of(self.classes.probed()?, self.mixture()))
+    }
+
+    /// Returns the machines of the replicas that are there, if they are a mixture. Shards are given to them evenly, in this
+    /// order.
+    fn mixture(&self) -> Vec<String> {
+        let there = self.replicas.reports().into_iter().filter(|report| report.left.is_none());
+        let there = there.filter(|_| self.mixed).map(|report| report.replica);
+        self.classes.machines(there)
+    }
+
+    /// Whether the states are to be compared at the interval.
+    pub fn is_comparison_due(&self, step: u64) -> bool {
+        step.checked_rem(self.digest_every) == Some(0)
+    }
+
+    /// Whether the states are to be compared before a step is saved: unless they were after it, or never are.
+    pub fn is_unchecked(&self, step: u64) -> bool {
+        self.digest_every > 0 && self.compared != Some(step)
+    }
+}

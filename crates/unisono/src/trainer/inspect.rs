@@ -1,0 +1,96 @@
+//! What a user can ask a trainer about the model, the run and the replicas.
+
+use std::path::Path;
+
+use unisono_data::{Position, Seen};
+use unisono_graph::Program;
+use unisono_replica::ReplicaReport;
+
+use crate::compile::programs::ProgramId;
+use crate::{Error, History, Report, Scaling, Stop, Summary, Trainer};
+
+impl Trainer {
+    /// Returns the layers with their output shapes and parameter counts, and what a training step takes of a device's memory.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            lines: self.plan.programs.summary.clone(),
+            input: self.plan.programs.input.clone(),
+            memory: Some(self.plan.memory.clone()),
+        }
+    }
+
+    /// Returns what a user should know of the settings: replicas that will be idle or unevenly loaded, answers that depend on
+    /// the number of replicas.
+    pub fn notes(&self) -> &[String] {
+        &self.watch.notes
+    }
+
+    /// Returns the compiled graph of a program, for those who want to look inside.
+    pub fn program(&self, id: ProgramId) -> &Program {
+        self.plan.program(id)
+    }
+
+    /// Returns all compiled graphs.
+    pub fn programs(&self) -> impl Iterator<Item = (ProgramId, &Program)> {
+        ProgramId::ALL.iter().map(|&id| (id, self.plan.program(id)))
+    }
+
+    /// Returns what each replica did so far.
+    pub fn reports(&self) -> Vec<ReplicaReport> {
+        self.crew.replicas.reports()
+    }
+
+    /// Returns what the input pipeline of the last [`Trainer::fit`] did, and what it waited for.
+    pub fn input(&self) -> Option<&Seen> {
+        self.watch.input.as_ref()
+    }
+
+    /// Returns where the time went, replica by replica, and whether the input kept up.
+    pub fn report(&self) -> Report {
+        let memory = &self.plan.memory;
+        let shards_at_once = memory.limited_by.is_some().then(|| memory.how());
+        let scaling = self.state.loss_scale.clone();
+        Report { scaling, shards_at_once, ..Report::new(self.reports(), self.watch.input.clone()) }
+    }
+
+    /// Returns where the next step starts in the data.
+    pub fn position(&self) -> Position {
+        self.state.position.data.position
+    }
+
+    /// Returns the samples of the training data that were found bad and left out, where the loader allows it.
+    pub fn skipped(&self) -> &[u64] {
+        &self.state.position.data.skipped
+    }
+
+    /// Returns the number of steps done.
+    pub fn steps(&self) -> u64 {
+        self.state.position.step
+    }
+
+    /// Returns the epochs so far.
+    pub fn history(&self) -> &History {
+        &self.state.history
+    }
+
+    /// Returns the loss scale in mixed precision, and the number of steps that were skipped for it.
+    pub fn scaling(&self) -> Option<&Scaling> {
+        self.state.loss_scale.as_ref()
+    }
+
+    /// Makes fits stop after the step at which `stop` is asked. They save the run and return.
+    pub fn stop_on(&mut self, stop: &Stop) {
+        self.watch.stop = stop.clone();
+    }
+
+    /// Writes what each replica did with its time since the last call, with [`crate::Builder::timeline`], in Chrome's trace
+    /// format, to open in Perfetto.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_trace(&mut self, path: &Path) -> Result<(), Error> {
+        let timeline = self.crew.replicas.take_timeline();
+        let trace = |source| Error::Trace { path: path.into(), source };
+        crate::observe::trace::write(path, &self.crew.replicas.reports(), &timeline).map_err(trace)
+    }
+}

@@ -1,0 +1,73 @@
+//! Replicas that join and leave, and the comparison of their states.
+
+use unisono_replica::{ReplicaError, describe_classes, is_one_machine};
+
+use crate::compile::plan::supports;
+use crate::{Error, Trainer};
+
+impl Trainer {
+    /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]): from the next step
+    /// on it shares the work. Returns its number. No bit shows it, except in a run on a mixture of classes
+    /// ([`crate::Builder::mixed`]), where it changes which replica runs what: from here on the run is that of the larger mixture,
+    /// which observers are told and checkpoints name.
+    ///
+    /// # Errors
+    /// No such adapter; it is of another numeric class than the run's, unless that was started on a mixture; it does not open, or
+    /// does not take the state. The run goes on without it.
+    pub fn join(&mut self, name: &str) -> Result<usize, Error> {
+        let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
+        let adapter = unisono_gpu::select(names)?.into_iter().next();
+        let nobody = || Error::setting("adapter", "there is none");
+        let adapter = adapter.ok_or_else(nobody)?;
+        supports(&adapter, self.plan.parts.precision)?;
+        let all = self.crew.classes.with(&adapter);
+        if !self.crew.mixed && !is_one_machine(&all) {
+            return Err(Error::JoinsOtherClass { classes: describe_classes(&all) });
+        }
+        let joined = self.crew.replicas.join(&adapter);
+        let joined = self.heard(joined)?;
+        if self.crew.mixed {
+            let (name, step) = (adapter.label(), self.steps());
+            self.watch.note(&format!(
+                "replica {joined} ({name}) joined at step {step}: shards are given out anew, and from here on the bits are those of \
+                 another mixture"
+            ));
+        }
+        self.crew.classes.join(joined, adapter);
+        Ok(joined)
+    }
+
+    /// Compares the replicas' states.
+    ///
+    /// # Errors
+    /// States that differ; the error names the replicas.
+    pub fn check_replicas(&mut self) -> Result<(), Error> {
+        let same = self.crew.replicas.check_digests();
+        self.heard(same)?;
+        self.crew.compared = Some(self.state.position.step);
+        Ok(())
+    }
+
+    /// Returns what the replicas answered. Observers are told who left meanwhile.
+    pub(super) fn heard<T>(&mut self, answer: Result<T, ReplicaError>) -> Result<T, Error> {
+        self.tell_left();
+        answer.map_err(|error| match error {
+            left @ ReplicaError::NoneLeft { .. } => Error::NoneLeft { left, checkpoint: self.durable() },
+            error => error.into(),
+        })
+    }
+
+    /// Tells observers who left since they were told last, whatever the replicas were asked to do.
+    pub(super) fn tell_left(&mut self) {
+        let Self { crew, watch, .. } = self;
+        crew.newly_left().iter().for_each(|note| watch.note(note));
+    }
+
+    /// Returns the step of the newest checkpoint, once what was handed over is written or cannot be.
+    fn durable(&mut self) -> Option<u64> {
+        if let Err(error) = self.finish_saves() {
+            self.watch.note(&format!("warning: the last checkpoint is not saved: {error}"));
+        }
+        self.saver.as_ref()?.durable()
+    }
+}

@@ -1,0 +1,144 @@
+//! A run out of a checkpoint: it is compared with this trainer first, and then applied.
+
+use std::path::{Path, PathBuf};
+
+use unisono_checkpoint::Tensor;
+use unisono_data::{Loader, Position};
+
+use crate::run::state::SavedRun;
+use crate::saving::tensors::in_order;
+use crate::{Error, Trainer};
+
+/// Where a resumed run goes on.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Resumed {
+    /// The number of steps done.
+    pub step: u64,
+    /// The checkpoint's directory.
+    pub path: PathBuf,
+    /// The newer checkpoints that are not complete, each with the reason.
+    pub skipped: Vec<String>,
+    /// What differs between the run and this trainer, where that was forced. The data, which only a fit brings, are not compared
+    /// here.
+    pub differs: Vec<String>,
+}
+
+impl Trainer {
+    /// Takes the newest complete checkpoint of the directory that the run is saved to. Returns which one, and which broken ones
+    /// were passed over. Without any checkpoint the run starts at its start.
+    ///
+    /// # Errors
+    /// A checkpoint of another model; a run with other settings, on other data or in another numeric class, for then the
+    /// answer would be neither's. No complete checkpoint among those there are.
+    pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
+        self.resume_newest(false)
+    }
+
+    /// Does [`Trainer::resume`] also with another global batch, number of shards, seed or loss, on other data or adapters.
+    /// [`Resumed::differs`] and, for the data, the observers are told what differs. The answer is then this trainer's alone.
+    ///
+    /// # Errors
+    /// As [`Trainer::resume`], but for that.
+    pub fn force_resume(&mut self) -> Result<Option<Resumed>, Error> {
+        self.resume_newest(true)
+    }
+
+    fn resume_newest(&mut self, force: bool) -> Result<Option<Resumed>, Error> {
+        let Some(saver) = &self.saver else {
+            return Err(Error::setting("resume", "no checkpoint directory is set"));
+        };
+        let Some(loaded) = saver.newest()? else { return Ok(None) };
+        let run = SavedRun::load(&loaded.path, &loaded.contents)?;
+        let differs = self.compare(&loaded.path, &run, force)?;
+        let states = self.plan.programs.train().states();
+        let tensors = in_order(&loaded.contents, states).map_err(|report| Error::Resume {
+            path: loaded.path.clone(),
+            problem: format!("does not fit the model and its optimizer:\n{report}"),
+        })?;
+        self.apply(run, &tensors)?;
+        let step = self.steps();
+        self.saver.iter_mut().for_each(|saver| saver.resumed(step, force));
+        let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
+        Ok(Some(Resumed { step, path: loaded.path, skipped, differs }))
+    }
+
+    /// Compares a saved run with this trainer. Returns what differs where that is forced.
+    ///
+    /// # Errors
+    /// The first difference that is not forced or cannot be.
+    fn compare(&mut self, path: &Path, run: &SavedRun, force: bool) -> Result<Vec<String>, Error> {
+        self.state.classes = self.crew.saved_classes()?;
+        if run.classes().lacks_probe() {
+            self.watch.note(
+                "note: the checkpoint names its adapters but not what a probe of them gave: they are compared by their names",
+            );
+        }
+        let mut differs = Vec::new();
+        for difference in self.state.differences(&run.state) {
+            if !(force && difference.forcible) {
+                return Err(Error::Resume { path: path.into(), problem: difference.problem });
+            }
+            differs.push(difference.problem);
+        }
+        Ok(differs)
+    }
+
+    /// Takes a saved run's state, and its tensors in the order of the states.
+    ///
+    /// # Errors
+    /// Of the replicas; a history that the optimizer cannot go on from.
+    fn apply(&mut self, run: SavedRun, tensors: &[&Tensor]) -> Result<(), Error> {
+        for (index, tensor) in tensors.iter().enumerate() {
+            let written = self.crew.replicas.write_state(index, tensor.bytes());
+            self.heard(written)?;
+        }
+        self.state.resume(run.state);
+        // A step that is made again is compared again.
+        self.crew.compared = None;
+        self.observe()
+    }
+
+    /// Checks that the data of a resumed run are those it started with.
+    pub(super) fn same_data(&mut self, train: &Loader) -> Result<(), Error> {
+        let found = train.source().fingerprint();
+        match self.state.data.0.replace(found) {
+            Some(before) if before != found && self.is_forced() => {
+                self.watch.note(&format!(
+                    "warning: the run was on data with fingerprint {before:016x}, and goes on with {found:016x}"
+                ));
+                Ok(())
+            }
+            Some(before) if before != found => {
+                self.state.data.0 = Some(before);
+                let problem = format!("the run was on data with fingerprint {before:016x}, not {found:016x}");
+                Err(Error::setting("data", problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the order and the transforms of a run stay what they are: within an epoch always, and where a resumed run
+    /// goes on. A fit that starts with an epoch may have others than the fit before, and one that has nothing to do any.
+    pub(super) fn same_order(&mut self, train: &Loader, epochs: u32) -> Result<(), Error> {
+        let Position { epoch, sample } = self.position();
+        let found = train.settings();
+        if epoch >= epochs {
+            self.state.loader.see(&found);
+            return Ok(());
+        }
+        if let Some(problem) = self.state.loader.problem(&found, sample > 0) {
+            if !self.is_forced() {
+                return Err(Error::setting("data", problem));
+            }
+            self.watch.note(&format!("warning: {problem}"));
+        }
+        self.state.loader.set(found);
+        Ok(())
+    }
+
+    /// Whether the run was resumed with other settings or data than it was started with.
+    fn is_forced(&self) -> bool {
+        self.saver.as_ref().is_some_and(|saver| saver.forced)
+    }
+}

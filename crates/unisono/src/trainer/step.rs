@@ -1,0 +1,146 @@
+//! One training step: the batch is checked and fed, what the replicas computed is judged, and the step is recorded.
+
+use unisono_data::{Batch, Position};
+use unisono_graph::NodeId;
+use unisono_replica::{Feed, Outcome, ReplicaError};
+
+use crate::compile::feed::{self, Names};
+use crate::compile::outputs::Reading;
+use crate::compile::programs::{ProgramId, SCALE};
+use crate::objective::history::Running;
+use crate::optimizers::Scalar;
+use crate::run::loss_scale::Scaling;
+use crate::{Error, Step, Trainer};
+
+impl Trainer {
+    /// Does one step on a batch, for loops of one's own. The batch may have any size up to the global batch.
+    ///
+    /// Means are those of the batch's epoch, and samples that were left out of it stay left out of the run. A batch of which all
+    /// samples were left out is given to no loop, so it is not known here. Nor is the loader, so a resume cannot compare the data.
+    ///
+    /// # Errors
+    /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite, in mixed precision
+    /// at the smallest loss scale. Then nothing has changed.
+    pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
+        let step = self.step_inner(batch, None, batch.after)?;
+        if batch.after.epoch > batch.epoch {
+            self.state.running = Running::default();
+        }
+        let skipped = &mut self.state.position.data.skipped;
+        skipped.extend(&batch.skipped);
+        skipped.sort_unstable();
+        skipped.dedup();
+        Ok(step)
+    }
+
+    /// Does a step, after which the run is at `after`.
+    pub(super) fn step_inner(
+        &mut self,
+        batch: &Batch,
+        names: Names<'_>,
+        after: Position,
+    ) -> Result<Step, Error> {
+        self.check_batch(batch, names)?;
+        let batch = &*self.state.carries.with(batch)?;
+        let feed = self.plan.feed(ProgramId::Train, batch, &self.scalars(), self.state.settings.seed)?;
+        let outcome = self.judged(batch, &feed, names)?;
+        let step = self.record(batch, &outcome, after);
+        if self.crew.is_comparison_due(self.state.position.step) {
+            self.check_replicas()?;
+        }
+        Ok(step)
+    }
+
+    /// Refuses a batch that cannot be trained on.
+    fn check_batch(&self, batch: &Batch, names: Names<'_>) -> Result<(), Error> {
+        let most = self.state.settings.global_batch;
+        if batch.len() > most || batch.len() == 0 {
+            let problem = format!("a batch of {} samples in steps of {most}", batch.len());
+            return Err(Error::setting("global batch", problem));
+        }
+        self.plan.check(batch, names)
+    }
+
+    /// Returns the numbers of the next step. Steps that a loss scale has skipped do not count for the optimizer.
+    fn scalars(&self) -> Vec<Scalar> {
+        let (optimizer, step) = (&self.plan.parts.optimizer, self.state.position.step);
+        let Some(scaling) = &self.state.loss_scale else { return optimizer.scalars(step) };
+        let mut scalars = optimizer.scalars(step - scaling.skipped);
+        scalars.extend(scaling.scalars(self.state.settings.global_batch));
+        scalars
+    }
+
+    /// Runs the step on the replicas and judges its numbers. Returns the outcome of a step that was committed, or that was
+    /// skipped for its weights or for the loss scale.
+    ///
+    /// # Errors
+    /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.
+    fn judged(&mut self, batch: &Batch, feed: &Feed, names: Names<'_>) -> Result<Outcome, Error> {
+        let program = self.plan.programs.train().clone();
+        let verdict = &mut |outputs: &_| Reading::new(&program, outputs).verdict();
+        let outcome = self.crew.replicas.step(ProgramId::Train.index(), feed, verdict);
+        self.tell_left();
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
+                let bad = Reading::new(&program, &outputs).bad_sample();
+                if bad.is_some() || !self.backs_off(sum) {
+                    return Err(self.not_finite(batch, bad, what, names));
+                }
+                Outcome { outputs: *outputs, ..Outcome::default() }
+            }
+            Err(error) => return self.heard(Err(error)),
+        };
+        let reading = Reading::new(&program, &outcome.outputs);
+        // A bad loss whose weight is 0 reaches no sum.
+        if let Some(bad) = reading.bad_sample() {
+            return Err(self.not_finite(batch, Some(bad), String::new(), names));
+        }
+        if let Some(what) = reading.bad_penalty() {
+            return Err(self.not_finite(batch, None, format!("the {what}"), names));
+        }
+        Ok(outcome)
+    }
+
+    /// Returns whether a smaller loss scale may make a sum finite. The next step has that scale.
+    fn backs_off(&mut self, sum: Option<NodeId>) -> bool {
+        let is_scaled = sum.is_some_and(|sum| self.plan.programs.train().depends_on(sum, SCALE));
+        is_scaled && self.state.loss_scale.as_mut().is_some_and(Scaling::overflowed)
+    }
+
+    /// Records a step in the run's state and returns what it did.
+    fn record(&mut self, batch: &Batch, outcome: &Outcome, after: Position) -> Step {
+        let program = self.plan.programs.train();
+        let reading = Reading::new(program, &outcome.outputs);
+        let names = self.plan.parts.metric_names();
+        let (metrics, weights) = (reading.metrics(&names), reading.weights(&self.plan.fields, batch));
+        let add = |to: &mut Running| {
+            to.add(reading.losses(), &metrics, weights.as_deref(), reading.penalty());
+            to.mean(&names)
+        };
+        let state = &mut self.state;
+        if outcome.committed {
+            state.carries.take(program, &outcome.outputs);
+            state.loss_scale.iter_mut().for_each(Scaling::went_well);
+        }
+        // Only loops of one's own may go from any batch to any other.
+        if batch.epoch != state.position.data.position.epoch {
+            state.running = Running::default();
+        }
+        let done = feed::behind(batch).sample;
+        let step = Step {
+            step: state.position.step,
+            epoch: batch.epoch,
+            epochs: batch.epoch + 1,
+            done,
+            of: done,
+            samples: batch.len() as u64,
+            now: add(&mut Running::default()),
+            so_far: add(&mut state.running),
+            committed: outcome.committed,
+        };
+        state.position.step += 1;
+        state.position.data.position = after;
+        step
+    }
+}
