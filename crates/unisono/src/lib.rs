@@ -40,16 +40,8 @@ pub use unisono_replica::{Assignment, Class, ReplicaReport, machine, probe};
 pub use compile::memory::Memory;
 pub use compile::programs::{INPUT, TARGET, WEIGHT};
 pub use error::Error;
-pub use model::context::{Context, Mode, Parameter, SummaryLine};
-pub use model::description::Description;
-pub use model::initializer::Initializer;
-pub use model::layer::{FromFn, Layer, Sequential};
-pub use model::layers::functional;
-pub use model::layers::{
-    AvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dense, Dropout, Elu, Embedding, Flatten, Gelu, GeluTanh,
-    GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Recompute,
-    Relu, Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
-};
+pub use model::layers::*;
+pub use model::{Context, FromFn, Initializer, Layer, Mode, Parameter, SummaryLine};
 pub use objective::history::{Epoch, Evaluation, History};
 pub use objective::losses::{
     BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
