@@ -42,19 +42,14 @@ pub use compile::programs::{INPUT, TARGET, WEIGHT};
 pub use error::Error;
 pub use model::layers::*;
 pub use model::{Context, FromFn, Initializer, Layer, Mode, Parameter, SummaryLine};
-pub use objective::history::{Epoch, Evaluation, History};
-pub use objective::losses::{
-    BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
-};
-pub use objective::metric::{Accuracy, BinaryAccuracy, Metric};
+pub use objective::losses::*;
+pub use objective::metric::*;
+pub use objective::{Epoch, Evaluation, History};
 pub use observe::observer::{Observer, Step};
 pub use observe::progress::Progress;
 pub use observe::report::Report;
 pub use observe::summary::Summary;
-pub use optimizers::{
-    Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
-    Plateau, RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
-};
+pub use optimizers::*;
 pub use run::class::SavedClass;
 pub use run::loss_scale::{LossScale, Scaling};
 pub use run::stop::Stop;

@@ -6,10 +6,10 @@ use unisono_data::{Dtype, FieldSpec};
 use unisono_graph::{DType, Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
 
 use crate::model::context::{Mode, Parameter, SummaryLine};
-use crate::optimizers::{Gradient, trace_update};
+use crate::optimizers::{Chain, Gradient, trace_update};
 use crate::run::carries;
 use crate::run::loss_scale::{INVERSE, SCALE};
-use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer};
+use crate::{Context, Error, Initializer, Layer, Loss, Metric};
 
 /// The field with the model's input.
 pub const INPUT: &str = "x";
@@ -35,7 +35,7 @@ pub(crate) const OUTPUT: &str = "output";
 pub(crate) struct Parts {
     pub model: Box<dyn Layer>,
     pub loss: Box<dyn Loss>,
-    pub optimizer: Box<dyn Optimizer>,
+    pub optimizer: Chain,
     pub metrics: Vec<Box<dyn Metric>>,
     pub precision: Precision,
 }
@@ -216,7 +216,7 @@ impl Trace {
         }
         let gradients = parameters.into_iter().zip(gradients);
         let gradients = gradients.map(|(p, gradient)| Gradient { name: p.name, weight: p.var, gradient });
-        tape.in_f32(|| trace_update(tape, &*parts.optimizer, gradients.collect()));
+        tape.in_f32(|| trace_update(tape, &parts.optimizer, gradients.collect()));
         Ok(tape.finish()?)
     }
 }

@@ -1,7 +1,7 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// Adagrad (Duchi et al. 2011; PyTorch's `Adagrad`).
 ///

@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::moments::Moments;
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// Adam (Kingma and Ba 2015) with coupled weight decay (PyTorch's `Adam`). [`super::AdamW`] is what most want instead.
 ///

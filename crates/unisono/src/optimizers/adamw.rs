@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::moments::Moments;
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019; PyTorch's `AdamW`).
 ///

@@ -3,7 +3,7 @@ use unisono_graph::Var;
 use super::moments::Moments;
 use super::update::{norm, ratio};
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// LAMB for large batches (You et al. 2020, algorithm 2 with phi(x) = x): Adam's direction, scaled to each tensor's norm.
 ///

@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::update::{norm, ratio};
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// LARS for large batches (You et al. 2017, algorithm 1): each tensor moves in proportion to its own norm.
 ///

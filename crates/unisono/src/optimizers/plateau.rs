@@ -1,4 +1,4 @@
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// When a schedule takes the learning rate down: after epochs in which what is watched got no better (PyTorch's
 /// `ReduceLROnPlateau` with its defaults: factor 0.1, patience 10, threshold 1e-4 of the best, no cooldown, down to 0; Keras's
@@ -117,7 +117,7 @@ impl Plateau {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AdamW, Evaluation, Groups, Optimizer, Schedule, Sgd};
+    use crate::{AdamW, Chain, Evaluation, Groups, Optimizer, Schedule, Sgd};
 
     fn history(losses: &[f64]) -> Vec<Epoch> {
         let epoch = |(i, &loss): (usize, &f64)| {
@@ -173,7 +173,7 @@ mod tests {
         let plateau = || Schedule::constant(0.5).reduce_on(Plateau::lowest("loss").patience(0));
         let wrapped = AdamW::new(1.0).no_decay_for_biases_and_norms().clip_norm(1.0).clip_value(1.0);
         let groups = Groups::new(wrapped).group(|_| true, Sgd::new(plateau()).freeze(|_| false));
-        let mut optimizer: Box<dyn Optimizer> = Box::new(groups);
+        let mut optimizer = Chain::from(groups);
         let before = optimizer.scalars(0);
         optimizer.observe(&history(&[1.0, 1.0])).unwrap();
         let after = optimizer.scalars(0);

@@ -1,7 +1,7 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`).
 ///

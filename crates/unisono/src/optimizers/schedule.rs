@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Plateau;
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// A learning rate as a function of the step, 0 being the first. Elementary functions come from `libm`: the same bits
 /// everywhere.

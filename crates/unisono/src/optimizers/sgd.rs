@@ -1,7 +1,7 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// Stochastic gradient descent with momentum and coupled weight decay (PyTorch's `SGD` without dampening).
 ///

@@ -12,7 +12,7 @@ use crate::compile::programs::{Fields, Parts, Programs};
 use crate::observe::observer::Observer;
 use crate::run::class::Classes;
 use crate::trainer::{Settings, TRAIN, Trainer};
-use crate::{CrossEntropy, Error, Layer, Loss, LossScale, Memory, Metric, Optimizer, Scaling, Sgd};
+use crate::{Chain, CrossEntropy, Error, Layer, Loss, LossScale, Memory, Metric, Scaling, Sgd};
 
 /// How many samples a step takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Builder {
         let parts = Parts {
             model,
             loss: Box::new(CrossEntropy::new()),
-            optimizer: Box::new(Sgd::new(0.01)),
+            optimizer: Sgd::new(0.01).into(),
             metrics: vec![],
             precision: Precision::F32,
         };
@@ -71,8 +71,8 @@ impl Builder {
     }
 
     /// The optimizer; [`Sgd`] at 0.01 unless told.
-    pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
-        self.parts.optimizer = Box::new(optimizer);
+    pub fn optimizer(mut self, optimizer: impl Into<Chain>) -> Self {
+        self.parts.optimizer = optimizer.into();
         self
     }
 
