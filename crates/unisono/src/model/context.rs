@@ -70,7 +70,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Creates a context that traces on `tape`. A trainer does this; call it to trace a model for a step of your own.
+    /// Creates a context that traces on `tape`. A trainer does this; call it to trace a model for a step of
+    /// your own.
     pub fn new(tape: &Tape, mode: Mode) -> Self {
         Self {
             tape: tape.clone(),
@@ -95,12 +96,14 @@ impl Context {
         self.mode == Mode::Train
     }
 
-    /// Returns the path of the layer that is being traced, for example `encoder.0`. The model's own path is empty.
+    /// Returns the path of the layer that is being traced, for example `encoder.0`. The model's own path is
+    /// empty.
     pub fn path(&self) -> String {
         self.path.join(".")
     }
 
-    /// Declares a parameter of this layer, which is trained and saved as `path.name`. Returns its value, `dims`.
+    /// Declares a parameter of this layer, which is trained and saved as `path.name`. Returns its value,
+    /// `dims`.
     ///
     /// It starts with what `initializer` draws for that name, so adding a layer does not change the others.
     pub fn parameter(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
@@ -110,10 +113,11 @@ impl Context {
         var
     }
 
-    /// Declares a statistic of this layer, which is saved like a parameter but changed by [`Context::replace`] only. Returns
-    /// its value, `dims`.
+    /// Declares a statistic of this layer, which is saved like a parameter but changed by
+    /// [`Context::replace`] only. Returns its value, `dims`.
     ///
-    /// A layer declares it in both modes, so that the model has the same tensors in training and in evaluation.
+    /// A layer declares it in both modes, so that the model has the same tensors in training and in
+    /// evaluation.
     pub fn statistic(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
         let statistic = self.declare(name, dims, StateKind::Statistic, initializer);
         let var = statistic.var.clone();
@@ -121,12 +125,13 @@ impl Context {
         var
     }
 
-    /// Declares a carry of this layer, such as a recurrent layer's state. Returns its value, `[B, dims]`: for each row of the
-    /// batch, what the batch before gave [`Context::keep`] for that row.
+    /// Declares a carry of this layer, such as a recurrent layer's state. Returns its value, `[B, dims]`: for
+    /// each row of the batch, what the batch before gave [`Context::keep`] for that row.
     ///
-    /// It is zeros at first, and after [`crate::Trainer::reset_carries`]. No gradient goes back through it. It follows its row
-    /// (a lane of the data), whatever replica the row's shard is on. [`unisono_data::Loader::lanes`] makes loaders whose rows
-    /// each continue their own part of the data. A layer declares it in both modes.
+    /// It is zeros at first, and after [`crate::Trainer::reset_carries`]. No gradient goes back through it.
+    /// It follows its row (a lane of the data), whatever replica the row's shard is on.
+    /// [`unisono_data::Loader::lanes`] makes loaders whose rows each continue their own part of the data. A
+    /// layer declares it in both modes.
     ///
     /// ```
     /// use unisono::{Context, FromFn, Var};
@@ -183,7 +188,8 @@ impl Context {
         self.within(name, layer.name(), |cx| layer.forward(cx, x))
     }
 
-    /// Traces `forward` as a layer of this kind under a name of its own, for layers that take more than one value.
+    /// Traces `forward` as a layer of this kind under a name of its own, for layers that take more than one
+    /// value.
     pub fn within(&mut self, name: &str, kind: &str, forward: impl FnOnce(&mut Self) -> Var) -> Var {
         self.path.push(name.into());
         let (first, line) = (self.parameters.len(), self.summary.len());
@@ -199,8 +205,8 @@ impl Context {
         y
     }
 
-    /// Adds a penalty to the loss: one number that depends on no sample, such as a norm of a weight. It is added once,
-    /// whatever the batch.
+    /// Adds a penalty to the loss: one number that depends on no sample, such as a norm of a weight. It is
+    /// added once, whatever the batch.
     ///
     /// Errors: the term has samples or axes.
     pub fn penalty(&mut self, term: &Var) {
@@ -211,9 +217,9 @@ impl Context {
         }
     }
 
-    /// States that ids must be in 0..rows. The trainer checks ids that are elements of the model's input, however sliced,
-    /// permuted, stacked or reshaped on the way, before each step, evaluation and prediction. Ids that the model computes are not
-    /// checked.
+    /// States that ids must be in 0..rows. The trainer checks ids that are elements of the model's input,
+    /// however sliced, permuted, stacked or reshaped on the way, before each step, evaluation and prediction.
+    /// Ids that the model computes are not checked.
     pub fn limit_ids(&mut self, ids: &Var, rows: usize) {
         self.ids.push((ids.clone(), rows));
     }

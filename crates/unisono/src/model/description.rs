@@ -2,8 +2,8 @@
 
 /// What a layer's entry in an exported model holds.
 ///
-/// A layer that can be cloned is its own settings, without another line of code. A container, whose inner layers
-/// may be a user's own and so have no description, writes this by hand.
+/// A layer that can be cloned is its own settings, without another line of code. A container, whose inner
+/// layers may be a user's own and so have no description, writes this by hand.
 pub(crate) trait Describe<Settings> {
     /// Returns the settings, or `None` where a layer inside has no description.
     fn settings(&self) -> Option<Settings>;
@@ -25,11 +25,12 @@ macro_rules! settings {
     };
 }
 
-/// Makes a [`Layer`](crate::Layer) of each type in the list, and [`Description`](crate::Description) of all of them.
+/// Makes a [`Layer`](crate::Layer) of each type in the list, and [`Description`](crate::Description) of all
+/// of them.
 ///
-/// An entry is `file::Type = "name": example`. The name stands in summaries, errors and exported models: it is part of
-/// the file format and never changes. The example has settings that are not the defaults; tests hold it to its
-/// description. A container adds `as Settings` behind its type: see [`Describe`].
+/// An entry is `file::Type = "name": example`. The name stands in summaries, errors and exported models: it
+/// is part of the file format and never changes. The example has settings that are not the defaults; tests
+/// hold it to its description. A container adds `as Settings` behind its type: see [`Describe`].
 macro_rules! layers {
     ($($file:ident::$layer:ident $(as $settings:ident)? = $name:literal: $example:expr,)+) => {
         $(
@@ -37,11 +38,11 @@ macro_rules! layers {
             $(pub use $file::$settings;)?
         )+
 
-        /// What a model computes, as data: [`Layer::description`](crate::Layer::description). In JSON it is an object with
-        /// the layer's name and its settings.
+        /// What a model computes, as data: [`Layer::description`](crate::Layer::description). In JSON it is
+        /// an object with the layer's name and its settings.
         ///
-        /// Initializers are not part of it, because weights come from a file: a model that is built again has its layers'
-        /// default initializers.
+        /// Initializers are not part of it, because weights come from a file: a model that is built again has
+        /// its layers' default initializers.
         ///
         /// ```
         /// use unisono::{Dense, Description, Layer, Relu, Sequential};

@@ -6,11 +6,12 @@ use unisono_random::{fill_normal, fill_truncated_normal, fill_uniform};
 
 /// What a parameter starts with. Default: [`Initializer::GlorotUniform`].
 ///
-/// Random values are drawn by the counter-based generator from (seed, the parameter's name, element), so that one layer's start
-/// does not depend on the others.
+/// Random values are drawn by the counter-based generator from (seed, the parameter's name, element), so that
+/// one layer's start does not depend on the others.
 ///
-/// `in` and `out` are the fans of a weight `[out, in, ...]`: its first two lengths, each times the elements of the other axes
-/// (a convolution's window). PyTorch counts those of `ConvTranspose2d`, stored `[in, out, ...]`, the same way.
+/// `in` and `out` are the fans of a weight `[out, in, ...]`: its first two lengths, each times the elements
+/// of the other axes (a convolution's window). PyTorch counts those of `ConvTranspose2d`, stored `[in, out,
+/// ...]`, the same way.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Initializer {
@@ -26,10 +27,12 @@ pub enum Initializer {
     Normal(f32),
     /// Values are normal with mean 0 and this standard deviation, cut off at two deviations.
     TruncatedNormal(f32),
-    /// Values are uniform with bound sqrt(6 / (in + out)) (Glorot and Bengio 2010; Keras's default, PyTorch's `xavier_uniform_`).
+    /// Values are uniform with bound sqrt(6 / (in + out)) (Glorot and Bengio 2010; Keras's default, PyTorch's
+    /// `xavier_uniform_`).
     #[default]
     GlorotUniform,
-    /// Values are normal with deviation sqrt(2 / (in + out)) (Glorot and Bengio 2010; PyTorch's `xavier_normal_`).
+    /// Values are normal with deviation sqrt(2 / (in + out)) (Glorot and Bengio 2010; PyTorch's
+    /// `xavier_normal_`).
     GlorotNormal,
     /// Values are uniform with bound sqrt(6 / in) (He et al. 2015; PyTorch's `kaiming_uniform_` for relu).
     HeUniform,
@@ -41,8 +44,8 @@ pub enum Initializer {
     LecunNormal,
     /// Values are uniform with bound sqrt(1 / in), as those of PyTorch's `Linear` and `Conv2d`.
     FanInUniform,
-    /// The rows, or the columns where they are fewer, are orthogonal vectors of this length (Saxe et al. 2014; PyTorch's
-    /// `orthogonal_`). All axes after the first count as columns.
+    /// The rows, or the columns where they are fewer, are orthogonal vectors of this length (Saxe et al.
+    /// 2014; PyTorch's `orthogonal_`). All axes after the first count as columns.
     Orthogonal(f32),
     /// The values are these, in row-major order, for example another program's.
     Values(Vec<f32>),

@@ -44,15 +44,15 @@ pub trait Layer: Send + Sync {
     /// Traces what the layer computes from `x`.
     fn forward(&self, cx: &mut Context, x: &Var) -> Var;
 
-    /// Returns the layer as data, from which it can be built again. Default: `None`, which is right for layers that this
-    /// library does not know.
+    /// Returns the layer as data, from which it can be built again. Default: `None`, which is right for
+    /// layers that this library does not know.
     fn description(&self) -> Option<Description> {
         None
     }
 }
 
-/// What a layer of this library computes. With its entry in the list of `layers/mod.rs` it is a [`Layer`]; without
-/// one it is none, so that a forgotten entry does not compile where the layer is used.
+/// What a layer of this library computes. With its entry in the list of `layers/mod.rs` it is a [`Layer`];
+/// without one it is none, so that a forgotten entry does not compile where the layer is used.
 pub(crate) trait Forward {
     /// Traces what the layer computes from `x`.
     fn forward(&self, cx: &mut Context, x: &Var) -> Var;

@@ -1,4 +1,5 @@
-//! What a model is made of: layers, the context that they ask for parameters, initializers, and a model as data.
+//! What a model is made of: layers, the context that they ask for parameters, initializers, and a model as
+//! data.
 
 pub(crate) mod context;
 pub(crate) mod description;

@@ -6,3 +6,4 @@ pub(crate) mod metric;
 pub(crate) mod number;
 
 pub use history::{Epoch, Evaluation, History};
+pub use metric::Metric;

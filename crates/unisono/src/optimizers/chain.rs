@@ -8,11 +8,13 @@ use super::transform::Transform;
 use super::{Gradient, Groups, Optimizer, Scalar, Update};
 use crate::objective::Epoch;
 
-/// An [`Optimizer`], or [`Groups`] of them, and an ordered list of transforms around it, such as gradient clipping.
+/// An [`Optimizer`], or [`Groups`] of them, and an ordered list of transforms around it, such as gradient
+/// clipping.
 ///
-/// The methods of [`Optimizer`] and those here make it; nobody has to name it. Transforms that change gradients run in the
-/// reverse of the order in which they were added: in `sgd.clip_norm(1.0).clip_value(0.1)` the values are cut first. The other
-/// transforms may stand in any order.
+/// The methods of [`Optimizer`] and those here make it; nobody has to name it. Transforms that change
+/// gradients run in the reverse of the order in which they were added: in
+/// `sgd.clip_norm(1.0).clip_value(0.1)` the values are cut first. The other transforms may stand in any
+/// order.
 ///
 /// ```
 /// use unisono::{AdamW, Chain, Dense, Optimizer, Trainer};
@@ -32,47 +34,49 @@ enum Rule {
     Groups(Groups),
 }
 
-/// Defines the methods that add a transform, once for all types that have them. It takes their visibility and their bounds.
+/// Defines the methods that add a transform, once for all types that have them. It takes their visibility and
+/// their bounds; `Chain` and `Transform` are in scope where it is called.
 macro_rules! transforms {
     ([$($vis:tt)*] [$($bounds:tt)*]) => {
-        /// Scales all gradients by norm / (their common norm + 1e-6) where that is below 1 (Pascanu et al. 2013; PyTorch's
-        /// `clip_grad_norm_`). Default: gradients stay as they are.
+        /// Scales all gradients by norm / (their common norm + 1e-6) where that is below 1 (Pascanu et al.
+        /// 2013; PyTorch's `clip_grad_norm_`). Default: gradients stay as they are.
         ///
-        /// The sum of the squares is a tree within each tensor, then runs over the tensors in the order of their names.
-        $($vis)* fn clip_norm(self, norm: f32) -> $crate::optimizers::Chain $($bounds)* {
-            $crate::optimizers::Chain::from(self).with($crate::optimizers::transform::Transform::ClipNorm(norm))
+        /// The sum of the squares is a tree within each tensor, then runs over the tensors in the order of
+        /// their names.
+        $($vis)* fn clip_norm(self, norm: f32) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::ClipNorm(norm))
         }
 
-        /// Cuts every element of every gradient to [-value, value] (PyTorch's `clip_grad_value_`). Default: gradients stay as
-        /// they are.
-        $($vis)* fn clip_value(self, value: f32) -> $crate::optimizers::Chain $($bounds)* {
-            $crate::optimizers::Chain::from(self).with($crate::optimizers::transform::Transform::ClipValue(value))
+        /// Cuts every element of every gradient to [-value, value] (PyTorch's `clip_grad_value_`). Default:
+        /// gradients stay as they are.
+        $($vis)* fn clip_value(self, value: f32) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::ClipValue(value))
         }
 
-        /// Takes the parameters whose name `exempt` accepts out of weight decay. Default: all parameters decay.
+        /// Takes the parameters whose name `exempt` accepts out of weight decay. Default: all parameters
+        /// decay.
         $($vis)* fn decay_exempt(
             self,
             exempt: impl Fn(&str) -> bool + Send + Sync + 'static,
-        ) -> $crate::optimizers::Chain $($bounds)* {
+        ) -> Chain $($bounds)* {
             let exempt = Box::new(move |name: &str, _: &[usize]| exempt(name));
-            $crate::optimizers::Chain::from(self).with($crate::optimizers::transform::Transform::DecayExempt(exempt))
+            Chain::from(self).with(Transform::DecayExempt(exempt))
         }
 
-        /// Takes the parameters with fewer than two axes out of weight decay: biases, and the scales of normalizations.
-        /// Default: all parameters decay.
-        $($vis)* fn no_decay_for_biases_and_norms(self) -> $crate::optimizers::Chain $($bounds)* {
+        /// Takes the parameters with fewer than two axes out of weight decay: biases, and the scales of
+        /// normalizations. Default: all parameters decay.
+        $($vis)* fn no_decay_for_biases_and_norms(self) -> Chain $($bounds)* {
             let exempt = Box::new(|_: &str, dims: &[usize]| dims.len() < 2);
-            $crate::optimizers::Chain::from(self).with($crate::optimizers::transform::Transform::DecayExempt(exempt))
+            Chain::from(self).with(Transform::DecayExempt(exempt))
         }
 
-        /// Freezes the parameters whose name `frozen` accepts: they keep their values, and nothing is computed or kept for
-        /// them. Default: all parameters are trained.
+        /// Freezes the parameters whose name `frozen` accepts: they keep their values, and nothing is
+        /// computed or kept for them. Default: all parameters are trained.
         $($vis)* fn freeze(
             self,
             frozen: impl Fn(&str) -> bool + Send + Sync + 'static,
-        ) -> $crate::optimizers::Chain $($bounds)* {
-            $crate::optimizers::Chain::from(self)
-                .with($crate::optimizers::transform::Transform::Freeze(Box::new(frozen)))
+        ) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::Freeze(Box::new(frozen)))
         }
     };
 }

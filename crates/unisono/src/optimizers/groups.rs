@@ -1,13 +1,15 @@
 use unisono_graph::Var;
 
 use super::chain::transforms;
-use super::transform::Names;
+use super::transform::{Names, Transform};
 use super::{Chain, Gradient, Scalar, Update};
 use crate::objective::Epoch;
 
-/// Parameter groups: an optimizer for most parameters, and others for those whose names they accept (PyTorch's parameter groups).
+/// Parameter groups: an optimizer for most parameters, and others for those whose names they accept
+/// (PyTorch's parameter groups).
 ///
-/// Each optimizer may have transforms of its own, which see its own parameters only; those around the groups see all.
+/// Each optimizer may have transforms of its own, which see its own parameters only; those around the groups
+/// see all.
 ///
 /// ```
 /// use unisono::{AdamW, Groups, Optimizer, Sgd};
@@ -33,7 +35,8 @@ impl Groups {
         Self { optimizers: vec![rest], accepts: vec![], name }
     }
 
-    /// Adds a group: `optimizer` trains the parameters whose name `accepts` accepts and no earlier group does.
+    /// Adds a group: `optimizer` trains the parameters whose name `accepts` accepts and no earlier group
+    /// does.
     ///
     /// The scalars of group i have names that start with `group i/`, the rest being group 0.
     pub fn group(

@@ -20,6 +20,7 @@ mod update;
 use unisono_graph::Var;
 
 use crate::objective::Epoch;
+use transform::Transform;
 
 pub use adagrad::Adagrad;
 pub use adam::Adam;
@@ -34,8 +35,8 @@ pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
 pub use update::{Gradient, Scalar, Update, trace_update};
 
-/// An optimizer: the rule by which a gradient changes a parameter. It is traced once for each parameter; the numbers that change
-/// from step to step, its scalars, are computed on the host.
+/// An optimizer: the rule by which a gradient changes a parameter. It is traced once for each parameter; the
+/// numbers that change from step to step, its scalars, are computed on the host.
 ///
 /// ```
 /// use unisono::{Epoch, Optimizer, Scalar, Schedule, Update, Var};
@@ -79,15 +80,15 @@ pub trait Optimizer: Send + Sync {
     /// Returns the scalars of a step, 0 being the first: always the same names in the same order.
     fn scalars(&self, step: u64) -> Vec<Scalar>;
 
-    /// Shows the optimizer the epochs so far, each time one has ended and when a run is resumed. What the optimizer makes of them
-    /// must depend on nothing else, so that a resumed run goes on as it would have.
+    /// Shows the optimizer the epochs so far, each time one has ended and when a run is resumed. What the
+    /// optimizer makes of them must depend on nothing else, so that a resumed run goes on as it would have.
     ///
-    /// An optimizer with a [`Schedule`] passes the call on to [`Schedule::observe`], or a [`Plateau`] in it does nothing. Without
-    /// one it returns `Ok(())`.
+    /// An optimizer with a [`Schedule`] passes the call on to [`Schedule::observe`], or a [`Plateau`] in it
+    /// does nothing. Without one it returns `Ok(())`.
     ///
     /// # Errors
-    /// Something that the optimizer needs is not measured; the error is the message. To find this out before a run, the trainer
-    /// asks with an epoch in which everything is 0.
+    /// Something that the optimizer needs is not measured; the error is the message. To find this out before
+    /// a run, the trainer asks with an epoch in which everything is 0.
     fn observe(&mut self, history: &[Epoch]) -> Result<(), String>;
 
     /// Traces the parameter's new value. Whatever else has to be kept between steps is a state of `cx`.

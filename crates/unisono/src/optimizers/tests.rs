@@ -39,7 +39,8 @@ fn run(optimizer: impl Into<Chain>, steps: u64) -> Vec<f64> {
     states[0].data.iter().chain(&states[1].data).copied().collect()
 }
 
-/// The same by a rule for one element: (element's memory, weight, gradient, step from 1) to the new weight.
+/// The same by a rule for one element, which takes (the element's memory, weight, gradient, step from 1) to
+/// the new weight.
 fn plain(steps: u64, rule: impl Fn(&mut [f64; 2], f64, f64, f64) -> f64) -> Vec<f64> {
     let element = |(&start, &g): (&f64, &f64)| {
         let mut memory = [0.0; 2];

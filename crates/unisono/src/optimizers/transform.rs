@@ -1,8 +1,9 @@
 //! The transforms of a chain, and what each does at each point of a step.
 //!
-//! A new transform is a variant here and a method in the `transforms!` of `chain.rs`. No `match` here has a `_` arm, so the
-//! compiler asks at each point what the new transform does there. A transform that changes new values, such as a moving
-//! average of the weights, adds a point after the update, beside [`Transform::configure`] before it.
+//! A new transform is a variant here and a method in the `transforms!` of `chain.rs`. No `match` here has a
+//! `_` arm, so the compiler asks at each point what the new transform does there. A transform that changes
+//! new values, such as a moving average of the weights, adds a point after the update, beside
+//! [`Transform::configure`] before it.
 
 use std::fmt;
 

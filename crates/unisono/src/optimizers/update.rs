@@ -62,8 +62,8 @@ impl Update {
         }
     }
 
-    /// Returns what the optimizer keeps for this parameter under `name`, with the shape of `like`: zeros before the first step. It
-    /// is saved as `parameter/name`.
+    /// Returns what the optimizer keeps for this parameter under `name`, with the shape of `like`: zeros
+    /// before the first step. It is saved as `parameter/name`.
     pub fn state(&mut self, name: &str, like: &Var) -> Var {
         self.tape.state(&format!("{}/{name}", self.parameter), like.dims(), StateKind::Optimizer)
     }
@@ -83,7 +83,8 @@ impl Update {
         if decay == 0.0 || !self.decays { gradient.clone() } else { weight * decay as f32 + gradient }
     }
 
-    /// Returns m = momentum m + step, kept as the state `momentum_buffer`. With a momentum of 0 it returns the step.
+    /// Returns m = momentum m + step, kept as the state `momentum_buffer`. With a momentum of 0 it returns
+    /// the step.
     pub fn momentum(&mut self, momentum: f64, weight: &Var, step: &Var) -> Var {
         if momentum == 0.0 {
             return step.clone();
@@ -109,8 +110,8 @@ impl Update {
     }
 }
 
-/// Traces a step of an optimizer: its scalars become inputs of `tape`, and every parameter that is trained and what is kept for it
-/// get new values. A trainer does this; call it to trace steps of your own.
+/// Traces a step of an optimizer: its scalars become inputs of `tape`, and every parameter that is trained
+/// and what is kept for it get new values. A trainer does this; call it to trace steps of your own.
 pub fn trace_update(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>) {
     let scalars: Vec<(String, Var)> = optimizer
         .scalars(0)

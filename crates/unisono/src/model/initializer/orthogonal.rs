@@ -1,9 +1,11 @@
 //! Orthogonal initial values.
 
-/// Makes the rows of a matrix with `rows` rows, or its columns where they are fewer, orthogonal vectors of length `gain`.
+/// Makes the rows of a matrix with `rows` rows, or its columns where they are fewer, orthogonal vectors of
+/// length `gain`.
 ///
-/// It is modified Gram-Schmidt in f64, in the order of the vectors, each pass done twice. From independent normal values the
-/// result is uniform over all such matrices. It computes with `+ - * / sqrt` only, so the bits are the same everywhere.
+/// It is modified Gram-Schmidt in f64, in the order of the vectors, each pass done twice. From independent
+/// normal values the result is uniform over all such matrices. It computes with `+ - * / sqrt` only, so the
+/// bits are the same everywhere.
 pub(super) fn orthogonalize(matrix: &mut [f32], rows: usize, gain: f32) {
     let columns = matrix.len() / rows.max(1);
     let wide = rows <= columns;

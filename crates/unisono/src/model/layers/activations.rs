@@ -23,8 +23,8 @@ activation!(
     /// y = max(x, 0), elementwise (PyTorch's and Keras's `ReLU`).
     Relu, relu);
 activation!(
-    /// y = x Phi(x), elementwise, with the normal distribution's Phi (Hendrycks and Gimpel 2016; the exact form, which is
-    /// the default of PyTorch's and Keras's `GELU`).
+    /// y = x Phi(x), elementwise, with the normal distribution's Phi (Hendrycks and Gimpel 2016; the exact
+    /// form, which is the default of PyTorch's and Keras's `GELU`).
     Gelu, gelu);
 activation!(
     /// The approximation of [`Gelu`] by tanh, elementwise (PyTorch's `GELU(approximate="tanh")`).
@@ -44,8 +44,8 @@ activation!(
 activation!(
     /// y = e^x / sum e^x over the last axis (PyTorch's `Softmax(dim=-1)`).
     ///
-    /// A model that ends in a classifier gives its logits instead: [`crate::CrossEntropy`] takes their softmax, and more
-    /// exactly.
+    /// A model that ends in a classifier gives its logits instead: [`crate::CrossEntropy`] takes their
+    /// softmax, and more exactly.
     Softmax, softmax);
 
 macro_rules! with_number {

@@ -7,12 +7,14 @@ use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Multi-head self-attention (Vaswani et al. 2017; PyTorch's `MultiheadAttention` with `batch_first=True`).
 ///
-/// Each head computes softmax(q k^T / sqrt(d)) v with d = E / heads; the heads' results are joined and projected.
+/// Each head computes softmax(q k^T / sqrt(d)) v with d = E / heads; the heads' results are joined and
+/// projected.
 ///
 /// Shapes: `[B, T, E]` to `[B, T, E]`.
 ///
-/// Parameters: `in_proj_weight` `[3 E, E]` for query, key and value (Default: Glorot uniform), `in_proj_bias` `[3 E]`
-/// (Default: zeros), and those of the [`Dense`] layer `out_proj`: `out_proj.weight` `[E, E]` and `out_proj.bias` `[E]`.
+/// Parameters: `in_proj_weight` `[3 E, E]` for query, key and value (Default: Glorot uniform), `in_proj_bias`
+/// `[3 E]` (Default: zeros), and those of the [`Dense`] layer `out_proj`: `out_proj.weight` `[E, E]` and
+/// `out_proj.bias` `[E]`.
 ///
 /// Errors: the input is not `[B, T, E]`, or the heads do not divide E.
 ///
@@ -35,13 +37,14 @@ pub struct MultiHeadAttention {
 }
 
 impl MultiHeadAttention {
-    /// Creates a layer with this number of heads, which must divide the width E. By default each position attends to all
-    /// positions, and the projections have biases.
+    /// Creates a layer with this number of heads, which must divide the width E. By default each position
+    /// attends to all positions, and the projections have biases.
     pub fn new(heads: usize) -> Self {
         Self { heads, causal: false, bias: true }
     }
 
-    /// Makes the attention causal: each position attends to itself and to those before it. Default: to all positions.
+    /// Makes the attention causal: each position attends to itself and to those before it. Default: to all
+    /// positions.
     pub fn causal(mut self) -> Self {
         self.causal = true;
         self
@@ -53,8 +56,8 @@ impl MultiHeadAttention {
         self
     }
 
-    /// Computes attention of the positions of `x` `[B, T, E]` to those of `context` `[B, S, E]`: cross-attention, or
-    /// self-attention where `context` is `x`. Returns `[B, T, E]`.
+    /// Computes attention of the positions of `x` `[B, T, E]` to those of `context` `[B, S, E]`:
+    /// cross-attention, or self-attention where `context` is `x`. Returns `[B, T, E]`.
     ///
     /// Positions of the context whose `mask` `[B, S]` is 0 are padding, to which no position attends.
     pub fn attend(&self, cx: &mut Context, x: &Var, context: &Var, mask: Option<&Var>) -> Var {

@@ -7,14 +7,14 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Batch normalization of each channel (Ioffe and Szegedy 2015; PyTorch's `BatchNorm1d` and `BatchNorm2d`):
 /// y = (x - mean) / sqrt(variance + epsilon) weight + bias.
 ///
-/// In training, mean and variance are those of the whole global batch, whatever replicas its samples are on. In evaluation
-/// and prediction they are the running ones. Each training step moves the running ones by the share `momentum` towards the
-/// batch's mean and unbiased variance, once for all replicas.
+/// In training, mean and variance are those of the whole global batch, whatever replicas its samples are on.
+/// In evaluation and prediction they are the running ones. Each training step moves the running ones by the
+/// share `momentum` towards the batch's mean and unbiased variance, once for all replicas.
 ///
 /// Shapes: `[B, C, ...]` to the same, for example `[B, C]` or `[B, C, H, W]`.
 ///
-/// Parameters: `weight` `[C]` (Default: ones), `bias` `[C]` (Default: zeros). Statistics: `running_mean` `[C]`, which starts
-/// as zeros, and `running_var` `[C]`, which starts as ones.
+/// Parameters: `weight` `[C]` (Default: ones), `bias` `[C]` (Default: zeros). Statistics: `running_mean`
+/// `[C]`, which starts as zeros, and `running_var` `[C]`, which starts as ones.
 ///
 /// Errors: the input has no axis of channels.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -36,8 +36,8 @@ impl BatchNorm {
         self
     }
 
-    /// Sets the share of one step in the running statistics. Default: 0.1. This is PyTorch's momentum; Keras's is 1 minus
-    /// this.
+    /// Sets the share of one step in the running statistics. Default: 0.1. This is PyTorch's momentum;
+    /// Keras's is 1 minus this.
     pub fn momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self

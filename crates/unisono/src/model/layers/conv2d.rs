@@ -8,13 +8,16 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Two-dimensional convolution (LeCun et al. 1989; PyTorch's `Conv2d`; Keras's `Conv2D` with
 /// `data_format="channels_first"`).
 ///
-/// Shapes: `[B, C, H, W]` to `[B, out, H', W']` with H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1, rounded
-/// down, and W' alike. Sources of pictures have the channels last, `[B, H, W, C]`:
-/// [`channels_first`](crate::data::channels_first) moves them. A model without it trains too, but takes rows for channels.
+/// Shapes: `[B, C, H, W]` to `[B, out, H', W']` with H' = (H + 2 padding - dilation (kernel - 1) - 1) /
+/// stride + 1, rounded down, and W' alike. Sources of pictures have the channels last, `[B, H, W, C]`:
+/// [`channels_first`](crate::data::channels_first) moves them. A model without it trains too, but takes rows
+/// for channels.
 ///
-/// Parameters: `weight` `[out, C / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default: zeros).
+/// Parameters: `weight` `[out, C / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
+/// zeros).
 ///
-/// Errors: the input is no batch of images, no window fits into it, or `groups` does not divide both numbers of channels.
+/// Errors: the input is no batch of images, no window fits into it, or `groups` does not divide both numbers
+/// of channels.
 ///
 /// ```
 /// use unisono::{Conv2d, MaxPool2d, Relu, Sequential};
@@ -34,8 +37,8 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// Creates a layer with this number of output channels and this kernel size in pixels. By default it has stride 1, no
-    /// padding, dilation 1, one group and a bias.
+    /// Creates a layer with this number of output channels and this kernel size in pixels. By default it has
+    /// stride 1, no padding, dilation 1, one group and a bias.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
         Self { channels, window: window(kernel), groups: 1, bias: true, initializer: Initializer::default() }
     }
@@ -58,8 +61,9 @@ impl Conv2d {
         self
     }
 
-    /// Sets the number of groups that input and output channels are cut into; each group of outputs is computed from its own
-    /// group of inputs. Default: 1. As many groups as channels make a depthwise convolution.
+    /// Sets the number of groups that input and output channels are cut into; each group of outputs is
+    /// computed from its own group of inputs. Default: 1. As many groups as channels make a depthwise
+    /// convolution.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self

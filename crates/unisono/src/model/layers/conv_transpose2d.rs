@@ -6,15 +6,17 @@ use super::conv2d::{biased, image};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Initializer, Layer};
 
-/// Transposed convolution, which is a convolution's gradient by its image (Zeiler et al. 2010; PyTorch's `ConvTranspose2d`).
+/// Transposed convolution, which is a convolution's gradient by its image (Zeiler et al. 2010; PyTorch's
+/// `ConvTranspose2d`).
 ///
 /// Shapes: `[B, C, h, w]` to `[B, out, H, W]` with
 /// H = (h - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1, and W alike.
 ///
-/// Parameters: `weight` `[C, out / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default: zeros).
+/// Parameters: `weight` `[C, out / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
+/// zeros).
 ///
-/// Errors: the input is no batch of images, the padding leaves nothing of the output, or `groups` does not divide both
-/// numbers of channels.
+/// Errors: the input is no batch of images, the padding leaves nothing of the output, or `groups` does not
+/// divide both numbers of channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvTranspose2d {
@@ -29,8 +31,8 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// Creates a layer with this number of output channels and this kernel size in pixels. By default it has stride 1, no
-    /// padding, dilation 1, one group and a bias.
+    /// Creates a layer with this number of output channels and this kernel size in pixels. By default it has
+    /// stride 1, no padding, dilation 1, one group and a bias.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
         let (window, initializer) = (window(kernel), Initializer::default());
         Self { channels, window, output_padding: [0, 0], groups: 1, bias: true, initializer }
@@ -48,8 +50,8 @@ impl ConvTranspose2d {
         self
     }
 
-    /// Sets how many pixels are added at the lower and the right side of the output. Default: 0. It must be below the
-    /// stride.
+    /// Sets how many pixels are added at the lower and the right side of the output. Default: 0. It must be
+    /// below the stride.
     pub fn output_padding(mut self, padding: impl Into<Size>) -> Self {
         self.output_padding = padding.into().0;
         self
@@ -61,8 +63,8 @@ impl ConvTranspose2d {
         self
     }
 
-    /// Sets the number of groups that input and output channels are cut into; each group of outputs is computed from its own
-    /// group of inputs. Default: 1.
+    /// Sets the number of groups that input and output channels are cut into; each group of outputs is
+    /// computed from its own group of inputs. Default: 1.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
@@ -80,7 +82,8 @@ impl ConvTranspose2d {
         self
     }
 
-    /// Returns the output's length along an axis (0: height, 1: width), or `None` where nothing would be left.
+    /// Returns the output's length along an axis (0: height, 1: width), or `None` where nothing would be
+    /// left.
     fn along(&self, axis: usize, length: usize) -> Option<usize> {
         let w = &self.window;
         let span = w.dilation[axis] * w.kernel[axis].checked_sub(1)? + 1;

@@ -7,7 +7,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 ///
 /// Shapes: `[B, ..., in]` to `[B, ..., out]`.
 ///
-/// Parameters: `weight` `[out, in]`, as PyTorch stores it (Default: Glorot uniform), `bias` `[out]` (Default: zeros).
+/// Parameters: `weight` `[out, in]`, as PyTorch stores it (Default: Glorot uniform), `bias` `[out]` (Default:
+/// zeros).
 ///
 /// Errors: the input has no axis of features, or other features than [`Dense::input`] states.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,13 +22,14 @@ pub struct Dense {
 }
 
 impl Dense {
-    /// Creates a layer with this number of output features. By default it takes any number of input features and has a
-    /// bias.
+    /// Creates a layer with this number of output features. By default it takes any number of input features
+    /// and has a bias.
     pub fn new(units: usize) -> Self {
         Self { units, input: None, bias: true, initializer: Initializer::default() }
     }
 
-    /// States the number of input features: any other is an error when the trainer is built. Default: any number.
+    /// States the number of input features: any other is an error when the trainer is built. Default: any
+    /// number.
     pub fn input(mut self, features: usize) -> Self {
         self.input = Some(features);
         self

@@ -3,10 +3,12 @@ use unisono_graph::Var;
 
 use crate::model::{Context, Forward};
 
-/// Dropout (Srivastava et al. 2014; Keras's and PyTorch's `Dropout`): in training, each element becomes 0 with probability
-/// `rate`, and the others are multiplied by 1 / (1 - rate). In evaluation and prediction y = x.
+/// Dropout (Srivastava et al. 2014; Keras's and PyTorch's `Dropout`): in training, each element becomes 0
+/// with probability `rate`, and the others are multiplied by 1 / (1 - rate). In evaluation and prediction y =
+/// x.
 ///
-/// What is drawn depends on seed, layer, epoch and the sample's position in it, not on replicas, shards or batches.
+/// What is drawn depends on seed, layer, epoch and the sample's position in it, not on replicas, shards or
+/// batches.
 ///
 /// Shapes: `[B, ...]` to the same. It has no parameters.
 ///

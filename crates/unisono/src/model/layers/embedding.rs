@@ -5,9 +5,9 @@ use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Embedding: the row of a table for each id (PyTorch's and Keras's `Embedding`).
 ///
-/// Ids that come from the model's input, whole or in slices, are checked in every batch: see [`Context::limit_ids`]. An id
-/// that the model computes and that is outside of the table reads its last row. The gradients of a repeated id are added in
-/// the order of (sample, position).
+/// Ids that come from the model's input, whole or in slices, are checked in every batch: see
+/// [`Context::limit_ids`]. An id that the model computes and that is outside of the table reads its last row.
+/// The gradients of a repeated id are added in the order of (sample, position).
 ///
 /// Shapes: `[B, ...]` of i32 to `[B, ..., width]`.
 ///

@@ -1,6 +1,7 @@
 //! The layers, and the list that makes them known.
 //!
-//! A new layer is a file here that implements [`Forward`](crate::model::Forward), a `mod` line and an entry in the list.
+//! A new layer is a file here that implements [`Forward`](crate::model::Forward), a `mod` line and an entry
+//! in the list.
 
 mod activations;
 mod attention;
@@ -40,7 +41,7 @@ crate::model::description::layers! {
     conv2d::Conv2d = "conv2d":
         Conv2d::new(8, [3, 5]).stride(2).padding([1, 2]).dilation(3).groups(2).no_bias(),
     conv_transpose2d::ConvTranspose2d = "conv_transpose2d":
-        ConvTranspose2d::new(4, 3).stride([3, 2]).padding(1).output_padding(1).dilation(2).groups(2).no_bias(),
+        ConvTranspose2d::new(4, 3).stride([3, 2]).padding(1).output_padding(1).dilation(2).groups(2),
     dense::Dense = "dense": Dense::new(7).input(5).no_bias(),
     dropout::Dropout = "dropout": Dropout::new(0.3),
     embedding::Embedding = "embedding": Embedding::new(3, 5),

@@ -6,12 +6,13 @@ use unisono_graph::Var;
 use super::functional::{group_norm, layer_norm, rms_norm};
 use crate::model::{Context, Forward, Initializer, Layer};
 
-/// Layer normalization (Ba et al. 2016; PyTorch's `LayerNorm`): y = (x - mean) / sqrt(variance + epsilon) weight + bias, with
-/// mean and variance over the last axis, or the last few.
+/// Layer normalization (Ba et al. 2016; PyTorch's `LayerNorm`): y = (x - mean) / sqrt(variance + epsilon)
+/// weight + bias, with mean and variance over the last axis, or the last few.
 ///
 /// Shapes: `[B, ..., F]` to the same.
 ///
-/// Parameters: `weight` (Default: ones) and `bias` (Default: zeros), both with the axes that are normalized, `[F]`.
+/// Parameters: `weight` (Default: ones) and `bias` (Default: zeros), both with the axes that are normalized,
+/// `[F]`.
 ///
 /// Errors: the input has fewer axes than are normalized.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -36,8 +37,8 @@ pub struct RmsNorm {
     epsilon: f32,
 }
 
-/// Group normalization (Wu and He 2018; PyTorch's `GroupNorm`): y = (x - mean) / sqrt(variance + epsilon) weight + bias, with
-/// mean and variance over each group of neighbouring channels and all their pixels.
+/// Group normalization (Wu and He 2018; PyTorch's `GroupNorm`): y = (x - mean) / sqrt(variance + epsilon)
+/// weight + bias, with mean and variance over each group of neighbouring channels and all their pixels.
 ///
 /// Shapes: `[B, C, ...]` to the same.
 ///

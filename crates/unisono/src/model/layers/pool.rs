@@ -10,10 +10,11 @@ use crate::model::{Context, Forward, Layer};
 
 /// Max pooling: the largest value of each window (PyTorch's `MaxPool2d`, Keras's `MaxPooling2D`).
 ///
-/// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down, and W' alike. It
-/// has no parameters.
+/// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
+/// and W' alike. It has no parameters.
 ///
-/// Errors: the input is no batch of images, no window fits into it, or the padding is above half of the kernel size.
+/// Errors: the input is no batch of images, no window fits into it, or the padding is above half of the
+/// kernel size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxPool2d {
@@ -21,13 +22,14 @@ pub struct MaxPool2d {
     window: Window,
 }
 
-/// Average pooling: the mean of each window, in which the padding does not count (Keras's `AveragePooling2D`; PyTorch's
-/// `AvgPool2d` with `count_include_pad=False`).
+/// Average pooling: the mean of each window, in which the padding does not count (Keras's `AveragePooling2D`;
+/// PyTorch's `AvgPool2d` with `count_include_pad=False`).
 ///
-/// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down, and W' alike. It
-/// has no parameters.
+/// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
+/// and W' alike. It has no parameters.
 ///
-/// Errors: the input is no batch of images, no window fits into it, or the padding is above half of the kernel size.
+/// Errors: the input is no batch of images, no window fits into it, or the padding is above half of the
+/// kernel size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AvgPool2d {
@@ -36,8 +38,8 @@ pub struct AvgPool2d {
     border: bool,
 }
 
-/// Global average pooling: the mean of each channel (Keras's `GlobalAveragePooling2D`, PyTorch's `AdaptiveAvgPool2d(1)`
-/// without its last two axes).
+/// Global average pooling: the mean of each channel (Keras's `GlobalAveragePooling2D`, PyTorch's
+/// `AdaptiveAvgPool2d(1)` without its last two axes).
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C]`. It has no parameters.
 ///
@@ -67,19 +69,22 @@ builder!(MaxPool2d);
 builder!(AvgPool2d);
 
 impl MaxPool2d {
-    /// Creates a layer with this kernel size in pixels. By default the stride is the kernel size, and there is no padding.
+    /// Creates a layer with this kernel size in pixels. By default the stride is the kernel size, and there
+    /// is no padding.
     pub fn new(kernel: impl Into<Size>) -> Self {
         Self { window: side_by_side(kernel) }
     }
 }
 
 impl AvgPool2d {
-    /// Creates a layer with this kernel size in pixels. By default the stride is the kernel size, and there is no padding.
+    /// Creates a layer with this kernel size in pixels. By default the stride is the kernel size, and there
+    /// is no padding.
     pub fn new(kernel: impl Into<Size>) -> Self {
         Self { window: side_by_side(kernel), border: false }
     }
 
-    /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the image's pixels only.
+    /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the image's
+    /// pixels only.
     pub fn count_include_pad(mut self) -> Self {
         self.border = true;
         self
@@ -92,8 +97,8 @@ fn side_by_side(kernel: impl Into<Size>) -> Window {
     Window { stride: window.kernel, ..window }
 }
 
-/// Returns whether an operand has windows, and reports an error of the layer where it has none. Padding above half of the
-/// kernel size is refused, because a window of padding alone has no largest element.
+/// Returns whether an operand has windows, and reports an error of the layer where it has none. Padding above
+/// half of the kernel size is refused, because a window of padding alone has no largest element.
 fn fits(layer: &str, cx: &Context, window: &Window, x: &Var) -> bool {
     let Some([_, h, w]) = image(layer, cx, x) else { return false };
     let half = (0..2).all(|a| 2 * window.padding[a] <= window.kernel[a]);

@@ -6,20 +6,21 @@ use unisono_graph::{DType, Lead, Type, Var};
 use super::functional::{GruWeights, LstmWeights, Steps, gru_steps, join, lstm_steps, stack};
 use crate::model::{Context, Forward, Initializer, Layer};
 
-/// Long short-term memory (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with `batch_first=True`, Keras's `LSTM`).
+/// Long short-term memory (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with `batch_first=True`, Keras's
+/// `LSTM`).
 ///
-/// The formulas are those of [`functional::lstm`](super::functional::lstm), which also takes a start state. This layer starts
-/// from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
+/// The formulas are those of [`functional::lstm`](super::functional::lstm), which also takes a start state.
+/// This layer starts from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
 /// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
 ///
-/// Parameters of layer l: `weight_ih_l{l}` `[4 H, in]`, `weight_hh_l{l}` `[4 H, H]`, `bias_ih_l{l}` `[4 H]` and
-/// `bias_hh_l{l}` `[4 H]`, with gates in the order i, f, g, o. Default: uniform in +-1 / sqrt(H). The names of the backward
-/// direction end in `_reverse`.
+/// Parameters of layer l: `weight_ih_l{l}` `[4 H, in]`, `weight_hh_l{l}` `[4 H, H]`, `bias_ih_l{l}` `[4 H]`
+/// and `bias_hh_l{l}` `[4 H]`, with gates in the order i, f, g, o. Default: uniform in +-1 / sqrt(H). The
+/// names of the backward direction end in `_reverse`.
 ///
-/// Errors: the input is no batch of sequences of f32 with a step and a feature at least, there are no units or layers, or the
-/// layer is both stateful and bidirectional.
+/// Errors: the input is no batch of sequences of f32 with a step and a feature at least, there are no units
+/// or layers, or the layer is both stateful and bidirectional.
 ///
 /// ```
 /// use unisono::{Dense, Lstm, Sequential};
@@ -32,17 +33,18 @@ pub struct Lstm {
     shape: Shape,
 }
 
-/// Gated recurrent unit (Cho et al. 2014; PyTorch's `GRU` with `batch_first=True`, Keras's `GRU(reset_after=True)`).
+/// Gated recurrent unit (Cho et al. 2014; PyTorch's `GRU` with `batch_first=True`, Keras's
+/// `GRU(reset_after=True)`).
 ///
-/// The formulas are those of [`functional::gru`](super::functional::gru), which also takes a start state. This layer starts
-/// from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
+/// The formulas are those of [`functional::gru`](super::functional::gru), which also takes a start state.
+/// This layer starts from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
 /// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
 ///
-/// Parameters of layer l: `weight_ih_l{l}` `[3 H, in]`, `weight_hh_l{l}` `[3 H, H]`, `bias_ih_l{l}` `[3 H]` and
-/// `bias_hh_l{l}` `[3 H]`, with gates in the order r, z, n. Default: uniform in +-1 / sqrt(H). The names of the backward
-/// direction end in `_reverse`.
+/// Parameters of layer l: `weight_ih_l{l}` `[3 H, in]`, `weight_hh_l{l}` `[3 H, H]`, `bias_ih_l{l}` `[3 H]`
+/// and `bias_hh_l{l}` `[3 H]`, with gates in the order r, z, n. Default: uniform in +-1 / sqrt(H). The names
+/// of the backward direction end in `_reverse`.
 ///
 /// Errors: those of [`Lstm`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -67,8 +69,8 @@ struct Shape {
 macro_rules! recurrent {
     ($layer:ident, $gates:literal, $weights:ident, $state:expr, $steps:ident) => {
         impl $layer {
-            /// Creates a single forward layer with H = `units` hidden features. By default it has biases, returns all hidden
-            /// states and starts each batch from zeros.
+            /// Creates a single forward layer with H = `units` hidden features. By default it has biases,
+            /// returns all hidden states and starts each batch from zeros.
             pub fn new(units: usize) -> Self {
                 Self {
                     shape: Shape {
@@ -89,15 +91,15 @@ macro_rules! recurrent {
                 self
             }
 
-            /// Adds the backward direction: the output has the H features of the forward direction, then the H features of
-            /// the backward one. Default: forward only.
+            /// Adds the backward direction: the output has the H features of the forward direction, then the
+            /// H features of the backward one. Default: forward only.
             pub fn bidirectional(mut self) -> Self {
                 self.shape.both_ways = true;
                 self
             }
 
-            /// Returns only the last hidden state: that after the last step and, backward, that after the first. Default: all
-            /// of them.
+            /// Returns only the last hidden state: that after the last step and, backward, that after the
+            /// first. Default: all of them.
             pub fn last(mut self) -> Self {
                 self.shape.last = true;
                 self
@@ -109,26 +111,28 @@ macro_rules! recurrent {
                 self
             }
 
-            /// Starts each batch from the state that the batch before ended with, row by row (Keras's `stateful=True`).
-            /// Default: from zeros.
+            /// Starts each batch from the state that the batch before ended with, row by row (Keras's
+            /// `stateful=True`). Default: from zeros.
             ///
             /// The state is zeros at the start of an epoch, of an evaluation or a prediction, and after
             /// [`Trainer::reset_carries`](crate::Trainer::reset_carries). Gradients stay within the batch.
-            /// [`Loader::lanes`](unisono_data::Loader::lanes) makes batches whose rows continue those of the batch before.
+            /// [`Loader::lanes`](unisono_data::Loader::lanes) makes batches whose rows continue those of the
+            /// batch before.
             pub fn stateful(mut self) -> Self {
                 self.shape.stateful = true;
                 self
             }
 
-            /// Sets the probability with which an element is dropped, in training, on the way from one layer to the next.
-            /// Default: 0.
+            /// Sets the probability with which an element is dropped, in training, on the way from one layer
+            /// to the next. Default: 0.
             pub fn dropout(mut self, rate: f32) -> Self {
                 self.shape.dropout = rate;
                 self
             }
 
-            /// Computes the layer over padded sequences (Keras's `mask`; PyTorch's packed sequences): steps whose `mask`
-            /// `[B, T]` is 0 leave the state as it is, and their output is zeros. `None` masks nothing.
+            /// Computes the layer over padded sequences (Keras's `mask`; PyTorch's packed sequences): steps
+            /// whose `mask` `[B, T]` is 0 leave the state as it is, and their output is zeros. `None` masks
+            /// nothing.
             pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
                 self.shape.forward(self.name(), cx, x, mask, |cx, x, suffix, reverse| {
                     let (rows, units) = ($gates * self.shape.units, self.shape.units);

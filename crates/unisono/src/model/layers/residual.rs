@@ -6,8 +6,8 @@ use crate::model::{Context, Description, Forward, Layer};
 
 /// A residual connection (He et al. 2016): y = x + inner(x), or y = shortcut(x) + inner(x).
 ///
-/// Shapes: both terms have one shape, which is that of y. Parameters: those of the inner layer are `inner.*`, those of the
-/// shortcut `shortcut.*`.
+/// Shapes: both terms have one shape, which is that of y. Parameters: those of the inner layer are `inner.*`,
+/// those of the shortcut `shortcut.*`.
 ///
 /// Errors: the two terms differ in shape or dtype.
 ///

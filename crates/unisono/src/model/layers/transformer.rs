@@ -10,8 +10,8 @@ use crate::model::{Context, Forward, Layer};
 ///
 /// Shapes: `[B, T, E]` to `[B, T, E]`.
 ///
-/// Parameters: those of its layers `norm1` and `norm2` ([`LayerNorm`]), `self_attn` ([`MultiHeadAttention`]), `linear1` and
-/// `linear2` ([`Dense`], `[hidden, E]` and `[E, hidden]`), with their defaults.
+/// Parameters: those of its layers `norm1` and `norm2` ([`LayerNorm`]), `self_attn` ([`MultiHeadAttention`]),
+/// `linear1` and `linear2` ([`Dense`], `[hidden, E]` and `[E, hidden]`), with their defaults.
 ///
 /// Errors: those of its layers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -23,13 +23,14 @@ pub struct TransformerBlock {
 }
 
 impl TransformerBlock {
-    /// Creates a block with this number of heads, which must divide the width E. By default the attention is not causal,
-    /// the hidden width is 4 E, and there is no dropout.
+    /// Creates a block with this number of heads, which must divide the width E. By default the attention is
+    /// not causal, the hidden width is 4 E, and there is no dropout.
     pub fn new(heads: usize) -> Self {
         Self { attention: MultiHeadAttention::new(heads), hidden: None, dropout: 0.0 }
     }
 
-    /// Makes the attention causal: each position attends to itself and to those before it. Default: to all positions.
+    /// Makes the attention causal: each position attends to itself and to those before it. Default: to all
+    /// positions.
     pub fn causal(mut self) -> Self {
         self.attention = self.attention.causal();
         self
@@ -41,14 +42,15 @@ impl TransformerBlock {
         self
     }
 
-    /// Sets the probability with which an element is dropped, in training, of what attention and dense layers add.
-    /// Default: 0.
+    /// Sets the probability with which an element is dropped, in training, of what attention and dense layers
+    /// add. Default: 0.
     pub fn dropout(mut self, rate: f32) -> Self {
         self.dropout = rate;
         self
     }
 
-    /// Computes the block where no position attends to those whose `mask` `[B, T]` is 0. `None` masks nothing.
+    /// Computes the block where no position attends to those whose `mask` `[B, T]` is 0. `None` masks
+    /// nothing.
     pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
         let width = x.dims().last().copied().unwrap_or(1);
         let drop = |cx: &mut Context, name: &str, x: Var| match self.dropout {

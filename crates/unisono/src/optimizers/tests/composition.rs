@@ -29,7 +29,8 @@ fn history(epochs: u32) -> Vec<Epoch> {
     (0..epochs).map(epoch).collect()
 }
 
-/// A transform, and what it does to the gradients that are trained, to decay of the bias and to training of the bias.
+/// A transform, and what it does to the gradients that are trained, to decay of the bias and to training of
+/// the bias.
 struct Known {
     add: fn(Chain) -> Chain,
     prepare: fn(&mut [f64]),

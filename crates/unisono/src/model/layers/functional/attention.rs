@@ -7,32 +7,33 @@ use unisono_graph::ops::Iota;
 
 use super::sequence::join;
 
-/// The score of a masked position. Its softmax is 0 in f32, and no gradient is NaN, which infinity would make.
+/// The score of a masked position. Its softmax is 0 in f32, and no gradient is NaN, which infinity would
+/// make.
 const UNSEEN: f32 = -1e30;
-/// The number of queries whose scores are held at once. Longer sequences are computed block by block, and again for the
-/// gradient.
+/// The number of queries whose scores are held at once. Longer sequences are computed block by block, and
+/// again for the gradient.
 const BLOCK: usize = 256;
 
-/// Computes softmax(q k^T / sqrt(d)) v (Vaswani et al. 2017; PyTorch's function of this name). If `causal`, position t attends
-/// to the positions up to t only.
+/// Computes softmax(q k^T / sqrt(d)) v (Vaswani et al. 2017; PyTorch's function of this name). If `causal`,
+/// position t attends to the positions up to t only.
 ///
 /// Shapes: q `[B, ..., T, d]`, k `[B, ..., S, d]` and v `[B, ..., S, e]` to `[B, ..., T, e]`.
 ///
-/// Of sequences with T above 256 the scores of 256 queries are held at a time, as in Dao et al. 2022 but in blocks of whole
-/// rows: memory grows with S, not with T S.
+/// Of sequences with T above 256 the scores of 256 queries are held at a time, as in Dao et al. 2022 but in
+/// blocks of whole rows: memory grows with S, not with T S.
 ///
 /// Errors: q or k has fewer than two axes.
 pub fn scaled_dot_product_attention(q: &Var, k: &Var, v: &Var, causal: bool) -> Var {
     scaled_dot_product_attention_masked(q, k, v, causal, None)
 }
 
-/// Computes [`scaled_dot_product_attention`] where no query attends to a position whose `mask` is 0. The mask broadcasts to
-/// `[B, ..., T, S]`; `None` masks nothing.
+/// Computes [`scaled_dot_product_attention`] where no query attends to a position whose `mask` is 0. The mask
+/// broadcasts to `[B, ..., T, S]`; `None` masks nothing.
 ///
-/// A query that may attend to nothing, such as padding on the left of a causal sequence, gets a mean of values that it should
-/// not see: of all S, or, if causal and T is above 256, of those up to the end of its block of 256. Its result must not be
-/// used, neither by later positions (the mask hides it from them) nor by the loss (give it weight 0, or use
-/// [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index)).
+/// A query that may attend to nothing, such as padding on the left of a causal sequence, gets a mean of
+/// values that it should not see: of all S, or, if causal and T is above 256, of those up to the end of its
+/// block of 256. Its result must not be used, neither by later positions (the mask hides it from them) nor by
+/// the loss (give it weight 0, or use [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index)).
 pub fn scaled_dot_product_attention_masked(
     q: &Var,
     k: &Var,
@@ -60,8 +61,8 @@ pub fn scaled_dot_product_attention_masked(
     join(&blocks.collect::<Vec<_>>(), -2).unwrap_or_else(|| q.clone())
 }
 
-/// Returns the positions `own` along an axis, which is counted from the last. An axis of length 1 broadcasts and a missing
-/// one is no axis: of these it returns all.
+/// Returns the positions `own` along an axis, which is counted from the last. An axis of length 1 broadcasts
+/// and a missing one is no axis: of these it returns all.
 fn part(x: &Var, axis: isize, own: &Range<usize>) -> Var {
     let length = x.dims().len().checked_add_signed(axis).and_then(|axis| x.dims().get(axis));
     match length {
@@ -70,7 +71,8 @@ fn part(x: &Var, axis: isize, own: &Range<usize>) -> Var {
     }
 }
 
-/// Computes attention with its whole score matrix. `causal` holds the position of the first query, if the attention is causal.
+/// Computes attention with its whole score matrix. `causal` holds the position of the first query, if the
+/// attention is causal.
 fn attend(q: &Var, k: &Var, v: &Var, causal: Option<usize>, mask: Option<&Var>) -> Var {
     let mut scores = q.matmul_t(k);
     let tape = q.tape();

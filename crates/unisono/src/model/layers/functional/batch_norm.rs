@@ -18,11 +18,11 @@ pub struct BatchNormed {
     pub count: Var,
 }
 
-/// Computes (x - mean) / sqrt(variance + eps) weight + bias with the statistics of each channel over the whole global batch and
-/// all pixels (Ioffe and Szegedy 2015; PyTorch's `batch_norm(training=True)`).
+/// Computes (x - mean) / sqrt(variance + eps) weight + bias with the statistics of each channel over the
+/// whole global batch and all pixels (Ioffe and Szegedy 2015; PyTorch's `batch_norm(training=True)`).
 ///
-/// Shapes: x `[B, C, ...]` to the same; `weight` and `bias` `[C]`. Without `weight` the scale is 1, without `bias` nothing is
-/// added.
+/// Shapes: x `[B, C, ...]` to the same; `weight` and `bias` `[C]`. Without `weight` the scale is 1, without
+/// `bias` nothing is added.
 ///
 /// Errors: x has no axis of channels, or no samples.
 pub fn batch_norm(x: &Var, weight: Option<&Var>, bias: Option<&Var>, eps: f32) -> BatchNormed {
@@ -36,13 +36,15 @@ pub fn batch_norm(x: &Var, weight: Option<&Var>, bias: Option<&Var>, eps: f32) -
     let samples = tape.constant(1.0).expand(Lead::Sample, &[]).sum_shards();
     let count = samples * (x.ty().count() / channels.max(1)) as f32;
     let mean = sum_of_channels(x) / &count;
-    // The mean minimizes the sum of squares, so the squares' derivative by the mean is 0: detach saves computing it.
+    // The mean minimizes the sum of squares, so the squares' derivative by the mean is 0: detach saves
+    // computing it.
     let squares = sum_of_channels(&(x - per_channel(&mean.detach(), x)).square());
     let y = batch_norm_with(x, &mean, &(&squares / &count), weight, bias, eps);
     BatchNormed { y, mean, squares, count }
 }
 
-/// Computes (x - mean) / sqrt(variance + eps) weight + bias with given statistics (PyTorch's `batch_norm(training=False)`).
+/// Computes (x - mean) / sqrt(variance + eps) weight + bias with given statistics (PyTorch's
+/// `batch_norm(training=False)`).
 ///
 /// Shapes: x `[B, C, ...]` to the same; all others `[C]`.
 pub fn batch_norm_with(
@@ -60,8 +62,9 @@ pub fn batch_norm_with(
 }
 
 impl BatchNormed {
-    /// Returns the running mean and variance, `[C]` each, after the step: they move by the share `momentum` towards the batch's
-    /// mean and unbiased variance. With one value a channel there is no such variance, and the running one stays.
+    /// Returns the running mean and variance, `[C]` each, after the step: they move by the share `momentum`
+    /// towards the batch's mean and unbiased variance. With one value a channel there is no such variance,
+    /// and the running one stays.
     pub fn running(&self, mean: &Var, variance: &Var, momentum: f32) -> (Var, Var) {
         let one = self.count.tape().constant(1.0);
         let new_mean = (&self.mean - mean) * momentum + mean;

@@ -2,16 +2,16 @@
 
 use unisono_graph::Var;
 
-/// Computes (x - mean) / sqrt(variance + eps) weight + bias, with mean and variance over the last `axes` axes (Ba et al. 2016;
-/// PyTorch's `layer_norm`).
+/// Computes (x - mean) / sqrt(variance + eps) weight + bias, with mean and variance over the last `axes` axes
+/// (Ba et al. 2016; PyTorch's `layer_norm`).
 ///
 /// Shapes: x `[B, ..., F]` to the same; `weight` and `bias` have the last `axes` axes, `[F]`.
 pub fn layer_norm(x: &Var, axes: usize, weight: Option<&Var>, bias: Option<&Var>, eps: f32) -> Var {
     affine(standardize(x, axes, eps), weight, bias)
 }
 
-/// Computes x / sqrt(mean of x^2 + eps) weight, with the mean over the last `axes` axes (Zhang and Sennrich 2019; PyTorch's
-/// `rms_norm`).
+/// Computes x / sqrt(mean of x^2 + eps) weight, with the mean over the last `axes` axes (Zhang and Sennrich
+/// 2019; PyTorch's `rms_norm`).
 ///
 /// Shapes: x `[B, ..., F]` to the same; `weight` has the last `axes` axes, `[F]`.
 pub fn rms_norm(x: &Var, axes: usize, weight: Option<&Var>, eps: f32) -> Var {
@@ -19,8 +19,8 @@ pub fn rms_norm(x: &Var, axes: usize, weight: Option<&Var>, eps: f32) -> Var {
     affine(y, weight, None)
 }
 
-/// Computes (x - mean) / sqrt(variance + eps) weight + bias, with mean and variance over each of `groups` groups of neighbouring
-/// channels and all their pixels (Wu and He 2018; PyTorch's `group_norm`).
+/// Computes (x - mean) / sqrt(variance + eps) weight + bias, with mean and variance over each of `groups`
+/// groups of neighbouring channels and all their pixels (Wu and He 2018; PyTorch's `group_norm`).
 ///
 /// Shapes: x `[B, C, ...]` to the same; `weight` and `bias` `[C]`.
 ///
@@ -54,8 +54,8 @@ fn affine(y: Var, weight: Option<&Var>, bias: Option<&Var>) -> Var {
     }
 }
 
-/// Computes (x - mean) / sqrt(variance + eps). The mean is taken first and the variance from differences to it, so that a large
-/// mean cancels no digits.
+/// Computes (x - mean) / sqrt(variance + eps). The mean is taken first and the variance from differences to
+/// it, so that a large mean cancels no digits.
 fn standardize(x: &Var, axes: usize, eps: f32) -> Var {
     let centred = x - mean_keep(x, axes);
     let variance = mean_keep(&centred.square(), axes);

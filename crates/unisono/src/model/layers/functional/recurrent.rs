@@ -30,11 +30,11 @@ pub struct GruWeights {
     pub bias_hh: Option<Var>,
 }
 
-/// Computes an LSTM from a start state (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with `batch_first=True`). Returns all
-/// h, the last h and the last c.
+/// Computes an LSTM from a start state (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with
+/// `batch_first=True`). Returns all h, the last h and the last c.
 ///
-/// Each step is i, f, o = sigmoid(W x + b + U h + d) and g = tanh(W x + b + U h + d), each with its own rows of the weights W
-/// and U and of the biases b and d; then c = f c + i g and h = o tanh(c).
+/// Each step is i, f, o = sigmoid(W x + b + U h + d) and g = tanh(W x + b + U h + d), each with its own rows
+/// of the weights W and U and of the biases b and d; then c = f c + i g and h = o tanh(c).
 ///
 /// Shapes: x `[B, T, in]`, `h0` and `c0` `[B, H]` to `[B, T, H]`, `[B, H]` and `[B, H]`.
 pub fn lstm(x: &Var, weights: &LstmWeights, h0: &Var, c0: &Var) -> (Var, Var, Var) {
@@ -43,10 +43,11 @@ pub fn lstm(x: &Var, weights: &LstmWeights, h0: &Var, c0: &Var) -> (Var, Var, Va
     (stack(&all).unwrap_or_else(|| x.clone()), last(0), last(1))
 }
 
-/// Computes a GRU from a start state (Cho et al. 2014; PyTorch's `GRU` with `batch_first=True`). Returns all h and the last h.
+/// Computes a GRU from a start state (Cho et al. 2014; PyTorch's `GRU` with `batch_first=True`). Returns all
+/// h and the last h.
 ///
-/// Each step is r, z = sigmoid(W x + b + U h + d), each with its own rows of the weights W and U and of the biases b and d; then
-/// n = tanh(W x + b + r (U h + d)) and h = (1 - z) n + z h.
+/// Each step is r, z = sigmoid(W x + b + U h + d), each with its own rows of the weights W and U and of the
+/// biases b and d; then n = tanh(W x + b + r (U h + d)) and h = (1 - z) n + z h.
 ///
 /// Shapes: x `[B, T, in]` and `h0` `[B, H]` to `[B, T, H]` and `[B, H]`.
 pub fn gru(x: &Var, weights: &GruWeights, h0: &Var) -> (Var, Var) {
@@ -54,11 +55,12 @@ pub fn gru(x: &Var, weights: &GruWeights, h0: &Var) -> (Var, Var) {
     (stack(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
 }
 
-/// The h of each step in the order of the sequence, and the state after the step that was run last (step 0 in reverse), h first.
+/// The h of each step in the order of the sequence, and the state after the step that was run last (step 0 in
+/// reverse), h first.
 pub(in crate::model::layers) type Steps = (Vec<Var>, Vec<Var>);
 
-/// Computes [`lstm`] from `[h0, c0]` or, if that is empty, from zeros. Steps whose `mask` `[B, T]` is 0 leave the state as it is,
-/// and their h is zeros.
+/// Computes [`lstm`] from `[h0, c0]` or, if that is empty, from zeros. Steps whose `mask` `[B, T]` is 0 leave
+/// the state as it is, and their h is zeros.
 pub(in crate::model::layers) fn lstm_steps(
     x: &Var,
     weights: &LstmWeights,
@@ -78,8 +80,8 @@ pub(in crate::model::layers) fn lstm_steps(
     })
 }
 
-/// Computes [`gru`] from `[h0]` or, if that is empty, from zeros. Steps whose `mask` `[B, T]` is 0 leave the state as it is, and
-/// their h is zeros.
+/// Computes [`gru`] from `[h0]` or, if that is empty, from zeros. Steps whose `mask` `[B, T]` is 0 leave the
+/// state as it is, and their h is zeros.
 pub(in crate::model::layers) fn gru_steps(
     x: &Var,
     weights: &GruWeights,
@@ -104,8 +106,8 @@ pub(in crate::model::layers) fn gru_steps(
     })
 }
 
-/// Runs a cell over the steps of `gates`. The cell takes a step and the state before it (h first, empty for zeros), and returns
-/// the state after it.
+/// Runs a cell over the steps of `gates`. The cell takes a step and the state before it (h first, empty for
+/// zeros), and returns the state after it.
 fn run(
     gates: &Var,
     start: &[Var],
