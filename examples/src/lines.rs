@@ -85,8 +85,14 @@ mod tests {
 
     #[test]
     fn lines_hold_what_was_measured_and_no_time() {
-        let measured = |loss| Evaluation { loss, metrics: vec![("accuracy".into(), 0.5)], samples: 4 };
-        let epoch = Epoch { epoch: 0, steps: 23, train: measured(1.5), validation: Some(measured(0.1)) };
+        let measured = |loss| {
+            let mut evaluation = Evaluation::default();
+            (evaluation.loss, evaluation.samples) = (loss, 4);
+            evaluation.metrics.push(("accuracy".into(), 0.5));
+            evaluation
+        };
+        let mut epoch = Epoch::default();
+        (epoch.steps, epoch.train, epoch.validation) = (23, measured(1.5), Some(measured(0.1)));
         let mut lines = Lines::new(Vec::new());
         lines.epoch(&epoch).unwrap();
         lines.done(23, Some(&epoch), "ab").unwrap();

@@ -21,7 +21,7 @@ use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::crew::Crew;
 use crate::{
-    CrossEntropy, Epoch, Error, Layer, Loss, LossScale, MemoryEstimate, Metric, Optimizer, Scaling, Sgd,
+    Chain, CrossEntropy, Epoch, Error, Layer, Loss, LossScale, MemoryEstimate, Metric, Scaling, Sgd,
 };
 
 /// Builds a [`Trainer`]. Made by [`Trainer::builder`].
@@ -54,7 +54,7 @@ impl Builder {
         let parts = Parts {
             model,
             loss: Box::new(CrossEntropy::new()),
-            optimizer: Box::new(Sgd::new(0.01)),
+            optimizer: Sgd::new(0.01).into(),
             metrics: vec![],
             precision: Precision::F32,
         };
@@ -81,8 +81,8 @@ impl Builder {
     }
 
     /// Sets the optimizer. Default: [`Sgd`] with a learning rate of 0.01.
-    pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
-        self.parts.optimizer = Box::new(optimizer);
+    pub fn optimizer(mut self, optimizer: impl Into<Chain>) -> Self {
+        self.parts.optimizer = optimizer.into();
         self
     }
 
