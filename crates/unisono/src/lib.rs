@@ -71,8 +71,3 @@ pub use trainer::builder::Builder;
 pub use trainer::checkpoints::{BestBy, Saving};
 pub use trainer::export::ExportedModel;
 pub use trainer::save::{Resumed, SavedRun};
-
-/// The README's program compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
