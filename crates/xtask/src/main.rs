@@ -1,6 +1,7 @@
 //! `cargo xtask demo | test | bench | tidy`: the tasks that a person or CI runs in this repository.
 //!
-//! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a driver.
+//! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
+//! driver.
 
 mod setup;
 mod tidy;
@@ -13,8 +14,8 @@ use std::process::{Command, ExitCode};
 
 use clap::{Args, Parser};
 
-/// The arguments that run the tests. The profile `dev` keeps overflow checks in the host code under test; kernels run
-/// at full speed in every profile.
+/// The arguments that run the tests. The profile `dev` keeps overflow checks in the host code under test;
+/// kernels run at full speed in every profile.
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
 #[derive(Parser)]
@@ -73,8 +74,8 @@ fn demo(mut args: Vec<OsString>) -> Result<(), String> {
     program("digits", &[], &args)
 }
 
-/// Returns the arguments that turn on features of a bench. `uneven` slows a replica through a fault point; the others
-/// are built without fault points.
+/// Returns the arguments that turn on features of a bench. `uneven` slows a replica through a fault point;
+/// the others are built without fault points.
 fn faults(args: &[OsString]) -> &'static [&'static str] {
     if args.iter().any(|arg| arg == "uneven") { &["--features", "faults"] } else { &[] }
 }
@@ -100,7 +101,8 @@ fn is_flag(arg: &str, flag: &str) -> bool {
     arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// Returns a command of the cargo that runs this. It keeps the caller's directory, so relative paths stay valid.
+/// Returns a command of the cargo that runs this. It keeps the caller's directory, so relative paths stay
+/// valid.
 fn cargo() -> Command {
     Command::new(env::var_os("CARGO").as_deref().unwrap_or(OsStr::new("cargo")))
 }

@@ -1,4 +1,5 @@
-//! Installs a Vulkan driver on a machine that has none: Mesa's software driver, with the machine's package manager.
+//! Installs a Vulkan driver on a machine that has none: Mesa's software driver, with the machine's package
+//! manager.
 
 use std::env;
 use std::fs;
@@ -7,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use crate::run;
 
-/// A package manager: its program, the arguments that update its lists (none needed: empty), and the arguments that
-/// install the driver.
+/// A package manager: its program, the arguments that update its lists (none needed: empty), and the
+/// arguments that install the driver.
 struct Manager {
     program: &'static str,
     update: &'static [&'static str],
@@ -134,7 +135,8 @@ fn loader_present() -> bool {
             .any(|dir| dir.join(LOADER).exists())
 }
 
-/// Returns the driver manifests that the loader would read: those named in the environment, or else those found.
+/// Returns the driver manifests that the loader would read: those named in the environment, or else those
+/// found.
 fn driver_manifests() -> Vec<PathBuf> {
     for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
         if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {

@@ -70,8 +70,8 @@ fn package_name(manifest: &str) -> Option<&str> {
     value.split('"').nth(1)
 }
 
-/// Returns the dependencies of a manifest. It reads as much TOML as the manifests of this repository use: a line or a
-/// table for each dependency.
+/// Returns the dependencies of a manifest. It reads as much TOML as the manifests of this repository use: a
+/// line or a table for each dependency.
 fn dependencies(manifest: &str) -> Vec<Dependency> {
     let mut found: Vec<Dependency> = Vec::new();
     let mut section = None;
@@ -99,8 +99,8 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
 }
 
 /// Reads the header of a table. If the table holds dependencies (`dependencies`, `dependencies.wgpu`,
-/// `target.'cfg(unix)'.dev-dependencies`), returns whether they are for tests only, and the name of the dependency if
-/// the table is about a single one.
+/// `target.'cfg(unix)'.dev-dependencies`), returns whether they are for tests only, and the name of the
+/// dependency if the table is about a single one.
 fn section_of(header: &str) -> Option<(bool, Option<&str>)> {
     const KINDS: [(&str, bool); 3] =
         [("dev-dependencies", true), ("build-dependencies", false), ("dependencies", false)];

@@ -4,7 +4,8 @@
 const LONGEST: usize = 450;
 /// The most characters of a comment line. rustfmt holds code to the same width, but leaves comments alone.
 const WIDEST: usize = 110;
-/// A reference to a document that the repository does not have. It is split so that this file does not contain it.
+/// A reference to a document that the repository does not have. It is split so that this file does not
+/// contain it.
 const UNKNOWN_DOCUMENT: &str = concat!("DESIGN", " section");
 /// The directories of the libraries' own code, which returns errors instead of panicking.
 const LIBRARIES: [&str; 8] = [
@@ -45,8 +46,9 @@ fn too_long(text: &str) -> Option<String> {
     (lines > LONGEST).then(|| format!(": {lines} lines, more than {LONGEST}"))
 }
 
-/// Returns comment lines that are too wide or refer to a document that the repository does not have. Two kinds of
-/// line may be wider, because they cannot be broken: a single long word such as an address, and a row of a table.
+/// Returns comment lines that are too wide or refer to a document that the repository does not have. Two
+/// kinds of line may be wider, because they cannot be broken: a single long word such as an address, and a
+/// row of a table.
 fn comments(text: &str) -> Vec<String> {
     let mut violations = Vec::new();
     for (i, line) in text.lines().enumerate() {
