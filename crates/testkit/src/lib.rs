@@ -1,5 +1,4 @@
-//! What the tests of Unisono share: adapters under test, graphs on a device beside their f64 reference, finite differences,
-//! and the check that no product reaches an addition.
+#![doc = include_str!("../README.md")]
 
 mod adapters;
 mod cases;

@@ -64,8 +64,3 @@ pub use trainer::Trainer;
 pub use trainer::builder::Builder;
 pub use trainer::export::ExportedModel;
 pub use trainer::resume::Resumed;
-
-/// The README's program compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
