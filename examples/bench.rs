@@ -172,7 +172,7 @@ fn step(flags: &Flags) -> Result<(), Error> {
             format!("{:.0}", flags.batch() as f64 / step.as_secs_f64()),
             plan.launches().to_string(),
             bytes(plan.scratch_bytes()),
-            bytes(train.tensor_bytes(&run)),
+            bytes(trainer.program(ProgramId::Train).tensor_bytes(&run)),
         ]);
     }
     let row = |i: usize| columns.iter().map(|column| column[i].clone()).collect::<Vec<_>>();

@@ -13,7 +13,7 @@ use syn::{Attribute, Item, UseTree};
 /// The rooms of each crate that has some, lowest first.
 const ROOMS: [(&str, &[&str]); 1] = [(
     "crates/unisono",
-    &["error", "model", "objective", "optimizers", "run", "compile", "observe", "trainer"],
+    &["error", "model", "objective", "optimizers", "compile", "run", "observe", "saving", "trainer"],
 )];
 
 /// Files at the top of a crate that stand above all rooms: they only re-export.
