@@ -13,6 +13,7 @@ use crate::tensors::info::Info;
 
 /// How two checkpoints or files differ.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Diff {
     /// The number of tensors with the same bytes.
     pub equal: usize,
@@ -28,6 +29,7 @@ pub struct Diff {
 
 /// How two tensors of one name differ.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TensorDiff {
     /// The tensor's name, with its file's name.
     pub name: String,

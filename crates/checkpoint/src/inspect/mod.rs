@@ -25,6 +25,7 @@ use crate::tensors::tensor::Tensors;
 
 /// A checkpoint in a list. It was looked at, but not verified.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Listed {
     /// Its step.
     pub step: u64,
@@ -40,6 +41,7 @@ pub struct Listed {
 
 /// The result of verifying a checkpoint or a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Checked {
     /// The directory or file.
     pub path: PathBuf,
@@ -49,6 +51,7 @@ pub struct Checked {
 
 /// The contents of a checkpoint or a file, as shown to a person.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Shown {
     /// The directory or file.
     pub path: PathBuf,
@@ -62,6 +65,7 @@ pub struct Shown {
 
 /// A tensor in a [`Shown`].
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Row {
     /// The name of its file, such as `model.safetensors`.
     pub file: String,

@@ -15,6 +15,7 @@ use crate::tensors::tensor::Tensors;
 
 /// A checkpoint that was found complete.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Loaded {
     /// Its step.
     pub step: u64,

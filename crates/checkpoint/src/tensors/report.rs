@@ -6,6 +6,7 @@ use crate::tensors::info::Info;
 
 /// What became of each tensor of a file and of a model, as PyTorch's `load_state_dict` reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoadReport {
     /// The model's tensors that were found.
     pub loaded: Vec<String>,

@@ -10,6 +10,7 @@ use crate::{DataError, Fingerprint, Source, Subset, Values};
 
 /// How classes of unequal size are made equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Balance {
     /// Takes as many samples of each class as the smallest class has. The rest of the others, chosen by the
     /// seed, is left out.

@@ -63,6 +63,7 @@ impl Clock<'_> {
 
 /// What one [`Batches`](crate::Batches) has done so far. Printing it gives a table and the verdict.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Seen {
     /// The time since the threads started.
     pub elapsed: Duration,
@@ -87,6 +88,7 @@ pub struct Seen {
 
 /// The time spent in one stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StageTime {
     /// The stage's name: "fetch", "map 'crop'", "stack" or "map_batch 'mixup'".
     pub name: String,

@@ -24,6 +24,7 @@ pub struct Csv {
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Column {
     /// The first column.
     First,

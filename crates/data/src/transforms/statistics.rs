@@ -24,6 +24,7 @@ pub struct Statistics {
 
 /// Which elements of a field share a mean and a deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Per {
     /// All elements: there is one group.
     All,

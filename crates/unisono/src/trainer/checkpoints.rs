@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use unisono_checkpoint::{
-    Best, Export, Options, Report, Saver, SaverOptions, StdDisk, Store, WeightPrecision,
-};
+use unisono_checkpoint::{Best, Export, Options, Report, Saver, SaverOptions, StdDisk, Store};
 
 use crate::trainer::save::Resumed;
 use crate::{Error, Evaluation, Trainer};
@@ -118,13 +116,13 @@ impl Trainer {
             BestBy::Lowest(_) => Best::Lowest(1),
             BestBy::Highest(_) => Best::Highest(1),
         });
-        let options = Options { keep: saving.keep, every: saving.keep_every, best };
+        let options = Options::default().keep(saving.keep).every(saving.keep_every).best(best);
         // Checkpoints name it, and now nobody waits for the probe.
         self.classes.all()?;
         // The directory may be the one that is open.
         self.checkpoints = None;
         let store = Store::open_with(&saving.dir, options, Arc::new(StdDisk))?;
-        let saver = Saver::new(store, SaverOptions { require: saving.require, write_every: false })?;
+        let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
         self.checkpoints = Some(Checkpoints { saver, saving, saved: None, durable: None, forced: false });
         Ok(())
     }
@@ -225,7 +223,7 @@ impl Trainer {
             return Ok(None);
         }
         let (model, description) = self.described()?;
-        let export = Export { precision: WeightPrecision::F32, description };
+        let export = Export::default().description(description);
         let write = |c: &Checkpoints| c.saver.with_store(|store| store.export_model(&model, &export));
         Ok(self.checkpoints.as_ref().map(write).transpose()?.map(|exported| exported.weights))
     }

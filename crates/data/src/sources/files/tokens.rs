@@ -7,6 +7,7 @@ use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source
 
 /// How a token is stored: as a byte of text, or as a little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Width {
     /// One byte: any text is its own tokens, 0 to 255.
     U8,
