@@ -1,4 +1,4 @@
-//! Initial weights: element i of the tensor `name` is a function of (seed, name, i) alone.
+//! Initial weights. Element i of the tensor `name` is a function of (seed, name, i) alone.
 
 use crate::{Stream, normal, stream, truncated_normal, uniform};
 

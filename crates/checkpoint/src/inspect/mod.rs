@@ -27,9 +27,9 @@ use crate::tensors::tensor::Tensors;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Listed {
-    /// Its step.
+    /// The checkpoint's step.
     pub step: u64,
-    /// Its directory.
+    /// The checkpoint's directory.
     pub path: PathBuf,
     /// The number of bytes that its files take.
     pub bytes: u64,
@@ -45,7 +45,7 @@ pub struct Listed {
 pub struct Checked {
     /// The directory or file.
     pub path: PathBuf,
-    /// What is wrong with it, if anything is.
+    /// The problem, if there is one.
     pub problem: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub struct Shown {
     pub path: PathBuf,
     /// The step, of a checkpoint.
     pub step: Option<u64>,
-    /// Its tensors, file by file, in order of names.
+    /// The tensors, file by file, in order of names.
     pub tensors: Vec<Row>,
     /// The contents of `trainer.json`, of a checkpoint.
     pub trainer: Option<Value>,
@@ -69,13 +69,13 @@ pub struct Shown {
 pub struct Row {
     /// The name of its file, such as `model.safetensors`.
     pub file: String,
-    /// Its name.
+    /// The tensor's name.
     pub name: String,
-    /// Its type and shape.
+    /// The tensor's type and shape.
     pub info: Info,
-    /// Its Euclidean norm, computed in f64 in order.
+    /// The tensor's Euclidean norm, computed in f64 in order.
     pub norm: f64,
-    /// Its smallest and its largest value. NaN is left out; without other values there is none.
+    /// The tensor's smallest and largest value. NaN is left out; without other values there is none.
     pub range: Option<(f64, f64)>,
     /// The number of values that are NaN or infinite.
     pub not_finite: usize,

@@ -61,11 +61,11 @@ impl Export {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WeightPrecision {
-    /// f32: written as they are. f16 and bf16 are widened exactly, and f64 is rounded.
+    /// Writes f32: f32 values as they are, f16 and bf16 exactly widened, and f64 rounded.
     #[default]
     F32,
-    /// f16: rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on become infinite, which
-    /// [`Exported::overflowed`] tells.
+    /// Writes f16: values are rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on become
+    /// infinite, which [`Exported::overflowed`] tells.
     F16,
 }
 

@@ -36,7 +36,7 @@ pub enum Column {
     Name(String),
 }
 
-/// What the field "y" is.
+/// The kind of the field "y".
 #[derive(Clone, Debug)]
 enum Answer {
     None,

@@ -6,7 +6,7 @@ use super::resample::mix;
 use super::{Image, on_image};
 use crate::{BoxError, Transform};
 
-/// What lies beyond an image's edge.
+/// The values that lie beyond an image's edge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Fill {
@@ -33,7 +33,7 @@ pub struct Affine {
     pub shear: f32,
     /// The bounds of the magnification. Default: 1 and 1.
     pub zoom: [f32; 2],
-    /// What comes in from beyond the edge. Default: the edge's pixels.
+    /// The values that come in from beyond the edge. Default: the edge's pixels.
     pub fill: Fill,
 }
 
