@@ -76,7 +76,7 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Convert { from, to, f16 } => {
             let precision = if f16 { WeightPrecision::F16 } else { WeightPrecision::F32 };
-            let done = export_model(to, &inspect::model(from)?, &Export { precision, description: None })?;
+            let done = export_model(to, &inspect::model(from)?, &Export::default().precision(precision))?;
             for (name, count) in done.overflowed {
                 eprintln!("{name}: {count} values are too large for f16 and are infinite now");
             }

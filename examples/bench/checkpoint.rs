@@ -128,7 +128,7 @@ fn ticks() -> u64 {
 /// Measures saves and plain writes of as many bytes, in turns.
 fn disk(flags: &Flags, contents: &Contents, size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Error> {
     let dir = flags.dir.join("disk");
-    let options = Options { keep: 1, ..Options::default() };
+    let options = Options::default().keep(1);
     let mut store = Store::open_with(&dir, options, std::sync::Arc::new(StdDisk))?;
     let noise: Vec<u8> = (0..BLOCK as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (mut saves, mut plain) = (vec![], vec![]);

@@ -14,7 +14,7 @@ use unisono_checkpoint::{Disk, Options, StdDisk, Store, newest, read_tensors, wr
 /// Saves `step` over checkpoints of steps 1 and 2, failing at one operation after the other of opening and
 /// saving.
 fn every_fault(step: u64, then: Then) {
-    let options = Options { keep: 2, ..Options::default() };
+    let options = Options::default().keep(2);
     let before = contents(2);
     let mut after = contents(step);
     after.trainer["again"] = true.into();
@@ -108,7 +108,7 @@ const AT: &str = "UNISONO_TEST_AT";
 fn a_process_that_is_killed() {
     let (Ok(dir), Ok(at)) = (std::env::var(DIR), std::env::var(AT)) else { return };
     let disk = Arc::new(Faulty::new(at.parse().unwrap(), Then::Kills));
-    let options = Options { keep: 2, ..Options::default() };
+    let options = Options::default().keep(2);
     Store::open_with(Path::new(&dir), options, disk).unwrap().save(3, &contents(3)).unwrap();
 }
 

@@ -22,7 +22,7 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> Result<usize, Stri
     let mut disk = PowerDisk::new(base);
     lies(&mut disk);
     let best = [None, Some(Best::Lowest(1)), Some(Best::Highest(2))][random.below(3)];
-    let options = Options { keep: 1 + random.below(3), every: [0, 3][random.below(2)], best };
+    let options = Options::default().keep(1 + random.below(3)).every([0, 3][random.below(2)]).best(best);
     let mut reported: Option<(u64, Contents)> = None;
     let mut milestones: Vec<u64> = Vec::new();
     let mut lowest = f64::INFINITY;

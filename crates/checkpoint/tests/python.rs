@@ -79,7 +79,7 @@ fn python_reads_what_is_written_here() {
     let Some(found) = python(READ, &path) else { return };
     assert_eq!(serde_json::from_str::<Value>(&found).unwrap(), expected(&tensors));
 
-    export_model(&path, &tensors, &Export { precision: WeightPrecision::F16, description: None }).unwrap();
+    export_model(&path, &tensors, &Export::default().precision(WeightPrecision::F16)).unwrap();
     let found = python(READ, &path).unwrap();
     let halves = read_tensors(&path).unwrap();
     assert_eq!(halves["dense.bias"].dtype(), TensorDType::F16);

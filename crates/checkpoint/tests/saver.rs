@@ -72,7 +72,7 @@ fn what_was_written_is_given_back_once() {
 #[test]
 fn what_waits_is_replaced_unless_retention_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep: 1, every: 10, best: Some(Best::Lowest(1)) };
+    let options = Options::default().keep(1).every(10).best(Best::Lowest(1));
     let (saver, gate) = saver(dir.path(), options, SaverOptions::default());
     gate.close();
     let save = |step, metric| saver.save_with_metric(step, contents(step), Some(metric)).unwrap();
@@ -99,8 +99,8 @@ fn what_waits_is_replaced_unless_retention_keeps_it() {
 #[test]
 fn every_save_is_written_if_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep: 0, ..Options::default() };
-    let (saver, _) = saver(dir.path(), options, SaverOptions { write_every: true, ..Default::default() });
+    let options = Options::default().keep(0);
+    let (saver, _) = saver(dir.path(), options, SaverOptions::default().write_every(true));
     for step in 1..=20 {
         saver.save(step, contents(step)).unwrap();
     }
@@ -112,7 +112,7 @@ fn every_save_is_written_if_asked_for() {
 fn a_failure_that_may_pass_is_told_and_tried_again() {
     for kind in [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem] {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options { keep: 1, every: 5, best: None };
+        let options = Options::default().keep(1).every(5);
         let (saver, gate) = saver(dir.path(), options, SaverOptions::default());
         saver.save(1, contents(1)).unwrap();
         saver.flush().unwrap();
@@ -146,8 +146,7 @@ fn the_last_save_is_tried_once_more_at_the_end() {
 #[test]
 fn a_required_save_that_fails_is_an_error_of_the_next_call() {
     let dir = tempfile::tempdir().unwrap();
-    let (saver, gate) =
-        saver(dir.path(), Options::default(), SaverOptions { require: true, ..Default::default() });
+    let (saver, gate) = saver(dir.path(), Options::default(), SaverOptions::default().require(true));
     gate.fail(Some(ErrorKind::StorageFull));
     saver.save(1, contents(1)).unwrap();
     saver.with_store(|_| ());

@@ -58,7 +58,7 @@ fn carries_have_a_file_of_their_own_where_there_are_any() {
 #[test]
 fn milestones_and_the_best_outlive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep: 1, every: 4, best: Some(Best::Highest(1)) };
+    let options = Options::default().keep(1).every(4).best(Best::Highest(1));
     for (step, accuracy) in [(1, 0.1), (2, 0.9), (3, 0.5), (4, f64::NAN), (5, 0.9), (6, 0.2)] {
         let mut store = Store::open_with(dir.path(), options.clone(), Arc::new(StdDisk)).unwrap();
         store.save_with_metric(step, &contents(step), Some(accuracy)).unwrap();
@@ -72,7 +72,7 @@ fn milestones_and_the_best_outlive_a_restart() {
 #[test]
 fn what_is_broken_does_not_count_among_those_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep: 2, ..Options::default() };
+    let options = Options::default().keep(2);
     let mut store = Store::open_with(dir.path(), options, Arc::new(StdDisk)).unwrap();
     store.save(1, &contents(1)).unwrap();
     let broken = store.save(2, &contents(2)).unwrap().path;

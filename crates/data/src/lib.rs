@@ -32,5 +32,5 @@ pub use sources::sequences::Sequences;
 pub use transforms::augment;
 pub use transforms::standard::{Transform, cast, channels_first, normalise, one_hot, rescale};
 pub use transforms::statistics::{Per, Statistics};
-/// What transforms draw from, keyed by seed, stage, epoch and position.
+/// The random numbers that a transform draws, keyed by seed, stage, epoch and position.
 pub use unisono_random::Draws;

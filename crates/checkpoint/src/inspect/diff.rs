@@ -11,8 +11,9 @@ use crate::tensors::error::Result;
 use crate::tensors::float::to_f64;
 use crate::tensors::info::Info;
 
-/// How two checkpoints or files differ.
+/// The differences of two checkpoints or files.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Diff {
     /// The number of tensors with the same bytes.
     pub equal: usize,
@@ -26,8 +27,9 @@ pub struct Diff {
     pub trainer: Vec<String>,
 }
 
-/// How two tensors of one name differ.
+/// The differences of two tensors of one name.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TensorDiff {
     /// The tensor's name, with its file's name.
     pub name: String,

@@ -25,10 +25,11 @@ use crate::tensors::tensor::Tensors;
 
 /// A checkpoint in a list. It was looked at, but not verified.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Listed {
-    /// Its step.
+    /// The checkpoint's step.
     pub step: u64,
-    /// Its directory.
+    /// The checkpoint's directory.
     pub path: PathBuf,
     /// The number of bytes that its files take.
     pub bytes: u64,
@@ -40,21 +41,23 @@ pub struct Listed {
 
 /// The result of verifying a checkpoint or a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Checked {
     /// The directory or file.
     pub path: PathBuf,
-    /// What is wrong with it, if anything is.
+    /// The problem, if there is one.
     pub problem: Option<String>,
 }
 
 /// The contents of a checkpoint or a file, as shown to a person.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Shown {
     /// The directory or file.
     pub path: PathBuf,
     /// The step, of a checkpoint.
     pub step: Option<u64>,
-    /// Its tensors, file by file, in order of names.
+    /// The tensors, file by file, in order of names.
     pub tensors: Vec<Row>,
     /// The contents of `trainer.json`, of a checkpoint.
     pub trainer: Option<Value>,
@@ -62,16 +65,17 @@ pub struct Shown {
 
 /// A tensor in a [`Shown`].
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Row {
     /// The name of its file, such as `model.safetensors`.
     pub file: String,
-    /// Its name.
+    /// The tensor's name.
     pub name: String,
-    /// Its type and shape.
+    /// The tensor's type and shape.
     pub info: Info,
-    /// Its Euclidean norm, computed in f64 in order.
+    /// The tensor's Euclidean norm, computed in f64 in order.
     pub norm: f64,
-    /// Its smallest and its largest value. NaN is left out; without other values there is none.
+    /// The tensor's smallest and largest value. NaN is left out; without other values there is none.
     pub range: Option<(f64, f64)>,
     /// The number of values that are NaN or infinite.
     pub not_finite: usize,

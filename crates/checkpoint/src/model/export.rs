@@ -34,6 +34,7 @@ const LONGEST: u64 = 1 << 24;
 
 /// Options of an export.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Export {
     /// The type in which floating-point tensors are written. Integers stay what they are. Default: `F32`.
     pub precision: WeightPrecision,
@@ -42,19 +43,35 @@ pub struct Export {
     pub description: Option<Value>,
 }
 
+impl Export {
+    /// Sets the type in which floating-point tensors are written.
+    pub fn precision(mut self, precision: WeightPrecision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// Sets the description from which the model is rebuilt, if there is one.
+    pub fn description(mut self, description: impl Into<Option<Value>>) -> Self {
+        self.description = description.into();
+        self
+    }
+}
+
 /// The type in which floating-point weights are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WeightPrecision {
-    /// f32: written as they are. f16 and bf16 are widened exactly, and f64 is rounded.
+    /// Writes f32: f32 values as they are, f16 and bf16 exactly widened, and f64 rounded.
     #[default]
     F32,
-    /// f16: rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on become infinite, which
-    /// [`Exported::overflowed`] tells.
+    /// Writes f16: values are rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on become
+    /// infinite, which [`Exported::overflowed`] tells.
     F16,
 }
 
 /// The result of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Exported {
     /// The path of `NAME.safetensors`.
     pub weights: PathBuf,

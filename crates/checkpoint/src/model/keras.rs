@@ -1,11 +1,12 @@
-//! Where other libraries keep their axes.
+//! Keras's order of axes, and the change to ours.
 
 use crate::model::pattern::Pattern;
 use crate::tensors::info::Info;
 
-/// How Keras lays out what PyTorch, and Unisono with it, lays out otherwise.
+/// The layout of Keras's tensors where it differs from PyTorch's, which Unisono shares.
 ///
-/// It goes by the last part of a tensor's name in the file, after the last `/` or `.` and without a `:0`:
+/// It is recognised by the last part of a tensor's name in the file, after the last `/` or `.` and without a
+/// `:0`:
 ///
 /// | name | Keras | here |
 /// |---|---|---|

@@ -12,7 +12,7 @@ use crate::tensors::info::{Info, TensorDType};
 use crate::tensors::report::{LoadReport, Mismatch};
 use crate::tensors::tensor::{Tensor, Tensors};
 
-/// How the tensors of a file become those of a model.
+/// A plan by which the tensors of a file become those of a model.
 ///
 /// Rules for names apply to the file's names in the order in which they were given, each to what the one
 /// before made. In patterns a `*` stands for anything.

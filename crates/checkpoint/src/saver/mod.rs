@@ -32,6 +32,7 @@ use crate::tensors::error::{Error, Result};
 
 /// Options of a [`Saver`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct SaverOptions {
     /// Whether a save that fails is an error of the next call. Otherwise it is a [`Report::Failed`] and tried
     /// again. Default: false.
@@ -39,6 +40,20 @@ pub struct SaverOptions {
     /// Whether every save is written, so that one that finds another waiting waits too. Otherwise the disk's
     /// speed decides which checkpoints there are, but never what is in them. Default: false.
     pub write_every: bool,
+}
+
+impl SaverOptions {
+    /// Sets whether a save that fails is an error of the next call.
+    pub fn require(mut self, require: bool) -> Self {
+        self.require = require;
+        self
+    }
+
+    /// Sets whether every save is written.
+    pub fn write_every(mut self, write_every: bool) -> Self {
+        self.write_every = write_every;
+        self
+    }
 }
 
 /// Saves checkpoints on a thread of its own. Dropping it waits until it has tried to write what was handed

@@ -1,20 +1,20 @@
-//! What became of a save.
+//! Reports of saves.
 
 use std::time::Duration;
 
 use crate::store::Saved;
 use crate::tensors::error::Error;
 
-/// What became of a save.
+/// The outcome of a save.
 #[derive(Debug)]
 pub enum Report {
     /// The checkpoint is complete and durable.
     Saved {
         /// The checkpoint's step.
         step: u64,
-        /// Where it is, and what could not be removed.
+        /// Where the checkpoint is, and what could not be removed.
         saved: Saved,
-        /// How long writing took. The training thread did not wait for it.
+        /// The time that writing took. The training thread did not wait for it.
         took: Duration,
     },
     /// The checkpoint was not written, because a newer one came before its turn.

@@ -10,7 +10,7 @@ use crate::store::contents::Contents;
 use crate::store::retention::Candidate;
 use crate::tensors::error::{Error, Result, io};
 
-/// A save to be done.
+/// A save that waits to be done.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) step: u64,

@@ -15,12 +15,13 @@ use crate::tensors::tensor::Tensors;
 
 /// A checkpoint that was found complete.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Loaded {
-    /// Its step.
+    /// The checkpoint's step.
     pub step: u64,
-    /// Its directory.
+    /// The checkpoint's directory.
     pub path: PathBuf,
-    /// What it holds.
+    /// The checkpoint's contents.
     pub contents: Contents,
     /// The newer checkpoints that are not complete, newest first. They deserve a warning.
     pub skipped: Vec<Skipped>,

@@ -40,6 +40,7 @@ use crate::tensors::tensor::Tensors;
 
 /// The result of a save.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Saved {
     /// The directory of the new checkpoint, which is durable.
     pub path: PathBuf,

@@ -17,7 +17,7 @@ pub(crate) const LOCK: &str = ".lock";
 pub(crate) const MODEL: &str = "model.safetensors";
 /// The optimizer's state, in a checkpoint.
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
-/// What is carried from batch to batch, in a checkpoint of a run that carries something.
+/// The state carried from batch to batch, in a checkpoint of a run that carries any.
 pub(crate) const CARRIES: &str = "carries.safetensors";
 /// The trainer's own state, in a checkpoint.
 pub(crate) const TRAINER: &str = "trainer.json";

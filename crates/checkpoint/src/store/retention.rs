@@ -2,13 +2,16 @@
 
 use std::cmp::Ordering;
 
-/// Which checkpoints a [`Store`](crate::Store) keeps: the last few, and besides them milestones and the best.
+/// The rules by which a [`Store`](crate::Store) keeps checkpoints: the last few, and besides them milestones
+/// and the best.
 ///
 /// This is decided after each save, among the checkpoints that are complete, the new one included. The others
 /// are then removed, once the new one is durable. Broken ones neither count nor are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
-    /// How many of the last checkpoints are kept, the one just saved among them. 0 keeps all. Default: 3.
+    /// The number of the last checkpoints that are kept, the one just saved among them. 0 keeps all. Default:
+    /// 3.
     pub keep: usize,
     /// Keeps milestones as well: the checkpoints whose step is a multiple of this. 0 keeps none. Default: 0.
     pub every: u64,
@@ -22,9 +25,30 @@ impl Default for Options {
     }
 }
 
-/// How many of the best checkpoints are kept, and which metric is better. Of equal ones the earlier counts as
-/// better, so that none is replaced by its equal.
+impl Options {
+    /// Sets how many of the last checkpoints are kept. 0 keeps all.
+    pub fn keep(mut self, last: usize) -> Self {
+        self.keep = last;
+        self
+    }
+
+    /// Keeps the checkpoints whose step is a multiple of this as well. 0 keeps none.
+    pub fn every(mut self, steps: u64) -> Self {
+        self.every = steps;
+        self
+    }
+
+    /// Keeps the best as well, by the metric that they were saved with.
+    pub fn best(mut self, best: impl Into<Option<Best>>) -> Self {
+        self.best = best.into();
+        self
+    }
+}
+
+/// The number of the best checkpoints that are kept, and which metric is better. Of equal ones the earlier
+/// counts as better, so that none is replaced by its equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Best {
     /// Keeps this many with the lowest metric, such as a loss.
     Lowest(usize),

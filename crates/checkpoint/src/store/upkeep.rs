@@ -1,5 +1,5 @@
-//! What a store does around a save: it makes way for it, removes what retention lets go, and finishes what a
-//! killed process left.
+//! The work of a store around a save: it makes way for it, removes what retention lets go, and finishes what
+//! a killed process left.
 
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,7 @@ use crate::tensors::report::LoadReport;
 /// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a checkpoint could not be written or read.
+/// The reason why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,12 +43,12 @@ pub enum Error {
         /// The step of the later checkpoint.
         newest: u64,
     },
-    /// A file is not what it should be.
+    /// A file does not hold what it should.
     #[error("{path}: {reason}")]
     Broken {
         /// The file concerned.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The description of the error.
         reason: String,
     },
     /// There are checkpoints, and not one of them is complete.
@@ -66,7 +66,7 @@ pub enum Error {
         dtype: TensorDType,
         /// The shape.
         shape: Vec<usize>,
-        /// How many bytes were given.
+        /// The number of bytes given.
         bytes: usize,
     },
     /// The tensors of a file do not fit the model.
@@ -82,7 +82,7 @@ pub enum Error {
     Rule {
         /// The pattern.
         from: String,
-        /// What it should become.
+        /// The name or pattern that it should become.
         to: String,
     },
     /// The thread that writes checkpoints has ended, which is a bug of this crate.
@@ -91,7 +91,7 @@ pub enum Error {
     /// Tensors cannot be stored in the safetensors format.
     #[error("cannot be stored as safetensors: {reason}")]
     Unstorable {
-        /// Which tensor, and why.
+        /// The tensor concerned, and the reason.
         reason: String,
     },
 }
@@ -109,7 +109,7 @@ impl Error {
 pub struct Skipped {
     /// The checkpoint's directory.
     pub path: PathBuf,
-    /// What is wrong with it. This names the file.
+    /// The description of the error, which names the file.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! Reading safetensors files, whoever wrote them.
+//! Reading safetensors files of any writer.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use safetensors::Dtype as Stored;
 
-/// The element type of a [`Tensor`].
+/// The element type of a [`Tensor`](crate::Tensor).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names are the field's own")]

@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::tensors::info::Info;
 
-/// What became of each tensor of a file and of a model, as PyTorch's `load_state_dict` reports it.
+/// The outcome for each tensor of a file and of a model, as PyTorch's `load_state_dict` reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoadReport {
     /// The model's tensors that were found.
     pub loaded: Vec<String>,
@@ -25,11 +26,11 @@ pub struct LoadReport {
 /// A tensor whose type or shape differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Its name in the model.
+    /// The tensor's name in the model.
     pub name: String,
-    /// Its type and shape in the file, in this library's layout.
+    /// The tensor's type and shape in the file, in this library's layout.
     pub file: Info,
-    /// Its type and shape in the model.
+    /// The tensor's type and shape in the model.
     pub model: Info,
 }
 

@@ -8,8 +8,9 @@ use unisono_random::Permutation;
 use crate::sample::check::fetch_checked;
 use crate::{DataError, Fingerprint, Source, Subset, Values};
 
-/// How classes of unequal size are made equal.
+/// The way in which classes of unequal size are made equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Balance {
     /// Takes as many samples of each class as the smallest class has. The rest of the others, chosen by the
     /// seed, is left out.
@@ -90,7 +91,7 @@ mod tests {
             );
             assert_eq!(balanced.fingerprint(), balance(source(), "y", how, 3).unwrap().fingerprint());
         }
-        // Nothing is left out of, or twice in, the largest class.
+        // All samples of the largest class come, each once.
         let most = balance(source(), "y", Balance::Most, 3).unwrap();
         let mut sevens: Vec<u64> = (0..15)
             .map(|at| most.index_in_source(at).unwrap())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{DataError, FieldSpec, Fingerprint, Sample, Source};
 
-/// Sources one after another.
+/// A source made of several, one after another.
 #[derive(Clone)]
 pub struct Concat {
     sources: Vec<Arc<dyn Source>>,

@@ -109,7 +109,7 @@ impl Pace {
     /// Notes that a batch was taken. `waited` tells that it was not ready, and `ready` how many more were.
     pub fn taken(&mut self, waited: bool, ready: usize) {
         self.taken += 1;
-        // The first batches are always waited for.
+        // The consumer always waits for the first batches, so they tell nothing.
         if !self.adaptive || self.taken <= self.threads as u64 {
             return;
         }

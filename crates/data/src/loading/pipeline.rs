@@ -39,8 +39,8 @@ pub(crate) struct Pipeline {
     pub skip: usize,
 }
 
-/// What the fields look like after each stage. It is never empty, and its last entry is what batches are made
-/// of.
+/// The fields' names, types and shapes after each stage. It is never empty, and its last entry is what
+/// batches are made of.
 pub(crate) type StageSpecs = Vec<Vec<FieldSpec>>;
 
 /// A batch, and the samples that it lacks because they failed: the index of each in the source, and its

@@ -36,7 +36,8 @@ use self::worker::{Answer, Crew, work};
 use crate::loading::seen::Meters;
 use crate::{Batch, DataError, LoaderState, Position, Sample, Seen};
 
-/// The batches from a position on, in order, prepared by threads that end with this iterator.
+/// An iterator over the batches from a position on, in order. Threads prepare them, and end with this
+/// iterator.
 pub struct Batches {
     schedule: Schedule,
     pace: Pace,
@@ -223,7 +224,7 @@ impl Batches {
         self.crew.stop.store(true, Ordering::Relaxed);
         self.tickets = None;
         for worker in self.workers.drain(..) {
-            // Its panic, if any, was reported in a batch's place.
+            // A panic of the thread was reported in place of a batch.
             let _ = worker.join();
         }
     }

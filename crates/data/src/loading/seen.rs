@@ -1,4 +1,4 @@
-//! Where the time went: what the threads measured, and one line about it.
+//! Measurements: where the time went, and one line about it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,8 +61,9 @@ impl Clock<'_> {
     }
 }
 
-/// What one [`Batches`](crate::Batches) has done so far. Printing it gives a table and the verdict.
+/// The measurements of one [`Batches`](crate::Batches) so far. Printing it gives a table and the verdict.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Seen {
     /// The time since the threads started.
     pub elapsed: Duration,
@@ -87,6 +88,7 @@ pub struct Seen {
 
 /// The time spent in one stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StageTime {
     /// The stage's name: "fetch", "map 'crop'", "stack" or "map_batch 'mixup'".
     pub name: String,

@@ -16,7 +16,7 @@ pub enum DataError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// A value in a CSV file does not parse, or is not finite.
@@ -30,7 +30,7 @@ pub enum DataError {
         column: usize,
         /// The text found there.
         value: String,
-        /// What it should have been, such as "a number".
+        /// The kind of value expected, such as "a number".
         expected: &'static str,
     },
     /// A line of a CSV file has another number of columns than the first.
@@ -52,7 +52,7 @@ pub enum DataError {
         path: PathBuf,
         /// The line, counted from 1.
         line: u64,
-        /// What is wrong.
+        /// The description of the error.
         cause: String,
     },
     /// A CSV file has no samples, or lacks the column asked for.
@@ -60,7 +60,7 @@ pub enum DataError {
     CsvTable {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The description of what is missing.
         what: String,
     },
     /// A file does not keep to its format.
@@ -68,7 +68,7 @@ pub enum DataError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The description of the error.
         what: String,
     },
     /// A source's fields do not fit each other, or a field is missing or of another type than needed.
@@ -76,7 +76,7 @@ pub enum DataError {
     Field {
         /// The field's name.
         field: String,
-        /// What is wrong with it.
+        /// The description of the error.
         what: String,
     },
     /// A value is infinite or not a number.
@@ -96,9 +96,9 @@ pub enum DataError {
         sample: String,
         /// The field's name.
         field: String,
-        /// This sample's shape.
+        /// The field's shape in this sample.
         found: Vec<usize>,
-        /// The shape of the pipeline's samples.
+        /// The field's shape in the pipeline's samples.
         expected: Vec<usize>,
         /// The stage that the sample came out of.
         stage: String,
@@ -110,9 +110,9 @@ pub enum DataError {
         sample: String,
         /// The field's name.
         field: String,
-        /// This sample's type.
+        /// The field's type in this sample.
         found: FieldDType,
-        /// The names of the fields of the pipeline's samples.
+        /// The field's type in the pipeline's samples.
         expected: FieldDType,
         /// The stage that the sample came out of.
         stage: String,
@@ -122,9 +122,9 @@ pub enum DataError {
     Fields {
         /// The sample, as its source describes it.
         sample: String,
-        /// This sample's field names.
+        /// The names of the fields of this sample.
         found: Vec<String>,
-        /// The pipeline's.
+        /// The names of the fields of the pipeline's samples.
         expected: Vec<String>,
         /// The stage that the sample came out of.
         stage: String,

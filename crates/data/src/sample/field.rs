@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::DataError;
 
-/// A tensor in host memory, row-major and contiguous.
+/// A field: a tensor in host memory, row-major and contiguous.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
     /// The extents of its axes. A scalar has none.

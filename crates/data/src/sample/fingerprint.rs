@@ -2,7 +2,7 @@
 
 use crate::{FieldDType, FieldSpec, Values};
 
-/// Hashes what identifies a data set.
+/// A hash of all that identifies a data set.
 ///
 /// Each step is FNV-1a's over 64-bit words instead of bytes, followed by folding the high half into the low
 /// one (which multiplication alone never does). Text is hashed as its bytes, one a word, after its length,

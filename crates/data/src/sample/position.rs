@@ -9,8 +9,8 @@ pub struct Position {
     pub sample: u64,
 }
 
-/// What a loader needs to go on with the same samples after a resume: a position, and the bad samples skipped
-/// before it.
+/// The state of a loader that a resumed run needs to go on with the same samples: a position, and the bad
+/// samples skipped before it.
 ///
 /// Whatever takes a `LoaderState` also takes a plain [`Position`], which is a state without skipped samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -24,6 +24,7 @@ pub struct Csv {
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Column {
     /// The first column.
     First,
@@ -35,7 +36,7 @@ pub enum Column {
     Name(String),
 }
 
-/// What the field "y" is.
+/// The kind of the field "y".
 #[derive(Clone, Debug)]
 enum Answer {
     None,

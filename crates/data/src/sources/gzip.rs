@@ -16,7 +16,7 @@ pub(super) fn unpacked<R: BufRead>(_: &Path, packed: R) -> Result<impl Read + us
     Ok(flate2::bufread::MultiGzDecoder::new(packed))
 }
 
-/// Without the feature, a gzipped file is an error that names it.
+/// Refuses a gzipped file, because the feature is off.
 #[cfg(not(feature = "gzip"))]
 pub(super) fn unpacked<R: BufRead>(path: &Path, _: R) -> Result<impl Read + use<R>, DataError> {
     let refused =

@@ -22,8 +22,9 @@ pub struct Statistics {
     pub deviation: Vec<f64>,
 }
 
-/// Which elements of a field share a mean and a deviation.
+/// The grouping of a field's elements: which of them share a mean and a deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Per {
     /// All elements: there is one group.
     All,

@@ -83,7 +83,7 @@ impl Trainer {
     /// Of the replicas; files that cannot be written.
     pub fn export(&mut self, path: impl AsRef<Path>, precision: WeightPrecision) -> Result<Exported, Error> {
         let (tensors, description) = self.described()?;
-        Ok(export_model(path, &tensors, &Export { precision, description })?)
+        Ok(export_model(path, &tensors, &Export::default().precision(precision).description(description))?)
     }
 
     /// Returns the model's tensors, and the model's description where all its layers have one.

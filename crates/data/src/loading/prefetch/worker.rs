@@ -41,7 +41,7 @@ pub(super) fn work(crew: &Crew) {
     }
 }
 
-/// What every worker shares with the consumer.
+/// The state that every worker shares with the consumer.
 #[derive(Clone)]
 pub(super) struct Crew {
     pub pipeline: Arc<Pipeline>,

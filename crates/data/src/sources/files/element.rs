@@ -5,6 +5,7 @@ use crate::{DataError, FieldDType, Values};
 /// The type of an array's elements in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub enum Element {
     Bool,
     U8,

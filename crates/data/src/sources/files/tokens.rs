@@ -5,8 +5,9 @@ use std::path::Path;
 use super::{Bytes, Element};
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
-/// How a token is stored: as a byte of text, or as a little-endian number.
+/// The width in which a token is stored: a byte of text, or a little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Width {
     /// One byte: any text is its own tokens, 0 to 255.
     U8,

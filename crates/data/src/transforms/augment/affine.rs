@@ -6,8 +6,9 @@ use super::resample::mix;
 use super::{Image, on_image};
 use crate::{BoxError, Transform};
 
-/// What lies beyond an image's edge.
+/// The values that lie beyond an image's edge.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Fill {
     /// The nearest pixel of the edge.
     Edge,
@@ -21,6 +22,7 @@ pub enum Fill {
 /// A setting left at its default does nothing. Doing all in one resampling costs less, and blurs less, than
 /// one after another.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Affine {
     /// The largest rotation either way, in degrees. Default: 0.
     pub rotation: f32,
@@ -31,7 +33,7 @@ pub struct Affine {
     pub shear: f32,
     /// The bounds of the magnification. Default: 1 and 1.
     pub zoom: [f32; 2],
-    /// What comes in from beyond the edge. Default: the edge's pixels.
+    /// The values that come in from beyond the edge. Default: the edge's pixels.
     pub fill: Fill,
 }
 
@@ -43,6 +45,36 @@ impl Default for Affine {
 }
 
 impl Affine {
+    /// Sets the largest rotation either way, in degrees.
+    pub fn rotation(mut self, degrees: f32) -> Self {
+        self.rotation = degrees;
+        self
+    }
+
+    /// Sets the largest shift either way, as a share of the height and of the width.
+    pub fn shift(mut self, down: f32, right: f32) -> Self {
+        self.shift = [down, right];
+        self
+    }
+
+    /// Sets the largest shear either way, in degrees.
+    pub fn shear(mut self, degrees: f32) -> Self {
+        self.shear = degrees;
+        self
+    }
+
+    /// Sets the bounds of the magnification.
+    pub fn zoom(mut self, low: f32, high: f32) -> Self {
+        self.zoom = [low, high];
+        self
+    }
+
+    /// Sets what comes in from beyond the edge.
+    pub fn fill(mut self, fill: Fill) -> Self {
+        self.fill = fill;
+        self
+    }
+
     /// Returns the transform of a field.
     pub fn transform(self, field: &str) -> impl Transform {
         on_image(field, move |image, draws| {
@@ -112,20 +144,20 @@ fn resample(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
 
 /// Rotates by up to so many degrees either way, with edges extended. See [`Affine`].
 pub fn rotation(field: &str, degrees: f32) -> impl Transform {
-    Affine { rotation: degrees, ..Affine::default() }.transform(field)
+    Affine::default().rotation(degrees).transform(field)
 }
 
 /// Shifts by up to a share of the height and of the width either way, with edges extended. See [`Affine`].
 pub fn shift(field: &str, down: f32, right: f32) -> impl Transform {
-    Affine { shift: [down, right], ..Affine::default() }.transform(field)
+    Affine::default().shift(down, right).transform(field)
 }
 
 /// Shears by up to so many degrees either way, with edges extended. See [`Affine`].
 pub fn shear(field: &str, degrees: f32) -> impl Transform {
-    Affine { shear: degrees, ..Affine::default() }.transform(field)
+    Affine::default().shear(degrees).transform(field)
 }
 
 /// Magnifies by a factor from `low` to `high`, with edges extended. See [`Affine`].
 pub fn zoom(field: &str, low: f32, high: f32) -> impl Transform {
-    Affine { zoom: [low, high], ..Affine::default() }.transform(field)
+    Affine::default().zoom(low, high).transform(field)
 }

@@ -5,7 +5,7 @@ fn draws(position: u64) -> Draws {
     Draws::of(5, "map", "test", 0, position)
 }
 
-/// A picture in which every value tells its place.
+/// Returns a picture in which every value tells its place.
 fn picture(height: usize, width: usize, channels: usize) -> Sample {
     let values: Vec<f32> = (0..height * width * channels).map(|i| i as f32).collect();
     Sample::new().with("x", Field::f32([height, width, channels], values))
@@ -32,7 +32,7 @@ fn flips_are_their_own_inverse() {
     );
 }
 
-/// Every crop is a window of the padded picture, and all places occur.
+/// Checks that every crop is a window of the padded picture, and that all places occur.
 #[test]
 fn crops_cut_from_the_padded_picture() {
     let mut places = std::collections::HashSet::new();
