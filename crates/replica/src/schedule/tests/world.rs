@@ -1,4 +1,4 @@
-//! Simulated workers and host. Everything they are told is checked against what may be said to them.
+//! Simulated workers and host. They check every action of the scheduler against its invariants.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -33,17 +33,17 @@ struct Worker {
     /// The order that it owes an answer to.
     busy: Option<u64>,
     left: bool,
-    /// Seconds a sample,
+    /// The seconds for each sample.
     pace: f64,
-    /// and of any work beside.
+    /// The seconds that any work takes in addition.
     fixed: f64,
-    /// Commits that it has seen.
+    /// The number of commits in its state.
     state: u64,
-    /// What it ran last, and the segment that it can run next.
+    /// The shards that it ran last, and the segment that it can run next.
     memory: Option<(Range<usize>, usize)>,
-    /// Shards that it has room for, if not for all.
+    /// The most shards for which it has memory; none if it has memory for all.
     room: Option<usize>,
-    /// Where its answers to one step's orders stand, for one that was given up.
+    /// The step in which it committed last.
     committed_in: Option<u64>,
 }
 
