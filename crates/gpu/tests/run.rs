@@ -324,10 +324,9 @@ fn f16_is_turned_on_for_those_who_ask_for_it() {
 
 #[test]
 fn a_wait_ends_at_its_deadline() {
-    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let options = Options::default().with(|options| options.deadline = Duration::ZERO);
+    let mut device = Device::open_with(&select::<&str>(&[]).unwrap()[0], options).unwrap();
     let mut executable = device.load(&plan(100)).unwrap();
-    step(&device, &mut executable, 100);
-    device.set_deadline(Duration::ZERO);
     let run = device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut |_, _| {});
     assert!(matches!(run, Err(GpuError::Timeout { .. })), "{run:?}");
 }

@@ -1,4 +1,5 @@
-//! A wait for a device does not count time in which the process was stopped. No test harness: the process stops as a whole.
+//! A wait for a device does not count time in which the process was stopped. No test harness: the process
+//! stops as a whole.
 
 #[cfg(not(unix))]
 fn main() {}
@@ -8,7 +9,7 @@ fn main() {
     use std::process::{Command, id};
     use std::time::{Duration, Instant};
 
-    use unisono_gpu::{Device, select};
+    use unisono_gpu::{Device, Options, select};
 
     /// How long the process is stopped: longer than the deadline.
     const STOP: Duration = Duration::from_secs(4);
@@ -16,8 +17,8 @@ fn main() {
     /// How long the work takes in the middle of which the process is stopped.
     const WORK: Duration = Duration::from_millis(800);
 
-    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
-    device.set_deadline(DEADLINE);
+    let options = Options::default().with(|options| options.deadline = DEADLINE);
+    let mut device = Device::open_with(&select::<&str>(&[]).unwrap()[0], options).unwrap();
     let run = |device: &mut Device, launches: usize| {
         let mut executable = device.load(&work(launches)).unwrap();
         let start = Instant::now();

@@ -5,7 +5,8 @@ use unisono_graph::{Bucket, MAX_SHARDS, NodeId, Program};
 use crate::batch::outputs::Outputs;
 use crate::observe::report::Left;
 
-/// Why replicas could not do what they were asked to. The loss of a replica alone is no error, see [`crate::Outcome::left`].
+/// Why replicas could not do what they were asked to. The loss of a replica alone is no error, see
+/// [`crate::Outcome::left`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplicaError {
@@ -134,7 +135,8 @@ pub enum ReplicaError {
         sum: Option<NodeId>,
         /// The number of other sums of the same cut that are not finite either.
         more: usize,
-        /// The step's outputs up to that sum's cut, such as the samples' losses. They are the same for any number of replicas.
+        /// The step's outputs up to that sum's cut, such as the samples' losses. They are the same for any
+        /// number of replicas.
         outputs: Box<Outputs>,
     },
     /// A block of a sum over shards did not arrive: a bug in this crate.

@@ -1,5 +1,5 @@
-//! Where sums stay on the device, one replica runs the step again to name what is not finite. It may be lost meanwhile, or have no
-//! memory for that.
+//! Where sums stay on the device, one replica runs the step again to name what is not finite. It may be lost
+//! meanwhile, or have no memory for that.
 
 mod common;
 

@@ -147,7 +147,8 @@ fn no_memory_before_the_first_step_is_an_error_with_the_bytes_and_nobody_leaves(
     assert!(run(&mut two) == run(&mut replicas(1, options())));
 }
 
-/// The state of a device: a driver of the host's promises more than there is, so what there is is known beforehand.
+/// The state of a device: a driver of the host's promises more than there is, so what there is is known
+/// beforehand.
 #[test]
 fn no_memory_for_the_state_is_an_error_with_the_bytes() {
     let tape = Tape::new();

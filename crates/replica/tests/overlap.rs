@@ -67,7 +67,8 @@ fn buckets_and_overlap_do_not_show() {
     }
 }
 
-/// Where the host may not reach the kernels' buffers, sums travel through staging memory; `checked` goes that way.
+/// Where the host may not reach the kernels' buffers, sums travel through staging memory; `checked` goes that
+/// way.
 #[test]
 fn the_way_that_sums_travel_does_not_show() {
     let (one, _) = run(1, 1 << 20, options());
@@ -81,7 +82,8 @@ fn sums_leave_while_backward_goes_on() {
     let times_sent = |bucket_bytes, overlap| {
         let (_, timeline) = run(2, bucket_bytes, options().with(|o| o.overlap = overlap));
         let of = |replica| {
-            // The host waits for more of the step, whether device or driver has it; a software driver computes as it is told to.
+            // The host waits for more of the step, whether device or driver has it; a software driver
+            // computes as it is told to.
             let work = |activity| if activity == Activity::Driver { Activity::Compute } else { activity };
             let own = timeline.iter().filter(|i| i.replica == replica && i.step == 0).map(|i| i.activity);
             let mut own: Vec<Activity> =
@@ -95,8 +97,9 @@ fn sums_leave_while_backward_goes_on() {
     assert!((0..2).all(|r| layer[r] > all[r]), "a bucket a layer {layer:?}, one bucket {all:?}");
 }
 
-/// Three gradients of a megabyte each, not finite because of the last of six shards: it is all of them, whether some are there
-/// before the others or not. (Six shards have no block of their own in the tree of a run that shows its sums.)
+/// Three gradients of a megabyte each, not finite because of the last of six shards: it is all of them,
+/// whether some are there before the others or not. (Six shards have no block of their own in the tree of a
+/// run that shows its sums.)
 #[test]
 fn all_that_is_not_finite_is_found() {
     let tape = Tape::new();

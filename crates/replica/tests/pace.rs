@@ -63,8 +63,8 @@ fn run_program(wide: usize, centred: bool, options: Options) -> ([u64; 2], Vec<u
     (shards, replicas.read_state(0).unwrap())
 }
 
-/// Of two equal ones the one slowed to a third should get a quarter of the shards: clearly fewer than half of them, however
-/// busy the machine is. What is computed stays the same.
+/// Of two equal ones the one slowed to a third should get a quarter of the shards: clearly fewer than half of
+/// them, however busy the machine is. What is computed stays the same.
 #[test]
 fn a_replica_slowed_to_a_third_gets_fewer_shards() {
     let slow = || with_points(&[("replica-1".to_owned(), "return(slow:3)".to_owned())]);
@@ -86,7 +86,8 @@ fn a_replica_with_a_third_of_the_speed_gets_a_quarter_of_the_shards() {
     }
 }
 
-/// The quick one has room for half of the shards and is asked to load three quarters: it stays, and computes the same.
+/// The quick one has room for half of the shards and is asked to load three quarters: it stays, and computes
+/// the same.
 #[test]
 fn a_quick_replica_without_memory_for_more_shards_stays() {
     let takes = |replica, micros| (format!("replica-{replica}"), format!("return(sample:{micros})"));

@@ -1,4 +1,5 @@
-//! What is stored as f16 comes back as it was: every number that f16 holds, subnormal ones included, on every adapter with f16.
+//! What is stored as f16 comes back as it was: every number that f16 holds, subnormal ones included, on every
+//! adapter with f16.
 
 use unisono_gpu::{Adapter, Device, Options};
 use unisono_graph::{
@@ -55,7 +56,8 @@ fn storing_as_f16_changes_no_bit() {
     }
 }
 
-/// Products of samples' rows, of a weight, of pairs, and their gradients, with sizes that are no multiples of four.
+/// Products of samples' rows, of a weight, of pairs, and their gradients, with sizes that are no multiples of
+/// four.
 #[test]
 fn mixed_precision_equals_its_reference_on_every_adapter_with_f16() {
     for width in [12, 7] {

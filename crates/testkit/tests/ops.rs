@@ -1,4 +1,5 @@
-//! Every op of the registry: on every adapter against its f64 reference, and its gradient against central differences.
+//! Every op of the registry: on every adapter against its f64 reference, and its gradient against central
+//! differences.
 
 use unisono_gpu::Device;
 use unisono_graph::ops::{Entry, REGISTRY};

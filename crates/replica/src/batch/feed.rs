@@ -10,8 +10,8 @@ use unisono_graph::{InputDecl, InputKind, Lead, RandomKey};
 pub struct Feed {
     /// The number of samples.
     pub rows: usize,
-    /// The bytes of each of the program's inputs, little-endian. Inputs with samples have a row for each sample, in sample order;
-    /// the others are whole. [`InputKind::Random`] inputs are empty.
+    /// The bytes of each of the program's inputs, little-endian. Inputs with samples have a row for each
+    /// sample, in sample order; the others are whole. [`InputKind::Random`] inputs are empty.
     pub inputs: Vec<Arc<[u8]>>,
     /// The key by which random ops draw. Its position is that of the first sample.
     pub random: RandomKey,

@@ -25,9 +25,9 @@ impl Outputs {
         self.values.is_empty()
     }
 
-    /// Returns an output's words, of whatever type they are. Returns none if the output is not there: before the step commits,
-    /// outputs of the last segment are missing; afterwards they are missing if the step was skipped, or if a replica was lost
-    /// while it committed.
+    /// Returns an output's words, of whatever type they are. Returns none if the output is not there: before
+    /// the step commits, outputs of the last segment are missing; afterwards they are missing if the step was
+    /// skipped, or if a replica was lost while it committed.
     pub fn words(&self, index: usize) -> Option<&[u32]> {
         self.values.get(index)?.as_deref()
     }
@@ -55,7 +55,8 @@ impl Outputs {
         Self { values: self.values.iter().enumerate().map(value).collect() }
     }
 
-    /// Joins what replicas downloaded; `parts` are in the order of their rows. `complete` says that no rows are missing.
+    /// Joins what replicas downloaded; `parts` are in the order of their rows. `complete` says that no rows
+    /// are missing.
     pub(crate) fn gather(&mut self, program: &Program, parts: Vec<Vec<(usize, Vec<u32>)>>, complete: bool) {
         let mut touched = vec![false; self.values.len()];
         for (index, words) in parts.into_iter().flatten() {

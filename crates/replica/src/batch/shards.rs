@@ -1,4 +1,5 @@
-//! Cuts a batch into shards, by arithmetic on the global batch and the number of shards alone, never on replicas.
+//! Cuts a batch into shards, by arithmetic on the global batch and the number of shards alone, never on
+//! replicas.
 
 use std::ops::Range;
 
@@ -12,7 +13,8 @@ pub fn bounds(global_batch: usize, shards: usize, s: usize) -> Range<usize> {
     at(s)..at(s + 1)
 }
 
-/// Returns the sizes of the non-empty shards of a batch of `samples <= global_batch`. A ragged batch fills the first shards.
+/// Returns the sizes of the non-empty shards of a batch of `samples <= global_batch`. A ragged batch fills
+/// the first shards.
 ///
 /// ```
 /// assert_eq!(unisono_replica::shards::sizes(10, 4, 10), [2, 3, 2, 3]);

@@ -59,7 +59,8 @@ impl Attempt {
         blocks
     }
 
-    /// Copies the blocks that lie in a replica's mapped memory and are still needed, so that the replica may run again.
+    /// Copies the blocks that lie in a replica's mapped memory and are still needed, so that the replica may
+    /// run again.
     pub fn give_back(&mut self, replica: usize, memory: &mut HostMemory) {
         for kept in self.kept.iter_mut().filter(|kept| kept.replica == replica) {
             kept.results.blocks.iter_mut().for_each(|(_, values)| values.own(memory));

@@ -1,4 +1,5 @@
-//! Diagnostics: requests to a single replica outside the training step, to find a sum that is not finite or to audit a peer.
+//! Diagnostics: requests to a single replica outside the training step, to find a sum that is not finite or
+//! to audit a peer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ pub(crate) enum DiagnosticFailure {
 }
 
 impl Replicas {
-    /// Names a sum that is not finite where the sums stayed on the device: one replica runs the step up to that cut again, with
-    /// its sums exposed. If that replica leaves or cannot run it, another one is asked.
+    /// Names a sum that is not finite where the sums stayed on the device: one replica runs the step up to
+    /// that cut again, with its sums exposed. If that replica leaves or cannot run it, another one is asked.
     pub(crate) fn diagnose(&mut self, task: &Task, sizes: &[usize], cut: usize) -> ReplicaError {
         let mut ways = vec![vec![0..sizes.len()]];
         // One shard at once takes less memory.
@@ -55,8 +56,8 @@ impl Replicas {
         ReplicaError::NotFinite { step: self.steps - 1, what, sum: None, more: 0, outputs: Box::default() }
     }
 
-    /// Runs a step up to a cut on one replica and sums its results. Returns the error of the first cut with a sum that is not
-    /// finite.
+    /// Runs a step up to a cut on one replica and sums its results. Returns the error of the first cut with a
+    /// sum that is not finite.
     fn look(
         &mut self,
         task: &Task,
@@ -65,7 +66,8 @@ impl Replicas {
         replica: usize,
         groups: &[Range<usize>],
     ) -> Result<Option<ReplicaError>, DiagnosticFailure> {
-        // With one more shard, which is empty, a run of all shards is not whole, and its sums come to the host.
+        // With one more shard, which is empty, a run of all shards is not whole, and its sums come to the
+        // host.
         let leaves = sizes.len() + 1;
         let mut attempt = Attempt::new(&task.program, sizes.len());
         for segment in 0..=cut {

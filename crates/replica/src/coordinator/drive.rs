@@ -16,7 +16,8 @@ impl Replicas {
         self.actions.extend(self.scheduler.on(self.watch.elapsed(), event));
     }
 
-    /// Returns the next action of the scheduler, and waits for answers until there is one. Workers that leave are dismissed here.
+    /// Returns the next action of the scheduler, and waits for answers until there is one. Workers that leave
+    /// are dismissed here.
     pub(crate) fn next(&mut self) -> Action {
         loop {
             match self.actions.pop_front() {
@@ -36,7 +37,8 @@ impl Replicas {
         }
     }
 
-    /// Waits for the next answer or the next deadline, and tells the scheduler. No other function of the coordinator waits.
+    /// Waits for the next answer or the next deadline, and tells the scheduler. No other function of the
+    /// coordinator waits.
     fn hear(&mut self) {
         let slice = self.watch.slice(self.scheduler.due());
         let Some(Answer { replica, ticket, result, spans }) = self.threads.hear(slice) else {
@@ -96,8 +98,8 @@ impl Replicas {
         self.threads.send(replica, Order { ticket, request, context: self.context });
     }
 
-    /// Sends a request to some workers and waits for all of their replies, which are returned in the order of the replicas. Workers
-    /// that cannot answer leave.
+    /// Sends a request to some workers and waits for all of their replies, which are returned in the order of
+    /// the replicas. Workers that cannot answer leave.
     pub(crate) fn ask(
         &mut self,
         workers: Vec<usize>,
@@ -112,7 +114,8 @@ impl Replicas {
         replies
     }
 
-    /// Waits until all workers that were asked have answered or left. Other actions of the scheduler are kept for later.
+    /// Waits until all workers that were asked have answered or left. Other actions of the scheduler are kept
+    /// for later.
     fn settle(&mut self, tell: &mut dyn FnMut(&mut Self, usize, u64)) {
         let mut later = Vec::new();
         loop {
@@ -134,7 +137,8 @@ impl Replicas {
         if self.is_empty() { Err(self.none_left()) } else { Ok(replies) }
     }
 
-    /// Starts a thread for each adapter. All open their devices at once. Returns the numbers of the new replicas.
+    /// Starts a thread for each adapter. All open their devices at once. Returns the numbers of the new
+    /// replicas.
     pub(crate) fn open(&mut self, adapters: &[Adapter]) -> Result<Vec<usize>, ReplicaError> {
         let (first, before) = (self.threads.len(), self.left.len());
         let new: Vec<usize> = (first..first + adapters.len()).collect();

@@ -9,12 +9,14 @@ use crate::worker::message::{Failure, Request};
 use super::replicas::Replicas;
 
 impl Replicas {
-    /// Plans a program and compiles its kernels for batches of these sizes, on all replicas at once, so that steps need not do it.
-    /// (Steps do it where it was not done: when shards are assigned to replicas in another way, and after a loss.)
+    /// Plans a program and compiles its kernels for batches of these sizes, on all replicas at once, so that
+    /// steps need not do it. (Steps do it where it was not done: when shards are assigned to replicas in
+    /// another way, and after a loss.)
     ///
     /// # Errors
-    /// [`ReplicaError::Load`] if the program does not run on one of the adapters; [`ReplicaError::OutOfMemory`] if there is no
-    /// memory for it, before the first step. Later a replica without memory leaves.
+    /// [`ReplicaError::Load`] if the program does not run on one of the adapters;
+    /// [`ReplicaError::OutOfMemory`] if there is no memory for it, before the first step. Later a replica
+    /// without memory leaves.
     pub fn prepare(&mut self, program: usize, rows: &[usize]) -> Result<(), ReplicaError> {
         let global_batch = self.options.global_batch;
         if let Some(&rows) = rows.iter().find(|rows| !(1..=global_batch).contains(*rows)) {

@@ -40,7 +40,8 @@ pub struct Replicas {
     pub(crate) context: Context,
     pub(crate) programs: Vec<Ready>,
     pub(crate) options: Options,
-    /// Whether the pending order is a diagnostic and no part of the run: a replica without memory for it stays.
+    /// Whether the pending order is a diagnostic and no part of the run: a replica without memory for it
+    /// stays.
     pub(crate) is_diagnosing: bool,
     /// The number of calls of [`Replicas::step`] so far.
     pub(crate) steps: u64,
@@ -63,9 +64,11 @@ pub(crate) struct Ready {
 }
 
 impl Replicas {
-    /// Opens a device for each entry of `adapters`, each on a thread of its own, all at once. An adapter may occur several times.
+    /// Opens a device for each entry of `adapters`, each on a thread of its own, all at once. An adapter may
+    /// occur several times.
     ///
-    /// The programs share one state: the states of each program are the first states of program 0. The state starts as zeros.
+    /// The programs share one state: the states of each program are the first states of program 0. The state
+    /// starts as zeros.
     ///
     /// # Errors
     /// Errors of the arguments, and [`ReplicaError::Start`] for the first device that does not open, or
@@ -132,11 +135,6 @@ impl Replicas {
         self.len() == 0
     }
 
-    /// Returns the number of replicas that have no shard in a batch of `rows` samples.
-    pub fn idle_replicas(&self, rows: usize) -> usize {
-        self.len().saturating_sub(self.sizes(rows).len())
-    }
-
     /// Takes what each replica did with its time since the last call, if [`Options::timeline`] is set.
     pub fn take_timeline(&mut self) -> Vec<Interval> {
         std::mem::take(&mut self.timeline)
@@ -150,11 +148,6 @@ impl Replicas {
     /// Returns all replicas that left so far.
     pub fn left(&self) -> &[Left] {
         &self.left
-    }
-
-    /// Returns the options with which the replicas were started.
-    pub fn options(&self) -> &Options {
-        &self.options
     }
 
     pub(crate) fn adapter(&mut self, replica: usize) -> String {
@@ -176,8 +169,8 @@ impl Replicas {
     }
 }
 
-/// Returns whether a replica may run its shards a few at once, see [`Options::shards_at_once`]: this holds where the program
-/// has one cut at most, and the segment that changes the state needs nothing of a sample.
+/// Returns whether a replica may run its shards a few at once, see [`Options::shards_at_once`]: this holds
+/// where the program has one cut at most, and the segment that changes the state needs nothing of a sample.
 pub fn can_run_few_at_once(program: &Program) -> bool {
     match program.segments() {
         1 => program.graph().updates.is_empty(),

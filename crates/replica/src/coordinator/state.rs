@@ -11,7 +11,8 @@ use crate::worker::digest::Digest;
 use crate::worker::message::{Reply, Request};
 
 impl Replicas {
-    /// Sets tensor `index` of the state on all replicas, from little-endian bytes. A replica on which this fails leaves.
+    /// Sets tensor `index` of the state on all replicas, from little-endian bytes. A replica on which this
+    /// fails leaves.
     ///
     /// # Errors
     /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`].
@@ -35,7 +36,8 @@ impl Replicas {
         Ok(self.read_states(&[index], Vec::new())?.pop().unwrap_or_default())
     }
 
-    /// Reads some tensors of the state, as little-endian bytes. Each replica reads a part of them, since all hold the same.
+    /// Reads some tensors of the state, as little-endian bytes. Each replica reads a part of them, since all
+    /// hold the same.
     ///
     /// `into` is memory to be used again, one vector for each of the first tensors; it may be empty.
     ///
@@ -69,7 +71,8 @@ impl Replicas {
         Ok(found.into_values().collect())
     }
 
-    /// Computes a digest of the whole state on each replica that has not left. Returns the replicas' numbers and digests.
+    /// Computes a digest of the whole state on each replica that has not left. Returns the replicas' numbers
+    /// and digests.
     ///
     /// # Errors
     /// [`ReplicaError::NoneLeft`].
@@ -111,7 +114,8 @@ impl Replicas {
     }
 }
 
-/// Assigns tensors to workers, in order, such that each reads about as many bytes. Returns none if there are no workers.
+/// Assigns tensors to workers, in order, such that each reads about as many bytes. Returns none if there are
+/// no workers.
 fn shares(tensors: Vec<usize>, sizes: &[usize], workers: &[usize]) -> Option<BTreeMap<usize, Vec<usize>>> {
     let all: usize = tensors.iter().map(|&at| sizes[at]).sum();
     let (mut shares, mut before) = (BTreeMap::<usize, Vec<usize>>::new(), 0);

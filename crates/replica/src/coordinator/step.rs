@@ -23,7 +23,8 @@ pub struct Outcome {
     pub outputs: Outputs,
     /// Whether the last segment ran; false after [`Verdict::Skip`].
     pub committed: bool,
-    /// The replicas that left since the last step's outcome, this step included. The bits are as if they had never been there.
+    /// The replicas that left since the last step's outcome, this step included. The bits are as if they had
+    /// never been there.
     pub left: Vec<Left>,
 }
 
@@ -37,13 +38,13 @@ pub(crate) struct Task {
 impl Replicas {
     /// Runs a program on a batch, on all replicas as if they were one.
     ///
-    /// `decide` is called once, when everything but the last segment is done, with the outputs that are there by then. The
-    /// state changes only after [`Verdict::Commit`], and then on all replicas.
+    /// `decide` is called once, when everything but the last segment is done, with the outputs that are there
+    /// by then. The state changes only after [`Verdict::Commit`], and then on all replicas.
     ///
     /// # Errors
     /// Errors of the feed, before anything runs; [`ReplicaError::NotFinite`], with the state unchanged;
-    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::Audit`], with the state
-    /// unchanged; [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::Audit`], with
+    /// the state unchanged; [`ReplicaError::NoneLeft`].
     pub fn step(
         &mut self,
         program: usize,
@@ -75,8 +76,8 @@ impl Replicas {
         self.tell(Event::Spread);
     }
 
-    /// Returns the work of some segments of a group of shards, with the sums for which they wait. Mapped memory of the replica is
-    /// given back before.
+    /// Returns the work of some segments of a group of shards, with the sums for which they wait. Mapped
+    /// memory of the replica is given back before.
     pub(crate) fn work(
         &mut self,
         task: &Task,

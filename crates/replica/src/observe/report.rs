@@ -25,10 +25,11 @@ pub struct ReplicaReport {
     pub input: Duration,
     /// The time in which it copied its part of the batch, or sums, to its device.
     pub upload: Duration,
-    /// The time in which its device worked, by the device's clock; where it has none, this includes the driver's time.
+    /// The time in which its device worked, by the device's clock; where it has none, this includes the
+    /// driver's time.
     pub compute: Duration,
-    /// The time in which its driver recorded and submitted, and work was on its way to the device and back. It is zero where the
-    /// device has no clock.
+    /// The time in which its driver recorded and submitted, and work was on its way to the device and back.
+    /// It is zero where the device has no clock.
     pub driver: Duration,
     /// The time in which it copied sums of its shards to the host, or the host added the sums of all.
     pub exchange: Duration,
@@ -51,7 +52,8 @@ pub struct Left {
     pub step: u64,
     /// What happened.
     pub why: String,
-    /// What it had no memory for, if it left for lack of memory, and the bytes that were asked for (0 where unknown).
+    /// What it had no memory for, if it left for lack of memory, and the bytes that were asked for (0 where
+    /// unknown).
     pub out_of_memory: Option<(String, u64)>,
 }
 

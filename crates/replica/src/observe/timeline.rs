@@ -13,7 +13,8 @@ pub enum Activity {
     Upload,
     /// The device works, by its own clock; where it has none, this includes the driver's time.
     Compute,
-    /// The driver records and submits, and work is on its way to the device and back. It occurs only where the device has a clock.
+    /// The driver records and submits, and work is on its way to the device and back. It occurs only where
+    /// the device has a clock.
     Driver,
     /// The host copies the sums of the replica's shards, or adds the sums of all.
     Exchange,
@@ -21,13 +22,14 @@ pub enum Activity {
     Peers,
     /// The replica makes plans and pipelines, or writes or reads the state.
     Loading,
-    /// The device works, by its own clock, from the first launch of a submission to the end of its last one. These stretches lie
-    /// beside the others.
+    /// The device works, by its own clock, from the first launch of a submission to the end of its last one.
+    /// These stretches lie beside the others.
     Device,
 }
 
 impl Activity {
-    /// The activities into which a replica's time is divided, in the order of a step: all but [`Activity::Device`].
+    /// The activities into which a replica's time is divided, in the order of a step: all but
+    /// [`Activity::Device`].
     pub const ALL: [Self; 7] =
         [Self::Input, Self::Loading, Self::Upload, Self::Driver, Self::Compute, Self::Exchange, Self::Peers];
 
@@ -117,7 +119,8 @@ impl Timeline {
         self.device.push(stretch);
     }
 
-    /// Records that the device has worked since `from`, if it has a clock. Faults that slow a replica down use it.
+    /// Records that the device has worked since `from`, if it has a clock. Faults that slow a replica down
+    /// use it.
     pub fn device_since(&mut self, from: Instant) {
         if !self.device.is_empty() {
             self.device(Stretch { from, to: Instant::now() });
@@ -132,8 +135,8 @@ impl Timeline {
     }
 }
 
-/// Divides the stretches of [`Activity::Compute`], which the host's clock gave: where the device did not work by its own clock,
-/// the time is the driver's.
+/// Divides the stretches of [`Activity::Compute`], which the host's clock gave: where the device did not work
+/// by its own clock, the time is the driver's.
 fn divide(spans: Vec<Span>, device: &[Stretch]) -> Vec<Span> {
     let mut divided = Vec::with_capacity(spans.len() + 3 * device.len());
     for span in spans {

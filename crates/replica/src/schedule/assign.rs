@@ -9,12 +9,14 @@ use super::pace::Cost;
 /// How the shards of a batch are assigned to replicas. Each replica gets consecutive shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Assignment {
-    /// By each replica's measured speed, such that all are done at about the same time; evenly until the speeds are known.
+    /// By each replica's measured speed, such that all are done at about the same time; evenly until the
+    /// speeds are known.
     #[default]
     Speed,
     /// As equal in samples as shards allow, whatever the speeds.
     Even,
-    /// At random in each step, by this seed. It is meant for tests, which show that results do not depend on it.
+    /// At random in each step, by this seed. It is meant for tests, which show that results do not depend on
+    /// it.
     Shuffled(u64),
 }
 
@@ -22,16 +24,18 @@ pub enum Assignment {
 const BETTER: f64 = 0.95;
 /// The time of cuts relative to the best ones up to which they are taken if they cut fewer subtrees.
 const NEAR: f64 = 1.03;
-/// The seconds a step that new cuts must save as well: in a few hundred steps they make up for loading a plan.
+/// The seconds a step that new cuts must save as well: in a few hundred steps they make up for loading a
+/// plan.
 const WORTH: f64 = 250e-6;
 /// A worker that is too slow for one shard is tried again every so many steps, for so many steps.
 const TRY_AGAIN: (u64, u64) = (64, 3);
 
-/// Returns the shards of each worker, with an empty range for workers that idle. `costs` has the cost of each worker where it is
-/// known, `most` the most shards of each (together at least all), and `before` the last assignment of these shards to the same
-/// workers.
+/// Returns the shards of each worker, with an empty range for workers that idle. `costs` has the cost of each
+/// worker where it is known, `most` the most shards of each (together at least all), and `before` the last
+/// assignment of these shards to the same workers.
 ///
-/// No worker idles while there are as many shards as workers, except for slow ones with [`Assignment::Speed`].
+/// No worker idles while there are as many shards as workers, except for slow ones with
+/// [`Assignment::Speed`].
 pub(crate) fn assign(
     how: Assignment,
     sizes: &[usize],
@@ -95,8 +99,9 @@ fn slowest(sizes: &[usize], costs: &[Cost], ranges: &[Range<usize>]) -> f64 {
     ranges.iter().zip(costs).map(seconds).fold(0.0, f64::max)
 }
 
-/// Returns consecutive shards for each worker such that the last one is done as early as possible: it searches the least time in
-/// which the workers, each taking as many shards as it can, take all. Each takes at least `least` and at most its `most`.
+/// Returns consecutive shards for each worker such that the last one is done as early as possible: it
+/// searches the least time in which the workers, each taking as many shards as it can, take all. Each takes
+/// at least `least` and at most its `most`.
 fn by_cost(sizes: &[usize], costs: &[Cost], least: usize, most: &[usize]) -> Vec<Range<usize>> {
     let shards = sizes.len();
     let within = |seconds: f64| {
@@ -131,8 +136,9 @@ fn by_cost(sizes: &[usize], costs: &[Cost], least: usize, most: &[usize]) -> Vec
     best.unwrap_or_else(|| std::iter::once(0..shards).chain(costs.iter().skip(1).map(|_| 0..0)).collect())
 }
 
-/// Moves each cut to where it cuts the fewest subtrees, as far as no worker gets more than its `most` or is done much later than
-/// the last one is anyway. Each block of a run is a sum of its own that is computed, fetched and added.
+/// Moves each cut to where it cuts the fewest subtrees, as far as no worker gets more than its `most` or is
+/// done much later than the last one is anyway. Each block of a run is a sum of its own that is computed,
+/// fetched and added.
 fn aligned(
     sizes: &[usize],
     costs: &[Cost],

@@ -1,5 +1,5 @@
-//! The scheduler as a state machine: events go in, actions come out, and the time is an argument. It has no threads, no clock and
-//! no devices.
+//! The scheduler as a state machine: events go in, actions come out, and the time is an argument. It has no
+//! threads, no clock and no devices.
 //!
 //! `README.md` beside this file states its invariants, and `tests` checks them.
 
@@ -41,8 +41,8 @@ pub(crate) struct Policy {
     pub deadline: Duration,
     /// The time that loading, which compiles, may take in addition.
     pub loading: Duration,
-    /// The most shards that a worker runs at once. Its other shards wait where the program allows that; elsewhere they are assigned
-    /// to other workers, if there are enough.
+    /// The most shards that a worker runs at once. Its other shards wait where the program allows that;
+    /// elsewhere they are assigned to other workers, if there are enough.
     pub shards_at_once: Option<usize>,
     /// Whether only the first present worker commits, and the others then copy its state.
     pub one_updates: bool,
@@ -57,8 +57,9 @@ pub(crate) struct Job {
     pub segments: usize,
     /// Whether the last segment changes the state, so that it must not run twice.
     pub changes_state: bool,
-    /// Whether a worker may run its shards a few at once: there is one cut at most, and what follows it needs nothing of a sample.
-    /// Results of the segment before the cut then count even if the worker is lost later.
+    /// Whether a worker may run its shards a few at once: there is one cut at most, and what follows it needs
+    /// nothing of a sample. Results of the segment before the cut then count even if the worker is lost
+    /// later.
     pub few_at_once: bool,
     /// Whether to load the plans of the step only, and not to run it.
     pub load_only: bool,
@@ -71,8 +72,8 @@ pub(crate) struct Job {
 pub(crate) enum Event {
     /// A step begins. It occurs only between steps.
     Begin(Job),
-    /// These workers get a request that is no part of a step, to be answered within so long. It occurs only between steps and after
-    /// [`Event::GiveUp`].
+    /// These workers get a request that is no part of a step, to be answered within so long. It occurs only
+    /// between steps and after [`Event::GiveUp`].
     Ask { workers: Vec<usize>, within: Duration },
     /// A worker answered.
     Answer { worker: usize, ticket: u64, heard: Heard },
@@ -127,7 +128,8 @@ pub(crate) enum Action {
     Audit { worker: usize, ticket: u64, group: ShardGroup, of: usize },
     /// Compare the results of the audit with those that were kept.
     Compare { worker: usize, shards: Range<usize> },
-    /// Order a worker to run its own group again up to the last cut, with the sums that are known, so that it can commit.
+    /// Order a worker to run its own group again up to the last cut, with the sums that are known, so that it
+    /// can commit.
     Refresh { worker: usize, ticket: u64, group: ShardGroup },
     /// Send a worker the request of [`Event::Ask`].
     Ask { worker: usize, ticket: u64 },
@@ -195,7 +197,8 @@ impl Scheduler {
                     self.out.extend(ticket.map(|ticket| Action::Ask { worker, ticket }));
                 }
             }
-            // An answer that is late, repeated, or from a worker that left has no open order and does not count.
+            // An answer that is late, repeated, or from a worker that left has no open order and does not
+            // count.
             Event::Answer { worker, ticket, heard } => {
                 if let Some(order) = self.workers.close(worker, ticket) {
                     self.answered(now, worker, order, heard);
@@ -281,8 +284,9 @@ impl Scheduler {
         }
     }
 
-    /// Limits a worker that cannot load so many shards to the number that it could load before; the shards are then assigned
-    /// anew. Returns false if it could load none before, or if the others have no memory for the rest.
+    /// Limits a worker that cannot load so many shards to the number that it could load before; the shards
+    /// are then assigned anew. Returns false if it could load none before, or if the others have no memory
+    /// for the rest.
     fn lower_limit(&mut self, worker: usize, task: &Task) -> bool {
         let (Some(step), Task::Load { program, run }) = (&mut self.step, task) else { return false };
         let others = if step.job.few_at_once { 0 } else { step.job.sizes.len() };

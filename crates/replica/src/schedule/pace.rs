@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The number of past steps of one size that count. Other work of a machine only adds to a step's time, so the second fastest of
-/// them is used: disturbed steps change nothing unless four of five are, and a single fast one changes little.
+/// The number of past steps of one size that count. Other work of a machine only adds to a step's time, so
+/// the second fastest of them is used: disturbed steps change nothing unless four of five are, and a single
+/// fast one changes little.
 const SEEN: usize = 5;
 /// The number of sizes that are remembered.
 const SIZES: usize = 4;
 /// The weight of the assumption that no samples take no time, beside what was measured at other sizes.
 const ORIGIN: f64 = 1.0 / 64.0;
-/// The largest part of a step's time that counts as fixed cost, so that a disturbed step does not make a worker idle.
+/// The largest part of a step's time that counts as fixed cost, so that a disturbed step does not make a
+/// worker idle.
 const FIXED: f64 = 0.5;
 
 /// The time that a worker takes for its samples: a line.
@@ -78,7 +80,8 @@ impl Pace {
         self.sizes.push_front(size);
     }
 
-    /// Returns the line through the newest size that fits the others best, where newer ones count more; none before the first step.
+    /// Returns the line through the newest size that fits the others best, where newer ones count more; none
+    /// before the first step.
     pub fn cost(&self) -> Option<Cost> {
         let newest = self.sizes.front()?;
         let (samples, seconds) = (newest.samples as f64, newest.usual());

@@ -85,9 +85,10 @@ impl Step {
         self.job.segments.saturating_sub(1)
     }
 
-    /// Assigns the shards to the workers. A worker without shards takes part if it must commit. If one worker has all shards beside
-    /// others that take part, its sums must come to the host: its run is then made part of a batch with one more shard, which
-    /// is empty. A missing shard is a zero in every sum, so no bit changes.
+    /// Assigns the shards to the workers. A worker without shards takes part if it must commit. If one worker
+    /// has all shards beside others that take part, its sums must come to the host: its run is then made part
+    /// of a batch with one more shard, which is empty. A missing shard is a zero in every sum, so no bit
+    /// changes.
     fn lay_out(&mut self, policy: &Policy, workers: &mut Workers) {
         let present = workers.present();
         let Job { program, few_at_once, .. } = self.job;
@@ -311,7 +312,8 @@ impl Step {
     }
 }
 
-/// Divides a run of shards into groups of at most `at_once`. Groups end at multiples of it, so that few subtrees are cut.
+/// Divides a run of shards into groups of at most `at_once`. Groups end at multiples of it, so that few
+/// subtrees are cut.
 fn groups(range: Range<usize>, at_once: usize) -> Vec<Range<usize>> {
     if range.len() <= at_once {
         return vec![range];

@@ -1,5 +1,5 @@
-//! The workers as the scheduler knows them: which are present, which owe an answer until when, how fast each is, and what it has
-//! loaded.
+//! The workers as the scheduler knows them: which are present, which owe an answer until when, how fast each
+//! is, and what it has loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -51,11 +51,12 @@ struct Worker {
     at_once_limits: BTreeMap<usize, usize>,
 }
 
-/// The number of times that an assignment is used before another may replace it: what one step took may be chance, and another
-/// assignment has plans to load.
+/// The number of times that an assignment is used before another may replace it: what one step took may be
+/// chance, and another assignment has plans to load.
 const STANDS: u32 = 3;
 
-/// What an assignment is for: a program, the sizes of its shards, and the present workers with the most shards of each.
+/// What an assignment is for: a program, the sizes of its shards, and the present workers with the most
+/// shards of each.
 type Case = (usize, Vec<usize>, Vec<(usize, usize)>);
 
 #[derive(Debug)]
@@ -77,7 +78,8 @@ impl Workers {
         (0..self.workers.len()).filter(|&w| self.workers[w].present).collect()
     }
 
-    /// Returns whether the assignment must not depend on speed, since the workers may not all compute the same bits.
+    /// Returns whether the assignment must not depend on speed, since the workers may not all compute the
+    /// same bits.
     pub fn is_pinned(&self) -> bool {
         self.policy.one_updates
     }
@@ -111,7 +113,8 @@ impl Workers {
         self.workers[worker] = Worker::default();
     }
 
-    /// Opens an order to a worker, to be answered within so long. Returns its ticket; none if the worker is absent or busy.
+    /// Opens an order to a worker, to be answered within so long. Returns its ticket; none if the worker is
+    /// absent or busy.
     pub fn order(&mut self, now: Duration, worker: usize, task: Task, within: Duration) -> Option<u64> {
         let of = self.workers.get_mut(worker).filter(|of| of.present && of.order.is_none())?;
         self.tickets += 1;
@@ -153,8 +156,9 @@ impl Workers {
         self.workers[worker].at_once_limits.get(&program).map_or(asked, |&limit| limit.min(asked))
     }
 
-    /// Limits a worker that could not load so many shards to the number that it could load before. Returns false, and changes
-    /// nothing, if that was none, if the assignment must not change, or if all workers together would not take `all` shards.
+    /// Limits a worker that could not load so many shards to the number that it could load before. Returns
+    /// false, and changes nothing, if that was none, if the assignment must not change, or if all workers
+    /// together would not take `all` shards.
     pub fn lower_limit(&mut self, worker: usize, program: usize, tried: usize, all: usize) -> bool {
         let counts = self.workers[worker].loaded.iter().filter(|(of, _)| *of == program);
         let fewer = counts.map(|(_, run)| run.sizes.len()).filter(|&count| 0 < count && count < tried).max();
@@ -191,7 +195,8 @@ impl Workers {
         self.known_cost(worker, program).unwrap_or(mean)
     }
 
-    /// Returns the shards of each present worker. With `few_at_once`, one may be assigned more than it runs at once.
+    /// Returns the shards of each present worker. With `few_at_once`, one may be assigned more than it runs
+    /// at once.
     pub fn assign(
         &mut self,
         how: Assignment,

@@ -1,6 +1,8 @@
-//! Overlap of sums and computation: a bucket is added as soon as all replicas have sent their blocks of it, while they go on.
+//! Overlap of sums and computation: a bucket is added as soon as all replicas have sent their blocks of it,
+//! while they go on.
 //!
-//! The result is what would be added at the end from the same blocks. When a replica leaves, all early sums are thrown away.
+//! The result is what would be added at the end from the same blocks. When a replica leaves, all early sums
+//! are thrown away.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,7 +45,8 @@ impl Overlap {
         self.runs.insert(replica, shards);
     }
 
-    /// Takes the blocks of some buckets from a replica, and adds those buckets that all replicas have sent now.
+    /// Takes the blocks of some buckets from a replica, and adds those buckets that all replicas have sent
+    /// now.
     pub fn add(&mut self, replica: usize, blocks: Sent, memory: &mut HostMemory) {
         let buckets: Vec<usize> = blocks.iter().map(|(bucket, _)| *bucket).collect();
         self.sent.entry(replica).or_default().extend(blocks);

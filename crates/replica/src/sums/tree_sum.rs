@@ -1,5 +1,5 @@
-//! The sum over shards on the host, in the order of the tree: it is the same whichever replica summed which block, and however
-//! many threads add.
+//! The sum over shards on the host, in the order of the tree: it is the same whichever replica summed which
+//! block, and however many threads add.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,8 +14,8 @@ const THREAD: usize = 1 << 18;
 /// The blocks of a bucket by the first and the end of the shards that they sum, each of the bucket's length.
 pub(crate) type Blocks<'a> = BTreeMap<(usize, usize), &'a [f32]>;
 
-/// Sums a bucket into `sums`, which has its length. Returns whether all sums are finite, and none if a block is missing. Leaves
-/// from `shards` on are zeros.
+/// Sums a bucket into `sums`, which has its length. Returns whether all sums are finite, and none if a block
+/// is missing. Leaves from `shards` on are zeros.
 pub(crate) fn sum(
     blocks: &Blocks<'_>,
     shards: usize,
@@ -59,7 +59,8 @@ fn sum_part(
     Some(finite)
 }
 
-/// Returns those of a bucket's sums that are not finite: their nodes, which are in the order of the step, and their names.
+/// Returns those of a bucket's sums that are not finite: their nodes, which are in the order of the step, and
+/// their names.
 pub(crate) fn not_finite(program: &Program, bucket: usize, sums: &[f32]) -> Vec<(NodeId, String)> {
     let bad = |&&(node, first): &&(NodeId, usize)| {
         let count = program.graph().nodes[node].ty.count();

@@ -48,7 +48,8 @@ impl Deref for Values {
     }
 }
 
-/// The host's threads for sums, and memory that the next step uses again: allocating large memory anew takes long.
+/// The host's threads for sums, and memory that the next step uses again: allocating large memory anew takes
+/// long.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
     pub threads: usize,

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A digest of 256 bits over all bytes of a state. It is not cryptographic: it finds faults, not forgeries. Any single changed
-/// word changes it.
+/// A digest of 256 bits over all bytes of a state. It is not cryptographic: it finds faults, not forgeries.
+/// Any single changed word changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u64; 4]);
 

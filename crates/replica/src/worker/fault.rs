@@ -20,8 +20,9 @@
 //! | `gradient` | a bit of the first sum that it gives away flips |
 //! | `state:0` | a bit of tensor 0 of the state flips |
 //!
-//! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls `fail::FailScenario::setup` sets a
-//! fault from outside. The names begin with [`crate::Options::fault_scope`], by which several runs in one process are told apart.
+//! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls
+//! `fail::FailScenario::setup` sets a fault from outside. The names begin with
+//! [`crate::Options::fault_scope`], by which several runs in one process are told apart.
 
 /// A fault that is injected.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -76,7 +76,8 @@ pub(crate) struct Answer {
 pub(crate) enum Reply {
     Done,
     Results(SegmentResults),
-    /// The blocks of buckets that are ready while the device goes on. The [`Reply::Results`] of the same order has the others.
+    /// The blocks of buckets that are ready while the device goes on. The [`Reply::Results`] of the same
+    /// order has the others.
     Early(Vec<(usize, Values)>),
     States(Vec<Vec<u8>>),
     Digest(Digest),

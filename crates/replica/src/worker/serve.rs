@@ -43,7 +43,8 @@ struct Worker {
     answers: Sender<Answer>,
 }
 
-/// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the coordinator closes the queue.
+/// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
+/// coordinator closes the queue.
 pub(crate) fn serve(start: Start) {
     let Start { replica, ticket, adapter, programs, options, orders, answers } = start;
     let opened = guarded(|| Worker::open(replica, &adapter, programs, options, answers.clone()));
@@ -108,7 +109,8 @@ impl Worker {
         Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time, answers })
     }
 
-    /// Assigns the time since the last answer: within a step it was spent waiting for others, except while the host added.
+    /// Assigns the time since the last answer: within a step it was spent waiting for others, except while
+    /// the host added.
     fn waited(&mut self, Context { began, added }: Context) {
         match began {
             Some(began) => self.time.until(began, Activity::Input),
@@ -192,8 +194,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Submits all segments, then waits for them in order. Buckets that are ready before the last part are sent to the coordinator
-    /// at once.
+    /// Submits all segments, then waits for them in order. Buckets that are ready before the last part are
+    /// sent to the coordinator at once.
     fn run(&mut self, ticket: u64, work: Work) -> Result<SegmentResults, Failure> {
         let Work { program, run, segments, feed, first_row, sums, .. } = work;
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };

@@ -114,7 +114,8 @@ impl Threads {
 }
 
 impl Drop for Threads {
-    /// Waits for the threads, so that all devices are closed when this returns, except for threads that did not answer in time.
+    /// Waits for the threads, so that all devices are closed when this returns, except for threads that did
+    /// not answer in time.
     fn drop(&mut self) {
         self.members.iter_mut().for_each(|member| member.orders = None);
         for thread in self.members.iter_mut().filter_map(|member| member.thread.take()) {

@@ -13,8 +13,8 @@ pub const SHARDS: usize = 8;
 pub const IN: usize = 5;
 pub const OUT: usize = 3;
 
-/// Two layers with dropout, normalised by the batch's own mean (a second cut), SGD with momentum, a loss averaged by
-/// weights.
+/// Two layers with dropout, normalised by the batch's own mean (a second cut), SGD with momentum, a loss
+/// averaged by weights.
 pub fn train() -> Arc<Program> {
     let tape = Tape::new();
     let (w, v, m) = states(&tape);
@@ -85,7 +85,8 @@ pub fn with(faults: &[(usize, u64, usize, &str)]) -> Options {
     with_points(&faults.iter().map(named).collect::<Vec<_>>())
 }
 
-/// The same by the points' names. Points are global: each run has a scope of its own, since tests run side by side.
+/// The same by the points' names. Points are global: each run has a scope of its own, since tests run side by
+/// side.
 pub fn with_points(points: &[(String, String)]) -> Options {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let fault_scope = format!("run-{}:", RUNS.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Who may use whom (DESIGN section 2):
+//! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"):
 //! shaders, random <- graph <- gpu <- replica <- train; random <- data <- train; checkpoint <- train. Nothing else.
 
 /// Each library with the packages of ours that it may use, itself the last of its chain.

@@ -1,4 +1,5 @@
-//! The scheduler among simulated workers: any speeds, losses, joins, late and repeated answers, on a clock of numbers.
+//! The scheduler among simulated workers: any speeds, losses, joins, late and repeated answers, on a clock of
+//! numbers.
 //!
 //! `world.rs` is the workers and the host, which check every order they get; here are the schedules.
 
@@ -46,7 +47,8 @@ fn job(shards: usize, changes_state: bool) -> Job {
     Job { program: 0, sizes, segments: 2, changes_state, few_at_once: true, load_only: false, audit: None }
 }
 
-/// A schedule drawn from a seed: returns how many workers were lost, late and joined, and how many steps were committed.
+/// A schedule drawn from a seed: returns how many workers were lost, late and joined, and how many steps were
+/// committed.
 fn schedule(seed: u64) -> [usize; 4] {
     let mut draw = Draw(seed);
     let assignment = match draw.below(4) {
@@ -112,7 +114,8 @@ fn rate(workers: &[(f64, f64)], shards_at_once: Option<usize>) -> f64 {
     rate_after(16, workers, shards_at_once)
 }
 
-/// Samples a second at 32 shards after so many steps. Of each worker its samples a second and what any work of it takes beside.
+/// Samples a second at 32 shards after so many steps. Of each worker its samples a second and what any work
+/// of it takes beside.
 fn rate_after(steps: usize, workers: &[(f64, f64)], shards_at_once: Option<usize>) -> f64 {
     let policy = Policy { shards_at_once, ..policy() };
     let mut world = World::new(workers.len(), policy, Fate::default(), Draw(1));
@@ -144,8 +147,9 @@ fn pairs_from_1_to_1_to_10_to_1_reach_nine_tenths_of_the_sum_of_their_speeds() {
     }
 }
 
-/// What is slow and what only takes a while to begin are told apart, where launches take as long as half of all samples on the
-/// faster one, on either or on both: after two ways to give out shards, of three steps each, the third is right.
+/// What is slow and what only takes a while to begin are told apart, where launches take as long as half of
+/// all samples on the faster one, on either or on both: after two ways to give out shards, of three steps
+/// each, the third is right.
 #[test]
 fn pairs_with_launches_that_take_their_time_reach_nine_tenths_of_what_is_possible() {
     for tenths in 10..=100 {
@@ -159,7 +163,8 @@ fn pairs_with_launches_that_take_their_time_reach_nine_tenths_of_what_is_possibl
     }
 }
 
-/// The most that whole shards allow: the best time over all numbers of shards for each worker, none among them.
+/// The most that whole shards allow: the best time over all numbers of shards for each worker, none among
+/// them.
 fn possible(workers: &[(f64, f64)]) -> f64 {
     let of = |&(speed, fixed): &(f64, f64)| (1..=32).map(move |n| fixed + f64::from(n) * 8.0 / speed);
     let mut times: Vec<f64> = workers.iter().flat_map(of).collect();
@@ -171,8 +176,8 @@ fn possible(workers: &[(f64, f64)]) -> f64 {
     256.0 / times.into_iter().find(|&time| fits(time)).unwrap_or(f64::INFINITY)
 }
 
-/// Eight workers and 32 shards: eight of speeds 1 to 8 cannot reach more than 8/9 of their sum, whoever runs what. Where
-/// nine tenths are possible they are reached; elsewhere what is possible is.
+/// Eight workers and 32 shards: eight of speeds 1 to 8 cannot reach more than 8/9 of their sum, whoever runs
+/// what. Where nine tenths are possible they are reached; elsewhere what is possible is.
 #[test]
 fn sets_of_eight_reach_what_whole_shards_allow() {
     let mut draw = Draw(7);
@@ -192,7 +197,8 @@ fn sets_of_eight_reach_what_whole_shards_allow() {
     }
 }
 
-/// A worker that becomes ten times slower within a step: groups that wait for it go to others, unless it shows who runs what.
+/// A worker that becomes ten times slower within a step: groups that wait for it go to others, unless it
+/// shows who runs what.
 #[test]
 fn idle_workers_take_over_waiting_shards() {
     let seconds = |shards_at_once, one_updates| {
@@ -212,7 +218,8 @@ fn idle_workers_take_over_waiting_shards() {
     assert!(pinned > 0.99 * waited, "{pinned:.3} s, without groups: {waited:.3} s");
 }
 
-/// The faster of two has room for half of the shards, no more: it is given no more once it has said so, and nobody leaves.
+/// The faster of two has room for half of the shards, no more: it is given no more once it has said so, and
+/// nobody leaves.
 #[test]
 fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
     for shards_at_once in [None, Some(4), Some(1)] {
@@ -272,8 +279,8 @@ fn a_late_worker_is_lost_named_and_what_it_says_later_is_ignored() {
     assert!(matches!(kept[..], [Action::Keep { worker: 0, .. }, Action::Sum { cut: 0, .. }]), "{kept:?}");
 }
 
-/// A worker says that an order took it four hours, of which the scheduler's clock shows ten seconds: the process was stopped. Its
-/// pace stays what it is, however few steps there were.
+/// A worker says that an order took it four hours, of which the scheduler's clock shows ten seconds: the
+/// process was stopped. Its pace stays what it is, however few steps there were.
 #[test]
 fn no_worker_is_slow_for_hours_that_nobody_had() {
     let mut scheduler = Scheduler::new(2, policy());
@@ -349,8 +356,8 @@ fn who_has_no_shards_runs_only_where_the_state_changes() {
     assert_eq!(runs(true), [(0, 1, 2), (1, 0, 2), (0, 1, 2), (1, 0, 2)]);
 }
 
-/// A busy machine, where half of the steps take up to three times as long as they should: shards are rarely given out anew, for
-/// that means plans to load.
+/// A busy machine, where half of the steps take up to three times as long as they should: shards are rarely
+/// given out anew, for that means plans to load.
 #[test]
 fn noise_does_not_move_shards_about() {
     let mut draw = Draw(11);
