@@ -1,5 +1,5 @@
-//! A wait for a device does not count time in which the process was stopped. No test harness: the process
-//! stops as a whole.
+//! A wait for a device does not count time in which the process was stopped. There is no test harness, since
+//! the process stops as a whole.
 
 #[cfg(not(unix))]
 fn main() {}
@@ -32,13 +32,13 @@ fn main() {
         let mut shell = Command::new("sh").args(["-c", &stop]).spawn().unwrap();
         let took = run(&mut device, launches);
         assert!(shell.wait().unwrap().success());
-        // Where the work was done before the stop came, it is done again.
+        // If the work was done before the stop came, it is done again.
         took.unwrap() > STOP
     });
     assert!(stopped_within, "the work was always done within 0.3 s, and should take {WORK:?}");
 }
 
-/// So many launches, one after another, each of 65,536 threads.
+/// Returns a plan of so many launches, one after another, each of 65,536 threads.
 #[cfg(unix)]
 fn work(launches: usize) -> unisono_graph::plan::Plan {
     use unisono_graph::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice};

@@ -1,4 +1,4 @@
-//! A class is what an adapter computes, not when.
+//! The numeric class depends on what an adapter computes and not on when.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! One state, one history, whoever computed them.
+//! The state and the outputs are the same bytes, whichever replicas computed them.
 
 mod common;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use unisono_gpu::{Device, GpuError};
 use unisono_graph::{DType, Feed, InputKind, Program, RandomKey, Run, Slot, Target, Type};
 
-/// The results of a step: its outputs by name, and the new states by name.
+/// Tensors by name: the outputs of a step, or its new states.
 pub type Tensor = BTreeMap<String, Vec<f32>>;
 
 /// Runs all segments of a step on the values of an interpreter's feed. Returns the outputs, and the states
@@ -15,7 +15,7 @@ pub fn run(device: &mut Device, program: &Program, feed: &Feed) -> Result<(Tenso
     run_for(device, &target, program, feed)
 }
 
-/// Runs a step as [`run_on`] does, with a plan for another target than the device's.
+/// Runs a step as [`run`] does, with a plan for another target than the device's.
 pub fn run_for(
     device: &mut Device,
     target: &Target,

@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn each_submission_moves_the_difference_into_its_bounds() {
         let (clock, at) = clock();
-        // The device's clock is 1000 ms ahead of the host's; it began 3 ms after the submission, which nobody
-        // can know yet.
+        // The device's clock is 1000 ms ahead of the host's; it began 3 ms after the submission, which is not
+        // known yet.
         let first = clock.stretch([1013 * MS, 1023 * MS], at(10), at(30)).unwrap();
         assert!(near(first.from, at(10)) && near(first.to, at(20)));
         // Here it began at once: the difference is exact.

@@ -61,8 +61,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Waits in slices until `due`, each of which takes what `took` says of it; what the host's clock then
-    /// shows.
+    /// Waits in slices until `due`. Each slice takes what `took` returns for it. Returns the number of
+    /// slices, and what the host's clock then shows.
     fn wait(due: Duration, took: impl Fn(u32, Duration) -> Duration) -> (u32, Duration) {
         let (start, clock) = (Instant::now(), Cell::new(Duration::ZERO));
         let mut watch = Stopwatch::with(|| start + clock.get());
