@@ -1,14 +1,16 @@
-//! The params of each kernel: one list of fields is the Rust struct, its packing to words, and the WGSL declaration.
+//! The params of each kernel: one list of fields is the Rust struct, its packing to words, and the WGSL
+//! declaration.
 
 /// The number of starts that the kernel of a product declares, and the most that a generated kernel declares.
 ///
-/// A start is a param `s0`, `s1`, ... that says where a slice or a part of a buffer begins. As a param, and not as a literal of
-/// the kernel's text, it lets one kernel serve all steps of a loop.
+/// A start is a param `s0`, `s1`, ... that says where a slice or a part of a buffer begins. As a param, and
+/// not as a literal of the kernel's text, it lets one kernel serve all steps of a loop.
 pub const STARTS: usize = 8;
 
 /// The params of a kernel: the `u32` fields of the uniform at `@group(0) @binding(0)`.
 ///
-/// Implementations come from the list in this file, so that a kernel's WGSL and the words of its launches cannot differ.
+/// Implementations come from the list in this file, so that a kernel's WGSL and the words of its launches
+/// cannot differ.
 pub trait Params {
     /// The names of the fields in order, without the starts behind them.
     const NAMES: &'static [&'static str];
@@ -55,7 +57,8 @@ macro_rules! params {
 }
 
 params! {
-    /// The params of a product: `snippets/product.wgsl`. Its kernels declare [`STARTS`] starts, for the epilogue.
+    /// The params of a product: `snippets/product.wgsl`. Its kernels declare [`STARTS`] starts, for the
+    /// epilogue.
     ProductParams {
         /// The rows of the result.
         m,
@@ -99,7 +102,8 @@ params! {
         b_step,
     }
 
-    /// The params of `tree.wgsl`. All but `leaves`, `width`, `groups` and `used` count the kernel's `Number`s.
+    /// The params of `tree.wgsl`. All but `leaves`, `width`, `groups` and `used` count the kernel's
+    /// `Number`s.
     TreeParams {
         /// The elements of a leaf.
         elements,

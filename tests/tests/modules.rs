@@ -1,4 +1,5 @@
-//! Every module that is put together, fused ones included: valid WGSL in which no product reaches an addition.
+//! Every assembled module, generated ones included, is valid WGSL in which no product reaches an addition:
+//! for software adapters without subgroups and with those of 4, 8 and 16 lanes, and for GPUs.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +14,12 @@ use unisono_graph::target::Machine;
 use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
 use unisono_testkit::{prepare, products};
 
-/// The machines that kernels are chosen for, with the sizes of their subgroups: 0 where kernels must not use subgroups, and each
-/// size for which there is a product kernel that does.
+/// The machines for which kernels are chosen, with the sizes of their subgroups: 0 where kernels must not use
+/// subgroups, and each size for which there is a product kernel that uses them.
 const MACHINES: [(Machine, u32); 5] =
     [(Machine::Cpu, 0), (Machine::Cpu, 4), (Machine::Cpu, 8), (Machine::Cpu, 16), (Machine::Gpu, 0)];
 
-/// Returns all modules of a program's plans: for software adapters with and without subgroups and for GPUs, for short shards
-/// and for long ones.
+/// Returns all modules of a program's plans on all machines, for short shards and for long ones.
 fn modules(program: &Program) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (machine, subgroup) in MACHINES {
@@ -114,7 +114,7 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
     }
 }
 
-/// An op that says its result is no product, and lies.
+/// An op that declares that its result is no product, although it is one.
 #[derive(Debug, Serialize)]
 struct Liar;
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use crate::Backend;
-
 /// Why a device could not be found, opened, loaded or run.
 ///
-/// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device must be dropped. After the others it can go on.
+/// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device must be dropped. After the others it can go
+/// on.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
@@ -23,8 +22,8 @@ pub enum GpuError {
     NoBackend {
         /// What was asked for; empty for any adapter at all.
         wanted: String,
-        /// The backends that are asked for and not compiled in.
-        missing: Vec<Backend>,
+        /// The features of this crate, one for each backend that is asked for and not compiled in.
+        missing: Vec<&'static str>,
     },
     /// The adapter is no longer there, or its driver refuses to open a device.
     #[error("{adapter}: could not be opened: {reason}")]
@@ -44,8 +43,8 @@ pub enum GpuError {
         /// What the adapter offers.
         allows: u64,
     },
-    /// The plan contradicts itself, or the caller used the device in a wrong order. This is a bug of whoever made the plan or
-    /// of the caller.
+    /// The plan contradicts itself, or the caller used the device in a wrong order. This is a bug of whoever
+    /// made the plan or of the caller.
     #[error("{what}: {message}")]
     Plan {
         /// The kernel, buffer, segment or slot.
@@ -93,13 +92,12 @@ impl GpuError {
     }
 }
 
-fn no_backend(wanted: &str, missing: &[Backend]) -> String {
+fn no_backend(wanted: &str, missing: &[&str]) -> String {
     let what =
         if wanted.is_empty() { "no adapter found".to_owned() } else { format!("no adapter for {wanted:?}") };
-    let features: Vec<&str> = missing.iter().map(|backend| backend.feature()).collect();
     format!(
         "{what}: this build has no backend for it (features left out or not of this system: {})",
-        features.join(", ")
+        missing.join(", ")
     )
 }
 

@@ -1,4 +1,4 @@
-//! Adapters are listed and chosen without opening any.
+//! Listing and choosing adapters opens none.
 
 use unisono_gpu::{adapters, select};
 

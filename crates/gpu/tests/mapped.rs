@@ -23,7 +23,7 @@ fn what_is_kept_of_a_download_stays_as_it_is_and_nothing_runs_before_it_is_given
         while pending.is_pending() {
             device.wait_part(&mut executable, &mut pending, &mut |_, lent| kept.push(lent)).unwrap();
         }
-        // The state is no part of that: it is read and written meanwhile.
+        // The state may be read and written meanwhile.
         let state = device.read_state(1).unwrap();
         device.write_state(1, &state).unwrap();
         for executable in [&mut executable, &mut other] {
@@ -31,7 +31,7 @@ fn what_is_kept_of_a_download_stays_as_it_is_and_nothing_runs_before_it_is_given
             assert!(matches!(refused, GpuError::Plan { .. }), "{refused}");
             assert_eq!(refused.to_string(), "downloads: some are still kept");
         }
-        // On another thread, and one after the other.
+        // The downloads are read on another thread, and dropped one after the other.
         let halves = std::thread::spawn(move || {
             let copied = kept.pop().map(|lent| lent.to_vec());
             (kept.pop().map(|lent| lent.to_vec()), copied)

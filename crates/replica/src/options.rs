@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::schedule::Assignment;
 
-/// How replicas work together. `global_batch` and `shards` are part of what is computed; the other options change no bit.
+/// How replicas work together. `global_batch` and `shards` are part of what is computed; the other options
+/// change no bit.
 ///
 /// Make them with [`Options::default`] and [`Options::with`].
 #[derive(Clone, Debug, PartialEq)]
@@ -12,36 +13,39 @@ use crate::schedule::Assignment;
 pub struct Options {
     /// The number of samples of a full batch. Default: 32.
     pub global_batch: usize,
-    /// The number of shards into which a full batch is cut: at most so many replicas share the work. Default: 8.
+    /// The number of shards into which a full batch is cut: at most so many replicas share the work. Default:
+    /// 8.
     pub shards: usize,
     /// How shards are assigned to replicas. Default: [`Assignment::Speed`].
     pub assignment: Assignment,
-    /// The time after which a replica that does not answer counts as lost. Loading, which compiles, has five minutes at least.
-    /// Default: 300 s.
+    /// The time after which a replica that does not answer counts as lost. Loading, which compiles, has five
+    /// minutes at least. Default: 300 s.
     pub deadline: Duration,
-    /// How many times longer than its measured pace says a replica may take before it counts as lost. Default: 20.
+    /// How many times longer than its measured pace says a replica may take before it counts as lost.
+    /// Default: 20.
     pub patience: u32,
     /// The shortest time after which a slow replica counts as lost, whatever its pace. Default: 30 s.
     pub grace: Duration,
-    /// The most shards that a replica runs in one launch. Fewer take less memory, and other replicas can take over shards that
-    /// still wait. A program for which [`crate::can_run_few_at_once`] is false runs all shards of a replica in one launch: there
-    /// no replica is assigned more than this, as long as there are enough replicas for that. Default: none, which means all of
-    /// a replica's shards.
+    /// The most shards that a replica runs in one launch. Fewer take less memory, and other replicas can take
+    /// over shards that still wait. A program for which [`crate::can_run_few_at_once`] is false runs all
+    /// shards of a replica in one launch: there no replica is assigned more than this, as long as there are
+    /// enough replicas for that. Default: none, which means all of a replica's shards.
     pub shards_at_once: Option<usize>,
-    /// The number of steps from one audit to the next: another replica runs some shards again, and its sums must be the same
-    /// bytes. Default: 0, which means never.
+    /// The number of steps from one audit to the next: another replica runs some shards again, and its sums
+    /// must be the same bytes. Default: 0, which means never.
     pub audit_every: u64,
-    /// Whether a bucket of sums leaves a device while the device goes on, and is added as soon as all replicas have sent it.
-    /// Otherwise all buckets leave together at the end. Default: true.
+    /// Whether a bucket of sums leaves a device while the device goes on, and is added as soon as all
+    /// replicas have sent it. Otherwise all buckets leave together at the end. Default: true.
     pub overlap: bool,
-    /// Whether only one replica updates the state and the others copy it after every step, so that adapters whose results
-    /// differ in the last bits never drift apart. Default: false.
+    /// Whether only one replica updates the state and the others copy it after every step, so that adapters
+    /// whose results differ in the last bits never drift apart. Default: false.
     pub one_updates: bool,
     /// Whether to record what [`crate::Replicas::take_timeline`] returns. Default: false.
     pub timeline: bool,
     /// Whether to compile bounds checks into kernels and to turn the driver's validation on. Default: false.
     pub checked: bool,
-    /// A prefix of the names of the run's fault points. It has no effect without the feature `faults`. Default: empty.
+    /// A prefix of the names of the run's fault points. It has no effect without the feature `faults`.
+    /// Default: empty.
     pub fault_scope: String,
 }
 

@@ -1,11 +1,11 @@
-//! What a failing device does to a run is found, and the device is named.
+//! Audits find a device that computes wrong sums, and name it.
 
 mod common;
 
 use common::*;
 use unisono_replica::{Assignment, Options, ReplicaError};
 
-/// The error of the first step that has one, and its number.
+/// Returns the error of the first step that has one, and the number of that step.
 fn first_error(count: usize, options: Options) -> (u64, ReplicaError) {
     let mut replicas = replicas(count, options);
     for at in 0..40 {
@@ -20,11 +20,11 @@ fn first_error(count: usize, options: Options) -> (u64, ReplicaError) {
 
 #[test]
 fn a_flipped_bit_of_a_gradient_is_found_and_its_replica_named() {
-    // Once: asked again, the replica disagrees with itself; a third one knows anyway.
+    // The fault occurs once: run again, the replica disagrees with itself, and a third one confirms it.
     for (count, verdict) in
         [(2, "it disagrees with itself: replica 1 ("), (3, "disagrees with replica 1: replica 1 (")]
     {
-        // In every step, until the shard that is drawn is in the sum that is wrong.
+        // The fault occurs in every step, until the shard that is drawn is in the sum that is wrong.
         let point = |step| (format!("replica-1:step-{step}"), "1*return(gradient)".to_owned());
         let audited = with_points(&(0..40).map(point).collect::<Vec<_>>());
         let (at, error) = first_error(

@@ -1,4 +1,4 @@
-//! Bad arguments are errors that name the culprit.
+//! Wrong arguments are errors that name the argument.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! One state, one history, whoever computed them.
+//! The state and the outputs are the same bytes, whichever replicas computed them.
 
 mod common;
 
@@ -47,7 +47,7 @@ fn more_replicas_than_shards_idle_and_still_commit() {
     let one = run(&mut replicas(1, few.clone()));
     let mut five = replicas(5, few);
     assert!(run(&mut five) == one);
-    assert_eq!((five.idle_replicas(BATCH), five.idle_replicas(1), five.len()), (3, 4, 5));
+    assert_eq!(five.len(), 5);
     let shards: Vec<u64> = five.reports().iter().map(|r| r.shards).collect();
     assert_eq!(shards[2..], [0, 0, 0]);
     let single = options().with(|o| o.shards = 1);

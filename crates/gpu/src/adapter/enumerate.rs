@@ -14,9 +14,11 @@ impl Adapter {
     }
 }
 
-/// Returns an instance that knows these backends and loads no other. `debug` turns the drivers' own validation on.
+/// Returns an instance that knows these backends and loads no other. `debug` turns the drivers' own
+/// validation on.
 ///
-/// At least one of the backends must be compiled in, since wgpu panics otherwise: see [`Backend::is_compiled`].
+/// At least one of the backends must be compiled in, since wgpu panics otherwise: see
+/// [`Backend::is_compiled`].
 pub(crate) fn instance(backends: &[Backend], debug: bool) -> wgpu::Instance {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = raw_backends(backends);

@@ -1,14 +1,17 @@
 //! The environment variables and the machine that drivers find.
 
-/// Sets, where they are not set, the environment variables that Mesa's drivers need to do well here. Call it first thing
-/// in `main`, before threads start and before adapters are listed; nothing else of this crate touches the environment.
+/// Sets, where they are not set, the environment variables that Mesa's drivers need to do well here. Call it
+/// first thing in `main`, before threads start and before adapters are listed; nothing else of this crate
+/// touches the environment.
 ///
-/// - `LP_NUM_THREADS=0`: a software device computes on one thread, instead of one for each core; a launch then costs a
-///   tenth, and devices of several replicas do not fight for the cores.
-/// - `NODEVICE_SELECT=1`, only on machines without `XDG_RUNTIME_DIR`: Mesa's device-select layer would look for a Wayland
-///   display and print `error: XDG_RUNTIME_DIR is invalid or not set in the environment` each time.
+/// - `LP_NUM_THREADS=0`: a software device computes on one thread, instead of one for each core; a launch
+///   then costs a tenth, and devices of several replicas do not fight for the cores.
+/// - `NODEVICE_SELECT=1`, only on machines without `XDG_RUNTIME_DIR`: Mesa's device-select layer would look
+///   for a Wayland display and print `error: XDG_RUNTIME_DIR is invalid or not set in the environment` each
+///   time.
 ///
-/// Returns whether it could: where other threads run already, or cannot be counted, it leaves the environment alone.
+/// Returns whether it could: where other threads run already, or cannot be counted, it leaves the environment
+/// alone.
 pub fn prepare_environment() -> bool {
     // Elsewhere no driver reads any of these.
     if !cfg!(target_os = "linux") {

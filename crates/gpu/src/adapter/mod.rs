@@ -60,7 +60,8 @@ impl Backend {
         wgpu::Instance::enabled_backend_features().contains(raw_backends(&[self]))
     }
 
-    /// Returns the name of the feature of this crate that the backend needs: `vulkan`, `metal`, `dx12` or `gles`.
+    /// Returns the name of the feature of this crate that the backend needs: `vulkan`, `metal`, `dx12` or
+    /// `gles`.
     pub fn feature(self) -> &'static str {
         match self {
             Self::Vulkan => "vulkan",
@@ -126,13 +127,15 @@ pub struct Features {
 
 /// Lists the adapters of these backends in the driver's order. It opens no device.
 ///
-/// An empty list means Vulkan, Metal and DX12, with one entry for each machine, and GL only if these have nothing. Backends
-/// that are asked for by name are listed as they are, so one machine may be listed once for each of them.
+/// An empty list means Vulkan, Metal and DX12, with one entry for each machine, and GL only if these have
+/// nothing. Backends that are asked for by name are listed as they are, so one machine may be listed once for
+/// each of them.
 ///
-/// A backend that this build leaves out ([`Backend::is_compiled`]) has no adapters. [`crate::select`] names such a backend in
-/// its error.
+/// A backend that this build leaves out ([`Backend::is_compiled`]) has no adapters. [`crate::select`] names
+/// such a backend in its error.
 ///
-/// Backends that are not asked for are not loaded. (GL cannot list without a context, which is closed before this returns.)
+/// Backends that are not asked for are not loaded. (GL cannot list without a context, which is closed before
+/// this returns.)
 pub fn adapters(backends: &[Backend]) -> Vec<Adapter> {
     if !backends.is_empty() {
         return list(backends);
@@ -149,7 +152,8 @@ fn list(backends: &[Backend]) -> Vec<Adapter> {
     enumerate(&instance(&compiled, false), &compiled).into_iter().map(|(_, adapter)| adapter).collect()
 }
 
-/// Drops an adapter that another backend, earlier in [`Backend`]'s order, lists as well. Equal adapters of one backend stay.
+/// Drops an adapter that another backend, earlier in [`Backend`]'s order, lists as well. Equal adapters of
+/// one backend stay.
 fn without_duplicates(mut found: Vec<Adapter>) -> Vec<Adapter> {
     found.sort_by_key(|adapter| adapter.backend);
     let mut kept: Vec<Adapter> = Vec::new();
@@ -181,7 +185,8 @@ impl Adapter {
         }
     }
 
-    /// Returns whether device and host are one machine and can share buffers: then copies between them are pure loss.
+    /// Returns whether device and host are one machine and can share buffers: then copies between them are
+    /// pure loss.
     pub(crate) fn shares_memory(&self) -> bool {
         self.kind == Kind::Cpu && self.features.mappable
     }
@@ -199,7 +204,8 @@ impl Adapter {
         }
     }
 
-    /// Returns the bytes of memory of this adapter where they are known without opening it: the machine's on a CPU adapter.
+    /// Returns the bytes of memory of this adapter where they are known without opening it: the machine's on
+    /// a CPU adapter.
     pub fn memory_bytes(&self) -> Option<u64> {
         if self.kind == Kind::Cpu { host_memory() } else { None }
     }

@@ -4,20 +4,23 @@ use crate::{Adapter, Backend, GpuError, Kind, adapters};
 
 /// Returns the adapters that a user asked for.
 ///
-/// Each entry of `wanted` is part of an adapter's name in upper or lower case (`nvidia`), a backend (`gl`), or both
-/// (`gl:llvmpipe`). It selects every adapter that fits; an adapter that fits several entries is returned once. A backend
-/// that is not named is not loaded, except those that [`adapters`] lists by default.
+/// Each entry of `wanted` is part of an adapter's name in upper or lower case (`nvidia`), a backend (`gl`),
+/// or both (`gl:llvmpipe`). It selects every adapter that fits; an adapter that fits several entries is
+/// returned once. A backend that is not named is not loaded, except those that [`adapters`] lists by default.
 ///
 /// Without any entry it returns every hardware adapter, or one software adapter if there is no hardware.
 ///
 /// # Errors
-/// [`GpuError::NoAdapter`] for the first entry that fits none, with the list of those there are; [`GpuError::NoBackend`] if this
-/// build leaves out all backends, or the one that an entry names.
+/// [`GpuError::NoAdapter`] for the first entry that fits none, with the list of those there are;
+/// [`GpuError::NoBackend`] if this build leaves out all backends, or the one that an entry names.
 pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
     let default = || adapters(&[]);
     if !Backend::ALL.iter().any(|backend| backend.is_compiled()) {
         let wanted: Vec<&str> = wanted.iter().map(AsRef::as_ref).collect();
-        return Err(GpuError::NoBackend { wanted: wanted.join(", "), missing: Backend::ALL.to_vec() });
+        return Err(GpuError::NoBackend {
+            wanted: wanted.join(", "),
+            missing: Backend::ALL.map(Backend::feature).to_vec(),
+        });
     }
     if wanted.is_empty() {
         return best(default());
@@ -26,7 +29,7 @@ pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
     for text in wanted.iter().map(S::as_ref) {
         let (backend, part) = parse(text);
         if let Some(missing) = backend.filter(|backend| !backend.is_compiled()) {
-            return Err(GpuError::NoBackend { wanted: text.to_owned(), missing: vec![missing] });
+            return Err(GpuError::NoBackend { wanted: text.to_owned(), missing: vec![missing.feature()] });
         }
         let there = backend.map_or_else(default, |backend| adapters(&[backend]));
         let fits: Vec<&Adapter> = there.iter().filter(|adapter| contains(&adapter.label(), part)).collect();

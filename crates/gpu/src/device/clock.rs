@@ -1,10 +1,11 @@
 //! The device's own clock: it tells when the launches of a submission began and ended, in the host's time.
 //!
-//! A part of a segment writes two timestamps, at the beginning of its first pass and at the end of its last one. They arrive
-//! with its downloads, so that they cost no wait. Host and device count from different moments, and not quite as fast: each
-//! part bounds the difference anew, as the device cannot have begun before the host submitted nor ended after the host saw the
-//! end, and the last known difference is moved into these bounds. So no error adds up. What contradicts itself (time that does not
-//! move, or backwards, or more of it than has passed) turns the clock off for good.
+//! A part of a segment writes two timestamps, at the beginning of its first pass and at the end of its last
+//! one. They arrive with its downloads, so that they cost no wait. Host and device count from different
+//! moments, and not quite as fast: each part bounds the difference anew, as the device cannot have begun
+//! before the host submitted nor ended after the host saw the end, and the last known difference is moved
+//! into these bounds. So no error adds up. What contradicts itself (time that does not move, or backwards, or
+//! more of it than has passed) turns the clock off for good.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use crate::{Backend, Device, GpuError};
 
 /// The bytes of two timestamps.
 const BYTES: u64 = 2 * wgpu::QUERY_SIZE as u64;
-/// The seconds by which a device may seem to have worked longer than the host waited: clocks differ by that much.
+/// The seconds by which a device may seem to have worked longer than the host waited: clocks differ by that
+/// much.
 const SLACK: f64 = 50e-6;
 
 /// A stretch of time in which a device worked.
@@ -52,8 +54,8 @@ pub(crate) struct Timestamps {
 }
 
 impl Clock {
-    /// Returns the clock of a device. Returns none where the device has no clock, and on GL, whose timestamps are the host's
-    /// guess.
+    /// Returns the clock of a device. Returns none where the device has no clock, and on GL, whose timestamps
+    /// are the host's guess.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue, backend: Backend) -> Option<Self> {
         let there = backend != Backend::Gl && device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
         let period = f64::from(queue.get_timestamp_period()) * 1e-9;
@@ -68,7 +70,8 @@ impl Clock {
         !matches!(*self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Off)
     }
 
-    /// Returns the stretch between two ticks, for work that the host submitted and saw to be done at these times.
+    /// Returns the stretch between two ticks, for work that the host submitted and saw to be done at these
+    /// times.
     pub fn stretch(&self, ticks: [u64; 2], submitted: Instant, done: Instant) -> Option<Stretch> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = |time: Instant| time.saturating_duration_since(self.origin).as_secs_f64();
@@ -151,7 +154,8 @@ mod tests {
     #[test]
     fn each_submission_moves_the_difference_into_its_bounds() {
         let (clock, at) = clock();
-        // The device's clock is 1000 ms ahead of the host's; it began 3 ms after the submission, which nobody can know yet.
+        // The device's clock is 1000 ms ahead of the host's; it began 3 ms after the submission, which is not
+        // known yet.
         let first = clock.stretch([1013 * MS, 1023 * MS], at(10), at(30)).unwrap();
         assert!(near(first.from, at(10)) && near(first.to, at(20)));
         // Here it began at once: the difference is exact.

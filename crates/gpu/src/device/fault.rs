@@ -1,4 +1,5 @@
-//! Turns the three ways in which wgpu reports trouble (error scopes, the uncaptured handler, the lost callback) into one error.
+//! Turns the three ways in which wgpu reports trouble (error scopes, the uncaptured handler, the lost
+//! callback) into one error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +47,8 @@ impl Faults {
         hold(&self.lost).get_or_insert_with(|| reason.trim().to_owned());
     }
 
-    /// Marks the device to be leaked instead of closed: it may never finish its work, so that closing it could hang.
+    /// Marks the device to be leaked instead of closed: it may never finish its work, so that closing it
+    /// could hang.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
     }

@@ -1,4 +1,5 @@
-//! Mapped downloads: they stay where the device wrote them, and whoever keeps one reads it there, on any thread, without a copy.
+//! Mapped downloads: they stay where the device wrote them, and whoever keeps one reads it there, on any
+//! thread, without a copy.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use crate::device::fault::hold;
 use crate::device::staging::Block;
 use crate::{Device, GpuError};
 
-/// The bytes of one download, in memory that the device wrote and the host has mapped. As long as one of them is kept, its
-/// device runs nothing more: [`Device::submit`] is an error.
+/// The bytes of one download, in memory that the device wrote and the host has mapped. As long as one of them
+/// is kept, its device runs nothing more: [`Device::submit`] is an error.
 #[derive(Debug)]
 pub struct MappedDownload {
     // The first field, so that it is dropped before the token.
@@ -44,7 +45,8 @@ impl Mapping {
 }
 
 impl Device {
-    /// Keeps memory mapped for as long as somebody reads it. It is unmapped here or before the next submission.
+    /// Keeps memory mapped for as long as somebody reads it. It is unmapped here or before the next
+    /// submission.
     pub(crate) fn keep_mapped(&self, mapping: Mapping) {
         hold(&self.mappings).push(mapping);
         // A download that is still kept is an error only when something is to run.

@@ -27,8 +27,9 @@ use state::State;
 
 /// An adapter opened for use by one thread at a time.
 ///
-/// Each device has a driver instance of its own, so that devices share nothing, not even a software driver's threads.
-/// Closing a device waits for its work, except after [`GpuError::Timeout`]: then it is leaked, since it may never finish.
+/// Each device has a driver instance of its own, so that devices share nothing, not even a software driver's
+/// threads. Closing a device waits for its work, except after [`GpuError::Timeout`]: then it is leaked, since
+/// it may never finish.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) adapter: Adapter,
@@ -42,7 +43,8 @@ pub struct Device {
     pub(crate) state: State,
     /// The mapped downloads that somebody may still read.
     pub(crate) mappings: Mutex<Vec<Mapping>>,
-    /// The bytes that state and scratch may take, on adapters where wgpu would not notice that they are used up.
+    /// The bytes that state and scratch may take, on adapters where wgpu would not notice that they are used
+    /// up.
     capacity: Option<u64>,
     instance: wgpu::Instance,
 }
@@ -57,19 +59,21 @@ pub(crate) const STORAGE: wgpu::BufferUsages =
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's own validation on, and to do
-    /// without what is only for speed (memory shared with the host, loads in pairs). It is meant for debugging; without it, a
-    /// kernel that reads or writes beyond its bindings is undefined behaviour. Default: false.
+    /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's own
+    /// validation on, and to do without what is only for speed (memory shared with the host, loads in pairs).
+    /// It is meant for debugging; without it, a kernel that reads or writes beyond its bindings is undefined
+    /// behaviour. Default: false.
     pub checked: bool,
-    /// How long a wait for a device may take. Time in which the process was stopped does not count. Default: 300 s.
+    /// How long a wait for a device may take. Time in which the process was stopped does not count. Default:
+    /// 300 s.
     pub deadline: Duration,
     /// Whether the device tells when it worked, where it can: see [`crate::Timing::device`]. Default: true.
     pub clock: bool,
-    /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16. [`Device::target`] says
-    /// whether it is on. Default: false.
+    /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16.
+    /// [`Device::target`] says whether it is on. Default: false.
     pub f16: bool,
-    /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and one on a CPU
-    /// adapter, where other devices need the other cores, and on GL, which has one lock.
+    /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
+    /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
 }
 
@@ -102,7 +106,8 @@ impl Device {
     /// Opens an adapter with its real limits and [`Options::default`].
     ///
     /// # Errors
-    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build lacks its backend.
+    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build
+    /// lacks its backend.
     pub fn open(adapter: &Adapter) -> Result<Self, GpuError> {
         Self::open_with(adapter, Options::default())
     }
@@ -110,10 +115,14 @@ impl Device {
     /// Opens an adapter with its real limits.
     ///
     /// # Errors
-    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build lacks its backend.
+    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build
+    /// lacks its backend.
     pub fn open_with(adapter: &Adapter, options: Options) -> Result<Self, GpuError> {
         if !adapter.backend.is_compiled() {
-            return Err(GpuError::NoBackend { wanted: adapter.label(), missing: vec![adapter.backend] });
+            return Err(GpuError::NoBackend {
+                wanted: adapter.label(),
+                missing: vec![adapter.backend.feature()],
+            });
         }
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
         let instance = instance(&[adapter.backend], options.checked);
@@ -149,7 +158,8 @@ impl Device {
             pool: Pool::default(),
             state: State::default(),
             mappings: Mutex::default(),
-            // Software drivers promise memory that the machine does not have, and the process is killed when it is used.
+            // Software drivers promise memory that the machine does not have, and the process is killed when
+            // it is used.
             capacity: adapter.memory_bytes(),
             instance,
         })
@@ -174,11 +184,6 @@ impl Device {
     /// Returns whether the host maps buffers that kernels use.
     pub(crate) fn shares_memory(&self) -> bool {
         self.adapter.shares_memory() && !self.options.checked
-    }
-
-    /// Sets how long a wait may take.
-    pub fn set_deadline(&mut self, deadline: Duration) {
-        self.options.deadline = deadline;
     }
 
     /// Returns the bytes that are held for plans.

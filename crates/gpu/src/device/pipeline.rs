@@ -65,7 +65,8 @@ impl Pipelines {
         Ok(kernels.iter().map(ready).collect())
     }
 
-    /// Compiles all of these. The error, if any, is that of the kernel whose name comes first, whichever thread was quickest.
+    /// Compiles all of these. The error, if any, is that of the kernel whose name comes first, whichever
+    /// thread was quickest.
     fn compile_all(
         &self,
         device: &wgpu::Device,
@@ -134,7 +135,8 @@ fn module(device: &wgpu::Device, kernel: &Kernel, checked: bool) -> wgpu::Shader
     if checked {
         device.create_shader_module(descriptor)
     } else {
-        // SAFETY: plans are made by unisono-graph, whose kernels index within their bindings and end their loops.
+        // SAFETY: plans are made by unisono-graph, whose kernels index within their bindings and end their
+        // loops.
         unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
     }
 }

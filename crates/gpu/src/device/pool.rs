@@ -1,7 +1,7 @@
 //! Scratch memory that all plans of a device share, since plans never run at the same time.
 //!
-//! A plan's scratch buffers, largest first, take the pool's buffers, largest first. So a plan that needs no more than
-//! the plans before it needs nothing new, and its buffers stay separate, which keeps barriers few.
+//! A plan's scratch buffers, largest first, take the pool's buffers, largest first. So a plan that needs no
+//! more than the plans before it needs nothing new, and its buffers stay separate, which keeps barriers few.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,8 @@ use crate::{Device, GpuError};
 pub(crate) struct Pool {
     /// The buffers, the largest first.
     buffers: Vec<wgpu::Buffer>,
-    /// A number that changes whenever a buffer is replaced: bind groups of an older generation must be made again.
+    /// A number that changes whenever a buffer is replaced: bind groups of an older generation must be made
+    /// again.
     pub generation: u64,
 }
 
@@ -40,8 +41,8 @@ pub(crate) fn ranks(plan: &Plan) -> Vec<Option<usize>> {
 }
 
 impl Device {
-    /// Grows the pool until buffers of these sizes, largest first, fit. What was in a buffer stays in it, so that plans
-    /// may be loaded in the middle of another plan's step.
+    /// Grows the pool until buffers of these sizes, largest first, fit. What was in a buffer stays in it, so
+    /// that plans may be loaded in the middle of another plan's step.
     pub(crate) fn grow_pool(&mut self, sizes: &[u64]) -> Result<(), GpuError> {
         let have = |rank: usize| self.pool.get(rank).map_or(0, wgpu::Buffer::size);
         let more = sizes.iter().enumerate().map(|(rank, &bytes)| bytes.saturating_sub(have(rank)));

@@ -1,9 +1,12 @@
-//! Staging: host-visible memory through which a segment's transfers go, made once and mapped again after each use.
+//! Staging: host-visible memory through which a segment's transfers go, made once and mapped again after each
+//! use.
 //!
-//! Where host and device share memory, large transfers need none: the host maps the kernels' buffer itself (`map`).
+//! Where host and device share memory, large transfers need none: the host maps the kernels' buffer itself
+//! (`map`).
 //!
-//! A block is either *mapped* (the host may touch it), *in flight* (the device may, and the map comes when it is done)
-//! or *failed*. `submit` unmaps what it has filled and asks for the next map at once; a wait makes the answer arrive.
+//! A block is either *mapped* (the host may touch it), *in flight* (the device may, and the map comes when it
+//! is done) or *failed*. `submit` unmaps what it has filled and asks for the next map at once; a wait makes
+//! the answer arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -25,7 +28,8 @@ pub(crate) const ALIGNMENT: u64 = 8;
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub blocks: Vec<Block>,
-    /// The block of each transfer and the offset in it; none where the host maps the transfer's buffer itself.
+    /// The block of each transfer and the offset in it; none where the host maps the transfer's buffer
+    /// itself.
     pub places: Vec<Option<(usize, u64)>>,
     mode: wgpu::MapMode,
 }
@@ -89,7 +93,8 @@ impl Staging {
 }
 
 impl Device {
-    /// Maps a buffer that kernels use, after the submissions up to `last` (none: all so far) are done. The caller unmaps it.
+    /// Maps a buffer that kernels use, after the submissions up to `last` (none: all so far) are done. The
+    /// caller unmaps it.
     pub(crate) fn map(
         &self,
         buffer: &wgpu::Buffer,
@@ -165,8 +170,8 @@ impl Writer<'_> {
         self.bytes().saturating_sub(self.written)
     }
 
-    /// Appends these bytes. All writes together must be exactly [`Writer::bytes`] long; otherwise the submission is an error,
-    /// and nothing runs.
+    /// Appends these bytes. All writes together must be exactly [`Writer::bytes`] long; otherwise the
+    /// submission is an error, and nothing runs.
     pub fn write(&mut self, bytes: &[u8]) {
         if bytes.len() <= self.remaining() {
             self.view.slice(self.written..self.written + bytes.len()).copy_from_slice(bytes);

@@ -1,4 +1,5 @@
-//! The persistent state: one buffer a tensor, shared by all plans of a device, read and written in bounded chunks.
+//! The persistent state: one buffer a tensor, shared by all plans of a device, read and written in bounded
+//! chunks.
 
 use unisono_graph::plan::{Slice, Transfer};
 
@@ -28,11 +29,12 @@ impl State {
 }
 
 impl Device {
-    /// Creates tensors 0, 1, ... of the persistent state, of so many bytes each, all zero. Those that exist are kept.
+    /// Creates tensors 0, 1, ... of the persistent state, of so many bytes each, all zero. Those that exist
+    /// are kept.
     ///
     /// # Errors
-    /// [`GpuError::Limit`] or [`GpuError::OutOfMemory`], naming the tensor; [`GpuError::Plan`] if it exists with another
-    /// size.
+    /// [`GpuError::Limit`] or [`GpuError::OutOfMemory`], naming the tensor; [`GpuError::Plan`] if it exists
+    /// with another size.
     pub fn create_state(&mut self, bytes: &[u64]) -> Result<(), GpuError> {
         let new = bytes.iter().enumerate().filter(|(index, _)| self.state.get(*index).is_none());
         self.fits("the state", new.map(|(_, &bytes)| bytes).fold(0, u64::saturating_add))?;
@@ -42,7 +44,8 @@ impl Device {
     /// Sets a whole tensor of the state.
     ///
     /// # Errors
-    /// [`GpuError::Plan`] if there is no such tensor or it has another size; [`GpuError::Lost`]; [`GpuError::Timeout`].
+    /// [`GpuError::Plan`] if there is no such tensor or it has another size; [`GpuError::Lost`];
+    /// [`GpuError::Timeout`].
     pub fn write_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), GpuError> {
         let tensor = self.tensor(index)?;
         if tensor.size() != bytes.len() as u64 {
@@ -76,7 +79,8 @@ impl Device {
         self.read_state_into(index, Vec::new())
     }
 
-    /// Reads a whole tensor of the state into `bytes`, whose memory is used again and whose contents are lost.
+    /// Reads a whole tensor of the state into `bytes`, whose memory is used again and whose contents are
+    /// lost.
     ///
     /// # Errors
     /// Those of [`Device::read_state`].
@@ -101,7 +105,7 @@ impl Device {
     }
 
     /// Returns the bytes of a tensor of the state; none if it does not exist.
-    pub fn state_bytes(&self, index: usize) -> Option<u64> {
+    fn state_bytes(&self, index: usize) -> Option<u64> {
         self.state.get(index).map(wgpu::Buffer::size)
     }
 

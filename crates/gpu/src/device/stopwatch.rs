@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 /// Counts the time in which the process ran.
 ///
-/// When a process is stopped (Ctrl-Z, SIGSTOP, a machine that sleeps), the host's clock goes on, and deadlines pass that nobody
-/// had a chance to keep. So a wait reads its stopwatch every [`Stopwatch::SLICE`]. When far more than that has passed since
-/// the last reading, the process was stopped, and the time counts as one slice. (If the process ran but could not read its
-/// stopwatch, a deadline comes late, never early.)
+/// When a process is stopped (Ctrl-Z, SIGSTOP, a machine that sleeps), the host's clock goes on, and
+/// deadlines pass that nobody had a chance to keep. So a wait reads its stopwatch every [`Stopwatch::SLICE`].
+/// When far more than that has passed since the last reading, the process was stopped, and the time counts as
+/// one slice. (If the process ran but could not read its stopwatch, a deadline comes late, never early.)
 #[derive(Clone, Debug)]
 pub struct Stopwatch<N = fn() -> Instant> {
     now: N,
@@ -25,7 +25,8 @@ impl Stopwatch {
     }
 }
 
-/// The time between two readings above which the process was stopped: no wait of one slice takes that long on a busy machine.
+/// The time between two readings above which the process was stopped: no wait of one slice takes that long on
+/// a busy machine.
 const STOPPED: Duration = Duration::from_secs(1);
 
 impl<N: Fn() -> Instant> Stopwatch<N> {
@@ -44,8 +45,8 @@ impl<N: Fn() -> Instant> Stopwatch<N> {
         self.counted
     }
 
-    /// Returns how long to wait at most before the next reading, where something is due at a time of this stopwatch; zero if it
-    /// is overdue.
+    /// Returns how long to wait at most before the next reading, where something is due at a time of this
+    /// stopwatch; zero if it is overdue.
     pub fn slice(&mut self, due: Option<Duration>) -> Duration {
         let now = self.elapsed();
         due.map_or(Stopwatch::SLICE, |due| due.saturating_sub(now).min(Stopwatch::SLICE))
@@ -60,7 +61,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Waits in slices until `due`, each of which takes what `took` says of it; what the host's clock then shows.
+    /// Waits in slices until `due`. Each slice takes what `took` returns for it. Returns the number of
+    /// slices, and what the host's clock then shows.
     fn wait(due: Duration, took: impl Fn(u32, Duration) -> Duration) -> (u32, Duration) {
         let (start, clock) = (Instant::now(), Cell::new(Duration::ZERO));
         let mut watch = Stopwatch::with(|| start + clock.get());

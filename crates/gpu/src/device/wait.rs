@@ -1,4 +1,5 @@
-//! Waits for a device: in short slices, up to the deadline, and with every kind of trouble turned into an error.
+//! Waits for a device: in short slices, up to the deadline, and with every kind of trouble turned into an
+//! error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -57,8 +58,8 @@ impl Device {
         }
     }
 
-    /// Polls the device once. wgpu panics if the device is lost in the middle of a poll; this turns the panic into an error. (The
-    /// panic hook still runs, so a line may appear on standard error.)
+    /// Polls the device once. wgpu panics if the device is lost in the middle of a poll; this turns the panic
+    /// into an error. (The panic hook still runs, so a line may appear on standard error.)
     fn poll(&self, how: wgpu::PollType) -> Result<Result<wgpu::PollStatus, wgpu::PollError>, GpuError> {
         let polled = catch_unwind(AssertUnwindSafe(|| self.raw.poll(how)));
         polled.map_err(|_| {

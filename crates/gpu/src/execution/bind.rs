@@ -1,4 +1,5 @@
-//! Binds launches: one uniform buffer for the params of all, and one bind group for each distinct set of slices.
+//! Binds launches: one uniform buffer for the params of all, and one bind group for each distinct set of
+//! slices.
 
 use std::collections::HashMap;
 

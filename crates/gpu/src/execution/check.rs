@@ -1,5 +1,5 @@
-//! Checks a plan against itself and against the adapter before anything is made, so that every error names its kernel or
-//! buffer, and nothing is left about which wgpu could panic.
+//! Checks a plan against itself and against the adapter before anything is made, so that every error names
+//! its kernel or buffer, and nothing is left about which wgpu could panic.
 
 use unisono_graph::plan::{Access, Command, Launch, Plan, Role, Segment, Slice};
 

@@ -20,7 +20,8 @@ use super::part::split;
 /// The bytes of downloads that are worth a submission of their own.
 const PART_BYTES: u64 = 1 << 20;
 
-/// A plan made ready on a device. It runs on that device alone, and may be moved to another thread together with it.
+/// A plan made ready on a device. It runs on that device alone, and may be moved to another thread together
+/// with it.
 #[derive(Debug)]
 pub struct Executable {
     /// The faults of the device that loaded it, by which devices are told apart.
@@ -58,7 +59,8 @@ pub(crate) struct LoadedSegment {
     pub serial: u64,
 }
 
-/// A part of a segment in a submission of its own, so that what it downloads can be read while the next one runs.
+/// A part of a segment in a submission of its own, so that what it downloads can be read while the next one
+/// runs.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The number of the segment's step before which the part ends.
@@ -69,7 +71,8 @@ pub(crate) struct Part {
     pub unread: bool,
     /// The time at which it was submitted.
     pub submitted: Option<Instant>,
-    /// The timestamps of the device's clock. Their place in `download` is the one after those of the downloads.
+    /// The timestamps of the device's clock. Their place in `download` is the one after those of the
+    /// downloads.
     pub timestamps: Option<Timestamps>,
 }
 
@@ -82,15 +85,16 @@ pub(crate) enum Step {
 }
 
 impl Device {
-    /// Makes a plan ready: compiles its kernels (each distinct one once a device) and creates its buffers and staging.
+    /// Makes a plan ready: compiles its kernels (each distinct one once a device) and creates its buffers and
+    /// staging.
     ///
-    /// Scratch and state are shared with the other plans of the device. Loading the largest plan first saves copies. State
-    /// tensors that do not exist yet are created, all zero.
+    /// Scratch and state are shared with the other plans of the device. Loading the largest plan first saves
+    /// copies. State tensors that do not exist yet are created, all zero.
     ///
     /// # Errors
-    /// [`GpuError::Limit`], [`GpuError::Plan`], [`GpuError::Validation`] (with the shader compiler's words) or
-    /// [`GpuError::OutOfMemory`], each with the name of the kernel or buffer; the device is then as it was, except
-    /// that kernels were compiled and memory has grown.
+    /// [`GpuError::Limit`], [`GpuError::Plan`], [`GpuError::Validation`] (with the shader compiler's words)
+    /// or [`GpuError::OutOfMemory`], each with the name of the kernel or buffer; the device is then as it
+    /// was, except that kernels were compiled and memory has grown.
     pub fn load(&mut self, plan: &Plan) -> Result<Executable, GpuError> {
         self.faults.check()?;
         check(plan, &self.adapter)?;
@@ -155,9 +159,10 @@ impl Device {
         Staging::new(self, transfers, is_shared, mode)
     }
 
-    /// Submits one launch of no workgroups for each kernel with each of its bindings. This finds a launch that does not fit
-    /// its bindings and reports it by the kernel's name, it has fresh buffers zeroed, and it makes a driver that puts off
-    /// compiling until a kernel's first launch start with that while the host goes on.
+    /// Submits one launch of no workgroups for each kernel with each of its bindings. This finds a launch
+    /// that does not fit its bindings and reports it by the kernel's name, it has fresh buffers zeroed, and
+    /// it makes a driver that puts off compiling until a kernel's first launch start with that while the host
+    /// goes on.
     fn rehearse(
         &self,
         plan: &[Kernel],
@@ -225,15 +230,5 @@ impl Executable {
     /// Returns the number of launches of all segments.
     pub fn launches(&self) -> usize {
         self.segments.iter().map(|loaded| loaded.steps.iter().filter(|step| step.is_launch()).count()).sum()
-    }
-
-    /// Returns the bytes of host-visible memory through which transfers go.
-    pub fn staging_bytes(&self) -> u64 {
-        self.segments
-            .iter()
-            .map(|loaded| {
-                loaded.upload.bytes() + loaded.parts.iter().map(|part| part.download.bytes()).sum::<u64>()
-            })
-            .sum()
     }
 }

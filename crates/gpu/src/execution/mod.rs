@@ -45,7 +45,8 @@ impl Pending {
 /// The time that a segment took, by the host's clock, and when the device worked, by its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// The time for filling the staging memory, and for waiting for it if an earlier submission of the segment still has it.
+    /// The time for filling the staging memory, and for waiting for it if an earlier submission of the
+    /// segment still has it.
     pub upload: Duration,
     /// The time for recording and submitting. A driver without a thread of its own may compute here.
     pub submit: Duration,
@@ -53,7 +54,8 @@ pub struct Timing {
     pub wait: Duration,
     /// The time for reading the staging memory.
     pub download: Duration,
-    /// The stretch from the beginning of the first launch to the end of the last one, where the device has a usable clock.
+    /// The stretch from the beginning of the first launch to the end of the last one, where the device has a
+    /// usable clock.
     pub device: Option<Stretch>,
 }
 
@@ -82,12 +84,14 @@ impl Device {
 
     /// Submits one segment and does not wait. Whatever is submitted later runs after it.
     ///
-    /// `upload` is called for each of the segment's uploads, in order, and must write all of it. A segment that is submitted
-    /// again before its last submission was waited for is waited for here, and its downloads are dropped.
+    /// `upload` is called for each of the segment's uploads, in order, and must write all of it. A segment
+    /// that is submitted again before its last submission was waited for is waited for here, and its
+    /// downloads are dropped.
     ///
     /// # Errors
-    /// [`GpuError::Plan`] if there is no such segment, an upload is not written exactly, or a download of [`Device::wait_part`] is
-    /// still kept; [`GpuError::Lost`] and [`GpuError::Timeout`] from an earlier submission.
+    /// [`GpuError::Plan`] if there is no such segment, an upload is not written exactly, or a download of
+    /// [`Device::wait_part`] is still kept; [`GpuError::Lost`] and [`GpuError::Timeout`] from an earlier
+    /// submission.
     pub fn submit(
         &self,
         executable: &mut Executable,
@@ -117,7 +121,8 @@ impl Device {
         Ok(Pending { segment, serial: loaded.serial, parts, timing })
     }
 
-    /// Waits until the segment's staging is no longer used by its last submission, and drops downloads that nobody has read.
+    /// Waits until the segment's staging is no longer used by its last submission, and drops downloads that
+    /// nobody has read.
     fn reclaim(&self, loaded: &mut LoadedSegment) -> Result<(), GpuError> {
         self.settle(&loaded.upload, loaded.last.as_ref())?;
         for part in loaded.parts.iter_mut().filter(|part| part.unread) {
@@ -128,7 +133,8 @@ impl Device {
         Ok(())
     }
 
-    /// Records the uploads and the parts of a segment and submits each part. Returns the submissions in order.
+    /// Records the uploads and the parts of a segment and submits each part. Returns the submissions in
+    /// order.
     fn submit_parts(
         &self,
         loaded: &mut LoadedSegment,
@@ -156,9 +162,9 @@ impl Device {
     /// Waits for a submitted segment and hands out its downloads, in order.
     ///
     /// # Errors
-    /// [`GpuError::Timeout`] after [`crate::Options::deadline`]; [`GpuError::Lost`]; [`GpuError::Validation`] or
-    /// [`GpuError::OutOfMemory`] if the driver refused the commands; [`GpuError::Plan`] if the segment was submitted
-    /// again since.
+    /// [`GpuError::Timeout`] after [`crate::Options::deadline`]; [`GpuError::Lost`]; [`GpuError::Validation`]
+    /// or [`GpuError::OutOfMemory`] if the driver refused the commands; [`GpuError::Plan`] if the segment was
+    /// submitted again since.
     pub fn wait(
         &self,
         executable: &mut Executable,
@@ -179,8 +185,9 @@ impl Device {
         Ok(timing)
     }
 
-    /// Waits for the next part of a submitted segment and hands out its downloads where they are mapped: what is ready early can
-    /// be used while the device goes on. They must be dropped before the next [`Device::submit`].
+    /// Waits for the next part of a submitted segment and hands out its downloads where they are mapped: what
+    /// is ready early can be used while the device goes on. They must be dropped before the next
+    /// [`Device::submit`].
     ///
     /// # Errors
     /// Those of [`Device::wait`], and [`GpuError::Plan`] if nothing is left to wait for.
@@ -214,7 +221,8 @@ impl Device {
         Ok(Timing { wait: done - start, download: done.elapsed(), device, ..Timing::default() })
     }
 
-    /// Hands out the downloads of a part that is done. Then it reads the clock's two timestamps, where there are any.
+    /// Hands out the downloads of a part that is done. Then it reads the clock's two timestamps, where there
+    /// are any.
     fn read(
         &self,
         part: &Part,
@@ -306,8 +314,8 @@ fn record_downloads(encoder: &mut wgpu::CommandEncoder, part: &Part, bound: &Bou
     part.download.map_after(encoder);
 }
 
-/// Records all steps in as few passes as copies and clears allow. The `queries` get the time at which the first pass began and
-/// the time at which the last one ended.
+/// Records all steps in as few passes as copies and clears allow. The `queries` get the time at which the
+/// first pass began and the time at which the last one ended.
 fn record<'a>(
     encoder: &mut wgpu::CommandEncoder,
     steps: &[Step],

@@ -2,8 +2,9 @@
 
 use unisono_graph::plan::{Access, Command, Plan, Segment, Slice, Transfer};
 
-/// Returns the parts of a segment: the command before which each ends, and its downloads, which no later command writes. A part
-/// has at least `least` bytes to download, except the last one, which has the rest. The division changes no result.
+/// Returns the parts of a segment: the command before which each ends, and its downloads, which no later
+/// command writes. A part has at least `least` bytes to download, except the last one, which has the rest.
+/// The division changes no result.
 pub(crate) fn split(plan: &Plan, segment: &Segment, least: u64) -> Vec<(usize, Vec<Transfer>)> {
     let end = segment.commands.len();
     let mut ready: Vec<(usize, &Transfer)> = segment

@@ -1,24 +1,24 @@
-//! What a step brings, and each replica's part of it.
+//! The batch of a step, and each replica's part of it.
 
 use std::sync::Arc;
 
 use unisono_gpu::Writer;
 use unisono_graph::{InputDecl, InputKind, Lead, RandomKey};
 
-/// A batch.
+/// A batch of samples, as the inputs of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Feed {
-    /// Samples.
+    /// The number of samples.
     pub rows: usize,
-    /// One for each of [`Program::inputs`], little-endian: those with samples a row for each, in sample order, the others
-    /// whole. [`InputKind::Random`] inputs are empty.
+    /// The bytes of each of the program's inputs, little-endian. Inputs with samples have a row for each
+    /// sample, in sample order; the others are whole. [`InputKind::Random`] inputs are empty.
     pub inputs: Vec<Arc<[u8]>>,
-    /// What random ops draw by; the position is that of the first sample.
+    /// The key by which random ops draw. Its position is that of the first sample.
     pub random: RandomKey,
 }
 
 impl Feed {
-    /// Uploads rows `first..first + rows` of an input.
+    /// Writes rows `first..first + rows` of an input to its upload.
     pub(crate) fn write(
         &self,
         decl: &InputDecl,

@@ -1,10 +1,10 @@
-//! What a step shows.
+//! The outputs of a step.
 
 use unisono_graph::{Lead, Program};
 
 /// The outputs of a step, by their index in [`Program::outputs`].
 ///
-/// Those with samples have a row for each, in sample order, whoever computed them.
+/// Outputs with samples have a row for each sample, in sample order, whichever replica computed them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outputs {
     values: Vec<Option<Vec<u32>>>,
@@ -15,28 +15,29 @@ impl Outputs {
         Self { values: vec![None; count] }
     }
 
-    /// How many the program has, there or not.
+    /// Returns the number of the program's outputs, whether they are there or not.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether the program has none.
+    /// Returns whether the program has no outputs.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// An output's words, of whatever type they are. None if it is not there: before the step commits that is what the last
-    /// segment makes; afterwards that too if the step was skipped or a replica was lost while it committed.
+    /// Returns an output's words, of whatever type they are. Returns none if the output is not there: before
+    /// the step commits, outputs of the last segment are missing; afterwards they are missing if the step was
+    /// skipped, or if a replica was lost while it committed.
     pub fn words(&self, index: usize) -> Option<&[u32]> {
         self.values.get(index)?.as_deref()
     }
 
-    /// An output of type f32.
+    /// Returns an output of type f32.
     pub fn floats(&self, index: usize) -> Option<&[f32]> {
         self.words(index).map(bytemuck::cast_slice)
     }
 
-    /// An output as bytes.
+    /// Returns an output as bytes.
     pub fn bytes(&self, index: usize) -> Option<&[u8]> {
         self.words(index).map(bytemuck::cast_slice)
     }
@@ -47,14 +48,15 @@ impl Outputs {
         }
     }
 
-    /// Those of the segments up to one.
+    /// Returns the outputs of the segments up to `segment`.
     pub(crate) fn until(&self, program: &Program, segment: usize) -> Self {
         let early = |index: usize| program.outputs().get(index).is_some_and(|o| o.segment <= segment);
         let value = |(index, value): (usize, &Option<Vec<u32>>)| value.clone().filter(|_| early(index));
         Self { values: self.values.iter().enumerate().map(value).collect() }
     }
 
-    /// Takes what replicas downloaded, `parts` in the order of their rows. `complete`: nobody's rows are missing.
+    /// Joins what replicas downloaded; `parts` are in the order of their rows. `complete` says that no rows
+    /// are missing.
     pub(crate) fn gather(&mut self, program: &Program, parts: Vec<Vec<(usize, Vec<u32>)>>, complete: bool) {
         let mut touched = vec![false; self.values.len()];
         for (index, words) in parts.into_iter().flatten() {

@@ -1,8 +1,9 @@
-//! A batch cut into shards: arithmetic of (global batch, shards), never of replicas.
+//! Cuts a batch into shards, by arithmetic on the global batch and the number of shards alone, never on
+//! replicas.
 
 use std::ops::Range;
 
-/// The samples of shard `s` of a full batch: `floor(s*G/S) .. floor((s+1)*G/S)`.
+/// Returns the samples of shard `s` of a full batch: `floor(s*G/S) .. floor((s+1)*G/S)`.
 ///
 /// ```
 /// assert_eq!(unisono_replica::shards::bounds(10, 4, 1), 2..5);
@@ -12,7 +13,8 @@ pub fn bounds(global_batch: usize, shards: usize, s: usize) -> Range<usize> {
     at(s)..at(s + 1)
 }
 
-/// The sizes of the non-empty shards of a batch of `samples <= global_batch`; a ragged batch fills the first ones.
+/// Returns the sizes of the non-empty shards of a batch of `samples <= global_batch`. A ragged batch fills
+/// the first shards.
 ///
 /// ```
 /// assert_eq!(unisono_replica::shards::sizes(10, 4, 10), [2, 3, 2, 3]);

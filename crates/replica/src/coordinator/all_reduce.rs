@@ -1,4 +1,4 @@
-//! The all-reduce between two segments, as the coordinator runs it.
+//! The all-reduce between two segments, on the host.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::ReplicaError;
 use crate::sums::tree_sum::{not_finite, sum};
 
 impl Replicas {
-    /// Sums the buckets of a cut over all shards, and shows those sums that are outputs.
+    /// Sums the buckets of a cut over all shards, and stores those sums that are outputs.
     pub(crate) fn all_reduce(
         &mut self,
         program: &Program,

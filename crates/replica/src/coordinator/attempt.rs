@@ -1,4 +1,4 @@
-//! One try of a step: what counts of what the replicas said.
+//! One attempt at a step: the results of replicas that count.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::sums::tree_sum::Blocks;
 use crate::sums::values::HostMemory;
 use crate::worker::message::{SegmentResults, Sums};
 
-/// What a replica gave for some segments of a group.
+/// The results of a replica for some segments of a group of shards.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub replica: usize,
@@ -22,12 +22,12 @@ pub(crate) struct Kept {
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub kept: Vec<Kept>,
-    /// Of all cuts so far.
+    /// The sums of all cuts so far.
     pub sums: Sums,
     pub outputs: Outputs,
-    /// Those of `kept` whose outputs are in `outputs`.
+    /// The number of entries of `kept` whose outputs are in `outputs`.
     gathered: usize,
-    /// Non-empty shards of the batch.
+    /// The number of non-empty shards of the batch.
     shards: usize,
 }
 
@@ -37,7 +37,7 @@ impl Attempt {
         Self { kept: Vec::new(), sums: Sums::new(), outputs, gathered: 0, shards }
     }
 
-    /// Takes the outputs of what was kept since the last call, in the order of the samples.
+    /// Joins the outputs of the results that were kept since the last call, in the order of the samples.
     pub fn gather(&mut self, program: &Program) {
         let new = &mut self.kept[self.gathered..];
         new.sort_by_key(|kept| (kept.shards.start, kept.shards.end));
@@ -47,7 +47,7 @@ impl Attempt {
         self.gathered = self.kept.len();
     }
 
-    /// The blocks of a bucket that came with this cut, by the shards that they sum.
+    /// Returns the blocks of a bucket that came with this cut, by the shards that they sum.
     pub fn blocks(&self, cut: usize, bucket: usize, len: usize, leaves: usize) -> Blocks<'_> {
         let mut blocks: Blocks<'_> = BTreeMap::new();
         for kept in self.kept.iter().filter(|kept| kept.segments.contains(&cut)) {
@@ -59,21 +59,22 @@ impl Attempt {
         blocks
     }
 
-    /// Copies what a replica has lent and is still needed, so that it has its memory back.
+    /// Copies the blocks that lie in a replica's mapped memory and are still needed, so that the replica may
+    /// run again.
     pub fn give_back(&mut self, replica: usize, memory: &mut HostMemory) {
         for kept in self.kept.iter_mut().filter(|kept| kept.replica == replica) {
             kept.results.blocks.iter_mut().for_each(|(_, values)| values.own(memory));
         }
     }
 
-    /// The blocks of a cut are summed, and nobody asks for them again: what was lent goes back as it is.
+    /// Drops the mapped blocks of a cut, which is summed and no longer needed.
     pub fn forget(&mut self, cut: usize) {
         for kept in self.kept.iter_mut().filter(|kept| kept.segments.contains(&cut)) {
             kept.results.blocks.retain(|(_, values)| !values.is_mapped());
         }
     }
 
-    /// The sums that some segments wait for.
+    /// Returns the sums for which some segments wait.
     pub fn sums_for(&self, program: &Program, segments: &Range<usize>) -> Sums {
         let waits = |bucket: usize| segments.contains(&(program.buckets()[bucket].cut + 1));
         self.sums.iter().filter(|(bucket, _)| waits(*bucket)).cloned().collect()

@@ -1,4 +1,4 @@
-//! Audits: another replica runs again what one has run, and its sums must be the same bytes.
+//! Audits: a second replica runs again what one has run, and its sums must be the same bytes.
 
 use unisono_graph::Program;
 use unisono_random::{Stream, below, stream};
@@ -11,7 +11,8 @@ use crate::schedule::{Job, ShardGroup};
 use crate::worker::message::SegmentResults;
 
 impl Attempt {
-    /// Whether what was kept of these shards is, bucket by bucket, what `again` has of them.
+    /// Returns whether the blocks that were kept of these shards are, bucket by bucket, the same bytes as
+    /// those of `again`.
     pub fn has_given(&self, program: &Program, group: &ShardGroup, again: &SegmentResults) -> bool {
         again.blocks.iter().all(|(bucket, values)| {
             let decl = &program.buckets()[*bucket];
@@ -26,7 +27,8 @@ fn same_bits(a: &[f32], b: &[f32]) -> bool {
 }
 
 impl Replicas {
-    /// The shard that is audited in the coming step, if one is: drawn by the step alone.
+    /// Returns the shard that is audited in the coming step, if one is. It is drawn by the step's number
+    /// alone.
     pub(crate) fn audited_shard(&self, job: &Job) -> Option<usize> {
         let every = self.options.audit_every;
         let due = every > 0 && job.changes_state && self.steps % every == every - 1;
@@ -36,7 +38,8 @@ impl Replicas {
         })
     }
 
-    /// Who of two is wrong: a third one is asked, or, without a third, the one whose sums are doubted.
+    /// Finds out which of two replicas is wrong: a third one runs the shards again, or, without a third, the
+    /// audited one.
     pub(crate) fn arbitrate(
         &mut self,
         task: &Task,

@@ -1,4 +1,5 @@
-//! What is asked of one replica beside a step: which sum is not finite, and whose sums are right.
+//! Diagnostics: requests to a single replica outside the training step, to find a sum that is not finite or
+//! to audit a peer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,21 +13,21 @@ use crate::error::ReplicaError;
 use crate::schedule::ShardGroup;
 use crate::worker::message::{Failure, Reply, Request, SegmentResults};
 
-/// Why a replica did not run what it was asked to.
+/// Why a replica did not run a diagnostic.
 #[derive(Debug)]
 pub(crate) enum DiagnosticFailure {
-    /// It left.
+    /// The replica left.
     Left,
-    /// It has no memory for that, or its driver refuses the plan; what the run needs of it, it does as before.
+    /// The replica has no memory for the diagnostic, or its driver refuses the plan. It stays in the run.
     Refused(Failure),
 }
 
 impl Replicas {
-    /// Names what is not finite where the sums stayed on the device: one replica runs the step up to that cut again, with its sums
-    /// exposed; another one, if the first leaves on the way or cannot.
+    /// Names a sum that is not finite where the sums stayed on the device: one replica runs the step up to
+    /// that cut again, with its sums exposed. If that replica leaves or cannot run it, another one is asked.
     pub(crate) fn diagnose(&mut self, task: &Task, sizes: &[usize], cut: usize) -> ReplicaError {
         let mut ways = vec![vec![0..sizes.len()]];
-        // Shard by shard it takes less memory.
+        // One shard at once takes less memory.
         if self.ready(task.index).is_ok_and(|ready| ready.few_at_once) {
             ways.push((0..sizes.len()).map(|shard| shard..shard + 1).collect());
         }
@@ -55,7 +56,8 @@ impl Replicas {
         ReplicaError::NotFinite { step: self.steps - 1, what, sum: None, more: 0, outputs: Box::default() }
     }
 
-    /// Runs a step up to a cut on one replica and sums what it gives; the error of the first cut where that is not finite.
+    /// Runs a step up to a cut on one replica and sums its results. Returns the error of the first cut with a
+    /// sum that is not finite.
     fn look(
         &mut self,
         task: &Task,
@@ -64,7 +66,8 @@ impl Replicas {
         replica: usize,
         groups: &[Range<usize>],
     ) -> Result<Option<ReplicaError>, DiagnosticFailure> {
-        // Beside a shard that nobody has, all others are not the whole.
+        // With one more shard, which is empty, a run of all shards is not whole, and its sums come to the
+        // host.
         let leaves = sizes.len() + 1;
         let mut attempt = Attempt::new(&task.program, sizes.len());
         for segment in 0..=cut {
@@ -87,7 +90,7 @@ impl Replicas {
         Ok(None)
     }
 
-    /// Lets one replica run something that is not part of the step.
+    /// Has one replica run segments that are not part of the step.
     pub(crate) fn run_diagnostic(
         &mut self,
         task: &Task,
@@ -96,7 +99,7 @@ impl Replicas {
         group: &ShardGroup,
         segments: Range<usize>,
     ) -> Result<SegmentResults, DiagnosticFailure> {
-        // It is nobody's part of a sum of all.
+        // Its blocks are no part of a sum over all shards.
         self.overlap.next();
         let mut work = Some(self.work(task, attempt, replica, group, segments));
         let within = self.options.deadline.max(crate::coordinator::replicas::OPENING);

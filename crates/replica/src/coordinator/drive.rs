@@ -1,4 +1,4 @@
-//! The threads and the scheduler: what is heard becomes an event, what the scheduler wants is told.
+//! Drives the scheduler: answers of workers become events, and what the scheduler wants becomes orders.
 
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use crate::schedule::{Action, Event, Heard, Loss};
 use crate::worker::message::{Answer, Failure, Order, Reply, Request};
 
 impl Replicas {
-    /// Tells the scheduler.
+    /// Tells the scheduler of an event.
     pub(crate) fn tell(&mut self, event: Event) {
         self.actions.extend(self.scheduler.on(self.watch.elapsed(), event));
     }
 
-    /// What is to be done next, waiting for answers as long as nothing is. Those that leave are let go on the way.
+    /// Returns the next action of the scheduler, and waits for answers until there is one. Workers that leave
+    /// are dismissed here.
     pub(crate) fn next(&mut self) -> Action {
         loop {
             match self.actions.pop_front() {
@@ -27,7 +28,7 @@ impl Replicas {
         }
     }
 
-    /// Does what is to be done where nobody is waited for.
+    /// Dismisses the workers that leave, without waiting for an answer.
     pub(crate) fn let_go(&mut self) {
         while let Some(action) = self.actions.pop_front() {
             if let Action::Leave { worker, loss } = action {
@@ -36,6 +37,8 @@ impl Replicas {
         }
     }
 
+    /// Waits for the next answer or the next deadline, and tells the scheduler. No other function of the
+    /// coordinator waits.
     fn hear(&mut self) {
         let slice = self.watch.slice(self.scheduler.due());
         let Some(Answer { replica, ticket, result, spans }) = self.threads.hear(slice) else {
@@ -66,7 +69,7 @@ impl Replicas {
                 Heard::Done(spent)
             }
             Err(Failure::Plan(_)) => Heard::Refused,
-            // Before anything has run there is nothing to save by going on without it.
+            // Before the first step an error is better than a run without this replica.
             Err(Failure::Gpu(GpuError::OutOfMemory { .. })) if self.steps == 0 => Heard::Refused,
             Err(Failure::Gpu(GpuError::OutOfMemory { .. })) => Heard::NoMemory,
             Err(_) => Heard::Failed,
@@ -78,6 +81,7 @@ impl Replicas {
         self.tell(Event::Answer { worker: replica, ticket, heard });
     }
 
+    /// Lets a worker go that is lost, and notes why.
     fn dismiss(&mut self, replica: usize, loss: Loss) {
         let failure = match loss {
             Loss::Late(after) => Failure::Silent(after),
@@ -94,7 +98,8 @@ impl Replicas {
         self.threads.send(replica, Order { ticket, request, context: self.context });
     }
 
-    /// Asks some and hears from all of them; those that cannot answer leave. Replies are in the order of the replicas.
+    /// Sends a request to some workers and waits for all of their replies, which are returned in the order of
+    /// the replicas. Workers that cannot answer leave.
     pub(crate) fn ask(
         &mut self,
         workers: Vec<usize>,
@@ -109,7 +114,8 @@ impl Replicas {
         replies
     }
 
-    /// Until all that were asked have answered or left. What else the scheduler wants stays for later.
+    /// Waits until all workers that were asked have answered or left. Other actions of the scheduler are kept
+    /// for later.
     fn settle(&mut self, tell: &mut dyn FnMut(&mut Self, usize, u64)) {
         let mut later = Vec::new();
         loop {
@@ -122,7 +128,7 @@ impl Replicas {
         later.into_iter().rev().for_each(|action| self.actions.push_front(action));
     }
 
-    /// What all answer.
+    /// Sends a request to all workers and returns their replies.
     pub(crate) fn ask_all(
         &mut self,
         request: &mut dyn FnMut(usize) -> Request,
@@ -131,7 +137,8 @@ impl Replicas {
         if self.is_empty() { Err(self.none_left()) } else { Ok(replies) }
     }
 
-    /// Starts a thread for each adapter; all open their devices at once.
+    /// Starts a thread for each adapter. All open their devices at once. Returns the numbers of the new
+    /// replicas.
     pub(crate) fn open(&mut self, adapters: &[Adapter]) -> Result<Vec<usize>, ReplicaError> {
         let (first, before) = (self.threads.len(), self.left.len());
         let new: Vec<usize> = (first..first + adapters.len()).collect();

@@ -1,4 +1,4 @@
-//! A replica that joins a run.
+//! Adds a replica to a run.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::schedule::Event;
 use crate::worker::message::Request;
 
 impl Replicas {
-    /// Opens one more device, between two steps, and gives it the state of those that are there. From the next step on it
-    /// shares the work; the bits are as if it had always been there. Returns its number: numbers are never used again, also
-    /// where an adapter returns that had left.
+    /// Opens one more device between two steps and copies the others' state to it. From the next step on it
+    /// shares the work; the bits are the same as if it had always been there. Returns the replica's number.
+    /// Numbers are never used again, also where an adapter returns that had left.
     ///
     /// # Errors
-    /// [`ReplicaError::Start`] or [`ReplicaError::OutOfMemory`] if the device does not open or does not take the state, and [`ReplicaError::Digests`] if the
-    /// state it then has is not that of the others: it is not part of the run, which goes on as before.
-    /// [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::Start`] or [`ReplicaError::OutOfMemory`] if the device does not open or does not take
+    /// the state, and [`ReplicaError::Digests`] if the state it then has is not that of the others: it is not
+    /// part of the run, which goes on as before. [`ReplicaError::NoneLeft`].
     pub fn join(&mut self, adapter: &Adapter) -> Result<usize, ReplicaError> {
         let all: Vec<usize> = (0..self.ready(0)?.program.states().len()).collect();
         let state = Arc::new(self.read_states(&all, Vec::new())?);
         let (left, untold) = (self.left.len(), self.untold.len());
         let joined = self.take_in(adapter, &state);
         if joined.is_err() {
-            // It was never part of the run: its end is told here.
+            // It was never part of the run, so the error returned here is the only report of its end.
             self.left.truncate(left);
             self.untold.truncate(untold);
         }

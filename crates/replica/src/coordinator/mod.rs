@@ -1,5 +1,5 @@
-//! The coordinator: the thread that calls [`replicas::Replicas`]. It tells the scheduler what it hears and does what the
-//! scheduler wants.
+//! The coordinator: the thread that calls [`replicas::Replicas`]. It tells the scheduler what it hears and
+//! does what the scheduler wants.
 
 mod all_reduce;
 mod attempt;

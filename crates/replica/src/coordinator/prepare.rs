@@ -9,18 +9,20 @@ use crate::worker::message::{Failure, Request};
 use super::replicas::Replicas;
 
 impl Replicas {
-    /// Plans a program and builds its pipelines for batches of these sizes, on all replicas at once, so that steps need not.
-    /// (Steps do it themselves where it was not done: when shards are given to replicas in another way, and after a loss.)
+    /// Plans a program and compiles its kernels for batches of these sizes, on all replicas at once, so that
+    /// steps need not do it. (Steps do it where it was not done: when shards are assigned to replicas in
+    /// another way, and after a loss.)
     ///
     /// # Errors
-    /// [`ReplicaError::Load`] if the program does not run on one of the adapters; [`ReplicaError::OutOfMemory`] if there is no
-    /// memory for it, before the first step. Later a replica without memory leaves.
+    /// [`ReplicaError::Load`] if the program does not run on one of the adapters;
+    /// [`ReplicaError::OutOfMemory`] if there is no memory for it, before the first step. Later a replica
+    /// without memory leaves.
     pub fn prepare(&mut self, program: usize, rows: &[usize]) -> Result<(), ReplicaError> {
         let global_batch = self.options.global_batch;
         if let Some(&rows) = rows.iter().find(|rows| !(1..=global_batch).contains(*rows)) {
             return Err(ReplicaError::Rows { rows, global_batch });
         }
-        // The largest first: later ones then fit into its memory.
+        // The largest batch comes first: the others then fit into its memory.
         let mut rows = rows.to_vec();
         rows.sort_unstable_by(|a, b| b.cmp(a));
         for rows in rows {
@@ -41,6 +43,7 @@ impl Replicas {
         Ok(())
     }
 
+    /// Describes a step to the scheduler.
     pub(crate) fn job(&self, program: usize, rows: usize) -> Result<Job, ReplicaError> {
         let ready = self.ready(program)?;
         Ok(Job {
@@ -54,7 +57,7 @@ impl Replicas {
         })
     }
 
-    /// Why a plan was refused.
+    /// Returns the error for a plan that was refused.
     pub(crate) fn refused(&mut self, program: usize) -> ReplicaError {
         let (replica, failure) = self.failures.pop_first().unzip();
         let replica = replica.unwrap_or_default();

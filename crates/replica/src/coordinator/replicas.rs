@@ -17,58 +17,61 @@ use crate::sums::values::HostMemory;
 use crate::worker::message::{Context, Failure, Reply};
 use crate::worker::threads::Threads;
 
-/// Compiling takes its time, also where steps are short.
+/// The shortest deadline for loading: compiling takes long, also where steps are short.
 const LOADING: Duration = Duration::from_secs(300);
-/// So does opening a device.
+/// The shortest deadline for opening a device.
 pub(crate) const OPENING: Duration = Duration::from_secs(60);
 
-/// Several devices that run programs as one, each with the whole state, all with the same bytes.
+/// Several devices that run programs as one. Each holds the whole state, and all hold the same bytes.
 #[derive(Debug)]
 pub struct Replicas {
     pub(crate) threads: Threads,
     pub(crate) scheduler: Scheduler,
-    /// What the scheduler wants and what is not done yet.
+    /// The actions that the scheduler wants and that are not done yet.
     pub(crate) actions: VecDeque<Action>,
-    /// What each replica said last.
+    /// The last reply of each replica.
     pub(crate) replies: BTreeMap<usize, Reply>,
     pub(crate) failures: BTreeMap<usize, Failure>,
     pub(crate) overlap: Overlap,
-    /// What intervals are counted from.
+    /// The time from which intervals are counted.
     pub(crate) started: Instant,
-    /// What the scheduler's time is: deadlines and paces count none in which the process was stopped.
+    /// The scheduler's clock: deadlines and paces do not count time in which the process was stopped.
     pub(crate) watch: Stopwatch,
     pub(crate) context: Context,
     pub(crate) programs: Vec<Ready>,
     pub(crate) options: Options,
-    /// What is asked is no part of the run: whoever has no memory for it stays.
+    /// Whether the pending order is a diagnostic and no part of the run: a replica without memory for it
+    /// stays.
     pub(crate) is_diagnosing: bool,
-    /// Calls of [`Replicas::step`] so far.
+    /// The number of calls of [`Replicas::step`] so far.
     pub(crate) steps: u64,
-    /// Those that left since the last outcome told of it.
+    /// The replicas that left since the last outcome.
     pub(crate) untold: Vec<Left>,
-    /// All that left.
+    /// All replicas that left.
     pub(crate) left: Vec<Left>,
     pub(crate) memory: HostMemory,
     pub(crate) timeline: Vec<Interval>,
 }
 
-/// A program, and what the scheduler has to know of it.
+/// A program, and what the scheduler must know of it.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub program: Arc<Program>,
-    /// Whether there is something to commit.
+    /// Whether the program changes the state.
     pub changes_state: bool,
-    /// Whether a replica may run its shards group by group.
+    /// Whether a replica may run its shards a few at once, see [`can_run_few_at_once`].
     pub few_at_once: bool,
 }
 
 impl Replicas {
-    /// Opens a device for each entry of `adapters` on a thread of its own, all at once. An adapter may come several times.
+    /// Opens a device for each entry of `adapters`, each on a thread of its own, all at once. An adapter may
+    /// occur several times.
     ///
-    /// The programs share their state: that of program 0 begins with that of each other program. It starts as zeros.
+    /// The programs share one state: the states of each program are the first states of program 0. The state
+    /// starts as zeros.
     ///
     /// # Errors
-    /// Everything that can be wrong with the arguments, and [`ReplicaError::Start`] for the first device that does not open, or
+    /// Errors of the arguments, and [`ReplicaError::Start`] for the first device that does not open, or
     /// [`ReplicaError::OutOfMemory`] if it has no memory for the state.
     pub fn start(
         adapters: &[Adapter],
@@ -122,39 +125,29 @@ impl Replicas {
         Ok(replicas)
     }
 
-    /// Replicas that have not left.
+    /// Returns the number of replicas that have not left.
     pub fn len(&self) -> usize {
         self.scheduler.present().len()
     }
 
-    /// Whether all replicas have left.
+    /// Returns whether all replicas have left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Replicas that have no shard in a batch of `rows` samples.
-    pub fn idle_replicas(&self, rows: usize) -> usize {
-        self.len().saturating_sub(self.sizes(rows).len())
-    }
-
-    /// What each replica did with its time since the last call, if [`Options::timeline`] is set.
+    /// Takes what each replica did with its time since the last call, if [`Options::timeline`] is set.
     pub fn take_timeline(&mut self) -> Vec<Interval> {
         std::mem::take(&mut self.timeline)
     }
 
-    /// What each replica did so far, those that left included, in the order they were started.
+    /// Returns a report of each replica, those that left included, in the order in which they were started.
     pub fn reports(&self) -> Vec<ReplicaReport> {
         self.threads.reports().cloned().collect()
     }
 
-    /// All that left so far.
+    /// Returns all replicas that left so far.
     pub fn left(&self) -> &[Left] {
         &self.left
-    }
-
-    /// How they were started.
-    pub fn options(&self) -> &Options {
-        &self.options
     }
 
     pub(crate) fn adapter(&mut self, replica: usize) -> String {
@@ -170,14 +163,14 @@ impl Replicas {
         crate::batch::shards::sizes(self.options.global_batch, self.options.shards, rows)
     }
 
-    /// Who left, as an error.
+    /// Returns the error that no replica is left.
     pub(crate) fn none_left(&self) -> ReplicaError {
         ReplicaError::NoneLeft { step: self.steps.saturating_sub(1), left: self.left.clone() }
     }
 }
 
-/// Whether a replica may run its shards group by group, see [`Options::shards_at_once`]: where samples meet once at most, and
-/// nothing that changes the state needs anything of a sample.
+/// Returns whether a replica may run its shards a few at once, see [`Options::shards_at_once`]: this holds
+/// where the program has one cut at most, and the segment that changes the state needs nothing of a sample.
 pub fn can_run_few_at_once(program: &Program) -> bool {
     match program.segments() {
         1 => program.graph().updates.is_empty(),
@@ -186,7 +179,7 @@ pub fn can_run_few_at_once(program: &Program) -> bool {
     }
 }
 
-/// Program 0 has all states, the others the first of them.
+/// Checks that the states of each program are the first states of program 0.
 fn check_states(programs: &[Arc<Program>]) -> Result<(), ReplicaError> {
     let Some(first) = programs.first() else { return Err(ReplicaError::NoPrograms) };
     for (program, other) in programs.iter().enumerate() {

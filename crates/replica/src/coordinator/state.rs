@@ -1,4 +1,4 @@
-//! The state that all replicas have: written to all, read from one, compared.
+//! The state that all replicas hold: it is written to all, read from one, and compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::worker::digest::Digest;
 use crate::worker::message::{Reply, Request};
 
 impl Replicas {
-    /// Sets tensor `index` of the state on all replicas, from little-endian bytes. A replica where that fails leaves.
+    /// Sets tensor `index` of the state on all replicas, from little-endian bytes. A replica on which this
+    /// fails leaves.
     ///
     /// # Errors
     /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`].
@@ -27,7 +28,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// Tensor `index` of the state, as little-endian bytes, from the first replica that can give it.
+    /// Reads tensor `index` of the state, as little-endian bytes, from the first replica that can.
     ///
     /// # Errors
     /// [`ReplicaError::NoState`], [`ReplicaError::NoneLeft`].
@@ -35,12 +36,13 @@ impl Replicas {
         Ok(self.read_states(&[index], Vec::new())?.pop().unwrap_or_default())
     }
 
-    /// Some tensors of the state, as little-endian bytes, each replica giving a part of them: they all have the same.
+    /// Reads some tensors of the state, as little-endian bytes. Each replica reads a part of them, since all
+    /// hold the same.
     ///
-    /// `into` is memory to be used again, for the first tensors as many as it has; with none it is new.
+    /// `into` is memory to be used again, one vector for each of the first tensors; it may be empty.
     ///
     /// # Errors
-    /// As [`Replicas::read_state`].
+    /// Those of [`Replicas::read_state`].
     pub fn read_states(
         &mut self,
         indices: &[usize],
@@ -59,7 +61,7 @@ impl Replicas {
                 indices: shares[&worker].iter().map(|&at| indices[at]).collect(),
                 into: shares[&worker].iter().map(|&at| std::mem::take(&mut into[at])).collect(),
             });
-            // Another one gives what a replica that left owes.
+            // The tensors of a replica that left are read from another one in the next turn.
             for (worker, reply) in replies {
                 if let Reply::States(tensors) = reply {
                     found.extend(shares[&worker].iter().copied().zip(tensors));
@@ -69,7 +71,8 @@ impl Replicas {
         Ok(found.into_values().collect())
     }
 
-    /// A digest of the whole state for each replica that has not left: its number and the digest.
+    /// Computes a digest of the whole state on each replica that has not left. Returns the replicas' numbers
+    /// and digests.
     ///
     /// # Errors
     /// [`ReplicaError::NoneLeft`].
@@ -85,7 +88,7 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::Digests`] with the replicas that differ.
     pub fn check_digests(&mut self) -> Result<(), ReplicaError> {
-        // One alone differs from nobody.
+        // A single replica has nothing to differ from.
         if self.scheduler.present().len() == 1 {
             return Ok(());
         }
@@ -111,7 +114,8 @@ impl Replicas {
     }
 }
 
-/// Who reads which of the tensors: about as much each, in order. None if nobody is there.
+/// Assigns tensors to workers, in order, such that each reads about as many bytes. Returns none if there are
+/// no workers.
 fn shares(tensors: Vec<usize>, sizes: &[usize], workers: &[usize]) -> Option<BTreeMap<usize, Vec<usize>>> {
     let all: usize = tensors.iter().map(|&at| sizes[at]).sum();
     let (mut shares, mut before) = (BTreeMap::<usize, Vec<usize>>::new(), 0);

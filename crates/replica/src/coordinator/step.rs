@@ -1,4 +1,4 @@
-//! A step as the coordinator runs it: whatever the scheduler wants is done, until it says that the step is over.
+//! A step as the caller sees it, and the parts of it that diagnostics use as well. `transaction.rs` runs it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,18 +16,19 @@ use crate::observe::report::Left;
 use crate::schedule::{Event, ShardGroup, Verdict};
 use crate::worker::message::{Context, Reply, Request, Work};
 
-/// What a step gave.
+/// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// All outputs, those of the last segment included if it ran.
+    /// All outputs, including those of the last segment if it ran.
     pub outputs: Outputs,
     /// Whether the last segment ran; false after [`Verdict::Skip`].
     pub committed: bool,
-    /// Who left since the last step's outcome, this step included. The bits are as if they had never been there.
+    /// The replicas that left since the last step's outcome, this step included. The bits are as if they had
+    /// never been there.
     pub left: Vec<Left>,
 }
 
-/// What does not change while a step is tried.
+/// A program and its batch: what all attempts at a step share.
 pub(crate) struct Task {
     pub index: usize,
     pub program: Arc<Program>,
@@ -37,13 +38,13 @@ pub(crate) struct Task {
 impl Replicas {
     /// Runs a program on a batch, on all replicas as if they were one.
     ///
-    /// `decide` is asked once, when everything but the last segment is done, with the outputs that are there by then. The
-    /// state changes only after [`Verdict::Commit`], on all replicas.
+    /// `decide` is called once, when everything but the last segment is done, with the outputs that are there
+    /// by then. The state changes only after [`Verdict::Commit`], and then on all replicas.
     ///
     /// # Errors
-    /// What is wrong with the feed, before anything runs; [`ReplicaError::NotFinite`], with the state unchanged;
-    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::Audit`], with the state
-    /// unchanged; [`ReplicaError::NoneLeft`].
+    /// Errors of the feed, before anything runs; [`ReplicaError::NotFinite`], with the state unchanged;
+    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::Audit`], with
+    /// the state unchanged; [`ReplicaError::NoneLeft`].
     pub fn step(
         &mut self,
         program: usize,
@@ -62,7 +63,7 @@ impl Replicas {
         outcome
     }
 
-    /// Gives the state of one to all others. If it is lost before it has told it, the step starts again.
+    /// Copies the state of one replica to all others. If that replica is lost before, the step starts again.
     pub(super) fn spread(&mut self, from: usize, states: usize) {
         let replies = self.ask(vec![from], self.options.deadline, &mut |_| Request::ReadStates {
             indices: (0..states).collect(),
@@ -75,7 +76,8 @@ impl Replicas {
         self.tell(Event::Spread);
     }
 
-    /// Some segments of a group, with the sums they wait for. What the replica has lent, it has back then.
+    /// Returns the work of some segments of a group of shards, with the sums for which they wait. Mapped
+    /// memory of the replica is given back before.
     pub(crate) fn work(
         &mut self,
         task: &Task,
@@ -85,7 +87,7 @@ impl Replicas {
         segments: Range<usize>,
     ) -> Work {
         attempt.give_back(replica, &mut self.memory);
-        // Nobody wants what it gave when it only had to run its own shards again.
+        // The results of a replica that only had to run its own shards again are not needed.
         drop((self.replies.remove(&replica), self.overlap.sent(replica)));
         Work {
             program: task.index,
@@ -98,7 +100,7 @@ impl Replicas {
         }
     }
 
-    /// Keeps the memory that the next step will want.
+    /// Keeps the memory that the next step will use.
     pub(super) fn recycle(&mut self, attempt: Attempt) {
         let Attempt { kept, sums, .. } = attempt;
         let blocks = kept.into_iter().flat_map(|kept| kept.results.blocks).map(|(_, values)| values);

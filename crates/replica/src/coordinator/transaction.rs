@@ -1,4 +1,5 @@
-//! One step as a transaction: the coordinator does what the scheduler wants, one function an action, until the step is over.
+//! One step as a transaction: the coordinator does what the scheduler wants, one function an action, until
+//! the step is over.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

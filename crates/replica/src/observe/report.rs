@@ -1,4 +1,4 @@
-//! Where the time went, and who left.
+//! A replica's report: where its time went, and whether it left.
 
 use std::fmt;
 use std::thread::ThreadId;
@@ -9,48 +9,51 @@ use crate::observe::timeline::{Activity, Span};
 /// What a replica did so far.
 #[derive(Clone, Debug)]
 pub struct ReplicaReport {
-    /// Its number.
+    /// The number of the replica.
     pub replica: usize,
-    /// Its adapter.
+    /// The label of its adapter.
     pub adapter: String,
-    /// Its thread.
+    /// The thread that owns its device.
     pub thread: ThreadId,
-    /// Shards it ran.
+    /// The number of shards that it ran.
     pub shards: u64,
-    /// Samples in them.
+    /// The number of samples in these shards.
     pub samples: u64,
-    /// Steps it took part in, with shards or without.
+    /// The number of steps in which it took part, with shards or without.
     pub steps: u64,
-    /// It had nothing to do between two steps: most often, it waited for input.
+    /// The time in which it had nothing to do between two steps: most often it waited for input.
     pub input: Duration,
-    /// It copied its part of the batch, or sums, towards its device.
+    /// The time in which it copied its part of the batch, or sums, to its device.
     pub upload: Duration,
-    /// Its device worked, by its own clock; where it has none, the driver's time is in this too.
+    /// The time in which its device worked, by the device's clock; where it has none, this includes the
+    /// driver's time.
     pub compute: Duration,
-    /// Its driver recorded and submitted, and work was on the way to the device and back, where the device has a clock.
+    /// The time in which its driver recorded and submitted, and work was on its way to the device and back.
+    /// It is zero where the device has no clock.
     pub driver: Duration,
-    /// It copied sums of its shards to the host, or the host added those of all.
+    /// The time in which it copied sums of its shards to the host, or the host added the sums of all.
     pub exchange: Duration,
-    /// It waited for others, and for the verdict.
+    /// The time in which it waited for other replicas, or for the caller's verdict.
     pub peers: Duration,
-    /// It made plans and pipelines, or wrote and read the state.
+    /// The time in which it made plans and pipelines, or wrote and read the state.
     pub loading: Duration,
-    /// When and why it left, if it did.
+    /// When and why it left; none if it has not left.
     pub left: Option<Left>,
 }
 
-/// A replica that is no longer there.
+/// A replica that left, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Its adapter.
+    /// The label of its adapter.
     pub adapter: String,
-    /// Its number.
+    /// The number of the replica.
     pub replica: usize,
-    /// The call of [`crate::Replicas::step`] that it happened in or after, from 0.
+    /// The call of [`crate::Replicas::step`], from 0, in which or after which it left.
     pub step: u64,
     /// What happened.
     pub why: String,
-    /// What it had no memory for, and how many bytes of that, if that is why; 0 where it is not known.
+    /// What it had no memory for, if it left for lack of memory, and the bytes that were asked for (0 where
+    /// unknown).
     pub out_of_memory: Option<(String, u64)>,
 }
 
@@ -84,7 +87,7 @@ impl ReplicaReport {
             Activity::Exchange => &mut self.exchange,
             Activity::Peers => &mut self.peers,
             Activity::Loading => &mut self.loading,
-            // Beside the others, not one of them.
+            // The device's own stretches lie beside the others and are no part of the sum.
             Activity::Device => return,
         };
         *total += span.length();

@@ -1,4 +1,4 @@
-//! Where a worker's time goes: one stretch after the other, without gaps.
+//! A worker's timeline: stretches of time without gaps, each with an activity.
 
 use std::time::{Duration, Instant};
 
@@ -7,30 +7,33 @@ use unisono_gpu::Stretch;
 /// What a replica does with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Activity {
-    /// It has nothing to do between two steps: most often, it waits for input.
+    /// The replica has nothing to do between two steps: most often it waits for input.
     Input,
-    /// Its part of the batch, or sums, are on their way to the device.
+    /// The host copies the replica's part of the batch, or sums, to the device.
     Upload,
-    /// The device works, as its own clock tells; where it has none, its driver's time is in this too.
+    /// The device works, by its own clock; where it has none, this includes the driver's time.
     Compute,
-    /// The driver records and submits, and work is on the way to the device and back; where the device has a clock.
+    /// The driver records and submits, and work is on its way to the device and back. It occurs only where
+    /// the device has a clock.
     Driver,
-    /// Sums of its shards are on their way to the host, or the host adds those of all.
+    /// The host copies the sums of the replica's shards, or adds the sums of all.
     Exchange,
-    /// It waits for others that have not finished their part, or for the verdict.
+    /// The replica waits for others that have not finished their part, or for the caller's verdict.
     Peers,
-    /// Plans and pipelines are made, the state is written or read.
+    /// The replica makes plans and pipelines, or writes or reads the state.
     Loading,
-    /// Beside all of these, what the device did by its own clock: from the first launch of a submission to the end of its last.
+    /// The device works, by its own clock, from the first launch of a submission to the end of its last one.
+    /// These stretches lie beside the others.
     Device,
 }
 
 impl Activity {
-    /// What a replica's time is divided into, in the order in which a step has them: all but [`Activity::Device`].
+    /// The activities into which a replica's time is divided, in the order of a step: all but
+    /// [`Activity::Device`].
     pub const ALL: [Self; 7] =
         [Self::Input, Self::Loading, Self::Upload, Self::Driver, Self::Compute, Self::Exchange, Self::Peers];
 
-    /// Its name in traces.
+    /// Returns the name in traces.
     pub fn name(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -48,42 +51,42 @@ impl Activity {
 /// A stretch of a replica's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// What it did.
+    /// What the replica did.
     pub activity: Activity,
-    /// From when
+    /// The time at which the stretch began.
     pub from: Instant,
-    /// until when.
+    /// The time at which the stretch ended.
     pub to: Instant,
 }
 
 impl Span {
-    /// How long it took.
+    /// Returns the length of the stretch.
     pub fn length(&self) -> Duration {
         self.to.saturating_duration_since(self.from)
     }
 }
 
-/// A stretch of some replica's time, counted from the start of [`crate::Replicas`].
+/// A stretch of a replica's time, counted from the start of [`crate::Replicas`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// The replica.
+    /// The number of the replica.
     pub replica: usize,
-    /// The call of [`crate::Replicas::step`] that it was in or after, from 0.
+    /// The call of [`crate::Replicas::step`], from 0, in which or after which it was.
     pub step: u64,
-    /// What it did.
+    /// What the replica did.
     pub activity: Activity,
-    /// From when
+    /// The time at which the stretch began.
     pub from: Duration,
-    /// until when.
+    /// The time at which the stretch ended.
     pub to: Duration,
 }
 
-/// A worker's clock: whatever it does next begins where it stopped before.
+/// Records a worker's time: each stretch begins where the one before ended.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     mark: Instant,
     spans: Vec<Span>,
-    /// When the device worked, in order.
+    /// The stretches in which the device worked, in order.
     device: Vec<Stretch>,
 }
 
@@ -92,7 +95,7 @@ impl Timeline {
         Self { mark: Instant::now(), spans: Vec::new(), device: Vec::new() }
     }
 
-    /// All time since the last call went into this, up to `to`.
+    /// Assigns the time from the last call up to `to` to an activity.
     pub fn until(&mut self, to: Instant, activity: Activity) {
         let to = to.max(self.mark);
         if to > self.mark {
@@ -101,27 +104,30 @@ impl Timeline {
         self.mark = to;
     }
 
+    /// Assigns the time from the last call up to now to an activity.
     pub fn until_now(&mut self, activity: Activity) {
         self.until(Instant::now(), activity);
     }
 
-    /// So much of the time since the last call went into this, the first part of it.
+    /// Assigns the first part, so long, of the time since the last call to an activity.
     pub fn for_a_while(&mut self, time: Duration, activity: Activity) {
         self.until((self.mark + time).min(Instant::now()), activity);
     }
 
-    /// The device worked.
+    /// Records a stretch in which the device worked.
     pub fn device(&mut self, stretch: Stretch) {
         self.device.push(stretch);
     }
 
-    /// The device worked since then, as far as anybody can tell who trusts its clock.
+    /// Records that the device has worked since `from`, if it has a clock. Faults that slow a replica down
+    /// use it.
     pub fn device_since(&mut self, from: Instant) {
         if !self.device.is_empty() {
             self.device(Stretch { from, to: Instant::now() });
         }
     }
 
+    /// Takes the stretches recorded so far.
     pub fn take(&mut self) -> Vec<Span> {
         let device = std::mem::take(&mut self.device);
         let spans = std::mem::take(&mut self.spans);
@@ -129,7 +135,8 @@ impl Timeline {
     }
 }
 
-/// What went into [`Activity::Compute`] by the host's clock is the driver's, except where the device worked by its own.
+/// Divides the stretches of [`Activity::Compute`], which the host's clock gave: where the device did not work
+/// by its own clock, the time is the driver's.
 fn divide(spans: Vec<Span>, device: &[Stretch]) -> Vec<Span> {
     let mut divided = Vec::with_capacity(spans.len() + 3 * device.len());
     for span in spans {
@@ -156,7 +163,7 @@ fn divide(spans: Vec<Span>, device: &[Stretch]) -> Vec<Span> {
     divided
 }
 
-/// All time that went into these.
+/// Returns the total time of these activities.
 pub(crate) fn total(spans: &[Span], of: &[Activity]) -> Duration {
     spans.iter().filter(|span| of.contains(&span.activity)).map(Span::length).sum()
 }

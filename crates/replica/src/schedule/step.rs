@@ -1,4 +1,4 @@
-//! A step: which phase it is in, who runs what, what comes next.
+//! A step as the scheduler knows it: its phase, who runs which shards, and what comes next.
 
 mod phases;
 
@@ -12,30 +12,30 @@ use unisono_graph::{Run, tree};
 use super::workers::{Order, Task, Workers};
 use super::{Action, Job, Policy, ShardGroup, Verdict};
 
-/// Where a step is. `README.md` has the picture.
+/// The phase of a step. `README.md` has a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Shards are to be given to workers.
+    /// Shards are assigned to workers.
     LayOut,
-    /// Plans are loaded.
+    /// Workers load their plans.
     Load,
-    /// This segment runs; where one worker has everything, all up to the last.
+    /// This segment runs; where one worker has all shards, all segments but the last one run.
     Segment(usize),
-    /// The host sums what this segment left.
+    /// The host sums the buckets of this segment's cut.
     Sum(usize),
-    /// Somebody runs again what somebody else has run; then its own again, so that it can commit.
+    /// One worker runs again what another has run, and then its own shards again, so that it can commit.
     Audit,
-    /// The caller is asked.
+    /// The caller is asked for the verdict.
     Decide,
     /// The last segment runs.
     Commit,
-    /// The others are told what one has changed.
+    /// The state of the one worker that updated is copied to the others.
     Spread,
-    /// Somebody was lost: once all others have answered, it starts again.
+    /// A worker was lost: once all others have answered, the step starts again.
     Restart,
-    /// It cannot be done: once all have answered, it is over.
+    /// The step cannot be done: once all have answered, it is over.
     GiveUp,
-    /// It is done; whether it changed something.
+    /// The step is done; `committed` says whether it changed the state.
     End { committed: bool },
     /// Nothing is left to do.
     Over,
@@ -47,19 +47,19 @@ pub(super) struct Step {
     pub phase: Phase,
     pub number: u64,
     verdict: Option<Verdict>,
-    /// Leaves of the sums over shards: the shards, or one more where that one is a zero.
+    /// The leaves of the sums over shards: the shards, or one more, which is zero.
     leaves: usize,
-    /// Who is to run what from the start of the step.
+    /// The groups of shards of each worker from the start of the step.
     layout: BTreeMap<usize, Vec<Range<usize>>>,
-    /// What is not yet begun in this phase, by whom it is to be run.
+    /// The groups that each worker has not yet begun in this phase.
     queues: BTreeMap<usize, VecDeque<Range<usize>>>,
-    /// What each worker ran last: its memory has what later segments need.
+    /// The group that each worker ran last: its memory has what later segments need.
     holds: BTreeMap<usize, ShardGroup>,
-    /// Who ran which shards, by the first of them.
+    /// The worker that ran each group of shards, by the first shard of the group.
     ran: BTreeMap<usize, (usize, Range<usize>)>,
     spent: BTreeMap<usize, Duration>,
     audited: bool,
-    /// The caller is asked once, however often the step starts again.
+    /// Whether the caller was asked: it is asked once, however often the step starts again.
     asked: bool,
 }
 
@@ -85,9 +85,10 @@ impl Step {
         self.job.segments.saturating_sub(1)
     }
 
-    /// Gives the shards to the workers. One without shards takes part if it has to commit. Where others take part, the one
-    /// that happens to have all shards must give its sums away: its run is not whole, beside a shard that nobody has. A
-    /// missing shard and a shard of zeros are the same, so no bit changes.
+    /// Assigns the shards to the workers. A worker without shards takes part if it must commit. If one worker
+    /// has all shards beside others that take part, its sums must come to the host: its run is then made part
+    /// of a batch with one more shard, which is empty. A missing shard is a zero in every sum, so no bit
+    /// changes.
     fn lay_out(&mut self, policy: &Policy, workers: &mut Workers) {
         let present = workers.present();
         let Job { program, few_at_once, .. } = self.job;
@@ -106,7 +107,7 @@ impl Step {
         self.leaves = self.job.sizes.len() + usize::from(self.layout.len() > 1 && has_all);
     }
 
-    /// One worker has everything in one group: sums stay on its device.
+    /// Returns whether one worker has all shards in one group: then the sums stay on its device.
     fn is_whole(&self) -> bool {
         let mut all = self.layout.values().flatten();
         self.leaves == self.job.sizes.len()
@@ -138,7 +139,7 @@ impl Step {
         }
     }
 
-    /// Gives everybody who is free something to do, if there is.
+    /// Orders every free worker to run its next group, or one that waits for another worker.
     fn run(&mut self, now: Duration, workers: &mut Workers, out: &mut Vec<Action>) {
         let segments = match self.phase {
             Phase::Segment(first) if self.is_whole() => first..self.last(),
@@ -174,7 +175,7 @@ impl Step {
         out.extend(ticket.map(|ticket| Action::Run { worker, ticket, program, group, segments }));
     }
 
-    /// A group that waits for the worker that will be done last, if `worker` would be done with it before that one.
+    /// Takes a group from the worker that will be done last, if `worker` would be done with it earlier.
     fn take_over(&mut self, now: Duration, worker: usize, workers: &Workers) -> Option<Range<usize>> {
         if !self.job.few_at_once || workers.is_pinned() || self.phase != Phase::Segment(0) {
             return None;
@@ -188,7 +189,7 @@ impl Step {
                 let Task::Run { group, .. } = &order.task else { return 0.0 };
                 let (expected, passed) =
                     (seconds(victim, &group.shards), now.saturating_sub(order.since).as_secs_f64());
-                // Past its time, it will probably take as long again.
+                // An order past its expected time will probably take as long again.
                 if passed < expected { expected - passed } else { passed }
             });
             waiting + current
@@ -201,12 +202,12 @@ impl Step {
         if takes { self.queues.get_mut(&victim)?.pop_back() } else { None }
     }
 
-    /// What a worker ran.
+    /// Notes what a worker ran.
     pub fn ran(&mut self, worker: usize, group: ShardGroup, segments: &Range<usize>, spent: Duration) {
         if segments.start == 0 && !group.shards.is_empty() {
             self.ran.insert(group.shards.start, (worker, group.shards.clone()));
         }
-        // The optimizer takes as long for few samples as for many.
+        // The last segment says nothing of the pace: the optimizer takes as long for few samples as for many.
         if segments.start < self.last() || self.last() == 0 {
             *self.spent.entry(worker).or_default() += spent;
         }
@@ -232,7 +233,7 @@ impl Step {
         }
     }
 
-    /// Asks for the audit; false if there is nothing to ask for, or no more.
+    /// Orders the audit. Returns false if there is nothing to audit, or if it was done.
     fn audit(&mut self, now: Duration, workers: &mut Workers, out: &mut Vec<Action>) -> bool {
         if std::mem::replace(&mut self.audited, true) {
             return false;
@@ -252,7 +253,7 @@ impl Step {
         ticket.is_some()
     }
 
-    /// Whoever audited has its own group no longer: it runs that again.
+    /// Orders the worker that audited to run its own group again, which its memory no longer has.
     pub fn refresh(&self, now: Duration, worker: usize, workers: &mut Workers, out: &mut Vec<Action>) {
         let Some(group) = self.holds.get(&worker).cloned() else { return };
         let within = workers.within(worker, self.job.program, &group.run);
@@ -260,7 +261,7 @@ impl Step {
         out.extend(ticket.map(|ticket| Action::Refresh { worker, ticket, group }));
     }
 
-    /// A worker left, `order` unanswered.
+    /// Handles the loss of a worker, whose `order` was not answered.
     pub fn lost(&mut self, worker: usize, order: Order, workers: &Workers, policy: &Policy) {
         let was_leader = policy.one_updates && workers.present().first().is_none_or(|&first| worker < first);
         let queue = self.queues.remove(&worker).unwrap_or_default();
@@ -279,7 +280,7 @@ impl Step {
         }
     }
 
-    /// Shards of somebody who left, for those that stay.
+    /// Shares the shards of a worker that left among those that stay.
     fn share(&mut self, shards: Range<usize>, workers: &Workers) {
         let present = workers.present();
         let costs: Vec<_> = present.iter().map(|&w| workers.known_cost(w, self.job.program)).collect();
@@ -311,7 +312,8 @@ impl Step {
     }
 }
 
-/// A run of shards in groups of `at_once` at most. Several end at multiples of it, so that few subtrees are cut.
+/// Divides a run of shards into groups of at most `at_once`. Groups end at multiples of it, so that few
+/// subtrees are cut.
 fn groups(range: Range<usize>, at_once: usize) -> Vec<Range<usize>> {
     if range.len() <= at_once {
         return vec![range];

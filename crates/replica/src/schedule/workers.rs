@@ -1,4 +1,5 @@
-//! The workers: who is there, who owes an answer until when, how fast they are, what they have loaded.
+//! The workers as the scheduler knows them: which are present, which owe an answer until when, how fast each
+//! is, and what it has loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,13 +15,13 @@ use super::{Policy, ShardGroup};
 /// Why a worker left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// It said so.
+    /// It answered that it failed.
     Failed,
     /// It did not answer for so long.
     Late(Duration),
 }
 
-/// What a worker was told to do.
+/// What a worker was ordered to do.
 #[derive(Clone, Debug)]
 pub(super) enum Task {
     Load { program: usize, run: Arc<Run> },
@@ -30,7 +31,7 @@ pub(super) enum Task {
     Asked,
 }
 
-/// Something that a worker was told and has not answered.
+/// An order that a worker has not answered.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub ticket: u64,
@@ -43,18 +44,19 @@ pub(super) struct Order {
 struct Worker {
     present: bool,
     order: Option<Order>,
-    /// By program.
+    /// The pace with each program.
     paces: BTreeMap<usize, Pace>,
     loaded: BTreeSet<(usize, Arc<Run>)>,
     /// The most shards that it runs at once, by program, where it had no memory for more.
     at_once_limits: BTreeMap<usize, usize>,
 }
 
-/// Times that a way to give out shards is used before another may replace it: what one step took may be chance, and another
-/// way comes with plans to load.
+/// The number of times that an assignment is used before another may replace it: what one step took may be
+/// chance, and another assignment has plans to load.
 const STANDS: u32 = 3;
 
-/// A program, the sizes of its shards, and who is there, with the most shards of each.
+/// What an assignment is for: a program, the sizes of its shards, and the present workers with the most
+/// shards of each.
 type Case = (usize, Vec<usize>, Vec<(usize, usize)>);
 
 #[derive(Debug)]
@@ -62,7 +64,7 @@ pub(super) struct Workers {
     policy: Policy,
     workers: Vec<Worker>,
     tickets: u64,
-    /// How shards of these sizes, with this program, were given to these workers the last time, and how often like that.
+    /// The last assignment of each case, and how often it was used.
     layouts: BTreeMap<Case, (Vec<Range<usize>>, u32)>,
 }
 
@@ -76,17 +78,18 @@ impl Workers {
         (0..self.workers.len()).filter(|&w| self.workers[w].present).collect()
     }
 
-    /// Who runs what may not depend on who is quick: not all may give the same bits.
+    /// Returns whether the assignment must not depend on speed, since the workers may not all compute the
+    /// same bits.
     pub fn is_pinned(&self) -> bool {
         self.policy.one_updates
     }
 
-    /// Nobody owes an answer.
+    /// Returns whether no worker owes an answer.
     pub fn is_idle(&self) -> bool {
         self.workers.iter().all(|worker| worker.order.is_none())
     }
 
-    /// Those that are there and owe no answer.
+    /// Returns the present workers that owe no answer.
     pub fn free(&self) -> Vec<usize> {
         self.present().into_iter().filter(|&w| self.workers[w].order.is_none()).collect()
     }
@@ -110,7 +113,8 @@ impl Workers {
         self.workers[worker] = Worker::default();
     }
 
-    /// Tells a worker to do something within so long. None if it is not there or busy.
+    /// Opens an order to a worker, to be answered within so long. Returns its ticket; none if the worker is
+    /// absent or busy.
     pub fn order(&mut self, now: Duration, worker: usize, task: Task, within: Duration) -> Option<u64> {
         let of = self.workers.get_mut(worker).filter(|of| of.present && of.order.is_none())?;
         self.tickets += 1;
@@ -119,13 +123,13 @@ impl Workers {
         Some(ticket)
     }
 
-    /// The order that is answered, if somebody waits for it.
+    /// Closes the order that is answered. Returns none if there is no such open order.
     pub fn close(&mut self, worker: usize, ticket: u64) -> Option<Order> {
         let order = &mut self.workers.get_mut(worker)?.order;
         if order.as_ref().is_some_and(|order| order.ticket == ticket) { order.take() } else { None }
     }
 
-    /// Orders that should have been answered by now.
+    /// Takes the orders that should have been answered by now.
     pub fn overdue(&mut self, now: Duration) -> Vec<(usize, Order, Loss)> {
         let late = |(w, worker): (usize, &mut Worker)| {
             let order = worker.order.take_if(|order| order.due <= now)?;
@@ -143,7 +147,7 @@ impl Workers {
         self.workers[worker].loaded.insert((program, run));
     }
 
-    /// Most shards that a worker runs at once, in groups.
+    /// Returns the most shards that a worker runs at once.
     pub fn at_once(&self, worker: usize, program: usize) -> usize {
         self.limit(worker, program, self.policy.shards_at_once.unwrap_or(usize::MAX).max(1))
     }
@@ -152,8 +156,9 @@ impl Workers {
         self.workers[worker].at_once_limits.get(&program).map_or(asked, |&limit| limit.min(asked))
     }
 
-    /// A worker could not load so many shards: from now on it gets no more than it could load before. False, and nothing changes, if
-    /// that was none, if who runs what is part of the answer, or if all workers together would have no room for `all` shards.
+    /// Limits a worker that could not load so many shards to the number that it could load before. Returns
+    /// false, and changes nothing, if that was none, if the assignment must not change, or if all workers
+    /// together would not take `all` shards.
     pub fn lower_limit(&mut self, worker: usize, program: usize, tried: usize, all: usize) -> bool {
         let counts = self.workers[worker].loaded.iter().filter(|(of, _)| *of == program);
         let fewer = counts.map(|(_, run)| run.sizes.len()).filter(|&count| 0 < count && count < tried).max();
@@ -166,22 +171,23 @@ impl Workers {
         enough
     }
 
-    /// Most shards of each of those that are there, if these are enough for all.
+    /// Returns the most shards of each present worker, if these are enough for all shards.
     fn limits(&self, program: usize, asked: usize, all: usize) -> Option<Vec<usize>> {
         let limits: Vec<usize> = self.present().into_iter().map(|w| self.limit(w, program, asked)).collect();
         (limits.iter().copied().fold(0, usize::saturating_add) >= all).then_some(limits)
     }
 
+    /// Notes how long a worker took for so many samples.
     pub fn saw(&mut self, worker: usize, program: usize, samples: usize, spent: Duration) {
         self.workers[worker].paces.entry(program).or_default().add(samples, spent);
     }
 
-    /// What a worker takes, where known.
+    /// Returns the cost of a worker, where it is known.
     pub fn known_cost(&self, worker: usize, program: usize) -> Option<Cost> {
         self.workers.get(worker)?.paces.get(&program)?.cost()
     }
 
-    /// What a worker takes; those of whom nothing is known are like the mean of the others.
+    /// Returns the cost of a worker, or the mean of the others where it is not known.
     pub fn cost(&self, worker: usize, program: usize) -> Cost {
         let present = self.present();
         let known: Vec<Cost> = present.iter().filter_map(|&w| self.known_cost(w, program)).collect();
@@ -189,7 +195,8 @@ impl Workers {
         self.known_cost(worker, program).unwrap_or(mean)
     }
 
-    /// The shards of each of those that are there. `groups`: one may have more than it has room for at once.
+    /// Returns the shards of each present worker. With `few_at_once`, one may be assigned more than it runs
+    /// at once.
     pub fn assign(
         &mut self,
         how: Assignment,
@@ -220,7 +227,7 @@ impl Workers {
         ranges
     }
 
-    /// How long an order may take: a multiple of the worker's pace, within bounds.
+    /// Returns how long an order may take: a multiple of the worker's pace, within bounds.
     pub fn within(&self, worker: usize, program: usize, run: &Arc<Run>) -> Duration {
         let Policy { patience, grace, deadline, loading, .. } = self.policy;
         let usual = match self.known_cost(worker, program) {

@@ -1,6 +1,8 @@
-//! Sums before their segment is done: a bucket is added as soon as all replicas have sent their blocks of it, while they go on.
+//! Overlap of sums and computation: a bucket is added as soon as all replicas have sent their blocks of it,
+//! while they go on.
 //!
-//! Only a head start: what it gives is what would be added at the end from the same blocks. A loss throws it away.
+//! The result is what would be added at the end from the same blocks. When a replica leaves, all early sums
+//! are thrown away.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,34 +20,38 @@ type Sent = Vec<(usize, Values)>;
 #[derive(Debug, Default)]
 pub(crate) struct Overlap {
     program: Option<Arc<Program>>,
-    /// Shards of those that run the segment, and the leaves of their sums.
+    /// The shards of each replica that runs the segment.
     runs: BTreeMap<usize, Range<usize>>,
+    /// The leaves of the tree over shards.
     leaves: usize,
+    /// The number of shards of the batch.
     shards: usize,
     sent: BTreeMap<usize, Sent>,
+    /// The sums of each bucket that is added, and whether all are finite.
     sums: BTreeMap<usize, (Vec<f32>, bool)>,
-    /// What the devices took until then.
+    /// The time that each replica's device and driver took for what it has sent.
     spent: BTreeMap<usize, Duration>,
 }
 
 impl Overlap {
-    /// A step, or a new try of it.
+    /// Begins a step, or a new attempt at it.
     pub fn start(&mut self, program: &Arc<Program>, shards: usize) {
         *self = Self { program: Some(Arc::clone(program)), shards, ..Self::default() };
     }
 
-    /// A replica runs these shards.
+    /// Notes that a replica runs these shards.
     pub fn runs(&mut self, replica: usize, shards: Range<usize>, leaves: usize) {
         self.leaves = leaves;
         self.runs.insert(replica, shards);
     }
 
-    /// A replica sent some buckets. Those that all have sent now are added.
+    /// Takes the blocks of some buckets from a replica, and adds those buckets that all replicas have sent
+    /// now.
     pub fn add(&mut self, replica: usize, blocks: Sent, memory: &mut HostMemory) {
         let buckets: Vec<usize> = blocks.iter().map(|(bucket, _)| *bucket).collect();
         self.sent.entry(replica).or_default().extend(blocks);
         let Some(program) = self.program.clone() else { return };
-        // Where replicas run group by group, nobody knows yet who will run what.
+        // Where replicas run a few shards at once, it is not yet known who will run which.
         if self.runs.values().map(Range::len).sum::<usize>() != self.shards {
             return;
         }
@@ -66,32 +72,32 @@ impl Overlap {
         }
     }
 
-    /// What a replica has sent.
+    /// Takes what a replica has sent.
     pub fn sent(&mut self, replica: usize) -> Sent {
         self.sent.remove(&replica).unwrap_or_default()
     }
 
-    /// The sums of a bucket, where they are there already, and whether all are finite.
+    /// Takes the sums of a bucket, if they are there already, and whether all are finite.
     pub fn take(&mut self, bucket: usize) -> Option<(Vec<f32>, bool)> {
         self.sums.remove(&bucket)
     }
 
-    /// A replica's device and driver took so long for what it sent.
+    /// Adds to the time that a replica's device and driver took for what it has sent.
     pub fn spent(&mut self, replica: usize, time: Duration) {
         *self.spent.entry(replica).or_default() += time;
     }
 
-    /// All of that, once.
+    /// Takes the time that a replica's device and driver took for what it has sent.
     pub fn take_spent(&mut self, replica: usize) -> Duration {
         self.spent.remove(&replica).unwrap_or_default()
     }
 
-    /// The segment is done.
+    /// Forgets a segment that is done.
     pub fn next(&mut self) {
         (self.runs, self.sent, self.sums) = Default::default();
     }
 
-    /// A replica left: who runs what is no longer what it was.
+    /// Forgets all early sums after the loss of a replica, since other replicas will run its shards.
     pub fn lost(&mut self, replica: usize) {
         self.sent.remove(&replica);
         self.sums.clear();

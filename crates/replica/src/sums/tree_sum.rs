@@ -1,20 +1,21 @@
-//! The sum over shards on the host: in the order of the tree, whoever summed which block and however many threads add.
+//! The sum over shards on the host, in the order of the tree: it is the same whichever replica summed which
+//! block, and however many threads add.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use unisono_graph::{NodeId, Program, tree};
 
-/// Elements that are summed at once: what fits the nearest cache with room for the tree.
+/// The number of elements that are summed at once: they fit the nearest cache together with the tree.
 const CHUNK: usize = 4096;
-/// Elements that are worth a thread.
+/// The number of elements that are worth a thread of their own.
 const THREAD: usize = 1 << 18;
 
-/// Blocks by the first and the end of the shards they sum, each of the bucket's length.
+/// The blocks of a bucket by the first and the end of the shards that they sum, each of the bucket's length.
 pub(crate) type Blocks<'a> = BTreeMap<(usize, usize), &'a [f32]>;
 
-/// Sums a bucket into `sums`, which has its length, and says whether all sums are finite. Leaves from `shards` on are zeros.
-/// None if a block is missing.
+/// Sums a bucket into `sums`, which has its length. Returns whether all sums are finite, and none if a block
+/// is missing. Leaves from `shards` on are zeros.
 pub(crate) fn sum(
     blocks: &Blocks<'_>,
     shards: usize,
@@ -35,7 +36,7 @@ pub(crate) fn sum(
     })
 }
 
-/// Sums the elements from `first` on that `sums` has room for.
+/// Sums the elements from `first` on, as many as `sums` has.
 fn sum_part(
     blocks: &Blocks<'_>,
     shards: usize,
@@ -52,13 +53,14 @@ fn sum_part(
             None => (range.start >= shards).then_some(&zeros[..elements.len()]),
         };
         tree::sum_blocks(leaves, &block, chunk)?;
-        // Without a way out of the loop it takes several at a time.
+        // The loop has no early exit, so that the compiler can vectorize it.
         finite &= chunk.iter().fold(true, |finite, &sum| finite & is_finite(sum));
     }
     Some(finite)
 }
 
-/// Those of a bucket's sums that are not finite: their node, which says how early they come in the step, and their name.
+/// Returns those of a bucket's sums that are not finite: their nodes, which are in the order of the step, and
+/// their names.
 pub(crate) fn not_finite(program: &Program, bucket: usize, sums: &[f32]) -> Vec<(NodeId, String)> {
     let bad = |&&(node, first): &&(NodeId, usize)| {
         let count = program.graph().nodes[node].ty.count();
@@ -68,12 +70,12 @@ pub(crate) fn not_finite(program: &Program, bucket: usize, sums: &[f32]) -> Vec<
     values.map(|&(node, first)| (node, name(program, bucket, first))).collect()
 }
 
-/// By its bits, as on the device.
+/// Returns whether a number is finite, by its bits, as on the device.
 fn is_finite(x: f32) -> bool {
     x.to_bits() & 0x7f80_0000 != 0x7f80_0000
 }
 
-/// A sum that the step shows goes by the name it is shown under.
+/// Returns the name of a sum: that of the output, if the sum is one.
 fn name(program: &Program, bucket: usize, first: usize) -> String {
     let shown = program.outputs().iter().find(|output| output.sum == Some((bucket, first)));
     shown.map_or_else(|| program.describe_sum(bucket, first), |output| format!("the output {}", output.name))

@@ -1,11 +1,11 @@
-//! Numbers that a worker gives away: read where its device left them, or in memory of their own.
+//! The numbers that a worker hands over: mapped where its device left them, or in memory of their own.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use unisono_gpu::MappedDownload;
 
-/// Numbers that a device computed. MappedDownload ones are given back before their worker is asked to run anything.
+/// Numbers that a device computed. Mapped ones are given back before their worker is ordered to run anything.
 #[derive(Debug)]
 pub(crate) enum Values {
     Mapped(MappedDownload),
@@ -17,7 +17,7 @@ impl Values {
         matches!(self, Self::Mapped(_))
     }
 
-    /// Gives back what is mapped and keeps a copy.
+    /// Gives mapped memory back and keeps a copy.
     pub fn own(&mut self, memory: &mut HostMemory) {
         if self.is_mapped() {
             let mut own = memory.take(self.len());
@@ -31,7 +31,7 @@ impl From<MappedDownload> for Values {
     fn from(mapped: MappedDownload) -> Self {
         match bytemuck::try_cast_slice::<u8, f32>(&mapped) {
             Ok(_) => Self::Mapped(mapped),
-            // A driver that maps at odd addresses.
+            // The driver has mapped at an address that is not aligned for f32.
             Err(_) => Self::Own(bytemuck::pod_collect_to_vec(&mapped)),
         }
     }
@@ -48,8 +48,8 @@ impl Deref for Values {
     }
 }
 
-/// What the host adds with: its threads, and memory that the next step uses again (where it is large, a system takes long to give
-/// new).
+/// The host's threads for sums, and memory that the next step uses again: allocating large memory anew takes
+/// long.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
     pub threads: usize,
@@ -61,14 +61,14 @@ impl HostMemory {
         Self { threads: std::thread::available_parallelism().map_or(1, usize::from), free: Vec::new() }
     }
 
-    /// So many numbers that nobody reads any more, or new ones.
+    /// Returns memory of so many numbers, which is either no longer read or new.
     pub fn take(&mut self, len: usize) -> Vec<f32> {
         let free = self.free.iter().position(|values| values.len() == len && Arc::strong_count(values) == 1);
         let free = free.map(|at| self.free.swap_remove(at));
         free.and_then(|values| Arc::try_unwrap(values).ok()).unwrap_or_else(|| vec![0.0; len])
     }
 
-    /// Keeps what a step used, and nothing else.
+    /// Keeps the memory that a step used, and nothing else.
     pub fn keep(&mut self, sums: Vec<Arc<Vec<f32>>>, copies: impl Iterator<Item = Values>) {
         let own = |values| match values {
             Values::Own(values) => Some(Arc::new(values)),

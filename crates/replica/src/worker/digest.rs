@@ -1,14 +1,15 @@
-//! A digest of a replica's state, to compare replicas by.
+//! A digest of a replica's state, by which replicas are compared.
 
 use std::fmt;
 
-/// 256 bits over all bytes of a state. Not cryptographic: it finds faults, not forgers. Any single changed word changes it.
+/// A digest of 256 bits over all bytes of a state. It is not cryptographic: it finds faults, not forgeries.
+/// Any single changed word changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u64; 4]);
 
 const SEED: [u64; 4] =
     [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89];
-/// Odd, so that multiplying loses nothing.
+/// The factors of the lanes. They are odd, so that multiplying loses nothing.
 const FACTOR: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xd6e8_feb8_6659_fd93];
 
@@ -19,7 +20,7 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Takes a tensor, its length included. Four lanes, so that it runs at the speed of memory.
+    /// Adds a tensor, its length included. It works on four lanes, so that it runs at the speed of memory.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         let mut blocks = bytes.chunks_exact(32);
         for block in &mut blocks {
@@ -43,7 +44,7 @@ impl Digest {
         }
     }
 
-    /// Lets each lane reach all others.
+    /// Mixes each lane into all others.
     fn stir(&mut self) {
         for round in 0..8 {
             let from = self.0[round % 4];

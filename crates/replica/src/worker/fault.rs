@@ -1,11 +1,11 @@
-//! Fault points: what goes wrong on purpose, through the `fail` crate, where the feature `faults` is on.
+//! Fault points: faults that are injected through the `fail` crate, where the feature `faults` is on.
 //!
-//! | point | is passed |
+//! | point | when it is passed |
 //! | --- | --- |
 //! | `replica-1` | whenever replica 1 runs segments |
 //! | `replica-1:step-3` | when it runs the first segments of step 3 (of [`crate::Replicas::step`], from 0) |
 //! | `replica-1:step-3:segment-2` | when it runs segment 2 of step 3 |
-//! | `replica-1:load` | when it makes a plan ready that it does not have; of the faults those before the run |
+//! | `replica-1:load` | when it makes a plan ready that it does not have; only faults that occur before a run have an effect |
 //!
 //! Each may be given an action of the `fail` crate, such as `sleep(500)`, or `return(FAULT)` with one of
 //!
@@ -20,10 +20,11 @@
 //! | `gradient` | a bit of the first sum that it gives away flips |
 //! | `state:0` | a bit of tensor 0 of the state flips |
 //!
-//! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls `fail::FailScenario::setup` does it from
-//! outside. [`crate::Options::fault_scope`] is put before the names, so that several runs in one process can be told apart.
+//! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls
+//! `fail::FailScenario::setup` sets a fault from outside. The names begin with
+//! [`crate::Options::fault_scope`], by which several runs in one process are told apart.
 
-/// Something that goes wrong.
+/// A fault that is injected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(not(any(test, feature = "faults")), expect(dead_code, reason = "nothing goes wrong on purpose"))]
 pub(crate) enum Fault {
@@ -55,7 +56,7 @@ impl Fault {
     }
 }
 
-/// The faults of the points that are passed now.
+/// Returns the faults of the points that are passed when a replica runs segments.
 #[cfg(feature = "faults")]
 pub(crate) fn passed(
     scope: &str,
@@ -72,7 +73,7 @@ pub(crate) fn passed(
     names.iter().filter_map(|name| at(name)).collect()
 }
 
-/// The fault of the point that is passed when a plan is made ready.
+/// Returns the fault of the point that is passed when a plan is made ready.
 #[cfg(feature = "faults")]
 pub(crate) fn at_load(scope: &str, replica: usize) -> Option<Fault> {
     at(&format!("{scope}replica-{replica}:load"))

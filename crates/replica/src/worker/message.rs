@@ -1,4 +1,4 @@
-//! What the coordinator and the workers say to each other. Each order has exactly one answer.
+//! The messages between the coordinator and the workers. Each order has exactly one answer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,44 +12,44 @@ use crate::observe::timeline::Span;
 use crate::sums::values::Values;
 use crate::worker::digest::Digest;
 
-/// From the coordinator to one worker.
+/// An order from the coordinator to one worker.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// The answer has the same.
+    /// The number of the order. The answer has the same.
     pub ticket: u64,
     pub request: Request,
     pub context: Context,
 }
 
-/// What the coordinator did meanwhile: tells a worker what it waited for.
+/// What the coordinator did since the worker's last answer: from it the worker knows what it waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Context {
-    /// When the step began, within one.
+    /// The time at which the step began; none outside of a step.
     pub began: Option<Instant>,
-    /// When it last added sums of all.
+    /// The stretch in which it last added sums of all replicas.
     pub added: Option<(Instant, Instant)>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Make a plan ready. Answer: [`Reply::Done`].
+    /// Makes a plan ready. The answer is [`Reply::Done`].
     Load { program: usize, run: Arc<Run> },
-    /// Run some segments of a step. Answer: [`Reply::Results`].
+    /// Runs some segments of a step. The answer is [`Reply::Results`].
     Run(Work),
-    /// Set a tensor of the state. Answer: [`Reply::Done`].
+    /// Sets a tensor of the state. The answer is [`Reply::Done`].
     WriteState { index: usize, bytes: Arc<[u8]> },
-    /// Set all tensors of the state. Answer: [`Reply::Done`].
+    /// Sets all tensors of the state. The answer is [`Reply::Done`].
     WriteStates(Arc<Vec<Vec<u8>>>),
-    /// Read some tensors of the state, into memory that may be there already. Answer: [`Reply::States`].
+    /// Reads some tensors of the state into memory that may be used again. The answer is [`Reply::States`].
     ReadStates { indices: Vec<usize>, into: Vec<Vec<u8>> },
-    /// Answer: [`Reply::Digest`].
+    /// Computes a digest of the state. The answer is [`Reply::Digest`].
     Digest,
 }
 
-/// Buckets with their sums.
+/// Buckets, each with its sums over all shards.
 pub(crate) type Sums = Vec<(usize, Arc<Vec<f32>>)>;
 
-/// Some segments of a step.
+/// Some segments of a step, for a worker to run.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub program: usize,
@@ -58,17 +58,17 @@ pub(crate) struct Work {
     pub segments: Range<usize>,
     pub feed: Arc<Feed>,
     pub first_row: usize,
-    /// What the segments wait for: buckets with their sums.
+    /// The sums for which the segments wait.
     pub sums: Sums,
 }
 
-/// From a worker to the coordinator.
+/// An answer from a worker to the coordinator.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub replica: usize,
     pub ticket: u64,
     pub result: Result<Reply, Failure>,
-    /// Its time since its last answer.
+    /// What the worker did with its time since its last answer.
     pub spans: Vec<Span>,
 }
 
@@ -76,37 +76,38 @@ pub(crate) struct Answer {
 pub(crate) enum Reply {
     Done,
     Results(SegmentResults),
-    /// Buckets that are there while the device goes on: the results of the same order has the others.
+    /// The blocks of buckets that are ready while the device goes on. The [`Reply::Results`] of the same
+    /// order has the others.
     Early(Vec<(usize, Values)>),
     States(Vec<Vec<u8>>),
     Digest(Digest),
 }
 
-/// What segments gave.
+/// The results of segments.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentResults {
-    /// By index.
+    /// The outputs, by their index.
     pub outputs: Vec<(usize, Vec<u32>)>,
-    /// Buckets, summed over the run's blocks.
+    /// The blocks of buckets: sums over the subtrees that lie in the run.
     pub blocks: Vec<(usize, Values)>,
-    /// The first cut with a sum that is not finite, where sums stay on the device.
+    /// The first cut with a sum that is not finite, where sums stay on the device; none if all are finite.
     pub bad_cut: Option<usize>,
 }
 
-/// Why a worker could not do what it was asked to.
+/// Why a worker could not do what it was ordered to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Failure {
-    /// The plan is at fault: another device like this one would say the same.
+    /// The plan is at fault: another device of the same kind would fail as well.
     Plan(String),
     Graph(GraphError),
     Gpu(GpuError),
     Panic(String),
-    /// It did not answer.
+    /// The worker did not answer for so long.
     Silent(Duration),
 }
 
 impl Failure {
-    /// A failure to load something.
+    /// Classifies a failure to load: a plan that no such device takes is [`Failure::Plan`].
     pub fn of_loading(self) -> Self {
         use GpuError::{Limit, Plan, Validation};
         match self {

@@ -1,4 +1,4 @@
-//! A worker: a thread with one device, which does what it is asked to and answers each request once.
+//! A worker: a thread with one device, which carries out orders and answers each of them once.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,13 +17,13 @@ use crate::worker::digest::Digest;
 use crate::worker::fault::{self, Fault};
 use crate::worker::message::{Answer, Context, Failure, Order, Reply, Request, SegmentResults, Work};
 
-/// Plans that a worker keeps: each has staging memory of its own.
+/// The number of plans that a worker keeps loaded. Each has staging memory of its own.
 const KEPT: usize = 16;
 
-/// What a thread starts with.
+/// The arguments of a worker thread.
 pub(crate) struct Start {
     pub replica: usize,
-    /// What it answers under once its device is open.
+    /// The ticket under which it answers once its device is open.
     pub ticket: u64,
     pub adapter: Adapter,
     pub programs: Arc<[Arc<Program>]>,
@@ -37,13 +37,14 @@ struct Worker {
     device: Device,
     programs: Arc<[Arc<Program>]>,
     options: Options,
-    /// The one that was used last is at the end.
+    /// The loaded plans; the one that was used last is at the end.
     loaded: VecDeque<((usize, Arc<Run>), Executable)>,
     time: Timeline,
     answers: Sender<Answer>,
 }
 
-/// The thread: opens its device, answers whether it could, then serves until the coordinator hangs up.
+/// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
+/// coordinator closes the queue.
 pub(crate) fn serve(start: Start) {
     let Start { replica, ticket, adapter, programs, options, orders, answers } = start;
     let opened = guarded(|| Worker::open(replica, &adapter, programs, options, answers.clone()));
@@ -72,14 +73,14 @@ pub(crate) fn serve(start: Start) {
             break;
         }
     }
-    // Closing the device of a lost replica may panic as well; nobody is there to hear of it.
+    // Closing the device of a lost replica may panic as well; there is nobody to report it to.
     let _ = guarded(|| {
         drop(worker);
         Ok(())
     });
 }
 
-/// Turns a panic into a failure.
+/// Runs `f` and turns a panic into a failure.
 fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
@@ -108,7 +109,8 @@ impl Worker {
         Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time, answers })
     }
 
-    /// What the time since the last answer went into: within a step the others, but for what the host added.
+    /// Assigns the time since the last answer: within a step it was spent waiting for others, except while
+    /// the host added.
     fn waited(&mut self, Context { began, added }: Context) {
         match began {
             Some(began) => self.time.until(began, Activity::Input),
@@ -132,7 +134,7 @@ impl Worker {
                 let faults =
                     fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
                 faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
-                // Whoever is slow is slow in proportion to its samples, not in the update that all do alike.
+                // A replica is slowed in proportion to its samples, not in the update, which all run alike.
                 let last = self.programs[work.program].segments() - 1;
                 let samples = if work.segments.start < last || last == 0 { work.run.rows() } else { 0 };
                 let began = Instant::now();
@@ -171,7 +173,7 @@ impl Worker {
         }
     }
 
-    /// Makes a plan the one that was used last.
+    /// Makes a plan ready if it is not, and marks it as the one that was used last.
     fn load(&mut self, program: usize, run: Arc<Run>) -> Result<(), Failure> {
         let key = (program, run);
         let entry = match self.loaded.iter().position(|(loaded, _)| *loaded == key) {
@@ -192,8 +194,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends all segments to the device, then waits for them in order. Buckets that are ready before the last part are sent on
-    /// at once.
+    /// Submits all segments, then waits for them in order. Buckets that are ready before the last part are
+    /// sent to the coordinator at once.
     fn run(&mut self, ticket: u64, work: Work) -> Result<SegmentResults, Failure> {
         let Work { program, run, segments, feed, first_row, sums, .. } = work;
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
@@ -237,7 +239,7 @@ impl Worker {
                 if self.options.overlap && pending.is_pending() && !results.blocks.is_empty() {
                     let early = Reply::Early(std::mem::take(&mut results.blocks));
                     let spans = self.time.take();
-                    // Whoever does not hear this does not hear the answer either.
+                    // If the coordinator is gone, it does not receive the answer either.
                     let _ =
                         self.answers.send(Answer { replica: self.replica, ticket, result: Ok(early), spans });
                 }
@@ -246,10 +248,10 @@ impl Worker {
         Ok(results)
     }
 
-    /// What goes wrong before segments run.
+    /// Injects a fault before segments run.
     fn go_wrong(&mut self, fault: Fault) -> Result<(), Failure> {
         match fault {
-            // Without the hook's message on standard error.
+            // This panics without the hook's message on standard error.
             Fault::Panic => resume_unwind(Box::new("on purpose")),
             Fault::Lose => self.device.lose(),
             Fault::OutOfMemory => {
@@ -270,7 +272,7 @@ impl Worker {
     }
 }
 
-/// What goes wrong with segments that ran.
+/// Injects a fault into segments that ran.
 fn go_wrong_with(fault: Fault, samples: usize, took: Duration, results: &mut SegmentResults) {
     match fault {
         Fault::Slow(times) if samples > 0 => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),

@@ -1,4 +1,4 @@
-//! The workers as the coordinator reaches them: threads, queues, reports. It decides nothing.
+//! The worker threads as the coordinator reaches them: threads, queues and reports. Nothing is decided here.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,9 +25,9 @@ pub(crate) struct Threads {
 
 #[derive(Debug)]
 struct Member {
-    /// None once it has left.
+    /// The queue of its orders; none once it has left.
     orders: Option<Sender<Order>>,
-    /// None when it is not to be waited for: it did not answer in time.
+    /// The thread; none when it is not waited for at the end, because it did not answer in time.
     thread: Option<JoinHandle<()>>,
     report: ReplicaReport,
 }
@@ -38,7 +38,7 @@ impl Threads {
         Self { members: Vec::new(), programs: programs.into(), options: options.clone(), answers, to_us }
     }
 
-    /// Starts a thread, which opens its device and then says so under `ticket`.
+    /// Starts a thread, which opens its device and then answers under `ticket`. Returns the replica's number.
     pub fn start(&mut self, adapter: &Adapter, ticket: u64) -> Result<usize, ReplicaError> {
         let replica = self.members.len();
         let (orders, inbox) = unbounded();
@@ -62,7 +62,7 @@ impl Threads {
         Ok(replica)
     }
 
-    /// How many there have ever been.
+    /// Returns the number of replicas that were ever started.
     pub fn len(&self) -> usize {
         self.members.len()
     }
@@ -79,23 +79,23 @@ impl Threads {
         self.members.iter().map(|member| &member.report)
     }
 
-    /// To a thread that has ended: it is as if it had answered that.
+    /// Sends an order. If the thread has ended, a failure is put into the queue of answers in its place.
     pub fn send(&self, replica: usize, order: Order) {
         let ticket = order.ticket;
         let to = self.members.get(replica).and_then(|member| member.orders.as_ref());
         if to.is_none_or(|to| to.send(order).is_err()) {
             let result = Err(Failure::Panic("its thread has ended".to_owned()));
-            // We hold the other end ourselves.
+            // Sending cannot fail, since this struct holds the receiver.
             let _ = self.to_us.send(Answer { replica, ticket, result, spans: Vec::new() });
         }
     }
 
-    /// The next answer, whoever it is from; none within this time.
+    /// Waits for the next answer of any worker. Returns none if there is none within this time.
     pub fn hear(&self, within: Duration) -> Option<Answer> {
         self.answers.recv_timeout(within).ok()
     }
 
-    /// Lets go of a replica: its thread ends once it has noticed.
+    /// Dismisses a replica: its queue is closed, and its thread ends once it has noticed.
     pub fn dismiss(&mut self, replica: usize, step: u64, failure: &Failure) -> Left {
         let member = &mut self.members[replica];
         member.orders = None;
@@ -114,7 +114,8 @@ impl Threads {
 }
 
 impl Drop for Threads {
-    /// Waits for the threads, so that devices are closed when this returns; not for one that did not answer.
+    /// Waits for the threads, so that all devices are closed when this returns, except for threads that did
+    /// not answer in time.
     fn drop(&mut self) {
         self.members.iter_mut().for_each(|member| member.orders = None);
         for thread in self.members.iter_mut().filter_map(|member| member.thread.take()) {

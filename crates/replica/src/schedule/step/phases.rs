@@ -97,7 +97,8 @@ impl Step {
         true
     }
 
-    /// Orders the last segment. Once all have answered, the step ends, or the state of the one that updated is spread.
+    /// Orders the last segment. Once all have answered, the step ends, or the state of the one that updated
+    /// is spread.
     fn advance_commit(
         &mut self,
         now: Duration,
@@ -140,7 +141,8 @@ impl Step {
         }
     }
 
-    /// Enters a phase and queues the work of each worker: at first what it was assigned, later what its memory holds.
+    /// Enters a phase and queues the work of each worker: at first what it was assigned, later what its
+    /// memory holds.
     fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         let begins = match phase {
