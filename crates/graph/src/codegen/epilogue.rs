@@ -3,10 +3,9 @@
 use super::index::{Index, decode, regroup};
 use super::writer::Writer;
 use super::{Binding, unit_name};
-use crate::fuse::{Fusion, Unit};
-use crate::graph::Graph;
-use crate::store::Stores;
-use crate::types::{Lead, Type};
+use crate::fuse::{Fusion, Stores, Unit};
+use crate::trace::Graph;
+use crate::values::{Lead, Type};
 
 /// The function `finish` of a product's kernel.
 #[derive(Clone, Debug)]

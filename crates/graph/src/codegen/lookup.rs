@@ -3,10 +3,8 @@
 use super::index::{Index, dot, regroup, scaled};
 use super::starts::Start;
 use super::writer::Writer;
-use crate::graph::NodeId;
-use crate::op::View;
-use crate::ops::Window;
-use crate::types::{DType, Lead, Type};
+use crate::trace::{NodeId, View, Window};
+use crate::values::{DType, Lead, Type};
 
 impl Writer<'_> {
     pub(super) fn view(&mut self, id: NodeId, view: &View, index: &Index) -> String {

@@ -1,7 +1,7 @@
 //! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then, such as those of the
 //! steps of a loop or of the parameters of a model.
 
-use crate::graph::NodeId;
+use crate::trace::NodeId;
 
 /// Starts that a kernel has as params; further ones are literals. As many as `snippets/product.wgsl` has.
 const MOST: usize = 8;

@@ -8,12 +8,10 @@ use unisono_shaders::{Snippet, snippets};
 use super::index::{Index, decode, dot, literal};
 use super::starts::{Start, Starts};
 use super::{Binding, Bound, WORKGROUP};
-use crate::fuse::{Fusion, Unit, UnitKind};
-use crate::graph::{Graph, NodeId};
-use crate::op::{Expression, Lowering};
+use crate::fuse::{Fusion, Place, Store, Stores, Unit, UnitKind};
 use crate::plan::{Access, Kernel};
-use crate::store::{Place, Store, Stores};
-use crate::types::{Lead, Type, strides};
+use crate::trace::{Expression, Graph, Lowering, NodeId};
+use crate::values::{Lead, Type, strides};
 
 /// The element type of what is stored as f16; everything is computed in f32.
 const HALF: &str = "f16";

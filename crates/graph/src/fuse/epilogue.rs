@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use unisono_shaders::snippets;
 
 use super::{Fusion, MAX_BINDINGS, Unit, UnitKind};
-use crate::graph::{Graph, NodeId};
-use crate::halves::halves;
-use crate::op::Lowering;
-use crate::ops::{Input, MatMul};
-use crate::store::in_order;
-use crate::tree::PRODUCT_CHUNK;
-use crate::types::{DType, Lead, Type};
+use crate::fuse::in_order;
+use crate::ops::MatMul;
+use crate::passes::halves;
+use crate::trace::{Graph, Input, Lowering, NodeId};
+use crate::values::tree::PRODUCT_CHUNK;
+use crate::values::{DType, Lead, Type};
 
 impl Fusion {
     /// Units, by what they load.

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::spot::is_readable;
 use super::{Fusion, UnitKind, reads};
-use crate::codegen::is_readable;
-use crate::graph::{Graph, NodeId};
-use crate::store::in_order;
-use crate::types::DType;
+use crate::fuse::in_order;
+use crate::trace::{Graph, NodeId};
+use crate::values::DType;
 
 impl Fusion {
     /// What only products read, and what is nothing but a view, is not stored.

@@ -1,10 +1,8 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View, join_leads};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, View, join_leads};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// Repeats a value over a larger shape: axes align at the last one; an axis of length 1, a missing axis and a missing lead
 /// are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value becomes one a sample.

@@ -1,10 +1,8 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::Type;
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Type};
 
 /// A value once more, not before another one is there: what [`crate::Tape::recompute`] computes from it again is kept apart from
 /// what was computed from it before, and is computed late.

@@ -1,11 +1,9 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, join_leads};
 use crate::ops::Slice;
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, join_leads};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// Values one behind the other along an axis; other axes agree (PyTorch's `cat`). The batch is no such axis.
 ///

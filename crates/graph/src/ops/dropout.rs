@@ -2,11 +2,9 @@ use serde::Serialize;
 use unisono_random::Stream;
 use unisono_shaders::snippets;
 
-use crate::array::{Array, Frame};
-use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::{RandomKey, Var};
-use crate::types::{Lead, Type};
+use crate::trace::{Expression, Halves, Io, Lowering, Op, Product, RandomKey, Var};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// y = x / (1 - rate) where the sample's own draw keeps the element, else 0 (Srivastava et al. 2014; "inverted", as in Keras
 /// and PyTorch).

@@ -1,11 +1,9 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
 use crate::ops::Contract;
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{DType, Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, DType, Frame, Lead, Type};
 
 /// `[rows, width]` and ids `[B, ...]` give `[B, ..., width]`: a row for each id (PyTorch's and Keras's `Embedding`). An id
 /// outside of the table reads its last row; who feeds ids checks them.

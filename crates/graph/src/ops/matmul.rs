@@ -1,11 +1,9 @@
 use serde::Serialize;
 
-use super::Contract;
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, Frame, Lead, Type};
+use super::Contract;
 
 /// Rows times columns: `[..., m, k] x [..., k, n] -> [..., m, n]`, plain or batched; the sum over k has the order of
 /// [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], each product through `fma`.

@@ -1,10 +1,8 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// Axis i of the result is axis `order[i]` of the operand (PyTorch's `permute`). The batch axis stays first.
 #[derive(Debug, Clone, Serialize)]

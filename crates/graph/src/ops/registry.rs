@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Pointwise;
-use crate::op::Op;
-use crate::types::Type;
+use crate::trace::Op;
+use crate::values::Type;
 
 /// An op of the registry.
 pub struct Entry {

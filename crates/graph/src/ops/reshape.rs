@@ -1,10 +1,8 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is not among them.
 #[derive(Debug, Clone, Serialize)]

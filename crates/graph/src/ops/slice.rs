@@ -1,11 +1,9 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
 use crate::ops::Pad;
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// y[i, j, ...] = x[i + start_0, j + start_1, ...]: a box of the operand (PyTorch's `narrow`). The batch axis stays whole.
 #[derive(Debug, Clone, Serialize)]

@@ -1,4 +1,4 @@
-use crate::tape::Var;
+use crate::trace::Var;
 
 /// Functions of other ops.
 impl Var {

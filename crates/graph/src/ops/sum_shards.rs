@@ -1,11 +1,9 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
 use crate::ops::Reduce;
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// The sum of the shards' values, in the order of [`crate::tree`]: the only place where samples meet. A step is cut here.
 #[derive(Debug, Clone, Serialize)]

@@ -1,11 +1,9 @@
 use serde::Serialize;
 
-use super::{Eq, Iota};
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{DType, Type};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, DType, Frame, Type};
+use super::{Eq, Iota};
 
 /// y[..., ] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` on one index). An index outside of the
 /// axis reads its last element; who feeds indices checks them.
