@@ -1,5 +1,6 @@
 //! From a program and a run to a plan: sizes, launches, transfers, memory.
 
+mod memory;
 mod product;
 mod sums;
 
@@ -7,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codegen::{Binding, Bound, WORKGROUP};
 use crate::fuse::{Extent, Store, Unit, in_order};
-use crate::plan::{
-    Buffer, Command, Kernel, Launch, Lifetime, Plan, Role, Segment, Slice, Target, Transfer, plan_memory,
-};
+use crate::plan::{Kernel, Plan, Target};
 use crate::program::{Program, Run, Slot, UnitKernels};
 use crate::trace::{GraphError, NodeId, ReduceKind};
 use crate::values::tree::SUM_CHUNK;
@@ -97,54 +96,74 @@ struct Emitter<'a> {
 impl Emitter<'_> {
     fn emit_segment(&mut self, segment: usize) -> Result<(), GraphError> {
         self.segment = segment;
-        let program = self.program;
-        if segment > 0 && !self.run.is_whole() {
-            for (bucket, _) in program.buckets().iter().enumerate().filter(|(_, b)| b.cut + 1 == segment) {
-                let part = self.all(Store::Sums(bucket));
-                self.transfer_up(Slot::Sums(bucket), part);
-            }
-        }
+        self.upload_sums();
         if segment == 0 {
             self.upload_inputs();
         }
         self.clock += 1;
-        let units = program.fusion.units.iter().zip(&program.kernels);
-        let mut open = self.open_buckets(segment);
+        let open = self.open_buckets(segment);
         let cut: Vec<usize> = open.keys().copied().collect();
+        self.compute(open)?;
+        if self.run.is_whole() && !cut.is_empty() {
+            self.check_finite(segment, &cut)?;
+        }
+        if segment + 1 == self.program.segments() {
+            self.replace_states();
+        }
+        self.clock += 1;
+        self.download_outputs();
+        Ok(())
+    }
+
+    /// Uploads the sums of the cut before this segment, where other devices had a part in them.
+    fn upload_sums(&mut self) {
+        if self.run.is_whole() {
+            return;
+        }
+        let (program, segment) = (self.program, self.segment);
+        for (bucket, _) in program.buckets().iter().enumerate().filter(|(_, b)| b.cut + 1 == segment) {
+            let part = self.all(Store::Sums(bucket));
+            self.transfer_up(Slot::Sums(bucket), part);
+        }
+    }
+
+    /// Launches the segment's units, and sums each bucket as soon as all of it is there, so that it can leave while the rest is
+    /// computed. `open` holds for each bucket the values that are still to come.
+    fn compute(&mut self, mut open: BTreeMap<usize, BTreeSet<NodeId>>) -> Result<(), GraphError> {
+        let (program, segment) = (self.program, self.segment);
+        let units = program.fusion.units.iter().zip(&program.kernels);
         for (unit, kernels) in units.filter(|(u, _)| u.segment == segment) {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
-            match kernels {
-                UnitKernels::Map { pairs: Some(bound), .. } if self.target.pairs => self.map(unit, bound)?,
-                UnitKernels::Map { plain, .. } => self.map(unit, plain)?,
-                UnitKernels::Reduce { whole, chunked, kind } => {
-                    self.reduce(unit.roots[0], whole, chunked, *kind)?
-                }
-                UnitKernels::Product { epilogue, operands } => {
-                    self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))?
-                }
-            }
-            // A bucket is summed as soon as all of it is there, so that it can leave while the rest is computed.
+            self.launch_unit(unit, kernels)?;
             for sources in open.values_mut() {
                 sources.retain(|source| !unit.roots.contains(source));
             }
-            let full = |bucket: &usize| open.get(bucket).is_some_and(BTreeSet::is_empty);
-            for bucket in cut.iter().copied().filter(full).collect::<Vec<_>>() {
+            let full: Vec<usize> =
+                open.iter().filter(|(_, sources)| sources.is_empty()).map(|(&bucket, _)| bucket).collect();
+            for bucket in full {
                 open.remove(&bucket);
                 self.sum_bucket(segment, bucket)?;
             }
         }
-        for bucket in open.into_keys() {
-            self.sum_bucket(segment, bucket)?;
+        open.into_keys().try_for_each(|bucket| self.sum_bucket(segment, bucket))
+    }
+
+    fn launch_unit(&mut self, unit: &Unit, kernels: &UnitKernels) -> Result<(), GraphError> {
+        match kernels {
+            UnitKernels::Map { pairs: Some(bound), .. } if self.target.pairs => self.map(unit, bound),
+            UnitKernels::Map { plain, .. } => self.map(unit, plain),
+            UnitKernels::Reduce { whole, chunked, kind } => self.reduce(unit.roots[0], whole, chunked, *kind),
+            UnitKernels::Product { epilogue, operands } => {
+                self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))
+            }
         }
-        if self.run.is_whole() && !cut.is_empty() {
-            self.check_finite(segment, &cut)?;
-        }
-        if segment + 1 == program.segments() {
-            self.replace_states();
-        }
-        self.clock += 1;
+    }
+
+    /// Downloads the outputs that are there at the end of the segment.
+    fn download_outputs(&mut self) {
+        let (program, segment) = (self.program, self.segment);
         // Downloads are read when all of the segment is done: until then nothing else may take their memory.
         let downloads: Vec<Store> =
             self.segments[segment].downloads.iter().map(|(_, part)| part.store).collect();
@@ -159,7 +178,6 @@ impl Emitter<'_> {
             let part = self.part(place.store, 4 * place.inside as u64, bytes);
             self.segments[segment].downloads.push((Slot::Output(index), part));
         }
-        Ok(())
     }
 
     /// Whether a run without shards, that of an idle replica, has nothing of a value.
@@ -340,111 +358,6 @@ impl Emitter<'_> {
     fn step(&mut self, step: Step) {
         self.segments[self.segment].steps.push(step);
         self.clock += 1;
-    }
-
-    fn touch(&mut self, store: Store) {
-        let clock = self.clock;
-        let life = self.lives.entry(store).or_insert((clock, clock));
-        life.1 = clock;
-    }
-
-    fn part(&mut self, store: Store, offset: u64, bytes: u64) -> Part {
-        self.touch(store);
-        let all = self.size(store);
-        self.sizes.insert(store, all.max(offset + bytes));
-        Part { store, offset, bytes }
-    }
-
-    fn all(&mut self, store: Store) -> Part {
-        let bytes = self.size(store);
-        self.part(store, 0, bytes)
-    }
-
-    fn grow(&mut self, store: Store, bytes: u64) {
-        let size = self.sizes.entry(store).or_insert(0);
-        *size = bytes.max(*size);
-    }
-
-    fn size(&self, store: Store) -> u64 {
-        let program = self.program;
-        let count = |ty: &Type| self.extent.count(ty);
-        let elements = match store {
-            Store::Scalars => program.stores.scalars.len(),
-            Store::Input(i) => count(&program.graph.inputs[i].ty),
-            Store::State(i) => count(&program.graph.states[i].ty),
-            Store::Value(id) => count(&program.graph.nodes[id].ty),
-            Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) => {
-                return self.sizes.get(&store).copied().unwrap_or(4);
-            }
-            Store::Apart(id) => count(&program.graph.nodes[id].ty),
-            Store::Partial(b) => {
-                self.extent.shards * (program.buckets()[b].len - program.buckets()[b].joined)
-            }
-            Store::Blocks(b) => self.extent.blocks * program.buckets()[b].len,
-            Store::Sums(b) => program.buckets()[b].len,
-            Store::Flag(_) => 1,
-            Store::ShardStarts => self.extent.shards + 1,
-        };
-        whole_words(elements.max(1) * program.stores.element_bytes(store))
-    }
-
-    /// Gives every store a buffer.
-    fn finish(self) -> Result<Plan, GraphError> {
-        let exchanges = self.target.shares_memory && !self.run.is_whole();
-        let is_shared = |s: &Store| exchanges && matches!(s, Store::Blocks(_) | Store::Sums(_));
-        let is_own = |s: &Store| matches!(s, Store::State(_) | Store::ShardStarts) || is_shared(s);
-        let scratch: Vec<Store> = self.lives.keys().copied().filter(|s| !is_own(s)).collect();
-        let lifetime = |s: &Store| {
-            let (first, last) = self.lives[s];
-            Lifetime { bytes: self.sizes[s], first, last }
-        };
-        let memory = plan_memory(&scratch.iter().map(lifetime).collect::<Vec<_>>());
-        let mut buffers: Vec<Buffer> =
-            memory.buffer_bytes.iter().map(|&bytes| Buffer { bytes, role: Role::Scratch }).collect();
-        let mut buffer_of: BTreeMap<Store, usize> = scratch.into_iter().zip(memory.buffer).collect();
-        for &store in self.lives.keys() {
-            let role = match store {
-                Store::State(i) => Role::State(i),
-                Store::ShardStarts => Role::Table(self.shard_starts()),
-                store if is_shared(&store) => Role::Shared,
-                _ => continue,
-            };
-            buffers.push(Buffer { bytes: self.sizes[&store], role });
-            buffer_of.insert(store, buffers.len() - 1);
-        }
-        if let Some((store, _)) = self.sizes.iter().find(|(_, b)| **b > self.target.max_buffer_bytes) {
-            let root = if let Store::Value(id) | Store::Temp(id) = store { *id } else { 0 };
-            return Err(self.limit(root, self.sizes[store]));
-        }
-        let slice = |p: &Part| Slice { buffer: buffer_of[&p.store], offset: p.offset, bytes: p.bytes };
-        let transfer = |(slot, part): &(Slot, Part)| Transfer { slot: slot.code(), slice: slice(part) };
-        let command = |step: &Step| match step {
-            Step::Launch { kernel, bindings, params, grid } => Command::Launch(Launch {
-                kernel: *kernel,
-                bindings: bindings.iter().map(slice).collect(),
-                params: params.clone(),
-                grid: *grid,
-            }),
-            Step::Copy { from, to } => Command::Copy { from: slice(from), to: slice(to) },
-            Step::Clear(part) => Command::Clear(slice(part)),
-        };
-        let segments = self.segments.iter().map(|s| Segment {
-            uploads: s.uploads.iter().map(transfer).collect(),
-            commands: s.steps.iter().map(command).collect(),
-            downloads: s.downloads.iter().map(transfer).collect(),
-        });
-        Ok(Plan { kernels: self.kernels, buffers, segments: segments.collect() })
-    }
-
-    /// First row of each shard, and the end of the last.
-    fn shard_starts(&self) -> Vec<u32> {
-        let mut at = 0;
-        let mut table = vec![0];
-        for &size in &self.run.sizes {
-            at += size as u32;
-            table.push(at);
-        }
-        table
     }
 }
 

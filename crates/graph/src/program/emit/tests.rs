@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Plan;
+use crate::plan::{Command, Plan, Role, Slice, Transfer};
 use crate::program::Layout;
 use crate::trace::{StateKind, Tape};
 use crate::values::Precision;
