@@ -112,8 +112,8 @@ fn side_by_side(mut slices: Vec<Boxed>) -> Option<Var> {
     Some(whole.tape().apply(Concat { axis }, &parts.iter().collect::<Vec<_>>()))
 }
 
-/// The sum of a loop's products as one, over (sample, step), the steps in the order of the loop: their gradients arrived the
-/// other way round.
+/// The sum of a loop's products as one, over (sample, step), the steps in the order of the loop: their
+/// gradients arrived the other way round.
 fn one_product(steps: &[[Var; 2]]) -> Option<Var> {
     let tape = steps.first()?[0].tape();
     let factor = |i: usize| {
@@ -127,11 +127,13 @@ fn one_product(steps: &[[Var; 2]]) -> Option<Var> {
 impl Tape {
     /// The gradients of the scalar `y` with respect to `x`, zeros where `y` does not depend on one.
     ///
-    /// `y` is global: the sum of something over all samples ([`Var::sum_shards`]), or a function of global values. Gradients
-    /// of global values are global: their parts are summed within each shard, then over the shards.
+    /// `y` is global: the sum of something over all samples ([`Var::sum_shards`]), or a function of global
+    /// values. Gradients of global values are global: their parts are summed within each shard, then over the
+    /// shards.
     ///
-    /// What several users of a value send back is added in the order of the users, the last one first. Slices along one axis that
-    /// do not overlap are put side by side; a weight's products in an [unrolled loop](Tape::unrolled) are one.
+    /// What several users of a value send back is added in the order of the users, the last one first. Slices
+    /// along one axis that do not overlap are put side by side; a weight's products in an [unrolled
+    /// loop](Tape::unrolled) are one.
     pub fn gradients(&self, y: &Var, x: &[Var]) -> Vec<Var> {
         if y.ty().lead != Lead::Global || !y.dims().is_empty() {
             self.fail_here("gradients", format!("{} is not one number for the whole batch", y.ty()));

@@ -22,8 +22,9 @@ pub struct Epilogue {
     pub name: String,
 }
 
-/// The function for a product that has a map behind it. Four elements of a row come at once, the first of them element `at` of
-/// the result, at a row and column of it; the row goes on for `last` elements after the first.
+/// The function for a product that has a map behind it. Four elements of a row come at once, the first of
+/// them element `at` of the result, at a row and column of it; the row goes on for `last` elements after the
+/// first.
 pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
     let root = unit.roots[0];
     if unit.product == Some(root) {

@@ -1,5 +1,5 @@
-//! What a product's kernel reads in place of a matrix that is only a view: each element from where it is stored. The windows
-//! of a convolution's image are never in memory that way.
+//! What a product's kernel reads in place of a matrix that is only a view: each element from where it is
+//! stored. The windows of a convolution's image are never in memory that way.
 
 use std::fmt::Write as _;
 

@@ -37,8 +37,8 @@ pub(super) fn decode(index: &str, dims: &[usize]) -> Vec<String> {
     dims.iter().zip(&steps).enumerate().map(coordinate).collect()
 }
 
-/// Coordinates of the same element under other axes. Axes that are in both keep theirs; only between those whose sizes differ
-/// is there arithmetic.
+/// Coordinates of the same element under other axes. Axes that are in both keep theirs; only between those
+/// whose sizes differ is there arithmetic.
 pub(super) fn regroup(coords: &[String], to: &[usize], from: &[usize]) -> Vec<String> {
     let split = |group: Group<'_, String>| {
         Some(match group.coords {

@@ -64,7 +64,8 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
 
 /// The kernel of a map unit. Params: invocations, invocations in a row of the grid, first sample's row.
 ///
-/// A multiple of four elements runs on four an invocation, which load and store as one, where that is worth compiling.
+/// A multiple of four elements runs on four an invocation, which load and store as one, where that is worth
+/// compiling.
 pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
     let lanes = if comes_in_quads(graph, fusion, stores, unit) { 4 } else { 1 };
     let mut writer = Writer::new(graph, fusion, stores, unit);
@@ -73,8 +74,8 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
     Bound { lanes, ..writer.finish(name, MAP_PARAMS, &body) }
 }
 
-/// The same for adapters that had better load eight elements as four pairs: where all loads come so, and there is enough to
-/// load to make up for compiling it.
+/// The same for adapters that had better load eight elements as four pairs: where all loads come so, and
+/// there is enough to load to make up for compiling it.
 pub fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Bound> {
     const LANES: usize = 8;
     let ty = &graph.nodes[unit.roots[0]].ty;
@@ -111,8 +112,8 @@ fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
 /// Elements a sample from which even elementary functions are worth compiling four times over.
 const MANY: usize = 1024;
 
-/// Whether a map has a multiple of four elements, and nothing in it that is long to compile for too few of them: rounding is
-/// short.
+/// Whether a map has a multiple of four elements, and nothing in it that is long to compile for too few of
+/// them: rounding is short.
 fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> bool {
     let ty = &graph.nodes[unit.roots[0]].ty;
     let is_short = |e: &Expression| e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
@@ -145,7 +146,8 @@ fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
     inside
 }
 
-/// The kernel of a reduction: one invocation a result and chunk. Params: results, width of the grid, chunks, first row.
+/// The kernel of a reduction: one invocation a result and chunk. Params: results, width of the grid, chunks,
+/// first row.
 ///
 /// `chunked`: results go to `[chunks, results]` scratch for the `tree` kernel to finish.
 pub fn reduce_kernel(

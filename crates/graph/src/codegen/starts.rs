@@ -1,5 +1,5 @@
-//! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then, such as those of the
-//! steps of a loop or of the parameters of a model.
+//! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then,
+//! such as those of the steps of a loop or of the parameters of a model.
 
 use crate::trace::NodeId;
 

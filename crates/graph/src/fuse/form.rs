@@ -32,7 +32,8 @@ pub(crate) struct Form {
     pub(crate) plus: i64,
 }
 
-/// The coordinates of a variable that goes over all elements of these axes; of any number of samples first, where it has them.
+/// The coordinates of a variable that goes over all elements of these axes; of any number of samples first,
+/// where it has them.
 pub(crate) fn axes(variable: Variable, samples: bool, dims: &[usize]) -> Vec<Form> {
     let mut step = 1;
     let mut forms: Vec<Form> = Vec::new();
@@ -126,7 +127,8 @@ impl Form {
         Self { terms: self.terms.iter().filter(own).cloned().collect(), plus: 0 }
     }
 
-    /// Whether four elements from a multiple of four on, counted by `variable`, lie side by side at a multiple of four.
+    /// Whether four elements from a multiple of four on, counted by `variable`, lie side by side at a
+    /// multiple of four.
     pub(crate) fn comes_in_fours(&self, variable: Variable) -> bool {
         let unit = |(digit, factor): &(Digit, usize)| {
             digit.variable == variable

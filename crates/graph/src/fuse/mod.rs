@@ -1,9 +1,9 @@
 //! Fusion: which nodes become kernels, which live only inside one.
 //!
-//! Every value that a kernel writes is *stored*. Dense ops and reductions store their results; a pointwise op is stored when
-//! somebody outside of its kernel needs it, else it is an expression inside the kernels of its users. Stored pointwise values
-//! of one shape that do not wait for each other share a kernel. Nothing here depends on the size of a shard, so every shard
-//! size runs the same kernels.
+//! Every value that a kernel writes is *stored*. Dense ops and reductions store their results; a pointwise op
+//! is stored when somebody outside of its kernel needs it, else it is an expression inside the kernels of its
+//! users. Stored pointwise values of one shape that do not wait for each other share a kernel. Nothing here
+//! depends on the size of a shard, so every shard size runs the same kernels.
 
 mod epilogue;
 mod form;
@@ -211,7 +211,8 @@ impl Fuser<'_> {
         }
     }
 
-    /// Stores a value in the row-major order of its own axes: a reshape needs nothing, other views are copied.
+    /// Stores a value in the row-major order of its own axes: a reshape needs nothing, other views are
+    /// copied.
     fn store_in_order(&mut self, id: NodeId) {
         match &self.lowering[id] {
             Lowering::View(View::Reshape) => self.store_in_order(self.graph.nodes[id].inputs[0]),
@@ -222,7 +223,8 @@ impl Fuser<'_> {
         }
     }
 
-    /// Stores the image under an operand's windows, so that products can read it and the windows need no memory.
+    /// Stores the image under an operand's windows, so that products can read it and the windows need no
+    /// memory.
     fn store_under_windows(&mut self, id: NodeId) {
         let (mut id, mut is_window) = (id, false);
         while matches!(self.lowering[id], Lowering::View(_) | Lowering::Pad(_) | Lowering::Im2Col { .. }) {
@@ -278,7 +280,8 @@ impl Fuser<'_> {
         reads(self.graph, &self.lowering, &self.stored, root)
     }
 
-    /// How many buffers hold the values: scalar inputs share one, and a state's new value may share the old one's.
+    /// How many buffers hold the values: scalar inputs share one, and a state's new value may share the old
+    /// one's.
     fn buffers(&self, values: impl Iterator<Item = NodeId>) -> usize {
         let whole = |id| self.parts.get(&id).map_or(id, |part| part.whole);
         let values: BTreeSet<NodeId> = values.map(whole).collect();
@@ -296,7 +299,8 @@ impl Fuser<'_> {
         node.op.is::<Input>() && node.ty == Type::global(&[])
     }
 
-    /// Units in the order of their values; a map joins an earlier one of its shape where all it loads is there by then.
+    /// Units in the order of their values; a map joins an earlier one of its shape where all it loads is
+    /// there by then.
     fn units(&self) -> Vec<Unit> {
         let mut units: Vec<Unit> = Vec::new();
         let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();

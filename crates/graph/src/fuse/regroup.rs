@@ -10,9 +10,10 @@ pub(crate) struct Group<'a, C> {
     pub(crate) from: &'a [usize],
 }
 
-/// Coordinates of the same element under other axes, from those of one group at a time: from the last axes on, the fewest of both
-/// that hold equally many elements. Axes of one element are in no group; their coordinate is `zero`. None where `split` has
-/// none, or there are no such groups, as among axes without elements.
+/// Coordinates of the same element under other axes, from those of one group at a time: from the last axes
+/// on, the fewest of both that hold equally many elements. Axes of one element are in no group; their
+/// coordinate is `zero`. None where `split` has none, or there are no such groups, as among axes without
+/// elements.
 pub(crate) fn regrouped<C: Clone>(
     coords: &[C],
     to: &[usize],

@@ -110,7 +110,8 @@ impl Stores {
         self.halves = fusion.stored.iter().copied().filter(own).collect();
     }
 
-    /// Gives every value a place. A bucket holds up to `bucket_len` elements, more only for a value that is larger.
+    /// Gives every value a place. A bucket holds up to `bucket_len` elements, more only for a value that is
+    /// larger.
     pub fn assign(graph: &Graph, fusion: &Fusion, bucket_len: usize) -> Self {
         let mut stores = Self::default();
         let at = |store| Place { store, inside: 0, runs: None };
@@ -189,8 +190,8 @@ impl Stores {
         }
     }
 
-    /// A state's new value takes the old one's place where every kernel that still needs the old one is done, or reads just
-    /// the element it replaces.
+    /// A state's new value takes the old one's place where every kernel that still needs the old one is done,
+    /// or reads just the element it replaces.
     fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
         let last = fusion.units.iter().map(|u| u.segment).max().unwrap_or(0);
         let reads: Vec<BTreeMap<NodeId, bool>> = fusion

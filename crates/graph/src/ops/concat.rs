@@ -74,8 +74,8 @@ impl Op for Concat {
 }
 
 impl Var {
-    /// This value and others one behind the other along an axis (PyTorch's `cat`); other axes agree. Global values become one a
-    /// sample beside values with samples.
+    /// This value and others one behind the other along an axis (PyTorch's `cat`); other axes agree. Global
+    /// values become one a sample beside values with samples.
     pub fn concat(&self, others: &[&Var], axis: isize) -> Var {
         let Some(axis) = self.axis("concat", axis) else { return self.clone() };
         let all: Vec<&Var> = std::iter::once(self).chain(others.iter().copied()).collect();
@@ -88,9 +88,7 @@ impl Var {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "concat", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "concat", cases }];
 
 fn cases() -> Vec<Case> {
     let case = |axis, types: &[Type]| Case::random(Concat { axis }, types);

@@ -5,8 +5,8 @@ use crate::trace::{Var, Window};
 use crate::values::Lead;
 
 impl Var {
-    /// The windows of an image: `[..., H, W]` to `[..., windows down, windows across, kh, kw]` (PyTorch's `unfold`); `fill`
-    /// on the border.
+    /// The windows of an image: `[..., H, W]` to `[..., windows down, windows across, kh, kw]` (PyTorch's
+    /// `unfold`); `fill` on the border.
     pub fn windows(&self, window: &Window, fill: f32) -> Var {
         if let Some(image) = self.dims().last_chunk::<2>().filter(|&&image| window.is_tiling(image)) {
             return self.tiles(window, *image);
@@ -31,8 +31,8 @@ impl Var {
         split.permute(&(0..n).chain([n, n + 2, n + 1, n + 3]).collect::<Vec<_>>())
     }
 
-    /// Windows added up where they overlap: `[..., windows down, windows across, kh, kw]` to `[..., H, W]` (PyTorch's
-    /// `fold`). Each pixel's sum runs over (kh, kw), row-major.
+    /// Windows added up where they overlap: `[..., windows down, windows across, kh, kw]` to `[..., H, W]`
+    /// (PyTorch's `fold`). Each pixel's sum runs over (kh, kw), row-major.
     pub fn fold(&self, window: &Window, image: [usize; 2]) -> Var {
         let n = self.dims().len().saturating_sub(4);
         let count = window.count(image).ok();
@@ -48,8 +48,9 @@ impl Var {
         self.apply(Col2Im { window: window.clone(), image }).sum(&[-2, -1])
     }
 
-    /// Two-dimensional convolution (cross-correlation, as everywhere in the field) of `[B, C, H, W]` with `[O, C / groups, kh,
-    /// kw]` (PyTorch's `conv2d` without bias): each output sums over (channel, kh, kw), row-major.
+    /// Two-dimensional convolution (cross-correlation, as everywhere in the field) of `[B, C, H, W]` with
+    /// `[O, C / groups, kh, kw]` (PyTorch's `conv2d` without bias): each output sums over (channel, kh, kw),
+    /// row-major.
     pub fn conv2d(&self, weight: &Var, window: &Window, groups: usize) -> Var {
         let (Some(&[c, h, w]), Some(&[o, per_group, kh, kw])) =
             (self.dims().first_chunk::<3>(), weight.dims().first_chunk::<4>())
@@ -68,8 +69,8 @@ impl Var {
             return self.clone();
         };
         let (pixels, inner) = (down * across, per_group * kh * kw);
-        // [B, groups, C/g, down, across, kh, kw] -> rows [down across] of [C/g kh kw] each; they need not be in memory, see
-        // `fuse::implicit_gemm`.
+        // [B, groups, C/g, down, across, kh, kw] -> rows [down across] of [C/g kh kw] each; they need not be
+        // in memory, see `fuse::implicit_gemm`.
         let grouped = self.reshape(&[groups, per_group, h, w]).windows(window, 0.0);
         let rows = grouped.permute(&[0, 2, 3, 1, 4, 5]);
         let y = if groups == 1 {
@@ -81,8 +82,8 @@ impl Var {
         y.reshape(&[o, *down, *across])
     }
 
-    /// The transpose of [`Var::conv2d`] (PyTorch's `conv_transpose2d` without bias): `[B, C, h, w]` with `[C, O / groups, kh, kw]`
-    /// to `[B, O, H, W]`, where `window` lies on that image.
+    /// The transpose of [`Var::conv2d`] (PyTorch's `conv_transpose2d` without bias): `[B, C, h, w]` with `[C,
+    /// O / groups, kh, kw]` to `[B, O, H, W]`, where `window` lies on that image.
     pub fn conv_transpose2d(&self, weight: &Var, window: &Window, groups: usize, image: [usize; 2]) -> Var {
         let (Some(&[c, h, w]), Some(&[c_weight, per_group, kh, kw])) =
             (self.dims().first_chunk::<3>(), weight.dims().first_chunk::<4>())
@@ -108,13 +109,14 @@ impl Var {
         windows.fold(window, image).reshape(&[groups * per_group, image[0], image[1]])
     }
 
-    /// The largest of each window (PyTorch's `max_pool2d`): `[B, C, H, W]` to `[B, C, down, across]`. The gradient is shared
-    /// by the elements that reach the maximum.
+    /// The largest of each window (PyTorch's `max_pool2d`): `[B, C, H, W]` to `[B, C, down, across]`. The
+    /// gradient is shared by the elements that reach the maximum.
     pub fn max_pool2d(&self, window: &Window) -> Var {
         self.windows(window, f32::MIN).max(&[-2, -1])
     }
 
-    /// The mean of each window's pixels, the border not among them (PyTorch's `avg_pool2d(count_include_pad=False)`).
+    /// The mean of each window's pixels, the border not among them (PyTorch's
+    /// `avg_pool2d(count_include_pad=False)`).
     pub fn avg_pool2d(&self, window: &Window) -> Var {
         let image = &self.dims()[self.dims().len().saturating_sub(2)..];
         let ones = self.tape().constant(1.0).expand(Lead::Global, image);

@@ -4,8 +4,12 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, Var, Window};
 use crate::values::{Array, Frame, Type};
 
-/// `[..., H, W, kh, kw]` to `[..., windows down, windows across, kh, kw]`: the element of each window that lies at place
-/// (kh, kw) in it; `fill` on the border. Its gradient is [`Col2Im`], and the other way round.
+/// The im2col of a convolution: `[..., H, W, kh, kw]` to `[..., windows down, windows across, kh, kw]`, the
+/// element of each window that lies at place (kh, kw) in it, and `fill` on the border.
+///
+/// The operand is the image, broadcast over the places in a window ([`Var::windows`]): so the op and its
+/// gradient [`Col2Im`] move single elements, and the sum over windows that overlap is a reduction of its own
+/// ([`Var::fold`]).
 #[derive(Debug, Clone, Serialize)]
 pub struct Im2Col {
     /// The windows.
@@ -14,7 +18,8 @@ pub struct Im2Col {
     pub fill: f32,
 }
 
-/// The transpose of [`Im2Col`]: what the window that holds (h, w) at its place (kh, kw) has there; 0 where none does.
+/// The col2im of a convolution before its sum, the transpose of [`Im2Col`]: at (h, w, kh, kw) the element of
+/// the window that holds (h, w) at its place (kh, kw), and 0 where no window does.
 #[derive(Debug, Clone, Serialize)]
 pub struct Col2Im {
     /// The windows.

@@ -7,8 +7,8 @@ use crate::values::tree::PRODUCT_CHUNK;
 use crate::values::{Array, Frame, Type};
 use super::MatMul;
 
-/// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it, whose sums are f32.
-/// Its inner size is that of a chunk at most. The compiler makes it of the two.
+/// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it,
+/// whose sums are f32. Its inner size is that of a chunk at most. The compiler makes it of the two.
 #[derive(Debug, Clone, Serialize)]
 pub struct MatMulHalf(pub MatMul);
 
@@ -47,9 +47,7 @@ impl Op for MatMulHalf {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "matmul_half", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "matmul_half", cases }];
 
 /// On eighths, whose sums f32 holds: what is rounded then is the same number everywhere.
 fn cases() -> Vec<Case> {

@@ -65,9 +65,7 @@ impl Var {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "pad", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "pad", cases }];
 
 fn cases() -> Vec<Case> {
     let case = |ty: Type, before: &[usize], dims: &[usize]| {

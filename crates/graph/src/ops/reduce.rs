@@ -5,8 +5,8 @@ use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
 use crate::values::{Array, Frame, Lead, Type};
 use super::Eq;
 
-/// A sum or maximum over axes, optionally also over each shard's samples. Sums have the order of [`crate::tree`] over the
-/// row-major index of the reduced axes, samples first.
+/// A sum or maximum over axes, optionally also over each shard's samples. Sums have the order of
+/// [`crate::tree`] over the row-major index of the reduced axes, samples first.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reduce(pub Reduction);
 

@@ -1,4 +1,5 @@
-//! What tests run of every op: operands to compare it with its reference, and to differentiate it numerically.
+//! What tests run of every op: operands to compare it with its reference, and to differentiate it
+//! numerically.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ mod tests {
 
     use crate::ops::REGISTRY;
 
-    /// The leaves: inputs and states have no values of their own to compare, and every case has constants around it.
+    /// The leaves: inputs and states have no values of their own to compare, and every case has constants
+    /// around it.
     const LEAVES: [&str; 3] = ["Constant", "Input", "State"];
 
     /// The types for which a source file of this folder implements a trait of ops.

@@ -4,7 +4,8 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, Var, View};
 use crate::values::{Array, Frame, Lead, Type};
 
-/// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is not among them.
+/// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is
+/// not among them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reshape {
     /// Axes of the result, without the batch.
@@ -92,7 +93,7 @@ impl Var {
 }
 
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "reshape", cases: cases },
+    Entry { name: "reshape", cases },
     Entry { name: "detach", cases: || vec![Case::random(Detach, &[Type::sample(&[3])])] },
 ];
 

@@ -8,7 +8,8 @@ use crate::values::Precision;
 use crate::values::half::round_half;
 use super::Pointwise;
 
-/// The nearest number that f16 holds, still an f32; see [`round_half`]. What mixed precision does to the operands of products.
+/// The nearest number that f16 holds, still an f32; see [`round_half`]. What mixed precision does to the
+/// operands of products.
 #[derive(Debug, Serialize)]
 pub struct RoundHalf;
 
@@ -41,9 +42,9 @@ impl Var {
 }
 
 impl Tape {
-    /// An empty recording. With [`Precision::Mixed`] the operands of every product are rounded to numbers that f16 holds, those
-    /// of the gradients included, and so are products of samples: what is kept of them for the gradients takes two bytes. Sums
-    /// over samples, such as a weight's gradient, are f32.
+    /// An empty recording. With [`Precision::Mixed`] the operands of every product are rounded to numbers
+    /// that f16 holds, those of the gradients included, and so are products of samples: what is kept of them
+    /// for the gradients takes two bytes. Sums over samples, such as a weight's gradient, are f32.
     pub fn with_precision(precision: Precision) -> Self {
         match precision {
             Precision::F32 => Self::new(),

@@ -34,8 +34,8 @@ pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
         }
 }
 
-/// Whether rounding commutes with what a node does to its one operand: it moves elements, with numbers around them that f16
-/// holds.
+/// Whether rounding commutes with what a node does to its one operand: it moves elements, with numbers around
+/// them that f16 holds.
 pub(crate) fn only_moves(lowering: &Lowering) -> bool {
     match lowering {
         Lowering::View(_) | Lowering::Pad(_) | Lowering::Col2Im { .. } => true,

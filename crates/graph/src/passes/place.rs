@@ -1,5 +1,5 @@
-//! Values inside of others: a part of a [`crate::ops::Concat`] is written where it lies in the whole, so that putting values
-//! together costs nothing. What cannot be written there is copied, by a node of its own.
+//! Values inside of others: a part of a [`crate::ops::Concat`] is written where it lies in the whole, so that
+//! putting values together costs nothing. What cannot be written there is copied, by a node of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub struct Part {
 /// The parts of a graph, by node.
 pub type Parts = BTreeMap<NodeId, Part>;
 
-/// The graph with a copy of every operand of a `concat` that cannot be computed in its place, and the places of all parts, each
-/// in a whole that is part of none.
+/// The graph with a copy of every operand of a `concat` that cannot be computed in its place, and the places
+/// of all parts, each in a whole that is part of none.
 pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
     let placer = Placer::new(graph);
     let mut new = Graph { nodes: vec![], ..graph.clone() };

@@ -1,7 +1,9 @@
-//! Simplification: the same values from fewer nodes. Pure, and the same for every replica, so it may change last bits.
+//! Simplification: the same values from fewer nodes. Pure, and the same for every replica, so it may change
+//! last bits.
 //!
-//! One pass over the graph in order. Each node is rebuilt on its simplified operands, then the rules of [`rewrite`] are tried,
-//! then a node equal to one already there is replaced by it. What nothing needs any more falls away at the end.
+//! One pass over the graph in order. Each node is rebuilt on its simplified operands, then the rules of
+//! [`rewrite`] are tried, then a node equal to one already there is replaced by it. What nothing needs any
+//! more falls away at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +67,7 @@ impl Rebuilt {
     }
 
     /// A new node with the type and layer of `like`.
-    fn make(&mut self, op: impl Op + 'static, inputs: &[NodeId], like: &Node) -> NodeId {
+    fn make(&mut self, op: impl Op, inputs: &[NodeId], like: &Node) -> NodeId {
         self.add(Node { op: Arc::new(op), inputs: inputs.to_vec(), ..like.clone() })
     }
 
@@ -145,7 +147,8 @@ impl Rebuilt {
         }
     }
 
-    /// What is rounded already stays; what only moves elements is done to rounded ones, so that each is rounded once.
+    /// What is rounded already stays; what only moves elements is done to rounded ones, so that each is
+    /// rounded once.
     fn rewrite_rounding(&mut self, node: &Node) -> Option<NodeId> {
         let x = node.inputs[0];
         if self.halves[x] {

@@ -1,27 +1,30 @@
 //! The memory plan: values that are never alive at the same time share a buffer.
 
-/// When a value is needed, in launches from the start of the step, both ends included.
+/// The size of a value and when it is needed. Time is counted in launches from the start of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Size.
+    /// The size of the value in bytes.
     pub bytes: u64,
-    /// First use.
+    /// The first launch that needs the value.
     pub first: usize,
-    /// Last use.
+    /// The last launch that needs the value.
     pub last: usize,
 }
 
 /// Which buffer each value lives in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Index into `buffer_bytes`, one a lifetime.
+    /// For each lifetime the index of its buffer in `buffer_bytes`.
     pub buffer: Vec<usize>,
-    /// Size of each buffer.
+    /// The size of each buffer in bytes.
     pub buffer_bytes: Vec<u64>,
 }
 
-/// Largest values first, each into the first buffer where it meets no other: with the largest placed first, a buffer is as
-/// large as its first value. Several buffers, not one arena, because drivers track hazards by buffer.
+/// Returns which values share a buffer.
+///
+/// The largest values are placed first, each into the first buffer in which it meets no other value; so a
+/// buffer is as large as its first value. There are several buffers instead of one arena because drivers
+/// track hazards by buffer.
 pub fn plan_memory(lifetimes: &[Lifetime]) -> MemoryPlan {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first, i));

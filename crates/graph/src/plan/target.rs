@@ -1,39 +1,41 @@
-//! What a plan has to know of the device it is made for: limits and the kind of machine, as plain data.
+//! What a plan has to know of the device that it is made for: limits and the kind of machine, as plain data.
 
-/// The device a plan is made for.
+/// The device that a plan is made for. Default: the least that WebGPU guarantees.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Which shapes of kernels run fast. Never changes a result's bits.
+    /// The kind of machine, which decides what kernels run fast. No bit of a result depends on it.
     pub machine: Machine,
-    /// Lanes of every subgroup, where kernels may exchange values within one; 0 where they may not.
+    /// The lanes of every subgroup, if kernels may exchange values within one. Default: 0, which means that
+    /// they may not.
     pub subgroup: u32,
-    /// Largest binding of a storage buffer, in bytes.
+    /// The largest binding of a storage buffer, in bytes. Default: 128 MiB.
     pub max_binding_bytes: u64,
-    /// Largest buffer, in bytes.
+    /// The largest buffer, in bytes. Default: 256 MiB.
     pub max_buffer_bytes: u64,
-    /// Workgroups in each dimension of a launch.
+    /// The most workgroups in each dimension of a launch. Default: 65,535.
     pub max_workgroups: u32,
-    /// Offsets of bound slices are multiples of this many bytes.
+    /// The number of bytes of which the offset of every bound slice is a multiple. Default: 256.
     pub binding_alignment: u64,
-    /// Whether kernels may have buffers of f16.
+    /// Whether kernels may have buffers of f16. Default: no.
     pub f16: bool,
-    /// Whether kernels had better load and store two f32 as a u64.
+    /// Whether kernels are faster when they load and store two f32 as a u64. Default: no.
     pub pairs: bool,
-    /// Whether the host had better read and write the buffers of kernels than copies of them: [`crate::plan::Role::Shared`].
+    /// Whether the host shares the device's memory, so that it reads and writes the buffers of kernels
+    /// instead of copies of them ([`crate::plan::Role::Shared`]). Default: no.
     pub shares_memory: bool,
 }
 
 /// The kind of machine behind an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Machine {
-    /// A software adapter: registers are fast, workgroup memory and barriers are slow.
+    /// The machine is a software adapter: registers are fast, workgroup memory and barriers are slow.
     Cpu,
-    /// A GPU: tiles in workgroup memory pay.
+    /// The machine is a GPU: tiles in workgroup memory pay.
     Gpu,
 }
 
 impl Default for Target {
-    /// The least that WebGPU guarantees.
+    /// Returns the least that WebGPU guarantees.
     fn default() -> Self {
         Self {
             machine: Machine::Gpu,

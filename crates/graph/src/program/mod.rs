@@ -1,4 +1,5 @@
-//! Programs: graphs compiled as far as it goes without sizes, and the plans made from them for runs of shards.
+//! Programs: graphs compiled as far as it goes without sizes, and the plans made from them for runs of
+//! shards.
 
 mod emit;
 #[expect(clippy::module_inception, reason = "the room is named for its main thing")]

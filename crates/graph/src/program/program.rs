@@ -1,4 +1,4 @@
-//! A program: a graph compiled as far as it goes without sizes. Plans for runs of shards are made from it.
+//! Programs: graphs compiled as far as it goes without sizes. Plans for runs of shards are made from them.
 
 use super::run::{BUCKET_BYTES, OutputDecl, Run};
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand};
@@ -7,12 +7,14 @@ use crate::passes::{place_parts, round_products, simplify};
 use crate::trace::{Graph, GraphError, Input, InputDecl, Lowering, NodeId, Output, ReduceKind, StateDecl};
 use crate::values::Lead;
 
-/// Where values lie. No bit depends on it.
+/// Where values lie. No bit of a result depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Sums over shards travel in buckets of up to so many bytes; a sum that is larger has one of its own.
+    /// The most bytes of a bucket, in which sums over shards travel. A sum that is larger has a bucket of its
+    /// own. Default: [`BUCKET_BYTES`].
     pub bucket_bytes: usize,
-    /// Values that f16 holds are stored as such: plans are then for devices with [`crate::Target::f16`] only.
+    /// Whether values that f16 holds are stored as f16. Plans are then for devices with
+    /// [`crate::Target::f16`] only. Default: no.
     pub f16: bool,
 }
 
@@ -35,7 +37,7 @@ pub struct Program {
 /// The kernels of a unit.
 #[derive(Clone, Debug)]
 pub(crate) enum UnitKernels {
-    /// One for all targets, and one for those that load pairs where it pays.
+    /// A map has a kernel for all targets, and one for targets that load pairs if that pays.
     Map {
         plain: Bound,
         pairs: Option<Bound>,
@@ -52,12 +54,18 @@ pub(crate) enum UnitKernels {
 }
 
 impl Program {
-    /// Compiles a graph.
+    /// Compiles a graph for the default layout.
+    ///
+    /// # Errors
+    /// There are none as yet: a graph from [`crate::Tape::finish`] compiles.
     pub fn compile(graph: &Graph) -> Result<Self, GraphError> {
         Self::compile_with(graph, Layout::default())
     }
 
     /// Compiles a graph for a layout.
+    ///
+    /// # Errors
+    /// There are none as yet: a graph from [`crate::Tape::finish`] compiles.
     pub fn compile_with(graph: &Graph, layout: Layout) -> Result<Self, GraphError> {
         let (graph, parts) = place_parts(&round_products(simplify(graph)));
         let fusion = fuse(&graph, parts);
@@ -79,43 +87,44 @@ impl Program {
         Ok(Self { graph, fusion, stores, kernels, outputs })
     }
 
-    /// The simplified graph: for the interpreter, and to print.
+    /// Returns the simplified graph, to interpret or to print it.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// What each step brings.
+    /// Returns the data that each step brings.
     pub fn inputs(&self) -> &[InputDecl] {
         &self.graph.inputs
     }
 
-    /// Indices of the inputs that travel as [`Slot::Scalars`], in order.
+    /// Returns the indices of the inputs that travel as [`crate::Slot::Scalars`], in order.
     pub fn scalars(&self) -> &[usize] {
         &self.stores.scalars
     }
 
-    /// What outlives a step; [`crate::plan::Role::State`] counts these.
+    /// Returns the tensors that outlive a step. [`crate::plan::Role::State`] counts these.
     pub fn states(&self) -> &[StateDecl] {
         &self.graph.states
     }
 
-    /// What a step shows.
+    /// Returns the outputs of a step. [`crate::Slot::Output`] counts these.
     pub fn outputs(&self) -> &[OutputDecl] {
         &self.outputs
     }
 
-    /// The buckets of sums that devices exchange.
+    /// Returns the buckets of sums that devices exchange.
     pub fn buckets(&self) -> &[Bucket] {
         &self.stores.buckets
     }
 
-    /// Segments of a step: one more than there are cuts. The last one commits.
+    /// Returns the number of segments of a step, one more than there are cuts. The last segment commits.
     pub fn segments(&self) -> usize {
         self.fusion.segment.iter().max().map_or(1, |s| s + 1)
     }
 
-    /// Whether the last segment needs only what is global of the segments before, and shows nothing of a sample: then a device
-    /// may run shards one after another, each with a plan of its own, and commit with the last of these plans.
+    /// Returns whether the last segment needs only global values of the segments before, and has no output
+    /// with samples. A device may then run shards one after another, each with a plan of its own, and commit
+    /// with the last of these plans.
     pub fn commits_globally(&self) -> bool {
         let last = self.segments() - 1;
         let is_global = |id: usize| self.graph.nodes[id].ty.lead == Lead::Global;
@@ -126,7 +135,7 @@ impl Program {
             && self.outputs.iter().filter(|o| o.segment == last).all(|o| o.ty.lead == Lead::Global)
     }
 
-    /// Who asked for element `index` of a bucket: its layer and op.
+    /// Returns what element `index` of a bucket is: the gradient of a state, or a value by its layer and op.
     pub fn describe_sum(&self, bucket: usize, index: usize) -> String {
         let values = &self.stores.buckets[bucket].values;
         let at = values.partition_point(|&(_, first)| first <= index).saturating_sub(1);
@@ -142,7 +151,7 @@ impl Program {
         }
     }
 
-    /// Whether a node depends on an input.
+    /// Returns whether a node depends on an input.
     pub fn depends_on(&self, node: NodeId, input: &str) -> bool {
         let Some(index) = self.graph.inputs.iter().position(|i| i.name == input) else { return false };
         let mut depends = vec![false; node + 1];
@@ -153,7 +162,7 @@ impl Program {
         depends[node]
     }
 
-    /// Whether the new value of a state depends on a node.
+    /// Returns whether the new value of a state depends on a node.
     fn feeds(&self, id: usize, state: usize) -> bool {
         let mut pending = vec![self.graph.updates[&state]];
         while let Some(at) = pending.pop() {
@@ -165,7 +174,8 @@ impl Program {
         false
     }
 
-    /// The units in order, one line each: `0: fused[add, relu] [B, 512]`.
+    /// Returns one line for each kernel in order: its segment, its ops and its result's type, for example
+    /// `0: fused[add, relu] [B, 512]`.
     pub fn describe(&self) -> String {
         let line = |u: &Unit| {
             let name = codegen::unit_name(&self.graph, &self.fusion, u);
@@ -174,13 +184,14 @@ impl Program {
         self.fusion.units.iter().map(line).collect()
     }
 
-    /// Whether it stores values as f16: its plans are then for devices with [`crate::Target::f16`] only.
+    /// Returns whether the program stores values as f16. Its plans are then for devices with
+    /// [`crate::Target::f16`] only.
     pub fn stores_f16(&self) -> bool {
         !self.stores.halves.is_empty()
     }
 
-    /// What a run keeps in memory, the largest first: the state's tensors by name, the others by layer, op and shape, and their
-    /// bytes.
+    /// Returns the `count` largest tensors that a run keeps in memory with their bytes, the largest first.
+    /// Tensors of the state are described by name, others by layer, op and shape.
     pub fn largest_tensors(&self, run: &Run, count: usize) -> Vec<(String, u64)> {
         let extent = run.extent();
         let bytes = |id: NodeId| {
@@ -200,7 +211,7 @@ impl Program {
         all
     }
 
-    /// Bytes that all computed values would take without the memory plan: the sum of all tensors.
+    /// Returns the bytes that all computed values would take if none of them shared memory.
     pub fn tensor_bytes(&self, run: &Run) -> u64 {
         let extent = run.extent();
         let bytes = |id: &usize| (extent.count(&self.graph.nodes[*id].ty) * self.element_bytes(*id)) as u64;
@@ -209,7 +220,7 @@ impl Program {
         (0..self.graph.nodes.len()).filter(computed).map(|id| bytes(&id)).sum()
     }
 
-    /// Bytes of each element of a value.
+    /// Returns the bytes of each element of a value.
     fn element_bytes(&self, id: NodeId) -> usize {
         self.stores.element_bytes(self.stores.place(id).store)
     }

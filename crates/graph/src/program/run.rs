@@ -4,40 +4,40 @@ use crate::fuse::Extent;
 use crate::trace::OutputKind;
 use crate::values::{Type, tree};
 
-/// Bytes that travel together between devices, unless told.
+/// The default of [`crate::Layout::bucket_bytes`]: 25 MiB.
 pub const BUCKET_BYTES: usize = 25 << 20;
 
-/// Most shards of a batch.
+/// The most shards of a batch.
 pub const MAX_SHARDS: usize = 1024;
 
 /// Consecutive shards that one device computes, out of the non-empty shards of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run {
-    /// First shard.
+    /// The number of the first shard.
     pub first: usize,
-    /// Samples of each shard of the run; none is zero.
+    /// The number of samples of each shard of the run. None is zero.
     pub sizes: Vec<usize>,
-    /// Non-empty shards of the batch.
+    /// The number of non-empty shards of the batch.
     pub shards: usize,
 }
 
 impl Run {
-    /// All shards of a batch.
+    /// Returns the run of all shards of a batch, given the samples of each.
     pub fn whole(sizes: &[usize]) -> Self {
         Self { first: 0, sizes: sizes.to_vec(), shards: sizes.len() }
     }
 
-    /// Samples of the run.
+    /// Returns the number of samples of the run.
     pub fn rows(&self) -> usize {
         self.sizes.iter().sum()
     }
 
-    /// Whether it is all shards of the batch: then nothing has to travel.
+    /// Returns whether the run has all shards of the batch. Then no sum has to travel.
     pub fn is_whole(&self) -> bool {
         self.sizes.len() == self.shards
     }
 
-    /// The subtrees of the sum over shards that lie in the run, in order.
+    /// Returns the subtrees of the sum over shards that lie in the run, in order.
     pub fn blocks(&self) -> Vec<std::ops::Range<usize>> {
         tree::blocks(self.first..self.first + self.sizes.len(), self.shards)
     }
@@ -48,7 +48,7 @@ impl Run {
     }
 }
 
-/// What a step shows.
+/// An output of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputDecl {
     /// The output's name. Names are unique among the outputs of a kind.
@@ -57,31 +57,33 @@ pub struct OutputDecl {
     pub kind: OutputKind,
     /// The output's type. Values with samples have a row for each.
     pub ty: Type,
-    /// The segment at whose end it is there.
+    /// The segment at whose end the output is there.
     pub segment: usize,
-    /// For a sum over shards: its bucket and its first element there. Only a plan of all shards downloads it.
+    /// The bucket of an output that is a sum over shards, and its first element there. `None` for other
+    /// outputs. Only a plan of all shards downloads such a sum.
     pub sum: Option<(usize, usize)>,
 }
 
-/// What a transfer of a [`Plan`] carries.
+/// What a transfer of a [`crate::Plan`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slot {
-    /// Up: all scalar inputs, see [`Program::scalars`].
+    /// All scalar inputs go up, see [`crate::Program::scalars`].
     Scalars,
-    /// Up: an input; the run's rows of it where it has samples.
+    /// Input `.0` goes up, or the run's rows of it where it has samples.
     Input(usize),
-    /// Up: a bucket summed over all shards.
+    /// Bucket `.0`, summed over all shards, goes up.
     Sums(usize),
-    /// Down: an output; the run's rows of it where it has samples.
+    /// Output `.0` comes down, or the run's rows of it where it has samples.
     Output(usize),
-    /// Down: a bucket summed over each of [`Run::blocks`].
+    /// Bucket `.0`, summed over each of [`Run::blocks`], comes down.
     Blocks(usize),
-    /// Down: one word, not 0 if a sum of this cut is not finite. Only a plan of all shards has it.
+    /// One word comes down, which is not 0 if a sum of cut `.0` is not finite. Only a plan of all shards has
+    /// it.
     Flag(usize),
 }
 
 impl Slot {
-    /// As the number that a plan holds.
+    /// Returns the number that a plan holds for the slot.
     pub fn code(self) -> usize {
         let (kind, index) = match self {
             Self::Scalars => (0, 0),
@@ -94,7 +96,7 @@ impl Slot {
         kind + 6 * index
     }
 
-    /// From the number that a plan holds.
+    /// Returns the slot of a number that a plan holds.
     pub fn decode(code: usize) -> Self {
         let index = code / 6;
         match code % 6 {

@@ -1,8 +1,8 @@
 //! Exp, log, tanh, erf and sigmoid on the host, bit for bit as `elementary.wgsl` computes them on a device.
 //!
-//! Same constants, same order of operations. What differs between devices is how `fma()` rounds, so the twin is told.
-//! Greatest error in units in the last place of the result, measured against f64 over every 17th float and over all floats
-//! from 2^-4 to 2^7, of both signs:
+//! Same constants, same order of operations. What differs between devices is how `fma()` rounds, so the twin
+//! is told. Greatest error in units in the last place of the result, measured against f64 over every 17th
+//! float and over all floats from 2^-4 to 2^7, of both signs:
 //!
 //! | function | unfused | fused | stated |
 //! |----------|---------|-------|--------|
@@ -12,13 +12,14 @@
 //! | erf      | 1.221   | 1.126 | 2      |
 //! | sigmoid  | 2.402   | 2.402 | 3      |
 //!
-//! Subnormal arguments and results are zeros of the same sign. On a device whose division does not round correctly, tanh
-//! and sigmoid may differ from the twin, and err by that much more.
+//! Subnormal arguments and results are zeros of the same sign. On a device whose division does not round
+//! correctly, tanh and sigmoid may differ from the twin, and err by that much more.
 
 /// The elementary functions of one kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elementary {
-    /// Whether the device's `fma()` rounds once, as GPUs do, or product and sum each, as software adapters do.
+    /// Whether the device's `fma()` rounds once, as GPUs do, or product and sum each, as software adapters
+    /// do.
     pub fused: bool,
 }
 
@@ -61,7 +62,8 @@ impl Elementary {
         }
     }
 
-    /// The natural logarithm, within 1 ULP. Of 0 and of subnormals: -infinity; below 0: NaN; of infinity: infinity.
+    /// The natural logarithm, within 1 ULP. Of 0 and of subnormals: -infinity; below 0: NaN; of infinity:
+    /// infinity.
     pub fn log(self, x: f32) -> f32 {
         let (bits, magnitude) = parts(x);
         if magnitude < SMALLEST_NORMAL {
@@ -174,7 +176,8 @@ mod tests {
         y.copysign(x)
     }
 
-    /// |got - want| in units in the last place of want; 0 where want is beyond a normal float and got says so.
+    /// Returns |got - want| in units in the last place of want.
+    /// It is 0 where want is beyond a normal float and got says so.
     fn ulps(got: f32, want: f64) -> f64 {
         let rounded = want as f32;
         if rounded.is_nan() || rounded.is_infinite() || want == 0.0 {
@@ -191,7 +194,8 @@ mod tests {
         (f64::from(got) - want).abs() / 2f64.powi(exponent - 23)
     }
 
-    /// 100,000 floats over all bit patterns, and 100,000 evenly over where the functions are neither 0 nor saturated.
+    /// 100,000 floats over all bit patterns, and 100,000 evenly over where the functions are neither 0 nor
+    /// saturated.
     fn samples() -> impl Iterator<Item = f32> {
         let all = (0..100_000u32).map(|i| f32::from_bits(i.wrapping_mul(42_949)));
         let hard = (0..100_000u32).map(|i| (i as f32 - 45_000.0) * 0.002);

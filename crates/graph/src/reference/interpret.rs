@@ -1,33 +1,34 @@
-//! The f64 interpreter: what a graph means, without a device. Slow and plain; the judge of everything else.
+//! The f64 interpreter: what a graph means, without a device. It is slow and plain, and everything else is
+//! compared with it.
 
 use std::collections::BTreeMap;
 
 use crate::trace::{Graph, Input, NodeId, OutputKind, State};
 use crate::values::{Array, Frame};
 
-/// What a step brings to the interpreter.
+/// The data of a step for the interpreter.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    /// Samples in each shard.
+    /// The number of samples in each shard.
     pub frame: Frame,
-    /// One array an input, in the order of [`Graph::inputs`].
+    /// One array for each input, in the order of [`Graph::inputs`].
     pub inputs: Vec<Array>,
-    /// One array a state, in the order of [`Graph::states`].
+    /// One array for each state, in the order of [`Graph::states`].
     pub states: Vec<Array>,
 }
 
-/// What a step gives.
+/// The results of a step.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The outputs of [`OutputKind::Value`] by name.
     pub outputs: BTreeMap<String, Array>,
     /// What the carries hold in the next step, by name.
     pub carries: BTreeMap<String, Array>,
-    /// New states, by index; states that the step does not replace are absent.
+    /// The new values of states, by index. States that the step does not replace are absent.
     pub updates: BTreeMap<usize, Array>,
 }
 
-/// Evaluates a graph.
+/// Evaluates a graph in f64.
 pub fn interpret(graph: &Graph, feed: &Feed) -> Outcome {
     let values = evaluate(graph, feed);
     let value = |id: NodeId| values[id].clone().unwrap_or_else(|| Array::scalar(f64::NAN));
@@ -42,7 +43,7 @@ pub fn interpret(graph: &Graph, feed: &Feed) -> Outcome {
     }
 }
 
-/// The value of every live node.
+/// Returns the value of every live node.
 fn evaluate(graph: &Graph, feed: &Feed) -> Vec<Option<Array>> {
     let live = graph.live();
     let mut values: Vec<Option<Array>> = vec![None; graph.nodes.len()];

@@ -1,4 +1,5 @@
-//! The judges: an interpreter in f64 that says what a graph means, and the host's twin of our elementary functions.
+//! The judges: an interpreter in f64 that says what a graph means, and the host's twin of our elementary
+//! functions.
 
 pub mod elementary;
 mod interpret;

@@ -1,30 +1,30 @@
-//! What can go wrong before a step runs.
+//! The errors of this crate, all of which are found before a step runs.
 
 /// An error in a model, found when it is traced or planned.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum GraphError {
-    /// An op got operands it cannot take.
+    /// An op was given operands that it cannot take.
     #[error("{}{op}: {problem}", layer(.scope))]
     Op {
-        /// The layer, as a path; empty outside of layers.
+        /// The path of the layer. It is empty outside of layers.
         scope: String,
-        /// The op.
+        /// The name of the op.
         op: String,
-        /// What is wrong, with the shapes.
+        /// What is wrong with the operands, and their shapes.
         problem: String,
     },
-    /// Two states, inputs or outputs share a name.
+    /// Two states, inputs or outputs have one name.
     #[error("{kind} {name:?} is declared twice")]
     Duplicate {
         /// What is declared twice: "state", "input", "carry", "output" or "kept carry".
         kind: &'static str,
-        /// The name.
+        /// The name that is declared twice.
         name: String,
     },
-    /// A layout with f16 for a device without.
+    /// A program stores values as f16, and the device does not have f16.
     #[error("{what} is stored as f16, which the adapter does not have (shader-f16)")]
     NoF16 {
-        /// The first such tensor, by layer and op.
+        /// The layer and op of the first such tensor.
         what: String,
     },
     /// A value does not fit the device.
@@ -32,11 +32,11 @@ pub enum GraphError {
         "{what} needs {needs} bytes in one binding; {adapter_allows} is the adapter's limit: use fewer samples a shard"
     )]
     Limit {
-        /// The tensor, by layer and op.
+        /// The layer and op of the tensor.
         what: String,
-        /// Bytes needed.
+        /// The bytes that the tensor takes.
         needs: u64,
-        /// Bytes allowed.
+        /// The most bytes that the device allows.
         adapter_allows: u64,
     },
 }

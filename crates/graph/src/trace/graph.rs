@@ -13,13 +13,13 @@ pub type NodeId = usize;
 /// One op applied to operands.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What is computed.
+    /// The op that is applied.
     pub op: Arc<dyn Op>,
-    /// From what.
+    /// The operands.
     pub inputs: Vec<NodeId>,
     /// The result's type.
     pub ty: Type,
-    /// The layer that asked for it, as a path, for error messages.
+    /// The path of the layer that asked for the node, for error messages.
     pub scope: Arc<str>,
 }
 
@@ -39,9 +39,11 @@ pub struct InputDecl {
 pub enum InputKind {
     /// The caller fills it with each batch.
     Data,
-    /// The caller fills it with what the step before gave as the output of [`OutputKind::Carry`] of the same name.
+    /// The caller fills it with what the step before gave as the output of [`OutputKind::Carry`] of the same
+    /// name.
     Carry,
-    /// The scheduler fills it with the words of [`crate::RandomKey`], which follow the position of the run's first sample.
+    /// The scheduler fills it with the words of [`crate::RandomKey`], which follow the position of the run's
+    /// first sample.
     Random,
 }
 
@@ -68,42 +70,43 @@ pub enum OutputKind {
 /// A tensor that outlives the step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateDecl {
-    /// Unique among the states, for example `0.weight`.
+    /// The state's name, for example `0.weight`. Names are unique among the states.
     pub name: String,
-    /// Shape; always global.
+    /// The state's type, which is always global.
     pub ty: Type,
-    /// What it is.
+    /// What the state is.
     pub kind: StateKind,
 }
 
 /// What a tensor of the state is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StateKind {
-    /// Trained.
+    /// It is a parameter, which training updates by its gradient.
     Parameter,
-    /// Replaced by what the forward pass found, such as batch norm's running mean.
+    /// It is a statistic, which the forward pass replaces, such as batch norm's running mean.
     Statistic,
-    /// The optimizer's own.
+    /// It belongs to the optimizer, such as a momentum.
     Optimizer,
 }
 
 /// A step as a graph.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Operands before users.
+    /// The nodes. Operands come before the nodes that use them.
     pub nodes: Vec<Node>,
-    /// What each step brings.
+    /// The data that each step brings.
     pub inputs: Vec<InputDecl>,
-    /// What outlives the step.
+    /// The tensors that outlive the step.
     pub states: Vec<StateDecl>,
     /// What the caller asked to see, in the order in which it was asked for.
     pub outputs: Vec<Output>,
-    /// New values of states, by index into `states`; they take effect when the step commits.
+    /// The new values of states, by index into `states`. They take effect when the step commits.
     pub updates: BTreeMap<usize, NodeId>,
 }
 
 impl Graph {
-    /// Gives the values that a step leaves their places among other nodes, for example after a pass: `moved` by the old place.
+    /// Gives the values that a step leaves their places among other nodes, for example after a pass: `moved`
+    /// by the old place.
     pub(crate) fn move_roots(&mut self, moved: &[NodeId]) {
         self.outputs.iter_mut().for_each(|output| output.node = moved[output.node]);
         self.updates.values_mut().for_each(|id| *id = moved[*id]);
@@ -126,7 +129,7 @@ impl Graph {
         live
     }
 
-    /// `layer: matmul [B, 784]`: how an error names a node.
+    /// Returns how an error names a node, for example `layer: matmul [B, 784]`.
     pub fn describe(&self, id: NodeId) -> String {
         let node = &self.nodes[id];
         let layer = if node.scope.is_empty() { String::new() } else { format!("{}: ", node.scope) };
@@ -134,7 +137,7 @@ impl Graph {
     }
 }
 
-/// One line a node: `v3 = mul v1 v2 : [B, 10]`.
+/// Writes one line for each node, for example `v3 = mul v1 v2 : [B, 10]`.
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (id, node) in self.nodes.iter().enumerate() {

@@ -8,8 +8,8 @@ use crate::trace::Op;
 
 /// What tells one op from another: its type and all of its fields.
 ///
-/// Every type that derives [`serde::Serialize`] has an identity, and nothing else has one: an op that does not derive it does not
-/// compile. The derived encoding has every field in it, so no field can be forgotten.
+/// Every type that derives [`serde::Serialize`] has an identity, and nothing else has one: an op that does
+/// not derive it does not compile. The derived encoding has every field in it, so no field can be forgotten.
 ///
 /// ```compile_fail
 /// use unisono_graph::{Io, Pointwise, Var};
@@ -31,14 +31,14 @@ use crate::trace::Op;
 /// }
 /// ```
 ///
-/// The encoding is canonical only where the fields are: an op keeps ordered containers (no hash map), skips no field
-/// (`#[serde(skip)]`) and has no untagged enums.
+/// The encoding is canonical only where the fields are: an op keeps ordered containers (no hash map), skips
+/// no field (`#[serde(skip)]`) and has no untagged enums.
 pub trait Identity: Any {
     /// Returns the type's full path with its generic parameters, for example `unisono_graph::ops::mul::Mul`.
     fn type_name(&self) -> &'static str;
 
-    /// Returns the fields in [postcard](https://postcard.jamesmunns.com/wire-format) encoding. Floats are their bits, so 0.0 and
-    /// -0.0 differ, and so do the payloads of NaNs.
+    /// Returns the fields in [postcard](https://postcard.jamesmunns.com/wire-format) encoding. Floats are
+    /// their bits, so 0.0 and -0.0 differ, and so do the payloads of NaNs.
     ///
     /// # Errors
     /// Says what cannot be encoded, such as a sequence whose length is not known in advance.
@@ -55,10 +55,11 @@ impl<T: Serialize + Any> Identity for T {
     }
 }
 
-/// An op's identity in the form that lasts: it is the same in every build of the same sources by the same compiler.
+/// An op's identity in the form that lasts: it is the same in every build of the same sources by the same
+/// compiler.
 ///
-/// Within a process [`TypeId`]s tell types apart, also those of one path in two versions of a crate. They change from build to
-/// build, so what is written down holds this instead.
+/// Within a process [`TypeId`]s tell types apart, also those of one path in two versions of a crate. They
+/// change from build to build, so what is written down holds this instead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Encoding {
     /// The op's type with its generic parameters, see [`Identity::type_name`].
@@ -89,7 +90,8 @@ impl dyn Op {
         Ok(Encoding { type_name: self.type_name(), fields: self.fields()? })
     }
 
-    /// Returns what equal ops share in this process. `None` if the fields cannot be encoded: such an op equals no other.
+    /// Returns what equal ops share in this process. `None` if the fields cannot be encoded: such an op
+    /// equals no other.
     pub(crate) fn key(&self) -> Option<Key> {
         Some(((self as &dyn Any).type_id(), self.fields().ok()?))
     }

@@ -5,15 +5,15 @@ use serde::Serialize;
 use crate::trace::{Io, Lowering, Op, Var};
 use crate::values::{Array, Frame, Type};
 
-/// Input `.0` of the step.
+/// Stands for the value of input `.0` of the step.
 #[derive(Debug, Clone, Serialize)]
 pub struct Input(pub usize);
 
-/// Tensor `.0` of the state, as it was before the step.
+/// Stands for tensor `.0` of the state as it was before the step.
 #[derive(Debug, Clone, Serialize)]
 pub struct State(pub usize);
 
-/// A number.
+/// Stands for the number `.0`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Constant(pub f32);
 

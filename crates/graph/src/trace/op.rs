@@ -1,4 +1,4 @@
-//! What an op is. Each op is one file under [`crate::ops`]; this is what such a file answers.
+//! The trait of ops and what its methods speak of. Each op is a file of the room `ops`.
 
 use std::fmt::Debug;
 
@@ -10,10 +10,11 @@ use crate::values::{Array, Frame, Lead, Type};
 
 /// An operation of the graph.
 ///
-/// An op is known by its type and its fields ([`Identity`]): two nodes whose ops and operands are equal are one, and passes look
-/// for types. Names are for readers only.
+/// An op is known by its type and its fields ([`Identity`]): two nodes whose ops and operands are equal are
+/// one, and passes look for types. Names are for readers only.
 pub trait Op: Identity + Debug + Send + Sync {
-    /// Returns the op's name for messages, printed graphs and the names of kernels. Ops of the registry have names of their own.
+    /// Returns the op's name for messages, printed graphs and the names of kernels. Ops of the registry have
+    /// names of their own.
     fn name(&self) -> &'static str;
 
     /// Returns the fields as text for printed graphs, for example `axes=[1]`. Default: nothing.
@@ -21,27 +22,31 @@ pub trait Op: Identity + Debug + Send + Sync {
         String::new()
     }
 
-    /// The result's type, or what is wrong with the operands.
+    /// Returns the result's type.
+    ///
+    /// # Errors
+    /// Says what is wrong with the operands.
     fn infer(&self, inputs: &[&Type]) -> Result<Type, String>;
 
-    /// The gradient that arrives at each operand, as nodes of the same tape; `None` where there is none.
+    /// Returns the gradient of each operand as a node of the same tape, `None` for an operand that has none.
     ///
-    /// A gradient may have the lead of the output where the operand is global: who accumulates sums it over the shards.
+    /// The gradient of a global operand may have the lead of the result. [`crate::Tape::gradients`] sums it
+    /// over the shards.
     fn gradient(&self, io: &Io<'_>) -> Vec<Option<Var>>;
 
-    /// The result in f64: what the kernels are held to.
+    /// Returns the result in f64. Kernels are compared with it.
     fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array;
 
-    /// How a device computes it.
+    /// Returns how a device computes the op.
     fn lowering(&self) -> Lowering;
 }
 
-/// What a gradient rule sees.
+/// The values that a gradient rule works with.
 #[derive(Debug)]
 pub struct Io<'a> {
-    /// The operands.
+    /// The operands of the op.
     pub x: &'a [Var],
-    /// The result.
+    /// The result of the op.
     pub y: &'a Var,
     /// The gradient that arrives at the result.
     pub dy: &'a Var,
@@ -50,58 +55,60 @@ pub struct Io<'a> {
 /// How a device computes an op.
 #[derive(Clone, Debug)]
 pub enum Lowering {
-    /// Data from outside: a step's input or a tensor of the state. Never computed.
+    /// It does not: the value is data from outside, an input of the step or a tensor of the state.
     Leaf,
-    /// The same number everywhere.
+    /// Every element is this number.
     Constant(f32),
-    /// An expression of the operands' elements; fused with its neighbours.
+    /// Each element is an expression of the operands' elements. Such ops are fused with their neighbours.
     Pointwise(Expression),
-    /// The operand's elements, found elsewhere; costs nothing where it is fused.
+    /// Each element is one of the operand's at another place. A view that is fused costs nothing.
     View(View),
-    /// `x[..., index]`: a view that depends on data.
+    /// Each element is `x[..., index]`: a view that depends on data.
     Take,
-    /// Rows of a table by ids: a view that depends on data.
+    /// Each row is one of a table's, by id: a view that depends on data.
     Embed,
-    /// The operand at an offset on each axis, zeros around it.
+    /// The operand lies at this offset on each axis, with zeros around it.
     Pad(Vec<usize>),
-    /// The elements of windows; `fill` on the border.
+    /// Each element is the one that a window of an image has at a place, or `fill` on the border.
     Im2Col {
         /// The windows.
         window: Window,
         /// The value on the border.
         fill: f32,
     },
-    /// The transpose of that; 0 where no window lies.
+    /// The transpose of [`Lowering::Im2Col`]: each element is the one that an image's window has at a place,
+    /// or 0 where there is no window.
     Col2Im {
         /// The windows.
         window: Window,
     },
-    /// The operands one behind the other along this axis: each is written where it lies.
+    /// The operands lie one behind the other along this axis. Each is written where it lies.
     Concat(usize),
-    /// A sum or maximum over axes.
+    /// The result is a sum or maximum over axes.
     Reduce(Reduction),
-    /// Rows times columns.
+    /// The result is a matrix product.
     MatMul {
-        /// The left operand is stored transposed.
+        /// Whether the left operand is stored transposed.
         transpose_a: bool,
-        /// The right operand is stored transposed.
+        /// Whether the right operand is stored transposed.
         transpose_b: bool,
-        /// The result is rounded to what f16 holds.
+        /// Whether the result is rounded to numbers that f16 holds.
         rounds: bool,
     },
-    /// Products of samples' rows, summed over each shard's samples.
+    /// The result is the sum of products of samples' rows over each shard's samples.
     Contract,
-    /// The sum over shards; ends a segment.
+    /// The result is a sum over shards. The step is cut here: a segment ends.
     SumShards,
 }
 
 impl Lowering {
-    /// Whether each element is found in the operand, perhaps by way of data or with something else around it.
+    /// Returns whether each element is one of an operand's at a place that takes more than a [`View`] to
+    /// find, or a border.
     pub fn is_lookup(&self) -> bool {
         matches!(self, Self::Take | Self::Embed | Self::Pad(_) | Self::Im2Col { .. } | Self::Col2Im { .. })
     }
 
-    /// Whether it can be an expression inside the kernels of its users.
+    /// Returns whether the op can be an expression inside the kernels of its users.
     pub fn is_inline(&self) -> bool {
         self.is_lookup() || matches!(self, Self::Pointwise(_))
     }
@@ -110,12 +117,12 @@ impl Lowering {
 /// A pointwise op in WGSL.
 #[derive(Clone, Debug)]
 pub struct Expression {
-    /// `$0`, `$1`, ... stand for the operands' elements, `$row` for the sample, `$element` for the place in the sample,
-    /// `$axisN` for the coordinate on axis N.
+    /// The expression. In it `$0`, `$1`, ... stand for the operands' elements, `$row` for the sample,
+    /// `$element` for the place in the sample, and `$axisN` for the coordinate on axis N.
     pub wgsl: String,
-    /// What the expression calls.
+    /// The shader functions that the expression calls.
     pub snippets: &'static [Snippet],
-    /// Operands whose storage buffer is named instead of their element (`$1[0]`).
+    /// Operands that stand for their whole storage buffer instead of an element (`$1[0]`).
     pub whole: &'static [usize],
     /// Whether the result may be a product that was not rounded on its own.
     pub product: Product,
@@ -125,62 +132,64 @@ pub struct Expression {
     pub halves: Halves,
 }
 
-/// Whether results are numbers that f16 holds: then they may be stored as such.
+/// Whether the results of an op are numbers that f16 holds. Such results may be stored as f16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halves {
-    /// Not as far as is known.
+    /// The results are not known to be such numbers.
     Never,
-    /// Where all operands are.
+    /// The results are such numbers where all operands are.
     Keeps,
-    /// Whatever the operands are.
+    /// The results are such numbers whatever the operands are.
     Makes,
 }
 
-/// Where unrounded products come from: no product may reach an addition, or a compiler would choose whether to fuse them.
+/// Whether the result of an op may be a product that was not rounded on its own. No such product may reach an
+/// addition: a driver's compiler would be free to fuse the two, and results would depend on its choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
-    /// The result is no product, whatever the operands are.
+    /// The result is never a product, whatever the operands are.
     Never,
     /// The result is a product.
     Makes,
-    /// The result may be an operand unchanged, or with another sign.
+    /// The result may be an operand unchanged or with another sign, and so a product where the operand is
+    /// one.
     Passes,
 }
 
 /// Where the elements of a view are found in its operand.
 #[derive(Clone, Debug, PartialEq)]
 pub enum View {
-    /// The same row-major order under other axes.
+    /// The elements are in the same row-major order under other axes.
     Reshape,
     /// Axes of length 1, missing axes or a missing lead are repeated.
     Broadcast,
     /// Axis i of the view is axis `.0[i]` of the operand; the lead stays first.
     Permute(Vec<usize>),
-    /// A box that starts at this coordinate on each axis.
+    /// The view is a box that starts at this coordinate on each axis.
     Slice(Vec<usize>),
 }
 
 /// A reduction over axes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reduction {
-    /// How two values combine.
+    /// How two values are combined.
     pub kind: ReduceKind,
-    /// Axes of the sample (the batch axis does not count), ascending.
+    /// The reduced axes of a sample in ascending order. The batch axis is not counted.
     pub axes: Vec<usize>,
-    /// Also over the samples of each shard; the result then has [`Lead::Shard`].
+    /// Whether the samples of each shard are reduced too. The result then has [`Lead::Shard`].
     pub samples: bool,
 }
 
-/// How two values combine.
+/// How a reduction combines two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ReduceKind {
-    /// Addition, in the order of [`crate::tree`].
+    /// Values are added, in the order of [`crate::tree`].
     Sum,
-    /// The larger one.
+    /// The larger value is kept.
     Max,
 }
 
-/// The lead that operands share, seen together: samples win over shards, shards over global.
+/// Returns the lead of what is made of several operands: samples win over shards, shards over global.
 pub fn join_leads(inputs: &[&Type]) -> Lead {
     inputs.iter().map(|t| t.lead).max().unwrap_or(Lead::Global)
 }

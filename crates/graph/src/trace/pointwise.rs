@@ -1,4 +1,4 @@
-//! What a pointwise op answers; everything else about it follows.
+//! The trait of pointwise ops. Everything else about such an op follows from it.
 
 use std::fmt::Debug;
 
@@ -7,7 +7,8 @@ use unisono_shaders::Snippet;
 use crate::trace::{Expression, Halves, Identity, Io, Lowering, Op, Product, Var};
 use crate::values::{Array, DType, Frame, Type};
 
-/// An op on single elements: operands and result have one shape. [`Var`]'s methods broadcast before they apply one.
+/// An op on single elements. Operands and result have one shape; the methods of [`Var`] broadcast before they
+/// apply the op.
 ///
 /// ```
 /// use serde::Serialize;
@@ -38,27 +39,28 @@ use crate::values::{Array, DType, Frame, Type};
 pub trait Pointwise: Identity + Debug + Send + Sync {
     /// The op's name, for messages and the names of kernels.
     const NAME: &'static str;
-    /// Operands.
+    /// The number of operands.
     const ARITY: usize;
-    /// The expression; `$0`, `$1`, ... are the operands' elements.
+    /// The expression in WGSL. In it `$0`, `$1`, ... stand for the operands' elements.
     const WGSL: &'static str;
-    /// What the expression calls.
+    /// The shader functions that the expression calls. Default: none.
     const SNIPPETS: &'static [Snippet] = &[];
-    /// Whether the result is an unrounded product; say [`Product::Makes`] when in doubt.
+    /// Whether the result may be a product that is not rounded on its own. Default: [`Product::Makes`], which
+    /// is always safe.
     const PRODUCT: Product = Product::Makes;
-    /// Whether an operand may reach a `+` or `-` as it is; say `true` when in doubt.
+    /// Whether an operand may reach a `+` or `-` unrounded. Default: `true`, which is always safe.
     const ADDS: bool = true;
-    /// Whether the result is a number that f16 holds.
+    /// Whether the result is a number that f16 holds. Default: [`Halves::Never`].
     const HALVES: Halves = Halves::Never;
-    /// Element type of the result; `None`: that of the operands.
+    /// The element type of the result. Default: `None`, which stands for that of the operands.
     const RESULT: Option<DType> = None;
-    /// Operands at which tests compare the op with its reference.
+    /// The operands at which tests compare the op with its reference, one number for each operand.
     const CASES: &'static [&'static [f64]];
 
-    /// The result in f64.
+    /// Returns the result in f64.
     fn reference(&self, x: &[f64]) -> f64;
 
-    /// The gradient that arrives at each operand.
+    /// Returns the gradient of each operand, `None` for an operand that has none.
     fn gradient(&self, io: &Io<'_>) -> Vec<Option<Var>>;
 }
 

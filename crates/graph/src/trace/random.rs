@@ -2,30 +2,31 @@
 
 use crate::values::{DType, Type};
 
-/// The words of the random input: everything dropout's draws depend on, except layer and element.
+/// The contents of the random input: everything that the draws of dropout depend on beside the layer and the
+/// element.
 ///
-/// Word order: seed low, seed high, epoch, position low, position high, and three words of zero. The position is that of the
-/// run's first sample in the epoch.
+/// The words are in this order: seed low, seed high, epoch, position low, position high, and three words of
+/// zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RandomKey {
-    /// The run's seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// The epoch.
+    /// The epoch, counted from 0.
     pub epoch: u32,
-    /// Position in the epoch of the first sample.
+    /// The position in the epoch of the first sample of the run of shards.
     pub position: u64,
 }
 
 impl RandomKey {
-    /// The input's name.
+    /// The name of the random input.
     pub const INPUT: &'static str = "$random";
 
-    /// The input's type.
+    /// Returns the type of the random input.
     pub fn ty() -> Type {
         Type::global(&[8]).of(DType::U32)
     }
 
-    /// The words as a device reads them.
+    /// Returns the words as a device reads them.
     pub fn words(&self) -> [u32; 8] {
         let halves = |x: u64| [x as u32, (x >> 32) as u32];
         let ([s0, s1], [p0, p1]) = (halves(self.seed), halves(self.position));

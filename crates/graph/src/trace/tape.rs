@@ -1,7 +1,7 @@
 //! Tracing: a model's code runs once and leaves a graph.
 //!
-//! The first error is kept and returned by [`Tape::finish`]; until then every op gives a value back, so that model code
-//! reads like arithmetic.
+//! The first error is kept and returned by [`Tape::finish`]; until then every op gives a value back, so that
+//! model code reads like arithmetic.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::trace::{
 };
 use crate::values::{DType, Lead, Type};
 
-/// Records ops. Clones share one recording.
+/// Records the ops of a model. Clones of a tape share one recording.
 #[derive(Clone, Debug, Default)]
 pub struct Tape {
     inner: Rc<RefCell<Recording>>,
@@ -27,31 +27,34 @@ struct Recording {
     scopes: Vec<String>,
     scope: Arc<str>,
     error: Option<GraphError>,
-    /// Ranges of nodes that gradients compute again, in order, and how deep in one the trace is.
+    /// The ranges of nodes that gradients compute a second time, in order.
     regions: Vec<Range<NodeId>>,
+    /// How many regions the trace is in, one inside the other.
     depth: usize,
-    /// What rounds the operands of products, where they are rounded.
+    /// The op that rounds the operands of products. `None` where they are not rounded.
     rounding: Option<Arc<dyn Op>>,
-    /// What was rounded for a product, and to what.
+    /// For each value that was rounded for a product, the rounded one.
     rounded: BTreeMap<NodeId, NodeId>,
-    /// Ranges of nodes that are the steps of a loop.
+    /// The ranges of nodes that are the steps of a loop.
     unrolled: Vec<Range<NodeId>>,
 }
 
 impl Tape {
-    /// An empty recording.
+    /// Returns a tape with nothing recorded.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new recording that passes the operands of every product through an op, and the products of samples too.
+    /// Returns a tape that passes the operands of every product through an op, and the products of samples
+    /// too.
     pub(crate) fn with_rounding(op: Arc<dyn Op>) -> Self {
         let tape = Self::default();
         tape.inner.borrow_mut().rounding = Some(op);
         tape
     }
 
-    /// Runs `f` with products of f32 operands, whatever the tape's precision: for an optimizer's rule or a loss, for example.
+    /// Runs `f` with products of f32 operands, whatever the tape's precision. An optimizer's rule or a loss
+    /// is such an `f`.
     pub fn in_f32<T>(&self, f: impl FnOnce() -> T) -> T {
         let outer = self.inner.borrow_mut().rounding.take();
         let result = f();
@@ -59,17 +62,19 @@ impl Tape {
         result
     }
 
-    /// Data that the caller brings with each step.
+    /// Declares data that the caller brings with each step. Two inputs of one name are an error.
     pub fn input(&self, name: &str, ty: Type) -> Var {
         self.declare_input(name, ty, InputKind::Data)
     }
 
-    /// A value of each sample that the caller takes from one step to the next: what [`Tape::keep`] made of it in the step before.
+    /// Declares a value that the caller takes from one step to the next: what [`Tape::keep`] made of it in
+    /// the step before.
     pub fn carry(&self, name: &str, ty: Type) -> Var {
         self.declare_input(name, ty, InputKind::Carry)
     }
 
-    /// The key and position from which dropout draws; declared once however often it is asked for.
+    /// Returns the key and position from which dropout draws. They are declared once, however often they are
+    /// asked for.
     pub fn random(&self) -> Var {
         let found = self.inner.borrow().graph.inputs.iter().position(|i| i.kind == InputKind::Random);
         match found {
@@ -92,7 +97,7 @@ impl Tape {
         self.push(Arc::new(Input(index)), &[], Some(ty))
     }
 
-    /// A tensor that outlives the step.
+    /// Declares a tensor that outlives the step. Two states of one name are an error.
     pub fn state(&self, name: &str, dims: &[usize], kind: StateKind) -> Var {
         let ty = Type::global(dims);
         let (index, known) = {
@@ -107,17 +112,18 @@ impl Tape {
         self.push(Arc::new(State(index)), &[], Some(ty))
     }
 
-    /// A number.
+    /// Returns a number as a value.
     pub fn constant(&self, x: f32) -> Var {
         self.push(Arc::new(Constant(x)), &[], Some(Type::global(&[])))
     }
 
-    /// Applies an op. On operands it cannot take, the first error is kept and a value of the first operand's type returned.
-    pub fn apply(&self, op: impl Op + 'static, inputs: &[&Var]) -> Var {
+    /// Applies an op. Where the op cannot take the operands, the error is kept for [`Tape::finish`], and the
+    /// first operand is returned.
+    pub fn apply(&self, op: impl Op, inputs: &[&Var]) -> Var {
         self.apply_dyn(Arc::new(op), inputs)
     }
 
-    /// As [`Tape::apply`], for an op whose type is not known.
+    /// Applies an op whose type is not known, as [`Tape::apply`] does.
     pub fn apply_dyn(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
         let is_product = matches!(op.lowering(), Lowering::MatMul { .. } | Lowering::Contract);
         let rounding = self.inner.borrow().rounding.clone().filter(|_| is_product);
@@ -127,7 +133,8 @@ impl Tape {
         if y.ty.lead == Lead::Sample { self.rounded(&y, &rounding) } else { y }
     }
 
-    /// The value rounded, once however often it is asked for: its gradient is then summed over the shards once.
+    /// Returns the rounded value. A value is rounded once, however often it is asked for, so that its
+    /// gradient is summed over the shards once.
     fn rounded(&self, x: &Var, rounding: &Arc<dyn Op>) -> Var {
         if x.ty.dtype != DType::F32 || self.node(x.id).op.key() == rounding.key() {
             return x.clone();
@@ -140,7 +147,7 @@ impl Tape {
         rounded
     }
 
-    /// Applies an op as it is.
+    /// Records an op on operands that are not rounded.
     pub(crate) fn record(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
         match infer(&*op, inputs) {
             Ok(ty) => self.push(op, inputs, Some(ty)),
@@ -161,7 +168,7 @@ impl Tape {
         Var { tape: self.clone(), id: inner.graph.nodes.len() - 1, ty }
     }
 
-    /// Runs `f` inside a layer: errors then name `path.name`.
+    /// Runs `f` inside of a layer, so that errors name the layer's path.
     pub fn scope<T>(&self, name: &str, f: impl FnOnce() -> T) -> T {
         self.inner.borrow_mut().enter(name);
         let result = f();
@@ -169,7 +176,7 @@ impl Tape {
         result
     }
 
-    /// Nodes so far.
+    /// Returns the number of nodes so far.
     pub(crate) fn len(&self) -> usize {
         self.inner.borrow().graph.nodes.len()
     }
@@ -187,13 +194,14 @@ impl Tape {
         }
     }
 
-    /// The region that a node is in.
+    /// Returns the region that a node is in.
     pub(crate) fn region(&self, id: NodeId) -> Option<Range<NodeId>> {
         self.inner.borrow().regions.iter().find(|r| r.contains(&id)).cloned()
     }
 
-    /// Records what `f` records as the steps of one loop: the gradient of a weight that multiplies one row of each sample in each
-    /// step is one product over (sample, step), the steps in the order in which they were recorded.
+    /// Records what `f` records as the steps of one loop. The gradient of a weight that multiplies one row of
+    /// each sample in each step is then one product over (sample, step), with the steps in the order in which
+    /// they were recorded.
     pub fn unrolled<T>(&self, f: impl FnOnce() -> T) -> T {
         let first = self.len();
         let result = f();
@@ -202,12 +210,12 @@ impl Tape {
         result
     }
 
-    /// The number of the innermost loop that a node is in.
+    /// Returns the number of the innermost loop that a node is in.
     pub(crate) fn unrolled_at(&self, id: NodeId) -> Option<usize> {
         self.inner.borrow().unrolled.iter().position(|loop_| loop_.contains(&id))
     }
 
-    /// Runs `f` with errors naming the layer `scope`, wherever the tape is.
+    /// Runs `f` as a part of the layer `scope`, whatever layer is being traced.
     pub(crate) fn in_scope_of<T>(&self, scope: &Arc<str>, f: impl FnOnce() -> T) -> T {
         let outer = std::mem::replace(&mut self.inner.borrow_mut().scope, scope.clone());
         let result = f();
@@ -215,34 +223,34 @@ impl Tape {
         result
     }
 
-    /// The path of the layer being traced, for example `encoder.0`.
+    /// Returns the path of the layer that is being traced, for example `encoder.0`.
     pub fn path(&self) -> String {
         self.inner.borrow().scope.to_string()
     }
 
-    /// Keeps the first error, for [`Tape::finish`] to return.
+    /// Keeps an error for [`Tape::finish`] to return, if it is the first one.
     pub fn fail(&self, error: GraphError) {
         self.inner.borrow_mut().error.get_or_insert(error);
     }
 
-    /// An error of the current layer in its own words.
+    /// Keeps an error of an op in the layer that is being traced, as [`Tape::fail`] does.
     pub fn fail_here(&self, op: &str, problem: String) {
         let scope = self.path();
         self.fail(GraphError::Op { scope, op: op.into(), problem });
     }
 
-    /// The first error so far.
+    /// Returns the first error so far.
     pub fn error(&self) -> Option<GraphError> {
         self.inner.borrow().error.clone()
     }
 
-    /// The value a node stands for.
+    /// Returns the value that a node stands for.
     pub(crate) fn var(&self, id: NodeId) -> Var {
         let ty = self.inner.borrow().graph.nodes[id].ty.clone();
         Var { tape: self.clone(), id, ty }
     }
 
-    /// A node's op and operands.
+    /// Returns a copy of a node.
     pub(crate) fn node(&self, id: NodeId) -> Node {
         self.inner.borrow().graph.nodes[id].clone()
     }
@@ -252,8 +260,8 @@ impl Tape {
         self.show(name, OutputKind::Value, x);
     }
 
-    /// Makes `value` what `carry` holds in the next step: the output of [`OutputKind::Carry`] of its name. It is an error where
-    /// `carry` is none, is of another type, or is kept already.
+    /// Makes `value` what `carry` holds in the next step: the output of [`OutputKind::Carry`] of its name. It
+    /// is an error where `carry` is none, is of another type, or is kept already.
     pub fn keep(&self, carry: &Var, value: &Var) {
         let index = self.node(carry.id).op.downcast_ref().map(|&Input(index)| index);
         let decl = index.map(|index| self.inner.borrow().graph.inputs[index].clone());
@@ -296,18 +304,21 @@ impl Tape {
         self.node(state.id).op.downcast_ref().map(|&State(index)| index)
     }
 
-    /// The name of a state.
+    /// Returns the name of a state. `None` if the value is no state.
     pub fn state_name(&self, state: &Var) -> Option<String> {
         let index = self.state_index(state)?;
         Some(self.inner.borrow().graph.states[index].name.clone())
     }
 
-    /// The states declared so far, in order.
+    /// Returns the states declared so far, in order.
     pub fn states(&self) -> Vec<StateDecl> {
         self.inner.borrow().graph.states.clone()
     }
 
-    /// The graph, or the first error of the trace.
+    /// Returns a copy of the graph as it is now.
+    ///
+    /// # Errors
+    /// The first error of the trace.
     pub fn finish(&self) -> Result<Graph, GraphError> {
         let inner = self.inner.borrow();
         inner.error.clone().map_or_else(|| Ok(inner.graph.clone()), Err)

@@ -12,28 +12,28 @@ pub struct Var {
 }
 
 impl Var {
-    /// Element type, lead and shape.
+    /// Returns the value's element type, lead and shape.
     pub fn ty(&self) -> &Type {
         &self.ty
     }
 
-    /// The axes without the batch.
+    /// Returns the lengths of the value's axes without the batch.
     pub fn dims(&self) -> &[usize] {
         &self.ty.dims
     }
 
-    /// The tape it was recorded on.
+    /// Returns the tape that the value was recorded on.
     pub fn tape(&self) -> &Tape {
         &self.tape
     }
 
-    /// Its node.
+    /// Returns the node of the value.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
     /// Applies an op to this value alone.
-    pub fn apply(&self, op: impl Op + 'static) -> Var {
+    pub fn apply(&self, op: impl Op) -> Var {
         self.tape.apply(op, &[self])
     }
 }

@@ -2,26 +2,29 @@
 
 use serde::Serialize;
 
-/// How windows lie on the last two axes of an image: `[height, width]` each.
+/// How windows lie on the last two axes of an image. Each field is `[height, width]`, in elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
-    /// Size.
+    /// The size of a window.
     pub kernel: [usize; 2],
-    /// From one window to the next.
+    /// The distance from one window to the next.
     pub stride: [usize; 2],
-    /// From one element of a window to the next.
+    /// The distance from one element of a window to the next.
     pub dilation: [usize; 2],
-    /// Border around the image.
+    /// The width of the border around the image.
     pub padding: [usize; 2],
 }
 
 impl Window {
-    /// A window of this size, one beside the other in steps of 1, without a border.
+    /// Returns windows of a size with stride 1, dilation 1 and no border.
     pub fn new(kernel: [usize; 2]) -> Self {
         Self { kernel, stride: [1, 1], dilation: [1, 1], padding: [0, 0] }
     }
 
-    /// How many windows there are on an image, or why none.
+    /// Returns how many windows there are on an image, down and across.
+    ///
+    /// # Errors
+    /// Says that no window fits the image.
     pub fn count(&self, image: [usize; 2]) -> Result<[usize; 2], String> {
         let along = |a: usize| {
             let span = self.dilation[a] * self.kernel[a].saturating_sub(1) + 1;
@@ -35,7 +38,7 @@ impl Window {
         }
     }
 
-    /// Whether windows lie side by side on an image, and nothing of them beside it.
+    /// Returns whether the windows lie side by side on an image without overlap, gap or border.
     pub(crate) fn is_tiling(&self, image: [usize; 2]) -> bool {
         self.stride == self.kernel
             && self.dilation == [1, 1]
@@ -43,7 +46,7 @@ impl Window {
             && (0..2).all(|a| (1..=image[a]).contains(&self.kernel[a]))
     }
 
-    /// Where element `k` of window `o` lies on axis `a`, if not on the border.
+    /// Returns where element `k` of window `o` lies on axis `a`, `None` on the border.
     pub(crate) fn at(&self, a: usize, o: usize, k: usize, length: usize) -> Option<usize> {
         let at = o * self.stride[a] + k * self.dilation[a];
         at.checked_sub(self.padding[a]).filter(|&i| i < length)

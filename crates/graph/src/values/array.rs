@@ -2,28 +2,28 @@
 
 use crate::values::{Type, strides};
 
-/// A dense row-major array of f64; labels and bits are held as the numbers they are.
+/// A dense array of f64 in row-major order. Labels and raw words are held as numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
-    /// The axes as stored: the batch or shard axis first where there is one.
+    /// The lengths of the axes. The batch or shard axis comes first where there is one.
     pub dims: Vec<usize>,
-    /// Row-major elements.
+    /// The elements in row-major order.
     pub data: Vec<f64>,
 }
 
 impl Array {
-    /// An array from its parts.
+    /// Returns an array of elements under axes.
     pub fn new(dims: &[usize], data: Vec<f64>) -> Self {
         debug_assert_eq!(dims.iter().product::<usize>(), data.len());
         Self { dims: dims.to_vec(), data }
     }
 
-    /// A number.
+    /// Returns a number as an array without axes.
     pub fn scalar(x: f64) -> Self {
         Self { dims: vec![], data: vec![x] }
     }
 
-    /// `f` of every coordinate.
+    /// Returns an array with `f` of every coordinate, which is called in row-major order.
     pub fn generate(dims: &[usize], mut f: impl FnMut(&[usize]) -> f64) -> Self {
         let mut data = Vec::with_capacity(dims.iter().product());
         let mut at = vec![0; dims.len()];
@@ -40,21 +40,21 @@ impl Array {
         Self { dims: dims.to_vec(), data }
     }
 
-    /// The element at `at`.
+    /// Returns the element at a coordinate.
     pub fn at(&self, at: &[usize]) -> f64 {
         self.data[at.iter().zip(strides(&self.dims)).map(|(i, s)| i * s).sum::<usize>()]
     }
 
-    /// The same elements under other axes.
+    /// Returns the same elements under other axes.
     pub fn reshaped(&self, dims: &[usize]) -> Self {
         Self::new(dims, self.data.clone())
     }
 }
 
-/// What the interpreter has to know of the batch: the samples of each shard.
+/// The shape of a batch, as far as the interpreter has to know it.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Samples in each shard, in order.
+    /// The number of samples in each shard, in order.
     pub shards: Vec<usize>,
 }
 

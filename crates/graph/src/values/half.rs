@@ -1,10 +1,11 @@
 //! f16 as a set of numbers: which f32 values it holds, and the nearest of them.
 //!
-//! Mixed precision is a matter of values: operands of products are rounded to numbers that f16 holds ([`crate::ops::RoundHalf`]).
-//! Whether such a number then takes two bytes or four shows in no bit.
+//! Mixed precision is a matter of values: operands of products are rounded to numbers that f16 holds
+//! ([`crate::ops::RoundHalf`]). Whether such a number then takes two bytes or four shows in no bit.
 
-/// The nearest f16 as an f32, of two equally near the even one; subnormal ones are kept. From 65520 on that is infinity; a NaN
-/// stays one. In integers, so that no driver has a say: the same as `shaders/snippets/round_half.wgsl`.
+/// The nearest f16 as an f32, of two equally near the even one; subnormal ones are kept. From 65520 on that
+/// is infinity; a NaN stays one. In integers, so that no driver has a say: the same as
+/// `shaders/snippets/round_half.wgsl`.
 ///
 /// ```
 /// use unisono_graph::half::round_half;

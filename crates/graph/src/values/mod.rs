@@ -1,4 +1,5 @@
-//! What values are: types, arrays of numbers, which of them f16 holds, and the one order in which they are summed.
+//! What values are: types, arrays of numbers, which of them f16 holds, and the one order in which they are
+//! summed.
 
 mod array;
 pub mod half;

@@ -1,7 +1,8 @@
 //! The one shape of a sum.
 //!
-//! A sum over a logical index is cut into chunks of a constant length; inside a chunk it is serial; across chunks it is
-//! this binary tree: a range `[lo, hi)` splits after the largest power of two smaller than its length.
+//! A sum over a logical index is cut into chunks of a constant length; inside a chunk it is serial; across
+//! chunks it is this binary tree: a range `[lo, hi)` splits after the largest power of two smaller than its
+//! length.
 //!
 //! ```text
 //!   7 leaves:         +
@@ -13,10 +14,10 @@
 //!         0   1 2   3   4   5
 //! ```
 //!
-//! Two facts follow, and everything else leans on them. The tree of n leaves is what pairing neighbours level by level
-//! gives, so every aligned block of 2^j leaves is a subtree: blocks may be summed anywhere, by anyone. And leaves of +0
-//! at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]): a missing shard and a shard of zeros
-//! are the same.
+//! Two facts follow, and everything else leans on them. The tree of n leaves is what pairing neighbours level
+//! by level gives, so every aligned block of 2^j leaves is a subtree: blocks may be summed anywhere, by
+//! anyone. And leaves of +0 at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]):
+//! a missing shard and a shard of zeros are the same.
 
 use std::ops::Range;
 
@@ -61,7 +62,8 @@ pub fn split(n: usize) -> usize {
     1 << (n - 1).ilog2()
 }
 
-/// The maximal subtrees of the tree over `leaves` that lie in `run`: what the holder of the run may sum alone.
+/// The maximal subtrees of the tree over `leaves` that lie in `run`: what the holder of the run may sum
+/// alone.
 ///
 /// In order, at most `2 log2(leaves)` of them.
 pub fn blocks(run: Range<usize>, leaves: usize) -> Vec<Range<usize>> {
@@ -83,9 +85,11 @@ fn collect_blocks(node: Range<usize>, run: &Range<usize>, found: &mut Vec<Range<
     collect_blocks(middle..node.end, run, found);
 }
 
-/// Sums elementwise over subtrees: `block(range)` is the vector of the subtree over `range`, when somebody summed it.
+/// Sums elementwise over subtrees: `block(range)` is the vector of the subtree over `range`, when somebody
+/// summed it.
 ///
-/// Returns `None` when the blocks at hand do not cover `0..leaves` or are not as long as `into`, which receives the result.
+/// Returns `None` when the blocks at hand do not cover `0..leaves` or are not as long as `into`, which
+/// receives the result.
 pub fn sum_blocks<'a>(
     leaves: usize,
     block: &dyn Fn(&Range<usize>) -> Option<&'a [f32]>,

@@ -1,23 +1,23 @@
-//! What a value is: element type, who holds it, and its shape.
+//! The types of values: element type, lead and shape.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Element type.
+/// The type of a value's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
-    /// 32-bit IEEE 754.
+    /// The elements are 32-bit floats of IEEE 754.
     F32,
-    /// Labels, ids, indices.
+    /// The elements are 32-bit integers, such as labels, ids and indices.
     I32,
-    /// Raw bits, such as the keys of the random generator.
+    /// The elements are raw 32-bit words, such as the key of the random generator.
     U32,
 }
 
 impl DType {
-    /// The type's name in WGSL.
+    /// Returns the name of the type in WGSL.
     pub const fn wgsl(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -27,20 +27,21 @@ impl DType {
     }
 }
 
-/// Which numbers the operands of products are.
+/// Which numbers the operands of products are. Default: [`Precision::F32`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// f32, as everything else.
+    /// The operands of products are f32, as everything else is.
     #[default]
     F32,
-    /// Those that f16 holds; sums, parameters and everything that is no product stay f32 (Micikevicius et al. 2018).
+    /// The operands of products are rounded to numbers that f16 holds. Sums, parameters and everything that
+    /// is no product stay f32 (Micikevicius et al. 2018).
     Mixed,
 }
 
 impl FromStr for Precision {
     type Err = String;
 
-    /// `f32` or `mixed`.
+    /// Reads `f32` or `mixed`.
     fn from_str(text: &str) -> Result<Self, String> {
         [Self::F32, Self::Mixed]
             .into_iter()
@@ -60,67 +61,69 @@ impl fmt::Display for Precision {
 
 /// What stands in front of a value's own axes.
 ///
-/// This is the whole of data parallelism: a value either came from samples or it did not.
+/// The lead is all that a graph knows of data parallelism: a value has an entry for each sample, or for each
+/// shard, or is the same everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum Lead {
-    /// The same on every replica: parameters, statistics, scalars.
+    /// The value is the same on every replica, such as a parameter, a statistic or a scalar.
     Global,
-    /// One value a shard: a sum over its samples, on the way to [`crate::Var::sum_shards`].
+    /// There is one value for each shard: a sum over its samples, on the way to [`crate::Var::sum_shards`].
     Shard,
-    /// One value a sample: the batch axis `B` stands first.
+    /// There is one value for each sample: the batch axis `B` stands first.
     Sample,
 }
 
-/// Element type, lead and shape of a value. The batch axis is not among `dims`.
+/// The element type, lead and shape of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Type {
-    /// Element type.
+    /// The type of the elements.
     pub dtype: DType,
-    /// What stands in front of `dims`.
+    /// What stands in front of the axes.
     pub lead: Lead,
-    /// The axes of one sample, of one shard's sum, or of the global value; row-major.
+    /// The lengths of the axes of one sample, of one shard's sum, or of the global value, in row-major order.
+    /// The batch axis is not among them.
     pub dims: Vec<usize>,
 }
 
 impl Type {
-    /// A value that is the same on every replica.
+    /// Returns the type of an f32 value that is the same on every replica.
     pub fn global(dims: &[usize]) -> Self {
         Self { dtype: DType::F32, lead: Lead::Global, dims: dims.to_vec() }
     }
 
-    /// A value with one entry a sample; `dims` are the axes after the batch.
+    /// Returns the type of an f32 value with one entry for each sample. `dims` are the axes after the batch.
     pub fn sample(dims: &[usize]) -> Self {
         Self { dtype: DType::F32, lead: Lead::Sample, dims: dims.to_vec() }
     }
 
-    /// The same with another element type.
+    /// Returns the type with another element type.
     pub fn of(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self
     }
 
-    /// The same with other axes.
+    /// Returns the type with other axes.
     pub fn with_dims(&self, dims: &[usize]) -> Self {
         Self { dims: dims.to_vec(), ..self.clone() }
     }
 
-    /// The same with another lead.
+    /// Returns the type with another lead.
     pub fn with_lead(&self, lead: Lead) -> Self {
         Self { lead, ..self.clone() }
     }
 
-    /// Elements of one sample, one shard's sum, or the global value.
+    /// Returns the number of elements of one sample, of one shard's sum, or of the global value.
     pub fn count(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// Number of axes a user counts: the batch axis is one of them.
+    /// Returns the number of axes. The batch axis is counted.
     pub fn rank(&self) -> usize {
         self.dims.len() + usize::from(self.lead == Lead::Sample)
     }
 }
 
-/// `[B, 28, 28]`, `[512]`, `[S; 10] i32`.
+/// Writes the type as a user thinks of it, for example `[B, 28, 28]`, `[512]` or `[S; 10] i32`.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims = self.dims.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
@@ -137,7 +140,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// Row-major strides, in elements.
+/// Returns row-major strides in elements.
 pub fn strides(dims: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {

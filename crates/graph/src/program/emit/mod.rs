@@ -16,8 +16,8 @@ use crate::values::{Lead, Type};
 
 use sums::{Destination, Source};
 
-/// A piece of a launch is a multiple of so many rows, or of twice as many where they may be f16, so that its bindings start at
-/// aligned offsets.
+/// A piece of a launch is a multiple of so many rows, or of twice as many where they may be f16, so that its
+/// bindings start at aligned offsets.
 const ROW_ALIGNMENT: usize = 64;
 
 /// Bytes that hold at least so many: an odd number of f16 ends inside a word.
@@ -26,10 +26,11 @@ fn whole_words(bytes: usize) -> u64 {
 }
 
 impl Program {
-    /// The plan for a run of shards on a device.
+    /// Returns the plan for a run of shards on a device.
     ///
     /// # Errors
-    /// [`GraphError::Limit`] for what does not fit the device; [`GraphError::NoF16`] for a layout that the device does not have.
+    /// [`GraphError::Limit`] if a value does not fit the device, [`GraphError::NoF16`] if values are stored
+    /// as f16 and the device does not have it.
     pub fn plan(&self, run: &Run, target: &Target) -> Result<Plan, GraphError> {
         if let Some(&id) = self.stores.halves.first().filter(|_| !target.f16) {
             return Err(GraphError::NoF16 { what: self.graph.describe(id) });
@@ -127,8 +128,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Launches the segment's units, and sums each bucket as soon as all of it is there, so that it can leave while the rest is
-    /// computed. `open` holds for each bucket the values that are still to come.
+    /// Launches the segment's units, and sums each bucket as soon as all of it is there, so that it can leave
+    /// while the rest is computed. `open` holds for each bucket the values that are still to come.
     fn compute(&mut self, mut open: BTreeMap<usize, BTreeSet<NodeId>>) -> Result<(), GraphError> {
         let (program, segment) = (self.program, self.segment);
         let units = program.fusion.units.iter().zip(&program.kernels);

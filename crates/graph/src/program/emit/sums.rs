@@ -11,8 +11,9 @@ use crate::program::{Program, Slot};
 use crate::trace::{GraphError, NodeId, ReduceKind};
 use crate::values::{Lead, Type};
 
-/// Leaves that one invocation of the tree kernel adds, at most: they are in registers, for arrays are slow on software
-/// adapters (8 shards of 670,000 elements on one core: 6 ms, with an array of waiting subtrees 36 ms).
+/// Leaves that one invocation of the tree kernel adds, at most: they are in registers, for arrays are slow on
+/// software adapters (8 shards of 670,000 elements on one core: 6 ms, with an array of waiting subtrees 36
+/// ms).
 const TREE_GROUP: usize = 8;
 /// Elements that one invocation of the finite kernel looks at, as in its file.
 const FINITE_SPAN: usize = 64;
@@ -102,7 +103,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The buckets of this cut, each with those of its values that kernels of this segment are still to compute.
+    /// The buckets of this cut, each with those of its values that kernels of this segment are still to
+    /// compute.
     pub(super) fn open_buckets(&self, segment: usize) -> BTreeMap<usize, BTreeSet<NodeId>> {
         let Program { graph, fusion, .. } = self.program;
         let roots: BTreeSet<NodeId> = fusion

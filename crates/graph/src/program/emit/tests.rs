@@ -4,7 +4,8 @@ use crate::program::Layout;
 use crate::trace::{StateKind, Tape};
 use crate::values::Precision;
 
-/// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each sample.
+/// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each
+/// sample.
 fn step() -> Program {
     let tape = Tape::new();
     let (x, rate) = (tape.input("x", Type::sample(&[4])), tape.input("rate", Type::global(&[])));
@@ -114,7 +115,8 @@ fn pieces_of_f16_are_aligned() {
     assert!(slices.iter().any(|s| s.offset > 0));
 }
 
-/// A loop over parts of the input, and states that are updated alike: more of them make more launches of the same kernels.
+/// A loop over parts of the input, and states that are updated alike: more of them make more launches of the
+/// same kernels.
 #[test]
 fn a_kernel_serves_all_steps_of_a_loop_and_all_states() {
     let sizes = |steps: usize| {

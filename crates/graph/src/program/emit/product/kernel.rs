@@ -21,7 +21,8 @@ pub(super) enum Family {
 
 /// The family for `batch` products of `[m, k] x [k, n]`, by sizes and machine alone.
 ///
-/// Measured on lavapipe (Mesa 22.3.6, one core of a Xeon), `[128, 784] x [784, 512]` with the weight stored transposed:
+/// Measured on lavapipe (Mesa 22.3.6, one core of a Xeon), `[128, 784] x [784, 512]` with the weight stored
+/// transposed:
 ///
 /// | kernel | GFLOP/s | compile |
 /// |---|---|---|
@@ -31,9 +32,10 @@ pub(super) enum Family {
 /// | lanes, 32 x 32 a subgroup of 8 | 20 | 0.3 s |
 /// | tiles in workgroup memory | 3.3 | 0.25 s |
 ///
-/// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest and wastes
-/// least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides what memory costs behind many
-/// invocations, which a tile of 64 x 64 has too few of where a side is shorter than half of it.
+/// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest
+/// and wastes least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides what
+/// memory costs behind many invocations, which a tile of 64 x 64 has too few of where a side is shorter than
+/// half of it.
 pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
     const FEW_STEPS: usize = 1 << 20;
     let small = Family::Registers { rows: 1, columns: 1 };
