@@ -3,10 +3,9 @@
 use super::index::{Index, decode, regroup};
 use super::writer::Writer;
 use super::{Binding, unit_name};
-use crate::fuse::{Fusion, Unit};
-use crate::graph::Graph;
-use crate::store::Stores;
-use crate::types::{Lead, Type};
+use crate::fuse::{Fusion, Stores, Unit};
+use crate::trace::Graph;
+use crate::values::{Lead, Type};
 
 /// The function `finish` of a product's kernel.
 #[derive(Clone, Debug)]
@@ -23,8 +22,9 @@ pub struct Epilogue {
     pub name: String,
 }
 
-/// The function for a product that has a map behind it. Four elements of a row come at once, the first of them element `at` of
-/// the result, at a row and column of it; the row goes on for `last` elements after the first.
+/// The function for a product that has a map behind it. Four elements of a row come at once, the first of
+/// them element `at` of the result, at a row and column of it; the row goes on for `last` elements after the
+/// first.
 pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
     let root = unit.roots[0];
     if unit.product == Some(root) {

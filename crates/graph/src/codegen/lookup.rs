@@ -3,10 +3,8 @@
 use super::index::{Index, dot, regroup, scaled};
 use super::starts::Start;
 use super::writer::Writer;
-use crate::graph::NodeId;
-use crate::op::View;
-use crate::ops::Window;
-use crate::types::{DType, Lead, Type};
+use crate::trace::{NodeId, View, Window};
+use crate::values::{DType, Lead, Type};
 
 impl Writer<'_> {
     pub(super) fn view(&mut self, id: NodeId, view: &View, index: &Index) -> String {
@@ -84,7 +82,8 @@ impl Writer<'_> {
         self.value(table, &Index::Coords(vec![row, column]))
     }
 
-    /// The operand where the element lies inside it, else 0; the operand is looked at in any case, at a place it has.
+    /// The operand where the element lies inside it, else 0; the operand is looked at in any case, at a place
+    /// it has.
     pub(super) fn pad(&mut self, id: NodeId, before: &[usize], index: &Index) -> String {
         let input = self.input(id, 0);
         let (to, from) = (self.ty(id), self.ty(input));

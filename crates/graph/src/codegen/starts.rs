@@ -1,9 +1,9 @@
-//! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then, such as those of the
-//! steps of a loop or of the parameters of a model.
+//! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then,
+//! such as those of the steps of a loop or of the parameters of a model.
 
 use unisono_shaders::{STARTS, start};
 
-use crate::graph::NodeId;
+use crate::trace::NodeId;
 
 /// What starts somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

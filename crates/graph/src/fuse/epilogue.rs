@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use unisono_shaders::snippets;
 
 use super::{Fusion, MAX_BINDINGS, Unit, UnitKind};
-use crate::graph::{Graph, NodeId};
-use crate::halves::halves;
-use crate::op::Lowering;
-use crate::ops::{Input, MatMul};
-use crate::store::in_order;
-use crate::tree::PRODUCT_CHUNK;
-use crate::types::{DType, Lead, Type};
+use crate::fuse::in_order;
+use crate::ops::MatMul;
+use crate::passes::halves;
+use crate::trace::{Graph, Input, Lowering, NodeId};
+use crate::values::tree::PRODUCT_CHUNK;
+use crate::values::{DType, Lead, Type};
 
 impl Fusion {
     /// Units, by what they load.
@@ -25,7 +24,8 @@ impl Fusion {
         readers
     }
 
-    /// What has a place of its own in memory: new states, what is summed over shards, and parts, which are read as the whole.
+    /// What has a place of its own in memory: new states, what is summed over shards, and parts, which are
+    /// read as the whole.
     fn placed(&self, graph: &Graph) -> BTreeSet<NodeId> {
         let is_sum = |id: &NodeId| matches!(self.lowering[*id], Lowering::SumShards);
         let sums = (0..graph.nodes.len()).filter(is_sum).map(|id| graph.nodes[id].inputs[0]);
@@ -54,8 +54,8 @@ impl Fusion {
         }
     }
 
-    /// A map that alone needs a matrix product, element by element, is computed where the product is: what comes before a bias
-    /// and an activation never reaches memory.
+    /// A map that alone needs a matrix product, element by element, is computed where the product is: what
+    /// comes before a bias and an activation never reaches memory.
     pub(super) fn fuse_epilogues(&mut self, graph: &Graph) {
         let (readers, needed) = (self.readers(graph), self.needed(graph));
         let (placed, halves) = (self.placed(graph), halves(graph));
@@ -81,8 +81,8 @@ impl Fusion {
         self.units = units.into_iter().flatten().collect();
     }
 
-    /// Whether a map can be computed by the kernel of a product: plain arithmetic on its element and those beside it, and no
-    /// tree after it.
+    /// Whether a map can be computed by the kernel of a product: plain arithmetic on its element and those
+    /// beside it, and no tree after it.
     fn is_epilogue(&self, graph: &Graph, map: &Unit, root: NodeId, product: NodeId) -> bool {
         let (ty, node) = (&graph.nodes[root].ty, &graph.nodes[product]);
         let Lowering::MatMul { transpose_a, transpose_b, rounds: false } = self.lowering[product] else {
@@ -103,7 +103,8 @@ impl Fusion {
             && self.is_plain(graph, root, product)
     }
 
-    /// Whether nothing between a value and the product asks where it is, or looks elsewhere by more than arithmetic.
+    /// Whether nothing between a value and the product asks where it is, or looks elsewhere by more than
+    /// arithmetic.
     fn is_plain(&self, graph: &Graph, id: NodeId, product: NodeId) -> bool {
         let through = |inputs: &[NodeId]| {
             inputs.iter().all(|&input| {

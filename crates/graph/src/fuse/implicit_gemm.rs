@@ -1,20 +1,21 @@
-//! Operands of products that are only views of other values, such as a convolution's windows (its *implicit* matrix): the
-//! products' kernels find each element where it is stored, and the operand is never in memory.
+//! Operands of products that are only views of other values, such as a convolution's windows (its *implicit*
+//! matrix): the products' kernels find each element where it is stored, and the operand is never in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::spot::is_readable;
 use super::{Fusion, UnitKind, reads};
-use crate::codegen::is_readable;
-use crate::graph::{Graph, NodeId};
-use crate::store::in_order;
-use crate::types::DType;
+use crate::fuse::in_order;
+use crate::trace::{Graph, NodeId};
+use crate::values::DType;
 
 impl Fusion {
     /// What only products read, and what is nothing but a view, is not stored.
     ///
-    /// An element is found anew for each tile of the other operand. That is cheap beside copying it: with 3 x 3 windows and the
-    /// kernels' smallest tiles, what computing and storing the windows takes is lost again at some hundred channels, on the
-    /// slowest of the software adapters, and memory is saved everywhere. So it is done always, and sizes do not matter.
+    /// An element is found anew for each tile of the other operand. That is cheap beside copying it: with 3 x
+    /// 3 windows and the kernels' smallest tiles, what computing and storing the windows takes is lost again
+    /// at some hundred channels, on the slowest of the software adapters, and memory is saved everywhere. So
+    /// it is done always, and sizes do not matter.
     pub(super) fn read_through_views(&mut self, graph: &Graph) {
         let needed = self.needed(graph);
         let mut operands: BTreeMap<NodeId, Vec<(NodeId, usize)>> = BTreeMap::new();

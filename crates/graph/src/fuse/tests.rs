@@ -1,6 +1,6 @@
 use super::*;
-use crate::ops::Window;
-use crate::place::place_parts;
+use crate::passes::place_parts;
+use crate::trace::Window;
 use crate::{StateKind, Tape, Var, simplify};
 
 /// The units of a traced graph as text, one a unit: `fused[sigmoid, tanh]`.

@@ -1,13 +1,11 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View, join_leads};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, View, join_leads};
+use crate::values::{Array, Frame, Lead, Type};
 
-/// Repeats a value over a larger shape: axes align at the last one; an axis of length 1, a missing axis and a missing lead
-/// are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value becomes one a sample.
+/// Repeats a value over a larger shape: axes align at the last one; an axis of length 1, a missing axis and a
+/// missing lead are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value becomes one a sample.
 #[derive(Debug, Clone, Serialize)]
 pub struct Broadcast {
     /// Lead of the result.
@@ -41,7 +39,8 @@ impl Op for Broadcast {
             .ok_or_else(|| format!("{} does not broadcast to {to}", inputs[0]))
     }
 
-    /// dx = dy summed over what was repeated. Over samples the sum is one a shard; the rest follows when it is accumulated.
+    /// dx = dy summed over what was repeated. Over samples the sum is one a shard; the rest follows when it
+    /// is accumulated.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let from = x[0].ty();
         let skip = self.dims.len() - from.dims.len();
@@ -86,9 +85,9 @@ impl Var {
 
     /// Applies a pointwise op of several operands after broadcasting them to one shape.
     ///
-    /// Global operands repeat over samples. Operands with samples must agree in the number of axes, so that a sample's axis
-    /// never meets the batch.
-    pub fn zip(&self, op: impl Op + 'static, others: &[&Var]) -> Var {
+    /// Global operands repeat over samples. Operands with samples must agree in the number of axes, so that a
+    /// sample's axis never meets the batch.
+    pub fn zip(&self, op: impl Op, others: &[&Var]) -> Var {
         let all: Vec<&Var> = std::iter::once(self).chain(others.iter().copied()).collect();
         match common_shape(&all) {
             Ok((lead, dims)) => {
@@ -126,12 +125,11 @@ fn common_shape(all: &[&Var]) -> Result<(Lead, Vec<usize>), String> {
     Ok((lead, dims))
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "broadcast", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "broadcast", cases }];
 
 fn cases() -> Vec<Case> {
-    let case = |from: Type, lead, dims: &[usize]| Case::random(Broadcast { lead, dims: dims.to_vec() }, &[from]);
+    let case =
+        |from: Type, lead, dims: &[usize]| Case::random(Broadcast { lead, dims: dims.to_vec() }, &[from]);
     vec![
         case(Type::global(&[3]), Lead::Sample, &[3]),
         case(Type::global(&[]), Lead::Sample, &[2, 3]),

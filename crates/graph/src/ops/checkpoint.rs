@@ -1,13 +1,14 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::Type;
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Type};
 
-/// A value once more, not before another one is there: what [`crate::Tape::recompute`] computes from it again is kept apart from
-/// what was computed from it before, and is computed late.
+/// A value that activation checkpointing computes from: the same value, which is taken to be there only after
+/// another one is.
+///
+/// What [`crate::Tape::recompute`] computes from it a second time is so kept apart from what was computed the
+/// first time, and is computed late. The second operand is the value to wait for.
 #[derive(Debug, Clone, Serialize)]
 pub struct Checkpoint;
 
@@ -33,6 +34,8 @@ impl Op for Checkpoint {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "checkpoint", cases: || vec![Case::random(Checkpoint, &[Type::sample(&[3]), Type::sample(&[2])])] },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "checkpoint", cases }];
+
+fn cases() -> Vec<Case> {
+    vec![Case::random(Checkpoint, &[Type::sample(&[3]), Type::sample(&[2])])]
+}

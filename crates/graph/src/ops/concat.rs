@@ -1,11 +1,9 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, join_leads};
 use crate::ops::Slice;
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, join_leads};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// Values one behind the other along an axis; other axes agree (PyTorch's `cat`). The batch is no such axis.
 ///
@@ -76,8 +74,8 @@ impl Op for Concat {
 }
 
 impl Var {
-    /// This value and others one behind the other along an axis (PyTorch's `cat`); other axes agree. Global values become one a
-    /// sample beside values with samples.
+    /// This value and others one behind the other along an axis (PyTorch's `cat`); other axes agree. Global
+    /// values become one a sample beside values with samples.
     pub fn concat(&self, others: &[&Var], axis: isize) -> Var {
         let Some(axis) = self.axis("concat", axis) else { return self.clone() };
         let all: Vec<&Var> = std::iter::once(self).chain(others.iter().copied()).collect();
@@ -90,9 +88,7 @@ impl Var {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "concat", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "concat", cases }];
 
 fn cases() -> Vec<Case> {
     let case = |axis, types: &[Type]| Case::random(Concat { axis }, types);

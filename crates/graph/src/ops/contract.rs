@@ -1,14 +1,13 @@
 use serde::Serialize;
 
-use super::MatMul;
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, Frame, Lead, Type};
+use super::MatMul;
 
-/// `[B, ..., k] x [B, ..., n] -> [S; k, n]`: the products of matching rows, summed over each shard's rows; the gradient of a
-/// weight. The sum over a shard's rows has the order of [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`].
+/// `[B, ..., k] x [B, ..., n] -> [S; k, n]`: the products of matching rows, summed over each shard's rows;
+/// the gradient of a weight. The sum over a shard's rows has the order of [`crate::tree`] with
+/// [`crate::tree::PRODUCT_CHUNK`].
 #[derive(Debug, Clone, Serialize)]
 pub struct Contract;
 
@@ -59,9 +58,7 @@ impl Op for Contract {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "contract", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "contract", cases }];
 
 fn cases() -> Vec<Case> {
     let case = |rows: &[usize], k, n| {

@@ -1,8 +1,7 @@
 use serde::Serialize;
 
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = a / b, elementwise.
 #[derive(Debug, Serialize)]

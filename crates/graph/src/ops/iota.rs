@@ -1,10 +1,8 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{DType, Type};
+use crate::trace::{Expression, Halves, Io, Lowering, Op, Product, Var};
+use crate::values::{Array, DType, Frame, Type};
 
 /// Each element's own coordinate on one axis, as i32 (NumPy's `indices`).
 #[derive(Debug, Clone, Serialize)]

@@ -1,18 +1,16 @@
 use serde::Serialize;
 
-use super::Contract;
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, Frame, Lead, Type};
+use super::Contract;
 
-/// Rows times columns: `[..., m, k] x [..., k, n] -> [..., m, n]`, plain or batched; the sum over k has the order of
-/// [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], each product through `fma`.
+/// Rows times columns: `[..., m, k] x [..., k, n] -> [..., m, n]`, plain or batched; the sum over k has the
+/// order of [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], each product through `fma`.
 ///
-/// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all rows; a global matrix
-/// times each sample's rows, `[m, k] x [B, n, k]^T -> [B, m, n]`, is one of all columns. Otherwise both operands have the same axes
-/// before the last two.
+/// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all
+/// rows; a global matrix times each sample's rows, `[m, k] x [B, n, k]^T -> [B, m, n]`, is one of all
+/// columns. Otherwise both operands have the same axes before the last two.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct MatMul {
     /// The left operand is stored `[..., k, m]`.
@@ -166,9 +164,7 @@ impl Var {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "matmul", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "matmul", cases }];
 
 fn cases() -> Vec<Case> {
     let case = |a: Type, b: Type, transpose_a, transpose_b| {

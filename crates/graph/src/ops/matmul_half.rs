@@ -1,16 +1,14 @@
 use serde::Serialize;
 
-use super::MatMul;
-use crate::array::{Array, Frame};
-use crate::half::round_half;
-use crate::op::{Io, Lowering, Op};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::tree::PRODUCT_CHUNK;
-use crate::types::Type;
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::half::round_half;
+use crate::values::tree::PRODUCT_CHUNK;
+use crate::values::{Array, Frame, Type};
+use super::MatMul;
 
-/// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it, whose sums are f32.
-/// Its inner size is that of a chunk at most. The compiler makes it of the two.
+/// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it,
+/// whose sums are f32. Its inner size is that of a chunk at most. The compiler makes it of the two.
 #[derive(Debug, Clone, Serialize)]
 pub struct MatMulHalf(pub MatMul);
 
@@ -49,9 +47,7 @@ impl Op for MatMulHalf {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "matmul_half", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "matmul_half", cases }];
 
 /// On eighths, whose sums f32 holds: what is rounded then is the same number everywhere.
 fn cases() -> Vec<Case> {

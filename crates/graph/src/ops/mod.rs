@@ -1,20 +1,21 @@
 //! The ops, one file each, and the registry of them.
 //!
-//! An op's file says what the op computes, the shape of its result, its gradient, its reference in f64 and the cases that tests run
-//! on every adapter. A line of the list in this file makes the file a part of the crate, exports the op and registers its cases:
-//! a file that is not in the list is not compiled, and a test fails for an op that has no cases.
+//! An op's file says what the op computes, the shape of its result, its gradient, its reference in f64 and
+//! the cases that tests run on every adapter. A line of the list in this file makes the file a part of the
+//! crate, exports the op and registers its cases: a file that is not in the list is not compiled, and a test
+//! fails for an op that has no cases.
 
+mod convolution;
 mod functions;
-mod leaf;
-mod pointwise;
+mod operators;
 mod registry;
 mod softmax;
 
-pub use leaf::{Constant, Input, State};
-pub use pointwise::Pointwise;
+pub use crate::trace::{Constant, Input, Pointwise, State, Window};
 pub use registry::{Case, Entry};
 
-/// Declares ops: `file: Type, ...;`. Pointwise ops have their cases in [`Pointwise::CASES`], other files in `ENTRIES`.
+/// Declares ops: `file: Type, ...;`. Pointwise ops have their cases in [`Pointwise::CASES`], other files in
+/// `ENTRIES`.
 macro_rules! ops {
     (
         pointwise { $($file:ident: $($op:ident),+;)* }
@@ -64,6 +65,7 @@ ops! {
         contract: Contract;
         dropout: Dropout;
         embed: Embed;
+        im2col: Col2Im, Im2Col;
         iota: Iota;
         matmul: MatMul;
         matmul_half: MatMulHalf;
@@ -74,6 +76,5 @@ ops! {
         slice: Slice;
         sum_shards: SumShards;
         take: Take;
-        windows: Im2Col, Col2Im, Window;
     }
 }

@@ -1,8 +1,7 @@
 use serde::Serialize;
 
+use crate::trace::{Halves, Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Halves, Io, Product};
-use crate::tape::Var;
 
 /// y = -x, elementwise.
 #[derive(Debug, Serialize)]

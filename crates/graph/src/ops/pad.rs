@@ -1,11 +1,9 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
 use crate::ops::Slice;
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// The operand in a larger box, zeros around it (PyTorch's constant `pad`). The batch axis is not padded.
 #[derive(Debug, Clone, Serialize)]
@@ -67,9 +65,7 @@ impl Var {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "pad", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "pad", cases }];
 
 fn cases() -> Vec<Case> {
     let case = |ty: Type, before: &[usize], dims: &[usize]| {

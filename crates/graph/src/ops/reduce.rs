@@ -1,14 +1,12 @@
 use serde::Serialize;
 
-use super::Eq;
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
+use crate::values::{Array, Frame, Lead, Type};
+use super::Eq;
 
-/// A sum or maximum over axes, optionally also over each shard's samples. Sums have the order of [`crate::tree`] over the
-/// row-major index of the reduced axes, samples first.
+/// A sum or maximum over axes, optionally also over each shard's samples. Sums have the order of
+/// [`crate::tree`] over the row-major index of the reduced axes, samples first.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reduce(pub Reduction);
 
@@ -63,7 +61,7 @@ impl Op for Reduce {
             ReduceKind::Max => (f64::NEG_INFINITY, f64::max),
         };
         let mut y = Array::generate(&dims, |_| start);
-        let out_strides = crate::types::strides(&dims);
+        let out_strides = crate::values::strides(&dims);
         let lead = x.dims.len() - (output.dims.len() + self.0.axes.len());
         let shard_of: Vec<usize> =
             frame.shards.iter().enumerate().flat_map(|(s, &n)| std::iter::repeat_n(s, n)).collect();

@@ -1,10 +1,11 @@
-//! What tests run of every op: operands to compare it with its reference, and to differentiate it numerically.
+//! What tests run of every op: operands to compare it with its reference, and to differentiate it
+//! numerically.
 
 use std::sync::Arc;
 
 use super::Pointwise;
-use crate::op::Op;
-use crate::types::Type;
+use crate::trace::Op;
+use crate::values::Type;
 
 /// An op of the registry.
 pub struct Entry {
@@ -52,7 +53,8 @@ mod tests {
 
     use crate::ops::REGISTRY;
 
-    /// The leaves: inputs and states have no values of their own to compare, and every case has constants around it.
+    /// The leaves: inputs and states have no values of their own to compare, and every case has constants
+    /// around it.
     const LEAVES: [&str; 3] = ["Constant", "Input", "State"];
 
     /// The types for which a source file of this folder implements a trait of ops.

@@ -1,12 +1,11 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Lead, Type};
 
-/// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is not among them.
+/// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is
+/// not among them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reshape {
     /// Axes of the result, without the batch.
@@ -94,7 +93,7 @@ impl Var {
 }
 
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "reshape", cases: cases },
+    Entry { name: "reshape", cases },
     Entry { name: "detach", cases: || vec![Case::random(Detach, &[Type::sample(&[3])])] },
 ];
 

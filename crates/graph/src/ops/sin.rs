@@ -1,9 +1,8 @@
 use serde::Serialize;
 use unisono_shaders::{Snippet, snippets};
 
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = sin x, elementwise; good to 2 units in the last place of 1 for |x| up to 12,000.
 #[derive(Debug, Serialize)]

@@ -1,13 +1,12 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
 use crate::ops::Pad;
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Lead, Type};
 
-/// y[i, j, ...] = x[i + start_0, j + start_1, ...]: a box of the operand (PyTorch's `narrow`). The batch axis stays whole.
+/// y[i, j, ...] = x[i + start_0, j + start_1, ...]: a box of the operand (PyTorch's `narrow`). The batch axis
+/// stays whole.
 #[derive(Debug, Clone, Serialize)]
 pub struct Slice {
     /// First coordinate on each axis.
@@ -54,7 +53,8 @@ impl Op for Slice {
 }
 
 impl Var {
-    /// The coordinates `range` of one axis; negative axes count from the end, axis 0 of a value with samples is the batch.
+    /// The coordinates `range` of one axis; negative axes count from the end, axis 0 of a value with samples
+    /// is the batch.
     pub fn slice(&self, axis: isize, range: std::ops::Range<usize>) -> Var {
         let Some(axis) = self.axis("slice", axis) else { return self.clone() };
         let (mut start, mut dims) = (vec![0; self.dims().len()], self.dims().to_vec());
@@ -63,9 +63,7 @@ impl Var {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "slice", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "slice", cases }];
 
 fn cases() -> Vec<Case> {
     let case = |ty: Type, start: &[usize], dims: &[usize]| {

@@ -1,8 +1,7 @@
 use serde::Serialize;
 
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = the square root of x, elementwise.
 #[derive(Debug, Serialize)]

@@ -1,13 +1,12 @@
 use serde::Serialize;
 
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
 use crate::ops::Reduce;
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
+use crate::values::{Array, Frame, Lead, Type};
 
-/// The sum of the shards' values, in the order of [`crate::tree`]: the only place where samples meet. A step is cut here.
+/// The sum of the shards' values, in the order of [`crate::tree`]: the only place where samples meet. A step
+/// is cut here.
 #[derive(Debug, Clone, Serialize)]
 pub struct SumShards;
 
@@ -42,7 +41,8 @@ impl Op for SumShards {
 }
 
 impl Var {
-    /// The sum over all samples of the batch, on whatever replica they are: `[B, 10]` becomes `[10]`, the same everywhere.
+    /// The sum over all samples of the batch, on whatever replica they are: `[B, 10]` becomes `[10]`, the
+    /// same everywhere.
     pub fn sum_shards(&self) -> Var {
         match self.ty().lead {
             Lead::Global => {
@@ -61,6 +61,8 @@ impl Var {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "sum_shards", cases: || vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])] },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "sum_shards", cases }];
+
+fn cases() -> Vec<Case> {
+    vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])]
+}

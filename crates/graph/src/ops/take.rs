@@ -1,14 +1,12 @@
 use serde::Serialize;
 
-use super::{Eq, Iota};
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
 use crate::ops::registry::{Case, Entry};
-use crate::tape::Var;
-use crate::types::{DType, Type};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, DType, Frame, Type};
+use super::{Eq, Iota};
 
-/// y[..., ] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` on one index). An index outside of the
-/// axis reads its last element; who feeds indices checks them.
+/// y[..., ] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` on one index). An index
+/// outside of the axis reads its last element; who feeds indices checks them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Take;
 
@@ -71,7 +69,8 @@ impl Var {
         self.reshape(&dims)
     }
 
-    /// The index of the largest element of the last axis, the first one where several are equal, as f32 (exact below 2^24).
+    /// The index of the largest element of the last axis, the first one where several are equal, as f32
+    /// (exact below 2^24).
     pub fn argmax(&self) -> Var {
         let classes = self.dims().last().copied().unwrap_or(1);
         let reached = self.zip(Eq, &[&self.max_keep(&[-1])]);
@@ -82,9 +81,7 @@ impl Var {
     }
 }
 
-pub(super) const ENTRIES: &[Entry] = &[
-    Entry { name: "take", cases: cases },
-];
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "take", cases }];
 
 fn cases() -> Vec<Case> {
     let case = |x: Type| {
