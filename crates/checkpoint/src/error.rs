@@ -11,7 +11,7 @@ use crate::tensor::Dtype;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a checkpoint could not be written or read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file system refused.
@@ -93,6 +93,13 @@ pub enum Error {
         /// Which tensor, and why.
         reason: String,
     },
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -8,7 +8,7 @@ use crate::Dtype;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Everything that this crate reports. A cause is part of the message, so printing the error once says it all.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// A file could not be opened or read.
@@ -181,6 +181,13 @@ pub enum DataError {
     /// An error of a source of one's own.
     #[error("{0}")]
     Other(BoxError),
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for DataError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl DataError {

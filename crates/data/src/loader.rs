@@ -230,7 +230,7 @@ impl Loader {
     }
 
     /// Returns the batch size that [`batch`](Self::batch) set, or `None` where it is the default.
-    pub fn own_batch(&self) -> Option<usize> {
+    pub fn explicit_batch_size(&self) -> Option<usize> {
         self.batch_set.then_some(self.batch)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device is of no more use: drop it. After the others it can go
 /// on.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 pub enum GpuError {
     /// No adapter fits what was asked for.
     #[error("{}", no_adapter(wanted, available))]
@@ -74,6 +74,13 @@ pub enum GpuError {
         /// How long it was waited for.
         after: Duration,
     },
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for GpuError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl GpuError {

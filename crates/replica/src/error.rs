@@ -6,7 +6,7 @@ use crate::outputs::Outputs;
 use crate::report::Left;
 
 /// Why replicas could not do what they were asked to. A lost replica alone is no error, see [`crate::Outcome::left`].
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 pub enum ReplicaError {
     /// Nobody to work.
     #[error("no replicas: at least one adapter is needed")]
@@ -181,6 +181,13 @@ pub enum ReplicaError {
         /// Who has which digest: the largest group first.
         groups: Vec<String>,
     },
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for ReplicaError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl ReplicaError {
