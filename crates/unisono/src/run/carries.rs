@@ -2,6 +2,7 @@
 //! that it does not depend on which replica computes a row.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Tensor, Tensors};
@@ -151,9 +152,10 @@ impl Section for Carries {
                 Some(_) => {}
             }
         }
-        let unknown =
-            saved.carries.iter().filter(|carry| !self.carries.iter().any(|own| own.name == carry.name));
-        problems.extend(unknown.map(|carry| format!("the model has no carry {:?}", carry.own_name())));
+        let is_own = |carry: &Carry| self.carries.iter().any(|own| own.name == carry.name);
+        let saved = saved.carries.iter().filter(|carry| !is_own(carry)).map(Carry::own_name);
+        let unknown: BTreeSet<&str> = saved.collect();
+        problems.extend(unknown.into_iter().map(|name| format!("the model has no carry {name:?}")));
         problems.into_iter().map(|problem| Difference { problem, forcible: false }).collect()
     }
 
