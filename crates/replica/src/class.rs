@@ -1,6 +1,7 @@
 //! The numeric class of an adapter: adapters of one class give the same bits.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
@@ -97,9 +98,8 @@ impl Classes {
     /// An adapter cannot be probed.
     pub fn probed(&mut self) -> Result<Vec<Class>, ReplicaError> {
         for adapter in self.adapters.values() {
-            let machine = machine(adapter);
-            if !self.known.contains_key(&machine) {
-                self.known.insert(machine, probe(adapter)?);
+            if let Entry::Vacant(unknown) = self.known.entry(machine(adapter)) {
+                unknown.insert(probe(adapter)?);
             }
         }
         Ok(self.known.values().cloned().collect())
