@@ -93,7 +93,7 @@ fn a_checkpoint_that_does_not_name_its_loader_is_compared_by_its_source() {
     let dir = tempfile::tempdir().unwrap();
     fit_one_step(trainer(dir.path()), &jittered(), 1);
     let mut old = newest(dir.path()).unwrap().unwrap().contents;
-    let removed = old.trainer.as_object_mut().unwrap().remove("loader").unwrap();
+    let removed = old.trainer["sections"]["loader"]["value"].take();
     assert_eq!(removed["transforms"], "map 'jitter'");
     Store::open(dir.path()).unwrap().save(1, &old).unwrap();
     let other_source = Loader::new(blobs(20, 4).unwrap()).shuffle(1);

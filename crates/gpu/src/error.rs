@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device must be dropped. After the others it can go
 /// on.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
     /// No adapter fits what was asked for.
@@ -84,6 +84,13 @@ pub enum GpuError {
         /// How long the host waited.
         after: Duration,
     },
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for GpuError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl GpuError {

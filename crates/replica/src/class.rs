@@ -1,6 +1,7 @@
 //! The numeric class of an adapter: adapters of one class give the same bits.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 
 /// The number of samples in the probe's batch.
 const ROWS: usize = 16;
-/// The number of values in each sample. It is above the lengths at which products and sums are cut into chunks.
+/// The number of values in each sample. It is above the lengths at which products and sums are cut into
+/// chunks.
 const VALUES: usize = 1500;
 /// The number of columns of the probe's product.
 const COLUMNS: usize = 8;
@@ -33,7 +35,8 @@ impl fmt::Display for Class {
     }
 }
 
-/// Returns the backend, device and driver of an adapter as text. Adapters whose machines differ are never of one class.
+/// Returns the backend, device and driver of an adapter as text. Adapters whose machines differ are never of
+/// one class.
 pub fn machine(adapter: &Adapter) -> String {
     let Adapter { backend, name, driver, driver_info, .. } = adapter;
     format!("{backend} {name} {driver} {driver_info}").trim().to_owned()
@@ -53,8 +56,8 @@ pub fn describe_classes(adapters: &[Adapter]) -> Vec<String> {
     adapters.iter().map(class).collect()
 }
 
-/// The classes of the adapters that a run's replicas are on. An adapter is probed when [`Classes::probed`] is first asked for
-/// its machine and not before, because a probe opens a device of its own.
+/// The classes of the adapters that a run's replicas are on. An adapter is probed when [`Classes::probed`] is
+/// first asked for its machine and not before, because a probe opens a device of its own.
 #[derive(Debug, Default)]
 pub struct Classes {
     /// The adapter of each replica by its number. Replicas that have left stay listed.
@@ -83,15 +86,15 @@ impl Classes {
         each.into_values().cloned().collect()
     }
 
-    /// Returns the class of each machine once, in the order of the machines' names, and probes those not probed before.
+    /// Returns the class of each machine once, in the order of the machines' names, and probes those not
+    /// probed before.
     ///
     /// # Errors
     /// An adapter cannot be probed.
     pub fn probed(&mut self) -> Result<Vec<Class>, ReplicaError> {
         for adapter in self.adapters.values() {
-            let machine = machine(adapter);
-            if !self.known.contains_key(&machine) {
-                self.known.insert(machine, probe(adapter)?);
+            if let Entry::Vacant(unknown) = self.known.entry(machine(adapter)) {
+                unknown.insert(probe(adapter)?);
             }
         }
         Ok(self.known.values().cloned().collect())
@@ -103,8 +106,8 @@ impl Classes {
     }
 }
 
-/// Opens an adapter and runs the probe, which computes products, sums, quotients, roots and elementary functions of numbers
-/// of all sizes, subnormal ones among them. Returns the adapter's class.
+/// Opens an adapter and runs the probe, which computes products, sums, quotients, roots and elementary
+/// functions of numbers of all sizes, subnormal ones among them. Returns the adapter's class.
 ///
 /// # Errors
 /// The adapter does not open, or does not run the probe.
@@ -152,8 +155,8 @@ fn program() -> Result<Program, ReplicaError> {
     Program::compile(&tape.finish().map_err(bad)?).map_err(bad)
 }
 
-/// Draws f32 values of both signs as bytes. Most lie between 2^-8 and 2^8, some are of any size, and some are subnormal; none is
-/// infinite or not a number.
+/// Draws f32 values of both signs as bytes. Most lie between 2^-8 and 2^8, some are of any size, and some are
+/// subnormal; none is infinite or not a number.
 fn numbers(name: &str, count: usize) -> Arc<[u8]> {
     let draws = Stream::new(1, stream("probe", name));
     let number = |i: usize| {

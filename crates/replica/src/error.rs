@@ -7,7 +7,7 @@ use crate::observe::report::Left;
 
 /// Why replicas could not do what they were asked to. The loss of a replica alone is no error, see
 /// [`crate::Outcome::left`].
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplicaError {
     /// The list of adapters is empty.
@@ -184,6 +184,13 @@ pub enum ReplicaError {
         /// The replicas of each digest, the largest group first.
         groups: Vec<String>,
     },
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for ReplicaError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl ReplicaError {

@@ -9,15 +9,15 @@ use unisono_replica::ReplicaError;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The model, its loss or its optimizer does not fit together.
+    /// The model, its loss and its optimizer do not fit together.
     #[error(transparent)]
     Model(#[from] unisono_graph::GraphError),
     /// A setting makes no sense.
     #[error("{setting}: {problem}")]
     Setting {
-        /// The setting, as the builder or the command line calls it.
+        /// The setting's name, as the builder or the command line calls it.
         setting: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the setting.
         problem: String,
     },
     /// A step needs more memory than there is, or larger tensors than the adapter takes.
@@ -25,70 +25,70 @@ pub enum Error {
         "{adapter}: a step of {global_batch} samples does not fit: {problem}; largest tensors: {largest}; {advice}"
     )]
     TooLarge {
-        /// The adapter.
+        /// The adapter's name.
         adapter: String,
-        /// Samples of the step.
+        /// The number of samples in the step.
         global_batch: usize,
-        /// What is too large, and for what.
+        /// What the step needs, and what there is.
         problem: String,
         /// The largest tensors with their sizes.
         largest: String,
-        /// The global batch that would fit.
+        /// Which global batch would fit.
         advice: String,
     },
-    /// Mixed precision was asked for where it cannot be had.
+    /// Mixed precision was asked for on an adapter that has no 16-bit floats.
     #[error(
         "{adapter} has no 16-bit floats in shaders (shader-f16), which mixed precision needs: train in f32, or on another \
          adapter"
     )]
     NoF16 {
-        /// The adapter.
+        /// The adapter's name.
         adapter: String,
     },
     /// A batch does not have what the model was built for.
     #[error("field {field:?}: expected {expected}, got {got}")]
     Field {
-        /// The field.
+        /// The field's name.
         field: String,
-        /// What the model takes.
+        /// What the model takes there.
         expected: String,
-        /// What there is.
+        /// What the data have there.
         got: String,
     },
     /// A sample cannot be trained on.
     #[error("{sample} (epoch {}, position {position}): {problem}", .epoch + 1)]
     Sample {
-        /// The epoch, from 0; messages count from 1.
+        /// The epoch, counted from 0. Messages count from 1.
         epoch: u32,
-        /// Its position in the epoch.
+        /// The sample's position in the epoch.
         position: u64,
-        /// What the source calls it.
+        /// The sample's name in its source.
         sample: String,
-        /// What is wrong with it.
+        /// What is wrong with the sample.
         problem: String,
     },
     /// The data that a fit evaluates on are not what the model was built for, or hold a bad sample.
     #[error("validation data: {0}")]
     Validation(Box<Error>),
-    /// The loss or a gradient is not finite; the step did not happen.
+    /// The loss or a gradient is not finite, and the step did not happen.
     #[error("step {step}: {what} is not finite{}", first_bad(what, tensor))]
     NotFinite {
-        /// The step.
+        /// The number of the step.
         step: u64,
         /// What turned NaN or infinite.
         what: String,
         /// The first tensor of the forward pass, or the gradient, that is not finite.
         tensor: String,
     },
-    /// A checkpoint belongs to another run.
+    /// A checkpoint belongs to another run, or cannot be read by this version.
     #[error("{}: {problem}", path.display())]
     Resume {
-        /// The checkpoint.
+        /// The checkpoint's directory, or the file.
         path: PathBuf,
-        /// What differs.
+        /// What differs or cannot be read.
         problem: String,
     },
-    /// Adapters that would not give the same bits.
+    /// Adapters were chosen that would not give the same bits.
     #[error(
         "adapters of different numeric classes: {}; leave one out, or allow a mixture: then replicas still never drift apart, \
          but another mixture, or a lost replica, gives other bits",
@@ -108,10 +108,10 @@ pub enum Error {
         /// Each adapter with its class.
         classes: Vec<String>,
     },
-    /// All replicas have left: the run is over, and goes on from its newest checkpoint.
+    /// All replicas have left. The run is over, and can go on from its newest checkpoint.
     #[error("{left}; {}", newest(*.checkpoint))]
     NoneLeft {
-        /// Who left, when and why.
+        /// Which replicas left, when and why.
         left: ReplicaError,
         /// The step of the newest checkpoint, if there is one.
         checkpoint: Option<u64>,
@@ -119,21 +119,21 @@ pub enum Error {
     /// A trace could not be written.
     #[error("trace {}: {source}", path.display())]
     Trace {
-        /// The file.
+        /// The trace's file.
         path: PathBuf,
-        /// Why.
+        /// Why it could not be written.
         source: std::io::Error,
     },
-    /// The input pipeline.
+    /// The input pipeline failed.
     #[error(transparent)]
     Data(#[from] unisono_data::DataError),
-    /// An adapter or device.
+    /// An adapter or a device failed.
     #[error(transparent)]
     Gpu(#[from] unisono_gpu::GpuError),
-    /// The replicas.
+    /// The replicas failed.
     #[error(transparent)]
     Replica(#[from] ReplicaError),
-    /// The checkpoints.
+    /// The checkpoints failed.
     #[error(transparent)]
     Checkpoint(#[from] unisono_checkpoint::Error),
 }
@@ -159,7 +159,8 @@ impl Error {
         }
     }
 
-    /// Whether this is an error of the data or of their numbers, after which the replicas hold the state of the step before.
+    /// Whether this is an error of the data or of their numbers, after which the replicas hold the state of
+    /// the step before.
     pub(crate) fn leaves_state_whole(&self) -> bool {
         matches!(
             self,
@@ -185,4 +186,18 @@ fn newest(checkpoint: Option<u64>) -> String {
         || "there is no checkpoint to go on from".to_owned(),
         |step| format!("the newest checkpoint is that of step {step}: resume from it"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_prints_the_message() {
+        let error = Error::setting("shards", "0 is not in 1..=64");
+        assert_eq!(format!("{error:?}"), "shards: 0 is not in 1..=64");
+        let main =
+            || -> Result<(), Box<dyn std::error::Error>> { Err(Error::setting("seed", "none").into()) };
+        assert_eq!(format!("Error: {:?}", main().unwrap_err()), "Error: seed: none");
+    }
 }

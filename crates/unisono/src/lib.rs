@@ -8,7 +8,8 @@
 //!     let digits = Csv::new("digits.csv.gz").label(Column::Last).read()?;
 //!     let [train, held_out] = split(digits, 1437, 42)?;
 //!     let (train, held_out) = (Loader::new(train).shuffle(42), Loader::new(held_out));
-//!     let model = Sequential::new().add(Dense::new(64)).add(Relu).add(Dropout::new(0.2)).add(Dense::new(10));
+//!     let model = Sequential::new().add(Dense::new(64)).add(Relu).add(Dropout::new(0.2));
+//!     let model = model.add(Dense::new(10));
 //!     let mut trainer = Trainer::builder(model)
 //!         .optimizer(AdamW::new(1e-3))
 //!         .metric(Accuracy)

@@ -7,7 +7,8 @@
 //! let digits = Csv::new("digits.csv.gz").label(Column::Last).read()?;
 //! let train = Loader::new(digits).shuffle(42);
 //! let model = Sequential::new().add(Dense::new(64)).add(Relu).add(Dense::new(10));
-//! let mut trainer = Trainer::builder(model).optimizer(AdamW::new(1e-3)).metric(Accuracy).build(&train.fields()?)?;
+//! let builder = Trainer::builder(model).optimizer(AdamW::new(1e-3)).metric(Accuracy);
+//! let mut trainer = builder.build(&train.fields()?)?;
 //! trainer.fit(&train, None, 20)?;
 //! # Ok(())
 //! # }

@@ -11,7 +11,7 @@ use crate::tensors::report::LoadReport;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The reason why a checkpoint could not be written or read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file system refused an operation.
@@ -94,6 +94,13 @@ pub enum Error {
         /// The tensor concerned, and the reason.
         reason: String,
     },
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -8,7 +8,7 @@ use crate::FieldDType;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error of this crate. Its message includes its cause, so printing the error once says everything.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// A file could not be opened or read.
@@ -181,6 +181,13 @@ pub enum DataError {
     /// A user's own source failed.
     #[error("{0}")]
     Other(BoxError),
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for DataError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl DataError {

@@ -1,7 +1,7 @@
 //! The errors of this crate, all of which are found before a step runs.
 
 /// An error in a model, found when it is traced or planned.
-#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[derive(Clone, thiserror::Error, PartialEq)]
 pub enum GraphError {
     /// An op was given operands that it cannot take.
     #[error("{}{op}: {problem}", layer(.scope))]
@@ -39,6 +39,13 @@ pub enum GraphError {
         /// The most bytes that the device allows.
         adapter_allows: u64,
     },
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for GraphError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 fn layer(scope: &str) -> String {

@@ -1,4 +1,5 @@
-//! Carries in the programs: what samples hand from one batch to the next is an input and an output of each graph.
+//! Carries in the programs: what samples hand from one batch to the next is an input and an output of each
+//! graph.
 
 use unisono_graph::{OutputKind, Program, Tape};
 

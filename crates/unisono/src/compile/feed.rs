@@ -42,7 +42,8 @@ fn field_bytes(field: &Field) -> Arc<[u8]> {
 /// The source that names the samples of a batch in errors. Without one they are called by their index.
 pub(crate) type Names<'a> = Option<&'a dyn Source>;
 
-/// Checks a batch before any work is done on it: fields, shapes, finite values, ids and labels in range, weights.
+/// Checks a batch before any work is done on it: fields, shapes, finite values, ids and labels in range,
+/// weights.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
@@ -90,8 +91,8 @@ pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>
     }
 }
 
-/// Returns the position after a batch's last sample, in the batch's own epoch. The next epoch begins only when this one was
-/// evaluated.
+/// Returns the position after a batch's last sample, in the batch's own epoch. The next epoch begins only
+/// when this one was evaluated.
 pub(crate) fn behind(batch: &Batch) -> Position {
     Position { epoch: batch.epoch, sample: batch.first + (batch.len() + batch.skipped.len()) as u64 }
 }
@@ -117,7 +118,8 @@ pub(crate) fn check_ids(batch: &Batch, fields: &Fields, names: Names<'_>) -> Res
     Ok(())
 }
 
-/// Names an element of a sample's field, as in ` at x[2, 0]`. Returns nothing where the field has one element only.
+/// Names an element of a sample's field, as in ` at x[2, 0]`. Returns nothing where the field has one element
+/// only.
 fn place(field: &str, mut at: usize, dims: &[usize]) -> String {
     let mut place = vec![0; dims.len()];
     for (coordinate, extent) in place.iter_mut().zip(dims).rev() {

@@ -20,7 +20,8 @@ pub const WEIGHT: &str = "w";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     types: Vec<(String, Type)>,
-    /// The upper limits of the ids that a field holds, for each of its elements, see [`crate::model::ids::limits`].
+    /// The upper limits of the ids that a field holds, for each of its elements, see
+    /// [`crate::model::ids::limits`].
     pub ids: BTreeMap<String, Vec<usize>>,
 }
 

@@ -12,11 +12,13 @@ use crate::Error;
 /// The number of largest tensors that are named.
 const NAMED: usize = 3;
 
-/// What a training step takes of a device's memory, on a replica with an even share of the step: all of its tensors and its peak
-/// of values that are alive together. Staging memory of the host and the driver's own come on top. Prints as a line.
+/// What a training step takes of a device's memory, on a replica with an even share of the step: all of its
+/// tensors and its peak of values that are alive together. Staging memory of the host and the driver's own
+/// come on top. Prints as a line.
 ///
-/// A replica runs all its shards at once where memory allows, and otherwise the largest power of two of them that fits, one such
-/// group after another. Fewer shards at once take less memory and more time, and never change the answer.
+/// A replica runs all its shards at once where memory allows, and otherwise the largest power of two of them
+/// that fits, one such group after another. Fewer shards at once take less memory and more time, and never
+/// change the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryEstimate {
@@ -44,8 +46,8 @@ impl MemoryEstimate {
         self.state + self.scratch
     }
 
-    /// Says how many of its shards a replica runs at once and why, such as `2 of a replica's 4 shards at once: together they
-    /// need ...`.
+    /// Says how many of its shards a replica runs at once and why, such as `2 of a replica's 4 shards at
+    /// once: together they need ...`.
     pub fn how(&self) -> String {
         let Self { shards, shards_at_once, .. } = self;
         match &self.limited_by {
@@ -81,8 +83,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Returns what a step of the program takes, at most on any replica, and the largest number of shards that may run at once
-    /// wherever they are.
+    /// Returns what a step of the program takes, at most on any replica, and the largest number of shards
+    /// that may run at once wherever they are.
     ///
     /// # Errors
     /// [`Error::TooLarge`], for the first adapter that one shard at a time does not fit.
@@ -113,8 +115,8 @@ impl Budget {
         Ok((most, at_once))
     }
 
-    /// Allows fewer shards at once than an estimate that a driver turned out to have no memory for. Returns whether fewer are
-    /// possible.
+    /// Allows fewer shards at once than an estimate that a driver turned out to have no memory for. Returns
+    /// whether fewer are possible.
     pub fn fewer(&mut self, program: &Program, memory: &MemoryEstimate) -> bool {
         let less = can_run_few_at_once(program) && memory.shards_at_once > 1;
         if less {
@@ -124,10 +126,10 @@ impl Budget {
         less
     }
 
-    /// Chooses how many shards run at once on an adapter: all shards of the step if they fit, since other replicas may leave;
-    /// otherwise an even share; otherwise the largest power of two that fits. Where a program has to run all shards of a replica
-    /// at once, as many more than an even share as fit. Returns the estimate for an even share, and the largest number that may
-    /// run at once unless that is all.
+    /// Chooses how many shards run at once on an adapter: all shards of the step if they fit, since other
+    /// replicas may leave; otherwise an even share; otherwise the largest power of two that fits. Where a
+    /// program has to run all shards of a replica at once, as many more than an even share as fit. Returns
+    /// the estimate for an even share, and the largest number that may run at once unless that is all.
     fn choose(
         &self,
         program: &Program,

@@ -1,4 +1,5 @@
-//! From a model to compiled programs, and from a batch to what they take: fields, programs, feeds, outputs and memory.
+//! From a model to compiled programs, and from a batch to what they take: fields, programs, feeds, outputs
+//! and memory.
 
 pub(crate) mod carries;
 pub(crate) mod feed;

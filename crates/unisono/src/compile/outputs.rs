@@ -46,7 +46,8 @@ impl<'a> Reading<'a> {
         names.iter().map(|name| self.named(name).unwrap_or_default().to_vec()).collect()
     }
 
-    /// Returns what each sample of a batch weighs, where they differ: as the loss says, or else as the data do.
+    /// Returns what each sample of a batch weighs, where they differ: as the loss says, or else as the data
+    /// do.
     pub fn weights(&self, fields: &Fields, batch: &Batch) -> Option<Vec<f32>> {
         let given = || batch.field(WEIGHT).filter(|_| fields.get(WEIGHT).is_some())?.values.as_f32();
         self.named(LOSS_WEIGHT).or_else(given).map(<[f32]>::to_vec)
@@ -63,7 +64,8 @@ impl<'a> Reading<'a> {
         [PENALTY, PENALTY_GRADIENT].into_iter().find(is_bad)
     }
 
-    /// Decides whether a training step commits: not where a loss or a penalty is not finite, nor where all weights are 0.
+    /// Decides whether a training step commits: not where a loss or a penalty is not finite, nor where all
+    /// weights are 0.
     pub fn verdict(&self) -> Verdict {
         let weight = self.named(WEIGHT_SUM).and_then(|w| w.first().copied());
         let skip = self.bad_sample().is_some() || self.bad_penalty().is_some() || weight == Some(0.0);

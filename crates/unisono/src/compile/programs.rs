@@ -1,4 +1,5 @@
-//! The programs of a trainer: what each of them computes, traced and compiled. Their states have the same numbers.
+//! The programs of a trainer: what each of them computes, traced and compiled. Their states have the same
+//! numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ pub(crate) const LOSS_WEIGHT: &str = "loss weight";
 pub(crate) const WEIGHT_SUM: &str = "weight sum";
 /// The name of the output with the sum of the model's penalties.
 pub(crate) const PENALTY: &str = "penalty";
-/// The name of the output with the sum of the absolute values of the penalty's gradient. That gradient is in no sum over samples,
-/// so nothing else would notice if it were not finite.
+/// The name of the output with the sum of the absolute values of the penalty's gradient. That gradient is in
+/// no sum over samples, so nothing else would notice if it were not finite.
 pub(crate) const PENALTY_GRADIENT: &str = "gradient of the penalty";
 /// The name of the output with what the model gives.
 pub(crate) const OUTPUT: &str = "output";
@@ -156,7 +157,7 @@ impl Programs {
     }
 }
 
-/// A forward pass with loss and metrics as outputs.
+/// A traced forward pass with loss and metrics as outputs.
 struct Trace {
     tape: Tape,
     cx: Context,
@@ -202,8 +203,8 @@ impl Trace {
         Ok(Self { tape, cx, input: x, output, loss, weight })
     }
 
-    /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of the weights once. In
-    /// mixed precision they are those of a scaled loss, and are scaled back first.
+    /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of
+    /// the weights once. In mixed precision they are those of a scaled loss, and are scaled back first.
     fn with_update(self, parts: &Parts) -> Result<Graph, Error> {
         let tape = &self.tape;
         let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
@@ -235,7 +236,8 @@ impl Trace {
     }
 }
 
-/// Reports a loss or a metric that does not fit the model's output and the target, or a metric's name that is taken.
+/// Reports a loss or a metric that does not fit the model's output and the target, or a metric's name that is
+/// taken.
 fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
     let fail = |op: &str, problem| tape.fail(GraphError::Op { scope: "loss".into(), op: op.into(), problem });
     match parts.loss.target(output.ty()) {

@@ -1,44 +1,45 @@
-//! Who wants to know how a run goes.
+//! Observers, who are told how a run goes.
 
 use std::path::Path;
 
 use crate::{Epoch, Evaluation};
 
-/// Told of steps and epochs, in order, on the trainer's thread. What it does never changes the answer.
+/// An observer is told of steps and epochs, in order, on the trainer's thread. What it does never changes the
+/// answer.
 pub trait Observer: Send {
-    /// A step is done.
+    /// Is told that a step is done. Default: does nothing.
     fn step(&mut self, _step: &Step) {}
 
-    /// An epoch is done.
+    /// Is told that an epoch is done. Default: does nothing.
     fn epoch(&mut self, _epoch: &Epoch) {}
 
-    /// A checkpoint is in place.
+    /// Is told that a checkpoint is in place. Default: does nothing.
     fn saved(&mut self, _path: &Path) {}
 
-    /// Something worth knowing, such as a replica that left.
+    /// Is told something worth knowing, such as that a replica left. Default: does nothing.
     fn note(&mut self, _text: &str) {}
 }
 
 /// What a step did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Its number, from 0.
+    /// The step's number, from 0.
     pub step: u64,
-    /// Its epoch.
+    /// The step's epoch, from 0.
     pub epoch: u32,
-    /// Epochs that the fit goes to.
+    /// The number of epochs that the fit goes to.
     pub epochs: u32,
-    /// Samples of the epoch that are done, this step's included.
+    /// The number of samples of the epoch that are done, this step's included.
     pub done: u64,
-    /// Samples of the epoch.
+    /// The number of samples in the epoch.
     pub of: u64,
-    /// Samples of the step.
+    /// The number of samples in the step.
     pub samples: u64,
-    /// The step's loss and metrics.
+    /// The mean loss and metrics of the step.
     pub now: Evaluation,
-    /// Means over the epoch so far.
+    /// The mean loss and metrics of the epoch so far.
     pub so_far: Evaluation,
-    /// Whether parameters changed: not where all weights were 0, and not where a summed gradient was not finite and the next step
-    /// has a smaller loss scale.
+    /// Whether the step changed parameters. It does not where all weights were 0, nor where a summed gradient
+    /// was not finite and the next step has a smaller loss scale.
     pub committed: bool,
 }

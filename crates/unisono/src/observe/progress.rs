@@ -1,4 +1,4 @@
-//! A progress bar on standard error; plain lines where that is no terminal.
+//! The observer that shows a progress bar on standard error, or plain lines where that is no terminal.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::{Epoch, Evaluation};
 
 const BAR: &str = "{prefix} {bar:30} {pos}/{len} samples  {msg}  {eta} left";
 
-/// Shows loss, metrics, samples a second and the time left: a bar in a terminal, a line an epoch elsewhere.
+/// Shows loss, metrics, samples a second and the time left, as a bar in a terminal and as a line for each
+/// epoch elsewhere.
 pub struct Progress {
     bar: Option<ProgressBar>,
     epoch_started: Option<(u32, Instant)>,
@@ -26,19 +27,20 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// On standard error.
+    /// Shows the progress on standard error.
     pub fn new() -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = terminal.then(|| ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()));
         Self { bar, epoch_started: None, trained: 0, out: Box::new(std::io::stderr()) }
     }
 
-    /// Plain lines, to a writer of one's own.
+    /// Writes plain lines to a writer of one's own.
     pub fn lines(out: impl Write + Send + 'static) -> Self {
         Self { bar: None, epoch_started: None, trained: 0, out: Box::new(out) }
     }
 
-    /// A line above the bar, or just a line. A full or closed standard error is no reason to stop a run.
+    /// Writes a line, above the bar where there is one. A full or closed standard error is no reason to stop
+    /// a run.
     fn say(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
@@ -46,6 +48,7 @@ impl Progress {
         }
     }
 
+    /// Returns the samples trained on in a second of the epoch.
     fn rate(&self) -> f64 {
         let seconds = self.epoch_started.map_or(0.0, |(_, at)| at.elapsed().as_secs_f64());
         if seconds > 0.0 { self.trained as f64 / seconds } else { 0.0 }
@@ -97,7 +100,7 @@ impl Observer for Progress {
     }
 }
 
-/// `loss 0.1234  accuracy 0.9722`.
+/// Writes loss and metrics, as in `loss 0.1234  accuracy 0.9722`.
 fn shown(evaluation: &Evaluation) -> String {
     let metrics = evaluation.metrics.iter().map(|(name, value)| format!("  {name} {value:.4}"));
     format!("loss {:.4}{}", evaluation.loss, metrics.collect::<String>())

@@ -1,4 +1,4 @@
-//! Where the time went: replica by replica, and in the input pipeline.
+//! The report of where the time went: replica by replica, and in the input pipeline.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,30 +8,33 @@ use unisono_replica::ReplicaReport;
 
 use crate::Scaling;
 
-/// Percent of the time that are worth a word.
+/// The share of the time in percent from which a wait is named.
 const NOTABLE: f64 = 20.0;
 
-/// What each replica did, as a table, what held the run up, and whether the input kept up and which of its stages is the slowest.
+/// What each replica did, what held the run up, and whether the input kept up and which of its stages is the
+/// slowest. Prints as a table.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Report {
-    /// The replicas, those that left included.
+    /// The reports of the replicas, of those that left too.
     pub replicas: Vec<ReplicaReport>,
-    /// The input pipeline, where there was one.
+    /// What the input pipeline did. `None` where there was none.
     pub input: Option<Seen>,
-    /// The loss scale, in mixed precision.
+    /// The loss scale. `None` in full precision.
     pub scaling: Option<Scaling>,
     /// How many of its shards a replica ran at once and why. `None` where it ran all of them at once.
     pub shards_at_once: Option<String>,
 }
 
 impl Report {
-    /// Of these replicas and this input; [`crate::Trainer::report`] is that of a run.
+    /// Makes a report of some replicas and an input pipeline. [`crate::Trainer::report`] returns that of a
+    /// run.
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
         Self { replicas, input, scaling: None, shards_at_once: None }
     }
 
-    /// What held the run up, in a line: `input-bound: replicas waited 41% of the time for data; try --loader-threads 8`. None
-    /// where nothing was done.
+    /// Says in a line what held the run up, such as `input-bound: replicas waited 41% of the time for data;
+    /// try --loader-threads 8`. Returns `None` where nothing was done.
     pub fn diagnosis(&self) -> Option<String> {
         let sum = |of: &dyn Fn(&ReplicaReport) -> Duration| self.replicas.iter().map(of).sum::<Duration>();
         let (idle, peers) = (sum(&|r| r.input), sum(&|r| r.peers));
@@ -41,7 +44,7 @@ impl Report {
         if all == 0.0 {
             return None;
         }
-        // Between steps there is more than input: what the caller does, and checkpoints.
+        // Replicas wait between steps for other things than input too: for the caller and for checkpoints.
         let kept_up = self
             .input
             .as_ref()
@@ -131,7 +134,7 @@ fn seconds(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// Seconds of input, peers, exchange, loading, compute and the driver.
+    /// Diagnoses a run with these seconds of input, peers, exchange, loading, compute and the driver.
     fn diagnosis(seconds: [u64; 6]) -> Option<String> {
         let [input, peers, exchange, loading, compute, driver] = seconds.map(Duration::from_secs);
         let replica = ReplicaReport {

@@ -1,4 +1,4 @@
-//! The model's layers as a table.
+//! The summary of a model: its layers as a table.
 
 use std::fmt;
 
@@ -7,19 +7,20 @@ use unisono_graph::Type;
 use crate::MemoryEstimate;
 use crate::model::context::SummaryLine;
 
-/// The layers of a model with output shapes and parameter counts; prints as a table.
+/// The layers of a model with output shapes and parameter counts. Prints as a table.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Summary {
-    /// A line a layer, outer layers before inner ones.
+    /// The lines of the table, one for each layer. Outer layers come before inner ones.
     pub lines: Vec<SummaryLine>,
-    /// What the model takes.
+    /// The type of the model's input.
     pub input: Type,
-    /// What a training step takes on each replica.
+    /// What a training step takes of each replica's memory. `None` where it is not known.
     pub memory: Option<MemoryEstimate>,
 }
 
 impl Summary {
-    /// Elements of all parameters.
+    /// Returns the number of elements in all parameters.
     pub fn parameters(&self) -> usize {
         self.lines.iter().map(|l| l.parameters).sum()
     }

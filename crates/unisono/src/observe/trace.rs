@@ -1,5 +1,6 @@
-//! A run's timeline in Chrome's trace format: a lane a replica, a slice for each thing it did; below it a lane for its device,
-//! with a slice for each submission by the device's own clock, where it has one.
+//! A run's timeline in Chrome's trace format. Each replica has a lane with a slice for each thing it did, and
+//! below it a lane for its device with a slice for each submission by the device's own clock, where the
+//! device has one.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -8,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use unisono_replica::{Activity, Interval, ReplicaReport};
 
-/// Writes a trace; open it in Perfetto (ui.perfetto.dev) or at `chrome://tracing`.
+/// Writes a trace, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 pub(crate) fn write(path: &Path, replicas: &[ReplicaReport], timeline: &[Interval]) -> std::io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     let mut separator = "[\n";

@@ -1,7 +1,8 @@
-//! The section `carries`: what samples carry from one batch to the next. It lies on the host, by lane, so that it does not depend
-//! on which replica computes a row.
+//! The section `carries`: what samples carry from one batch to the next. It lies on the host, by lane, so
+//! that it does not depend on which replica computes a row.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Tensor, Tensors};
@@ -47,7 +48,8 @@ impl Carries {
         self.carries.iter_mut().for_each(|carry| carry.values.fill(0.0));
     }
 
-    /// Adds each row's carries to a batch as fields. The rows of a batch smaller than the others are the first lanes.
+    /// Adds each row's carries to a batch as fields. The rows of a batch smaller than the others are the
+    /// first lanes.
     ///
     /// # Errors
     /// The batch has more rows than there are lanes, or a sample was left out of it.
@@ -143,13 +145,15 @@ impl Section for Carries {
                 Some(_) => {}
             }
         }
-        let unknown =
-            saved.carries.iter().filter(|carry| !self.carries.iter().any(|own| own.name == carry.name));
-        problems.extend(unknown.map(|carry| format!("the model has no carry {:?}", carry.name)));
+        let is_own = |carry: &Carry| self.carries.iter().any(|own| own.name == carry.name);
+        let saved = saved.carries.iter().filter(|carry| !is_own(carry)).map(|carry| &*carry.name);
+        let unknown: BTreeSet<&str> = saved.collect();
+        problems.extend(unknown.into_iter().map(|name| format!("the model has no carry {name:?}")));
         problems.into_iter().map(|problem| Difference { problem, forcible: false }).collect()
     }
 
-    /// Takes the values of the carries that the model has too, which [`Section::differences`] found to be all.
+    /// Takes the values of the carries that the model has too, which [`Section::differences`] found to be
+    /// all.
     fn resume(&mut self, saved: Self) {
         for carry in saved.carries {
             let own = self.carries.iter_mut().find(|own| own.name == carry.name && own.shape == carry.shape);

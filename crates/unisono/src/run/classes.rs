@@ -1,4 +1,5 @@
-//! The section `classes`: the numeric classes of a run's adapters, which its bits depend on beside the run itself.
+//! The section `classes`: the numeric classes of a run's adapters, which its bits depend on beside the run
+//! itself.
 
 use std::fmt;
 
@@ -12,10 +13,11 @@ use crate::run::section::{Difference, Section};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SavedClasses {
-    /// The classes, each once, in the order of the machines' names. `None` in checkpoints of versions that did not record them.
+    /// The classes, each once, in the order of the machines' names. `None` in checkpoints of versions that
+    /// did not record them.
     pub class: Option<Vec<SavedClass>>,
-    /// The machine of each replica in a run on a mixture of classes, in the order in which shards are given to them; otherwise
-    /// empty. With the number of shards it determines which replica runs which shards.
+    /// The machine of each replica in a run on a mixture of classes, in the order in which shards are given
+    /// to them; otherwise empty. With the number of shards it determines which replica runs which shards.
     pub mixture: Vec<String>,
 }
 
@@ -26,8 +28,8 @@ pub struct SavedClasses {
 pub struct SavedClass {
     /// The machine: backend, device and driver.
     pub machine: String,
-    /// The digest of what the probe gave, as `adapters --probe` shows it. `None` in checkpoints of versions that did not record
-    /// it.
+    /// The digest of what the probe gave, as `adapters --probe` shows it. `None` in checkpoints of versions
+    /// that did not record it.
     pub probe: Option<String>,
 }
 
@@ -64,7 +66,8 @@ impl SavedClasses {
         Self { class: Some(classes.into_iter().map(saved).collect()), mixture }
     }
 
-    /// Whether an adapter is recorded without what its probe gave, so that it can only be compared by its name.
+    /// Whether an adapter is recorded without what its probe gave, so that it can only be compared by its
+    /// name.
     pub(crate) fn lacks_probe(&self) -> bool {
         self.class.iter().flatten().any(|class| class.probe.is_none())
     }

@@ -1,5 +1,5 @@
-//! The sections `data` and `loader`: the samples of a run and their order. Other data, another order or other transforms would
-//! show samples twice and leave others out.
+//! The sections `data` and `loader`: the samples of a run and their order. Other data, another order or other
+//! transforms would show samples twice and leave others out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,10 +35,11 @@ impl Section for Fingerprint {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Order {
-    /// The settings by name, see [`unisono_data::Loader::settings`]. They are `None` before the first fit, and where a
-    /// checkpoint does not say.
+    /// The settings by name, see [`unisono_data::Loader::settings`]. They are `None` before the first fit,
+    /// and where a checkpoint does not say.
     pub settings: Option<BTreeMap<String, String>>,
-    /// Whether this trainer has seen a loader with these settings. One that resumes a run has to show it first.
+    /// Whether this trainer has seen a loader with these settings. One that resumes a run has to show it
+    /// first.
     #[serde(skip)]
     seen: bool,
 }
@@ -56,8 +57,8 @@ impl Order {
         *self = Self { settings: Some(found), seen: true };
     }
 
-    /// Says how a loader differs from the run's where it must not: within an epoch always, and where a resumed run goes on. A fit
-    /// that starts with an epoch may have another loader than the fit before.
+    /// Says how a loader differs from the run's where it must not: within an epoch always, and where a
+    /// resumed run goes on. A fit that starts with an epoch may have another loader than the fit before.
     pub fn problem(&self, found: &BTreeMap<String, String>, within_epoch: bool) -> Option<String> {
         let before = self.settings.as_ref().filter(|_| within_epoch || !self.seen)?;
         let problems = differences(before, found);

@@ -1,5 +1,5 @@
-//! The section `loss_scale`: in mixed precision, gradients are taken of a larger loss, so that f16 holds the small ones, and are
-//! divided again as sums.
+//! The section `loss_scale`: in mixed precision, gradients are taken of a larger loss, so that f16 holds the
+//! small ones, and are divided again as sums.
 
 use std::fmt;
 
@@ -9,15 +9,16 @@ use crate::compile::programs::{INVERSE, SCALE};
 use crate::optimizers::Scalar;
 use crate::run::section::{Difference, Section};
 
-/// What the mean loss of a full batch is multiplied by before its gradients are taken in mixed precision (Micikevicius et al.
-/// 2018, section 3.2). The summed gradients are divided by it before an optimizer sees them. All its numbers are powers of two,
-/// so that both are exact.
+/// What the mean loss of a full batch is multiplied by before its gradients are taken in mixed precision
+/// (Micikevicius et al. 2018, section 3.2). The summed gradients are divided by it before an optimizer sees
+/// them. All its numbers are powers of two, so that both are exact.
 ///
 /// ```
 /// use unisono::LossScale;
 ///
 /// let fixed = LossScale::Fixed(1024.0);
-/// let slow = LossScale::Dynamic { initial: 256.0, growth: 2.0, backoff: 0.5, interval: 5000, least: 1.0, most: 65_536.0 };
+/// let (initial, least, most) = (256.0, 1.0, 65_536.0);
+/// let slow = LossScale::Dynamic { initial, growth: 2.0, backoff: 0.5, interval: 5000, least, most };
 /// assert_ne!(slow, LossScale::default());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,8 +26,8 @@ use crate::run::section::{Difference, Section};
 pub enum LossScale {
     /// The scale is always this one. A sum that is not finite is an error.
     Fixed(f32),
-    /// The scale is as large as gradients allow: a step with a summed gradient that is not finite is skipped, and the next one has
-    /// a smaller scale.
+    /// The scale is as large as gradients allow: a step with a summed gradient that is not finite is skipped,
+    /// and the next one has a smaller scale.
     Dynamic {
         /// The scale of the first step.
         initial: f32,
@@ -44,8 +45,8 @@ pub enum LossScale {
 }
 
 impl Default for LossScale {
-    /// Returns the setting of PyTorch's `GradScaler`: it starts at 2^16, doubles after 2000 good steps, halves after a skipped one,
-    /// and stays between 1 and 2^24.
+    /// Returns the setting of PyTorch's `GradScaler`: it starts at 2^16, doubles after 2000 good steps,
+    /// halves after a skipped one, and stays between 1 and 2^24.
     fn default() -> Self {
         Self::Dynamic {
             initial: 65_536.0,
@@ -115,7 +116,8 @@ impl fmt::Display for LossScale {
     }
 }
 
-/// Whether a number is a power of two that stays one when it is multiplied by another one, or by the size of a batch.
+/// Whether a number is a power of two that stays one when it is multiplied by another one, or by the size of
+/// a batch.
 fn is_power_of_two(x: f32) -> bool {
     let exponent = (x.to_bits() >> 23) as i32 - 127;
     x.to_bits() & 0x007f_ffff == 0 && (-60..=60).contains(&exponent)
@@ -139,7 +141,8 @@ impl Scaling {
         Self { setting, scale: setting.initial(), good: 0, skipped: 0 }
     }
 
-    /// Returns the loss scale of a run that goes on from `saved`: that, or under another setting a scale from its start.
+    /// Returns the loss scale of a run that goes on from `saved`: that, or under another setting a scale from
+    /// its start.
     pub(crate) fn resumed(self, saved: Option<Self>) -> Self {
         match saved {
             Some(saved) if saved.setting == self.setting => saved,
@@ -148,8 +151,8 @@ impl Scaling {
         }
     }
 
-    /// Returns the numbers of the next step: the scale of each sample's loss, and its inverse. Each loss counts for one part of a
-    /// full batch's mean, and the batch's size is rounded up to a power of two.
+    /// Returns the numbers of the next step: the scale of each sample's loss, and its inverse. Each loss
+    /// counts for one part of a full batch's mean, and the batch's size is rounded up to a power of two.
     pub(crate) fn scalars(&self, global_batch: usize) -> [Scalar; 2] {
         let seed = self.scale / global_batch.next_power_of_two() as f32;
         [Scalar::new(SCALE, seed), Scalar::new(INVERSE, 1.0 / seed)]

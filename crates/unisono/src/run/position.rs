@@ -38,7 +38,8 @@ impl From<Written> for RunPosition {
 }
 
 impl Section for RunPosition {
-    /// Appends epoch, sample, step and the skipped samples. Digests of earlier versions hold for as long as this order does.
+    /// Appends epoch, sample, step and the skipped samples. Digests of earlier versions hold for as long as
+    /// this order does.
     fn digest(&self, bytes: &mut Vec<u8>) {
         let LoaderState { position: Position { epoch, sample }, skipped } = &self.data;
         bytes.extend(epoch.to_le_bytes());

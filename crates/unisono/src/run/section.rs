@@ -1,4 +1,5 @@
-//! A section of a run's state: how one piece of it is written to a checkpoint, read back, compared and digested.
+//! A section of a run's state: how one piece of it is written to a checkpoint, read back, compared and
+//! digested.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,11 @@ use unisono_checkpoint::Tensors;
 
 use crate::Error;
 
-/// One piece of what a run saves. Its name is that of its field in [`RunState`](super::state::RunState), which is the list of all
-/// sections. What serde writes is its value in `trainer.json`.
+/// One piece of what a run saves. Its name is that of its field in [`RunState`](super::state::RunState),
+/// which is the list of all sections. What serde writes is its value in `trainer.json`.
 ///
-/// A section that is added later should say in [`Section::absent`] what an older checkpoint means by not having it.
+/// A section that is added later should say in [`Section::absent`] what an older checkpoint means by not
+/// having it.
 pub(crate) trait Section: Default + Serialize + DeserializeOwned {
     /// The version that is written. It grows when the value changes so that older programs would misread it.
     const VERSION: u32 = 1;
@@ -25,7 +27,8 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
-    /// Returns what stands for the section in a checkpoint that does not have it. Default: `None`, which refuses the checkpoint.
+    /// Returns what stands for the section in a checkpoint that does not have it. Default: `None`, which
+    /// refuses the checkpoint.
     fn absent() -> Option<Self> {
         None
     }
@@ -38,7 +41,8 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
         Ok(Tensors::new())
     }
 
-    /// Takes the section's tensors out of those of a checkpoint, after [`Section::read`]. Default: it takes none.
+    /// Takes the section's tensors out of those of a checkpoint, after [`Section::read`]. Default: it takes
+    /// none.
     ///
     /// # Errors
     /// What is missing or does not fit.
@@ -48,10 +52,12 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
 
     /// Appends what the state's digest takes of this section beside its tensors. Default: nothing.
     ///
-    /// A section that appends nothing while it has its default value leaves the digests of earlier versions as they are.
+    /// A section that appends nothing while it has its default value leaves the digests of earlier versions
+    /// as they are.
     fn digest(&self, _bytes: &mut Vec<u8>) {}
 
-    /// Compares this run's own section with a checkpoint's before the run is resumed. Default: nothing is compared.
+    /// Compares this run's own section with a checkpoint's before the run is resumed. Default: nothing is
+    /// compared.
     fn differences(&self, _saved: &Self) -> Vec<Difference> {
         Vec::new()
     }
@@ -119,7 +125,8 @@ impl Sections {
     /// Takes a section out.
     ///
     /// # Errors
-    /// It is missing, of a later version than this program knows, or not what its version writes. Each error names it.
+    /// It is missing, of a later version than this program knows, or not what its version writes. Each error
+    /// names it.
     pub fn take<S: Section>(&mut self, name: &str) -> Result<S, String> {
         let Some(Written { version, value }) = self.values.remove(name) else {
             return S::absent().ok_or_else(|| format!("the section {name:?} is missing"));
@@ -136,7 +143,8 @@ impl Sections {
         Ok(section)
     }
 
-    /// Refuses what no section has taken, since a run that went on without it would not be the run that was saved.
+    /// Refuses what no section has taken, since a run that went on without it would not be the run that was
+    /// saved.
     ///
     /// # Errors
     /// There is such a section or tensor; the error names the first.

@@ -64,7 +64,8 @@ impl Section for RunSettings {
         .collect()
     }
 
-    /// A resumed run keeps the settings of its trainer, which are the saved ones unless the resume was forced.
+    /// A resumed run keeps the settings of its trainer, which are the saved ones unless the resume was
+    /// forced.
     fn resume(&mut self, _saved: Self) {}
 }
 

@@ -1,7 +1,9 @@
-//! A run's state: everything that the next step depends on beside the tensors on the devices, and what the run measured.
+//! A run's state: everything that the next step depends on beside the tensors on the devices, and what the
+//! run measured.
 //!
-//! The list of sections below is the one place that knows what a run saves. A new piece of state is a line in it and a type that
-//! implements [`Section`]; writing, reading, comparing, digesting and documenting follow from the list.
+//! The list of sections below is the one place that knows what a run saves. A new piece of state is a line in
+//! it and a type that implements [`Section`]; writing, reading, comparing, digesting and documenting follow
+//! from the list.
 
 use std::path::Path;
 
@@ -22,8 +24,9 @@ use crate::{Error, History};
 /// The version of `trainer.json` that is written. Each section has a version of its own.
 const VERSION: u32 = 2;
 
-/// Makes the state, its one pair of save and load, and the documentation of `trainer.json` of the list of sections. The order of
-/// the list is the order in which differences are told and in which sections are digested.
+/// Makes the state, its one pair of save and load, and the documentation of `trainer.json` of the list of
+/// sections. The order of the list is the order in which differences are told and in which sections are
+/// digested.
 macro_rules! run_state {
     ($($(#[doc = $doc:literal])+ $name:ident: $section:ty,)+) => {
         /// What a run saves, section by section.
@@ -81,15 +84,16 @@ macro_rules! run_state {
 
         /// A run as a checkpoint has it: the sections of `trainer.json` version 2.
         ///
-        /// The file is `{"version": 2, "unisono": VERSION OF THE CRATE, "sections": {NAME: {"version": N, "value": ...}}}`.
-        /// Files of version 1, which had all values side by side, are read too. A section that is unknown, missing or of a
-        /// later version than this program knows is an error that names it.
+        /// The file is `{"version": 2, "unisono": VERSION OF THE CRATE, "sections": {NAME: {"version": N,
+        /// "value": ...}}}`. Files of version 1, which had all values side by side, are read too. A section
+        /// that is unknown, missing or of a later version than this program knows is an error that names it.
         ///
         /// | section | what it is |
         /// |---|---|
         $(#[doc = concat!("| `", stringify!($name), "` |", $($doc),+, " |")])+
         ///
-        /// Schedules and random draws need no section: they are functions of the step, the seed and the position.
+        /// Schedules and random draws need no section: they are functions of the step, the seed and the
+        /// position.
         #[derive(Clone, Debug, PartialEq)]
         pub struct SavedRun {
             /// The version of this crate that wrote the checkpoint.
@@ -100,27 +104,31 @@ macro_rules! run_state {
 }
 
 run_state! {
-    /// The settings that the answer depends on: `seed`, `global_batch`, `shards`, `precision`, and the names of the `loss`, the
-    /// `optimizer` and the `metrics`. Others than the run's are an error; all but the optimizer and the metrics can be forced.
+    /// The settings that the answer depends on: `seed`, `global_batch`, `shards`, `precision`, and the names
+    /// of the `loss`, the `optimizer` and the `metrics`. Others than the run's are an error; all but the
+    /// optimizer and the metrics can be forced.
     settings: RunSettings,
-    /// The place of the run: `step` counts the steps done, `epoch` and `sample` are where the next step's first sample is, and
-    /// `skipped` lists the numbers of the samples that were found bad and left out, ascending.
+    /// The place of the run: `step` counts the steps done, `epoch` and `sample` are where the next step's
+    /// first sample is, and `skipped` lists the numbers of the samples that were found bad and left out,
+    /// ascending.
     position: RunPosition,
-    /// The loss scale in mixed precision: its `setting`, the `scale` of the next step, the `good` steps since it changed, and
-    /// the steps `skipped` for it. Null in full precision. Another setting is an error unless forced.
-    loss_scale: Option<Scaling>,
-    /// The numeric classes that the run was on: in `class` each machine with what its probe gave, and in `mixture`, for a run on
-    /// several classes, the machine of each replica in the order in which shards are given to them. Others are an error unless
+    /// The loss scale in mixed precision: its `setting`, the `scale` of the next step, the `good` steps since
+    /// it changed, and the steps `skipped` for it. Null in full precision. Another setting is an error unless
     /// forced.
+    loss_scale: Option<Scaling>,
+    /// The numeric classes that the run was on: in `class` each machine with what its probe gave, and in
+    /// `mixture`, for a run on several classes, the machine of each replica in the order in which shards are
+    /// given to them. Others are an error unless forced.
     classes: SavedClasses,
-    /// The fingerprint of the training data as 16 hexadecimal digits, or null before the first fit. Other data are an error
-    /// unless forced.
+    /// The fingerprint of the training data as 16 hexadecimal digits, or null before the first fit. Other
+    /// data are an error unless forced.
     data: Fingerprint,
-    /// What the training data's loader was set to by name, see [`Loader::settings`](unisono_data::Loader::settings), or null
-    /// before the first fit. Another loader is an error unless forced.
+    /// What the training data's loader was set to by name, see
+    /// [`Loader::settings`](unisono_data::Loader::settings), or null before the first fit. Another loader is
+    /// an error unless forced.
     loader: Order,
-    /// The epochs done: for each its number, the steps until then, and loss and metrics in training and on the samples held out.
-    /// Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
+    /// The epochs done: for each its number, the steps until then, and loss and metrics in training and on
+    /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
     history: History,
     /// The sums of the epoch that is not done: loss, metrics, weights, samples, penalties and steps.
     running: Running,
@@ -165,8 +173,8 @@ impl RunState {
 }
 
 impl SavedRun {
-    /// Returns the newest complete checkpoint's run in a directory, or `None` where there is no checkpoint. A resumed run has to
-    /// use its settings.
+    /// Returns the newest complete checkpoint's run in a directory, or `None` where there is no checkpoint. A
+    /// resumed run has to use its settings.
     ///
     /// # Errors
     /// The directory cannot be read, no checkpoint in it is complete, or the newest is of another version.

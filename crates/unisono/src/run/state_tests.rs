@@ -16,8 +16,14 @@ fn contents(trainer: &str, carries: Tensors) -> Contents {
     Contents { trainer: serde_json::from_str(trainer).unwrap(), carries, ..Contents::default() }
 }
 
-/// A state in which every section has a value that is not its default.
+/// A state whose sections have values that are not their defaults.
 fn full() -> RunState {
+    let mut state = RunState::default();
+    fill(&mut state);
+    state
+}
+
+fn fill(state: &mut RunState) {
     let evaluation =
         Evaluation { loss: f64::INFINITY, metrics: vec![("accuracy".into(), 0.1 + 0.2)], samples: 7 };
     let epoch = Epoch { epoch: 0, steps: 5, train: evaluation, validation: None };
@@ -31,26 +37,24 @@ fn full() -> RunState {
     let mut tensors = Tensors::from([("0.h".to_owned(), Tensor::f32(&[2, 1], &[0.5, -0.0]).unwrap())]);
     carries.take_tensors(&mut tensors).unwrap();
     let class: Vec<SavedClass> = serde_json::from_str(r#"[{"machine": "gpu a", "probe": "12"}]"#).unwrap();
-    RunState {
-        settings: RunSettings {
-            seed: 42,
-            precision: Precision::Mixed,
-            loss: "cross-entropy".into(),
-            metrics: vec!["accuracy".into()],
-            ..RunSettings::default()
-        },
-        position: RunPosition {
-            step: 6,
-            data: LoaderState { position: Position { epoch: 1, sample: 32 }, skipped: vec![3, 9] },
-        },
-        loss_scale: Some(scaling),
-        classes: SavedClasses { class: Some(class), mixture: vec!["gpu a".into(), "gpu b".into()] },
-        data: Fingerprint(Some(0xddcc_3f60_a799_1d89)),
-        loader,
-        history: vec![epoch],
-        running,
-        carries,
-    }
+    state.settings = RunSettings {
+        seed: 42,
+        precision: Precision::Mixed,
+        loss: "cross-entropy".into(),
+        metrics: vec!["accuracy".into()],
+        ..RunSettings::default()
+    };
+    state.position = RunPosition {
+        step: 6,
+        data: LoaderState { position: Position { epoch: 1, sample: 32 }, skipped: vec![3, 9] },
+    };
+    state.loss_scale = Some(scaling);
+    state.classes = SavedClasses { class: Some(class), mixture: vec!["gpu a".into(), "gpu b".into()] };
+    state.data = Fingerprint(Some(0xddcc_3f60_a799_1d89));
+    state.loader = loader;
+    state.history = vec![epoch];
+    state.running = running;
+    state.carries = carries;
 }
 
 fn saved(state: &RunState) -> Contents {

@@ -19,7 +19,8 @@ impl Stop {
         !self.0.swap(true, Ordering::SeqCst)
     }
 
-    /// Returns the flag that is true once somebody has asked, for those who can only set a flag, such as handlers of signals.
+    /// Returns the flag that is true once somebody has asked, for those who can only set a flag, such as
+    /// handlers of signals.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

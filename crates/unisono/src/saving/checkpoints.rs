@@ -73,7 +73,8 @@ impl Checkpoints {
         Ok(self.saver.with_store(Store::clear)?)
     }
 
-    /// Refuses a directory that holds a later step of a run that this one does not go on with, since no save would succeed.
+    /// Refuses a directory that holds a later step of a run that this one does not go on with, since no save
+    /// would succeed.
     ///
     /// # Errors
     /// It is such a directory. What cannot be looked at is no error here: saves tell of it.
@@ -94,12 +95,14 @@ impl Checkpoints {
         }
     }
 
-    /// Whether a step is to be saved: at the end of a fit or where the policy says so, unless it is saved already.
+    /// Whether a step is to be saved: at the end of a fit or where the policy says so, unless it is saved
+    /// already.
     pub fn are_due(&self, step: u64, history: &History, end: bool) -> bool {
         (end || self.saving.is_due(step, history)) && self.saved != Some(step)
     }
 
-    /// Notes that an epoch ended after a step. A checkpoint of that step lacks the epoch's end, so the step is saved again.
+    /// Notes that an epoch ended after a step. A checkpoint of that step lacks the epoch's end, so the step
+    /// is saved again.
     pub fn epoch_ended(&mut self, step: u64) {
         self.saved = self.saved.filter(|saved| *saved != step);
     }
@@ -139,8 +142,8 @@ impl Checkpoints {
         }
     }
 
-    /// Waits until what was handed over is written, and tells observers what became of each save but the last of `step`. Returns
-    /// that checkpoint's directory.
+    /// Waits until what was handed over is written, and tells observers what became of each save but the last
+    /// of `step`. Returns that checkpoint's directory.
     ///
     /// # Errors
     /// That step could not be written; an earlier save failed, if saves are required.

@@ -17,8 +17,8 @@ pub struct Saving {
     pub(super) require: bool,
 }
 
-/// What makes a checkpoint the best so far: `loss` or a metric, by name. It is measured on the samples held out where there are
-/// such, and otherwise on those trained on.
+/// What makes a checkpoint the best so far: `loss` or a metric, by name. It is measured on the samples held
+/// out where there are such, and otherwise on those trained on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BestBy {
@@ -41,13 +41,14 @@ impl BestBy {
 }
 
 impl Saving {
-    /// Saves into a directory at the end of a fit, also of a fit that an error of the data or of their numbers ends. The last
-    /// three checkpoints stay.
+    /// Saves into a directory at the end of a fit, also of a fit that an error of the data or of their
+    /// numbers ends. The last three checkpoints stay.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), every: 0, keep: 3, keep_every: 0, best: None, require: false }
     }
 
-    /// Sets the interval in steps at which the run is saved too. Default: 0, which saves at the end of a fit only.
+    /// Sets the interval in steps at which the run is saved too. Default: 0, which saves at the end of a fit
+    /// only.
     pub fn every(mut self, steps: u64) -> Self {
         self.every = steps;
         self
@@ -65,15 +66,15 @@ impl Saving {
         self
     }
 
-    /// Keeps the best checkpoint as well, for [`crate::Trainer::load_best`]. The run is then saved at the end of every epoch too,
-    /// which is when it is measured. Default: none is kept for that.
+    /// Keeps the best checkpoint as well, for [`crate::Trainer::load_best`]. The run is then saved at the end
+    /// of every epoch too, which is when it is measured. Default: none is kept for that.
     pub fn keep_best(mut self, best: BestBy) -> Self {
         self.best = Some(best);
         self
     }
 
-    /// Makes a checkpoint that cannot be written stop the run. Default: observers are told, the run goes on, and the next
-    /// interval tries again.
+    /// Makes a checkpoint that cannot be written stop the run. Default: observers are told, the run goes on,
+    /// and the next interval tries again.
     pub fn require(mut self) -> Self {
         self.require = true;
         self
@@ -103,7 +104,8 @@ impl Saving {
         Options::default().keep(self.keep).every(self.keep_every).best(best)
     }
 
-    /// Whether a step is saved although the fit goes on: at the interval, and where the best checkpoint is measured.
+    /// Whether a step is saved although the fit goes on: at the interval, and where the best checkpoint is
+    /// measured.
     pub(super) fn is_due(&self, step: u64, history: &History) -> bool {
         let interval = self.every > 0 && step.is_multiple_of(self.every);
         interval || self.best.is_some() && history.last().is_some_and(|epoch| epoch.steps == step)

@@ -22,7 +22,7 @@ pub(crate) fn info(ty: &Type) -> Info {
 pub(crate) fn in_order<'a>(
     contents: &'a Contents,
     states: &[StateDecl],
-) -> Result<Vec<&'a Tensor>, LoadReport> {
+) -> Result<Vec<&'a Tensor>, Box<LoadReport>> {
     let mut found: BTreeMap<&String, &Tensor> = contents.model.iter().chain(&contents.optimizer).collect();
     let (mut report, mut tensors) = (LoadReport::default(), Vec::new());
     for state in states {
@@ -43,5 +43,5 @@ pub(crate) fn in_order<'a>(
         }
     }
     report.unexpected = found.into_keys().cloned().collect();
-    if report.is_exact() { Ok(tensors) } else { Err(report) }
+    if report.is_exact() { Ok(tensors) } else { Err(Box::new(report)) }
 }

@@ -37,8 +37,8 @@ impl Crew {
         Ok(SavedClasses::of(self.classes.probed()?, self.mixture()))
     }
 
-    /// Returns the machines of the replicas that are there, if they are a mixture. Shards are given to them evenly, in this
-    /// order.
+    /// Returns the machines of the replicas that are there, if they are a mixture. Shards are given to them
+    /// evenly, in this order.
     fn mixture(&self) -> Vec<String> {
         let there = self.replicas.reports().into_iter().filter(|report| report.left.is_none());
         let there = there.filter(|_| self.mixed).map(|report| report.replica);

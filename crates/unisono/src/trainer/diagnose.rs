@@ -32,7 +32,8 @@ impl Trainer {
     }
 }
 
-/// Names the first tensor of the forward pass that f32 cannot hold, for the sample in a row of a batch, given all states' values.
+/// Names the first tensor of the forward pass that f32 cannot hold, for the sample in a row of a batch, given
+/// all states' values.
 ///
 /// The interpreter computes in f64, so a value that is too large for f32 counts as bad too.
 fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Vec<f32>], seed: u64) -> String {

@@ -30,7 +30,8 @@ impl Trainer {
         Ok(running.mean(&names))
     }
 
-    /// Returns the model's output for every sample of a loader, in its order: `[samples, ...]`. Each replica does its share.
+    /// Returns the model's output for every sample of a loader, in its order: `[samples, ...]`. Each replica
+    /// does its share.
     ///
     /// # Errors
     /// Data that do not fit the model; an error of the replicas.
@@ -44,8 +45,9 @@ impl Trainer {
         Ok(all)
     }
 
-    /// Returns the model's output for a batch of up to the global batch's size. Where the model carries something, it goes on
-    /// from the last such call, evaluation or prediction, until [`Trainer::reset_carries`].
+    /// Returns the model's output for a batch of up to the global batch's size. Where the model carries
+    /// something, it goes on from the last such call, evaluation or prediction, until
+    /// [`Trainer::reset_carries`].
     ///
     /// # Errors
     /// A batch that does not fit the model; an error of the replicas.
@@ -75,17 +77,18 @@ impl Trainer {
         self.heard(prepared)
     }
 
-    /// Sets the carries of all lanes back to zeros, those of training and those that [`Trainer::predict_batch`] goes on with.
+    /// Sets the carries of all lanes back to zeros, those of training and those that
+    /// [`Trainer::predict_batch`] goes on with.
     ///
-    /// [`Trainer::fit`] does so at the start of every epoch, [`Trainer::evaluate`] and [`Trainer::predict`] for their own at
-    /// their start.
+    /// [`Trainer::fit`] does so at the start of every epoch, [`Trainer::evaluate`] and [`Trainer::predict`]
+    /// for their own at their start.
     pub fn reset_carries(&mut self) {
         self.state.carries.reset();
         self.using.reset();
     }
 
-    /// Returns what training carries to its next step, by name, such as `0.h_l0`: `[lanes, ...]`, a lane for each row of the
-    /// batch.
+    /// Returns what training carries to its next step, by name, such as `0.h_l0`: `[lanes, ...]`, a lane for
+    /// each row of the batch.
     pub fn carry(&self, name: &str) -> Option<&[f32]> {
         self.state.carries.get(name)
     }

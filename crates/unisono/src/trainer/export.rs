@@ -40,15 +40,15 @@ struct Contents {
 /// ```
 #[derive(Debug)]
 pub struct ExportedModel {
-    /// The layers.
+    /// The model's layers.
     pub model: Description,
-    /// A sample's axes.
+    /// The axes of a sample.
     pub input: Vec<usize>,
-    /// The axes of what the model makes of it.
+    /// The axes of the model's output for a sample.
     pub output: Vec<usize>,
-    /// The loss it was trained with.
+    /// The name of the loss that the model was trained with.
     pub loss: String,
-    /// The weights; their hash is the one in the description.
+    /// The weights. Their hash is the one in the description.
     pub weights: TensorFile,
 }
 
@@ -68,7 +68,7 @@ impl ExportedModel {
         Ok(Self { model, input, output, loss, weights })
     }
 
-    /// The model, to be given to [`Trainer::builder`]. Its weights are [`Trainer::load_model`]'s to take.
+    /// Returns the model for [`Trainer::builder`]. [`Trainer::load_model`] takes its weights.
     pub fn layer(&self) -> Box<dyn Layer> {
         self.model.clone().layer()
     }
@@ -76,8 +76,8 @@ impl ExportedModel {
 
 impl Trainer {
     /// Writes the model as plain safetensors, which any reader loads, and `NAME.json` beside it, from which
-    /// [`ExportedModel::open`] builds it again. A model with layers of one's own is written without the latter, and
-    /// [`Exported::description`] is none.
+    /// [`ExportedModel::open`] builds it again. A model with layers of one's own is written without the
+    /// latter, and [`Exported::description`] is none.
     ///
     /// # Errors
     /// Of the replicas; files that cannot be written.

@@ -10,7 +10,8 @@ use crate::compile::programs::ProgramId;
 use crate::{Error, History, Report, Scaling, Stop, Summary, Trainer};
 
 impl Trainer {
-    /// Returns the layers with their output shapes and parameter counts, and what a training step takes of a device's memory.
+    /// Returns the layers with their output shapes and parameter counts, and what a training step takes of a
+    /// device's memory.
     pub fn summary(&self) -> Summary {
         Summary {
             lines: self.plan.programs.summary.clone(),
@@ -19,8 +20,8 @@ impl Trainer {
         }
     }
 
-    /// Returns what a user should know of the settings: replicas that will be idle or unevenly loaded, answers that depend on
-    /// the number of replicas.
+    /// Returns what a user should know of the settings: replicas that will be idle or unevenly loaded,
+    /// answers that depend on the number of replicas.
     pub fn notes(&self) -> &[String] {
         &self.watch.notes
     }
@@ -83,8 +84,8 @@ impl Trainer {
         self.watch.stop = stop.clone();
     }
 
-    /// Writes what each replica did with its time since the last call, with [`crate::Builder::timeline`], in Chrome's trace
-    /// format, to open in Perfetto.
+    /// Writes what each replica did with its time since the last call, with [`crate::Builder::timeline`], in
+    /// Chrome's trace format, to open in Perfetto.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -6,14 +6,14 @@ use crate::compile::plan::supports;
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]): from the next step
-    /// on it shares the work. Returns its number. No bit shows it, except in a run on a mixture of classes
-    /// ([`crate::Builder::mixed`]), where it changes which replica runs what: from here on the run is that of the larger mixture,
-    /// which observers are told and checkpoints name.
+    /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]):
+    /// from the next step on it shares the work. Returns its number. No bit shows it, except in a run on a
+    /// mixture of classes ([`crate::Builder::mixed`]), where it changes which replica runs what: from here on
+    /// the run is that of the larger mixture, which observers are told and checkpoints name.
     ///
     /// # Errors
-    /// No such adapter; it is of another numeric class than the run's, unless that was started on a mixture; it does not open, or
-    /// does not take the state. The run goes on without it.
+    /// No such adapter; it is of another numeric class than the run's, unless that was started on a mixture;
+    /// it does not open, or does not take the state. The run goes on without it.
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();

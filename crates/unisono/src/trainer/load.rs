@@ -10,11 +10,13 @@ use crate::saving::tensors::info;
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// Takes parameters and statistics from a safetensors file; the [`Plan`] says which and what they are called there.
-    /// Returns what became of each. The run's position, history and optimizer stay what they are.
+    /// Takes parameters and statistics from a safetensors file; the [`Plan`] says which and what they are
+    /// called there. Returns what became of each. The run's position, history and optimizer stay what they
+    /// are.
     ///
     /// # Errors
-    /// A file that cannot be read or that does not fit, all that does not fit listed. Then nothing has changed.
+    /// A file that cannot be read or that does not fit, all that does not fit listed. Then nothing has
+    /// changed.
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
         let file = TensorFile::open(path)?;
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);

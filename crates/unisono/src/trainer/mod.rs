@@ -1,9 +1,11 @@
 //! The trainer: it runs steps, evaluations and predictions on all replicas, and saves and resumes the run.
 //!
-//! A file for each verb: `builder` builds a trainer, `fit` trains over epochs, `step` does one step, `evaluate` evaluates and
-//! predicts, `save` and `resume` are about checkpoints, `load` and `export` about weights, `join` about replicas that come and
-//! go, `inspect` about what a user can ask.
+//! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
+//! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
+//! checkpoints, `load` and `export` about weights, `join` about replicas that come and go, `inspect` about
+//! what a user can ask.
 
+mod build;
 pub(crate) mod builder;
 mod crew;
 mod diagnose;

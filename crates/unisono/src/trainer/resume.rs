@@ -19,24 +19,25 @@ pub struct Resumed {
     pub path: PathBuf,
     /// The newer checkpoints that are not complete, each with the reason.
     pub skipped: Vec<String>,
-    /// What differs between the run and this trainer, where that was forced. The data, which only a fit brings, are not compared
-    /// here.
+    /// What differs between the run and this trainer, where that was forced. The data, which only a fit
+    /// brings, are not compared here.
     pub differs: Vec<String>,
 }
 
 impl Trainer {
-    /// Takes the newest complete checkpoint of the directory that the run is saved to. Returns which one, and which broken ones
-    /// were passed over. Without any checkpoint the run starts at its start.
+    /// Takes the newest complete checkpoint of the directory that the run is saved to. Returns which one, and
+    /// which broken ones were passed over. Without any checkpoint the run starts at its start.
     ///
     /// # Errors
-    /// A checkpoint of another model; a run with other settings, on other data or in another numeric class, for then the
-    /// answer would be neither's. No complete checkpoint among those there are.
+    /// A checkpoint of another model; a run with other settings, on other data or in another numeric class,
+    /// for then the answer would be neither's. No complete checkpoint among those there are.
     pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
         self.resume_newest(false)
     }
 
-    /// Does [`Trainer::resume`] also with another global batch, number of shards, seed or loss, on other data or adapters.
-    /// [`Resumed::differs`] and, for the data, the observers are told what differs. The answer is then this trainer's alone.
+    /// Does [`Trainer::resume`] also with another global batch, number of shards, seed or loss, on other data
+    /// or adapters. [`Resumed::differs`] and, for the data, the observers are told what differs. The answer
+    /// is then this trainer's alone.
     ///
     /// # Errors
     /// As [`Trainer::resume`], but for that.
@@ -118,8 +119,9 @@ impl Trainer {
         }
     }
 
-    /// Checks that the order and the transforms of a run stay what they are: within an epoch always, and where a resumed run
-    /// goes on. A fit that starts with an epoch may have others than the fit before, and one that has nothing to do any.
+    /// Checks that the order and the transforms of a run stay what they are: within an epoch always, and
+    /// where a resumed run goes on. A fit that starts with an epoch may have others than the fit before, and
+    /// one that has nothing to do any.
     pub(super) fn same_order(&mut self, train: &Loader, epochs: u32) -> Result<(), Error> {
         let Position { epoch, sample } = self.position();
         let found = train.settings();

@@ -10,7 +10,8 @@ use crate::saving::policy::Saving;
 use crate::{Error, Trainer};
 
 impl Trainer {
-    /// Saves the run to `dir` every `every` steps of a fit, and at its end; 0: only at the end. The directory is tried at once.
+    /// Saves the run to `dir` every `every` steps of a fit, and at its end; 0: only at the end. The directory
+    /// is tried at once.
     ///
     /// # Errors
     /// As [`Trainer::save_to`].
@@ -18,11 +19,13 @@ impl Trainer {
         self.save_to(Saving::new(dir).every(every))
     }
 
-    /// Saves the run as a policy says. Writing happens on a thread of its own: training waits for the copy off the device, and
-    /// for the disk only at the end of a fit, and for a checkpoint that is to stay for good while another is waiting.
+    /// Saves the run as a policy says. Writing happens on a thread of its own: training waits for the copy
+    /// off the device, and for the disk only at the end of a fit, and for a checkpoint that is to stay for
+    /// good while another is waiting.
     ///
     /// # Errors
-    /// A directory that cannot be written or that another run uses; a metric that there is not; an adapter that cannot be probed.
+    /// A directory that cannot be written or that another run uses; a metric that there is not; an adapter
+    /// that cannot be probed.
     pub fn save_to(&mut self, saving: Saving) -> Result<(), Error> {
         saving.check(&self.plan.parts.metric_names())?;
         // Checkpoints name the classes, and at this point nobody waits for the probe.
@@ -60,8 +63,8 @@ impl Trainer {
         Ok(Contents { model, optimizer, ..Contents::default() })
     }
 
-    /// Returns the SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and carries, the
-    /// position, the samples skipped before it, and the loss scale where there is one.
+    /// Returns the SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and
+    /// carries, the position, the samples skipped before it, and the loss scale where there is one.
     ///
     /// # Errors
     /// Of the replicas.
@@ -90,8 +93,8 @@ impl Trainer {
         saver.finish_step(step, &mut self.watch)
     }
 
-    /// Writes the final model into the checkpoint directory: `model.safetensors` and, unless it has layers of one's own,
-    /// `model.json`, as [`Trainer::export`] does. Returns the path of the weights.
+    /// Writes the final model into the checkpoint directory: `model.safetensors` and, unless it has layers of
+    /// one's own, `model.json`, as [`Trainer::export`] does. Returns the path of the weights.
     ///
     /// # Errors
     /// It could not be written. [`Trainer::save_model_or_warn`] does as the settings say.
@@ -105,8 +108,8 @@ impl Trainer {
         Ok(self.saver.as_ref().map(write).transpose()?.map(|exported| exported.weights))
     }
 
-    /// Does [`Trainer::save_model`]. A file that cannot be written is an error if [`Saving::require`] says so, and otherwise
-    /// something that observers are told.
+    /// Does [`Trainer::save_model`]. A file that cannot be written is an error if [`Saving::require`] says
+    /// so, and otherwise something that observers are told.
     ///
     /// # Errors
     /// Of the replicas, and of the disk where checkpoints are required.
@@ -121,8 +124,8 @@ impl Trainer {
         }
     }
 
-    /// Saves where the interval or the end of a fit asks for it, and this step is not saved yet. At the end waits until it is
-    /// durable. Returns whether the fit was asked to stop.
+    /// Saves where the interval or the end of a fit asks for it, and this step is not saved yet. At the end
+    /// waits until it is durable. Returns whether the fit was asked to stop.
     pub(super) fn save_when_due(&mut self, end: bool) -> Result<bool, Error> {
         let (stop, step) = (self.watch.stop.is_asked(), self.steps());
         if stop && !end {
@@ -141,7 +144,8 @@ impl Trainer {
         Ok(stop)
     }
 
-    /// Waits until what was saved is durable, as the end of a fit does. Observers are told what became of each save.
+    /// Waits until what was saved is durable, as the end of a fit does. Observers are told what became of
+    /// each save.
     ///
     /// # Errors
     /// What could not be written, if that is required.
@@ -153,8 +157,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Copies the run off the devices and returns. It is written while training goes on, as at the interval of a fit. For
-    /// loops of one's own, together with [`Trainer::finish_saves`].
+    /// Copies the run off the devices and returns. It is written while training goes on, as at the interval
+    /// of a fit. For loops of one's own, together with [`Trainer::finish_saves`].
     ///
     /// # Errors
     /// The copy's; that of an earlier save, if saves are required.
@@ -166,8 +170,8 @@ impl Trainer {
         saver.hand_over(self.state.position.step, contents, &self.state.history)
     }
 
-    /// Returns the step and the directory of the best checkpoint of the directory that the run is saved to, by
-    /// [`Saving::keep_best`]. `None` where that is not asked for, or nothing was measured yet.
+    /// Returns the step and the directory of the best checkpoint of the directory that the run is saved to,
+    /// by [`Saving::keep_best`]. `None` where that is not asked for, or nothing was measured yet.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -175,8 +179,9 @@ impl Trainer {
         self.saver.as_ref().map_or(Ok(None), Checkpoints::best)
     }
 
-    /// Takes parameters and statistics of the best checkpoint, to use or export them when training is over, and returns its
-    /// step. Position, history and optimizer stay what they are: training that goes on from here is another run.
+    /// Takes parameters and statistics of the best checkpoint, to use or export them when training is over,
+    /// and returns its step. Position, history and optimizer stay what they are: training that goes on from
+    /// here is another run.
     ///
     /// # Errors
     /// There is none; it cannot be read, or is not as it was written. Then nothing has changed.

@@ -1,4 +1,5 @@
-//! One training step: the batch is checked and fed, what the replicas computed is judged, and the step is recorded.
+//! One training step: the batch is checked and fed, what the replicas computed is judged, and the step is
+//! recorded.
 
 use unisono_data::{Batch, Position};
 use unisono_graph::NodeId;
@@ -15,12 +16,13 @@ use crate::{Error, Step, Trainer};
 impl Trainer {
     /// Does one step on a batch, for loops of one's own. The batch may have any size up to the global batch.
     ///
-    /// Means are those of the batch's epoch, and samples that were left out of it stay left out of the run. A batch of which all
-    /// samples were left out is given to no loop, so it is not known here. Nor is the loader, so a resume cannot compare the data.
+    /// Means are those of the batch's epoch, and samples that were left out of it stay left out of the run. A
+    /// batch of which all samples were left out is given to no loop, so it is not known here. Nor is the
+    /// loader, so a resume cannot compare the data.
     ///
     /// # Errors
-    /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite, in mixed precision
-    /// at the smallest loss scale. Then nothing has changed.
+    /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite, in
+    /// mixed precision at the smallest loss scale. Then nothing has changed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
         if batch.after.epoch > batch.epoch {
@@ -61,7 +63,8 @@ impl Trainer {
         self.plan.check(batch, names)
     }
 
-    /// Returns the numbers of the next step. Steps that a loss scale has skipped do not count for the optimizer.
+    /// Returns the numbers of the next step. Steps that a loss scale has skipped do not count for the
+    /// optimizer.
     fn scalars(&self) -> Vec<Scalar> {
         let (optimizer, step) = (&self.plan.parts.optimizer, self.state.position.step);
         let Some(scaling) = &self.state.loss_scale else { return optimizer.scalars(step) };
@@ -70,8 +73,8 @@ impl Trainer {
         scalars
     }
 
-    /// Runs the step on the replicas and judges its numbers. Returns the outcome of a step that was committed, or that was
-    /// skipped for its weights or for the loss scale.
+    /// Runs the step on the replicas and judges its numbers. Returns the outcome of a step that was
+    /// committed, or that was skipped for its weights or for the loss scale.
     ///
     /// # Errors
     /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.

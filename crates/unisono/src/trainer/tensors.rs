@@ -14,8 +14,8 @@ impl Trainer {
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
-    /// Returns the values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps for one
-    /// (`0.weight/exp_avg`). `None`: there is no such tensor.
+    /// Returns the values of a parameter or statistic by name (`0.weight`), or of what the optimizer keeps
+    /// for one (`0.weight/exp_avg`). `None`: there is no such tensor.
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
         let index = self.plan.programs.train().states().iter().position(|s| s.name == name)?;
         Some(self.values(index))
@@ -40,7 +40,8 @@ impl Trainer {
         self.heard(written)
     }
 
-    /// Returns names and shapes of parameters and statistics, in the model's order. What the optimizer keeps is not among them.
+    /// Returns names and shapes of parameters and statistics, in the model's order. What the optimizer keeps
+    /// is not among them.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let states = self.plan.programs.train().states();
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
