@@ -37,6 +37,11 @@ use crate::model::{Context, Description};
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no layer",
+    note = "for a layer of your own, implement `Layer`",
+    note = "a layer of this library needs an entry in the list of `layers/mod.rs`"
+)]
 pub trait Layer: Send + Sync {
     /// Returns the kind of layer, for summaries and errors.
     fn name(&self) -> &str;

@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// The metric of each sample.
+    /// Returns the metric of each sample.
     fn run(metric: &dyn Metric, output: (&[usize], &[f64]), target: (&[usize], &[f64], DType)) -> Vec<f64> {
         let tape = Tape::new();
         let x = tape.input("x", Type::sample(&output.0[1..]));
@@ -158,7 +158,8 @@ mod tests {
         interpret(&tape.finish().unwrap(), &feed).outputs["each"].data.clone()
     }
 
-    /// Two samples of three places; the largest are 1, 0 (the first of two), 2 and 2, 0, 1.
+    /// The logits of two samples with three labels each. The largest are those of 1, 0, 2 and 2, 0, 1; in the
+    /// first sample, 0 is the first of two equal ones.
     const LOGITS: [f64; 18] = [0., 3., 1., 5., 5., 0., -2., -3., -1., 0., 1., 2., 9., 8., 7., -1., 0.5, 0.25];
     const SHAPE: &[usize] = &[2, 3, 3];
 
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(run(&Accuracy::new(), (SHAPE, &LOGITS), all), [2. / 3., 1. / 3.]);
         let some = labels(&[1., -100., -100., -100., 1., 1.]);
         assert_eq!(run(&Accuracy::new().ignore_index(-100), (SHAPE, &LOGITS), some), [1., 0.5]);
-        // A label that is a class of its own, and a sample without any other.
+        // The ignored label may be a class too, and a sample may have no other label.
         let padding = labels(&[0., 0., 0., 2., 0., 0.]);
         assert_eq!(run(&Accuracy::new().ignore_index(0), (SHAPE, &LOGITS), padding), [0., 1.]);
         let one = (&[3usize][..], &[1., -1., 2.][..], DType::I32);

@@ -5,8 +5,13 @@ use crate::objective::Epoch;
 
 /// Adagrad (Duchi et al. 2011; PyTorch's and Keras's `Adagrad`).
 ///
-/// A step is g += decay w; s += g^2; w -= lr / (1 + step lr_decay) g / (sqrt(s) + epsilon), with steps
-/// counted from 0.
+/// ```text
+/// g += decay w
+/// s += g^2
+/// w -= lr / (1 + step lr_decay) g / (sqrt(s) + epsilon)
+/// ```
+///
+/// Steps are counted from 0.
 ///
 /// States of a parameter: `sum` (s), with its shape. Scalars: `lr`.
 #[derive(Clone, Debug)]

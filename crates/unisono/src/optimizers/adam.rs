@@ -7,8 +7,14 @@ use crate::objective::Epoch;
 /// Adam with coupled weight decay (Kingma and Ba 2015; PyTorch's `Adam`). With weight decay,
 /// [`AdamW`](super::AdamW) is usually better.
 ///
-/// A step is g += decay w; m += (1 - b1)(g - m); v += (1 - b2)(g^2 - v);
-/// w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + epsilon), with t counted from 1.
+/// ```text
+/// g += decay w
+/// m += (1 - b1) (g - m)
+/// v += (1 - b2) (g^2 - v)
+/// w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + epsilon)
+/// ```
+///
+/// The step t is counted from 1.
 ///
 /// States of a parameter: `exp_avg` (m) and `exp_avg_sq` (v), with its shape. Scalars: `step` (lr / (1 -
 /// b1^t)) and `scale` (1 / sqrt(1 - b2^t)).

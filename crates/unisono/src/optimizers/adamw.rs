@@ -6,8 +6,13 @@ use crate::objective::Epoch;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019; PyTorch's and Keras's `AdamW`).
 ///
-/// A step is m += (1 - b1)(g - m); v += (1 - b2)(g^2 - v);
-/// w = (1 - lr decay) w - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + epsilon), with t counted from 1.
+/// ```text
+/// m += (1 - b1) (g - m)
+/// v += (1 - b2) (g^2 - v)
+/// w  = (1 - lr decay) w - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + epsilon)
+/// ```
+///
+/// The step t is counted from 1.
 ///
 /// States of a parameter: `exp_avg` (m) and `exp_avg_sq` (v), with its shape. Scalars: `kept` (1 - lr decay),
 /// `step` (lr / (1 - b1^t)) and `scale` (1 / sqrt(1 - b2^t)).

@@ -11,9 +11,9 @@ use crate::objective::Epoch;
 /// An [`Optimizer`], or [`Groups`] of them, and an ordered list of transforms around it, such as gradient
 /// clipping.
 ///
-/// The methods of [`Optimizer`] and those here make it; nobody has to name it. Transforms that change
-/// gradients run in the reverse of the order in which they were added: in
-/// `sgd.clip_norm(1.0).clip_value(0.1)` the values are cut first. The other transforms may stand in any
+/// The methods of [`Optimizer`], [`Groups`] and this type that add a transform return it. Transforms that
+/// change gradients run in the reverse of the order in which they were added: in
+/// `sgd.clip_norm(1.0).clip_value(0.1)` the values are cut first. The other transforms may be added in any
 /// order.
 ///
 /// ```

@@ -8,13 +8,19 @@ use crate::objective::Epoch;
 /// LAMB for large batches (You et al. 2020, algorithm 2 with phi(x) = x): Adam's direction, scaled to each
 /// tensor's norm.
 ///
-/// A step is m += (1 - b1)(g - m); v += (1 - b2)(g^2 - v);
-/// d = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon) + decay w; w -= lr r d, with t counted from 1. The ratio
-/// r is |w| / |d|. It is 1 where a norm is 0, and for parameters that are exempt from decay, which in the
-/// authors' programs are biases and normalizations: see [`Optimizer::no_decay_for_biases_and_norms`].
+/// ```text
+/// m += (1 - b1) (g - m)
+/// v += (1 - b2) (g^2 - v)
+/// d  = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon) + decay w
+/// w -= lr |w| / |d| d
+/// ```
 ///
-/// States of a parameter: `exp_avg` (m) and `exp_avg_sq` (v), with its shape. Scalars: `lr`, `first`, which is
-/// 1 / (1 - b1^t), and `scale`, which is 1 / sqrt(1 - b2^t).
+/// The step t is counted from 1. The ratio |w| / |d| is taken as 1 where a norm is 0, and for parameters that
+/// are exempt from decay, which in the authors' programs are biases and normalizations: see
+/// [`Optimizer::no_decay_for_biases_and_norms`].
+///
+/// States of a parameter: `exp_avg` (m) and `exp_avg_sq` (v), with its shape. Scalars: `lr`, `first`, which
+/// is 1 / (1 - b1^t), and `scale`, which is 1 / sqrt(1 - b2^t).
 #[derive(Clone, Debug)]
 pub struct Lamb {
     lr: Schedule,

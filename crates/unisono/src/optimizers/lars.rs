@@ -6,9 +6,14 @@ use crate::objective::Epoch;
 
 /// LARS for large batches (You et al. 2017, algorithm 1): each tensor moves in proportion to its own norm.
 ///
-/// A step is r = trust |w| / (|g| + decay |w|); m = momentum m + lr r (g + decay w); w -= m. The ratio r is 1
-/// where a norm is 0, and for parameters that are exempt from decay, which in the authors' programs are
-/// biases and normalizations: [`Optimizer::no_decay_for_biases_and_norms`].
+/// ```text
+/// r  = trust |w| / (|g| + decay |w|)
+/// m  = momentum m + lr r (g + decay w)
+/// w -= m
+/// ```
+///
+/// The ratio r is taken as 1 where a norm is 0, and for parameters that are exempt from decay, which in the
+/// authors' programs are biases and normalizations: see [`Optimizer::no_decay_for_biases_and_norms`].
 ///
 /// States of a parameter: `momentum_buffer` (m), with its shape, unless the momentum is 0. Scalars: `lr`.
 #[derive(Clone, Debug)]

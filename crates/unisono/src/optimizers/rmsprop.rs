@@ -5,9 +5,16 @@ use crate::objective::Epoch;
 
 /// RMSprop (Tieleman and Hinton 2012; PyTorch's and Keras's `RMSprop`).
 ///
-/// A step is g += decay w; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) + epsilon); m = momentum m + d; w
-/// -= lr m. If it is [`centred`](Self::centred), a = alpha a + (1 - alpha) g, and d is taken with v - a^2
-/// instead of v.
+/// ```text
+/// g += decay w
+/// v  = alpha v + (1 - alpha) g^2
+/// d  = g / (sqrt(v) + epsilon)
+/// m  = momentum m + d
+/// w -= lr m
+/// ```
+///
+/// If it is [`centred`](Self::centred), a = alpha a + (1 - alpha) g, and d is taken with v - a^2 instead of
+/// v.
 ///
 /// States of a parameter, with its shape: `square_avg` (v), `grad_avg` (a) if it is centred, and
 /// `momentum_buffer` (m) unless the momentum is 0. Scalars: `lr`.

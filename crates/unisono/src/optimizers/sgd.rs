@@ -5,8 +5,13 @@ use crate::objective::Epoch;
 
 /// Stochastic gradient descent with momentum and coupled weight decay (PyTorch's `SGD` without dampening).
 ///
-/// A step is g += decay w; m = momentum m + g; w -= lr m. With Nesterov's momentum it is w -= lr (g +
-/// momentum m).
+/// ```text
+/// g += decay w
+/// m  = momentum m + g
+/// w -= lr m
+/// ```
+///
+/// With Nesterov's momentum the last line is w -= lr (g + momentum m).
 ///
 /// States of a parameter: `momentum_buffer` (m), with its shape, unless the momentum is 0. Scalars: `lr`.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@ use super::*;
 
 const WEIGHT: [f64; 4] = [0.5, -1.0, 2.0, 0.25];
 const BIAS: [f64; 2] = [0.1, -0.2];
-/// The gradients of weight and bias, at every step times (step + 1).
+/// The gradients of weight and bias. At each step they are multiplied by step + 1.
 const GRADIENT: [f64; 6] = [0.3, -0.2, 0.05, 1.5, 0.7, -0.4];
 
-/// Weight and bias after steps of an optimizer in the f64 interpreter.
+/// Returns weight and bias after steps of an optimizer in the f64 interpreter.
 fn run(optimizer: impl Into<Chain>, steps: u64) -> Vec<f64> {
     let optimizer = optimizer.into();
     let tape = Tape::new();
@@ -39,8 +39,8 @@ fn run(optimizer: impl Into<Chain>, steps: u64) -> Vec<f64> {
     states[0].data.iter().chain(&states[1].data).copied().collect()
 }
 
-/// The same by a rule for one element, which takes (the element's memory, weight, gradient, step from 1) to
-/// the new weight.
+/// Returns the same by a rule for one element. The rule takes the element's memory, its weight, its gradient
+/// and the step from 1, and returns the new weight.
 fn plain(steps: u64, rule: impl Fn(&mut [f64; 2], f64, f64, f64) -> f64) -> Vec<f64> {
     let element = |(&start, &g): (&f64, &f64)| {
         let mut memory = [0.0; 2];
@@ -109,7 +109,7 @@ fn lars_and_lamb_scale_by_norms() {
     let expected =
         plain(1, |_, w, g, _| if BIAS.contains(&w) { w - 0.5 * g } else { w - 0.5 * ratio * (g + 0.01 * w) });
     close(&run(lars, 1), &expected);
-    // At the first step Adam's direction is the sign.
+    // At the first step Adam's direction is the sign of the gradient.
     let direction: Vec<f64> = WEIGHT.iter().zip(&GRADIENT).map(|(w, g)| g.signum() + 0.01 * w).collect();
     let ratio = norm(&WEIGHT) / norm(&direction);
     let expected: Vec<f64> = WEIGHT.iter().zip(&direction).map(|(w, d)| w - 0.1 * ratio * d).collect();

@@ -15,15 +15,18 @@ use super::{Gradient, Update};
 /// Accepts a parameter by its name.
 pub(super) type Names = dyn Fn(&str) -> bool + Send + Sync;
 
+/// Accepts a parameter by its name and shape.
+pub(super) type NamesAndDims = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
+
 /// Something around an optimizer.
 pub(super) enum Transform {
     /// Scales all gradients so that their common norm is at most this.
     ClipNorm(f32),
     /// Cuts every element of every gradient to this absolute value.
     ClipValue(f32),
-    /// Takes parameters out of weight decay, by name and shape.
-    DecayExempt(Box<dyn Fn(&str, &[usize]) -> bool + Send + Sync>),
-    /// Keeps parameters as they are.
+    /// Takes the parameters that this accepts out of weight decay.
+    DecayExempt(Box<NamesAndDims>),
+    /// Keeps the parameters that this accepts as they are.
     Freeze(Box<Names>),
 }
 

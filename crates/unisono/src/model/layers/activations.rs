@@ -1,4 +1,4 @@
-//! Activations: functions of each element. Shapes: `[B, ...]` to the same. They have no parameters.
+//! Activations. Shapes: `[B, ...]` to the same. They have no parameters.
 
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
@@ -23,8 +23,8 @@ activation!(
     /// y = max(x, 0), elementwise (PyTorch's and Keras's `ReLU`).
     Relu, relu);
 activation!(
-    /// y = x Phi(x), elementwise, with the normal distribution's Phi (Hendrycks and Gimpel 2016; the exact
-    /// form, which is the default of PyTorch's and Keras's `GELU`).
+    /// y = x Phi(x), elementwise, with the standard normal distribution function Phi (Hendrycks and Gimpel
+    /// 2016; the exact form, which is the default of PyTorch's `GELU`).
     Gelu, gelu);
 activation!(
     /// The approximation of [`Gelu`] by tanh, elementwise (PyTorch's `GELU(approximate="tanh")`).

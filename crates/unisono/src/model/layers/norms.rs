@@ -1,4 +1,4 @@
-//! Norms over the elements of one sample.
+//! Normalization over the elements of one sample.
 
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;

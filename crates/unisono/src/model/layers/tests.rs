@@ -1,4 +1,5 @@
-//! Layers in the f64 interpreter: names and shapes, and gradients against central differences.
+//! Layers in the f64 interpreter: names and shapes of their tensors, and gradients against central
+//! differences.
 
 mod by_hand;
 mod memory;
@@ -9,7 +10,7 @@ use super::*;
 use crate::model::context::Mode;
 use crate::{Context, Layer, Sequential, Var};
 
-/// A model traced for operands of a shape, with the gradients of sum(y gy) where it has any.
+/// A traced model with the gradients of sum(y gy) by its parameters and, if it is f32, its input.
 struct Traced {
     graph: Graph,
     states: Vec<Array>,
@@ -52,7 +53,7 @@ impl Traced {
         interpret(&self.graph, &feed)
     }
 
-    /// Some elements of every gradient against central differences.
+    /// Compares some elements of every gradient with central differences.
     fn check_gradients(&mut self, shards: &[usize], x: &Array) {
         let outcome = self.run(shards, x);
         let step = 1e-5;
@@ -89,7 +90,7 @@ impl Traced {
     }
 }
 
-/// Something without symmetry.
+/// Returns numbers without symmetry.
 fn wave(at: &[usize], phase: f64) -> f64 {
     at.iter().fold(phase, |sum, &i| sum * 1.7 + i as f64 * 0.9 + 0.3).sin()
 }
@@ -105,7 +106,7 @@ fn close(a: &[f64], b: &[f64]) {
     );
 }
 
-/// A layer's tensors, its output's shape, and its gradients.
+/// Checks a layer's tensors in both modes, the shape of its output, and its gradients.
 fn check(layer: impl Layer, input: &[usize], output: &[usize], tensors: &[&str]) {
     let ty = Type::sample(input);
     let mut traced = trace(&layer, ty.clone(), Mode::Train);

@@ -4,7 +4,7 @@ use super::*;
 
 const LOGITS: [f64; 9] = [0.5, -1.0, 2.0, 0.0, 0.0, 0.0, 3.0, 1.0, -2.0];
 
-/// The losses and weights of samples, and the gradient of their weighted mean with respect to the output.
+/// Returns the losses and weights of samples, and the gradient of their weighted mean by the output.
 fn run(loss: &dyn Loss, output: (&[usize], &[f64]), target: (&[usize], &[f64], DType)) -> [Vec<f64>; 3] {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&output.0[1..]));
@@ -49,6 +49,19 @@ fn cross_entropy_smooths_and_takes_probabilities() {
     close(&other_dx, &dx);
 }
 
+/// A box passes on what has a default too.
+#[test]
+fn a_boxed_loss_is_the_loss() {
+    let loss = CrossEntropy::new().ignore_index(-100);
+    let boxed: Box<dyn Loss> = Box::new(loss);
+    let target = (&[3usize][..], &[2.0, -100.0, 1.0][..], DType::I32);
+    assert_eq!(run(&boxed, (&[3, 3], &LOGITS), target), run(&loss, (&[3, 3], &LOGITS), target));
+    let bad = Field::i32([1], [7]);
+    let problem = loss.check(&Type::sample(&[3]), &bad);
+    assert!(problem.is_err());
+    assert_eq!(boxed.check(&Type::sample(&[3]), &bad), problem);
+}
+
 #[test]
 fn ignored_labels_count_nowhere() {
     let loss = CrossEntropy::new().ignore_index(-100);
@@ -58,7 +71,7 @@ fn ignored_labels_count_nowhere() {
     close(&weight, &[1.0, 0.0, 1.0]);
     close(&dx[3..6], &[0.0; 3]);
     close(&dx[..3], &[logs[0][0].exp() / 2.0, logs[0][1].exp() / 2.0, (logs[0][2].exp() - 1.0) / 2.0]);
-    // Two samples of two tokens: the mean over the three tokens that count.
+    // Of two samples with two tokens each, three tokens count. The loss is the mean over these.
     let twelve: Vec<f64> = LOGITS.iter().chain(&LOGITS[..3]).copied().collect();
     let [each, weight, _] =
         run(&loss, (&[2, 2, 3], &twelve), (&[2, 2], &[2.0, -100.0, 1.0, 0.0], DType::I32));

@@ -29,12 +29,14 @@ fn history(epochs: u32) -> Vec<Epoch> {
     (0..epochs).map(epoch).collect()
 }
 
-/// A transform, and what it does to the gradients that are trained, to decay of the bias and to training of
-/// the bias.
+/// A transform and its effects.
 struct Known {
     add: fn(Chain) -> Chain,
+    /// What it does to the gradients of the parameters that are trained.
     prepare: fn(&mut [f64]),
+    /// Whether it takes the bias out of weight decay.
     exempts_bias: bool,
+    /// Whether it keeps the bias as it is.
     freezes_bias: bool,
 }
 
@@ -64,7 +66,8 @@ fn known() -> [Known; 5] {
     ]
 }
 
-/// What two transforms, the inner one first, make of the first step of a [`Probe`] with a learning rate of 2.
+/// Returns the weights after the first step of a [`Probe`] with learning rate 2 inside of two transforms, the
+/// inner one first.
 fn expected([inner, outer]: [&Known; 2]) -> Vec<f64> {
     let frozen = inner.freezes_bias || outer.freezes_bias;
     let exempt = inner.exempts_bias || outer.exempts_bias;
@@ -95,7 +98,7 @@ fn any_two_transforms_in_any_order_do_their_work_and_pass_the_rest_on() {
             let expected = expected([inner, outer]);
             close(&run(chain, 1), &expected);
 
-            // The same inside of a group, where the scalars have other names.
+            // In a group the chain does the same; only the names of the scalars differ.
             let mut groups: Chain = Groups::new(Sgd::new(0.1)).group(|_| true, build()).into();
             groups.observe(&history(2)).unwrap();
             assert_eq!(groups.name(), "sgd, probe");
@@ -103,7 +106,7 @@ fn any_two_transforms_in_any_order_do_their_work_and_pass_the_rest_on() {
             assert_eq!(names, ["group 0/lr", "group 1/step", "group 1/lr"]);
             close(&run(groups, 1), &expected);
 
-            // And around groups.
+            // Around groups the transforms do the same too.
             let groups = Groups::new(Probe { epochs: 0 }).group(|_| false, Sgd::new(0.1));
             let mut around = (outer.add)((inner.add)(groups.into()));
             around.observe(&history(2)).unwrap();
@@ -112,7 +115,7 @@ fn any_two_transforms_in_any_order_do_their_work_and_pass_the_rest_on() {
     }
 }
 
-/// The one added last sees the gradients first.
+/// The transform that was added last sees the gradients first.
 #[test]
 fn clips_run_from_the_outermost_to_the_innermost() {
     let [clip_norm, clip_value, ..] = &known();

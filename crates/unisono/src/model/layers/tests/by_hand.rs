@@ -1,4 +1,4 @@
-//! Small cases, computed by hand.
+//! Small cases with results that are computed by hand.
 
 use unisono_graph::ops::Iota;
 use unisono_graph::{Array, Lead, Tape, Type};
@@ -11,7 +11,7 @@ use crate::{
     MaxPool2d, MultiHeadAttention, Residual, TransformerBlock, Var,
 };
 
-/// Mean 1000, deviation 1: by hand, over two shards of unlike size.
+/// The batch has mean 1000 and deviation 1, however it is cut into shards.
 #[test]
 fn batch_norm_has_the_whole_batch_in_mind() {
     let layer = BatchNorm::new().epsilon(0.0);
@@ -35,7 +35,7 @@ fn batch_norm_has_the_whole_batch_in_mind() {
     assert!(outcome.updates.is_empty());
 }
 
-/// One unit, one feature, two steps, by hand.
+/// One unit, one feature and two steps.
 #[test]
 fn recurrent_cells_follow_their_formulas() {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -93,7 +93,7 @@ fn recurrent_cells_follow_their_formulas() {
     close(&outcome.outputs["y"].data, &[expected[0], expected[1], h]);
 }
 
-/// Starting from zeros is the same as starting from given zeros, forwards and backwards.
+/// A layer that starts from zeros computes what the function computes from given zeros.
 #[test]
 fn recurrent_layers_start_from_zeros() {
     let ty = Type::sample(&[3, 2]);
@@ -114,8 +114,8 @@ fn recurrent_layers_start_from_zeros() {
     assert_eq!(run(&Gru::new(2)).data, run(&given).data);
 }
 
-/// Two sequences of three places within five, one of them with a gap: what they give is what they give
-/// without the padding.
+/// Two sequences of three steps are padded to five, one of them with a gap. Their outputs are those without
+/// padding.
 #[test]
 fn recurrent_layers_pass_over_padding() {
     type Masked = fn(&mut Context, &Var, Option<&Var>) -> Var;
@@ -128,7 +128,7 @@ fn recurrent_layers_pass_over_padding() {
     let there = [[1.0, 1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0, 1.0]];
     let ty = Type::sample(&[5, 3]);
     let mut x = operand(2, &ty);
-    // The last feature says whether a place is there; padding is anything.
+    // The last feature is the mask. The other features of padded steps are arbitrary.
     there.iter().flatten().enumerate().for_each(|(place, there)| x.data[3 * place + 2] = *there);
     for (layer, last) in layers {
         let model = FromFn::new("masked", move |cx: &mut Context, x: &Var| {
@@ -175,7 +175,7 @@ fn attention_sees_what_it_may() {
     close(&causal[..2], &x.data[..2]);
     let full = run(|x| scaled_dot_product_attention(x, x, x, false));
     close(&causal[4..], &full[4..]);
-    // Without the last place, by a mask and by a slice.
+    // The last position is hidden once by a mask and once by a slice.
     let masked = run(|x| {
         let places = x.tape().apply(Iota { dims: vec![1, 3], axis: 1 }, &[]);
         let mask = x.tape().constant(2.0).greater(&places.to_f32());

@@ -1,4 +1,4 @@
-//! What is not held: the scores of long sequences, and what a recomputed layer found.
+//! What is not kept in memory: the score matrix of long sequences, and the values inside a recomputed layer.
 
 use unisono_graph::{Array, Feed, Frame, Graph, Program, Run, Tape, Target, Type, Var, interpret};
 
@@ -8,7 +8,7 @@ use crate::TransformerBlock;
 
 type Attention = fn(&Var, &Var, &Var) -> Var;
 
-/// Attention over `places` places of 4 features, with the gradient of each operand.
+/// Traces attention over `places` positions of 4 features, with the gradient of each operand.
 fn attention(places: usize, attention: Attention) -> Graph {
     let tape = Tape::new();
     let operands = ["q", "k", "v"].map(|name| tape.input(name, Type::sample(&[places, 4])));
@@ -22,7 +22,7 @@ fn attention(places: usize, attention: Attention) -> Graph {
     tape.finish().unwrap()
 }
 
-/// The whole score matrix at once.
+/// Causal attention with its whole score matrix.
 fn whole(q: &Var, k: &Var, v: &Var) -> Var {
     let places = q.dims()[0];
     let place = |axis| q.tape().apply(unisono_graph::ops::Iota { dims: vec![places, places], axis }, &[]);
