@@ -1,4 +1,5 @@
-//! Every module that is put together, fused ones included: valid WGSL in which no product reaches an addition.
+//! Modules that are put together, fused ones included, are valid WGSL in which no product reaches an
+//! addition.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use unisono_graph::target::Machine;
 use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
 use unisono_testkit::{prepare, products};
 
-/// All modules of a program's plans, for software adapters and GPUs, short shards and long ones.
+/// Returns the modules of a program's plans for software adapters and GPUs, with short shards and long ones.
 fn modules(program: &Program) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for machine in [Machine::Cpu, Machine::Gpu] {
@@ -101,7 +102,7 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
     }
 }
 
-/// An op that says its result is no product, and lies.
+/// An op that wrongly says that its result is no product.
 #[derive(Debug)]
 struct Liar;
 

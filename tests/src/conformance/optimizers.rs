@@ -1,21 +1,21 @@
-//! Optimizers, by the public ones, on given gradients.
+//! Runs the public optimizers on given gradients.
 
 use unisono::{Adagrad, Adam, AdamW, Gradient, Lamb, Lars, Optimizer, RmsProp, Schedule, Sgd, trace_update};
 use unisono_graph::{Array, Program, StateKind, Tape, Type};
 
 use super::Case;
 
-/// An optimizer's rule, compiled, with the inputs of each step.
+/// The compiled rule of an optimizer, with the inputs of each step.
 pub struct Steps {
-    /// Updates the states.
+    /// The program that updates the states.
     pub program: Program,
-    /// The weight first.
+    /// The states before the first step. The first one is the weight.
     pub states: Vec<Array>,
-    /// The program's inputs, step by step.
+    /// The inputs of the program, step by step.
     pub inputs: Vec<Vec<Array>>,
 }
 
-/// The steps of a case, if it is an optimizer's.
+/// Returns the steps of a case, or `None` if the op is not an optimizer.
 pub fn steps(case: &Case) -> Option<Result<Steps, String>> {
     Some(optimizer(case)?.and_then(|optimizer| trace(case, &*optimizer)))
 }
@@ -45,7 +45,7 @@ fn trace(case: &Case, optimizer: &dyn Optimizer) -> Result<Steps, String> {
     Ok(Steps { inputs: inputs.collect(), states, program })
 }
 
-/// The optimizer that a case names.
+/// Returns the optimizer that a case names, or `None` if there is no such optimizer.
 pub fn optimizer(case: &Case) -> Option<Result<Box<dyn Optimizer>, String>> {
     let lr = || case.number("lr").map(Schedule::constant);
     let number = |name: &str, default: f64| case.number(name).unwrap_or(default);
@@ -85,7 +85,7 @@ fn is_known(op: &str) -> bool {
         .contains(&op)
 }
 
-/// An optimizer with the clipping that a case asks for.
+/// Returns an optimizer with the clipping that a case asks for.
 fn clipped(case: &Case, optimizer: impl Optimizer + 'static) -> Box<dyn Optimizer> {
     match (case.number("clip_grad_norm"), case.number("clip_grad_value")) {
         (Some(norm), _) => Box::new(optimizer.clip_norm(norm as f32)),
