@@ -46,7 +46,7 @@ fn an_exported_model_is_built_again() {
     second.load_model(&path, &Plan::new()).unwrap();
     assert_eq!(second.predict(&data()).unwrap(), expected);
 
-    // In f16 the file has half of the bytes, and predictions are nearly the same.
+    // In half the bytes and nearly the same.
     let half = dir.path().join("half.safetensors");
     first.export(&half, Precision::F16).unwrap();
     assert!(fs::metadata(&half).unwrap().len() < fs::metadata(&path).unwrap().len());
@@ -66,13 +66,13 @@ fn an_exported_model_is_built_again() {
 fn what_is_no_model_of_this_library_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.safetensors");
-    // A model with a layer of the user has no description. Its weights are exported.
+    // A layer of one's own has no description, and weights all the same.
     let own = FromFn::new("own", |cx, x| cx.apply("out", &Dense::new(3), &x.flatten()));
     let mut first = trainer(own, 1);
     let exported = first.export(&path, Precision::F32).unwrap();
     assert_eq!(exported.description, None);
     assert!(ExportedModel::open(&path).unwrap_err().to_string().contains("model.json: cannot read"));
-    // A layer of a later version is an error that names the layer.
+    // And of a later version it is an error that names the layer.
     trainer(model(), 1).export(&path, Precision::F32).unwrap();
     let json = path.with_extension("json");
     let later = fs::read_to_string(&json).unwrap().replace("\"flatten\"", "\"unfold\"");

@@ -1,5 +1,4 @@
-//! Modules that are put together, fused ones included, are valid WGSL in which no product reaches an
-//! addition.
+//! Every module that is put together, fused ones included: valid WGSL in which no product reaches an addition.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +12,7 @@ use unisono_graph::target::Machine;
 use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
 use unisono_testkit::{prepare, products};
 
-/// Returns the modules of a program's plans for software adapters and GPUs, with short shards and long ones.
+/// All modules of a program's plans, for software adapters and GPUs, short shards and long ones.
 fn modules(program: &Program) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for machine in [Machine::Cpu, Machine::Gpu] {
@@ -102,7 +101,7 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
     }
 }
 
-/// An op that wrongly says that its result is no product.
+/// An op that says its result is no product, and lies.
 #[derive(Debug)]
 struct Liar;
 

@@ -165,7 +165,7 @@ fn the_last_the_milestones_and_the_best_stay() {
     let best = listed.iter().max_by(|a, b| a.metric.unwrap().total_cmp(&b.metric.unwrap())).unwrap();
     assert!(steps.contains(&24) && steps.contains(&16) && steps.contains(&8), "{steps:?}");
     assert!(steps.len() <= 4, "{steps:?}");
-    // The kept checkpoint is the best of all epochs; of equally good ones, the earliest.
+    // And that is the best of all epochs, the earliest of equals.
     let history = unisono::SavedRun::newest(&out).unwrap().unwrap().history;
     let accuracy = |epoch: &unisono::Epoch| epoch.validation.as_ref().unwrap().metric("accuracy").unwrap();
     let most = history.iter().map(accuracy).fold(0.0, f64::max);
@@ -198,7 +198,7 @@ fn a_run_that_is_forced_goes_on_with_other_settings() {
     ] {
         assert!(err(&forced).contains(words), "{words}: {}", err(&forced));
     }
-    // From here on the run has the new settings.
+    // The new settings are the run's from here on.
     let run = unisono::SavedRun::newest(&out).unwrap().unwrap();
     assert_eq!((run.global_batch, run.shards, run.seed, run.epoch), (16, 4, 8, 2));
 }

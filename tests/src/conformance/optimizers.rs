@@ -1,4 +1,4 @@
-//! Runs the public optimizers on given gradients.
+//! Optimizers, by the public ones, on given gradients.
 
 use unisono::{Adagrad, Adam, AdamW, Gradient, Lamb, Lars, Optimizer, RmsProp, Schedule, Sgd, trace_update};
 use unisono_graph::{Array, Program, StateKind, Tape, Type};
@@ -15,7 +15,7 @@ pub struct Steps {
     pub inputs: Vec<Vec<Array>>,
 }
 
-/// Returns the steps of a case, or `None` if the op is not an optimizer.
+/// The steps of a case, if it is an optimizer's.
 pub fn steps(case: &Case) -> Option<Result<Steps, String>> {
     Some(optimizer(case)?.and_then(|optimizer| trace(case, &*optimizer)))
 }
@@ -45,7 +45,7 @@ fn trace(case: &Case, optimizer: &dyn Optimizer) -> Result<Steps, String> {
     Ok(Steps { inputs: inputs.collect(), states, program })
 }
 
-/// Returns the optimizer that a case names, or `None` if there is no such optimizer.
+/// The optimizer that a case names.
 pub fn optimizer(case: &Case) -> Option<Result<Box<dyn Optimizer>, String>> {
     let lr = || case.number("lr").map(Schedule::constant);
     let number = |name: &str, default: f64| case.number(name).unwrap_or(default);
@@ -85,7 +85,7 @@ fn is_known(op: &str) -> bool {
         .contains(&op)
 }
 
-/// Returns an optimizer with the clipping that a case asks for.
+/// An optimizer with the clipping that a case asks for.
 fn clipped(case: &Case, optimizer: impl Optimizer + 'static) -> Box<dyn Optimizer> {
     match (case.number("clip_grad_norm"), case.number("clip_grad_value")) {
         (Some(norm), _) => Box::new(optimizer.clip_norm(norm as f32)),

@@ -272,7 +272,7 @@ fn windows_are_not_in_memory() {
     for case in cases() {
         let (names, bytes) = planned(&case, false);
         let moves = names.iter().filter(|name| name.contains("rewindow") || *name == "copy").count();
-        // The gradient of windows that do not overlap has these elements in another order.
+        // The gradient of windows side by side is these in another order.
         let output = usize::from(case.window.stride == case.window.kernel);
         assert_eq!(moves, output, "{names:?}");
         let (others, more) = planned(&case, true);
