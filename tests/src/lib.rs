@@ -6,12 +6,13 @@ use unisono::data::{DataError, Loader, Memory};
 use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};
 use unisono_random::Draws;
 
-/// Features of a sample of [`blobs`].
+/// The number of features of a sample of [`blobs`].
 pub const FEATURES: usize = 6;
-/// Classes of [`blobs`].
+/// The number of classes of [`blobs`].
 pub const CLASSES: usize = 3;
 
-/// `samples` points around one centre a class: easy to learn, different for each seed.
+/// Returns `samples` points around the centres of their classes. They are easy to learn and differ from seed
+/// to seed.
 pub fn blobs(samples: usize, seed: u64) -> Result<Memory, DataError> {
     let mut draws = Draws::of(seed, "test", "blobs", 0, 0);
     let labels: Vec<i32> = (0..samples).map(|i| (i % CLASSES) as i32).collect();
@@ -21,12 +22,12 @@ pub fn blobs(samples: usize, seed: u64) -> Result<Memory, DataError> {
     Memory::labelled(features, [FEATURES], labels)
 }
 
-/// A loader over [`blobs`], shuffled.
+/// Returns a shuffled loader over [`blobs`].
 pub fn loader(samples: usize, seed: u64) -> Result<Loader, DataError> {
     Ok(Loader::new(blobs(samples, seed)?).shuffle(seed).threads(1))
 }
 
-/// A perceptron with dropout, trained with AdamW.
+/// Returns a builder for a perceptron with dropout that is trained with AdamW.
 pub fn perceptron(hidden: usize) -> Builder {
     let model =
         Sequential::new().add(Dense::new(hidden)).add(Relu).add(Dropout::new(0.25)).add(Dense::new(CLASSES));

@@ -1,4 +1,4 @@
-//! A directory with the checkpoints of another run is told before the first step, not at the first save.
+//! A directory with the checkpoints of another run is refused before the first step, not at the first save.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use unisono::checkpoint::list;
 use unisono::{Saving, Trainer};
 use unisono_tests::{loader, perceptron};
 
-/// Three steps an epoch.
+/// The number of samples: three steps in an epoch.
 const SAMPLES: usize = 40;
 
 fn trainer(dir: &Path) -> Trainer {
@@ -23,13 +23,13 @@ fn a_fresh_run_does_not_start_where_another_is_ahead() {
     let steps = || list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
     let mut first = trainer(dir.path());
     first.fit(&data, None, 2).unwrap();
-    // The run itself may go on, and save otherwise.
+    // The run itself may go on, and may save there with other settings.
     first.save_to(Saving::new(dir.path()).keep_last(5)).unwrap();
     first.fit(&data, None, 3).unwrap();
     drop(first);
     assert_eq!(steps(), [9, 6]);
 
-    // Also one that would get further.
+    // The same holds for a run that would take more steps.
     let mut second = trainer(dir.path());
     let before = second.state_sha256().unwrap();
     for epochs in [1, 9] {
@@ -48,7 +48,7 @@ fn a_fresh_run_does_not_start_where_another_is_ahead() {
     assert_eq!(steps(), [12, 9, 6]);
     drop(second);
 
-    // What is broken is in nobody's way.
+    // Broken checkpoints do not count.
     for step in [12, 9, 6] {
         std::fs::remove_file(dir.path().join(format!("checkpoints/step-{step:08}/manifest.json"))).unwrap();
     }

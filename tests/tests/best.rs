@@ -1,4 +1,4 @@
-//! The best checkpoint is found and its weights are taken.
+//! The best checkpoint is found, and its weights can be loaded.
 
 use unisono::{BestBy, Error, Saving};
 use unisono_tests::{loader, perceptron};
@@ -13,7 +13,7 @@ fn the_best_checkpoint_is_known_and_its_weights_come_back() {
     let mut trainer = build();
     assert_eq!(trainer.best().unwrap(), None);
     let dir = tempfile::tempdir().unwrap();
-    // What was best is better than what came after: the last weights are none's.
+    // The best epoch is not the last one, so the last weights differ from the best ones.
     let saving = Saving::new(dir.path()).keep_last(1).keep_best(BestBy::Lowest("loss".into()));
     trainer.save_to(saving.clone()).unwrap();
     assert_eq!(trainer.best().unwrap(), None);
@@ -35,12 +35,12 @@ fn the_best_checkpoint_is_known_and_its_weights_come_back() {
     assert_eq!(trainer.evaluate(&held_out).unwrap().loss, losses[lowest]);
     assert_eq!((trainer.steps(), trainer.history().len()), (steps, 7), "the run is where it was");
 
-    // Without the option nothing is the best.
+    // Without the option no checkpoint is the best.
     drop(trainer);
     let mut other = build();
     other.checkpoints(dir.path(), 0).unwrap();
     assert_eq!(other.best().unwrap(), None);
-    // Another trainer finds it as well.
+    // Another trainer finds the best checkpoint too.
     other.save_to(saving).unwrap();
     other.load_best().unwrap();
     assert_eq!(other.evaluate(&held_out).unwrap().loss, losses[lowest]);

@@ -1,4 +1,4 @@
-//! Carries: what a sample's lane takes from one batch to the next, whatever replica runs it.
+//! Carries: the values that a lane hands from one batch to the next, whichever replica runs it.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use unisono::{AdamW, Dense, Embedding, Error, FromFn, Gru, Layer, Lstm, Sequenti
 
 const WORDS: usize = 7;
 
-/// Windows of `context` of `tokens` tokens, in lanes.
+/// Returns a loader of windows of `context` tokens out of `tokens`, in lanes.
 fn text(tokens: usize, context: usize) -> Loader {
     let token = |i: usize| ((i * i + i / 5) % WORDS) as u8;
     let tokens = (0..=tokens).map(token).collect();
@@ -19,7 +19,7 @@ fn model(recurrent: impl Layer + 'static) -> Sequential {
     Sequential::new().add(Embedding::new(WORDS, 5)).add(recurrent).add(Dense::new(WORDS))
 }
 
-/// Four lanes in four shards.
+/// Returns a builder of a trainer with four lanes in four shards.
 fn trainer(recurrent: impl Layer + 'static, replicas: usize, data: &Loader) -> Result<Trainer, Error> {
     let builder = Trainer::builder(model(recurrent)).optimizer(AdamW::new(0.01)).seed(3).digest_every(1);
     builder.global_batch(4).shards(4).replicas(replicas).build(&data.fields()?)
@@ -29,7 +29,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// 18 windows: four whole batches an epoch and one of two samples, which leaves two lanes, and most replicas, alone.
+/// There are 18 windows: four whole batches in an epoch and one of two samples, in which two lanes and most
+/// replicas have no sample.
 #[test]
 fn replicas_do_not_show_in_carries() {
     let data = text(18 * 3, 3);
@@ -52,13 +53,13 @@ fn replicas_do_not_show_in_carries() {
     let gru = (run(1, gru()), run(3, gru()));
     assert_eq!(gru.0, gru.1);
     assert!(gru.0.2[1].is_some() && gru.0.2[2].is_none(), "a GRU has no c");
-    // They matter, and without them there is nothing to carry.
+    // Carries change the answer, and a model without stateful layers has none.
     let stateless = run(1, Box::new(Lstm::new(6).layers(2)));
     assert!(stateless.0 != one.0 && stateless.1 != one.1);
     assert_eq!(stateless.2, [None, None, None]);
 }
 
-/// At fixed weights, 4 chunks of 5 are one run of 20.
+/// With fixed weights, 4 chunks of 5 tokens give what one window of 20 tokens gives.
 #[test]
 fn chunks_are_one_long_run() {
     fn outputs(recurrent: impl Layer + Copy + 'static, stateful: impl Layer + Copy + 'static) {
@@ -67,7 +68,7 @@ fn chunks_are_one_long_run() {
         let mut short = trainer(stateful, 3, &chunks).unwrap();
         long.fit(&whole, None, 3).unwrap();
         let expected = long.predict(&whole).unwrap();
-        // Of the chunks, the batch after a batch has the same rows' next 5.
+        // Each batch of chunks has the next 5 tokens of the same rows.
         short.step(&chunks.clone().batch(4).epoch(0).unwrap().next().unwrap().unwrap()).unwrap();
         for (name, _) in long.tensors() {
             short.set_tensor(&name, &long.tensor(&name).unwrap().unwrap()).unwrap();
@@ -79,7 +80,7 @@ fn chunks_are_one_long_run() {
             let joined: Vec<f32> = (0..4).flat_map(|chunk| part(chunk, row).to_vec()).collect();
             assert_eq!(bits(&joined), bits(expected), "row {row}");
         }
-        // Both start anew each time.
+        // Both start without carries each time.
         assert_eq!(bits(&short.predict(&chunks).unwrap()), bits(&found));
         let before = short.state_sha256().unwrap();
         let (once, again) = (short.evaluate(&chunks).unwrap(), short.evaluate(&chunks).unwrap());
@@ -87,7 +88,7 @@ fn chunks_are_one_long_run() {
         assert_eq!(short.state_sha256().unwrap(), before, "what training carries is not touched");
         let loss = long.evaluate(&whole).unwrap().loss;
         assert!((once.loss - loss).abs() < 1e-6 * loss, "{} and {loss}", once.loss);
-        // Batch by batch they go on until they are told not to.
+        // Single batches go on with the carries until these are reset.
         let batches: Vec<_> = chunks.clone().batch(4).epoch(0).unwrap().map(Result::unwrap).collect();
         short.reset_carries();
         let first = short.predict_batch(&batches[0]).unwrap();
@@ -100,7 +101,8 @@ fn chunks_are_one_long_run() {
     outputs(Gru::new(6), Gru::new(6).stateful());
 }
 
-/// 14 steps an epoch of 3 batches and a bit: a run saved within an epoch goes on with its carries, on other replicas.
+/// A run of 14 steps in epochs of 3 batches and a part, saved within an epoch, goes on with its carries on
+/// other replicas.
 #[test]
 fn carries_are_saved_and_come_back() {
     let data = text(18 * 3, 3);
@@ -116,7 +118,8 @@ fn carries_are_saved_and_come_back() {
     let mut first = start(2, parts.path());
     first.fit(&data, None, 1).unwrap();
     drop(first);
-    // Without the last checkpoint, that of the epoch's end, the newest is in its middle.
+    // After the last checkpoint, that of the end of the epoch, is removed, the newest one is in the middle of
+    // the epoch.
     std::fs::remove_dir_all(parts.path().join("checkpoints/step-00000005")).unwrap();
     let saved = newest(parts.path()).unwrap().unwrap();
     assert_eq!(saved.step, 3);
@@ -126,7 +129,7 @@ fn carries_are_saved_and_come_back() {
     assert_eq!(second.resume().unwrap().unwrap().step, 3);
     second.fit(&data, Some(&data), 2).unwrap();
     assert_eq!(second.state_sha256().unwrap(), expected.state_sha256().unwrap());
-    // Their bytes are part of the state.
+    // The bytes of the carries are part of the state.
     let before = second.state_sha256().unwrap();
     second.reset_carries();
     assert_ne!(second.state_sha256().unwrap(), before);
@@ -138,7 +141,7 @@ fn carries_are_saved_and_come_back() {
     assert!(error.contains("the model has no carry \"1.c_l0\""), "{error}");
 }
 
-/// One replica is lost within a step, one while it commits: nobody's lane is.
+/// One replica is lost within a step and one while it commits. No lane is lost.
 #[test]
 fn a_lost_replica_takes_no_carries_along() {
     let data = text(18 * 3, 3).batch(4);
@@ -166,7 +169,7 @@ fn a_lost_replica_takes_no_carries_along() {
     assert_eq!(found, expected);
 }
 
-/// Where all weights are 0 nothing is trained, and nothing carried on.
+/// If all weights of a batch's samples are 0, nothing is trained and carries do not change.
 #[test]
 fn a_step_that_does_not_commit_carries_nothing() {
     let weigh = |weight: f32| {
@@ -205,7 +208,7 @@ fn what_cannot_be_carried_is_an_error() {
     })));
     assert!(not_one.contains("not a carry"), "{not_one}");
 
-    // A sample left out moves the rows after it.
+    // A sample that is left out moves the rows after it.
     let mut lstm = trainer(Lstm::new(6).stateful(), 1, &data).unwrap();
     let bad = |sample: &mut unisono::data::Sample, _: &mut unisono::data::Draws| {
         let first = sample.field("x").and_then(|x| x.values.as_i32()).map_or(0, |x| x[0]);

@@ -1,4 +1,4 @@
-//! Every reference case of another program, on every adapter: what the program `conformance` does for any directory.
+//! Runs every reference case on every adapter, as the program `conformance` does for any directory.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn every_case_passes_on_every_adapter() {
     let adapters = unisono_testkit::adapters();
     assert!(!adapters.is_empty(), "no adapter found");
     let suites = Suite::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle")).unwrap();
-    assert_eq!(suites.iter().map(|s| s.cases.len()).sum::<usize>(), 143);
+    assert!(suites.iter().map(|s| s.cases.len()).sum::<usize>() >= 143);
     let outcomes = suites.iter().flat_map(|suite| adapters.iter().map(move |a| (suite, a)));
     let outcomes: Vec<_> = outcomes.map(|(suite, a)| Runner::open(a).unwrap().suite(suite)).collect();
     let failed: Vec<String> =

@@ -1,4 +1,4 @@
-//! Bad input gets an error that names the culprit, before work is lost.
+//! Bad input is an error that names its cause before work is lost.
 
 use unisono::data::{Loader, Memory, Position};
 use unisono::{
@@ -6,7 +6,7 @@ use unisono::{
 };
 use unisono_tests::{FEATURES, blobs, loader, perceptron};
 
-/// The message of a trainer that must not be built.
+/// Returns the message of the error of a trainer that must not be built.
 fn refused(builder: unisono::Builder, data: &Loader) -> String {
     match builder.build(&data.fields().unwrap()) {
         Ok(_) => panic!("this trainer must not be built"),
@@ -103,7 +103,7 @@ fn a_loss_that_turns_nan_names_step_and_first_tensor() {
 fn a_gradient_that_is_not_finite_names_the_parameter() {
     let data = loader(16, 1).unwrap();
     for replicas in [1, 2] {
-        // At 0 the step is 0, and its slope more than f32 can hold.
+        // At 0 the loss is 0, and its slope is larger than f32 can hold.
         let steep = FromFn::new("steep", |_, x| (x * 1e30).tanh() * 1e30);
         let zero = Dense::new(8).initializer(unisono::Initializer::Zeros);
         let model = Sequential::new().add(zero).add(steep).add(Dense::new(3));
@@ -127,7 +127,7 @@ fn weights_of_zero_change_nothing_and_say_so() {
     assert_eq!(trainer.position(), Position { epoch: 1, sample: 0 });
 }
 
-/// A metric of any name.
+/// A metric with a name of the test's choice.
 struct Named(&'static str);
 
 impl Metric for Named {
@@ -155,7 +155,7 @@ fn two_values_of_one_name_are_refused() {
     }
 }
 
-/// The norm of a weight that is all zeros has no gradient: 0 / 0.
+/// The norm of a weight of zeros has no gradient: it is 0 / 0.
 #[test]
 fn a_penalty_whose_gradient_is_not_finite_stops_the_step() {
     let data = loader(64, 1).unwrap().batch(32);
@@ -178,7 +178,7 @@ fn a_penalty_whose_gradient_is_not_finite_stops_the_step() {
     assert_eq!((trainer.steps(), trainer.state_sha256().unwrap()), (0, before));
 }
 
-/// Ids of a user, whom no table knows, and of an item and a shop.
+/// Returns samples with ids of a user, for which there is no table, of two items and of a shop.
 fn orders(rows: &[[i32; 4]]) -> Loader {
     let x = unisono::data::Values::I32(rows.concat());
     let source =
@@ -188,7 +188,7 @@ fn orders(rows: &[[i32; 4]]) -> Loader {
 
 #[test]
 fn ids_in_slices_of_the_input_are_checked_against_their_own_table() {
-    // [user, item, item, shop]: 5 items, 3 shops.
+    // The fields are [user, item, item, shop]. There are 5 items and 3 shops.
     let model = FromFn::new("recommend", |cx: &mut Context, x: &Var| {
         let pair = x.slice(-1, 1..3).reshape(&[2, 1]).transpose(1, 2);
         let items = cx.apply("item", &Embedding::new(5, 2), &pair).sum(&[1, 2]);

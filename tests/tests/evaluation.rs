@@ -1,4 +1,5 @@
-//! A trained model in use: on any number of replicas and in any batch the same bytes; and what batch norm knows by then.
+//! A trained model in use gives the same bytes on any number of replicas and in any batch, with batch norm's
+//! running statistics.
 
 use std::path::Path;
 
@@ -13,7 +14,8 @@ use unisono_random::Draws;
 const SIDE: usize = 6;
 const CLASSES: usize = 3;
 
-/// Pictures with a bright row for each class, far from zero: a mean of 1,000 costs f32 half of its digits.
+/// Returns pictures with a bright row for each class, around a mean of 1,000, which takes half of the digits
+/// of f32.
 fn pictures(samples: usize, seed: u64, mean: f32) -> Memory {
     let mut draws = Draws::of(seed, "test", "pictures", 0, 0);
     let labels: Vec<i32> = (0..samples).map(|i| (i % CLASSES) as i32).collect();
@@ -45,7 +47,7 @@ fn build(replicas: usize, data: &Loader) -> Trainer {
     convolutional().global_batch(16).shards(8).replicas(replicas).build(&data.fields().unwrap()).unwrap()
 }
 
-/// A trainer of other weights that takes those of a file.
+/// Returns a trainer with other initial weights that has loaded those of a file.
 fn loaded(path: &Path, replicas: usize, data: &Loader) -> Trainer {
     let builder = convolutional().seed(99).global_batch(16).shards(8).replicas(replicas);
     let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
@@ -77,7 +79,7 @@ fn a_saved_model_is_the_same_on_any_replicas_and_in_any_batch() {
         let mut trainer = loaded(&path, replicas, &train);
         assert_eq!(trainer.evaluate(&held_out).unwrap(), evaluation, "{replicas} replicas");
         assert_eq!(bits(&trainer.predict(&held_out).unwrap()), bits(&predictions), "{replicas} replicas");
-        // Each sample in a batch of its own, and in batches of another size that put it elsewhere.
+        // Each sample is predicted in a batch of its own, and in batches of another size, at another place.
         for size in [1, 7] {
             let batches = held_out.clone().batch(size).epoch(0).unwrap();
             let one_by_one: Vec<f32> =
@@ -85,19 +87,19 @@ fn a_saved_model_is_the_same_on_any_replicas_and_in_any_batch() {
             assert_eq!(bits(&one_by_one), bits(&predictions), "{replicas} replicas, batches of {size}");
         }
     }
-    // Of other weights all of this would differ.
+    // With other weights all of this differs.
     assert_ne!(bits(&build(1, &train).predict(&held_out).unwrap()), bits(&predictions));
 }
 
-/// 19 samples in batches of 8: the last one has 3, so of four shards the last two are empty; and of five replicas the last
-/// never has a shard.
+/// There are 19 samples in batches of 8. The last batch has 3 samples, so two of its four shards are empty,
+/// and of five replicas the last one never has a shard.
 #[test]
 fn idle_replicas_leave_running_statistics_alone() {
     for mean in [0.0, 1000.0] {
         let data = Loader::new(pictures(19, 3, mean)).shuffle(4);
         let run = |replicas: usize| {
             let builder = convolutional().global_batch(8).shards(4).replicas(replicas);
-            // By speed, the slowest would be idle instead of the last.
+            // With assignment by speed, the slowest replica would be idle instead of the last one.
             let builder = builder.assignment(Assignment::Even);
             let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
             trainer.fit(&data, None, 2).unwrap();
@@ -123,7 +125,8 @@ fn idle_replicas_leave_running_statistics_alone() {
     }
 }
 
-/// Two sequences of four places, some of them padding; the model is right at all others.
+/// There are two sequences of four places. Some places are padding, and the model is right at every other
+/// place.
 #[test]
 fn accuracy_is_that_of_the_labels_that_count() {
     let labels = [1, 2, -100, -100, 0, -100, -100, -100];
@@ -142,8 +145,8 @@ fn accuracy_is_that_of_the_labels_that_count() {
         let mut trainer = builder.global_batch(2).replicas(1).build(&data.fields().unwrap()).unwrap();
         trainer.evaluate(&data).unwrap().metric("accuracy").unwrap()
     };
-    // One of two, and one of one, are two of three.
+    // One right label of two and one of one make two of three.
     assert!((evaluated(Accuracy::new().ignore_index(-100)) - 2.0 / 3.0).abs() < 1e-6);
-    // One of four, and one of four, weighed by the two labels and the one that count.
+    // The sample means are one of four each, weighted by the two labels and the one label that count.
     assert!((evaluated(Accuracy) - 0.25).abs() < 1e-6);
 }

@@ -1,4 +1,4 @@
-//! A finished model, given away as two files, is built again from them and predicts the same.
+//! A model that is exported as two files is built again from them and predicts the same.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! A fit that fails loses no work, and leaves a run that goes on as if nothing had happened: at once, or resumed.
+//! A fit that fails loses no work. The run goes on as if nothing had happened, either at once or after a
+//! resume.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,16 +15,16 @@ use unisono_tests::{CLASSES, FEATURES, blobs, loader};
 
 const EPOCHS: u32 = 4;
 
-/// What goes wrong with a sample.
+/// The way in which a sample goes wrong.
 #[derive(Clone, Copy, PartialEq)]
 enum Wrong {
     Unreadable,
     Nan,
-    /// The model takes its logarithm.
+    /// The model takes the logarithm of a negative number.
     Negative,
 }
 
-/// A loader of which sample 7 goes wrong when it is met for the `time`th time, unless it was mended.
+/// Returns a loader whose sample 7 goes wrong when it is loaded for the `time`th time, unless it was mended.
 fn fragile(samples: usize, time: u32, wrong: Wrong) -> (Loader, Arc<AtomicBool>) {
     let source = blobs(samples, 5).unwrap();
     let marked = source.array("x").and_then(|x| x.as_f32()).unwrap()[7 * FEATURES];
@@ -43,7 +44,7 @@ fn fragile(samples: usize, time: u32, wrong: Wrong) -> (Loader, Arc<AtomicBool>)
     (loader, mended)
 }
 
-/// What it learns depends on what was measured.
+/// Returns a builder of a trainer whose learning rate depends on what was measured.
 fn builder() -> Builder {
     let rate = Schedule::constant(0.1).reduce_on(Plateau::lowest("loss").patience(0).threshold(0.2));
     let log = FromFn::new("log", |_, x| (x + 100.0).log() * 10.0);
@@ -65,7 +66,7 @@ fn build(replicas: usize, data: &Loader) -> Trainer {
     builder().replicas(replicas).build(&data.fields().unwrap()).unwrap()
 }
 
-/// State and history.
+/// The state and the history of a run.
 type Run = (String, String);
 
 fn ended(trainer: &mut Trainer) -> Run {
@@ -86,7 +87,8 @@ fn resumed(dir: &Path, step: u64, train: &Loader, held_out: &Loader) -> Run {
     ended(&mut trainer)
 }
 
-/// The rest of a run: by the trainer itself, or by one that is resumed from a step in a directory.
+/// Trains the rest of a run, either with the same trainer or with one that is resumed from a step in a
+/// directory.
 fn finished(mut trainer: Trainer, resume: Option<(&Path, u64)>, train: &Loader, held_out: &Loader) -> Run {
     if let Some((dir, step)) = resume {
         drop(trainer);
@@ -140,7 +142,8 @@ fn an_evaluation_that_fails_is_made_up_for() {
     }
 }
 
-/// The last thing that a fit has to do is an evaluation: the checkpoint made before it gives way to one that has it.
+/// The last action of a fit is an evaluation. The checkpoint made before it is replaced by one that includes
+/// it.
 #[test]
 fn the_last_evaluation_is_in_the_last_checkpoint() {
     let train = loader(50, 5).unwrap();
@@ -154,14 +157,14 @@ fn the_last_evaluation_is_in_the_last_checkpoint() {
     drop(trainer);
     mended.store(true, Ordering::Relaxed);
     assert_eq!(resumed(dir.path(), 16, &train, &held_out), expected);
-    // Nothing is left to be done.
+    // Nothing is left to do.
     let mut done = build(1, &train);
     done.checkpoints(dir.path(), 0).unwrap();
     done.resume().unwrap().unwrap();
     assert_eq!((ended(&mut done), done.position()), (expected, Position { epoch: EPOCHS, sample: 0 }));
 }
 
-/// 34 samples, of which the last two of each epoch are bad at first, so that no step ends it.
+/// There are 34 samples. The last two of each epoch are bad at first, so no step ends the epoch.
 #[test]
 fn an_epoch_whose_last_samples_were_left_out_ends_too() {
     let source = blobs(34, 8).unwrap();
@@ -186,7 +189,7 @@ fn an_epoch_whose_last_samples_were_left_out_ends_too() {
         trainer.checkpoints(dir.path(), 0).unwrap();
         trainer.fit(&train, Some(&held_out), EPOCHS).unwrap_err();
         assert_eq!((trainer.steps(), trainer.history().len(), trainer.skipped()), (2, 0, &[32, 33][..]));
-        // Once left out, always left out.
+        // A sample that was left out once stays left out.
         bad.store(false, Ordering::Relaxed);
         mended.store(true, Ordering::Relaxed);
         let run = finished(trainer, (!at_once).then_some((dir.path(), 2)), &train, &held_out);

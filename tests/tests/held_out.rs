@@ -1,4 +1,4 @@
-//! The samples held out are looked at before the first step, not after the first epoch.
+//! The held-out samples are checked before the first step, not after the first epoch.
 
 use unisono::data::{Loader, Memory, Values};
 use unisono::{Error, Trainer};
@@ -8,13 +8,13 @@ fn build(train: &Loader) -> Trainer {
     perceptron(4).global_batch(8).replicas(1).build(&train.fields().unwrap()).unwrap()
 }
 
-/// What a fit says of samples held out that it does not take.
+/// Returns the error of a fit for held-out samples that do not fit the model.
 fn refused(train: &Loader, held_out: Loader) -> String {
     let mut trainer = build(train);
     let error = trainer.fit(train, Some(&held_out), 2).unwrap_err();
     assert!(matches!(error, Error::Validation(_)), "{error:?}");
     assert_eq!((trainer.steps(), trainer.history().len()), (0, 0), "{error}");
-    // What is wrong with them is no part of the run.
+    // The error does not change the run.
     trainer.fit(train, None, 1).unwrap();
     error.to_string()
 }
@@ -49,7 +49,7 @@ fn samples_that_do_not_fit_are_told_before_the_first_step() {
         refused(&Loader::new(weighted(20)), loader(10, 2).unwrap()),
         "validation data: field \"w\": expected [B], got no such field"
     );
-    // A field more is none too many.
+    // An additional field is no error.
     build(&train).fit(&train, Some(&Loader::new(weighted(10))), 1).unwrap();
 }
 

@@ -1,11 +1,11 @@
-//! The trainer and its input: samples left out, and where the time goes.
+//! The trainer and its input: samples that are left out, and the report of where the time went.
 
 use std::time::Duration;
 
 use unisono::data::{Loader, Memory, Values};
 use unisono_tests::{FEATURES, blobs, perceptron};
 
-/// [`blobs`] with two samples that cannot be trained on.
+/// Returns [`blobs`] with two samples that cannot be trained on.
 fn with_bad_samples(samples: usize) -> Loader {
     let good = blobs(samples, 3).unwrap();
     let (Some(Values::F32(x)), Some(Values::I32(y))) = (good.array("x"), good.array("y")) else {
@@ -33,7 +33,7 @@ fn skipped_samples_are_part_of_the_run_and_of_its_checkpoints() {
     let expected = run(&loader, 1);
     assert_eq!(run(&loader, 3), expected);
 
-    // A run that ends after its first epoch and goes on elsewhere, where the bad samples are good by now.
+    // The run ends after its first epoch and goes on elsewhere, where the bad samples are good by now.
     let dir = tempfile::tempdir().unwrap();
     let fields = loader.fields().unwrap();
     let mut first = perceptron(8).global_batch(6).replicas(2).build(&fields).unwrap();

@@ -1,4 +1,5 @@
-//! A replica that is lost is told of, whenever that was; and when the last one is, what is said of checkpoints is so.
+//! The loss of a replica is reported whenever it happens. If it was the last one, the error says what
+//! checkpoints there are.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +7,7 @@ use unisono::data::Loader;
 use unisono::{Assignment, Observer, Trainer};
 use unisono_tests::{loader, perceptron};
 
-/// Four steps of training an epoch, and two of evaluation.
+/// The number of samples for training: four steps in an epoch. Those held out take two steps of evaluation.
 const TRAINED: usize = 50;
 const HELD_OUT: usize = 20;
 
@@ -20,7 +21,7 @@ impl Observer for Notes {
 }
 
 impl Notes {
-    /// Who left, and at which step.
+    /// Returns the replicas that left, each with the step at which it left.
     fn left(&self) -> Vec<(u64, u64)> {
         let number = |text: &str| text.split([' ', ':']).next()?.parse().ok();
         let left = |note: &String| {
@@ -31,7 +32,7 @@ impl Notes {
     }
 }
 
-/// A trainer of which replicas are lost.
+/// Returns a trainer that loses replicas.
 fn trainer(scope: &str, replicas: usize, lost: &[&str]) -> (Trainer, Notes) {
     for point in lost {
         fail::cfg(format!("{scope}:{point}"), "return(lose)").unwrap();
@@ -76,7 +77,7 @@ fn who_is_lost_in_a_step_that_fails_is_told() {
 fn the_last_ones_end_names_the_newest_checkpoint_wherever_it_was() {
     let (train, held_out) = data();
     let dir = tempfile::tempdir().unwrap();
-    // In the evaluation after the first epoch, which comes before the save of step 4.
+    // The replica is lost in the evaluation after the first epoch, which comes before the save of step 4.
     let (mut trainer, notes) = trainer("evaluating", 1, &["replica-0:step-4"]);
     trainer.checkpoints(dir.path(), 2).unwrap();
     let hint = "; the newest checkpoint is that of step 2: resume from it";
@@ -93,13 +94,13 @@ fn the_last_ones_end_names_the_newest_checkpoint_wherever_it_was() {
     }
     drop(trainer);
 
-    // What a run was resumed from is a checkpoint too.
+    // The checkpoint that a run was resumed from counts too.
     let (mut trainer, _) = self::trainer("resumed", 1, &["replica-0:step-0"]);
     trainer.checkpoints(dir.path(), 0).unwrap();
     trainer.resume().unwrap().unwrap();
     let error = trainer.fit(&train, None, 2).unwrap_err().to_string();
     assert!(error.ends_with(hint), "{error}");
-    // Not when it is gone.
+    // It does not count if it was removed.
     trainer.clear_checkpoints().unwrap();
     let error = trainer.predict(&held_out).unwrap_err().to_string();
     assert!(error.ends_with("; there is no checkpoint to go on from"), "{error}");

@@ -1,4 +1,4 @@
-//! How much memory a step takes is known before it is asked for, and what would fit where one does not.
+//! The memory of a step is known before it is allocated. If it does not fit, the error says what would fit.
 
 use unisono::data::{Loader, Memory as Samples};
 use unisono::graph::Run;
@@ -16,14 +16,15 @@ fn the_plan_says_what_a_step_takes() {
     let fields = data.fields().unwrap();
     let memory = builder().memory(&fields, &[64, 4096, 65_536]).unwrap();
     let parameters = FEATURES * 32 + 32 + 32 * CLASSES + CLASSES;
-    // AdamW keeps two numbers more for each.
+    // AdamW keeps two more numbers for each parameter.
     assert!(memory.iter().all(|m| m.state == 3 * 4 * parameters as u64), "{memory:?}");
     assert_eq!(
         memory.iter().map(|m| (m.global_batch, m.samples)).collect::<Vec<_>>(),
         [(64, 32), (4096, 2048), (65_536, 32_768)]
     );
     assert!(memory[0].scratch < memory[1].scratch && memory[1].scratch < memory[2].scratch);
-    // At last it is the values of the samples that count: 16 times the samples, 16 times the memory, about.
+    // For large batches the samples' values take most of the memory: 16 times the samples take about 16 times
+    // the memory.
     let ratio = memory[2].scratch as f64 / memory[1].scratch as f64;
     assert!((15.0..17.0).contains(&ratio), "{memory:?}");
     let (name, bytes) = &memory[2].largest[0];
@@ -40,7 +41,8 @@ fn the_plan_says_what_a_step_takes() {
     assert!(memory[0].scratch >= plan.scratch_bytes());
 }
 
-/// A layer of 4,000 units needs more than any binding for so many samples; what is said to fit does.
+/// A layer of 4,000 units needs more than any binding for that many samples. The batch that the error
+/// proposes fits.
 #[test]
 fn what_does_not_fit_names_what_would() {
     let wide = || {
@@ -61,7 +63,8 @@ fn what_does_not_fit_names_what_would() {
     assert!(wide().memory(&fields, &[0]).unwrap_err().to_string().starts_with("global batch"));
 }
 
-/// With less memory than its shards need together a replica runs fewer at once, says so, and computes the same.
+/// A replica with less memory than its shards need together runs fewer shards at once, says so, and computes
+/// the same bits.
 #[test]
 fn with_little_memory_shards_run_in_pieces_and_nothing_shows() {
     let data = loader(300, 5).unwrap();
@@ -79,7 +82,7 @@ fn with_little_memory_shards_run_in_pieces_and_nothing_shows() {
     assert!(!report.contains("memory:"), "{report}");
     let mut seen = Vec::new();
     for at_once in [4, 2, 1] {
-        // What so many shards take, to the byte.
+        // The limit is what this many shards take, to the byte.
         let limit = memory(builder(1).shards_at_once(at_once)).total();
         let limited = memory(builder(1).memory_limit(limit));
         assert_eq!((limited.shards_at_once, limited.total()), (at_once, limit));
@@ -114,7 +117,8 @@ fn with_little_memory_shards_run_in_pieces_and_nothing_shows() {
     assert!(builder(1).memory_limit(least - 1).memory(&fields, &[fits]).is_ok());
 }
 
-/// With batch norm a replica runs all its shards at once. The quicker of two is given more of them only where they fit.
+/// With batch norm a replica runs all of its shards at once. The faster of two replicas is given more of them
+/// only if they fit.
 #[test]
 fn a_quick_replica_gets_no_more_shards_than_fit() {
     let data = loader(3000, 5).unwrap();
@@ -140,7 +144,7 @@ fn a_quick_replica_gets_no_more_shards_than_fit() {
     assert_eq!(limited[0], limited[1], "an even share fits, and no more");
 }
 
-/// Twice the driver says that it has no memory: then a quarter of the shards at once is tried, and is enough.
+/// The driver refuses memory twice. Then a quarter of the shards at once is tried, which fits.
 #[test]
 fn where_a_driver_has_no_memory_smaller_pieces_are_tried() {
     let data = loader(300, 5).unwrap();

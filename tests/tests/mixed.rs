@@ -1,4 +1,5 @@
-//! Adapters of different numeric classes: refused, unless asked for; then replicas never drift apart.
+//! Adapters of different numeric classes are refused unless the user allows them. If they are allowed,
+//! replicas never differ.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,13 +7,13 @@ use unisono::{Error, Observer, Trainer};
 use unisono_gpu::{Backend, adapters};
 use unisono_tests::{loader, perceptron};
 
-/// One adapter of each backend, where there are two.
+/// Returns one adapter of each backend, if there are two backends.
 fn two() -> Option<[String; 2]> {
     let first = |backend: Backend| Some(format!("{backend}:{}", adapters(&[backend]).first()?.name));
     Some([first(Backend::Vulkan)?, first(Backend::Gl)?])
 }
 
-/// What observers were told.
+/// The notes that observers were given.
 #[derive(Clone, Default)]
 struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -99,8 +100,8 @@ fn who_is_of_another_class_does_not_join() {
     }
 }
 
-/// From where it joined, the run is that of the larger mixture: it repeats, and a resumed one goes on from its checkpoint on just
-/// these adapters.
+/// After an adapter joined, the run is that of the larger mixture: it can be repeated, and a resume goes on
+/// from its checkpoint on exactly these adapters.
 #[test]
 fn who_joins_a_mixture_makes_it_another_one() {
     let Some(names) = two() else {
@@ -148,7 +149,8 @@ fn who_joins_a_mixture_makes_it_another_one() {
     assert_eq!(resumed.state_sha256().unwrap(), whole, "the rest of the run is not the run's");
 }
 
-/// Who runs what follows from the shards and the machines in their order, and both are in the checkpoint.
+/// The assignment of shards follows from the shards and the machines in their order. Both are in the
+/// checkpoint.
 #[test]
 fn a_mixed_run_goes_on_as_the_run_it_was_and_only_on_its_own_mixture() {
     let Some(names) = two() else {

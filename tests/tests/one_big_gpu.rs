@@ -1,4 +1,5 @@
-//! What the replicas compute together is what one GPU would compute on the whole batch: held to the f64 interpreter.
+//! Replicas together compute what one GPU would compute on the whole batch. They are compared with the f64
+//! interpreter.
 
 use unisono::data::{Batch, Values};
 use unisono::graph::{Array, Feed, Frame, InputKind, RandomKey, interpret};
@@ -6,7 +7,7 @@ use unisono::{LossScale, Optimizer, Precision, Scalar, Trainer};
 use unisono_testkit::relative_error;
 use unisono_tests::{loader, perceptron};
 
-/// The f64 twin of a trainer: the same step graph, the whole batch as one shard.
+/// A trainer in f64: the same graph of a step, with the whole batch as one shard.
 struct Twin {
     states: Vec<Array>,
     optimizer: unisono::AdamW,
@@ -61,7 +62,7 @@ fn numbers(values: &Values) -> Vec<f64> {
     }
 }
 
-/// The largest relative error over the states whose name ends in `suffix`.
+/// Returns the largest relative error over the states whose name ends in `suffix`.
 fn worst(trainer: &mut Trainer, twin: &Twin, suffix: &str) -> f64 {
     let names: Vec<String> =
         trainer.program(unisono::ProgramId::Train).states().iter().map(|s| s.name.clone()).collect();
@@ -77,7 +78,7 @@ fn worst(trainer: &mut Trainer, twin: &Twin, suffix: &str) -> f64 {
 
 #[test]
 fn loss_gradients_and_weights_equal_the_whole_batchs() {
-    // 100 samples in batches of 24: the fifth is ragged and leaves shards empty.
+    // There are 100 samples in batches of 24. The fifth batch is ragged and leaves shards empty.
     let data = loader(100, 3).unwrap().batch(24);
     let builder = perceptron(20).replicas(3).global_batch(24).shards(7);
     let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
@@ -86,7 +87,8 @@ fn loss_gradients_and_weights_equal_the_whole_batchs() {
         (0..2).flat_map(|epoch| data.epoch(epoch).unwrap().map(Result::unwrap).collect::<Vec<_>>()).collect();
     assert_eq!(batches.len(), 10);
     assert_eq!(batches[4].len(), 4);
-    // The ragged batch alone, on fresh weights, then the ten steps: AdamW's first average is a tenth of the gradient.
+    // First comes the ragged batch alone on new weights, then the ten steps. AdamW's first average is a tenth
+    // of the gradient.
     for first in [4, 0] {
         let mut fresh =
             perceptron(20).replicas(3).global_batch(24).shards(7).build(&data.fields().unwrap()).unwrap();
@@ -110,7 +112,7 @@ fn loss_gradients_and_weights_equal_the_whole_batchs() {
     }
 }
 
-/// The interpreter rounds to f16 too, but what f64 and f32 sums leave may round to neighbours.
+/// The interpreter rounds to f16 too, but sums in f64 and in f32 may round to neighbouring f16 numbers.
 #[test]
 fn mixed_precision_is_that_of_the_whole_batch_too() {
     let data = loader(100, 3).unwrap().batch(24);

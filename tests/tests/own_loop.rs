@@ -1,4 +1,4 @@
-//! Loops of one's own: what they record is the run's, as a fit's would be.
+//! Loops of the user: they record the same history as a fit does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use unisono_tests::{FEATURES, blobs, perceptron};
 const SAMPLES: usize = 23;
 const BATCH: usize = 6;
 
-/// Two samples are bad until they are mended.
+/// Returns a loader in which two samples are bad until they are mended.
 fn data() -> (Loader, Arc<AtomicBool>) {
     let source = blobs(SAMPLES, 3).unwrap();
     let x = source.array("x").and_then(|x| x.as_f32()).unwrap();
@@ -52,7 +52,7 @@ fn epochs_have_means_of_their_own_and_what_was_left_out_stays_so() {
     own.finish_saves().unwrap();
     drop(own);
 
-    // Good by now, and still left out; and a fit's first epoch is one, whatever was before.
+    // The samples are good by now and stay left out. A fit's first epoch is complete, whatever was before.
     mended.store(true, Ordering::Relaxed);
     let mut resumed = build(&train);
     resumed.checkpoints(dir.path(), 0).unwrap();
@@ -62,7 +62,7 @@ fn epochs_have_means_of_their_own_and_what_was_left_out_stays_so() {
     assert_eq!(resumed.state_sha256().unwrap(), fitted.state_sha256().unwrap());
 }
 
-/// The same epoch again, or another from its start, is not the rest of the one before.
+/// The same epoch from its start, or another one, does not continue the epoch before.
 #[test]
 fn a_loop_that_starts_elsewhere_starts_its_means() {
     let (train, _) = data();

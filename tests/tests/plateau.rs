@@ -1,10 +1,10 @@
-//! A learning rate that follows the run's own history: the same on any replicas, and after a resume.
+//! A learning rate that follows the history of the run is the same on any replicas, and after a resume.
 
 use unisono::{AdamW, Builder, Plateau, Schedule};
 use unisono_tests::{loader, perceptron};
 
 fn reducing(watched: &str) -> Builder {
-    // Hardly an epoch is better by half, so after the first ones each takes it down.
+    // Hardly any epoch is better by half, so after the first few each epoch reduces the rate.
     let plateau = Plateau::lowest(watched).patience(0).threshold(0.5).factor(0.3);
     perceptron(8)
         .optimizer(AdamW::new(Schedule::constant(0.02).reduce_on(plateau)))

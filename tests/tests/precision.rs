@@ -1,4 +1,4 @@
-//! Mixed precision: products of f16 numbers, f32 sums, and a loss scale that is a part of the run's state.
+//! Mixed precision: products of f16 numbers, f32 sums, and a loss scale that is part of the run's state.
 
 use unisono::data::{Batch, Loader, Memory, Position};
 use unisono::{
@@ -11,10 +11,10 @@ use unisono_tests::{CLASSES, loader, perceptron};
 
 const SAMPLES: usize = 45;
 const BATCH: usize = 20;
-/// Two full batches and a ragged one, twice.
+/// The number of steps: two full batches and a ragged one, twice.
 const STEPS: usize = 6;
 
-/// Images of 6 x 6 that are bright in one of three places.
+/// Returns images of 6 x 6 that are bright in one of three places.
 fn images() -> Loader {
     let mut draws = Draws::of(4, "test", "images", 0, 0);
     let labels: Vec<i32> = (0..SAMPLES).map(|i| (i % CLASSES) as i32).collect();
@@ -24,7 +24,7 @@ fn images() -> Loader {
     Loader::new(Memory::labelled(pixels, [1, 6, 6], labels).unwrap()).shuffle(9).threads(1).batch(BATCH)
 }
 
-/// Convolution, batch norm, dropout, attention, and a recurrent layer.
+/// Returns a model with convolution, batch norm, dropout, attention, and a recurrent layer.
 fn model() -> Builder {
     let model = Sequential::new()
         .add(Conv2d::new(6, 3).padding(1))
@@ -43,7 +43,7 @@ fn batches(data: &Loader) -> Vec<Batch> {
     data.epochs(Position::default(), 2).unwrap().map(Result::unwrap).collect()
 }
 
-/// A scale at which the first gradients are too large for f16.
+/// Returns a loss scale with which the first gradients are too large for f16.
 fn too_large() -> LossScale {
     LossScale::Dynamic {
         initial: 2f32.powi(30),
@@ -55,7 +55,7 @@ fn too_large() -> LossScale {
     }
 }
 
-/// The state after every step, which steps were committed, and the trainer.
+/// Runs all steps. Returns the state after every step, which steps were committed, and the trainer.
 fn run(builder: Builder) -> (Vec<String>, Vec<bool>, Trainer) {
     let data = images();
     let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
@@ -83,7 +83,7 @@ fn any_number_of_replicas_gives_the_same_bits_skipped_steps_included() {
     }
 }
 
-/// A replica that is lost in a step that is skipped, and one in a step that is not.
+/// One replica is lost in a step that is skipped, and one in a step that is not.
 #[test]
 fn a_lost_replica_does_not_show_in_what_is_skipped() {
     let (one, committed, _) = run(model().replicas(1).loss_scale(too_large()));
@@ -97,7 +97,8 @@ fn a_lost_replica_does_not_show_in_what_is_skipped() {
     }
 }
 
-/// What is not finite has to be known before a step is skipped: one replica runs it again to find out, in pieces if it must.
+/// Before a step is skipped, one replica runs it again to find what is not finite, with few shards at once if
+/// memory is short.
 #[test]
 fn no_memory_to_look_again_does_not_show_in_what_is_skipped() {
     let data = loader(60, 3).unwrap();
@@ -116,7 +117,7 @@ fn no_memory_to_look_again_does_not_show_in_what_is_skipped() {
     };
     let expected = states("");
     assert!(expected.1 > 0);
-    // The plan of the step is the first that is loaded, the one that shows its sums the second.
+    // The plan of the step is loaded first, the plan that shows its sums second.
     fail::cfg("look:replica-0:load", "1*off->1*return(out-of-memory)->off").unwrap();
     assert_eq!(states("look:"), expected);
 }
@@ -129,8 +130,8 @@ fn two_bytes_or_four_do_not_show() {
     }
 }
 
-/// Values side by side, some computed in their place and some copied there, in rows of 11 elements and of 252; and a whole that has
-/// parts which f16 does not hold.
+/// A `concat` has parts that are computed in their place and parts that are copied there, in rows of 11
+/// elements and of 252. Another one has parts that f16 does not hold.
 fn side_by_side() -> Builder {
     let rows = FromFn::new("rows", |_, h| h.relu().concat(&[&(-h).slice(-1, 1..6)], -1));
     let channels = FromFn::new("channels", |_, h| {
@@ -153,7 +154,7 @@ fn side_by_side() -> Builder {
 
 #[test]
 fn what_lies_side_by_side_as_f16_does_not_show() {
-    // Parts lie in their whole: they take what that does.
+    // Parts lie in the whole, so they are stored as the whole is.
     let parts = |trainer: &Trainer, layer: &str| {
         let all = trainer.program(unisono::ProgramId::Train).largest_tensors(&Run::whole(&[4]), usize::MAX);
         all.iter().filter(|(name, _)| name.starts_with(layer)).map(|(_, bytes)| *bytes).collect::<Vec<_>>()
@@ -170,7 +171,8 @@ fn what_lies_side_by_side_as_f16_does_not_show() {
     }
 }
 
-/// Convolutions keep their windows, products and activations in half the bytes; batch norm's own values stay f32.
+/// Convolutions keep windows, products and activations in half of the bytes. Batch norm's own values stay
+/// f32.
 #[test]
 fn mixed_precision_takes_clearly_less_memory() {
     let data = images();
@@ -215,7 +217,8 @@ fn an_overflow_changes_nothing_but_scale_and_position() {
     let report = trainer.report().to_string();
     assert!(report.contains("a loss scale of 2097152, 1 steps skipped for it"), "{report}");
 
-    // AdamW's corrections count the steps that were taken: its first one moves by the learning rate, whenever it comes.
+    // AdamW's corrections count the steps that were taken. The first one moves by the learning rate, whenever
+    // it comes.
     let start = trainer.tensor("7.bias").unwrap().unwrap();
     let mut at = 1;
     while !trainer.step(&batches[at]).unwrap().committed {
@@ -242,7 +245,7 @@ fn a_scale_that_cannot_fall_is_an_error_and_nothing_happened() {
     assert_eq!(trainer.state_sha256().unwrap(), before);
 }
 
-/// A number that f16 cannot hold on the way forward has nothing to do with the loss scale.
+/// A value of the forward pass that f16 cannot hold does not depend on the loss scale.
 #[test]
 fn a_loss_that_is_not_finite_is_an_error_at_once() {
     let large = FromFn::new("large", |_, x| x * 1e6);

@@ -1,4 +1,5 @@
-//! Matrix products: every kernel that could compute one, on every adapter, gives the bytes of a plain loop on the host.
+//! Every kernel that can compute a matrix product gives the bytes of a plain loop on the host, on every
+//! adapter.
 
 #[path = "products/convolution.rs"]
 mod convolution;
@@ -24,11 +25,11 @@ struct Case {
 
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// So many pairs of matrices.
+    /// A batch of pairs of matrices.
     Pairs { batch: usize, transpose_a: bool, transpose_b: bool },
-    /// Samples' rows times one matrix.
+    /// The rows of samples times one matrix.
     Rows { transpose_b: bool },
-    /// Samples' rows contracted, k of them in ragged shards, and summed over the shards.
+    /// The rows of k samples in ragged shards, contracted and summed over the shards.
     Contract { shards: usize },
 }
 
@@ -83,7 +84,7 @@ impl Case {
         [of((&a, "a")), of((&b, "b"))]
     }
 
-    /// The same sums on the host: `step(a, b, c)` is a multiply-add.
+    /// Returns the same sums on the host. `step(a, b, c)` is a multiply-add.
     fn twin(&self, step: impl Fn(f32, f32, f32) -> f32) -> Vec<u32> {
         let Self { m, n, k, .. } = *self;
         let [a, b] = self.values();
@@ -118,7 +119,7 @@ impl Case {
     }
 }
 
-/// The words of each output, and the modules of all kernels.
+/// Runs a program. Returns the words of each output, and the modules of all kernels.
 fn run(
     device: &mut Device,
     target: &Target,
@@ -146,7 +147,8 @@ fn run(
     (outputs, plan.kernels.into_iter().map(|k| k.wgsl).collect())
 }
 
-/// Sizes at every edge: of a block, a tile, a chunk, and of the choice of a kernel.
+/// Returns cases with sizes around every limit: of a block, of a tile, of a chunk, and of the choice of a
+/// kernel.
 fn cases() -> Vec<Case> {
     let pairs = |batch, transpose_a, transpose_b| Form::Pairs { batch, transpose_a, transpose_b };
     let rows = |transpose_b| Form::Rows { transpose_b };
@@ -181,7 +183,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// What a target of this adapter could be, whatever it is.
+/// Returns targets that make a plan choose each of the kernels that this adapter can run.
 fn targets(adapter: &Adapter) -> Vec<Target> {
     let own = adapter.target();
     let mut all = vec![own.clone()];
@@ -227,7 +229,8 @@ fn every_kernel_gives_the_bytes_of_a_plain_loop() {
     }
 }
 
-/// A product with a bias of its columns, a row of factors, an activation and a residual behind it.
+/// Returns a program of a product with an epilogue: a bias of its columns, a row of factors, an activation
+/// and a residual.
 fn finished(rows: usize, n: usize, k: usize, shown: bool) -> Program {
     let tape = Tape::new();
     let input = |name: &str, ty| tape.input(name, ty);

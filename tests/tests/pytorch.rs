@@ -1,4 +1,4 @@
-//! A file of weights as PyTorch writes it loads, and predicts what PyTorch predicts.
+//! A file of weights that PyTorch wrote loads, and the model predicts what PyTorch predicts.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ fn case() -> Case {
     suite.cases.into_iter().find(|case| case.name == "mlp_adamw").unwrap()
 }
 
-/// The case's first batch.
+/// Returns the first batch of the case.
 fn batch(case: &Case) -> Memory {
     let x: Vec<f32> = case.inputs["x0"].data.iter().map(|&x| x as f32).collect();
     let y: Vec<i32> = case.inputs["y0"].data.iter().map(|&y| y as i32).collect();
     Memory::labelled(x, [12], y).unwrap()
 }
 
-/// The case's model with the weights it starts from, in f64: what is to come out.
+/// Returns the expected logits: those of the case's model with its initial weights, in f64.
 fn logits(case: &Case) -> Vec<f64> {
     let layer = |x: &[f64], name: &str, rows: usize| -> Vec<f64> {
         let (w, b) =
@@ -52,7 +52,7 @@ fn a_file_of_pytorchs_predicts_what_pytorch_predicts() {
     let plan = Plan::new().strip_prefix("module.").ignore("*.num_batches_tracked");
     let report = trainer.load_model(&path, &plan).unwrap();
     assert_eq!(report.to_string(), "all 4 tensors loaded");
-    // The loss that PyTorch computed for these weights, before it took a step.
+    // This is the loss that PyTorch computed for these weights, before it took a step.
     let loss = trainer.evaluate(&data).unwrap().loss;
     let expected = case.expect["losses"].data[0];
     assert!((loss - expected).abs() <= 1e-6 * expected, "{loss}, {expected}");
@@ -70,7 +70,7 @@ fn a_file_of_pytorchs_predicts_what_pytorch_predicts() {
 fn a_part_of_a_file_is_taken_by_pattern() {
     let case = case();
     let data = Loader::new(batch(&case));
-    // Another head.
+    // This model has another head.
     let model = Sequential::new().add(Dense::new(24)).add(Relu).add(Dense::new(7));
     let mut trainer = Trainer::builder(model).global_batch(16).build(&data.fields().unwrap()).unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/pytorch_mlp.safetensors");

@@ -1,4 +1,5 @@
-//! Any replicas, any speed, any loss, one answer: of a model with batch norm and dropout, with a ragged last batch.
+//! A model with batch norm and dropout and a ragged last batch has one answer on any replicas, of any speed,
+//! with any of them lost.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,10 +11,10 @@ use unisono_tests::{CLASSES, loader, perceptron};
 
 const SAMPLES: usize = 90;
 const BATCH: usize = 32;
-/// Two full batches and a ragged one, twice.
+/// The number of steps: two full batches and a ragged one, twice.
 const STEPS: u64 = 6;
 
-/// Three cuts: two of batch norm, one of the loss and the gradients.
+/// Returns a model with three cuts: two of batch norm, and one of the loss and the gradients.
 fn normed() -> Builder {
     let model = Sequential::new()
         .add(Dense::new(12))
@@ -24,7 +25,7 @@ fn normed() -> Builder {
     Trainer::builder(model).optimizer(AdamW::new(0.01)).seed(3)
 }
 
-/// One cut: replicas may run it piece by piece.
+/// Returns a model with one cut, so a replica need not run all of its shards at once.
 fn plain() -> Builder {
     perceptron(16)
 }
@@ -33,9 +34,9 @@ struct Run {
     builder: Builder,
     replicas: usize,
     shards: usize,
-    /// Fault points with actions of the `fail` crate.
+    /// The fault points, with actions of the crate `fail`.
     faults: Vec<(String, String)>,
-    /// Before this step one more joins.
+    /// The step before which another replica joins, if there is one.
     joins_at: Option<u64>,
 }
 
@@ -54,9 +55,9 @@ impl Run {
         self
     }
 
-    /// The state after every step, and what each replica did.
+    /// Runs all steps. Returns the state after every step, and the reports of the replicas.
     fn states(self) -> (Vec<String>, Vec<ReplicaReport>) {
-        // Fault points are global, and tests run side by side.
+        // Fault points are global and tests run in parallel, so each run has a scope of its own.
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let scope = format!("whole-{}:", RUNS.fetch_add(1, Ordering::Relaxed));
         for (point, action) in &self.faults {
@@ -199,7 +200,8 @@ fn audits_do_not_show() {
     assert_eq!(Run::new(normed, 3, 8).with(|b| b.audit_every(1)).states().0, one);
 }
 
-/// A bit of one replica's state flips between two comparisons. What was saved before is whole, and what it has spoilt is not saved.
+/// A bit of one replica's state flips between two comparisons. Checkpoints from before are valid, and the
+/// broken state is not saved.
 #[test]
 fn nothing_is_saved_that_not_all_replicas_have() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! A resumed run goes on with the order and the transforms that it had: others would show samples twice and leave others out.
+//! A resumed run goes on with the order and the transforms that it had. Others would train on some samples
+//! twice and on some never.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -114,7 +115,7 @@ fn later_epochs_may_have_another_loader_and_resume_where_they_were() {
 
     let between = tempfile::tempdir().unwrap();
     trainer(between.path()).fit(&jittered(), None, 1).unwrap();
-    // Who says another loader at once might have meant the same run.
+    // A trainer that gets another loader right after the resume might mean to go on with the same run.
     let error = resumed(between.path()).fit(&plain(), None, 2).unwrap_err().to_string();
     assert!(error.contains("transforms: map 'jitter', not none"), "{error}");
     assert_eq!(phases(resumed(between.path())), expected);

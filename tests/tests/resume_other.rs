@@ -1,4 +1,4 @@
-//! A checkpoint of another model is refused with all that does not fit, and leaves the trainer as it is.
+//! A checkpoint of another model is refused with a list of all that does not fit. The trainer stays as it is.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Going on in the middle of an epoch costs the same wherever that is: nothing is read, shuffled or skipped on the way.
+//! Resuming in the middle of an epoch takes the same time at any position. Nothing is read, shuffled or
+//! skipped on the way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +9,12 @@ use unisono::checkpoint::{Store, newest};
 use unisono::data::{DataError, Field, FieldSpec, Loader, Sample, Source};
 use unisono::{Dense, MeanSquaredError, Observer, Sequential, Step, Stop, Trainer};
 
-/// So many that an epoch would take years: whoever walks to a position in it never arrives.
+/// The number of samples. An epoch would take years, so a loader that reads up to a position would never
+/// arrive.
 const SAMPLES: u64 = 1 << 50;
 const BATCH: u64 = 16;
 
-/// Samples made of their number. Counts what is asked for.
+/// A source whose samples are made of their number. It counts the samples that are fetched.
 #[derive(Clone, Debug, Default)]
 struct Endless(Arc<AtomicU64>);
 
@@ -38,7 +40,7 @@ impl Source for Endless {
     }
 }
 
-/// Stops after the first step, and notes when that was.
+/// An observer that stops the run after the first step, and notes the time.
 struct First(Stop);
 
 impl Observer for First {
@@ -47,7 +49,8 @@ impl Observer for First {
     }
 }
 
-/// Resumes at this position of an epoch and takes a step: how long that took, and how many samples were read for it.
+/// Resumes at a position of an epoch and takes a step. Returns how long that took, and how many samples were
+/// read for it.
 fn resumed_at(sample: u64) -> (Duration, u64) {
     let dir = tempfile::tempdir().unwrap();
     let source = Endless::default();
@@ -64,7 +67,7 @@ fn resumed_at(sample: u64) -> (Duration, u64) {
     let mut trainer = build(&stop);
     trainer.fit(&loader, None, 1).unwrap();
     drop(trainer);
-    // The same run as it would be there.
+    // The checkpoint is rewritten to that of the same run at this position.
     let mut saved = newest(dir.path()).unwrap().unwrap();
     let steps = sample / BATCH;
     let position = &mut saved.contents.trainer["sections"]["position"]["value"];

@@ -1,4 +1,5 @@
-//! The promise: the same bits on any number of replicas, with any number of loader threads, whoever runs which shard.
+//! The promise: a run has the same bits on any number of replicas, with any number of loader threads and any
+//! assignment of shards.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use proptest::prelude::*;
 use unisono::{Assignment, Error, History};
 use unisono_tests::{loader, perceptron};
 
-/// A short run's digest and history.
+/// Returns the digest and the history of a short run.
 fn train(
     replicas: usize,
     threads: usize,

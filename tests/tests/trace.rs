@@ -1,4 +1,4 @@
-//! The trace of a run: every replica, everything it does, one thing at a time, and no time is missing.
+//! The trace of a run shows for every replica what it did, one thing at a time, without gaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -66,7 +66,8 @@ fn a_trace_shows_all_that_three_replicas_do_and_adds_up() {
         for pair in slices.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0 + 0.01, "lane {lane}: {pair:?}");
         }
-        // What the device did by its own clock lies where the replica says that it worked.
+        // The time that the device worked by its own clock lies within the time that the replica reports as
+        // work.
         let computed: f64 = slices.iter().filter(|s| s.2 == "compute").map(|slice| slice.1).sum();
         let worked: f64 = devices.get(&(lane + 1)).into_iter().flatten().map(|slice| slice.1).sum();
         assert!(
@@ -77,7 +78,7 @@ fn a_trace_shows_all_that_three_replicas_do_and_adds_up() {
         let extent = last.0 + last.1 - first.0;
         let sum: f64 = slices.iter().map(|slice| slice.1).sum();
         assert!((sum / extent - 1.0).abs() < 0.05, "lane {lane}: {sum} us of {extent}");
-        // The lane goes on from before the first step to the end.
+        // The spans cover the time from before the first step to the end.
         assert!(extent > 0.95 * wall, "lane {lane}: {extent} us of {wall}");
     }
     let report = trainer.report();

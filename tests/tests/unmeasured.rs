@@ -1,10 +1,11 @@
-//! Losses and metrics that are no numbers are told, kept and resumed: only what is trained on has to be finite.
+//! Losses and metrics that are not finite are reported, saved and resumed. Only what is trained on has to be
+//! finite.
 
 use unisono::checkpoint::{Store, load, newest};
 use unisono::data::{Loader, Memory, Values};
 use unisono::{Builder, Dense, MeanSquaredError, Metric, Observer, Sgd, Step, Stop, Trainer, Type, Var};
 
-/// 2 y / y: NaN for a target of 0.
+/// A metric that computes 2 y / y, which is NaN for a target of 0.
 struct Ratio;
 
 impl Metric for Ratio {
@@ -45,7 +46,8 @@ fn builder() -> Builder {
         .global_batch(4)
 }
 
-/// Stopped amid its second epoch, resumed from there. `change` may rewrite `trainer.json` before that.
+/// Stops a run in its second epoch and resumes it from there. `change` may rewrite `trainer.json` before the
+/// resume.
 fn cut(train: &Loader, held_out: &Loader, change: impl Fn(&str) -> String) -> (String, String) {
     let (first_dir, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let stop = Stop::new();
@@ -81,7 +83,7 @@ fn a_run_with_a_loss_or_a_metric_that_is_not_finite_can_be_resumed() {
     let expected = (whole.state_sha256().unwrap(), format!("{:?}", whole.history()));
     assert_eq!(cut(&train, &held_out, str::to_owned), expected);
 
-    // Older versions wrote null for all of these.
+    // Older versions wrote null for all of these numbers.
     let old = |json: &str| {
         let old = json.replace("\"NaN\"", "null").replace("\"inf\"", "null");
         assert_ne!(old, json);

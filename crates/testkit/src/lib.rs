@@ -1,4 +1,5 @@
-#![doc = include_str!("../README.md")]
+//! The tools that the tests of Unisono share: the adapters under test, graphs on a device beside their f64
+//! reference, finite differences, and the check that no product reaches an addition.
 
 mod adapters;
 mod cases;

@@ -8,7 +8,7 @@ mod source;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cargo;
+use crate::{cargo, root};
 
 /// The directories in which the repository keeps code.
 const PLACES: [&str; 4] = ["crates", "shaders", "examples", "tests"];
@@ -43,11 +43,16 @@ type Check = fn(&str, &str) -> Vec<String>;
 /// Returns the check for a path, if there is one for files of its kind.
 fn check_of(path: &str) -> Option<Check> {
     match path.rsplit('/').next()? {
-        "Cargo.toml" => Some(|_, text| [dependencies::check(text), metadata::check(text)].concat()),
+        "Cargo.toml" => Some(check_manifest),
         name if name.ends_with(".rs") => Some(source::check_rust),
         name if name.ends_with(".wgsl") => Some(|_, text| source::check_wgsl(text)),
         _ => None,
     }
+}
+
+fn check_manifest(path: &str, text: &str) -> Vec<String> {
+    let readme = root().join(path).with_file_name("README.md");
+    [dependencies::check(text), metadata::check(text, readme.exists())].concat()
 }
 
 /// Adds all files below a directory to `files`, except for hidden ones and those in `target`.

@@ -1,6 +1,7 @@
-//! Runs reference cases on every adapter found: `cargo run --release -p unisono-tests --bin conformance -- DIR...`
+//! Runs reference cases on every adapter found: `cargo run --release -p unisono-tests --bin conformance --
+//! DIR...`
 //!
-//! Prints a line a suite and a line a failure; exits with 1 on any failure.
+//! It prints a line for each suite and a line for each failure, and exits with 1 if there is a failure.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The number of failures.
+/// Runs all suites on all adapters. Returns the number of failures.
 fn conform(flags: &Flags) -> Result<usize, String> {
     let adapters = adapters(&flags.adapter)?;
     let mut failures = 0;

@@ -1,4 +1,4 @@
-//! Layers of images and features, by the functions that the public layers are made of.
+//! Recipes for layers. They call the functions that the public layers are made of.
 
 use unisono::functional::{self, GruWeights, LstmWeights};
 use unisono_graph::Var;
@@ -6,7 +6,7 @@ use unisono_graph::ops::Window;
 
 use super::{Case, Recipe, Vars};
 
-/// The recipe for a layer, if it is one.
+/// Returns the recipe for a case of a layer, or `None` if the op is not a layer.
 pub fn recipe(case: &Case) -> Option<Recipe> {
     match case.op.as_str() {
         "linear" => Some(linear(case)),
@@ -88,7 +88,7 @@ fn linear(case: &Case) -> Recipe {
     })
 }
 
-/// The window of a case; attributes that are not there have their usual value.
+/// Returns the window of a case. Attributes that are missing have PyTorch's default values.
 fn window(case: &Case, kernel: [usize; 2], stride: [usize; 2]) -> Window {
     Window {
         kernel,

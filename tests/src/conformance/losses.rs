@@ -1,4 +1,4 @@
-//! Losses, by the public ones: the weighted mean over the whole batch.
+//! Recipes for losses. They compute the weighted mean of a public loss over the whole batch.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use unisono_graph::{DType, Lead};
 
 use super::{Case, Recipe};
 
-/// The recipe for a loss, if it is one.
+/// Returns the recipe for a case of a loss, or `None` if the op is not a loss.
 pub fn recipe(case: &Case) -> Option<Recipe> {
     let loss: Arc<dyn Loss> = loss(case)?.into();
     if case.text("reduction").is_some_and(|r| !r.contains("mean")) {
@@ -27,7 +27,7 @@ pub fn recipe(case: &Case) -> Option<Recipe> {
     }))
 }
 
-/// The loss that a case names.
+/// Returns the loss that a case names.
 pub fn loss(case: &Case) -> Option<Box<dyn Loss>> {
     Some(match case.op.as_str() {
         "cross_entropy" => {

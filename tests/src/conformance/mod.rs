@@ -1,7 +1,7 @@
-//! Reference cases of another program, run through the public layers, losses and optimizers on a device.
+//! Runs reference cases of another program through the public layers, losses and optimizers on a device.
 //!
-//! [`Suite`] reads them, [`recipe`] knows how each is computed here, [`Runner`] runs them with 1, 3 and 8 shards where a batch
-//! axis exists and compares. A case without a recipe is a failure.
+//! The [`Suite`] reads the cases, [`recipe`] says how each is computed here, and the [`Runner`] runs and
+//! compares them, with 1, 3 and 8 shards where there is a batch axis. A case without a recipe is a failure.
 
 mod layers;
 mod losses;
@@ -21,24 +21,24 @@ use unisono_graph::{Tape, Var};
 /// Values by role.
 pub type Vars = BTreeMap<String, Var>;
 
-/// Traces a case: from inputs by role to outputs by role.
+/// A function that traces a case: it maps inputs by role to outputs by role.
 type Build = Box<dyn Fn(&Tape, &Vars) -> Vars>;
 
-/// How a case is computed.
+/// The way in which a case is computed.
 pub struct Recipe {
-    /// Roles whose first axis is the batch.
+    /// The roles whose first axis is the batch.
     pub batched: &'static [&'static str],
-    /// Traces it.
+    /// The function that traces the case.
     pub build: Build,
 }
 
 impl Recipe {
-    /// A case with one output, `y`.
+    /// Creates the recipe of a case with one output, `y`.
     fn one(batched: &'static [&'static str], build: impl Fn(&Vars) -> Var + 'static) -> Self {
         Self { batched, build: Box::new(move |_, x| BTreeMap::from([("y".into(), build(x))])) }
     }
 
-    /// A case with several outputs.
+    /// Creates the recipe of a case with several outputs.
     fn many(
         batched: &'static [&'static str],
         build: impl Fn(&Vars) -> Vec<(&'static str, Var)> + 'static,
@@ -48,7 +48,7 @@ impl Recipe {
     }
 }
 
-/// The recipe for a case, or what is not known about it.
+/// Returns the recipe for a case, or a message that says which op has none.
 pub fn recipe(case: &Case) -> Result<Recipe, String> {
     ops::recipe(case).or_else(|| layers::recipe(case)).or_else(|| losses::recipe(case)).ok_or_else(|| {
         format!("no recipe for op {:?} with {}", case.op, serde_json::Value::Object(case.attrs.clone()))

@@ -1,10 +1,10 @@
-//! Single ops, applied as functions of values.
+//! Recipes for single ops. They call the methods of values.
 
 use unisono_graph::{Lead, Var};
 
 use super::{Case, Recipe};
 
-/// The recipe for an op, if it is one.
+/// Returns the recipe for a case of an op, or `None` if it has none here.
 pub fn recipe(case: &Case) -> Option<Recipe> {
     unary(case)
         .or_else(|| binary(case))
@@ -67,7 +67,7 @@ fn binary(case: &Case) -> Option<Recipe> {
         "minimum" => Var::minimum,
         _ => return None,
     };
-    // An operand that broadcasts along the batch is global.
+    // An operand that is broadcast along the batch is global.
     let (a, b) = (case.dims("a"), case.dims("b"));
     let batched: &[&str] = match (a.len() == b.len() && a.first() == b.first(), a.len() > b.len()) {
         (true, _) => &["a", "b"],
@@ -86,7 +86,7 @@ fn reduction(case: &Case) -> Option<Recipe> {
     .filter_map(|v| v.as_i64().map(|axis| axis as isize))
     .collect();
     let keep = case.flag("keep_dims");
-    // Reduced over the first axis, a value cannot be cut into samples there.
+    // A value that is reduced over its first axis cannot be cut into samples along that axis.
     let rank = case.dims("x").len() as isize;
     let whole = axes.iter().any(|a| a.rem_euclid(rank.max(1)) == 0);
     let batched: &[&str] = if whole { &[] } else { &["x"] };
@@ -122,7 +122,8 @@ fn reduction_axes(case: &Case) -> Option<Vec<isize>> {
     list.iter().map(|v| v.as_i64().map(|axis| axis as isize)).collect()
 }
 
-/// The order that swaps an axis, counted with the batch, with the last one; `None` where it is the last.
+/// Returns the order of axes that swaps an axis, counted with the batch, with the last one; `None` if it is
+/// the last one.
 fn axes_last(x: &Var, axis: isize) -> Option<Vec<usize>> {
     let lead = usize::from(x.ty().lead == Lead::Sample);
     let own = axis.rem_euclid(x.ty().rank() as isize) as usize - lead;
@@ -179,7 +180,7 @@ fn shape(case: &Case) -> Option<Recipe> {
 
 fn other(case: &Case) -> Option<Recipe> {
     Some(match case.op.as_str() {
-        // Rows of a plain product are samples; so is the first axis of a batched one.
+        // The rows of a plain product are samples, and so is the first axis of a batched product.
         "matmul" if case.dims("b").len() <= 2 || case.dims("a").len() != case.dims("b").len() => {
             Recipe::one(&["a"], |x| x["a"].matmul(&x["b"]))
         }

@@ -5,13 +5,13 @@ use unisono_graph::{Array, Program, StateKind, Tape, Type};
 
 use super::Case;
 
-/// An optimizer's rule, compiled, with the inputs of each step.
+/// The compiled rule of an optimizer, with the inputs of each step.
 pub struct Steps {
-    /// Updates the states.
+    /// The program that updates the states.
     pub program: Program,
-    /// The weight first.
+    /// The states before the first step. The first one is the weight.
     pub states: Vec<Array>,
-    /// The program's inputs, step by step.
+    /// The inputs of the program, step by step.
     pub inputs: Vec<Vec<Array>>,
 }
 

@@ -1,4 +1,4 @@
-//! Running a case on a device and comparing.
+//! Runs cases on a device and compares the answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,17 +9,18 @@ use unisono_replica::shards;
 
 use super::{Case, Recipe, Reference, Suite, Vars, optimizers, recipe, training};
 
-/// How a case went: the worst error over its tolerance (passed if at most 1), or why it could not be run.
+/// The result of a case: its worst error over its tolerance (it passed if this is at most 1), or why it could
+/// not be run.
 pub type Verdict = Result<f64, String>;
 
-/// How a suite went; prints as a line, and one for each failure.
+/// The result of a suite. It prints as a line, followed by a line for each failure.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     suite: String,
     adapter: String,
     cases: usize,
     worst: f64,
-    /// Cases that failed, and why.
+    /// The cases that failed, and why.
     pub failures: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Opens an adapter.
+    /// Opens an adapter. The error says why that is not possible.
     pub fn open(adapter: &Adapter) -> Result<Self, String> {
         let device = Device::open(adapter).map_err(|e| e.to_string())?;
         Ok(Self { adapter: adapter.clone(), device })
@@ -63,7 +64,7 @@ impl Runner {
         Outcome { suite, adapter: self.adapter.label(), cases, worst, failures }
     }
 
-    /// Runs a case with every number of shards, or of replicas, that applies; the worst of them counts.
+    /// Runs a case with every number of shards, or of replicas, that applies. Returns the worst result.
     pub fn run(&mut self, case: &Case) -> Verdict {
         if case.op == "train" {
             return training::train(case, &self.adapter);
@@ -88,7 +89,7 @@ impl Runner {
         Ok(worst)
     }
 
-    /// Steps of an optimizer on given gradients.
+    /// Takes the steps of an optimizer and compares the weight after the last one.
     fn optimize(&mut self, case: &Case, steps: &optimizers::Steps) -> Verdict {
         let mut states: Vec<Array> = steps.states.clone();
         for scalars_and_gradient in &steps.inputs {
@@ -114,7 +115,8 @@ impl Runner {
 
 type Values = BTreeMap<String, Vec<f32>>;
 
-/// The graph of a case with its gradients, and its rows; 1 where it has no batch.
+/// Returns the graph of a case with its gradients, and the number of rows of the batch (1 if there is no
+/// batch).
 fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
     let tape = Tape::new();
     let mut rows = 1;
@@ -167,7 +169,8 @@ fn feed(case: &Case, graph: &Graph, sizes: &[usize]) -> Feed {
     Feed { frame: Frame { shards: sizes.to_vec() }, inputs: inputs.collect(), states: vec![] }
 }
 
-/// The norm of the difference over the expected norm, which is 1 where it would be 0.
+/// Returns the norm of the difference over the norm of what is expected. If the latter is 0, it is replaced
+/// by 1.
 pub(super) fn error(answer: Option<&Vec<f32>>, expected: &Reference) -> Result<f64, String> {
     let answer = answer.ok_or("it did not come out")?;
     if answer.len() != expected.data.len() {

@@ -1,4 +1,4 @@
-//! Reading suites: `NAME.json` and `NAME.safetensors`.
+//! Reads suites: `NAME.json` and `NAME.safetensors`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,37 +11,37 @@ use unisono_graph::DType;
 /// A tensor of a suite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
-    /// F32, or I32 for ids and labels.
+    /// The element type: F32, or I32 for ids and labels.
     pub dtype: DType,
-    /// Its axes.
+    /// The length of each axis.
     pub dims: Vec<usize>,
-    /// Its values.
+    /// The values in row-major order.
     pub data: Vec<f64>,
 }
 
 /// One case of a suite.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its name.
+    /// The name of the case.
     pub name: String,
-    /// What it computes.
+    /// The name of what the case computes.
     pub op: String,
-    /// How.
+    /// The settings of what the case computes, and notes for readers.
     pub attrs: Map<String, Value>,
-    /// Inputs by role.
+    /// The inputs by role.
     pub inputs: BTreeMap<String, Reference>,
-    /// What must come out, by role.
+    /// The expected outputs and gradients by role.
     pub expect: BTreeMap<String, Reference>,
-    /// Largest error relative to the expected norm.
+    /// The largest error that passes, relative to the norm of what is expected.
     pub tolerance: f64,
 }
 
 /// A suite of cases.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// Its name.
+    /// The name of the suite.
     pub name: String,
-    /// Its cases.
+    /// The cases in the order of the file.
     pub cases: Vec<Case>,
 }
 
@@ -63,7 +63,7 @@ struct CaseFile {
 }
 
 impl Suite {
-    /// All suites of a directory, by name.
+    /// Reads all suites of a directory, in the order of their names.
     pub fn all(dir: &Path) -> Result<Vec<Self>, String> {
         let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let mut files: Vec<_> = entries.filter_map(|e| e.ok().map(|e| e.path())).collect();
@@ -72,7 +72,7 @@ impl Suite {
         files.iter().map(|p| Self::read(p)).collect()
     }
 
-    /// One suite from its `.json`; the tensors are beside it.
+    /// Reads a suite from its `.json` file. The tensors are in the `.safetensors` file beside it.
     pub fn read(json: &Path) -> Result<Self, String> {
         let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", json.display());
         let text = std::fs::read_to_string(json).map_err(|e| failed(&e))?;
@@ -103,37 +103,37 @@ fn reference(tensors: &SafeTensors<'_>, name: &str) -> Result<Reference, String>
 }
 
 impl Case {
-    /// A number among the attributes.
+    /// Returns an attribute that is a number.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.attrs.get(name)?.as_f64()
     }
 
-    /// A list of whole numbers among the attributes, not negative.
+    /// Returns an attribute that is a list of whole numbers, none of them negative.
     pub fn sizes(&self, name: &str) -> Option<Vec<usize>> {
         self.attrs.get(name)?.as_array()?.iter().map(|v| v.as_u64().map(|n| n as usize)).collect()
     }
 
-    /// A list of numbers among the attributes.
+    /// Returns an attribute that is a list of numbers.
     pub fn numbers(&self, name: &str) -> Option<Vec<f64>> {
         self.attrs.get(name)?.as_array()?.iter().map(Value::as_f64).collect()
     }
 
-    /// A text among the attributes.
+    /// Returns an attribute that is a text.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.attrs.get(name)?.as_str()
     }
 
-    /// Two sizes, for images.
+    /// Returns an attribute that is a pair of sizes, for images.
     pub fn pair(&self, name: &str) -> Option<[usize; 2]> {
         self.sizes(name)?.try_into().ok()
     }
 
-    /// A flag among the attributes.
+    /// Returns an attribute that is a flag. One that is missing is false.
     pub fn flag(&self, name: &str) -> bool {
         self.attrs.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The axes of an input.
+    /// Returns the axes of an input.
     pub fn dims(&self, role: &str) -> &[usize] {
         self.inputs.get(role).map_or(&[], |r| &r.dims)
     }

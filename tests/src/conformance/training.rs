@@ -1,4 +1,5 @@
-//! Whole training runs, by the public trainer on 1, 2 and 5 replicas: one answer, and the reference's.
+//! Runs whole trainings with the public trainer on 1, 2 and 5 replicas. All must end in the same bits, within
+//! the tolerance of the reference.
 
 use serde_json::{Map, Value};
 use unisono::data::{Loader, Memory, Values};
@@ -14,10 +15,10 @@ use super::{Case, Reference, Verdict, losses, optimizers};
 
 const REPLICAS: [usize; 3] = [1, 2, 5];
 
-/// A tensor of the model: its name here, and its name in the suite.
+/// The tensors of the model: for each its name here and its name in the suite.
 type Names = Vec<(String, String)>;
 
-/// Runs a training case; all numbers of replicas must end in the same bits.
+/// Runs a training case. It is a failure if two numbers of replicas end in different bits.
 pub fn train(case: &Case, adapter: &Adapter) -> Verdict {
     let mut worst = 0.0f64;
     let mut first: Option<String> = None;
@@ -31,7 +32,7 @@ pub fn train(case: &Case, adapter: &Adapter) -> Verdict {
     Ok(worst / case.tolerance)
 }
 
-/// The worst error of a run, and the hash of its last state.
+/// Trains on some replicas. Returns the worst error, and the hash of the last state.
 fn run(case: &Case, adapter: &Adapter, replicas: usize) -> Result<(f64, String), String> {
     let batches = batches(case)?;
     let (Some(first), Some(model)) = (batches.first(), case.text("model")) else {
@@ -75,7 +76,7 @@ struct OneBatch {
     loader: Loader,
 }
 
-/// `x0`, `y0`, `x1`, ... in order.
+/// Returns the batches `x0`, `y0`, `x1`, ... in order.
 fn batches(case: &Case) -> Result<Vec<OneBatch>, String> {
     let mut all = Vec::new();
     while let (Some(x), Some(y)) = (input(case, 'x', all.len()), input(case, 'y', all.len())) {
@@ -97,7 +98,8 @@ fn values(tensor: &Reference) -> Values {
     }
 }
 
-/// `adamw lr 0.01 betas 0.9 0.999` as a case of its own: the op, then attributes, each a number, a list or a flag.
+/// Parses a text such as `adamw lr 0.01 betas 0.9 0.999` into a case of its own: the op, then attributes,
+/// each of them a number, a list or a flag.
 fn part(case: &Case, attr: &str) -> Result<Case, String> {
     let text = case.text(attr).ok_or_else(|| format!("there is no {attr}"))?;
     let mut words = text.split([' ', ',']).filter(|w| !w.is_empty());
@@ -115,7 +117,7 @@ fn part(case: &Case, attr: &str) -> Result<Case, String> {
         _ => Value::Array(list),
     };
     let mut attrs: Map<String, Value> = lists.into_iter().map(|(k, list)| (k.into(), value(list))).collect();
-    // A reduction is written as a word of its own.
+    // The text has the reduction as a single word.
     for reduction in ["mean", "sum"] {
         if attrs.remove(reduction).is_some() {
             attrs.insert("reduction".into(), reduction.into());
@@ -124,7 +126,8 @@ fn part(case: &Case, attr: &str) -> Result<Case, String> {
     Ok(Case { op, attrs, ..case.clone() })
 }
 
-/// Which tensor of the suite each of the model's is: that of the same name, or of the layer with the same tensors.
+/// Finds the tensor of the suite for each tensor of the model: the one of the same name, or one with the same
+/// last part of the name and the same axes.
 fn names(case: &Case, trainer: &Trainer) -> Result<Names, String> {
     let theirs: Vec<(&str, &[usize])> =
         case.inputs.iter().filter_map(|(role, t)| Some((role.strip_prefix("init.")?, &t.dims[..]))).collect();
@@ -148,12 +151,12 @@ fn names(case: &Case, trainer: &Trainer) -> Result<Names, String> {
     }
 }
 
-/// A layer as a suite writes it: `conv2d(2,6,3,pad 1)`.
+/// A layer as a suite writes it, for example `conv2d(2,6,3,pad 1)`.
 struct Word {
     name: String,
-    /// Arguments without a name, in order.
+    /// The arguments without a name, in order.
     numbers: Vec<usize>,
-    /// Arguments like `pad 1`.
+    /// The arguments with a name, such as `pad 1`.
     named: Vec<(String, usize)>,
 }
 
@@ -167,7 +170,7 @@ impl Word {
     }
 }
 
-/// The words of a model, separated by spaces or commas outside of parentheses.
+/// Splits the text of a model into words, which are separated by spaces or commas outside of parentheses.
 fn words(text: &str) -> Result<Vec<Word>, String> {
     let mut all = Vec::new();
     let mut rest = text.trim_start_matches([' ', ',']);
@@ -192,14 +195,14 @@ fn words(text: &str) -> Result<Vec<Word>, String> {
     Ok(all)
 }
 
-/// The model that a suite describes.
+/// Returns the model that a text of a suite describes.
 fn sequential(text: &str) -> Result<Sequential, String> {
     let words = words(text)?;
     let mut model = Sequential::new();
     for (at, word) in words.iter().enumerate() {
         let last = words.get(at + 1).is_some_and(|next| next.name == "last");
         model = match word.name.as_str() {
-            // "last step" belongs to the layer before it.
+            // The words "last step" belong to the layer before them.
             "last" | "step" => model,
             "linear" => model.add(Dense::new(word.number(1)?)),
             "conv2d" => {

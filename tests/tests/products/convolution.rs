@@ -1,4 +1,4 @@
-//! Convolutions: their products read the image itself, and give the bytes of a plain loop over its windows.
+//! The products of convolutions read the image itself, and give the bytes of a plain loop over its windows.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use unisono_testkit::{adapters, products};
 
 use super::{run, targets};
 
-/// `[B, channels, height, width]` to `[B, outputs, ...]`.
+/// A convolution from `[B, channels, height, width]` to `[B, outputs, ...]`.
 struct Case {
     channels: usize,
     outputs: usize,
@@ -45,7 +45,7 @@ impl Case {
         self
     }
 
-    /// Channels of a group, and elements of a window.
+    /// Returns the channels of a group, and the elements of a window.
     fn inner(&self) -> usize {
         self.channels / self.groups * self.window.kernel.iter().product::<usize>()
     }
@@ -63,7 +63,8 @@ impl Case {
         ]
     }
 
-    /// The convolution and its gradients, those of its sum with factors; with its windows in memory or not.
+    /// Returns a program of the convolution and the gradients of its sum with factors, with its windows in
+    /// memory or not.
     fn program(&self, shown: bool) -> Program {
         let tape = Tape::new();
         let [x, w, dy] = self.types();
@@ -81,7 +82,8 @@ impl Case {
         Program::compile(&tape.finish().unwrap()).unwrap()
     }
 
-    /// The convolution with a bias of each channel, an activation and a residual behind it.
+    /// Returns a program of the convolution with an epilogue: a bias of each channel, an activation and a
+    /// residual.
     fn finished(&self, shown: bool) -> Program {
         let tape = Tape::new();
         let [x, w, residual] = self.types();
@@ -106,7 +108,7 @@ impl Case {
         [of(0, &x), of(1, &w), of(2, &dy)]
     }
 
-    /// The image's element under place `inner` of a window of a group.
+    /// Returns the element of the image under place `inner` of a window of a group.
     fn pixel(&self, group: usize, row: usize, inner: usize) -> Option<usize> {
         let ([h, w], [kh, kw]) = (self.image, self.window.kernel);
         let at = |axis: usize, window: usize, place: usize, length: usize| {
@@ -121,7 +123,7 @@ impl Case {
         Some((channel * h + y) * w + x)
     }
 
-    /// y, dx and dw on the host: `step(a, b, c)` is a multiply-add.
+    /// Returns y, dx and dw as computed on the host. `step(a, b, c)` is a multiply-add.
     fn twin(&self, shards: &[usize], step: impl Fn(f32, f32, f32) -> f32) -> [Vec<f32>; 3] {
         let samples = shards.iter().sum();
         let [x, w, dy] = self.values(samples);
@@ -148,7 +150,8 @@ impl Case {
                 let factors = |p: usize| (w[o * inner + p], window(sample, o / per_group, row, p));
                 y.push(chunked(0..inner, &factors));
             }
-            // Each pixel's sum goes over the places of a window, whichever windows have it there.
+            // The sum of a pixel goes over the places of a window, whichever window has the pixel at that
+            // place.
             for (group, i, row) in (0..self.groups * inner * pixels)
                 .map(|e| (e / pixels / inner, e / pixels % inner, e % pixels))
             {
@@ -257,7 +260,7 @@ fn what_is_behind_a_convolution_gives_the_same_bytes_inside_its_kernel() {
     }
 }
 
-/// Names of the kernels, and bytes of scratch memory.
+/// Returns the names of the kernels, and the bytes of scratch memory.
 fn planned(case: &Case, shown: bool) -> (Vec<String>, u64) {
     let plan = case.program(shown).plan(&Run::whole(&[16, 15]), &Target::default()).unwrap();
     let bytes = plan.scratch_bytes();

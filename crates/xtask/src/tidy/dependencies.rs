@@ -1,5 +1,6 @@
-//! Which package may depend on which (docs/ARCHITECTURE.md, "Who may use whom"):
+//! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"):
 //! shaders, random <- graph <- gpu <- replica <- unisono; random <- data <- unisono; checkpoint <- unisono.
+//! Nothing else.
 
 /// Each library of this repository, with the libraries of this repository that it may depend on.
 const MAY_USE: [(&str, &[&str]); 8] = [

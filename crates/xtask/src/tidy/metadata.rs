@@ -1,17 +1,21 @@
 //! What crates.io and docs.rs show of a package: every package that is published says it.
 
 /// Keys that `[package]` must have, each with a value or from the workspace.
-const REQUIRED: [&str; 6] = ["description", "keywords", "categories", "readme", "license", "repository"];
+const REQUIRED: [&str; 5] = ["description", "keywords", "categories", "license", "repository"];
 /// The most keywords, and the most categories, that crates.io takes.
 const MOST: usize = 5;
 
-/// Returns the violations of a manifest. A manifest without a package, or with `publish = false`, has none.
-pub fn check(manifest: &str) -> Vec<String> {
+/// Returns the violations of a manifest. A manifest without a package, or with `publish = false`, has none. Cargo
+/// finds a README.md beside the manifest by itself.
+pub fn check(manifest: &str, has_readme: bool) -> Vec<String> {
     let keys = package(manifest);
     if keys.is_empty() || value(&keys, "publish") == Some("false") {
         return Vec::new();
     }
     let mut violations = Vec::new();
+    if !has_readme && value(&keys, "readme").is_none() {
+        violations.push(": is published without a README.md".to_owned());
+    }
     for key in REQUIRED {
         match value(&keys, key) {
             None => violations.push(format!(": is published without {key}")),
@@ -41,31 +45,32 @@ mod tests {
     use super::*;
 
     const WHOLE: &str = "[package]\nname = \"x\"\ndescription = \"a b\"\nkeywords = [\"a\", \"b\"]\n\
-        categories = [\"science\"]\nreadme = \"README.md\"\nlicense.workspace = true\n\
+        categories = [\"science\"]\nlicense.workspace = true\n\
         repository.workspace = true\n\n[dependencies]\nserde = \"1\"\n";
 
     #[test]
     fn a_published_package_says_what_it_is() {
-        assert_eq!(check(WHOLE), [""; 0]);
+        assert_eq!(check(WHOLE, true), [""; 0]);
+        assert_eq!(check(WHOLE, false), [": is published without a README.md"]);
         for key in REQUIRED {
             let without: Vec<&str> = WHOLE.lines().filter(|line| !line.starts_with(key)).collect();
-            assert_eq!(check(&without.join("\n")), [format!(": is published without {key}")]);
+            assert_eq!(check(&without.join("\n"), true), [format!(": is published without {key}")]);
         }
     }
 
     #[test]
     fn limits_of_the_registry_are_kept() {
         let many = WHOLE.replace("[\"a\", \"b\"]", "[\"a\", \"b\", \"c\", \"d\", \"e\", \"f\"]");
-        assert_eq!(check(&many), [": has more than 5 keywords"]);
-        assert_eq!(check(&WHOLE.replace("[\"science\"]", "[]")), [": has an empty categories"]);
+        assert_eq!(check(&many, true), [": has more than 5 keywords"]);
+        assert_eq!(check(&WHOLE.replace("[\"science\"]", "[]"), true), [": has an empty categories"]);
     }
 
     #[test]
     fn what_is_not_published_need_not_say_it() {
-        assert_eq!(check("[package]\nname = \"x\"\npublish = false\n"), [""; 0]);
-        assert_eq!(check("[workspace]\nmembers = []\n"), [""; 0]);
+        assert_eq!(check("[package]\nname = \"x\"\npublish = false\n", false), [""; 0]);
+        assert_eq!(check("[workspace]\nmembers = []\n", false), [""; 0]);
         assert_eq!(
-            check("[package]\nname = \"x\"\n\n[dependencies]\nreadme = \"1\"\n").len(),
+            check("[package]\nname = \"x\"\n\n[dependencies]\nkeywords = \"1\"\n", true).len(),
             REQUIRED.len()
         );
     }

@@ -1,8 +1,10 @@
-//! Trains one of the benchmark's models with Burn on its wgpu backend, over Vulkan, and prints a line of JSON: the adapter, the
-//! seconds from the start of the process to the end of the first step, and the median of the steps after it in milliseconds.
+//! Trains one of the benchmark's models with Burn on its wgpu backend, over Vulkan, and prints a line of
+//! JSON: the adapter, the seconds from the start of the process to the end of the first step, and the median
+//! of the steps after it in milliseconds.
 //!
-//! A step is what Unisono's `bench` times: a batch in host memory goes to the device, forward, backward, AdamW, and the loss comes
-//! back. The device is synchronised before the clock stops. The first step tunes Burn's kernels; so may the warm-up after it.
+//! A step is what Unisono's `bench` times: a batch in host memory is copied to the device, forward, backward
+//! and AdamW run, and the loss is copied back. The device is synchronised before the clock stops. The first
+//! step tunes Burn's kernels, and so may the steps of the warm-up.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -55,7 +57,8 @@ impl Kind {
     }
 }
 
-/// Convolutions, each with a pool behind it, then dense layers; a rectifier between any two.
+/// A model of convolutions, each with a pool behind it, and then dense layers. There is a rectifier between
+/// any two layers.
 #[derive(Module, Debug)]
 struct Model {
     convolutions: Vec<Conv2d>,
@@ -81,7 +84,7 @@ impl Model {
         }
     }
 
-    /// `[B, 784]` to logits `[B, 10]`.
+    /// Maps images `[B, 784]` to logits `[B, 10]`.
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let [batch, _] = x.dims();
         let mut x = x;
@@ -141,7 +144,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     times.sort();
     let median = times.get(times.len() / 2).map_or(Duration::ZERO, |time| *time);
     let (from, to) = (losses[0], losses[losses.len() - 1]);
-    // A step that does not train would be timed for nothing.
+    // The time of a step that does not train would mean nothing.
     if !(to.is_finite() && (losses.len() < 20 || to < from)) {
         return Err(format!("the loss went from {from} to {to}").into());
     }
@@ -154,7 +157,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Numbers from -1 to 1 that look random: a multiplicative generator.
+/// Returns numbers from -1 to 1 of a multiplicative random number generator.
 fn noise(count: usize) -> Vec<f32> {
     let next = |state: &mut u32| {
         *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
