@@ -1,5 +1,5 @@
-//! Lists the adapters of this machine: what they are called, what kind of machine they are, and their limits. Opens none,
-//! except with --probe.
+//! Lists the adapters of this machine: their names, what kind of machine they are, and their limits. It opens
+//! none of them, except with --probe.
 //!
 //!     cargo run --release -p unisono-examples --bin adapters -- --backend all
 
@@ -13,7 +13,8 @@ use unisono_examples::{Error, bytes, program, table};
 #[derive(Parser)]
 #[command(about = "Lists the adapters of this machine, without opening any unless told to probe")]
 struct Flags {
-    /// List these backends; may be repeated [default: vulkan, metal and dx12, each machine once; gl if these have none]
+    /// List these backends; may be repeated [default: vulkan, metal and dx12, each machine once; gl if these
+    /// have none]
     #[arg(long, value_name = "BACKEND")]
     backend: Vec<Wanted>,
     /// Open each adapter and show its numeric class: adapters of one class give the same bits
@@ -56,7 +57,8 @@ fn list(flags: Flags) -> Result<(), Error> {
     Ok(())
 }
 
-/// The class by its digest; two adapters are of one class where backend, device and driver are the same too.
+/// Returns the text for a numeric class: its digest. Two adapters are of one class if their digests,
+/// backends, devices and drivers are equal.
 fn class(adapter: &Adapter) -> Vec<String> {
     let class = unisono::probe(adapter).map_or_else(|error| error.to_string(), |class| class.to_string());
     vec![adapter.label(), class]
@@ -67,7 +69,8 @@ fn driver(adapter: &Adapter) -> Vec<String> {
     vec![adapter.label(), adapter.kind.to_string(), driver.trim().to_owned()]
 }
 
-/// Largest buffer and binding, bindings of a kernel, workgroups in a dimension, invocations and memory of a workgroup.
+/// Returns the text for the limits of an adapter: the largest buffer and binding, the bindings of a kernel,
+/// the workgroups in a dimension, and the invocations and the memory of a workgroup.
 fn limits(adapter: &Adapter) -> Vec<String> {
     let l = &adapter.limits;
     let subgroup = match l.subgroup {

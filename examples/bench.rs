@@ -1,4 +1,4 @@
-//! Measures. Everything that is printed says what it is; nothing is asserted, machines differ.
+//! Benchmarks. Each number is printed with what it is. Nothing is asserted, because machines differ.
 //!
 //!     cargo xtask bench -- --replicas 1,2,4
 //!     cargo xtask bench kernels --model cnn
@@ -35,7 +35,7 @@ use unisono_examples::{Error, bytes, program, table};
 
 use model::Model;
 
-/// Processes that are started to see how long the first step takes.
+/// The number of processes that are started to measure how long the first step takes.
 const STARTS: usize = 3;
 
 #[derive(Clone, Parser)]
@@ -56,7 +56,8 @@ struct Flags {
     /// Shards that a replica runs at once, at most [default: all of its shards]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..))]
     shards_at_once: Option<u16>,
-    /// Adapters with NAME in their name; may be repeated [default: every hardware adapter, else the software one]
+    /// Adapters with NAME in their name; may be repeated [default: every hardware adapter, else the software
+    /// one]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
     /// Numbers of replicas to compare [default: 1, and one an adapter or a core of a CPU adapter]
@@ -74,12 +75,12 @@ struct Flags {
     /// Rounds that `checkpoint` and `peers` take the median of
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Write what each of the two replicas of `scaling` or `uneven` did with its time to FILE, in Chrome's trace format: open it
-    /// in Perfetto
+    /// Write what each of the two replicas of `scaling` or `uneven` did with its time to FILE, in Chrome's
+    /// trace format: open it in Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Let a sample take so long on the first replica of `uneven`, and three times that on the second, by waiting: then what else
-    /// the machine does hardly shows
+    /// Let a sample take so long on the first replica of `uneven`, and three times that on the second, by
+    /// waiting: then what else the machine does hardly shows
     #[arg(long, value_name = "MICROSECONDS")]
     sample_micros: Option<u32>,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
@@ -97,14 +98,14 @@ impl Flags {
     }
 }
 
-/// What a process that trains alone found.
+/// What a process that trains alone measured, as it prints it in JSON.
 #[derive(Serialize, Deserialize)]
 struct Alone {
-    /// The adapter's name.
+    /// The name of the adapter.
     adapter: String,
-    /// Seconds from the start of the process to the end of its first step.
+    /// The time from the start of the process to the end of its first step, in seconds.
     first_step_s: f64,
-    /// Milliseconds of a step after the warm-up: the median.
+    /// The median time of a step after the warm-up, in milliseconds.
     step_ms: f64,
 }
 
@@ -138,7 +139,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// A column for each number of replicas.
+/// Prints the times of steps, with a column for each number of replicas.
 fn step(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     heading(flags, &adapters);
@@ -171,14 +172,15 @@ fn step(flags: &Flags) -> Result<(), Error> {
             format!("{:.0}", flags.batch() as f64 / step.as_secs_f64()),
             plan.launches().to_string(),
             bytes(plan.scratch_bytes()),
-            bytes(train.tensor_bytes(&run)),
+            bytes(trainer.program(ProgramId::Train).tensor_bytes(&run)),
         ]);
     }
     let row = |i: usize| columns.iter().map(|column| column[i].clone()).collect::<Vec<_>>();
     Ok(writeln!(stdout(), "{}", table(&(0..names.len()).map(row).collect::<Vec<_>>()))?)
 }
 
-/// A line for each launch of a step of one replica, or of the busiest of several.
+/// Prints a line for each launch of a step of one replica, or of the replica with the most shards if there
+/// are several.
 fn kernels(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
     heading(flags, &adapters[..1]);
@@ -209,7 +211,7 @@ fn alone(flags: &Flags, started: Instant) -> Result<(), Error> {
     Ok(writeln!(stdout(), "{}", serde_json::to_string(&Alone { adapter, first_step_s, step_ms })?)?)
 }
 
-/// A command that trains alone.
+/// Returns the command of a process that trains alone.
 fn command(flags: &Flags, replicas: u16, steps: u32) -> Result<Command, Error> {
     let mut command = Command::new(std::env::current_exe()?);
     let model = flags.model.flag();
@@ -221,7 +223,7 @@ fn command(flags: &Flags, replicas: u16, steps: u32) -> Result<Command, Error> {
     Ok(command)
 }
 
-/// Runs a command that trains alone.
+/// Runs the command of a process that trains alone, and returns what it measured.
 fn run(command: &mut Command) -> Result<Alone, Error> {
     let output = command.output()?;
     if !output.status.success() {
@@ -230,7 +232,8 @@ fn run(command: &mut Command) -> Result<Alone, Error> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The time to the first step of a process of its own. Without the cache it is what a machine sees that never ran this.
+/// Returns the time to the first step of a new process. Without the driver's cache it is the time on a
+/// machine that has never run the program.
 fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
     let mut command = command(flags, replicas, 0)?;
     if !cache {
@@ -248,7 +251,7 @@ fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error
     Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
 }
 
-/// How long each step took, beginning with its batch in memory.
+/// Returns the time of each step. A step begins with its batch in memory.
 fn steps(trainer: &mut Trainer, flags: &Flags, data: &Loader) -> Result<Vec<Duration>, Error> {
     let mut times = Vec::new();
     for batch in data.epochs_from(Position::default())?.take((flags.warmup + flags.steps) as usize) {
@@ -260,7 +263,7 @@ fn steps(trainer: &mut Trainer, flags: &Flags, data: &Loader) -> Result<Vec<Dura
     Ok(times.split_off(flags.warmup as usize))
 }
 
-/// The shards of the replica that has most of them.
+/// Returns the number of shards of the replica that has the most.
 fn busiest(flags: &Flags, replicas: u16) -> Run {
     let shards = usize::from(flags.shards).min(flags.batch());
     Run { first: 0, sizes: vec![flags.batch().div_ceil(shards); shards.div_ceil(replicas.into())], shards }

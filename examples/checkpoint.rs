@@ -1,8 +1,9 @@
-//! Looks at checkpoints.
+//! Lists, verifies, shows, compares and converts checkpoints.
 //!
 //!     cargo run -p unisono-examples --bin checkpoint -- show target/demo
 //!
-//! Exits with 1 when something is broken (`verify`) or differs (`diff`), and with 2 when it cannot be looked at.
+//! It exits with 1 if something is broken (`verify`) or differs (`diff`), and with 2 if something cannot be
+//! read.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -10,10 +11,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use unisono::checkpoint::{Export, Precision, Result, export_model, inspect};
+use unisono::checkpoint::{Export, Result, WeightPrecision, export_model, inspect};
 
-/// Lists, verifies, shows, compares and converts checkpoints. A path may be a run's directory (its newest complete
-/// checkpoint is meant), a checkpoint's, or a safetensors file.
+/// Lists, verifies, shows, compares and converts checkpoints. A path may be a run's directory (its newest
+/// complete checkpoint is meant), a checkpoint's, or a safetensors file.
 #[derive(Parser)]
 #[command(name = "checkpoint", version)]
 struct Arguments {
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all is well.
+/// Runs a command. Returns false if something is broken or differs.
 fn run(command: Command) -> Result<bool> {
     match command {
         Command::List { run } => {
@@ -74,8 +75,8 @@ fn run(command: Command) -> Result<bool> {
             Ok(diff.is_empty())
         }
         Command::Convert { from, to, f16 } => {
-            let precision = if f16 { Precision::F16 } else { Precision::F32 };
-            let done = export_model(to, &inspect::model(from)?, &Export { precision, description: None })?;
+            let precision = if f16 { WeightPrecision::F16 } else { WeightPrecision::F32 };
+            let done = export_model(to, &inspect::model(from)?, &Export::default().precision(precision))?;
             for (name, count) in done.overflowed {
                 eprintln!("{name}: {count} values are too large for f16 and are infinite now");
             }
@@ -85,7 +86,7 @@ fn run(command: Command) -> Result<bool> {
     }
 }
 
-/// Line by line, until nobody reads any more.
+/// Prints lines until the reader closes the pipe.
 fn print(lines: impl IntoIterator<Item = impl Display>) {
     let mut out = std::io::stdout().lock();
     let _ = lines.into_iter().try_for_each(|line| writeln!(out, "{line}"));

@@ -1,4 +1,5 @@
-//! Handwritten digits, 8x8 pixels each: a perceptron with dropout that gets 97% of those it has never seen right.
+//! Handwritten digits of 8x8 pixels: a perceptron with dropout that classifies 97% of the held-out digits
+//! correctly.
 //!
 //!     cargo run --release -p unisono-examples --bin digits -- --replicas 3 --out target/digits
 
@@ -11,7 +12,7 @@ use unisono::{Accuracy, AdamW, Dense, Dropout, Relu, Sequential, Trainer};
 use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 64, shards: 8, seed: 42 };
-/// The split is the same whatever the run's seed, so that seeds can be compared.
+/// The seed of the split. It does not depend on the run's seed, so runs with different seeds can be compared.
 const SPLIT: u64 = 42;
 
 #[derive(Parser)]
@@ -32,7 +33,8 @@ fn main() -> ExitCode {
 fn digits(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
     let digits = Csv::new(data(flags.data.as_deref(), "digits.csv.gz")).label(Column::Last).read()?;
-    // Four fifths, 1,437, to train on; what is known of the others stays unknown: they are normalised with these' statistics.
+    // Four fifths, 1,437 samples, are for training. The others are normalised with the statistics of the
+    // training samples, so that nothing of them is known in training.
     let train_samples = digits.len() * 4 / 5;
     let [train, held_out] = split(digits, train_samples, SPLIT)?;
     let statistics = Statistics::of(&train, "x", Per::All, 1)?;
@@ -52,7 +54,7 @@ fn digits(flags: Flags) -> Result<(), Error> {
 
     let accuracy = accuracy(&trainer);
     eprintln!("held out: {:.2}% right", 100.0 * accuracy);
-    // A run cut short, or on other data, claims nothing.
+    // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
     if whole { claim("accuracy on the held-out part", accuracy, 0.97) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
-//! A small transformer that predicts the next character of a text, and writes some at the end. On the last tenth, which it has
-//! never seen, it is clearly better than a table of pairs of characters.
+//! A small transformer that predicts the next character of a text, and writes some characters at the end. On
+//! the held-out last tenth of the text it is clearly better than a bigram model.
 //!
-//!     cargo run --release -p unisono-examples --bin tiny_gpt -- --data TEXT --replicas 2 --out target/tiny_gpt
+//!     cargo run --release -p unisono-examples --bin tiny_gpt -- --data TEXT --out target/tiny_gpt
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use unisono::{
 use unisono_examples::{Defaults, Error, RunFlags, TextFlags, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 1, global_batch: 16, shards: 4, seed: 42 };
-/// Characters that a prediction looks back to.
+/// The number of characters that a prediction depends on.
 const CONTEXT: usize = 64;
 const WIDTH: usize = 64;
 

@@ -1,10 +1,8 @@
-// finite: flag[0] becomes 1 if any of x[0..4 n] is not finite; it is 0 before.
-// Grid: one invocation a span of SPAN fours; `width` invocations in a row of the grid.
+// finite: flag[0] becomes 1 if any of the f32 x[0..4 n] is infinite or not a number. It must be 0 before.
+// Shapes: x: [n] fours of f32, as bits. flag: one word.
+// Grid: one invocation for SPAN fours; `width` invocations in a row of the grid.
+// Constants: SPAN, the number of fours of an invocation. Params: FiniteParams of params.rs.
 
-const SPAN: u32 = 16u;
-
-struct Params { n: u32, width: u32, }
-@group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> flag: array<atomic<u32>>;
 

@@ -1,7 +1,8 @@
-//! The WGSL of Unisono: a file a kernel, and snippets that several share.
-//!
-//! Sharing is visible where a module is put together: a kernel is the concatenation of the snippets it names and its own
-//! file, and the constants that its file leaves open. There are no directives inside the files.
+#![doc = include_str!("README.md")]
+
+mod params;
+
+pub use params::{FiniteParams, MapParams, Params, ProductParams, ReduceParams, STARTS, TreeParams, start};
 
 /// A piece of WGSL that modules share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,12 +12,12 @@ pub struct Snippet {
 }
 
 impl Snippet {
-    /// The file's name without `.wgsl`.
+    /// Returns the file's name without `.wgsl`.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The file.
+    /// Returns the text of the file.
     pub const fn text(&self) -> &'static str {
         self.text
     }
@@ -24,12 +25,12 @@ impl Snippet {
 
 macro_rules! snippets {
     ($($(#[$doc:meta])* $ident:ident = $file:literal;)*) => {
-        /// The snippets.
+        /// The snippets, each from a file of `snippets/`.
         pub mod snippets {
             use super::Snippet;
             $($(#[$doc])* pub const $ident: Snippet =
                 Snippet { name: $file, text: include_str!(concat!("snippets/", $file, ".wgsl")) };)*
-            /// All of them.
+            /// All snippets.
             pub const ALL: &[Snippet] = &[$($ident),*];
         }
     };
@@ -64,55 +65,62 @@ snippets! {
     C_QUADS = "c_quads";
     /// Writes four elements of a product one by one.
     C_WORDS = "c_words";
-    /// Exponential, logarithm and friends, with stated error bounds.
+    /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds.
     ELEMENTARY = "elementary";
-    /// A product is stored as it is.
+    /// The epilogue of a product that is stored as it is.
     FINISH_NONE = "finish_none";
     /// The inner range of a product over all of k.
     INNER_ALL = "inner_all";
     /// The inner range of a product over the rows of each shard.
     INNER_SHARD = "inner_shard";
-    /// The counter-based generator.
+    /// The counter-based generator Philox 4x32-10.
     PHILOX = "philox";
-    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], constants, `a_load`, `b_load` and what these are
-    /// given, `put_quad`, `inner_range`, `finish`.
+    /// Sizes of a product, and its operands in blocks. Needs [`SUM_QUADS`], constants, `a_load`, `b_load` and
+    /// what these are given, `put_quad`, `inner_range`, `finish`.
     PRODUCT = "product";
-    /// Two f32 in a u64.
+    /// Functions for two f32 in a u64.
     PAIRS = "pairs";
-    /// A draw for an element of a sample. Needs [`PHILOX`].
+    /// Draws a word for an element of a sample. Needs [`PHILOX`].
     RANDOM = "random";
-    /// The nearest number that f16 holds.
+    /// Rounds to the nearest number that f16 holds.
     ROUND_HALF = "round_half";
-    /// Addition as every sum adds, and the larger of two.
+    /// Addition as every sum adds, and the larger of two numbers.
     SUM = "sum";
     /// Sine and cosine.
     TRIGONOMETRY = "trigonometry";
-    /// [`SUM`] for four numbers at once.
+    /// The functions of [`SUM`] for four numbers at once.
     SUM_QUADS = "sum_quads";
-    /// What [`SUM_QUADS`] has beyond [`SUM`], for one number at a time.
+    /// The functions that [`SUM_QUADS`] has beyond [`SUM`], for one number at a time.
     WORDS = "words";
 }
 
-/// Rows times columns, plain, batched, or contracted over the samples of each shard: a tile in each invocation's registers.
-/// This and the other products need [`snippets::PRODUCT`] and what it names, and the constants of their file.
+/// Rows times columns, plain, batched, or contracted over the samples of each shard: a tile in each
+/// invocation's registers. This and the other products need [`snippets::PRODUCT`] and what it names, and the
+/// constants of their file.
 pub const MATMUL: &str = include_str!("matmul.wgsl");
 
-/// The same for software adapters: a tile a subgroup, operands shared by shuffles.
+/// The same products for software adapters: each subgroup computes a tile, and lanes share operands by
+/// shuffles.
 pub const MATMUL_LANES: &str = include_str!("matmul_lanes.wgsl");
 
-/// The same for GPUs: a tile a workgroup, operands shared through workgroup memory.
+/// The same products for GPUs: each workgroup computes a tile, and operands are shared through workgroup
+/// memory.
 pub const MATMUL_TILES: &str = include_str!("matmul_tiles.wgsl");
 
-/// The binary tree across chunks or shards. Needs the constants that the file names, and [`snippets::SUM`] with
-/// [`snippets::WORDS`], or [`snippets::SUM_QUADS`].
+/// The binary tree across chunks or shards. Needs the constants that the file names, and [`snippets::SUM`]
+/// with [`snippets::WORDS`], or [`snippets::SUM_QUADS`].
 pub const TREE: &str = include_str!("tree.wgsl");
 
-/// Whether any number is not finite. Complete.
+/// Finds whether any number is not finite. Needs the constant that the file names.
 pub const FINITE: &str = include_str!("finite.wgsl");
 
-/// A module: the snippets, the constants that the kernel's file leaves open, the kernel.
-pub fn module(shared: &[Snippet], constants: &str, kernel: &str) -> String {
-    let mut text: String = shared.iter().map(Snippet::text).collect();
+/// Returns a module: the declaration of the params, the snippets, the constants that the kernel's file leaves
+/// open, the kernel.
+///
+/// `params` comes from [`Params::declaration`].
+pub fn module(params: &str, shared: &[Snippet], constants: &str, kernel: &str) -> String {
+    let mut text = params.to_owned();
+    text.extend(shared.iter().map(Snippet::text));
     text.push_str(constants);
     text.push_str(kernel);
     text

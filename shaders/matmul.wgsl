@@ -1,8 +1,9 @@
-// matmul: the product of snippets/product.wgsl, each invocation a tile of 4 * ROWS rows and 4 * COLUMNS columns in registers.
-// For small products on any machine, and for all products on software adapters without subgroups: no barriers, no memory
-// but the operands, and few enough registers for any compiler.
-// Grid: x, then y: tiles in row-major order, params.columns tiles in a row of c, params.width in a row of the grid: few
-//   invocations are idle when c is narrow. z: batch * chunks, or groups of shards where they are joined.
+// matmul: the product of snippets/product.wgsl, computed in registers.
+// Each invocation computes a tile of 4 * ROWS rows and 4 * COLUMNS columns. It is for small products on any
+// machine, and for all products on software adapters without subgroups: it has no barriers, reads no memory
+// but the operands, and needs few enough registers for any compiler.
+// Grid: x, then y: tiles in row-major order; params.columns tiles in a row of c, and params.width invocations
+// in a row of the grid, so that few are idle when c is narrow. z: batch * chunks, or groups of joined shards.
 // Constants: ROWS, COLUMNS, and those of product.wgsl.
 
 alias Tile = array<array<array<vec4<f32>, COLUMNS>, 4>, ROWS>;

@@ -1,12 +1,14 @@
-// matmul_lanes: the product of snippets/product.wgsl for software adapters, where a subgroup is a vector of LANES lanes and
-// reading memory is dear: lane by lane, some 70 cycles a load, against one for a multiply-add.
-// A workgroup is one subgroup and computes 4 * LANES rows and 4 * LANES columns. Each lane has four columns of its own, reads
-// four of the rows, and gets the other lanes' rows by shuffles, which are free: 8 loads for 16 * LANES * 4 vector steps.
-// Loops over a tile have constant bounds, so that they unroll and the sums stay in registers; only `put` takes turns.
-// Grid: x: 4 * LANES columns each, y: 4 * LANES rows each, z: batch * chunks, or groups of shards where they are joined.
-// Constants: LANES, the size of every subgroup; those of product.wgsl.
+// matmul_lanes: the product of snippets/product.wgsl, computed by subgroups of LANES lanes on software
+// adapters. On these a subgroup is a vector, and reading memory is slow: some 70 cycles a load, lane by lane,
+// against one for a multiply-add. A workgroup is one subgroup and computes 4 * LANES rows and 4 * LANES
+// columns. Each lane computes four columns, reads four of the rows, and gets the rows of the other lanes by
+// shuffles, which cost nothing: 8 loads for 16 * LANES * 4 vector steps.
+// Loops over a tile have constant bounds, so that they unroll and the sums stay in registers, except in
+// `put`.
+// Grid: x: 4 * LANES columns each; y: 4 * LANES rows each; z: batch * chunks, or groups of joined shards.
+// Constants: LANES, the size of every subgroup, and those of product.wgsl.
 
-// tile[s][r]: row r of the four that lane s reads, four columns of this lane.
+// tile[s][r]: row r of the four rows that lane s reads, in the four columns of this lane.
 alias Tile = array<array<vec4<f32>, 4>, LANES>;
 
 fn multiply(own: Part, i: u32, j: u32) -> Tile {
@@ -41,8 +43,9 @@ fn clean(a: Tile) -> Tile {
     return tile;
 }
 
-// Four rows a turn, then the rest moves up: stores of all rows one after another would take longer to compile than all else, and
-// an index that changes from turn to turn would cost the tile its registers.
+// Writes four rows a turn, after which the rest of the tile moves up. Stores of all rows one after another
+// would take longer to compile than everything else, and an index that changes from turn to turn would move
+// the tile out of registers.
 fn put(own: Part, i0: u32, j: u32, tile: Tile) {
     var rest = tile;
     let turns = min(LANES, (params.m - i0 + 3u) / 4u);

@@ -1,9 +1,10 @@
-// matmul_tiles: the product of snippets/product.wgsl for GPUs: a workgroup computes a tile of 64 rows and 64 columns, 8 rows
-// and 4 columns an invocation, from slabs of 16 steps in workgroup memory.
-// Half of the invocations read a's slab, half b's, a block of four by four each. Named sums, not an array: some compilers put
-// arrays into memory, and larger tiles spill on some GPUs.
-// Grid: x: tiles of 64 columns, y: tiles of 64 rows, z: batch * chunks, or groups of shards where they
-// are joined. Every invocation reaches every barrier.
+// matmul_tiles: the product of snippets/product.wgsl, computed through workgroup memory on GPUs.
+// A workgroup computes a tile of 64 rows and 64 columns, 8 rows and 4 columns an invocation, from slabs of 16
+// steps in workgroup memory. Half of the invocations read the slab of a, the other half that of b, each a
+// block of four by four. The sums are named variables and not an array, since some compilers put arrays into
+// memory; larger tiles spill registers on some GPUs.
+// Grid: x: tiles of 64 columns; y: tiles of 64 rows; z: batch * chunks, or groups of joined shards. Every
+// invocation reaches every barrier.
 // Constants: those of product.wgsl.
 
 const SLAB: u32 = 16u;
@@ -12,7 +13,7 @@ const SLAB: u32 = 16u;
 var<workgroup> a_slab: array<vec4<f32>, 256>;
 var<workgroup> b_slab: array<vec4<f32>, 256>;
 
-// Eight rows of four columns.
+// The part of the tile that an invocation computes: eight rows of four columns.
 struct Tile {
     c0: vec4<f32>, c1: vec4<f32>, c2: vec4<f32>, c3: vec4<f32>,
     c4: vec4<f32>, c5: vec4<f32>, c6: vec4<f32>, c7: vec4<f32>,

@@ -1,18 +1,16 @@
-// tree: y[g, e] = the tree over the leaves j of group g of x[first + j * leaf_stride + e].
-//   e < elements; group g holds leaves [g * GROUP, min((g + 1) * GROUP, leaves)).
-//   x: from `x_offset`; y[g, e] at y_offset + g * y_group + (e / inner) * y_lead + e % inner; 0 for f32s e >= used.
-// Sizes and offsets but `used` count Numbers: f32 (words.wgsl), or four of them (sum_quads.wgsl) where all are multiples.
-// Grid: one invocation an element and group, x fastest; `width` invocations in a row of the grid.
-// Order: neighbours paired level by level; groups are aligned blocks of a power of two, hence subtrees. Leaves that are not
-// there are +0 in sums and the last leaf once more in maxima, which changes nothing.
-// Constants: GROUP: 2, 4 or 8, so that all leaves of a group fit registers; MAXIMUM: the larger of two instead of their sum.
+// tree: y[g, e] = the sum, or the maximum, of the leaves of group g of element e, in the order of the binary
+// tree.
+//   Leaf j of element e is x[x_offset + j * leaf_stride + e], for e < elements and j < leaves.
+//   Group g holds the leaves [g * GROUP, min((g + 1) * GROUP, leaves)).
+//   y[g, e] is at y_offset + g * y_group + (e / inner) * y_lead + e % inner; it is 0 for f32s e >= used.
+// Units: sizes and offsets count Numbers, which are f32 (words.wgsl), or vectors of four f32 (sum_quads.wgsl)
+// where all sizes and offsets are multiples of four. Only `used` counts f32.
+// Grid: one invocation for each element and group, x fastest; `width` invocations in a row of the grid.
+// Order: neighbours are paired level by level. Groups are aligned blocks of a power of two, hence subtrees. A
+// leaf that is not there is +0 in a sum and the last leaf once more in a maximum; neither changes the result.
+// Constants: GROUP: 2, 4 or 8, so that all leaves of a group fit registers; MAXIMUM: whether to take the
+// larger of two instead of their sum. Params: TreeParams of params.rs.
 
-struct Params {
-    elements: u32, leaves: u32, leaf_stride: u32, x_offset: u32,
-    y_offset: u32, y_group: u32, y_lead: u32, inner: u32,
-    width: u32, groups: u32, used: u32,
-}
-@group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<Number>;
 @group(0) @binding(2) var<storage, read_write> y: array<Number>;
 

@@ -1,4 +1,4 @@
-//! What saving costs a run, and how it compares with the disk.
+//! Measures what saving costs a run, and how fast it is beside the disk.
 
 use std::fs::{self, File};
 use std::io::{Write, stdout};
@@ -14,19 +14,19 @@ use crate::{Flags, median};
 
 const BATCH: usize = 128;
 const INPUTS: usize = 1024;
-/// Its square is 9 MB, and there are [`SQUARES`] of them.
+/// The width of the model's square layers, of 9 MB each. There are [`SQUARES`] of them.
 const HIDDEN: usize = 1536;
 const SQUARES: usize = 5;
-/// Steps from one checkpoint to the next.
+/// The number of steps from one checkpoint to the next.
 const EVERY: u32 = 20;
-/// What is written to a plain file at once.
+/// The number of bytes that are written to a plain file at once.
 const BLOCK: usize = 1 << 20;
 
-/// Rounds of steps without and with a checkpoint, one after the other, so that both meet the same machine; then saves and
-/// plain writes of as many bytes.
+/// Measures rounds of steps without and with a checkpoint in turns, so that both see the same state of the
+/// machine; then saves and plain writes of as many bytes.
 pub fn run(flags: &Flags) -> Result<(), Error> {
     let result = measure(flags);
-    // What was measured matters more than what is left over.
+    // A failure to remove the files does not hide what was measured.
     let _ = fs::remove_dir_all(&flags.dir);
     result
 }
@@ -47,10 +47,10 @@ fn measure(flags: &Flags) -> Result<(), Error> {
     steps(&mut trainer, &batch, flags.warmup.min(EVERY))?;
 
     let (mut without, mut with, mut copies, mut late) = (vec![], vec![], vec![], vec![]);
-    // Other programs on the machine do not show in this process's own time on its processors.
+    // The processor time of this process does not include other programs on the machine.
     let mut busy = [0, 0];
     for round in 0..flags.rounds {
-        // Each goes first in every other round.
+        // Steps with and steps without a checkpoint take turns in going first.
         for saves in [round % 2 == 1, round % 2 == 0] {
             let (before, started) = (ticks(), Instant::now());
             if !saves {
@@ -72,7 +72,7 @@ fn measure(flags: &Flags) -> Result<(), Error> {
     let mut ratios: Vec<f64> = ratios.collect();
     ratios.sort_by(f64::total_cmp);
     drop(trainer);
-    // A busy machine tells nothing about a few percent.
+    // On a busy machine a difference of a few percent means nothing.
     let ends = (without.iter().min(), without.iter().max());
     let spread =
         ends.0.zip(ends.1).map_or(0.0, |(least, most)| most.as_secs_f64() / least.as_secs_f64() - 1.0);
@@ -106,7 +106,7 @@ fn measure(flags: &Flags) -> Result<(), Error> {
     Ok(writeln!(stdout(), "{}", table(&rows))?)
 }
 
-/// So many steps, and how long they took.
+/// Takes `count` steps on one batch and returns how long they took.
 fn steps(trainer: &mut Trainer, batch: &Batch, count: u32) -> Result<Duration, Error> {
     let started = Instant::now();
     for _ in 0..count {
@@ -115,22 +115,24 @@ fn steps(trainer: &mut Trainer, batch: &Batch, count: u32) -> Result<Duration, E
     Ok(started.elapsed())
 }
 
-/// How long this process has run on the host's processors, in the system's ticks; 0 where Linux is not there to tell.
+/// Returns how long this process has run on the host's processors, in ticks of the system. On other systems
+/// than Linux it is 0.
 fn ticks() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name, which may hold anything: user and system time are fields 14 and 15 of all.
+    // The name, field 2, may contain any character, so fields are counted behind its closing parenthesis.
+    // User and system time are fields 14 and 15.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Saves, and plain writes of as many bytes, by turns.
+/// Measures saves and plain writes of as many bytes, in turns.
 fn disk(flags: &Flags, contents: &Contents, size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Error> {
     let dir = flags.dir.join("disk");
-    let options = Options { keep: 1, ..Options::default() };
+    let options = Options::default().keep(1);
     let mut store = Store::open_with(&dir, options, std::sync::Arc::new(StdDisk))?;
     let noise: Vec<u8> = (0..BLOCK as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (mut saves, mut plain) = (vec![], vec![]);
-    // The first of each has nothing to replace.
+    // The first save and the first write are not counted: they have nothing to replace.
     for round in 0..=flags.rounds {
         let started = Instant::now();
         replace(&dir.join("plain"), &noise, size)?;
@@ -142,8 +144,8 @@ fn disk(flags: &Flags, contents: &Contents, size: usize) -> Result<(Vec<Duration
     Ok((saves.split_off(1), plain.split_off(1)))
 }
 
-/// Puts a file in the place of the one before, as a checkpoint is put in the place of the one before: written beside it,
-/// synced, renamed, the directory synced.
+/// Replaces a file in the way in which a checkpoint replaces its predecessor: writes a new file beside it,
+/// syncs it, renames it, and syncs the directory.
 fn replace(path: &Path, block: &[u8], size: usize) -> Result<(), Error> {
     let beside = path.with_extension("tmp");
     let mut file = File::create(&beside)?;
@@ -152,7 +154,7 @@ fn replace(path: &Path, block: &[u8], size: usize) -> Result<(), Error> {
     }
     file.sync_all()?;
     fs::rename(&beside, path)?;
-    // Elsewhere a directory cannot be opened.
+    // Systems other than Unix cannot open a directory.
     if cfg!(unix) {
         File::open(path.parent().unwrap_or(path))?.sync_all()?;
     }
@@ -172,7 +174,7 @@ fn trainer(flags: &Flags, data: &Loader) -> Result<Trainer, Error> {
     Ok(trainer)
 }
 
-/// A batch of noise with labels.
+/// Returns a batch of noise with labels.
 fn noise() -> Result<Loader, Error> {
     let mut draws = Draws::of(0, "bench", "noise", 0, 0);
     let values: Vec<f32> = (0..BATCH * INPUTS).map(|_| draws.range(-1.0, 1.0)).collect();

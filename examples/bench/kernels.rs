@@ -1,4 +1,5 @@
-//! Where a training step's time goes on the device, launch by launch: each launch alone, many times in one submission.
+//! Measures where a training step's time goes on the device. Each launch is run alone, many times in one
+//! submission.
 
 use std::io::{Write, stdout};
 use std::time::Duration;
@@ -8,12 +9,13 @@ use unisono::graph::plan::{Command, Segment};
 use unisono::graph::{Plan, Program, Run};
 use unisono_examples::{Error, table};
 
-/// Times that a launch runs in one submission.
+/// The number of times that a launch runs in one submission.
 const TIMES: u32 = 10;
-/// Submissions of which the fastest counts: what else the machine does only adds to a launch.
+/// The number of submissions. The fastest counts, because other work of the machine can only add to a
+/// launch's time.
 const SUBMISSIONS: usize = 10;
 
-/// A line for every launch of a step on one replica: milliseconds, share, name, grid.
+/// Prints a line for every launch of a step on one replica: milliseconds, share, name, grid.
 pub fn measure(program: &Program, run: &Run, adapter: &Adapter) -> Result<(), Error> {
     let mut device = Device::open(adapter)?;
     let plan = program.plan(run, &device.target())?;
@@ -38,7 +40,7 @@ pub fn measure(program: &Program, run: &Run, adapter: &Adapter) -> Result<(), Er
     Ok(writeln!(stdout(), "{}", table(&rows))?)
 }
 
-/// The time of one launch, whatever its buffers hold.
+/// Returns the time of one launch. What its buffers contain does not matter.
 fn alone(device: &mut Device, plan: &Plan, command: &Command) -> Result<Duration, Error> {
     let commands = vec![command.clone(); TIMES as usize];
     let segment = Segment { commands, ..Segment::default() };

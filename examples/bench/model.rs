@@ -1,4 +1,4 @@
-//! What is measured: models, and noise to train them on.
+//! The models that are measured, and the noise that they are trained on.
 
 use clap::ValueEnum;
 use unisono::data::{Draws, Loader, Memory, Tokens, Width};
@@ -8,9 +8,9 @@ use unisono::{
 };
 use unisono_examples::Error;
 
-/// Batches of noise.
+/// The number of batches of noise.
 const BATCHES: usize = 8;
-/// Different characters of a text.
+/// The number of different characters in a text.
 const VOCABULARY: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,7 +19,8 @@ pub enum Model {
     Mlp,
     /// A 784-1024-1024-10 perceptron at batch 256 with AdamW
     Wide,
-    /// Two convolutions of 16 and 32 channels, each with a pool, and two dense layers over 28 x 28, batch 32 with AdamW
+    /// Two convolutions of 16 and 32 channels, each with a pool, and two dense layers over 28 x 28, batch 32
+    /// with AdamW
     Cnn,
     /// The model of `text_lstm` over 32 characters at batch 64 with AdamW
     Lstm,
@@ -28,7 +29,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// As the command line names it.
+    /// Returns the model's name on the command line.
     pub fn flag(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
     }
@@ -82,7 +83,7 @@ impl Model {
         }
     }
 
-    /// Batches of noise with labels, in order, of so many samples.
+    /// Returns a loader of batches of noise with labels, in order, of `batch` samples each.
     pub fn noise(self, batch: usize) -> Result<Loader, Error> {
         match self {
             Self::Mlp | Self::Wide => self.images(batch, &[784]),
@@ -92,7 +93,7 @@ impl Model {
         }
     }
 
-    /// Samples with axes `dims`.
+    /// Returns a source of samples with the axes `dims`.
     fn images(self, batch: usize, dims: &[usize]) -> Result<Loader, Error> {
         let samples = BATCHES * batch;
         let mut draws = Draws::of(0, "bench", "noise", 0, 0);
@@ -102,7 +103,7 @@ impl Model {
         Ok(Loader::new(Memory::labelled(pixels, dims, labels)?).batch(batch).threads(1))
     }
 
-    /// Windows of `context` characters, each with the one after it as its target.
+    /// Returns a source of windows of `context` characters. The target of each character is the next one.
     fn text(self, batch: usize, context: usize) -> Result<Loader, Error> {
         let mut draws = Draws::of(0, "bench", "noise", 0, 0);
         let length = BATCHES * batch * context + 1;

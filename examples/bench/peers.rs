@@ -1,4 +1,5 @@
-//! Beside Burn: the same models, batches and optimizer on the same adapter, each in processes of its own, in turns.
+//! A comparison with Burn: the same models, batches and optimizer on the same adapter, each in its own
+//! processes, in turns.
 
 use std::fs;
 use std::io::{Write, stdout};
@@ -11,26 +12,27 @@ use unisono_examples::{Error, table};
 use crate::model::Model;
 use crate::{Alone, Flags, command, counts, run};
 
-/// Where Burn's program is, a workspace of its own.
+/// The directory of Burn's program, which is a workspace of its own.
 const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/burn");
 
-/// Who trains.
+/// A program that trains.
 struct Peer {
     name: String,
-    /// Ours, with so many replicas, or Burn.
+    /// The number of replicas of Unisono; none if the peer is Burn.
     replicas: Option<u16>,
 }
 
-/// What a peer needed in a round.
+/// What a peer measured in a round.
 struct Times {
-    /// Seconds to the first step of a process on a machine that never ran it, and of one on a machine that did.
+    /// The time to the first step of a process on a machine that has never run it, in seconds.
     cold: f64,
+    /// The time to the first step of a process on a machine that has run it before, in seconds.
     warm: f64,
-    /// Milliseconds.
+    /// The median time of a step, in milliseconds.
     step: f64,
 }
 
-/// A table for each model, and how the peers compare.
+/// Prints a table for each model, and how the peers compare.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
     build()?;
     let adapters = select(&flags.adapter)?;
@@ -51,7 +53,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
         }
         report(&flags, &adapters[0].label(), &peers, &times)
     });
-    // What was measured matters more than what is left over.
+    // A failure to remove the files does not hide what was measured.
     let _ = fs::remove_dir_all(&dir);
     result
 }
@@ -66,8 +68,8 @@ fn build() -> Result<(), Error> {
     if status.success() { Ok(()) } else { Err(format!("Burn's program does not build: {status}").into()) }
 }
 
-/// A process that takes one step with empty caches, of the driver and of Burn's autotuner, and one that finds them filled and
-/// goes on.
+/// Runs a process that takes one step with empty caches, those of the driver and of Burn's autotuner, and
+/// then one that finds the caches filled and takes all steps.
 fn round(peer: &Peer, flags: &Flags, cpu: bool, adapter: &str, dir: &PathBuf) -> Result<Times, Error> {
     if dir.exists() {
         fs::remove_dir_all(dir)?;
@@ -78,7 +80,7 @@ fn round(peer: &Peer, flags: &Flags, cpu: bool, adapter: &str, dir: &PathBuf) ->
             Some(replicas) => command(flags, replicas, steps)?,
             None => burn(flags, cpu, steps),
         };
-        // Burn keeps its cache beside the nearest Cargo.toml, where there is one.
+        // Burn keeps its cache beside the nearest Cargo.toml, if there is one.
         let command = command.current_dir(dir).env("XDG_CACHE_HOME", dir).env("MESA_SHADER_CACHE_DIR", dir);
         let found = run(command)?;
         if found.adapter == adapter {
@@ -91,7 +93,8 @@ fn round(peer: &Peer, flags: &Flags, cpu: bool, adapter: &str, dir: &PathBuf) ->
     Ok(Times { cold, warm: found.first_step_s, step: found.step_ms })
 }
 
-/// Burn with all cores: a driver on the host's processors has threads of its own unless it is told otherwise, as ours is.
+/// Returns Burn's command with all cores. A driver on the host's processors uses threads of its own by
+/// default; for Unisono this is turned off, for Burn it is not.
 fn burn(flags: &Flags, cpu: bool, steps: u32) -> Command {
     let mut command = Command::new(Path::new(BURN).join("target/release/burn-peer"));
     command.env_remove("LP_NUM_THREADS");

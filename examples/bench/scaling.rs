@@ -1,4 +1,5 @@
-//! How much faster two replicas are than one, each on one core of a machine without a GPU (or on a GPU each).
+//! Measures how much faster two replicas are than one, each on one core of a machine without a GPU, or each
+//! on a GPU.
 
 use std::io::{Write, stdout};
 use std::sync::Barrier;
@@ -12,12 +13,15 @@ use unisono_examples::{Error, table};
 use crate::model::Model;
 use crate::{Flags, trainer};
 
-/// Steps of one before it is the other's turn: what else the machine does then slows both alike.
+/// The number of steps of one run before it is the other's turn. With short turns, other work of the machine
+/// slows both alike.
 const TURN: usize = 5;
 
-/// Prints the steps of one replica, of two, and of two separate trainers side by side, each with half of the batch: what these lose
-/// the machine takes (the optimizer's work twice, one memory for both, whoever else is there), what two replicas lose beyond that is
-/// theirs. Beside the median stand the step that only a tenth of all are faster than and the fastest: a disturbance only adds.
+/// Prints the times of steps of one replica, of two replicas, and of two separate trainers side by side with
+/// half of the batch each. What the separate trainers lose is due to the machine: the optimizer's work is
+/// done twice, both share one memory, and other programs run. What two replicas lose beyond that is due to
+/// them. Beside the median it prints the fastest step and the step that only a tenth of all are faster than,
+/// because a disturbance can only add time.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
     let flags = Flags { model: Model::Wide, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
@@ -60,16 +64,16 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     Ok(writeln!(out, "two halves with nothing to exchange: {own} ({own_tenth}, {own_fastest})")?)
 }
 
-/// The step that one of so many parts of all is faster than.
+/// The times that are printed of all steps: one step in so many is faster, with the name of the line.
 pub const QUANTILES: [(usize, &str); 3] =
     [(2, "step (median)"), (10, "a tenth are faster than"), (usize::MAX, "the fastest")];
 
-/// Of sorted times, in seconds.
+/// Returns, in seconds, the time that one in `part` of these sorted times is below.
 pub fn seconds_of(times: &[Duration], part: usize) -> f64 {
     times[times.len() / part].as_secs_f64()
 }
 
-/// Trainers that know nothing of each other and take each step at the same time.
+/// Trainers that are independent of each other and take each step at the same time.
 pub struct SideBySide {
     pub trainers: Vec<Trainer>,
     pub data: Loader,
@@ -80,7 +84,7 @@ impl SideBySide {
         Self { trainers: vec![trainer], data: data.clone() }
     }
 
-    /// How long each step took until all were done, beginning with its batches in memory.
+    /// Returns the time of each step until all trainers were done. A step begins with its batches in memory.
     pub fn steps(&mut self, count: usize) -> Result<Vec<Duration>, Error> {
         let (barrier, data) = (Barrier::new(self.trainers.len()), &self.data);
         let run = |trainer: &mut Trainer| -> Result<Vec<Duration>, Error> {
@@ -90,7 +94,7 @@ impl SideBySide {
                 let batch = batches.next();
                 barrier.wait();
                 let started = Instant::now();
-                // Who fails must not keep the others waiting.
+                // A trainer that fails must not keep the others waiting.
                 if let (Some(batch), Ok(())) = (batch, &result) {
                     result = batch.map_err(Error::from).and_then(|b| Ok(trainer.step(&b).map(drop)?));
                 }
@@ -111,7 +115,7 @@ impl SideBySide {
     }
 }
 
-/// The times of each run's steps, a few of one and then a few of the next.
+/// Returns the times of each run's steps, measured in turns: a few steps of one run, then a few of the next.
 pub fn turns(runs: &mut [SideBySide], flags: &Flags) -> Result<Vec<Vec<Duration>>, Error> {
     let mut times = vec![Vec::new(); runs.len()];
     while times[0].len() < flags.steps as usize {

@@ -1,4 +1,5 @@
-//! Two replicas of which one has a third of the other's speed: together, against the sum of what each does alone.
+//! Measures two replicas of which one has a third of the other's speed: both together, against the sum of the
+//! speeds that each has alone.
 
 use std::io::{Write, stdout};
 
@@ -9,16 +10,16 @@ use unisono_examples::{Error, table};
 use crate::Flags;
 use crate::scaling::{QUANTILES, SideBySide, seconds_of, turns};
 
-/// Enough to give a quarter of them to the slow one.
+/// The number of shards: enough to give a quarter of them to the slow replica.
 const SHARDS: u16 = 32;
-/// The slow one takes so many times as long.
+/// How many times as long as the fast replica the slow one takes.
 const SLOWER: u32 = 3;
 
-/// A run of some replicas, and which of them is slow.
+/// A run of one or two replicas.
 struct Case {
     name: &'static str,
     replicas: usize,
-    /// The last of them is the slow one.
+    /// Whether the last replica is the slow one.
     slow: bool,
     assignment: Assignment,
 }
@@ -30,7 +31,8 @@ const CASES: [Case; 4] = [
     Case { name: "a and b, split evenly", replicas: 2, slow: true, assignment: Assignment::Even },
 ];
 
-/// Prints the steps of each case, the shards of each replica in the last ones, and the ratios to the sum.
+/// Prints the times of steps of each case, the shards of each replica in the last steps, and the ratios to
+/// the sum.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
     let flags = Flags { shards: SHARDS, ..flags.clone() };
     let adapters = select(&flags.adapter)?;
@@ -47,7 +49,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
             None if case.slow => set(&point(last), &format!("return(slow:{SLOWER})"))?,
             None => {}
             Some(micros) => {
-                // Of one replica that is the slow one this is overridden.
+                // If the only replica is the slow one, this is overridden below.
                 set(&point(0), &format!("return(sample:{micros})"))?;
                 if case.slow {
                     set(&point(last), &format!("return(sample:{})", SLOWER * micros))?;
@@ -95,7 +97,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
     Ok(writeln!(out, "by the tenth {tenth:.0}%, by the fastest {fastest:.0}%")?)
 }
 
-/// Shards and steps of each replica so far.
+/// Returns the shards and the steps of each replica so far.
 fn shards(run: &SideBySide) -> Vec<[u64; 2]> {
     run.trainers[0].reports().iter().map(|report| [report.shards, report.steps]).collect()
 }

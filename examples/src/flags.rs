@@ -8,21 +8,24 @@ use unisono::{Precision, SavedRun};
 
 use crate::{Error, Run};
 
-/// The flags of every program that trains. What belongs to a run (global batch, shards, seed) is optional: a resumed run
-/// takes it from its checkpoint.
+/// The flags of every program that trains. What belongs to a run (global batch, shards, seed) is optional: a
+/// resumed run takes it from its checkpoint.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RunFlags {
-    /// Train on adapters with NAME in their name; may be repeated, may be a backend (gl) or both (gl:llvmpipe)
+    /// Train on adapters with NAME in their name; may be repeated, may be a backend (gl) or both
+    /// (gl:llvmpipe)
     /// [default: every hardware adapter, else the software one]
     #[arg(long, value_name = "NAME")]
     pub adapter: Vec<String>,
     /// Number of replicas [default: one an adapter, one a core on a CPU adapter]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
-    /// Allow adapters whose numbers differ in the last bits: one replica then updates, the others receive its bytes
+    /// Allow adapters whose numbers differ in the last bits: one replica then updates, the others receive its
+    /// bytes
     #[arg(long)]
     pub mixed: bool,
-    /// Most of its device's memory that a replica may take, in MiB; it then runs its shards piece by piece where it has to
+    /// Most of its device's memory that a replica may take, in MiB; it then runs its shards piece by piece
+    /// where it has to
     #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
     pub memory_limit: Option<u64>,
     /// Samples in a step, over all replicas together
@@ -37,7 +40,9 @@ pub struct RunFlags {
     /// Seed of initial weights, dropout and the order of the data
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Precision of products: f32, or mixed, which takes f16 numbers, adds in f32 and needs an adapter with f16 [default: f32]
+    /// Precision of products: f32, or mixed, which takes f16 numbers, adds in f32 and needs an adapter with
+    /// f16
+    /// [default: f32]
     #[arg(long, value_name = "PRECISION")]
     pub precision: Option<Precision>,
     /// Threads that prepare batches [default: as many as the pace asks for, up to one a core]
@@ -66,37 +71,39 @@ pub struct RunFlags {
     /// A checkpoint that cannot be written ends the run, which otherwise warns, goes on and tries again
     #[arg(long, requires = "out")]
     pub require_checkpoints: bool,
-    /// Resume with other flags, data or adapters than the run was started with: the answer is then not the run's
+    /// Resume with other flags, data or adapters than the run was started with: the answer is then not the
+    /// run's
     #[arg(long, requires = "resume")]
     pub force: bool,
     /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// The whole run's history as JSON on standard output, an object a line; everything else is on standard error anyway
+    /// The whole run's history as JSON on standard output, an object a line; everything else is on standard
+    /// error anyway
     #[arg(long)]
     pub json: bool,
 }
 
-/// 1 to `most`.
+/// Returns a parser of numbers from 1 to `most`.
 fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
-/// What a program does unless told.
+/// The settings of a program whose flags are not given.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// Epochs.
+    /// The number of epochs.
     pub epochs: u32,
-    /// Samples in a step.
+    /// The number of samples in a step, over all replicas together.
     pub global_batch: usize,
-    /// Parts of a step.
+    /// The number of shards that a step is cut into.
     pub shards: usize,
-    /// The seed.
+    /// The seed of initial weights, dropout and the order of the data.
     pub seed: u64,
 }
 
 impl Defaults {
-    /// For a program's help.
+    /// Returns the line that a program's help shows.
     pub fn help(self) -> String {
         let Self { epochs, global_batch, shards, seed } = self;
         format!("Defaults: --epochs {epochs} --global-batch {global_batch} --shards {shards} --seed {seed}")
@@ -104,13 +111,15 @@ impl Defaults {
 }
 
 impl RunFlags {
-    /// Flags, the checkpoint's values where a run is resumed, and a program's defaults, in one.
+    /// Returns the settings of a run: of each the flag, or else the checkpoint's value if a run is resumed,
+    /// or else the program's default.
     ///
-    /// A fresh run refuses a directory that holds the checkpoints of an earlier one: those are never mixed, and never
-    /// removed by a mere run of a program.
+    /// A new run refuses a directory that contains checkpoints of an earlier run. Checkpoints of two runs are
+    /// never mixed, and running a program never removes them.
     ///
     /// # Errors
-    /// Such a directory; a flag that is not what the run to be resumed was started with; a checkpoint that cannot be read.
+    /// It is an error if the directory belongs to an earlier run, if a flag differs from what the run to be
+    /// resumed was started with, or if a checkpoint cannot be read.
     pub fn settle(&self, defaults: Defaults) -> Result<Run, Error> {
         let mut saved = None;
         if let Some(dir) = &self.out {
@@ -149,7 +158,8 @@ impl RunFlags {
     }
 }
 
-/// A flag's value, unless the run already has one; then that one, unless forced.
+/// Returns the value of the run if it has one, else the flag's, else the default. A flag that differs from
+/// the run's value is an error; if `force` is set, the flag's value is returned instead.
 fn settle<T: PartialEq + std::fmt::Display>(
     flag: &str,
     given: Option<T>,

@@ -1,5 +1,5 @@
-//! Ctrl-C: the first finishes the step, saves and exits with 130; the second stops at once. SIGTERM is the
-//! same; SIGHUP is left to `nohup`.
+//! What Ctrl-C does: the first one finishes the step, saves and exits with 130, the second one stops at once.
+//! SIGTERM does the same. SIGHUP is not handled, so that `nohup` works.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use unisono::Stop;
 
 use crate::Error;
 
-/// What a shell expects of a program that Ctrl-C ended.
+/// The exit code that a shell expects of a program that Ctrl-C ended.
 pub(crate) const EXIT: u8 = 130;
 
-/// Signals are the process's, and so is this.
+/// The request to stop. It is global because signals belong to the process.
 static STOP: OnceLock<Stop> = OnceLock::new();
 
-/// A run ended before its last epoch because it was asked to.
+/// The error of a run that ended before its last epoch because it was asked to.
 #[derive(Debug)]
 pub struct Interrupted {
-    /// Steps done, all of them saved if there is a directory.
+    /// The number of steps done. All of them are saved if there is a directory.
     pub step: u64,
-    /// Where they are saved.
+    /// The directory with the checkpoints, if there is one.
     pub out: Option<PathBuf>,
 }
 
@@ -38,14 +38,15 @@ impl fmt::Display for Interrupted {
     }
 }
 
-/// What Ctrl-C asks, from the first call on.
+/// Returns the request that Ctrl-C sets. The first call installs the handlers of the signals.
 pub(crate) fn stop() -> Result<Stop, Error> {
     if let Some(stop) = STOP.get() {
         return Ok(stop.clone());
     }
     let stop = STOP.get_or_init(Stop::new).clone();
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first sets the flag that makes the second exit.
+        // The order matters: the handler that exits on a set flag has to run before the handler that sets the
+        // flag.
         flag::register_conditional_shutdown(signal, EXIT.into(), stop.flag())
             .and_then(|_| flag::register(signal, stop.flag()))
             .map_err(|error| format!("signal {signal} cannot be handled: {error}"))?;

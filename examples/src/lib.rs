@@ -32,10 +32,10 @@ pub use text::{Text, TextFlags};
 /// Any error, with a message that fits on a line.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reads the command line and runs a program. An error is one line on standard error and exit code 1; wrong flags are 2;
-/// a run that was interrupted is 130.
+/// Reads the command line and runs a program. An error prints one line on standard error and exits with 1.
+/// Wrong flags exit with 2, an interrupted run with 130.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
-    // Whatever FAILPOINTS says goes wrong until this is dropped.
+    // The faults that the variable FAILPOINTS names are active until this is dropped.
     #[cfg(feature = "faults")]
     let _faults = fail::FailScenario::setup();
     match run(F::parse()) {
@@ -51,18 +51,18 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
     }
 }
 
-/// The file that `--data` names, else the one that came with the examples.
+/// Returns the file that `--data` names, or else the one in the directory `data` of the examples.
 pub fn data(flag: Option<&Path>, own: &str) -> PathBuf {
     flag.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(own), Path::to_owned)
 }
 
-/// The share of the samples held out that a model got right after the last epoch.
+/// Returns the share of the held-out samples that a model classified correctly after the last epoch.
 pub fn accuracy(trainer: &Trainer) -> f64 {
     let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric("accuracy"));
     last.unwrap_or_default()
 }
 
-/// An error unless a program reached what it claims.
+/// Returns an error if a program did not reach what it claims.
 pub fn claim(what: &str, got: f64, least: f64) -> Result<(), Error> {
     if got >= least { Ok(()) } else { Err(format!("{what} is {got:.4}, less than {least}").into()) }
 }

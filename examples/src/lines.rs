@@ -8,21 +8,22 @@ use unisono::{Epoch, Evaluation, Observer};
 
 use crate::Error;
 
-/// Writes `{"event":"epoch",...}` for every epoch. There is no time in these lines: equal histories are equal bytes.
+/// Writes `{"event":"epoch",...}` for every epoch. There is no time in these lines: equal histories are equal
+/// bytes.
 pub struct Lines<W> {
     out: W,
 }
 
 impl<W: Write> Lines<W> {
-    /// To `out`, for example standard output.
+    /// Creates a writer of lines to `out`, for example standard output.
     pub fn new(out: W) -> Self {
         Self { out }
     }
 
-    /// A line for an epoch; `epoch` counts from 1, as in "after 3 epochs".
+    /// Writes the line of an epoch. Its `epoch` counts from 1, as in "after 3 epochs".
     ///
     /// # Errors
-    /// The writer's.
+    /// It returns the error of the writer.
     pub fn epoch(&mut self, epoch: &Epoch) -> Result<(), Error> {
         let mut fields = vec![field("epoch", u64::from(epoch.epoch) + 1), field("steps", epoch.steps)];
         fields.extend(measured("train", &epoch.train));
@@ -30,10 +31,11 @@ impl<W: Write> Lines<W> {
         self.write("epoch", fields)
     }
 
-    /// The last line: `{"event":"done","steps":...,"train_loss":...,"val_accuracy":...,"state_sha256":...}`.
+    /// Writes the last line:
+    /// `{"event":"done","steps":...,"train_loss":...,"val_accuracy":...,"state_sha256":...}`.
     ///
     /// # Errors
-    /// The writer's.
+    /// It returns the error of the writer.
     pub fn done(&mut self, steps: u64, last: Option<&Epoch>, state_sha256: &str) -> Result<(), Error> {
         let mut fields = vec![field("steps", steps)];
         if let Some(epoch) = last {
@@ -54,12 +56,12 @@ impl<W: Write> Lines<W> {
 
 impl<W: Write + Send> Observer for Lines<W> {
     fn epoch(&mut self, epoch: &Epoch) {
-        // Training goes on without a reader; the last line's error is the program's.
+        // Training goes on if nobody reads the lines. The program reports the error of the last line.
         let _ = Lines::epoch(self, epoch);
     }
 }
 
-/// `train_loss`, `train_accuracy` and so on.
+/// Returns the fields of an evaluation: `train_loss`, `train_accuracy` and so on.
 fn measured<'a>(part: &'a str, evaluation: &'a Evaluation) -> impl Iterator<Item = (String, Value)> + 'a {
     let loss = field(&format!("{part}_loss"), evaluation.loss);
     let metrics = evaluation.metrics.iter();
@@ -70,7 +72,7 @@ fn field(name: &str, value: impl Into<Value>) -> (String, Value) {
     (name.to_owned(), value.into())
 }
 
-/// An object whose fields keep their order.
+/// A JSON object whose fields keep their order.
 struct Line(Vec<(String, Value)>);
 
 impl Serialize for Line {
@@ -85,8 +87,14 @@ mod tests {
 
     #[test]
     fn lines_hold_what_was_measured_and_no_time() {
-        let measured = |loss| Evaluation { loss, metrics: vec![("accuracy".into(), 0.5)], samples: 4 };
-        let epoch = Epoch { epoch: 0, steps: 23, train: measured(1.5), validation: Some(measured(0.1)) };
+        let measured = |loss| {
+            let mut evaluation = Evaluation::default();
+            (evaluation.loss, evaluation.samples) = (loss, 4);
+            evaluation.metrics.push(("accuracy".into(), 0.5));
+            evaluation
+        };
+        let mut epoch = Epoch::default();
+        (epoch.steps, epoch.train, epoch.validation) = (23, measured(1.5), Some(measured(0.1)));
         let mut lines = Lines::new(Vec::new());
         lines.epoch(&epoch).unwrap();
         lines.done(23, Some(&epoch), "ab").unwrap();

@@ -1,4 +1,4 @@
-//! A run from its settings to its last line.
+//! Trains a model from the settings of a run to its last line of output.
 
 use std::io::stdout;
 use std::path::Path;
@@ -9,16 +9,16 @@ use unisono::{BestBy, Builder, Precision, Progress, Saving, Trainer};
 use crate::interrupt::{self, Interrupted};
 use crate::{Error, Lines, RunFlags};
 
-/// A run's settings: [`RunFlags::settle`].
+/// The settings of a run. [`RunFlags::settle`] makes them.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Samples in a step.
+    /// The number of samples in a step, over all replicas together.
     pub global_batch: usize,
-    /// Parts of a step.
+    /// The number of shards that a step is cut into.
     pub shards: usize,
-    /// Epochs from the run's start.
+    /// The number of epochs, counted from the start of the run.
     pub epochs: u32,
-    /// The seed.
+    /// The seed of initial weights, dropout and the order of the data.
     pub seed: u64,
     /// The precision of products.
     pub precision: Precision,
@@ -26,7 +26,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A loader with the run's seed and threads.
+    /// Returns a loader with the seed and the threads of the run.
     pub fn loader(&self, source: impl Source + 'static) -> Loader {
         let loader = Loader::new(source).seed(self.seed);
         match self.flags.loader_threads {
@@ -35,12 +35,12 @@ impl Run {
         }
     }
 
-    /// Trains what `builder` describes with the run's settings: resumes and saves as the flags say, shows the model, the
-    /// progress and where the time went on standard error, and the history on standard output if asked for. A resumed run
-    /// shows the whole run's history.
+    /// Trains what `builder` describes with the settings of the run. It resumes and saves as the flags say,
+    /// shows the model, the progress and where the time went on standard error, and writes the history to
+    /// standard output if asked for. For a resumed run this is the history of the whole run.
     ///
     /// # Errors
-    /// Whatever stops the run.
+    /// It returns the error that stopped the run.
     pub fn train(&self, builder: Builder, train: &Loader, held_out: &Loader) -> Result<Trainer, Error> {
         let mut trainer = self.builder(builder).build(&train.fields()?)?;
         eprintln!("{}", trainer.summary());
@@ -50,7 +50,7 @@ impl Run {
         }
         trainer.stop_on(&interrupt::stop()?);
         trainer.fit(train, Some(held_out), self.epochs)?;
-        // Asked to stop while the last step was done, it is done.
+        // A run that was asked to stop during its last step is complete.
         if interrupt::stop()?.is_asked() && trainer.position().epoch < self.epochs {
             return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
@@ -106,7 +106,8 @@ impl Run {
         if *require_checkpoints { saving.require() } else { saving }
     }
 
-    /// Checkpoints from here on, and those that are there.
+    /// Makes the trainer save checkpoints to a directory, and resumes from the newest one there if the flags
+    /// say so.
     fn open(&self, dir: &Path, trainer: &mut Trainer) -> Result<(), Error> {
         trainer.save_to(self.saving(dir))?;
         if !self.flags.resume {

@@ -1,6 +1,7 @@
 //! Plain tables.
 
-/// Columns as wide as they need to be, two spaces apart; no spaces at the ends of lines.
+/// Returns rows as a table: each column as wide as its longest cell, two spaces between columns, none at the
+/// end of a line.
 pub fn table<R: AsRef<[String]>>(rows: &[R]) -> String {
     let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
     let wide = |column: usize| {
@@ -15,7 +16,7 @@ pub fn table<R: AsRef<[String]>>(rows: &[R]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// `1.5 MiB`.
+/// Returns a number of bytes as a text such as `1.5 MiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (count.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);

@@ -24,31 +24,33 @@ pub struct TextFlags {
 }
 
 impl TextFlags {
-    /// The text that they name: [`Text::read`].
+    /// Reads the text that the flags name.
     ///
     /// # Errors
-    /// Of that.
+    /// It returns the errors of [`Text::read`].
     pub fn read(&self) -> Result<Text, Error> {
         Text::read(&self.data, self.train_characters as usize)
     }
 }
 
-/// A text as numbers, a byte each: those that occur, in ascending order, are 0, 1, 2, ...
+/// A text as numbers of one byte each. The bytes that occur in the text are numbered 0, 1, 2, ... in
+/// ascending order.
 pub struct Text {
     name: String,
     characters: Vec<u8>,
-    /// All that is not held out.
+    /// All of the text that is not held out.
     known: Vec<u8>,
-    /// So much of it is trained on.
+    /// The number of characters of `known` that are trained on.
     len: usize,
     held_out: Vec<u8>,
 }
 
 impl Text {
-    /// Reads a file, gzipped or not. Its last tenth is held out, and of the rest the first `most` characters are trained on.
+    /// Reads a file, gzipped or not. Its last tenth is held out. Of the rest, the first `most` characters are
+    /// trained on.
     ///
     /// # Errors
-    /// A file that cannot be read, or that is too short.
+    /// It is an error if the file cannot be read or has fewer than 100 characters.
     pub fn read(path: &Path, most: usize) -> Result<Self, Error> {
         let name = path.display().to_string();
         let named = |error: std::io::Error| format!("{name}: {error}");
@@ -70,25 +72,26 @@ impl Text {
         Ok(Self { name, characters, len: bytes.len().min(most), known: bytes, held_out })
     }
 
-    /// How many different characters there are.
+    /// Returns the number of different characters.
     pub fn vocabulary(&self) -> usize {
         self.characters.len()
     }
 
-    /// How many characters are trained on.
+    /// Returns the number of characters that are trained on.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is nothing to train on.
+    /// Returns true if there is nothing to train on.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Windows of `context` characters, each with the one after it as its target: to train on, and held out.
+    /// Returns the windows to train on and those held out. A window has `context` characters; the target of
+    /// each character is the next one.
     ///
     /// # Errors
-    /// Not one window.
+    /// It is an error if there is not a single window.
     pub fn windows(&self, context: usize) -> Result<[Tokens; 2], Error> {
         let part = |what, bytes: &[u8]| {
             Tokens::in_memory(&format!("{}, {what}", self.name), bytes.to_vec(), Width::U8, context)
@@ -96,8 +99,8 @@ impl Text {
         Ok([part("trained on", &self.known[..self.len])?, part("held out", &self.held_out)?])
     }
 
-    /// What a table of pairs makes of the text held out, in nats a character: how often each character follows each other one
-    /// in all the rest of the text, once more than counted.
+    /// Returns the loss of a bigram model on the held-out text, in nats a character. The model counts how
+    /// often each character follows each other one in the rest of the text, and adds one to each count.
     pub fn bigram_nats(&self) -> f64 {
         let size = self.vocabulary();
         let mut counts = vec![1.0; size * size];
@@ -111,11 +114,11 @@ impl Text {
         held_out.iter().map(nats).sum::<f64>() / held_out.len() as f64
     }
 
-    /// Says how a trained model does on the text held out, and what [`Text::bigram_nats`] does. After a million characters it
-    /// has to be better by 0.3 nats; a shorter run claims nothing.
+    /// Prints the loss of a trained model on the held-out text beside [`Text::bigram_nats`]. After a million
+    /// characters it has to be lower by 0.3 nats. For shorter runs this is not checked.
     ///
     /// # Errors
-    /// It is not.
+    /// It is an error if the model is not better by that much.
     pub fn claim(&self, trainer: &Trainer) -> Result<(), Error> {
         let Some(last) = trainer.history().last() else { return Ok(()) };
         let (nats, pairs) = (last.validation.as_ref().map_or(f64::NAN, |v| v.loss), self.bigram_nats());
@@ -124,14 +127,14 @@ impl Text {
         if long { claim("nats a character below the table's", pairs - nats, 0.3) } else { Ok(()) }
     }
 
-    /// Lets a model write on from `start`: `length` characters, each drawn from what the model expects after the last
-    /// `context`, sharper than it is (temperature 0.7). The same weights and seed write the same text.
+    /// Continues the text `start` by `length` characters. Each is drawn from the model's distribution after
+    /// the last `context` characters, at temperature 0.7. The same weights and seed write the same text.
     ///
-    /// The model takes `[B, context]` ids and gives `[B, context, vocabulary]` logits; of a place they must not depend on those
-    /// after it.
+    /// The model maps ids `[B, context]` to logits `[B, context, vocabulary]`. The logits of a place must not
+    /// depend on the places after it.
     ///
     /// # Errors
-    /// Of the trainer.
+    /// It returns the errors of the trainer.
     pub fn sample(
         &self,
         trainer: &mut Trainer,
@@ -148,7 +151,8 @@ impl Text {
         for drawn in 0..length {
             let mut window = ids[ids.len().saturating_sub(context)..].to_vec();
             let last = window.len() - 1;
-            // What follows is not seen from there.
+            // The places after the last character do not matter, because logits do not depend on later
+            // places.
             window.resize(context, 0);
             let batch = Batch {
                 epoch: 0,
@@ -205,7 +209,8 @@ mod tests {
         assert!(text(b"short", 9).err().unwrap().to_string().contains("5 characters"));
     }
 
-    /// 90 pairs ab and 89 ba, each of the four pairs once more: 91 of 92 and 90 of 91.
+    /// There are 90 pairs ab and 89 pairs ba, and each of the four counts is one higher: 91 of 92 and 90 of
+    /// 91.
     #[test]
     fn a_table_of_pairs() {
         let text = text(&b"ab".repeat(100), 50).unwrap();

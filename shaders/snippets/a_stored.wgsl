@@ -1,5 +1,5 @@
-// a_load: a block of a that is stored as a matrix: [m, k] or [k, m].
-// Constant: TRANSPOSE_A. a_quad comes from a file of its own.
+// a_load: reads a block of a, which is stored as a matrix [m, k] or [k, m].
+// Constant: TRANSPOSE_A. The function a_quad comes from a file of its own.
 
 // The first of four rows; a multiple of 4.
 alias ARows = u32;

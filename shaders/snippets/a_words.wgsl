@@ -1,4 +1,5 @@
-// a_quad: elements at to at + 3 of a; those after at + last, where there may be none, are that of at + last.
+// a_quad: returns the elements at to at + 3 of a. Elements after at + last, which may not exist, are that of
+// at + last.
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 
 fn a_quad(at: u32, last: u32) -> vec4<f32> {

@@ -1,5 +1,5 @@
-// b_load: a block of b that is stored as a matrix: [k, n] or [n, k].
-// Constant: TRANSPOSE_B. b_quad comes from a file of its own.
+// b_load: reads a block of b, which is stored as a matrix [k, n] or [n, k].
+// Constant: TRANSPOSE_B. The function b_quad comes from a file of its own.
 
 // The first of four columns; a multiple of 4.
 alias BColumns = u32;

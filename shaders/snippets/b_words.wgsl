@@ -1,4 +1,5 @@
-// b_quad: elements at to at + 3 of b; those after at + last, where there may be none, are that of at + last.
+// b_quad: returns the elements at to at + 3 of b. Elements after at + last, which may not exist, are that of
+// at + last.
 @group(0) @binding(2) var<storage, read> b: array<f32>;
 
 fn b_quad(at: u32, last: u32) -> vec4<f32> {

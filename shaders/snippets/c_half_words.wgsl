@@ -1,4 +1,5 @@
-// put_quad: c[at] to c[at + 3] = v rounded to f16, none after c[at + last]. Kept: f16, or f32 where it is not stored as such.
+// put_quad: writes v, rounded to f16, to c[at] to c[at + 3], but nothing after c[at + last].
+// Type: Kept: f16, or f32 where the result is rounded to f16 but stored as f32.
 @group(0) @binding(3) var<storage, read_write> c: array<Kept>;
 
 fn put_quad(at: u32, last: u32, v: vec4<f32>) {

@@ -1,4 +1,4 @@
-// put_quad: c[at] to c[at + 3] = v, none after c[at + last].
+// put_quad: writes v to c[at] to c[at + 3], but nothing after c[at + last].
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 
 fn put_quad(at: u32, last: u32, v: vec4<f32>) {

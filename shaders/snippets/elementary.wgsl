@@ -1,13 +1,18 @@
-// elementary: exp_, log_, tanh_, erf_, sigmoid: the functions drivers disagree on, the same bits wherever fma() is the same.
+// elementary: exp_, log_, tanh_, erf_, sigmoid: functions on which drivers disagree, with the same bits
+// wherever fma() is the same.
 //
-// The host twin is unisono-graph's elementary.rs: same constants, same order of operations. The bounds below are in units
-// in the last place (ULP) of the result; its tests hold them against f64, for an fma() that rounds once and for one that
-// rounds twice. tanh_ and sigmoid divide; their bounds take a division that rounds correctly.
-// Arguments enter through their integer bits and results leave through theirs, so an argument may be a product and a
-// result never is one. Subnormal arguments and results are zeros (of the same sign). A NaN gives the NaN 0x7FC00000.
-// ln 2 is 0.69314575 + 98173 / 2^36: exponents times either part are exact. The second part goes through an integer, since
-// Mesa turns fma(n, a, fma(n, b, c)) into n * (a + b) + c.
-// NaN and infinity are seen and made as bits: WGSL lets a compiler assume that neither occurs.
+// The host twin is unisono-graph's elementary.rs, with the same constants and the same order of operations.
+// The bounds below are in units in the last place (ULP) of the result. The twin's tests check them against
+// f64, for an fma() that rounds once and for one that rounds twice. tanh_ and sigmoid divide; their bounds
+// assume a division that rounds correctly.
+//
+// Arguments are read through their integer bits and results are built from theirs, so that an argument may be
+// a product and a result never is one. Subnormal arguments and results are zeros of the same sign. A NaN
+// gives the NaN 0x7FC00000. NaN and infinity are detected and built as bits, since WGSL lets a compiler
+// assume that neither occurs.
+//
+// ln 2 is 0.69314575 + 98173 / 2^36, where exponents times either part are exact. The second part goes
+// through an integer, since Mesa turns fma(n, a, fma(n, b, c)) into n * (a + b) + c.
 
 // e^x for every x, within 1 ULP. Above 88.7228: infinity; below -87.3365: 0.
 // x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial of degree 7; n goes into the exponent bits.
@@ -31,7 +36,8 @@ fn exp_(x: f32) -> f32 {
     return bitcast<f32>(select(result, 0x7FC00000u, magnitude > 0x7F800000u));
 }
 
-// The natural logarithm of x, within 1 ULP. Of 0 and of subnormals: -infinity; below 0: NaN; of infinity: infinity.
+// The natural logarithm of x, within 1 ULP. Of 0 and of subnormals: -infinity; below 0: NaN; of infinity:
+// infinity.
 // x = 2^k m with m in [2/3, 4/3); ln m by a polynomial of degree 10 in f = m - 1, which is exact.
 fn log_(x: f32) -> f32 {
     let bits = bitcast<u32>(x);

@@ -1,4 +1,5 @@
-// Two f32 in a u64, the first in its low half: what a software adapter loads lane by lane, it loads two at a time.
+// low, high, pair: two f32 in a u64, the first one in the low half. A software adapter loads memory lane by
+// lane, and so it loads two f32 at a time.
 fn low(x: u64) -> f32 {
     return bitcast<f32>(u32(x));
 }

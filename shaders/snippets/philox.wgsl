@@ -1,8 +1,9 @@
-// philox: Philox 4x32-10, the same words as unisono-random on the host. Integer arithmetic only.
+// philox: Philox 4x32-10, the same words as unisono-random on the host. It uses integer arithmetic only.
 //
 // random_word(key, epoch, position_low, position_high, element) is word element % 4 of
-//   philox(vec4(element / 4, position_low, epoch, position_high), key),
-// key: Stream::key() of (seed, purpose, layer path). position: of the sample in its epoch, 64 bits in two words.
+//   philox(vec4(element / 4, position_low, epoch, position_high), key).
+// key: Stream::key() of (seed, purpose, layer path).
+// position: the position of the sample in its epoch, 64 bits in two words.
 // element: the index within the sample, below 2^32.
 // A kernel that needs four neighbouring elements calls philox once and uses all four words.
 

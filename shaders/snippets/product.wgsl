@@ -1,24 +1,23 @@
-// What all products share: their sizes, and operands in blocks of four by four.
-//   c[z, i, j] = sum over p of a[z, i, p] * b[z, p, j].   a: [m, k] or [k, m], b: [k, n] or [n, k], c: [m, n] for each z.
-// Rows of a and b as stored are a_step and b_step apart.
-// Order: p serial from +0 through fma inside a chunk of CHUNK; chunks > 1: chunk q of c goes to c[q * c_chunk + ...], and
-// the tree kernel adds the chunks. Steps past the end add 0 * 0: they change nothing, for a chain from +0 never is -0 where
-// products are rounded, and a -0 that fma may leave is made +0 at the end (canonical).
-// Constants: CHUNK; RAGGED: inner ranges may end inside a block; JOIN: a layer is the tree over up to eight shards' products,
-// added in registers; ACROSS: 0, or the columns of a sample, a multiple of four, where n goes over all samples: c is then
-// [sample, m, ACROSS]. a_load, b_load, put_quad, inner_range and finish come from a file each, or are written for the
-// product: from what its operands are views of, and from the map that is behind it.
-struct Params {
-    m: u32, n: u32, k: u32, chunks: u32,
-    a_offset: u32, a_batch: u32, b_offset: u32, b_batch: u32,
-    c_offset: u32, c_batch: u32, c_chunk: u32, rows_a_sample: u32,
-    first_z: u32, columns: u32, width: u32,
-    first_shard: u32, end_shard: u32, join: u32, a_step: u32, b_step: u32,
-    s0: u32, s1: u32, s2: u32, s3: u32, s4: u32, s5: u32, s6: u32, s7: u32, // for finish
-}
-@group(0) @binding(0) var<uniform> params: Params;
+// product: what the kernels of all products share: their sizes, and their operands in blocks of four by four.
+//   c[z, i, j] = sum over p of a[z, i, p] * b[z, p, j].
+// Shapes for each z: a: [m, k] or [k, m], b: [k, n] or [n, k], c: [m, n]. Stored rows are a_step and b_step
+// apart.
+// Order: within a chunk of CHUNK steps, p is serial from +0 through fma. With more than one chunk, chunk q of
+// c goes to c[q * c_chunk + ...], and the tree kernel adds the chunks. Steps past the end add 0 * 0, which
+// changes nothing: a chain from +0 never is -0 where products are rounded, and a -0 that fma may leave
+// becomes +0 at the end (canonical).
+// Constants:
+//   CHUNK: the steps of a chunk.
+//   RAGGED: whether inner ranges may end inside a block.
+//   JOIN: whether a layer is the tree over the products of up to eight shards, added in registers.
+//   ACROSS: 0, or the columns of a sample, a multiple of four, where n goes over all samples: then c is
+//     [sample, m, ACROSS].
+// Functions from other files, or generated for the product: a_load and b_load by what the operands are views
+// of, put_quad, inner_range, and finish, the epilogue (the map behind the product).
+// Params: ProductParams of params.rs, and the starts s0 to s7 for the epilogue.
 
-// The part of a product that one layer of the grid computes.
+// The part of a product that one layer of the grid computes: the first elements of a, b and c, and the inner
+// range.
 struct Part { a: u32, b: u32, c: u32, start: u32, end: u32 }
 
 fn part(layer: u32) -> Part {
@@ -35,7 +34,8 @@ fn part(layer: u32) -> Part {
     );
 }
 
-// block[r][d] = a[i + r, p + d] for the rows i to i + 3 that `rows` is of; 0 from `end` on; rows from m on are any rows. p < end.
+// block[r][d] = a[i + r, p + d] for the rows i to i + 3 of `rows`, and 0 from `end` on. Rows from m on hold
+// any values. p < end.
 fn a_block(own: Part, rows: ARows, p: u32) -> mat4x4<f32> {
     var block = a_load(own, rows, p);
     if RAGGED {
@@ -45,7 +45,8 @@ fn a_block(own: Part, rows: ARows, p: u32) -> mat4x4<f32> {
     return block;
 }
 
-// block[d][s] = b[p + d, j + s] for the columns j to j + 3; 0 from `end` on; columns from n on are any columns. p < end.
+// block[d][s] = b[p + d, j + s] for the columns j to j + 3, and 0 from `end` on. Columns from n on hold any
+// values. p < end.
 fn b_block(own: Part, p: u32, columns: BColumns) -> mat4x4<f32> {
     var block = b_load(own, p, columns);
     if RAGGED {
@@ -54,12 +55,13 @@ fn b_block(own: Part, p: u32, columns: BColumns) -> mat4x4<f32> {
     return block;
 }
 
-// Four steps of the sums of one row and four columns: x over p, y[d] the columns at p + d.
+// Adds four steps to the sums of one row and four columns: x is the row at p to p + 3, y[d] the columns at p
+// + d.
 fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {
     return fma(x.wwww, y[3], fma(x.zzzz, y[2], fma(x.yyyy, y[1], fma(x.xxxx, y[0], sums))));
 }
 
-// c[i, j] to c[i, j + 3] = what finish makes of sums, as far as c goes.
+// Writes what the epilogue makes of the sums to c[i, j] to c[i, j + 3], as far as c goes.
 fn put_row(own: Part, i: u32, j: u32, sums: vec4<f32>) {
     if i >= params.m || j >= params.n { return; }
     var width = params.n;
@@ -75,13 +77,13 @@ fn put_row(own: Part, i: u32, j: u32, sums: vec4<f32>) {
     put_quad(at, last, finish(at, last, own.c / width + row, column, canonical(sums)));
 }
 
-// Where a layer's result goes.
+// Returns the part to which a layer's result is written.
 fn target_part(layer: u32) -> Part {
     if JOIN { return shard_part(layer, 0u); }
     return part(layer);
 }
 
-// The product of the layer's shard number s, of nothing where there is no such shard.
+// Returns the product of the layer's shard number s, with an empty inner range where there is no such shard.
 fn shard_part(layer: u32, s: u32) -> Part {
     let z = params.first_z + layer;
     let shard = params.first_shard + z * params.join + s;
@@ -90,11 +92,11 @@ fn shard_part(layer: u32, s: u32) -> Part {
     return Part(params.a_offset, params.b_offset, params.c_offset + z * params.c_batch, inner.x, end);
 }
 
-// A tile of a layer's result at row i and column j, by what each file says of its tiles: Tile, multiply, add, and clean, which
-// makes all of it canonical.
-// Shards are joined by `join` of them, a power of two up to eight, in loops of one or two turns: a sum that begins with +0 and
-// takes the left, then the right half is the tree over both. It is made canonical once, after its two turns: +0 and something
-// canonical add up to just that.
+// Returns a tile of a layer's result at row i and column j. Each kernel's file defines its tiles: Tile,
+// multiply, add, and clean, which makes a tile canonical.
+// The products of `join` shards, a power of two up to eight, are added in loops of one or two turns: a sum
+// that begins with +0 and adds the left and then the right half is the tree over both. It is made canonical
+// once, after its two turns, since +0 and a canonical number add up to that number.
 fn layer_tile(layer: u32, i: u32, j: u32) -> Tile {
     if !JOIN { return multiply(part(layer), i, j); }
     let turns = min(vec3<u32>(2u), max(vec3<u32>(1u), params.join / vec3<u32>(4u, 2u, 1u)));

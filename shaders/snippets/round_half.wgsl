@@ -1,5 +1,6 @@
-// round_half: the nearest f16 as an f32, of two equally near the even one; subnormal ones are kept. From 65520 on that is
-// infinity; a NaN stays one. Integers only: what a driver's own conversion rounds to is up to the driver.
+// round_half: returns the nearest f16 as an f32; of two equally near ones the even one. Subnormal f16 are
+// kept. From 65520 on the result is infinity; a NaN stays one. It computes with integers only, since the
+// rounding of a driver's own conversion is up to the driver.
 fn round_half(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     let size = bits & 0x7fffffffu;

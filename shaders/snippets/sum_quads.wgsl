@@ -1,4 +1,4 @@
-// The functions of sum.wgsl for four numbers at once.
+// canonical, sum_add, max_of: the functions of sum.wgsl for four numbers at once.
 alias Number = vec4<f32>;
 
 fn canonical(x: Number) -> Number {
@@ -14,7 +14,7 @@ fn max_of(a: Number, b: Number) -> Number {
     return select(a, b, b > a);
 }
 
-// until: of the e-th four of an array, those before element `used`; 0 for the others.
+// until: returns the e-th four of an array, with 0 for the elements from `used` on.
 fn until(x: Number, e: u32, used: u32) -> Number {
     return select(Number(), x, vec4<u32>(0u, 1u, 2u, 3u) + 4u * e < vec4<u32>(used));
 }

@@ -1,6 +1,7 @@
-// sin_, cos_: for |x| up to 12,000, to about 2 units in the last place of 1.
-// x = k pi/2 + r with |r| <= pi/4; pi/2 is taken off in three parts whose products with k are exact integers, so that no two
-// nested fma share a factor (Mesa would factor them). Polynomials: Cephes' sinf and cosf.
+// sin_, cos_: sine and cosine for |x| up to 12,000, within about 2 units in the last place of 1.
+// x = k pi/2 + r with |r| <= pi/4. pi/2 is subtracted in three parts whose products with k are exact, so that
+// no two nested fma share a factor (Mesa would factor them). The polynomials are those of Cephes' sinf and
+// cosf.
 
 fn quarter_turns(x: f32) -> i32 {
     return i32(round(x * 0.63661975));

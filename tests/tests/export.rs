@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use unisono::checkpoint::{Plan, Precision};
+use unisono::checkpoint::{Plan, WeightPrecision};
 use unisono::data::{Draws, Loader, Memory};
 use unisono::{
     BatchNorm, Conv2d, Dense, Dropout, ExportedModel, Flatten, FromFn, Layer, MaxPool2d, Relu, Residual,
@@ -36,7 +36,7 @@ fn an_exported_model_is_built_again() {
     let mut first = trainer(model(), 1);
     first.fit(&data(), None, 2).unwrap();
     let expected = first.predict(&data()).unwrap();
-    let exported = first.export(&path, Precision::F32).unwrap();
+    let exported = first.export(&path, WeightPrecision::F32).unwrap();
     assert_eq!(exported.description, Some(dir.path().join("small.json")));
 
     let open = ExportedModel::open(&path).unwrap();
@@ -48,7 +48,7 @@ fn an_exported_model_is_built_again() {
 
     // In half the bytes and nearly the same.
     let half = dir.path().join("half.safetensors");
-    first.export(&half, Precision::F16).unwrap();
+    first.export(&half, WeightPrecision::F16).unwrap();
     assert!(fs::metadata(&half).unwrap().len() < fs::metadata(&path).unwrap().len());
     let mut third = trainer(ExportedModel::open(&half).unwrap().layer(), 3);
     let report = third.load_model(&half, &Plan::new()).unwrap();
@@ -69,11 +69,11 @@ fn what_is_no_model_of_this_library_is_told() {
     // A layer of one's own has no description, and weights all the same.
     let own = FromFn::new("own", |cx, x| cx.apply("out", &Dense::new(3), &x.flatten()));
     let mut first = trainer(own, 1);
-    let exported = first.export(&path, Precision::F32).unwrap();
+    let exported = first.export(&path, WeightPrecision::F32).unwrap();
     assert_eq!(exported.description, None);
     assert!(ExportedModel::open(&path).unwrap_err().to_string().contains("model.json: cannot read"));
     // And of a later version it is an error that names the layer.
-    trainer(model(), 1).export(&path, Precision::F32).unwrap();
+    trainer(model(), 1).export(&path, WeightPrecision::F32).unwrap();
     let json = path.with_extension("json");
     let later = fs::read_to_string(&json).unwrap().replace("\"flatten\"", "\"unfold\"");
     fs::write(&json, later).unwrap();

@@ -1,7 +1,9 @@
-//! Every module that is put together, fused ones included: valid WGSL in which no product reaches an addition.
+//! Every assembled module, generated ones included, is valid WGSL in which no product reaches an addition:
+//! for software adapters without subgroups and with those of 4, 8 and 16 lanes, and for GPUs.
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use unisono::data::{FieldSpec, Loader, Memory};
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, FromFn, Gelu, Lstm, MaxPool2d, MeanSquaredError,
@@ -12,13 +14,19 @@ use unisono_graph::target::Machine;
 use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
 use unisono_testkit::{prepare, products};
 
-/// All modules of a program's plans, for software adapters and GPUs, short shards and long ones.
+/// The machines for which kernels are chosen, with the sizes of their subgroups: 0 where kernels must not use
+/// subgroups, and each size for which there is a product kernel that uses them.
+const MACHINES: [(Machine, u32); 5] =
+    [(Machine::Cpu, 0), (Machine::Cpu, 4), (Machine::Cpu, 8), (Machine::Cpu, 16), (Machine::Gpu, 0)];
+
+/// Returns all modules of a program's plans on all machines, for short shards and for long ones.
 fn modules(program: &Program) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for machine in [Machine::Cpu, Machine::Gpu] {
+    for (machine, subgroup) in MACHINES {
         for sizes in [vec![3, 2], vec![700, 600, 1]] {
             let target = Target {
                 machine,
+                subgroup,
                 max_binding_bytes: u64::MAX,
                 max_buffer_bytes: u64::MAX,
                 f16: true,
@@ -94,6 +102,11 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
         let all: BTreeSet<String> = trainer.programs().flat_map(|(_, p)| modules(p)).collect();
         let with_f16 = all.iter().filter(|m| m.starts_with("enable f16;")).count();
         assert_eq!(with_f16 > 0, stored);
+        for family in
+            ["LANES: u32 = 4u;", "LANES: u32 = 8u;", "LANES: u32 = 16u;", "a_slab", "ROWS: u32 = 2u;"]
+        {
+            assert!(all.iter().any(|m| m.contains(family)), "no product kernel has {family}");
+        }
         assert!(
             all.iter().any(|m| m.contains("round_half(v.x)")),
             "some products are rounded in their kernels"
@@ -101,8 +114,8 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
     }
 }
 
-/// An op that says its result is no product, and lies.
-#[derive(Debug)]
+/// An op that declares that its result is no product, although it is one.
+#[derive(Debug, Serialize)]
 struct Liar;
 
 impl Pointwise for Liar {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use unisono::Trainer;
-use unisono::data::{Loader, Progress};
+use unisono::data::{Loader, LoaderState};
 use unisono_tests::{FEATURES, blobs, perceptron};
 
 const SAMPLES: usize = 23;
@@ -38,7 +38,7 @@ fn epochs_have_means_of_their_own_and_what_was_left_out_stays_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut own = build(&train);
     own.checkpoints(dir.path(), 0).unwrap();
-    for batch in train.epochs(Progress::default(), 2).unwrap() {
+    for batch in train.epochs(LoaderState::default(), 2).unwrap() {
         let batch = batch.unwrap();
         let (epoch, last) = (batch.epoch, batch.after.epoch > batch.epoch);
         let step = own.step(&batch).unwrap();

@@ -294,7 +294,7 @@ fn weights_trained_in_f32_are_a_start_for_mixed_precision() {
     let build = |precision| perceptron(16).precision(precision).replicas(1).build(&fields).unwrap();
     let mut full = build(Precision::F32);
     full.fit(&data, None, 8).unwrap();
-    full.export(&path, unisono::checkpoint::Precision::F32).unwrap();
+    full.export(&path, unisono::checkpoint::WeightPrecision::F32).unwrap();
     let mut mixed = build(Precision::Mixed);
     mixed.load_model(&path, &unisono::checkpoint::Plan::new()).unwrap();
     assert_eq!(mixed.tensor("0.weight").unwrap().unwrap(), full.tensor("0.weight").unwrap().unwrap());

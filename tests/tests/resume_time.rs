@@ -24,7 +24,7 @@ impl Source for Endless {
         static FIELDS: std::sync::LazyLock<Vec<FieldSpec>> = std::sync::LazyLock::new(|| {
             let spec = |name: &str| FieldSpec {
                 name: name.into(),
-                dtype: unisono::data::Dtype::F32,
+                dtype: unisono::data::FieldDType::F32,
                 shape: vec![2],
             };
             vec![spec("x"), spec("y")]

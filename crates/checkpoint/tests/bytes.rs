@@ -1,20 +1,20 @@
-//! One set of tensors, one file; and it is the file the safetensors crate would write.
+//! One set of tensors makes one file, and it is the file that the safetensors crate would write.
 
 use std::borrow::Cow;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype as Stored, View};
-use unisono_checkpoint::{Dtype, Tensor, Tensors, parse_tensors, write_model};
+use unisono_checkpoint::{Tensor, TensorDType, Tensors, parse_tensors, write_model};
 
 struct Stock<'a>(&'a Tensor);
 
 impl View for Stock<'_> {
     fn dtype(&self) -> Stored {
         match self.0.dtype() {
-            Dtype::F32 => Stored::F32,
-            Dtype::U8 => Stored::U8,
-            Dtype::F64 => Stored::F64,
+            TensorDType::F32 => Stored::F32,
+            TensorDType::U8 => Stored::U8,
+            TensorDType::F64 => Stored::F64,
             other => panic!("no {other} is made here"),
         }
     }
@@ -30,7 +30,7 @@ impl View for Stock<'_> {
 }
 
 fn tensor() -> impl Strategy<Value = Tensor> {
-    let dtype = prop_oneof![Just(Dtype::F32), Just(Dtype::U8), Just(Dtype::F64)];
+    let dtype = prop_oneof![Just(TensorDType::F32), Just(TensorDType::U8), Just(TensorDType::F64)];
     (dtype, vec(0usize..4, 0..4), any::<u8>()).prop_map(|(dtype, shape, seed)| {
         let bytes = shape.iter().product::<usize>() * dtype.size();
         let bytes = (0..bytes).map(|i| (i as u8).wrapping_mul(37).wrapping_add(seed)).collect();

@@ -1,4 +1,5 @@
-//! "The directory either holds a complete checkpoint or does not exist": every operation of a save fails in turn.
+//! "The directory either holds a complete checkpoint or does not exist": every operation of a save fails in
+//! turn.
 
 mod common;
 
@@ -10,9 +11,10 @@ use common::contents;
 use common::faulty::{Faulty, Then};
 use unisono_checkpoint::{Disk, Options, StdDisk, Store, newest, read_tensors, write_model};
 
-/// Saves `step` over checkpoints of steps 1 and 2, failing at one operation after the other of opening and saving.
+/// Saves `step` over checkpoints of steps 1 and 2, failing at one operation after the other of opening and
+/// saving.
 fn every_fault(step: u64, then: Then) {
-    let options = Options { keep: 2, ..Options::default() };
+    let options = Options::default().keep(2);
     let before = contents(2);
     let mut after = contents(step);
     after.trainer["again"] = true.into();
@@ -28,7 +30,7 @@ fn every_fault(step: u64, then: Then) {
         let saved = Store::open_with(dir.path(), options.clone(), disk.clone())
             .and_then(|mut store| store.save(step, &after));
 
-        // As a reader finds it, with nothing cleaned up: what is there is whole, and whole is what was saved.
+        // A reader who cleans nothing up finds only complete checkpoints, with what was saved.
         let found = newest(dir.path()).unwrap().expect("a complete checkpoint");
         assert_eq!(found.skipped, [], "fault {fault}: a partial checkpoint");
         let is_new = found.contents == after;
@@ -36,7 +38,7 @@ fn every_fault(step: u64, then: Then) {
         assert!(is_new || saved.is_err(), "fault {fault}: said to be saved, and was not");
         outcomes[usize::from(is_new)] += 1;
 
-        // And the next run goes on from it.
+        // The next run goes on from it.
         let mut store = Store::open_with(dir.path(), options.clone(), Arc::new(StdDisk)).unwrap();
         assert_eq!(store.newest().unwrap().unwrap().contents, found.contents);
         store.save(step, &after).unwrap();
@@ -100,12 +102,13 @@ fn the_final_model_is_the_old_or_the_new_one() {
 const DIR: &str = "UNISONO_TEST_DIR";
 const AT: &str = "UNISONO_TEST_AT";
 
-/// No test of its own: the process that the next one starts, and that kills itself in the middle of a save.
+/// This is no test by itself: it is the process that the next test starts, and that kills itself in the
+/// middle of a save.
 #[test]
 fn a_process_that_is_killed() {
     let (Ok(dir), Ok(at)) = (std::env::var(DIR), std::env::var(AT)) else { return };
     let disk = Arc::new(Faulty::new(at.parse().unwrap(), Then::Kills));
-    let options = Options { keep: 2, ..Options::default() };
+    let options = Options::default().keep(2);
     Store::open_with(Path::new(&dir), options, disk).unwrap().save(3, &contents(3)).unwrap();
 }
 

@@ -1,4 +1,5 @@
-//! Mutated checkpoints: no panic, nothing accepted that is not what was saved, unless its hash was forged to match.
+//! Mutated checkpoints: no panic, and nothing is accepted that is not what was saved, unless its hash was
+//! forged to match.
 
 mod common;
 
@@ -25,7 +26,8 @@ fn no_mutated_checkpoint_is_taken_for_the_one_that_was_saved() {
         let mut file = files[which].clone();
         random.mutate(&mut file);
         fs::write(path.join(FILES[which]), &file).unwrap();
-        // Spaces in a manifest, or its step, which the directory's name decides, may change. The contents may not.
+        // Spaces in a manifest may change, and its step, which the directory's name decides. The contents may
+        // not.
         match load(&path) {
             Ok((_, found)) => {
                 assert_eq!(found, contents(5), "round {round}");

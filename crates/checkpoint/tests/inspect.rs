@@ -1,4 +1,4 @@
-//! What the program `checkpoint` shows.
+//! What the program `checkpoint` of the examples shows.
 
 mod common;
 

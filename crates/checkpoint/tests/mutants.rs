@@ -1,4 +1,5 @@
-//! 100,000 mutated checkpoints, in memory: half with hashes forged to match, so that the parsers are reached.
+//! 100,000 mutated checkpoints in memory, half of them with hashes forged to match, so that the parsers are
+//! reached.
 
 mod common;
 
@@ -62,7 +63,7 @@ fn no_file_with_a_forged_hash_gives_a_wrong_shape() {
         Ok(found) => {
             accepted += 1;
             for (tensors, file) in [(&found.model, &files[0]), (&found.optimizer, &files[1])] {
-                // What is accepted here is what the safetensors crate reads.
+                // What is accepted here must be what the safetensors crate reads.
                 let stock = safetensors::SafeTensors::deserialize(file).expect("a file the crate reads too");
                 assert_eq!(stock.len(), tensors.len());
                 for (name, tensor) in tensors {
@@ -75,7 +76,7 @@ fn no_file_with_a_forged_hash_gives_a_wrong_shape() {
         }
         Err(text) => {
             assert!(!text.contains("SHA-256") && !text.contains("manifest"), "not forged: {text}");
-            // And what the crate refuses is refused; only for these reasons is more.
+            // What that crate refuses must be refused here. Only for these reasons may more be refused.
             for (name, file) in FILES[..2].iter().zip(files) {
                 let ours = parse_tensors(Path::new(name), file).map_err(|error| error.to_string());
                 let theirs = safetensors::SafeTensors::deserialize(file);

@@ -1,8 +1,8 @@
-//! Files of other writers and other models.
+//! Loading files of other writers and of other models.
 
 use std::collections::BTreeMap;
 
-use unisono_checkpoint::{Dtype, Error, Info, Keras, Plan, Tensor, TensorFile, Tensors, write_model};
+use unisono_checkpoint::{Error, Info, Keras, Plan, Tensor, TensorDType, TensorFile, Tensors, write_model};
 
 fn tensors(list: &[(&str, &[usize])]) -> Tensors {
     let tensor = |shape: &[usize]| {
@@ -34,7 +34,7 @@ size mismatch for a.w: F32[2, 3] in the file, F32[3, 2] in the model
 size mismatch for b.w: F32[4] in the file, F32[5] in the model
 several would be c: \"c\", \"module.c\"";
     assert_eq!(error.to_string(), expected);
-    // Missing and unexpected may be allowed, what does not fit may not.
+    // Missing and unexpected tensors may be allowed; those that do not fit may not.
     assert!(Plan::new().strip_prefix("module.").partial().take(&file, &wants).is_err());
     let plan = Plan::new().strip_prefix("module.").partial().ignore("module.[ab]*").ignore("c");
     let error = plan.take(&file, &wants).unwrap_err();
@@ -75,8 +75,8 @@ fn a_part_is_loaded_by_pattern_from_a_mapped_file() {
 fn floats_are_converted_and_integers_are_not() {
     let half = |bits: u16, dtype| Tensor::new(dtype, vec![1], bits.to_le_bytes().to_vec()).unwrap();
     let file = Tensors::from([
-        ("a".to_owned(), half(0x3c00, Dtype::F16)),
-        ("b".to_owned(), half(0xbf80, Dtype::Bf16)),
+        ("a".to_owned(), half(0x3c00, TensorDType::F16)),
+        ("b".to_owned(), half(0xbf80, TensorDType::Bf16)),
         ("n".to_owned(), Tensor::i32(&[1], &[1]).unwrap()),
     ]);
     let wants = model(&[("a", &[1]), ("b", &[1])]);
@@ -110,7 +110,7 @@ fn a_keras_model_loads() {
     let (found, report) = Plan::new().keras(Keras::new()).keras_names().take(&file, &wants).unwrap();
     assert_eq!(report.loaded.len(), 7);
     assert_eq!(found["dense.weight"].to_f32(), Some(vec![0.0, 3.0, 1.0, 4.0, 2.0, 5.0]));
-    // Without the option the shapes tell.
+    // Without the option the shapes do not fit.
     let error = Plan::new().keras_names().take(&file, &wants).unwrap_err().to_string();
     assert!(error.contains("dense.weight: F32[2, 3] in the file, F32[3, 2] in the model"), "{error}");
 }

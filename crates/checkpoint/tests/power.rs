@@ -1,4 +1,5 @@
-//! "After a power cut the newest checkpoint that was reported durable is there, or a newer one, and nothing half-written."
+//! "After a power cut the newest checkpoint that was reported durable is there, or a newer one, and nothing
+//! half-written."
 
 mod common;
 
@@ -10,18 +11,18 @@ use common::mutate::Random;
 use common::power::PowerDisk;
 use unisono_checkpoint::{Best, Contents, Disk, Options, Store, load_with, newest_with};
 
-/// A metric for a step; the best is somewhere in the middle.
+/// Returns a metric for a step. The best is somewhere in the middle.
 fn metric(step: u64) -> f64 {
     ((step * 7) % 11) as f64
 }
 
-/// Several lives of one run, each ended by a power cut. An error says which promise was broken.
+/// Runs one run several times, each ended by a power cut. An error says which promise was broken.
 fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> Result<usize, String> {
     let random = &mut Random(seed);
     let mut disk = PowerDisk::new(base);
     lies(&mut disk);
     let best = [None, Some(Best::Lowest(1)), Some(Best::Highest(2))][random.below(3)];
-    let options = Options { keep: 1 + random.below(3), every: [0, 3][random.below(2)], best };
+    let options = Options::default().keep(1 + random.below(3)).every([0, 3][random.below(2)]).best(best);
     let mut reported: Option<(u64, Contents)> = None;
     let mut milestones: Vec<u64> = Vec::new();
     let mut lowest = f64::INFINITY;
@@ -31,7 +32,7 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> Result<usize, Stri
         disk.fails_after(random.below(250));
         if let Ok(mut store) = Store::open_with(base, options.clone(), Arc::new(disk.clone())) {
             loop {
-                // The next step, or the same once more with other contents.
+                // It saves the next step, or the same step once more with other contents.
                 let now = reported.as_ref().map_or(0, |(step, _)| *step);
                 let step = now.max(1) + u64::from(random.below(4) > 0);
                 let mut new = contents(step);
@@ -52,7 +53,7 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> Result<usize, Stri
         let checkpoints = base.join("checkpoints");
         let mut whole = Vec::new();
         for name in disk.list(&checkpoints).unwrap_or_default() {
-            // Whatever has a final name is whole, not the newest alone.
+            // Whatever has a final name must be complete, not only the newest.
             if let Some(step) = name.strip_prefix("step-") {
                 load_with(&disk, checkpoints.join(&name)).map_err(|error| error.to_string())?;
                 whole.push(step.parse::<u64>().unwrap());
@@ -70,7 +71,7 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> Result<usize, Stri
                 if reported.as_ref().is_some_and(|(step, _)| *step > found.step) {
                     return Err(format!("step {} was found, and a later one had been reported", found.step));
                 }
-                // A milestone may be between two names while its step is saved again: then it is the newest.
+                // A milestone may be between two names while its step is saved again. Then it is the newest.
                 if let Some(lost) =
                     milestones.iter().find(|step| !whole.contains(step) && **step != found.step)
                 {
@@ -88,7 +89,7 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> Result<usize, Stri
     Ok(saves)
 }
 
-/// Four cuts a seed; `UNISONO_POWER_SEEDS` asks for more of them.
+/// Cuts the power four times a seed. `UNISONO_POWER_SEEDS` sets the number of seeds.
 #[test]
 fn thousands_of_power_cuts_lose_nothing_that_was_reported_durable() {
     let dir = tempfile::tempdir().unwrap();
@@ -100,7 +101,7 @@ fn thousands_of_power_cuts_lose_nothing_that_was_reported_durable() {
     assert!(saves as u64 > 3 * seeds, "only {saves} saves");
 }
 
-/// That the model has teeth: on disks that lie about syncing, promises break.
+/// Checks that the model finds mistakes: on disks that lie about syncing, promises are broken.
 #[test]
 fn on_a_disk_that_does_not_sync_checkpoints_are_lost() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Files as Python's `safetensors` package sees them, and its files as we do. `UNISONO_PYTHON` names another interpreter
-//! than `python3`.
+//! Files that Python's `safetensors` package reads, and files that it writes. `UNISONO_PYTHON` names another
+//! interpreter than `python3`.
 
 mod common;
 
@@ -9,10 +9,11 @@ use std::process::Command;
 use common::contents;
 use serde_json::{Value, json};
 use unisono_checkpoint::{
-    Dtype, Export, Precision, Tensor, TensorFile, Tensors, export_model, read_tensors, write_model,
+    Export, Tensor, TensorDType, TensorFile, Tensors, WeightPrecision, export_model, read_tensors,
+    write_model,
 };
 
-/// Prints names, types, shapes and bytes of a file.
+/// A script that prints names, types, shapes and bytes of a file.
 const READ: &str = r#"
 import json, sys
 from safetensors import safe_open
@@ -24,7 +25,7 @@ with safe_open(sys.argv[1], "np") as file:
 print(json.dumps(found))
 "#;
 
-/// Writes a file with metadata, as PyTorch does.
+/// A script that writes a file with metadata, as PyTorch does.
 const WRITE: &str = r#"
 import sys, numpy
 from safetensors.numpy import save_file
@@ -37,7 +38,8 @@ save_file({
 }, sys.argv[1], metadata={"format": "pt"})
 "#;
 
-/// What a script prints; `None`, and a line that says so, where there is no Python that has the package.
+/// Returns what a script prints. Where there is no Python that has the package, prints a line that says so
+/// and returns `None`.
 fn python(script: &str, path: &Path) -> Option<String> {
     let interpreter = std::env::var("UNISONO_PYTHON").unwrap_or_else(|_| "python3".into());
     let has = Command::new(&interpreter).args(["-c", "import numpy, safetensors.numpy"]).output();
@@ -54,12 +56,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What Python should say of these tensors.
+/// Returns what Python should print of these tensors.
 fn expected(tensors: &Tensors) -> Value {
     let dtype = |dtype| match dtype {
-        Dtype::F16 => "float16",
-        Dtype::F32 => "float32",
-        Dtype::U32 => "uint32",
+        TensorDType::F16 => "float16",
+        TensorDType::F32 => "float32",
+        TensorDType::U32 => "uint32",
         other => panic!("no {other} is made here"),
     };
     let one = |tensor: &Tensor| json!([dtype(tensor.dtype()), tensor.shape(), hex(tensor.bytes())]);
@@ -77,10 +79,10 @@ fn python_reads_what_is_written_here() {
     let Some(found) = python(READ, &path) else { return };
     assert_eq!(serde_json::from_str::<Value>(&found).unwrap(), expected(&tensors));
 
-    export_model(&path, &tensors, &Export { precision: Precision::F16, description: None }).unwrap();
+    export_model(&path, &tensors, &Export::default().precision(WeightPrecision::F16)).unwrap();
     let found = python(READ, &path).unwrap();
     let halves = read_tensors(&path).unwrap();
-    assert_eq!(halves["dense.bias"].dtype(), Dtype::F16);
+    assert_eq!(halves["dense.bias"].dtype(), TensorDType::F16);
     assert_eq!(serde_json::from_str::<Value>(&found).unwrap(), expected(&halves));
 }
 

@@ -1,4 +1,5 @@
-//! Saving behind the training thread: nothing waits, nothing is lost without a word.
+//! Saving behind the training thread: the training thread does not wait, and nothing is lost without a
+//! report.
 
 mod common;
 
@@ -23,7 +24,7 @@ fn steps(dir: &Path) -> Vec<u64> {
     list(dir).unwrap().into_iter().map(|(step, _)| step).collect()
 }
 
-/// Reports in short.
+/// Returns the reports in short form.
 fn said(reports: &[Report]) -> Vec<String> {
     let one = |report: &Report| match report {
         Report::Saved { step, saved, .. } if saved.reopened => format!("saved {step} in a new directory"),
@@ -71,7 +72,7 @@ fn what_was_written_is_given_back_once() {
 #[test]
 fn what_waits_is_replaced_unless_retention_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep: 1, every: 10, best: Some(Best::Lowest(1)) };
+    let options = Options::default().keep(1).every(10).best(Best::Lowest(1));
     let (saver, gate) = saver(dir.path(), options, SaverOptions::default());
     gate.close();
     let save = |step, metric| saver.save_with_metric(step, contents(step), Some(metric)).unwrap();
@@ -81,7 +82,7 @@ fn what_waits_is_replaced_unless_retention_keeps_it() {
     save(3, 0.7);
     save(4, 0.1);
     thread::scope(|scope| {
-        // Step 4 is the best so far, so this waits for it to be written; and step 10 for its own sake.
+        // Step 4 is the best so far, so this call waits for it to be written, and step 10 is a milestone.
         let later = scope.spawn(|| [10, 11].map(|step| save(step, 0.8)));
         thread::sleep(Duration::from_millis(50));
         assert!(!later.is_finished());
@@ -98,8 +99,8 @@ fn what_waits_is_replaced_unless_retention_keeps_it() {
 #[test]
 fn every_save_is_written_if_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep: 0, ..Options::default() };
-    let (saver, _) = saver(dir.path(), options, SaverOptions { write_every: true, ..Default::default() });
+    let options = Options::default().keep(0);
+    let (saver, _) = saver(dir.path(), options, SaverOptions::default().write_every(true));
     for step in 1..=20 {
         saver.save(step, contents(step)).unwrap();
     }
@@ -111,7 +112,7 @@ fn every_save_is_written_if_asked_for() {
 fn a_failure_that_may_pass_is_told_and_tried_again() {
     for kind in [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem] {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options { keep: 1, every: 5, best: None };
+        let options = Options::default().keep(1).every(5);
         let (saver, gate) = saver(dir.path(), options, SaverOptions::default());
         saver.save(1, contents(1)).unwrap();
         saver.flush().unwrap();
@@ -122,7 +123,7 @@ fn a_failure_that_may_pass_is_told_and_tried_again() {
         assert_eq!(saver.with_store(|store| store.newest()).unwrap().unwrap().contents, contents(1));
         assert_eq!(said(&saver.poll().unwrap()), [format!("failed 5: {kind}"), format!("failed 6: {kind}")]);
         gate.fail(None);
-        // The milestone is saved late, and what is merely old is not.
+        // The milestone is saved late. The step that was not to be kept is not saved.
         saver.save(7, contents(7)).unwrap();
         let (store, reports) = saver.finish().unwrap();
         assert_eq!(said(&reports), ["saved 5", "saved 7"]);
@@ -145,15 +146,14 @@ fn the_last_save_is_tried_once_more_at_the_end() {
 #[test]
 fn a_required_save_that_fails_is_an_error_of_the_next_call() {
     let dir = tempfile::tempdir().unwrap();
-    let (saver, gate) =
-        saver(dir.path(), Options::default(), SaverOptions { require: true, ..Default::default() });
+    let (saver, gate) = saver(dir.path(), Options::default(), SaverOptions::default().require(true));
     gate.fail(Some(ErrorKind::StorageFull));
     saver.save(1, contents(1)).unwrap();
     saver.with_store(|_| ());
     let error = saver.save(2, contents(2)).unwrap_err().to_string();
     assert!(error.contains("model.safetensors: cannot create: "), "{error}");
     assert!(saver.finish().is_err());
-    // A mistake is an error in any case.
+    // A caller's mistake is an error in any case.
     gate.fail(None);
     let (saver, _) = self::saver(dir.path(), Options::default(), SaverOptions::default());
     saver.save(9, contents(9)).unwrap();
@@ -183,7 +183,7 @@ fn a_vanished_directory_is_made_anew_when_that_is_possible() {
     assert_eq!(said(&saver.flush().unwrap()), ["saved 3 in a new directory"]);
     assert!(matches!(Store::open(&dir), Err(Error::Locked { .. })), "and is locked");
 
-    // Another run may have been quicker.
+    // Another run may have locked the directory first.
     fs::remove_dir_all(&dir).unwrap();
     let other = Store::open(&dir).unwrap();
     saver.save(4, contents(4)).unwrap();

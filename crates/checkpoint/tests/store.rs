@@ -1,4 +1,4 @@
-//! What a run sees of its directory.
+//! A run's directory, as the run sees it.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn carries_have_a_file_of_their_own_where_there_are_any() {
 #[test]
 fn milestones_and_the_best_outlive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep: 1, every: 4, best: Some(Best::Highest(1)) };
+    let options = Options::default().keep(1).every(4).best(Best::Highest(1));
     for (step, accuracy) in [(1, 0.1), (2, 0.9), (3, 0.5), (4, f64::NAN), (5, 0.9), (6, 0.2)] {
         let mut store = Store::open_with(dir.path(), options.clone(), Arc::new(StdDisk)).unwrap();
         store.save_with_metric(step, &contents(step), Some(accuracy)).unwrap();
@@ -72,7 +72,7 @@ fn milestones_and_the_best_outlive_a_restart() {
 #[test]
 fn what_is_broken_does_not_count_among_those_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { keep: 2, ..Options::default() };
+    let options = Options::default().keep(2);
     let mut store = Store::open_with(dir.path(), options, Arc::new(StdDisk)).unwrap();
     store.save(1, &contents(1)).unwrap();
     let broken = store.save(2, &contents(2)).unwrap().path;
@@ -103,7 +103,7 @@ fn broken_ones_are_skipped_and_named() {
         reasons[1].ends_with("step-00000002/model.safetensors: its SHA-256 is not the one in the manifest")
     );
 
-    // The run resumed from step 1 comes to step 2 again: the broken ones make way, and are kept.
+    // The run resumed from step 1 comes to step 2 again. The broken checkpoints are moved aside and kept.
     store.save(2, &contents(2)).unwrap();
     assert_eq!(store.newest().unwrap().unwrap().skipped, []);
     let kept = ["broken-step-00000002", "broken-step-00000003", "step-00000001", "step-00000002"];
@@ -181,7 +181,7 @@ fn leftovers_of_a_killed_process_go_and_complete_ones_stay() {
         fs::create_dir(checkpoints.join(name)).unwrap();
         fs::write(checkpoints.join(name).join("manifest.json"), "{").unwrap();
     }
-    // Killed between the two renames of a step that is saved again.
+    // The process was killed between the two renames of a step that is saved again.
     fs::rename(&path, checkpoints.join(".old-step-00000007")).unwrap();
     assert_eq!(newest(dir.path()).unwrap().unwrap().contents, contents(7));
     let store = Store::open(dir.path()).unwrap();

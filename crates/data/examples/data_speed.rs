@@ -1,9 +1,10 @@
-//! How fast an input pipeline is on its own, and which of its stages is the slowest.
+//! Measures how fast an input pipeline is on its own, and which of its stages is the slowest.
 //!
 //!     cargo run --release -p unisono-data --example data_speed -- [images] [seconds] [threads]
 //!
-//! `images` is a directory with a directory of JPEG or PNG files for each class; without it, pictures are made up. Each
-//! is cropped and resized to 224 x 224, flipped and normalised, in batches of 64. A `-` keeps an argument's default.
+//! `images` is a directory with a directory of JPEG or PNG files for each class; without it, pictures are
+//! made up. Each is cropped and resized to 224 x 224, flipped and normalised, in batches of 64. A `-` keeps
+//! an argument's default.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(root) => Loader::new(ImageFolder::open(root)?),
         None => Loader::new(made_up()?),
     };
-    // ImageNet's statistics, for values 0 to 255.
+    // These are ImageNet's statistics, for values 0 to 255.
     let statistics = Statistics {
         count: 1,
         mean: [0.485, 0.456, 0.406].map(|mean| mean * 255.0).to_vec(),
@@ -48,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// 64 pictures of 256 x 320 with something in them.
+/// Returns 64 pictures of 256 x 320 with something in them.
 fn made_up() -> Result<Memory, DataError> {
     let pixel = |i: usize| ((i * i / 977) % 256) as f32;
     Memory::labelled((0..64 * 256 * 320 * 3).map(pixel).collect::<Vec<_>>(), [256, 320, 3], vec![0; 64])

@@ -22,7 +22,7 @@ impl Files {
         path
     }
 
-    /// The message of reading such a file, after the directory.
+    /// Returns the error message of reading such a file, after the directory.
     fn error(&self, contents: impl AsRef<[u8]>, set: impl Fn(Csv) -> Csv) -> String {
         let error = set(Csv::new(self.file(contents))).read().unwrap_err().to_string();
         error.split_once("digits.csv").map_or(error.clone(), |(_, rest)| format!("digits.csv{rest}"))
@@ -139,7 +139,7 @@ fn truncated_compression_is_an_error() {
     assert!(files.error(flipped, label_last).starts_with("digits.csv: line "));
 }
 
-/// Bytes changed, cut and repeated at random: a table or an error, never a panic.
+/// Reads files with bytes changed, cut and repeated at random. Each gives a table or an error, never a panic.
 #[test]
 fn mutated_files_never_panic() {
     let files = Files::new();

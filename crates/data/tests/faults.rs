@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use unisono_data::{Batches, DataError, Dtype, Field, FieldSpec, Loader, Memory, Sample, Source, Subset};
+use unisono_data::{
+    Batches, DataError, Field, FieldDType, FieldSpec, Loader, Memory, Sample, Source, Subset,
+};
 
 fn numbers(len: usize) -> Memory {
     let x: Vec<f32> = (0..len).map(|i| i as f32).collect();
@@ -15,7 +17,7 @@ fn label(sample: &Sample) -> i32 {
     sample.field("y").unwrap().values.as_i32().unwrap()[0]
 }
 
-/// The number of good batches before the error, and its message; after the error nothing comes.
+/// Returns the number of good batches before the error, and its message. After the error nothing may come.
 fn outcome(loader: Loader) -> (usize, String) {
     let mut seen = Vec::new();
     for threads in [1, 4] {
@@ -119,7 +121,7 @@ fn settings_are_checked_at_the_start() {
     assert_eq!(loader().batch(usize::MAX).epoch(0).unwrap().count(), 1);
 }
 
-/// A source of one's own that does not keep its word.
+/// A source whose samples are not as it declares them.
 struct Liar([FieldSpec; 1]);
 
 impl Source for Liar {
@@ -145,20 +147,20 @@ impl Source for Liar {
 #[test]
 fn a_source_is_not_trusted() {
     let loader = |from| {
-        let liar = Liar([FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![1] }]);
+        let liar = Liar([FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![1] }]);
         Loader::new(Subset::new(liar, [0, from]).unwrap()).batch(1)
     };
     assert_eq!(outcome(loader(5)).1, "images/5.jpg: field 'x': shape [2], expected [1], after fetch");
     assert_eq!(outcome(loader(6)).1, "images/6.jpg: fetch: not a picture");
     assert_eq!(outcome(loader(7)).1, "images/7.jpg: fetch: panicked: out of ink");
 
-    let liar = Liar([FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![1] }]);
+    let liar = Liar([FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![1] }]);
     let error = Loader::new(liar).batch(usize::MAX).epoch(0).unwrap().next().unwrap().unwrap_err();
     assert!(error.to_string().starts_with("field 'x': no memory for"), "{error}");
 }
 
-/// Drops the iterator at different moments, while each thread has about a second of work left in its batch: the
-/// threads must be gone when drop returns, and that at once.
+/// Drops the iterator at different moments, while each thread has about a second of work left in its batch.
+/// When drop returns, which must be at once, the threads must be gone.
 #[test]
 fn dropping_the_iterator_ends_its_threads_at_once() {
     for taken in [0, 1] {
@@ -200,9 +202,9 @@ fn a_full_queue_holds_the_workers_back() {
     let mut batches = loader.epoch(0).unwrap();
     batches.next().unwrap().unwrap();
     wait_until_ready(&batches, 5);
-    // Time for more, if anything were to make more.
+    // This leaves time for more, if anything were to make more.
     std::thread::sleep(Duration::from_millis(50));
-    // One sample to find the shapes; one batch taken; five tickets out.
+    // One sample is fetched to find the shapes, one batch was taken, and five tickets are out.
     assert_eq!(made.load(Ordering::Relaxed), 1 + 10 + 5 * 10);
     assert_eq!(batches.ready(), 5);
     assert_eq!(batches.count(), 99);

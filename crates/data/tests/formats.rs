@@ -1,4 +1,4 @@
-//! Files that are as they should be, and the commonest ways not to be.
+//! Files of each format, right ones and those with the commonest mistakes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use unisono_data::{
-    Array, Arrays, Cifar, DataError, Dtype, Element, Field, ImageFolder, Loader, Source, Tokens, Values,
+    Array, Arrays, Cifar, DataError, Element, Field, FieldDType, ImageFolder, Loader, Source, Tokens, Values,
     Width, augment,
 };
 
@@ -23,7 +23,7 @@ fn written(dir: &TempDir, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-/// The message of a failure, after the directory.
+/// Returns the message of a failure, after the directory.
 fn message<T>(result: Result<T, DataError>) -> String {
     let Err(error) = result else { panic!("no error") };
     let text = error.to_string();
@@ -190,7 +190,7 @@ fn tokens_in_windows() {
     );
 }
 
-/// The root mean square distance from the picture that they all show.
+/// Returns the root mean square distance from the picture that they all show.
 fn distance(image: &[f32], channels: usize) -> f32 {
     let original = |at: usize| (at % 251) as f32;
     let value = |i: usize| match channels {
@@ -258,12 +258,13 @@ fn an_image_folder() {
     assert!(ImageFolder::open(empty.path().join("missing")).is_err());
 }
 
-/// The same digits as IDX files and as a folder of pictures, in the same order, make the same batches.
+/// Checks that the same digits as IDX files and as a folder of pictures, in the same order, make the same
+/// batches.
 #[test]
 fn a_folder_made_of_idx_files_is_the_same_data() {
     let dir = TempDir::new().unwrap();
     let pixels: Vec<u8> = (0..30 * 28 * 28).map(|i| (i * i / 77 % 256) as u8).collect();
-    // Sorted by class, as a folder is.
+    // They are sorted by class, as a folder is.
     let labels: Vec<u8> = (0..30).map(|i| i / 3).collect();
     for (at, (image, label)) in pixels.chunks(28 * 28).zip(&labels).enumerate() {
         let path = written(&dir, &format!("digits/{label}/{at:05}.png"), []);
@@ -290,7 +291,7 @@ fn names_that_are_not_utf_8() {
     let odd = std::ffi::OsStr::from_bytes(b"caf\xe9.png");
     std::fs::create_dir(dir.path().join("class")).unwrap();
     std::fs::copy(given("pal.png"), dir.path().join("class").join(odd)).unwrap();
-    // A file's name is only bytes to sort by; a class has to have one that can be printed.
+    // The name of a file is only bytes to sort by, but that of a class must be text.
     assert_eq!(
         ImageFolder::open(dir.path()).unwrap().fetch(0).unwrap().field("y"),
         Some(&Field::i32([], [0]))
@@ -302,5 +303,5 @@ fn names_that_are_not_utf_8() {
 #[test]
 fn arrays_are_cast_as_asked() {
     let labels = Array::npz(given("arrays.npz"), "labels").unwrap();
-    assert_eq!(labels.cast(Dtype::F32).unwrap().row(0).unwrap(), Values::F32(vec![2.0]));
+    assert_eq!(labels.cast(FieldDType::F32).unwrap().row(0).unwrap(), Values::F32(vec![2.0]));
 }

@@ -1,5 +1,5 @@
-//! Files made to harm: whatever bytes they hold, there is an error or a sample, never a panic, and never more memory than
-//! a file of their size could need.
+//! Files made to harm: whatever bytes they hold, the outcome is an error or a sample, never a panic, and
+//! never more memory than a file of their size could need.
 //!
 //! `UNISONO_MUTATIONS` sets how many mutations a format gets.
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use unisono_data::{Array, Cifar, Column, Csv, DataError, Draws, ImageFolder, Source, Tokens, Width};
 
-/// Counts what each thread has allocated and not yet freed, and the most that was.
+/// Counts the bytes that each thread has allocated and not yet freed, and their largest number so far.
 struct Counting;
 
 thread_local! {
@@ -50,12 +50,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// One to four changes of a file.
+/// Makes one to four changes to a file.
 fn mutate(file: &[u8], draws: &mut Draws) -> Vec<u8> {
     let mut bytes = file.to_vec();
     for _ in 0..=draws.below(4) {
         let at = draws.below(bytes.len() as u32 + 1) as usize;
-        // Headers are where the harm is done.
+        // Most harm is done in headers.
         let at = if draws.chance(0.5) { at.min(draws.below(64) as usize) } else { at };
         let end = (at + draws.below(16) as usize).min(bytes.len());
         let word = [0, 1, 0x7f, 0x80, 0xff, draws.below(256)][draws.below(6) as usize] as u8;
@@ -77,10 +77,10 @@ fn mutations() -> u32 {
     std::env::var("UNISONO_MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000)
 }
 
-/// What may be allocated for a file: so many bytes anyway, and so many a byte of the file.
+/// The bytes that may be allocated for a file: a fixed number, and a number for each byte of the file.
 struct Room(isize, isize);
 
-/// Opens mutations of a file and fetches some of what is there.
+/// Opens mutations of a file and fetches some of their samples.
 fn survive(
     format: &str,
     good: &[u8],
@@ -154,7 +154,7 @@ fn gzipped_idx_files() {
     use std::io::Write;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(&idx()).unwrap();
-    // The decoder's window and tables; then up to what deflate can make of a file.
+    // The fixed part is the decoder's window and tables; the rest is what deflate can make of a file.
     let room = Room(256 * KIB, 4 * 1032);
     survive("idx.gz", &encoder.finish().unwrap(), room, |path| Array::idx(path).map(array));
 }
@@ -168,7 +168,7 @@ fn cifar_files() {
 #[test]
 fn csv_files() {
     let good = b"a,b,class\n1,2.5,0\n-3e2,4,1\n5,6,2\n";
-    // The readers' buffers.
+    // This is for the readers' buffers.
     survive("csv", good, Room(96 * KIB, 64), |path| {
         Csv::new(path).header(true).label(Column::Name("class".into())).read().map(boxed)
     });
@@ -198,7 +198,7 @@ fn token_files() {
     survive("tokens", &[1; 100], Room(16 * KIB, 64), |path| Tokens::open(path, Width::U32, 3).map(boxed));
 }
 
-/// Of the folder that holds the file.
+/// Returns the source of the folder that holds the file.
 fn folder(path: &Path) -> Result<Box<dyn Source>, DataError> {
     let root: PathBuf = path.ancestors().nth(2).unwrap_or(path).into();
     ImageFolder::open(root).map(boxed)
@@ -211,7 +211,7 @@ fn png_files() {
 
 #[test]
 fn jpeg_files() {
-    // 512 pixels a byte, of three channels: as bytes, as f32, and what the decoder keeps.
+    // A byte may hold 512 pixels of three channels: as bytes, as f32, and what the decoder keeps.
     let room = Room(512 * KIB, 512 * 3 * 16);
     survive("jpeg", &given("pil420.jpg"), Room(room.0, room.1), folder);
     survive("progressive jpeg", &given("pil.jpg"), room, folder);

@@ -1,19 +1,21 @@
-//! What is in a batch never depends on threads, prefetch, timing or where the run started.
+//! The content of a batch never depends on threads, prefetch, timing or where the run started.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use unisono_data::{Batch, DataError, Dtype, Field, FieldSpec, Loader, Memory, Position, Sample, Source};
+use unisono_data::{
+    Batch, DataError, Field, FieldDType, FieldSpec, Loader, Memory, Position, Sample, Source,
+};
 
-/// `len` samples: "x" holds three values made from the index, "y" the index.
+/// Returns `len` samples: "x" holds three values made from the index, "y" the index.
 fn numbers(len: usize) -> Memory {
     let x: Vec<f32> = (0..len * 3).map(|i| i as f32 / 7.0).collect();
     Memory::labelled(x, [3], (0..len as i32).collect::<Vec<_>>()).unwrap()
 }
 
-/// Noise, a change of shape, and sleeps that differ from call to call.
+/// Adds noise, a change of shape, and sleeps that differ from call to call.
 fn augmented(len: usize, batch: usize) -> Loader {
     Loader::new(numbers(len))
         .batch(batch)
@@ -41,7 +43,7 @@ fn all(batches: impl Iterator<Item = Result<Batch, DataError>>) -> Vec<Batch> {
     batches.collect::<Result<_, _>>().unwrap()
 }
 
-/// Every sample from a position on, whatever the batches.
+/// Returns every sample from a position on, whatever the batches.
 fn samples(batches: &[Batch]) -> HashMap<(u32, u64), (u64, Vec<u32>)> {
     let mut samples = HashMap::new();
     for batch in batches {
@@ -79,7 +81,7 @@ fn any_position_onward_is_the_uninterrupted_run() {
             assert!(rest.iter().all(|(place, sample)| reference[place] == *sample));
         }
     }
-    // Stopping after any batch and starting where it says is as if nothing had happened.
+    // Stopping after any batch and starting again at its `after` gives the same samples.
     for (i, batch) in whole.iter().enumerate() {
         assert_eq!(all(loader.epochs(batch.after, 3).unwrap()), whole[i + 1..]);
     }
@@ -109,6 +111,9 @@ fn batches_know_their_place() {
     let expected = [(1, 4, 1, vec![4, 5, 6, 7]), (1, 8, 2, vec![8, 9]), (2, 0, 0, vec![0, 1, 2, 3])];
     assert_eq!(places, expected);
     assert_eq!((loader.samples(), loader.batches_per_epoch(), loader.batch_size()), (10, 3, 4));
+    assert_eq!(loader.explicit_batch_size(), Some(4));
+    let plain = Loader::new(numbers(10));
+    assert_eq!((plain.explicit_batch_size(), plain.batch_size()), (None, 32));
 }
 
 #[test]
@@ -133,12 +138,12 @@ fn without_shuffle_the_order_is_the_sources() {
     assert!(batches[0].f32("y").is_err() && batches[0].i32("z").is_err());
 }
 
-/// A source that is all arithmetic, as long as asked.
+/// A source of any length, whose samples are computed.
 struct Synthetic(u64, [FieldSpec; 1]);
 
 impl Synthetic {
     fn new(len: u64) -> Self {
-        Self(len, [FieldSpec { name: "x".into(), dtype: Dtype::I32, shape: vec![2] }])
+        Self(len, [FieldSpec { name: "x".into(), dtype: FieldDType::I32, shape: vec![2] }])
     }
 }
 

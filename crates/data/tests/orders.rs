@@ -1,11 +1,12 @@
-//! Windows, lanes, buckets, batch transforms and skipped samples: the same bytes whatever the threads, from any position.
+//! Windows, lanes, buckets, batch transforms and skipped samples give the same bytes whatever the threads,
+//! from any position.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use unisono_data::{
-    Batch, Batches, Buckets, DataError, Dtype, FieldSpec, Loader, Memory, Position, Progress, Sample,
+    Batch, Batches, Buckets, DataError, FieldDType, FieldSpec, Loader, LoaderState, Memory, Position, Sample,
     Sequences, Source, augment, one_hot,
 };
 
@@ -18,7 +19,8 @@ fn all(batches: Batches) -> Vec<Batch> {
     batches.collect::<Result<_, _>>().unwrap()
 }
 
-/// Checks a loader against itself: threads, depths, and starting after any batch; gives the first three epochs.
+/// Checks a loader against itself with other threads and depths, and started after any batch. Returns the
+/// first three epochs.
 fn same_however(loader: &Loader) -> Vec<Batch> {
     let whole = all(loader.clone().threads(1).prefetch(0).epochs(Position::default(), 3).unwrap());
     for threads in [2, 3, 8] {
@@ -101,7 +103,7 @@ fn buckets_cut_batches_to_their_length() {
             );
         }
     }
-    // The last boundary is beyond the longest sequence, so that is as long as a batch gets.
+    // The last boundary is beyond the longest sequence, so the longest sequence is as long as a batch gets.
     assert_eq!(shapes, HashSet::from([5, 10, 20, 37]));
     let first = whole.iter().filter(|batch| batch.epoch == 0);
     let places: Vec<_> = first.map(|batch| batch.index_in_epoch).collect();
@@ -141,7 +143,7 @@ fn mixup_is_the_same_for_any_threads() {
     assert!(error.starts_with("epoch 0, batch from position 0: fields [\"y\"], expected"), "{error}");
 }
 
-/// Samples 3, 17 and 31 are bad: until `healed`, for the last one.
+/// Samples 3, 17 and 31 are bad; the last of them only until `healed` is set.
 struct Spotty(Memory, Arc<AtomicBool>);
 
 impl Source for Spotty {
@@ -190,7 +192,8 @@ fn bad_samples_are_skipped_up_to_the_number_and_stay_skipped() {
     for threads in [1, 8] {
         assert_eq!(whole, all(loader(3).threads(threads).epochs(Position::default(), 3).unwrap()));
     }
-    // A sample that is better by the time of the resume stays out, and one that heals while running does too.
+    // A sample that is good by the time of the resume stays out, and so does one that becomes good while
+    // running.
     healed.store(true, Ordering::Relaxed);
     for (i, place) in places.iter().enumerate().filter(|(_, place)| place.skipped.contains(&31)) {
         assert_eq!(all(loader(3).epochs(place.clone(), 3).unwrap()), whole[i + 1..]);
@@ -204,14 +207,15 @@ fn bad_samples_are_skipped_up_to_the_number_and_stay_skipped() {
     assert!(batches.by_ref().take(40).all(|batch| !batch.unwrap().indices.contains(&31)));
     healed.store(false, Ordering::Relaxed);
 
-    // One more than allowed is an error, and always the same one.
+    // One more bad sample than allowed is an error, and always the same one.
     let outcome = |threads| {
         let mut batches = loader(2).threads(threads).epochs_from(Position::default()).unwrap();
         let good = batches.by_ref().take_while(Result::is_ok).count();
         (good, batches.progress())
     };
     assert!((0..3).all(|_| outcome(1) == outcome(8)));
-    let error = loader(2).epochs_from(Progress { position: Position::default(), skipped: vec![3, 17, 31] });
+    let error =
+        loader(2).epochs_from(LoaderState { position: Position::default(), skipped: vec![3, 17, 31] });
     assert_eq!(error.unwrap_err().to_string(), "skip_bad: 3 samples were skipped, but only 2 may be");
     assert!(loader(0).epochs_from(Position::default()).unwrap().any(|batch| batch.is_err()));
 }
@@ -228,7 +232,7 @@ fn a_batch_of_nothing_but_bad_samples_is_passed_over() {
         batches.iter().map(|batch| (batch.first, batch.len())).collect::<Vec<_>>(),
         [(0, 4), (4, 4), (12, 4), (16, 4)]
     );
-    // The shapes come from the first sample that works.
+    // The shapes come from the first sample that does not fail.
     let first = Loader::new(numbers(20)).batch(4).skip_bad(2).try_map("picky", |sample, _| {
         let bad = sample.field("x").and_then(|x| x.values.as_f32()).is_some_and(|x| x[0] < 2.0);
         if bad { Err("bad".into()) } else { Ok(()) }
@@ -256,7 +260,7 @@ impl Source for Sizes {
 #[test]
 fn images_of_varying_size_are_made_equal() {
     let v = FieldSpec::VARIES;
-    let sizes = || Sizes([FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![v, v, 3] }]);
+    let sizes = || Sizes([FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![v, v, 3] }]);
     let loader = Loader::new(sizes())
         .batch(8)
         .shuffle(4)

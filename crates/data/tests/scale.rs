@@ -1,10 +1,10 @@
-//! Far positions, long streams, and what is seen of them.
+//! Far positions, long streams, and what `Seen` reports of them.
 
 use std::time::{Duration, Instant};
 
-use unisono_data::{DataError, Dtype, Field, FieldSpec, Loader, Position, Sample, Source};
+use unisono_data::{DataError, Field, FieldDType, FieldSpec, Loader, Position, Sample, Source};
 
-/// Arithmetic in place of a file: `len` samples of `size` values.
+/// A source that computes `len` samples of `size` values.
 struct Synthetic {
     len: u64,
     specs: [FieldSpec; 1],
@@ -12,7 +12,7 @@ struct Synthetic {
 
 impl Synthetic {
     fn new(len: u64, size: usize) -> Self {
-        Self { len, specs: [FieldSpec { name: "x".into(), dtype: Dtype::F32, shape: vec![size] }] }
+        Self { len, specs: [FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape: vec![size] }] }
     }
 }
 
@@ -29,8 +29,8 @@ impl Source for Synthetic {
     }
 }
 
-/// From the call to the first batch in hand, threads started on the way: sample 10,000,000 of a billion, as fast as the
-/// tenth.
+/// Measures from the call to the first batch, which includes starting the threads: sample 10,000,000 of a
+/// billion must come as fast as the tenth.
 #[test]
 fn seeking_takes_under_a_millisecond() {
     let orders: [fn(Loader) -> Loader; 4] = [
@@ -55,7 +55,7 @@ fn seeking_takes_under_a_millisecond() {
     }
 }
 
-/// This process's resident memory in bytes.
+/// Returns this process's resident memory in bytes.
 #[cfg(target_os = "linux")]
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -63,12 +63,13 @@ fn resident() -> u64 {
     line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
 }
 
-/// Streams 1 GB, or 20 GB with `UNISONO_LONG` set, with a slow consumer at first, so that the queue fills.
+/// Streams 1 GB, or 20 GB with `UNISONO_LONG` set, with a consumer that is slow at first, so that the queue
+/// fills.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_long_stream_stays_within_its_budget() {
     const BUDGET: u64 = 64 << 20;
-    // 256 KiB a sample, 8 MiB a batch.
+    // A sample takes 256 KiB, and a batch 8 MiB.
     let total: u64 = if std::env::var_os("UNISONO_LONG").is_some() { 20 << 30 } else { 1 << 30 };
     let loader =
         Loader::new(Synthetic::new(total >> 18, 1 << 16)).batch(32).shuffle(1).prefetch_bytes(BUDGET);
@@ -119,7 +120,7 @@ fn the_verdict_names_the_slow_transform() {
     assert!(seen.idle > seen.elapsed / 2, "{seen:?}");
 }
 
-/// Threads and depth grow while the consumer waits, and not beyond the budget.
+/// Checks that threads and depth grow while the consumer waits, and not beyond the budget.
 #[test]
 fn the_depth_follows_the_pace() {
     let run = |bytes: u64, sleep_us: u64| {
@@ -130,7 +131,7 @@ fn the_depth_follows_the_pace() {
         assert_eq!(batches.by_ref().take(200).filter(Result::is_ok).count(), 200);
         (start, batches.seen().depth)
     };
-    // Batches of 4 KiB.
+    // A batch takes 4 KiB.
     let (start, end) = run(100 << 12, 50);
     assert!(start == 3 && end > 10 && end <= 100, "{start} to {end}");
     let (start, end) = run(5 << 12, 50);

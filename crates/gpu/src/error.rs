@@ -1,22 +1,31 @@
-//! Everything that can go wrong between a plan and its results.
+//! The errors between a plan and its results.
 
 use std::time::Duration;
 
 /// Why a device could not be found, opened, loaded or run.
 ///
-/// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device is of no more use: drop it. After the others it can go
+/// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device must be dropped. After the others it can go
 /// on.
 #[derive(Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GpuError {
     /// No adapter fits what was asked for.
     #[error("{}", no_adapter(wanted, available))]
     NoAdapter {
         /// What was asked for; empty for any adapter at all.
         wanted: String,
-        /// [`crate::Adapter::label`] of each adapter there is.
+        /// The label of each adapter that there is, see [`crate::Adapter::label`].
         available: Vec<String>,
     },
-    /// The adapter is gone since it was listed, or its driver refuses a device.
+    /// This build leaves out every backend that could have what was asked for.
+    #[error("{}", no_backend(wanted, missing))]
+    NoBackend {
+        /// What was asked for; empty for any adapter at all.
+        wanted: String,
+        /// The features of this crate, one for each backend that is asked for and not compiled in.
+        missing: Vec<&'static str>,
+    },
+    /// The adapter is no longer there, or its driver refuses to open a device.
     #[error("{adapter}: could not be opened: {reason}")]
     Open {
         /// The adapter's label.
@@ -27,14 +36,15 @@ pub enum GpuError {
     /// The plan needs more than the adapter allows.
     #[error("{what}: needs {needs}, the adapter allows {allows}")]
     Limit {
-        /// The kernel or buffer, and which limit.
+        /// The kernel or buffer, and the limit.
         what: String,
         /// What the plan asks for.
         needs: u64,
         /// What the adapter offers.
         allows: u64,
     },
-    /// The plan contradicts itself or the caller broke the protocol: a bug in the maker of the plan or the caller.
+    /// The plan contradicts itself, or the caller used the device in a wrong order. This is a bug of whoever
+    /// made the plan or of the caller.
     #[error("{what}: {message}")]
     Plan {
         /// The kernel, buffer, segment or slot.
@@ -42,7 +52,7 @@ pub enum GpuError {
         /// What is wrong with it.
         message: String,
     },
-    /// A shader, pipeline or command was refused.
+    /// The driver or wgpu refused a shader, a pipeline or a command.
     #[error("{what}: {message}")]
     Validation {
         /// The kernel or the work at hand.
@@ -55,10 +65,10 @@ pub enum GpuError {
     OutOfMemory {
         /// The buffer or the work at hand.
         what: String,
-        /// How much was asked for; 0 where it is not known.
+        /// The number of bytes that was asked for; 0 where it is not known.
         bytes: u64,
     },
-    /// The device is gone: unplugged, reset or crashed.
+    /// The device is lost: unplugged, reset or crashed.
     #[error("{adapter}: device lost: {reason}")]
     Lost {
         /// The adapter's label.
@@ -71,7 +81,7 @@ pub enum GpuError {
     Timeout {
         /// The adapter's label.
         adapter: String,
-        /// How long it was waited for.
+        /// How long the host waited.
         after: Duration,
     },
 }
@@ -87,6 +97,15 @@ impl GpuError {
     pub(crate) fn plan(what: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Plan { what: what.into(), message: message.into() }
     }
+}
+
+fn no_backend(wanted: &str, missing: &[&str]) -> String {
+    let what =
+        if wanted.is_empty() { "no adapter found".to_owned() } else { format!("no adapter for {wanted:?}") };
+    format!(
+        "{what}: this build has no backend for it (features left out or not of this system: {})",
+        missing.join(", ")
+    )
 }
 
 fn no_adapter(wanted: &str, available: &[String]) -> String {

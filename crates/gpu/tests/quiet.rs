@@ -1,5 +1,5 @@
-//! On a machine without a desktop, a program that prepares its environment hears nothing from the drivers.
-//! No test harness: the environment can only be prepared while there is one thread.
+//! On a machine without a desktop, drivers print nothing to a program that prepares its environment.
+//! There is no test harness, since the environment can only be prepared while there is one thread.
 
 use std::process::Command;
 

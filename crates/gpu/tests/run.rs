@@ -13,7 +13,7 @@ fn a_plan_runs_on_every_adapter() {
     for adapter in all() {
         for checked in [false, true] {
             println!("{adapter}, checked: {checked}");
-            let options = Options { checked, compile_threads: Some(2), ..Options::default() };
+            let options = Options::default().with(|o| (o.checked, o.compile_threads) = (checked, Some(2)));
             let mut device = Device::open_with(&adapter, options).unwrap();
             device.create_state(&[8, 4000]).unwrap();
             let mut executable = device.load(&plan(1000)).unwrap();
@@ -96,7 +96,8 @@ fn what_is_shared_with_the_host_stays_until_it_is_read() {
         let mut executable = device.load(&shared).unwrap();
         let mut other = device.load(&plan(256)).unwrap();
         step(&device, &mut executable, 256);
-        // Three submissions, one of them of a plan with the same scratch, before the first is waited for.
+        // Three submissions, one of them of a plan with the same scratch, are made before the first is waited
+        // for.
         let mut fill = |t: &Transfer, to: &mut unisono_gpu::Writer<'_>| to.write(&input(t.slot, 256));
         let first = device.submit(&mut executable, 0, &mut fill).unwrap();
         let second = device.submit(&mut executable, 1, &mut fill).unwrap();
@@ -109,7 +110,7 @@ fn what_is_shared_with_the_host_stays_until_it_is_read() {
         device.wait(&mut other, third, &mut |_, _| {}).unwrap();
         step(&device, &mut executable, 256);
         assert_eq!(device.read_state(1).unwrap(), bytes((0..256).map(|i| 3.0 * sum(i))));
-        // What starts where nothing can be mapped goes through staging.
+        // A shared slice that starts where nothing can be mapped goes through staging.
         let mut odd = shared.clone();
         for transfer in &mut odd.segments[0].downloads {
             transfer.slice = Slice { buffer: Y, offset: 4, bytes: 1016 };
@@ -177,7 +178,7 @@ fn a_broken_kernel_is_an_error_that_names_it() {
         broken.kernels[1].bindings[0] = Access::ReadWrite;
         let Err(GpuError::Validation { what, .. }) = device.load(&broken) else { panic!("{adapter}") };
         assert_eq!(what, "kernel update");
-        // And the device still works.
+        // The device still works.
         let mut executable = device.load(&plan(100)).unwrap();
         step(&device, &mut executable, 100);
     }
@@ -298,7 +299,7 @@ fn a_lost_device_is_an_error_from_then_on() {
         lost(device.write_state(1, &[0; 400]));
         drop(device);
         drop(executable);
-        // The adapter is there for others.
+        // The adapter is available to other devices.
         let mut device = Device::open(&adapter).unwrap();
         let mut executable = device.load(&plan(100)).unwrap();
         step(&device, &mut executable, 100);
@@ -310,7 +311,8 @@ fn f16_is_turned_on_for_those_who_ask_for_it() {
     let mut half = plan(100);
     half.kernels[0].wgsl = format!("enable f16;\n{ADD}");
     let loads = |adapter: &Adapter, f16| {
-        let mut device = Device::open_with(adapter, Options { f16, ..Options::default() }).unwrap();
+        let mut device =
+            Device::open_with(adapter, Options::default().with(|options| options.f16 = f16)).unwrap();
         assert_eq!(device.target().f16, f16 && adapter.features.f16, "{}", adapter.label());
         device.create_state(&[400, 400]).unwrap();
         device.load(&half).map(drop)
@@ -323,10 +325,9 @@ fn f16_is_turned_on_for_those_who_ask_for_it() {
 
 #[test]
 fn a_wait_ends_at_its_deadline() {
-    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
+    let options = Options::default().with(|options| options.deadline = Duration::ZERO);
+    let mut device = Device::open_with(&select::<&str>(&[]).unwrap()[0], options).unwrap();
     let mut executable = device.load(&plan(100)).unwrap();
-    step(&device, &mut executable, 100);
-    device.set_deadline(Duration::ZERO);
     let run = device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut |_, _| {});
     assert!(matches!(run, Err(GpuError::Timeout { .. })), "{run:?}");
 }

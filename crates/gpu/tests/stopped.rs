@@ -1,4 +1,5 @@
-//! A wait for a device does not count time in which the process was stopped. No test harness: the process stops as a whole.
+//! A wait for a device does not count time in which the process was stopped. There is no test harness, since
+//! the process stops as a whole.
 
 #[cfg(not(unix))]
 fn main() {}
@@ -8,16 +9,16 @@ fn main() {
     use std::process::{Command, id};
     use std::time::{Duration, Instant};
 
-    use unisono_gpu::{Device, select};
+    use unisono_gpu::{Device, Options, select};
 
-    /// The process is stopped for longer than the deadline,
+    /// How long the process is stopped: longer than the deadline.
     const STOP: Duration = Duration::from_secs(4);
     const DEADLINE: Duration = Duration::from_secs(3);
-    /// in the middle of so much work.
+    /// How long the work takes in the middle of which the process is stopped.
     const WORK: Duration = Duration::from_millis(800);
 
-    let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
-    device.set_deadline(DEADLINE);
+    let options = Options::default().with(|options| options.deadline = DEADLINE);
+    let mut device = Device::open_with(&select::<&str>(&[]).unwrap()[0], options).unwrap();
     let run = |device: &mut Device, launches: usize| {
         let mut executable = device.load(&work(launches)).unwrap();
         let start = Instant::now();
@@ -31,13 +32,13 @@ fn main() {
         let mut shell = Command::new("sh").args(["-c", &stop]).spawn().unwrap();
         let took = run(&mut device, launches);
         assert!(shell.wait().unwrap().success());
-        // Where the work was done before the stop came, it is done again.
+        // If the work was done before the stop came, it is done again.
         took.unwrap() > STOP
     });
     assert!(stopped_within, "the work was always done within 0.3 s, and should take {WORK:?}");
 }
 
-/// So many launches, one after another, each of 65,536 threads.
+/// Returns a plan of so many launches, one after another, each of 65,536 threads.
 #[cfg(unix)]
 fn work(launches: usize) -> unisono_graph::plan::Plan {
     use unisono_graph::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice};

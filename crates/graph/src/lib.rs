@@ -1,42 +1,24 @@
 #![doc = include_str!("../README.md")]
 
-mod array;
+mod autodiff;
 mod codegen;
-pub mod elementary;
-mod emit;
-mod error;
 mod fuse;
-mod grad;
-mod graph;
-pub mod half;
-mod halves;
-mod interpret;
-mod memory;
-mod op;
 pub mod ops;
-mod place;
+mod passes;
 pub mod plan;
 mod program;
-mod recompute;
-mod simplify;
-mod store;
-mod tape;
-pub mod target;
-pub mod tree;
-mod types;
-mod var;
+mod reference;
+mod trace;
+mod values;
 
-pub use array::{Array, Frame};
-pub use error::GraphError;
-pub use graph::{Graph, InputDecl, InputKind, Node, NodeId, StateDecl, StateKind};
-pub use interpret::{Feed, Outcome, interpret};
-pub use memory::{Lifetime, MemoryPlan, plan_memory};
-pub use op::{Expression, Halves, Io, Lowering, Op, Product, ReduceKind, Reduction, View};
-pub use ops::Pointwise;
-pub use plan::Plan;
+pub use fuse::Bucket;
+pub use passes::simplify;
+pub use plan::{Lifetime, MemoryPlan, Plan, Target, plan_memory, target};
 pub use program::{BUCKET_BYTES, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot};
-pub use simplify::simplify;
-pub use store::Bucket;
-pub use tape::{RandomKey, Tape, Var};
-pub use target::Target;
-pub use types::{DType, Lead, Precision, Type};
+pub use reference::{Feed, Outcome, elementary, interpret};
+pub use trace::{
+    Encoding, Expression, Graph, GraphError, Halves, Identity, InputDecl, InputKind, Io, Lowering, Node,
+    NodeId, Op, Output, OutputKind, Pointwise, Product, RandomKey, ReduceKind, Reduction, StateDecl,
+    StateKind, Tape, Var, View,
+};
+pub use values::{Array, DType, Frame, Lead, Precision, Type, half, tree};

@@ -1,13 +1,14 @@
-//! From words to values, and the reader that draws them in sequence.
+//! Values from words, and the reader that draws words in sequence.
 
 use crate::{Stream, normal, stream};
 
-/// A uniform value in [0, 1): the word's high 24 bits over 2^24, so every value is exact.
+/// Returns a uniform value in [0, 1): the word's high 24 bits over 2^24, so that every value is exact.
 pub const fn unit_f32(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// A uniform value in [lo, hi), computed in f64 and rounded once; where rounding would give `hi`, the value below it.
+/// Returns a uniform value in [lo, hi), computed in f64 and rounded once. Where rounding would give `hi`, it
+/// is the value below `hi`.
 ///
 /// With `lo >= hi` (or a bound that is not a number) it is `lo`.
 pub fn uniform(word: u32, lo: f32, hi: f32) -> f32 {
@@ -19,18 +20,19 @@ pub fn uniform(word: u32, lo: f32, hi: f32) -> f32 {
     if value < hi { value } else { hi.next_down() }
 }
 
-/// A uniform integer in [0, n): the high half of `word * n`. Zero for n = 0.
+/// Returns a uniform integer in [0, n): the high half of `word * n`. For n = 0 it is 0.
 ///
-/// Not exactly uniform: two results' chances differ by at most 2^-32, a relative n / 2^32. For the small n of sample
-/// transforms that is below what any run could observe, and it takes exactly one word, always.
+/// It is not exactly uniform: the probabilities of two results differ by at most 2^-32, which is n / 2^32 in
+/// relation to 1 / n. For the small n of sample transforms no run could observe that, and it always takes
+/// exactly one word.
 pub const fn below(word: u32, n: u32) -> u32 {
     ((word as u64 * n as u64) >> 32) as u32
 }
 
-/// Reads the elements of one position one after another; each method takes exactly one word.
+/// Reads the elements of one position one after another. Each method takes exactly one word.
 ///
-/// This is what a sample's transform draws from: the same sample at the same position of the same epoch always sees
-/// the same sequence, whichever thread runs it.
+/// This is what a sample's transform draws from: the same sample at the same position of the same epoch
+/// always sees the same sequence, whichever thread runs it.
 ///
 /// ```
 /// use unisono_random::{Draws, Stream, stream};
@@ -53,22 +55,23 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The draws of a stream at an epoch and a position, from element 0.
+    /// Returns the draws of a stream at an epoch and a position, from element 0.
     pub const fn new(stream: Stream, epoch: u32, position: u64) -> Self {
         Self { stream, epoch, position, element: 0, block: [0; 4] }
     }
 
-    /// The draws of a purpose and a path: `Draws::new(Stream::new(seed, stream(purpose, path)), ...)`.
+    /// Returns the draws of a purpose and a path: `Draws::new(Stream::new(seed, stream(purpose, path)),
+    /// ...)`.
     pub const fn of(seed: u64, purpose: &str, path: &str, epoch: u32, position: u64) -> Self {
         Self::new(Stream::new(seed, stream(purpose, path)), epoch, position)
     }
 
-    /// How many words were drawn, which is the element that the next draw takes.
+    /// Returns the number of words drawn, which is the element that the next draw takes.
     pub const fn taken(&self) -> u64 {
         self.element
     }
 
-    /// The next word.
+    /// Returns the next word.
     pub const fn next_u32(&mut self) -> u32 {
         let lane = (self.element % 4) as usize;
         if lane == 0 {
@@ -78,33 +81,33 @@ impl Draws {
         self.block[lane]
     }
 
-    /// Uniform in [0, 1), see [`unit_f32`].
+    /// Returns a uniform value in [0, 1), see [`unit_f32`].
     pub const fn next_f32(&mut self) -> f32 {
         unit_f32(self.next_u32())
     }
 
-    /// Uniform in [lo, hi), see [`uniform`].
+    /// Returns a uniform value in [lo, hi), see [`uniform`].
     pub fn range(&mut self, lo: f32, hi: f32) -> f32 {
         uniform(self.next_u32(), lo, hi)
     }
 
-    /// A uniform integer in [0, n), see [`below`].
+    /// Returns a uniform integer in [0, n), see [`below`].
     pub const fn below(&mut self, n: u32) -> u32 {
         below(self.next_u32(), n)
     }
 
-    /// True with probability `p`, to 24 bits.
+    /// Returns true with probability `p`, to 24 bits.
     pub const fn chance(&mut self, p: f32) -> bool {
         self.next_f32() < p
     }
 
-    /// Standard normal, see [`normal`](crate::normal()).
+    /// Returns a standard normal value, see [`normal`](crate::normal()).
     pub fn normal(&mut self) -> f32 {
         normal(self.next_u32())
     }
 }
 
-/// The words, without end.
+/// Gives the words one after another, without end.
 impl Iterator for Draws {
     type Item = u32;
 

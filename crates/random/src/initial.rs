@@ -1,30 +1,31 @@
-//! Initial weights: element i of the tensor `name` is a function of (seed, name, i) alone.
+//! Initial weights. Element i of the tensor `name` is a function of (seed, name, i) alone.
 
 use crate::{Stream, normal, stream, truncated_normal, uniform};
 
-/// Fills with uniform values in [lo, hi).
+/// Fills `out` with uniform values in [lo, hi).
 pub fn fill_uniform(seed: u64, name: &str, lo: f32, hi: f32, out: &mut [f32]) {
     fill(seed, name, out, |word| uniform(word, lo, hi));
 }
 
-/// Fills with normal values of a mean and a standard deviation.
+/// Fills `out` with normal values of a mean and a standard deviation.
 pub fn fill_normal(seed: u64, name: &str, mean: f32, deviation: f32, out: &mut [f32]) {
     fill(seed, name, out, |word| scaled(normal(word), mean, deviation));
 }
 
-/// Fills with normal values cut off at two standard deviations on either side.
+/// Fills `out` with normal values cut off at two standard deviations on either side.
 ///
-/// `deviation` is that of the normal before the cut; what is left has 0.8796 of it.
+/// `deviation` is the standard deviation before the cut. The values that are left have 0.8796 of it.
 pub fn fill_truncated_normal(seed: u64, name: &str, mean: f32, deviation: f32, out: &mut [f32]) {
     fill(seed, name, out, |word| scaled(truncated_normal(word), mean, deviation));
 }
 
-/// In f64, then rounded once.
+/// Scales and shifts a standard normal value in f64, and rounds it once.
 fn scaled(x: f32, mean: f32, deviation: f32) -> f32 {
     (f64::from(mean) + f64::from(deviation) * f64::from(x)) as f32
 }
 
-/// The words of stream `("init", name)`, epoch and position zero, one an element.
+/// Fills `out` with values from the words of stream `("init", name)`, at epoch and position zero, one word an
+/// element.
 fn fill(seed: u64, name: &str, out: &mut [f32], value: impl Fn(u32) -> f32) {
     let stream = Stream::new(seed, stream("init", name));
     for (block, out) in out.chunks_mut(4).enumerate() {

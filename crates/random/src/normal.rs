@@ -1,19 +1,20 @@
-//! Normal draws by inverting the distribution function: one word, one value, the same bits everywhere.
+//! Normal values by inverting the distribution function: one word, one value, the same bits everywhere.
 //!
-//! The quantile is Wichura's rational approximation (Applied Statistics 37, algorithm AS 241, PPND16), whose relative
-//! error is about 1e-16; the logarithm that its tails need is a series of our own. Only `+ - * / sqrt` are used.
+//! The quantile is Wichura's rational approximation (Applied Statistics 37, algorithm AS 241, PPND16), whose
+//! relative error is about 1e-16. The logarithm that its tails need is a series computed here. Only `+ - * /
+//! sqrt` are used.
 
-/// A standard normal value from one word: the quantile of (word + 1/2) / 2^32, rounded to f32.
+/// Returns a standard normal value from one word: the quantile of (word + 1/2) / 2^32, rounded to f32.
 ///
-/// Symmetric about zero, never infinite: its magnitude is at most 6.34.
+/// It is symmetric about zero and never infinite: its magnitude is at most 6.34.
 pub fn normal(word: u32) -> f32 {
     let q = from_half(word);
     quantile(q, 0.5 - q.abs()) as f32
 }
 
-/// A standard normal value given that it lies within [-2, 2], from one word. Its deviation is 0.8796.
+/// Returns a standard normal value that lies within [-2, 2], from one word. Its standard deviation is 0.8796.
 ///
-/// By inversion, not by rejection, so that it too takes exactly one word.
+/// It is drawn by inversion, not by rejection, so that it too takes exactly one word.
 pub fn truncated_normal(word: u32) -> f32 {
     /// The probability of [-2, 2] under the normal distribution.
     const INSIDE: f64 = 0.954_499_736_103_641_6;
@@ -21,20 +22,22 @@ pub fn truncated_normal(word: u32) -> f32 {
     (quantile(q, 0.5 - q.abs()) as f32).clamp(-2.0, 2.0)
 }
 
-/// (word + 1/2) / 2^32 - 1/2, exactly: strictly between -1/2 and 1/2, never zero.
+/// Returns (word + 1/2) / 2^32 - 1/2, exactly. It is strictly between -1/2 and 1/2, and never zero.
 fn from_half(word: u32) -> f64 {
     (f64::from(word) + 0.5) / 4_294_967_296.0 - 0.5
 }
 
-/// The standard normal quantile: the x that a standard normal value stays below with probability `p`.
+/// Returns the standard normal quantile: the x that a standard normal value stays below with probability `p`.
 ///
-/// The error is below 4e-15 relative (tested against a 60-digit computation). p = 0 and 1 give minus and plus
-/// infinity; outside [0, 1] it is NaN.
-pub fn normal_quantile(p: f64) -> f64 {
+/// The relative error is below 4e-15 (tested against a 60-digit computation). p = 0 and 1 give minus and plus
+/// infinity. Outside [0, 1] it is NaN.
+#[cfg(test)]
+fn normal_quantile(p: f64) -> f64 {
     quantile(p - 0.5, if p < 0.5 { p } else { 1.0 - p })
 }
 
-/// The quantile of 1/2 + q, given also `tail` = 1/2 - |q|, which near the ends has digits that q lacks.
+/// Returns the quantile of 1/2 + q, given also `tail` = 1/2 - |q|, which near the ends has digits that q
+/// lacks.
 fn quantile(q: f64, tail: f64) -> f64 {
     if q.abs() <= 0.425 {
         let r = 0.180_625 - q * q;
@@ -52,10 +55,11 @@ fn quantile(q: f64, tail: f64) -> f64 {
     if q < 0.0 { -x } else { x }
 }
 
-/// The natural logarithm of a positive, normal number; NaN for others. Error below 4e-16 relative for x < 1/2.
+/// Returns the natural logarithm of a positive, normal number, and NaN for others. The relative error is
+/// below 4e-16 for x < 1/2.
 ///
-/// x = m 2^e with m in [sqrt(1/2), sqrt(2)), and ln m = 2 artanh s with s = (m - 1) / (m + 1), |s| < 0.172: twelve
-/// terms of the series leave less than 1e-19.
+/// With x = m 2^e, m in [sqrt(1/2), sqrt(2)), it uses ln m = 2 artanh s with s = (m - 1) / (m + 1), |s| <
+/// 0.172. Twelve terms of the series leave less than 1e-19.
 fn ln(x: f64) -> f64 {
     if !(f64::MIN_POSITIVE..=f64::MAX).contains(&x) {
         return f64::NAN;
@@ -76,12 +80,13 @@ fn ln(x: f64) -> f64 {
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * s * series
 }
 
-/// coefficients[0] + coefficients[1] x + ..., by Horner's rule.
+/// Returns coefficients[0] + coefficients[1] x + ..., by Horner's rule.
 fn polynomial(coefficients: &[f64; 8], x: f64) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * x + coefficient)
 }
 
-// AS 241's coefficients, as published: numerator and denominator for the centre, the middle and the far tail.
+// These are AS 241's coefficients, as published: numerator and denominator for the centre, the middle and the
+// far tail.
 const CENTRE_OVER: [f64; 8] = [
     3.387_132_872_796_366_5,
     133.141_667_891_784_38,

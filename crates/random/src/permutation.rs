@@ -2,38 +2,41 @@
 
 use crate::{Stream, stream};
 
-/// Rounds of the network; each half is replaced six times.
+/// The rounds of the network. Each half is replaced six times.
 const ROUNDS: usize = 12;
-/// Small domains mix badly, so the network never works on fewer bits than this; walking makes up for the difference.
+/// The fewest bits that the network works on, because small domains mix badly. Cycle walking makes up for the
+/// difference.
 const LEAST_BITS: u32 = 6;
 
-/// The item at `position` of an epoch's order: for a fixed seed, epoch and length, a permutation of `0..len`.
+/// Returns the item at `position` of an epoch's order: for a fixed seed, epoch and length, a permutation of
+/// `0..len`.
 ///
-/// Constant time and memory for any length; see [`Permutation`] for how, and to share its set-up between positions.
+/// It takes constant time and memory for any length. [`Permutation`] says how, and shares the set-up between
+/// positions.
 ///
 /// # Panics
-/// When `position >= len`: as with a slice, that is the caller's bug.
+/// Panics when `position >= len`, as with a slice.
 pub fn permute(seed: u64, epoch: u32, position: u64, len: u64) -> u64 {
     Permutation::new(seed, epoch, len).at(position)
 }
 
-/// The position at which [`permute`] gives `item`.
+/// Returns the position at which [`permute`] gives `item`.
 ///
 /// # Panics
-/// When `item >= len`.
+/// Panics when `item >= len`.
 pub fn unpermute(seed: u64, epoch: u32, item: u64, len: u64) -> u64 {
     Permutation::new(seed, epoch, len).position_of(item)
 }
 
 /// A permutation of `0..len`, keyed by a seed and an epoch.
 ///
-/// An alternating Feistel network of twelve rounds over the fewest bits that hold every item (at least six), its
-/// halves equal or one bit apart. A round XORs one half with a 64-bit mix of the other half and the round's key;
-/// the keys are the words of stream `("shuffle", "")` at the epoch. A result outside `0..len` goes through the network
-/// again until it falls inside ("cycle walking"): fewer than two passes on average for `len > 32`, and still a
-/// bijection.
+/// It is an alternating Feistel network of twelve rounds over the fewest bits that hold every item (at least
+/// six), whose halves are equal or one bit apart. A round XORs one half with a 64-bit mix of the other half
+/// and the round's key. The keys are the words of stream `("shuffle", "")` at the epoch. A result outside
+/// `0..len` goes through the network again until it falls inside ("cycle walking"): that takes fewer than two
+/// passes on average for `len > 32`, and is still a bijection.
 ///
-/// This algorithm is part of the format of every run; it must not change.
+/// This algorithm is part of the format of every run. It must not change.
 #[derive(Clone, Debug)]
 pub struct Permutation {
     len: u64,
@@ -44,7 +47,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The order of an epoch over `len` items.
+    /// Returns the order of an epoch over `len` items.
     pub fn new(seed: u64, epoch: u32, len: u64) -> Self {
         let bits = (u64::BITS - len.saturating_sub(1).leading_zeros()).max(LEAST_BITS);
         let low_bits = bits / 2;
@@ -56,20 +59,20 @@ impl Permutation {
         Self { len, low_bits, low_mask: mask(low_bits), high_mask: mask(bits - low_bits), keys }
     }
 
-    /// How many items are permuted.
+    /// Returns the number of items.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no items.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The item at a position.
+    /// Returns the item at a position.
     ///
     /// # Panics
-    /// When `position >= len`.
+    /// Panics when `position >= len`.
     pub fn at(&self, position: u64) -> u64 {
         assert!(position < self.len, "position {position} of a permutation of {}", self.len);
         let mut value = position;
@@ -81,10 +84,10 @@ impl Permutation {
         }
     }
 
-    /// The position of an item: the inverse of [`at`](Self::at).
+    /// Returns the position of an item: the inverse of [`at`](Self::at).
     ///
     /// # Panics
-    /// When `item >= len`.
+    /// Panics when `item >= len`.
     pub fn position_of(&self, item: u64) -> u64 {
         assert!(item < self.len, "item {item} of a permutation of {}", self.len);
         let mut value = item;
@@ -96,7 +99,7 @@ impl Permutation {
         }
     }
 
-    /// Runs the rounds in the order given. Each round is its own inverse.
+    /// Runs the rounds in the given order. Each round is its own inverse.
     fn network(&self, value: u64, rounds: impl Iterator<Item = usize>) -> u64 {
         let (mut low, mut high) = (value & self.low_mask, value >> self.low_bits);
         for round in rounds {
@@ -110,12 +113,12 @@ impl Permutation {
     }
 }
 
-/// The lowest `bits` bits set; at most 32 are asked for.
+/// Returns a mask of the lowest `bits` bits, at most 32.
 const fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// The finishing mix of SplitMix64: every input bit reaches every output bit.
+/// Mixes 64 bits as SplitMix64 does at its end: every input bit reaches every output bit.
 const fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -139,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Beyond what can be listed, having an inverse shows it: at(x) = at(y) would give x = y.
+    /// Checks lengths beyond what can be listed. Having an inverse suffices: at(x) = at(y) would give x = y.
     #[test]
     fn huge_lengths_have_an_inverse() {
         let lengths = [1 << 32, (1 << 32) + 1, 3_000_000_019, (1 << 48) - 59, 1 << 48, u64::MAX];
@@ -160,7 +163,8 @@ mod tests {
         assert!(Permutation::new(1, 2, 0).is_empty());
     }
 
-    /// All 120 orders of five items are about equally frequent over seeds (chi-squared, 119 degrees of freedom).
+    /// Checks that all 120 orders of five items are about equally frequent over seeds (chi-squared, 119
+    /// degrees of freedom).
     #[test]
     fn small_orders_are_uniform() {
         let mut counts = std::collections::HashMap::new();
@@ -176,7 +180,8 @@ mod tests {
         assert!(chi_squared < 180.0, "{chi_squared}");
     }
 
-    /// Where the first item goes is uniform over epochs, and neighbours do not stay neighbours.
+    /// Checks that the place of the first item is uniform over epochs, and that neighbours do not stay
+    /// neighbours.
     #[test]
     fn epochs_and_neighbours_are_unrelated() {
         let len = 1000;

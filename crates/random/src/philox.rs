@@ -2,13 +2,14 @@
 
 const MULTIPLIER_0: u32 = 0xD251_1F53;
 const MULTIPLIER_1: u32 = 0xCD9E_8D57;
-/// The key moves by these each round: the golden ratio and the square root of three less one, in 32 bits.
+/// The first of the two numbers that the key moves by each round: the golden ratio in 32 bits.
 const WEYL_0: u32 = 0x9E37_79B9;
+/// The second of these numbers: the square root of three less one, in 32 bits.
 const WEYL_1: u32 = 0xBB67_AE85;
 const ROUNDS: u32 = 10;
 
-/// Four random words for a counter under a key: Philox 4x32 with ten rounds, as published by Salmon, Moraes, Dror
-/// and Shaw (2011).
+/// Returns four random words for a counter under a key: Philox 4x32 with ten rounds, as published by Salmon,
+/// Moraes, Dror and Shaw (2011).
 ///
 /// For a fixed key it is a bijection of counters, so distinct counters give distinct blocks.
 pub const fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
@@ -26,7 +27,7 @@ pub const fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     [c0, c1, c2, c3]
 }
 
-/// The high and low halves of a 64-bit product.
+/// Returns the high and low halves of a 64-bit product.
 const fn multiply(a: u32, b: u32) -> (u32, u32) {
     let product = a as u64 * b as u64;
     ((product >> 32) as u32, product as u32)
@@ -36,7 +37,7 @@ const fn multiply(a: u32, b: u32) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    /// The three known answers that Random123 publishes for philox4x32 with ten rounds.
+    /// Checks the three known answers that Random123 publishes for philox4x32 with ten rounds.
     #[test]
     fn gives_the_published_answers() {
         let zeros = philox4x32([0; 4], [0; 2]);
@@ -49,7 +50,8 @@ mod tests {
         assert_eq!(pi, [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1]);
     }
 
-    /// The shader has no 64-bit integers: its product of 16-bit halves, written out in Rust.
+    /// Checks the shader's product, written out in Rust: it has no 64-bit integers, so it multiplies 16-bit
+    /// halves.
     #[test]
     fn the_shaders_product_of_halves_is_the_same() {
         fn high_by_halves(a: u32, b: u32) -> u32 {

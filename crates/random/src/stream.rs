@@ -1,4 +1,4 @@
-//! Streams: one for each purpose and path, addressed by epoch, position and element.
+//! Streams of random words: one for each purpose and path, addressed by epoch, position and element.
 
 use crate::philox4x32;
 
@@ -9,32 +9,33 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The words of `seed` for a stream made by [`stream`].
+    /// Returns the words of `seed` for a stream made by [`stream`].
     pub const fn new(seed: u64, stream: u32) -> Self {
         Self { key: [seed as u32, (seed >> 32) as u32 ^ stream] }
     }
 
-    /// The Philox key: what a shader is given as `key`.
+    /// Returns the Philox key, which a shader is given as `key`.
     pub const fn key(&self) -> [u32; 2] {
         self.key
     }
 
-    /// Block `block` at a position: elements `4 * block .. 4 * block + 4`.
+    /// Returns block `block` at a position: elements `4 * block .. 4 * block + 4`.
     pub const fn block(&self, epoch: u32, position: u64, block: u32) -> [u32; 4] {
         philox4x32([block, position as u32, epoch, (position >> 32) as u32], self.key)
     }
 
-    /// The word at an address. Elements go up to 2^34; beyond, they repeat.
+    /// Returns the word at an address. Elements go up to 2^34; beyond, they repeat.
     pub const fn word(&self, epoch: u32, position: u64, element: u64) -> u32 {
         self.block(epoch, position, (element / 4) as u32)[(element % 4) as usize]
     }
 }
 
-/// The stream of a purpose ("dropout", "init", "map") and a path ("2.dropout"): the 32-bit FNV-1a hash of the
-/// purpose's bytes, one zero byte, and the path's bytes.
+/// Returns the stream of a purpose ("dropout", "init", "map") and a path ("2.dropout"): the 32-bit FNV-1a
+/// hash of the purpose's bytes, one zero byte, and the path's bytes.
 ///
-/// The zero byte keeps `("ab", "c")` and `("a", "bc")` apart. Being 32 bits, two of a run's streams coincide with a
-/// chance of about n^2 / 2^33 for n streams; a coincidence makes two layers draw alike and breaks nothing else.
+/// The zero byte keeps `("ab", "c")` and `("a", "bc")` apart. With 32 bits, two of a run's n streams are
+/// equal with a probability of about n^2 / 2^33. Equal streams make two layers draw alike, and break nothing
+/// else.
 pub const fn stream(purpose: &str, path: &str) -> u32 {
     const OFFSET_BASIS: u32 = 0x811c_9dc5;
     let hash = hash_on(OFFSET_BASIS, purpose.as_bytes());
@@ -56,7 +57,7 @@ const fn hash_on(mut hash: u32, bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// Published FNV-1a 32 values: "" is the basis, "a" and "foobar" are in the authors' test suite.
+    /// Checks published FNV-1a 32 values: "" is the basis, "a" and "foobar" are in the authors' test suite.
     #[test]
     fn hash_is_fnv_1a() {
         assert_eq!(hash_on(0x811c_9dc5, b""), 0x811c_9dc5);

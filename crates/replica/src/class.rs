@@ -9,12 +9,7 @@ use unisono_gpu::Adapter;
 use unisono_graph::{Program, Tape, Type};
 use unisono_random::{Stream, stream};
 
-use crate::digest::Digest;
-use crate::error::ReplicaError;
-use crate::feed::Feed;
-use crate::options::Options;
-use crate::replicas::Replicas;
-use crate::schedule::Verdict;
+use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 
 /// The number of samples in the probe's batch.
 const ROWS: usize = 16;

@@ -1,43 +1,45 @@
-//! What can go wrong between a batch and a committed step.
+//! The errors between a batch and a committed step.
 
 use unisono_graph::{Bucket, MAX_SHARDS, NodeId, Program};
 
-use crate::outputs::Outputs;
-use crate::report::Left;
+use crate::batch::outputs::Outputs;
+use crate::observe::report::Left;
 
-/// Why replicas could not do what they were asked to. A lost replica alone is no error, see [`crate::Outcome::left`].
+/// Why replicas could not do what they were asked to. The loss of a replica alone is no error, see
+/// [`crate::Outcome::left`].
 #[derive(Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReplicaError {
-    /// Nobody to work.
+    /// The list of adapters is empty.
     #[error("no replicas: at least one adapter is needed")]
     NoReplicas,
-    /// Nothing to do.
+    /// The list of programs is empty.
     #[error("no programs: at least one is needed")]
     NoPrograms,
-    /// A batch cannot be cut like this.
+    /// A batch cannot be cut into so many shards.
     #[error("{0} shards: from 1 to {MAX_SHARDS} are possible")]
     Shards(usize),
-    /// An empty batch.
+    /// The global batch has no samples.
     #[error("a global batch of 0 samples")]
     GlobalBatch,
     /// Programs that share the state disagree about it.
     #[error("program {program}: its state {index} is {found}, in program 0 that is {wanted}")]
     States {
-        /// The other program.
+        /// The program that disagrees with program 0.
         program: usize,
-        /// The tensor.
+        /// The index of the tensor.
         index: usize,
-        /// Name and type there.
+        /// The name and type in that program.
         found: String,
-        /// Name and type in program 0.
+        /// The name and type in program 0.
         wanted: String,
     },
-    /// A device could not be opened, or its state not made.
+    /// A device could not be opened, or its state could not be created.
     #[error("replica {replica} ({adapter}): {why}")]
     Start {
-        /// Its number.
+        /// The number of the replica.
         replica: usize,
-        /// Its adapter.
+        /// The label of its adapter.
         adapter: String,
         /// What happened.
         why: String,
@@ -45,95 +47,96 @@ pub enum ReplicaError {
     /// A device has no memory for its state, or for a program before anything has run.
     #[error("replica {replica} ({adapter}): {what}: out of memory ({bytes} bytes asked for)")]
     OutOfMemory {
-        /// The replica.
+        /// The number of the replica.
         replica: usize,
-        /// Its adapter.
+        /// The label of its adapter.
         adapter: String,
         /// What there was no memory for.
         what: String,
-        /// How much was asked for; 0 where it is not known.
+        /// The number of bytes that was asked for; 0 where it is not known.
         bytes: u64,
     },
-    /// A program does not run on this adapter: too large, or its driver refuses it.
+    /// A program does not run on an adapter: it is too large, or the driver refuses it.
     #[error("program {program} on replica {replica} ({adapter}): {why}")]
     Load {
-        /// The program.
+        /// The index of the program.
         program: usize,
-        /// The replica.
+        /// The number of the replica.
         replica: usize,
-        /// Its adapter.
+        /// The label of its adapter.
         adapter: String,
         /// What is refused and why.
         why: String,
     },
-    /// There is no such program.
+    /// There is no program of this index.
     #[error("no program {program}: there are {programs}")]
     NoProgram {
-        /// Asked for.
+        /// The index that was asked for.
         program: usize,
-        /// How many there are.
+        /// The number of programs.
         programs: usize,
     },
-    /// There is no such tensor.
+    /// There is no tensor of this index.
     #[error("no state {index}: there are {states}")]
     NoState {
-        /// Asked for.
+        /// The index that was asked for.
         index: usize,
-        /// How many there are.
+        /// The number of tensors.
         states: usize,
     },
     /// A tensor of the state has another size.
     #[error("state {name} {ty}: {given} bytes given, {wanted} wanted")]
     StateBytes {
-        /// The tensor.
+        /// The name of the tensor.
         name: String,
-        /// Its type.
+        /// The type of the tensor.
         ty: String,
-        /// Bytes given.
+        /// The number of bytes that was given.
         given: usize,
-        /// Bytes wanted.
+        /// The number of bytes that the tensor has.
         wanted: usize,
     },
-    /// A batch of no samples, or of more than a full one.
+    /// A batch has no samples, or more than a full one.
     #[error("a batch of {rows} samples: from 1 to {global_batch} are possible")]
     Rows {
-        /// Its samples.
+        /// The number of its samples.
         rows: usize,
-        /// Samples of a full batch.
+        /// The number of samples of a full batch.
         global_batch: usize,
     },
-    /// A batch with too many or too few inputs.
+    /// A batch has too many or too few inputs.
     #[error("{given} inputs given, {wanted} wanted")]
     Inputs {
-        /// Given.
+        /// The number of inputs that was given.
         given: usize,
-        /// Wanted.
+        /// The number of inputs that the program has.
         wanted: usize,
     },
-    /// An input of the wrong size.
+    /// An input has the wrong size.
     #[error("input {name} {ty}: {given} bytes given, {wanted} wanted")]
     Input {
-        /// The input.
+        /// The name of the input.
         name: String,
-        /// Its type.
+        /// The type of the input.
         ty: String,
-        /// Bytes given.
+        /// The number of bytes that was given.
         given: usize,
-        /// Bytes wanted for the batch's rows.
+        /// The number of bytes for the batch's rows.
         wanted: usize,
     },
-    /// A sum over the samples is infinite or not a number. Nothing was committed.
+    /// A sum over the samples is infinite or not a number. The step committed nothing.
     #[error("step {step}: {what} is not finite{}", and_more(*.more))]
     NotFinite {
         /// The call of [`crate::Replicas::step`], from 0.
         step: u64,
-        /// The first such sum: an output, a gradient, or its layer and op.
+        /// The name of the first such sum: an output, a gradient, or its layer and op.
         what: String,
-        /// That sum in the program's graph, where it was found again.
+        /// The node of that sum in the program's graph, where it was found.
         sum: Option<NodeId>,
-        /// Other sums that the step had to wait for at the same time and that are not finite either.
+        /// The number of other sums of the same cut that are not finite either.
         more: usize,
-        /// What the step had shown up to that sum's cut, such as the samples' losses: the same for any number of replicas.
+        /// The step's outputs up to that sum's cut, such as the samples' losses. They are the same for any
+        /// number of replicas.
         outputs: Box<Outputs>,
     },
     /// A block of a sum over shards did not arrive: a bug in this crate.
@@ -141,7 +144,7 @@ pub enum ReplicaError {
     Incomplete {
         /// The call of [`crate::Replicas::step`], from 0.
         step: u64,
-        /// The bucket.
+        /// The index of the bucket.
         bucket: usize,
     },
     /// All replicas have left.
@@ -149,16 +152,16 @@ pub enum ReplicaError {
     NoneLeft {
         /// The call of [`crate::Replicas::step`], from 0.
         step: u64,
-        /// All of them, in the order they left.
+        /// All replicas, in the order in which they left.
         left: Vec<Left>,
     },
-    /// The probe is wrong: a bug in this crate.
+    /// The probe of an adapter does not compile: a bug in this crate.
     #[error("the probe of an adapter's numbers: {why}")]
     Probe {
         /// What is wrong.
         why: String,
     },
-    /// Two replicas made different sums of the same shards. Nothing was committed.
+    /// Two replicas computed different sums of the same shards. The step committed nothing.
     #[error(
         "step {step}: {of} and {by} made different sums of shards {} to {}; {verdict}",
         shards.start, shards.end.saturating_sub(1)
@@ -166,19 +169,19 @@ pub enum ReplicaError {
     Audit {
         /// The call of [`crate::Replicas::step`], from 0.
         step: u64,
-        /// The shards.
+        /// The shards that were summed.
         shards: std::ops::Range<usize>,
-        /// Whose sums were checked.
+        /// The replica whose sums were audited.
         of: String,
-        /// Who ran the shards again.
+        /// The replica that ran the shards again.
         by: String,
-        /// What asking once more told.
+        /// Which of the two is wrong, as far as a third run tells.
         verdict: String,
     },
-    /// Replicas that should be equal are not.
+    /// The states of the replicas differ, which should be equal.
     #[error("the replicas' states differ: {}", .groups.join("; "))]
     Digests {
-        /// Who has which digest: the largest group first.
+        /// The replicas of each digest, the largest group first.
         groups: Vec<String>,
     },
 }
@@ -191,7 +194,16 @@ impl std::fmt::Debug for ReplicaError {
 }
 
 impl ReplicaError {
-    /// With what the step had shown when its sums went bad.
+    /// Returns the error of a replica that left before it was part of the run.
+    pub(crate) fn not_started(left: &Left) -> Self {
+        let (replica, adapter) = (left.replica, left.adapter.clone());
+        match left.out_of_memory.clone() {
+            Some((what, bytes)) => Self::OutOfMemory { replica, adapter, what, bytes },
+            None => Self::Start { replica, adapter, why: left.why.clone() },
+        }
+    }
+
+    /// Adds the outputs up to the cut of the sums that are not finite.
     pub(crate) fn showing(mut self, program: &Program, shown: &Outputs) -> Self {
         if let Self::NotFinite { outputs, sum, .. } = &mut self {
             let holds = |bucket: &&Bucket| bucket.values.iter().any(|(node, _)| Some(*node) == *sum);

@@ -1,42 +1,61 @@
-//! How replicas work together.
+//! The options of a run on replicas.
 
 use std::time::Duration;
 
 use crate::schedule::Assignment;
 
-/// How replicas work together. `global_batch` and `shards` are part of what is computed; nothing else is.
+/// How replicas work together. `global_batch` and `shards` are part of what is computed; the other options
+/// change no bit.
+///
+/// Make them with [`Options::default`] and [`Options::with`].
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Options {
-    /// Samples of a full batch.
+    /// The number of samples of a full batch. Default: 32.
     pub global_batch: usize,
-    /// Shards a full batch is cut into: as many replicas can share the work.
+    /// The number of shards into which a full batch is cut: at most so many replicas share the work. Default:
+    /// 8.
     pub shards: usize,
-    /// Who runs which.
+    /// How shards are assigned to replicas. Default: [`Assignment::Speed`].
     pub assignment: Assignment,
-    /// A replica that does not answer for so long has left. Loading, which compiles, has five minutes at least.
+    /// The time after which a replica that does not answer counts as lost. Loading, which compiles, has five
+    /// minutes at least. Default: 300 s.
     pub deadline: Duration,
-    /// So has one that takes this many times what its measured pace says,
+    /// How many times longer than its measured pace says a replica may take before it counts as lost.
+    /// Default: 20.
     pub patience: u32,
-    /// if that is longer than this.
+    /// The shortest time after which a slow replica counts as lost, whatever its pace. Default: 30 s.
     pub grace: Duration,
-    /// Most shards that a replica runs in one launch; less takes less memory and lets others take over shards that still
-    /// wait. None: all of its shards. A program that does not run [`crate::in_pieces`] has all shards of a replica in one launch: there
-    /// no replica is given more, as long as there are enough replicas for that.
+    /// The most shards that a replica runs in one launch. Fewer take less memory, and other replicas can take
+    /// over shards that still wait. A program for which [`crate::can_run_few_at_once`] is false runs all
+    /// shards of a replica in one launch: there no replica is assigned more than this, as long as there are
+    /// enough replicas for that. Default: none, which means all of a replica's shards.
     pub shards_at_once: Option<usize>,
-    /// Every so many steps another replica runs some shards again, and its sums must be the same bytes; 0 for never.
+    /// The number of steps from one audit to the next: another replica runs some shards again, and its sums
+    /// must be the same bytes. Default: 0, which means never.
     pub audit_every: u64,
-    /// Sums of shards leave a device while it goes on, and are added as soon as all have sent theirs; otherwise they leave
-    /// together at the end.
+    /// Whether a bucket of sums leaves a device while the device goes on, and is added as soon as all
+    /// replicas have sent it. Otherwise all buckets leave together at the end. Default: true.
     pub overlap: bool,
-    /// Only one replica updates, and the others are told its state after every step: so that adapters whose numbers differ
-    /// in the last bits never drift apart.
+    /// Whether only one replica updates the state and the others copy it after every step, so that adapters
+    /// whose results differ in the last bits never drift apart. Default: false.
     pub one_updates: bool,
-    /// Keep what [`crate::Replicas::take_timeline`] tells.
+    /// Whether to record what [`crate::Replicas::take_timeline`] returns. Default: false.
     pub timeline: bool,
-    /// Compile bounds checks into kernels and turn the driver's validation on.
+    /// Whether to compile bounds checks into kernels and to turn the driver's validation on. Default: false.
     pub checked: bool,
-    /// What the names of the run's fault points begin with; without the feature `faults` there are none.
+    /// A prefix of the names of the run's fault points. It has no effect without the feature `faults`.
+    /// Default: empty.
     pub fault_scope: String,
+}
+
+impl Options {
+    /// Returns these options, changed: `Options::default().with(|options| options.shards = 4)`.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 impl Default for Options {

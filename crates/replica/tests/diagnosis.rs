@@ -1,5 +1,5 @@
-//! Where sums stay on the device, one replica runs the step again to name what is not finite. It may be lost meanwhile, or have no
-//! memory for that.
+//! Where sums stay on the device, one replica runs the step again to name the sum that is not finite. That
+//! replica may be lost meanwhile, or have no memory for it.
 
 mod common;
 
@@ -12,7 +12,7 @@ use unisono_replica::{Feed, ReplicaError, Replicas};
 const TRAIN: usize = 0;
 const EVALUATE: usize = 1;
 
-/// One cut, before which shards may be run in pieces: with an update, and without.
+/// A program of one cut, whose shards may run a few at once, with an update or without.
 fn programs() -> Vec<Arc<Program>> {
     let program = |trains: bool| {
         let tape = Tape::new();
@@ -34,7 +34,7 @@ fn start(count: usize, points: &[(&str, &str)]) -> Replicas {
     Replicas::start(&vec![adapter(); count], programs(), with_points(&points)).unwrap()
 }
 
-/// The last sample has one value that is not finite, or none.
+/// Returns a batch whose last sample has one value that is not finite, or none.
 fn feed(rows: usize, bad: bool) -> Feed {
     let last = rows * 4 - 1;
     let inputs = vec![bytes((0..=last).map(|i| if bad && i == last { f32::INFINITY } else { 0.5 })).into()];
@@ -45,7 +45,7 @@ fn error(replicas: &mut Replicas, program: usize, rows: usize) -> ReplicaError {
     replicas.step(program, &feed(rows, true), &mut |_| unreachable!()).unwrap_err()
 }
 
-/// One shard on three replicas, two of which have nothing to do: its sum stays on the device of the first.
+/// One shard runs on three replicas, two of which idle: its sum stays on the device of the first.
 #[test]
 fn another_replica_looks_where_the_first_is_lost_or_cannot() {
     let expected = error(&mut start(1, &[]), EVALUATE, 1).to_string();
@@ -72,7 +72,7 @@ fn the_loss_of_the_only_one_is_the_end() {
 #[test]
 fn a_replica_without_memory_for_it_looks_shard_by_shard() {
     let expected = error(&mut start(1, &[]), TRAIN, 13).to_string();
-    // The plan of the step is the first that is loaded, the one that shows its sums the second.
+    // The plan of the step is loaded first, the plan that shows its sums second.
     let mut one = start(1, &[("replica-0:load", "1*off->1*return(out-of-memory)->off")]);
     assert_eq!(error(&mut one, TRAIN, 13).to_string(), expected);
     assert!(expected.contains("the output loss is not finite (and 1 more)"), "{expected}");
@@ -80,7 +80,7 @@ fn a_replica_without_memory_for_it_looks_shard_by_shard() {
     assert!(one.step(TRAIN, &feed(13, false), &mut commit).unwrap().committed);
 }
 
-/// Two cuts: there are no pieces.
+/// A program of two cuts, whose shards cannot run a few at once.
 #[test]
 fn where_nobody_can_tell_which_it_is_that_is_said_and_the_run_goes_on() {
     let mut feed = batch(0, BATCH);

@@ -1,4 +1,4 @@
-//! Bad arguments are errors that name the culprit.
+//! Wrong arguments are errors that name the argument.
 
 mod common;
 
@@ -14,10 +14,10 @@ fn arguments_are_checked_before_a_device_opens() {
     assert_eq!(Replicas::start(&[], vec![train()], options()).unwrap_err(), ReplicaError::NoReplicas);
     assert_eq!(start(vec![], options()), "no programs: at least one is needed");
     assert_eq!(
-        start(vec![train()], Options { shards: 0, ..options() }),
+        start(vec![train()], options().with(|o| o.shards = 0)),
         "0 shards: from 1 to 1024 are possible"
     );
-    assert_eq!(start(vec![train()], Options { global_batch: 0, ..options() }), "a global batch of 0 samples");
+    assert_eq!(start(vec![train()], options().with(|o| o.global_batch = 0)), "a global batch of 0 samples");
     let tape = Tape::new();
     tape.state("w", &[4, IN], StateKind::Parameter);
     let v = tape.state("v", &[OUT, 5], StateKind::Parameter);
@@ -28,7 +28,7 @@ fn arguments_are_checked_before_a_device_opens() {
         "program 1: its state 1 is v [3, 5], in program 0 that is v [3, 4]"
     );
     assert_eq!(
-        start(vec![predict(), train()], Options { shards: 2000, ..options() }),
+        start(vec![predict(), train()], options().with(|o| o.shards = 2000)),
         "2000 shards: from 1 to 1024 are possible"
     );
 }
@@ -68,7 +68,10 @@ fn a_model_that_does_not_fit_is_an_error_and_nobody_leaves() {
     let x = tape.input("x", Type::sample(&[1 << 20]));
     tape.output("y", &x.tanh().sum(&[-1]).sum_shards());
     let program = Arc::new(Program::compile(&tape.finish().unwrap()).unwrap());
-    let options = Options { global_batch: 1 << 20, shards: 1, ..Options::default() };
+    let options = Options::default().with(|o| {
+        o.global_batch = 1 << 20;
+        o.shards = 1;
+    });
     let mut replicas = Replicas::start(&[adapter()], vec![program], options).unwrap();
     let error = replicas.prepare(0, &[1 << 20]).unwrap_err();
     assert!(matches!(error, ReplicaError::Load { program: 0, replica: 0, .. }), "{error}");

@@ -1,4 +1,4 @@
-//! A replica may go at any moment; the answer stays.
+//! A replica may be lost at any moment; the results stay the same.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use unisono_graph::{Program, StateKind, Tape, Type};
-use unisono_replica::{Feed, Options, ReplicaError, Replicas};
+use unisono_replica::{Feed, ReplicaError, Replicas};
 
 #[test]
 fn a_replica_lost_at_any_segment_of_any_step_leaves_the_same_bytes() {
@@ -65,7 +65,7 @@ fn the_last_one_carries_on_and_its_loss_is_the_end() {
 fn one_that_does_not_answer_is_not_waited_for() {
     let whole = run(&mut replicas(1, options()));
     let stall = with(&[(1, 3, 1, "sleep(20000)")]);
-    let mut two = replicas(2, Options { deadline: Duration::from_secs(4), ..stall });
+    let mut two = replicas(2, stall.with(|o| o.deadline = Duration::from_secs(4)));
     two.prepare(0, &SAMPLES).unwrap();
     let start = std::time::Instant::now();
     assert!(run(&mut two) == whole);
@@ -147,7 +147,8 @@ fn no_memory_before_the_first_step_is_an_error_with_the_bytes_and_nobody_leaves(
     assert!(run(&mut two) == run(&mut replicas(1, options())));
 }
 
-/// The state of a device: a driver of the host's promises more than there is, so what there is is known beforehand.
+/// The state of a device: a software driver promises more memory than there is, so the real size is known
+/// beforehand.
 #[test]
 fn no_memory_for_the_state_is_an_error_with_the_bytes() {
     let tape = Tape::new();
@@ -169,7 +170,7 @@ fn no_memory_for_the_state_is_an_error_with_the_bytes() {
     assert!(error.to_string().contains(&adapter().label()), "{error}");
 }
 
-/// In a step it is one more that leaves: at the load of a plan, and at the start of a segment.
+/// In a step a replica without memory leaves: at the load of a plan, and at the start of a segment.
 #[test]
 fn no_memory_in_a_step_loses_the_replica_alone() {
     let whole = run(&mut replicas(1, options()));

@@ -1,4 +1,4 @@
-//! Sums travel while backward goes on; nothing of it shows in what is computed.
+//! Sums are transferred while the backward pass goes on, and no result depends on that.
 
 mod common;
 
@@ -13,7 +13,7 @@ const WIDE: usize = 512;
 const LAYERS: usize = 3;
 const STEPS: u64 = 3;
 
-/// Three layers of a megabyte each.
+/// A model of three layers of a megabyte each.
 fn program(bucket_bytes: usize) -> Arc<Program> {
     let tape = Tape::new();
     let mut y = tape.input("x", Type::sample(&[WIDE]));
@@ -31,10 +31,15 @@ fn program(bucket_bytes: usize) -> Arc<Program> {
 }
 
 fn options() -> Options {
-    Options { global_batch: ROWS, shards: 8, timeline: true, audit_every: 2, ..Options::default() }
+    Options::default().with(|o| {
+        o.global_batch = ROWS;
+        o.shards = 8;
+        o.timeline = true;
+        o.audit_every = 2;
+    })
 }
 
-/// The state after a few steps, and what the replicas did meanwhile.
+/// Returns the state after a few steps, and what the replicas did meanwhile.
 fn run(count: usize, bucket_bytes: usize, options: Options) -> (Vec<Vec<u8>>, Vec<Interval>) {
     let mut replicas =
         Replicas::start(&vec![adapter(); count], vec![program(bucket_bytes)], options).unwrap();
@@ -56,27 +61,29 @@ fn buckets_and_overlap_do_not_show() {
     let (one, _) = run(1, 25 << 20, options());
     for bucket_bytes in [4 << 10, 1 << 20, 2 << 20, 100 << 20] {
         for (count, overlap) in [(2, true), (2, false), (3, true), (1, true)] {
-            let (several, _) = run(count, bucket_bytes, Options { overlap, ..options() });
+            let (several, _) = run(count, bucket_bytes, options().with(|o| o.overlap = overlap));
             assert!(several == one, "{count} replicas, buckets of {bucket_bytes} bytes, overlap: {overlap}");
         }
     }
 }
 
-/// Where the host may not reach the kernels' buffers, sums travel through staging memory; `checked` goes that way.
+/// Where the host may not map the kernels' buffers, sums go through staging memory; `checked` makes them do
+/// so.
 #[test]
 fn the_way_that_sums_travel_does_not_show() {
     let (one, _) = run(1, 1 << 20, options());
-    let (checked, _) = run(2, 1 << 20, Options { checked: true, ..options() });
+    let (checked, _) = run(2, 1 << 20, options().with(|o| o.checked = true));
     assert!(checked == one);
 }
 
-/// In a step without an audit each replica sends sums and then computes on, before it waits for the others.
+/// In a step without an audit each replica sends sums and then computes on before it waits for the others.
 #[test]
 fn sums_leave_while_backward_goes_on() {
     let times_sent = |bucket_bytes, overlap| {
-        let (_, timeline) = run(2, bucket_bytes, Options { overlap, ..options() });
+        let (_, timeline) = run(2, bucket_bytes, options().with(|o| o.overlap = overlap));
         let of = |replica| {
-            // The host waits for more of the step, whether device or driver has it; a software driver computes as it is told to.
+            // The host waits for more of the step in the device or in the driver, since a software driver
+            // computes while it submits.
             let work = |activity| if activity == Activity::Driver { Activity::Compute } else { activity };
             let own = timeline.iter().filter(|i| i.replica == replica && i.step == 0).map(|i| i.activity);
             let mut own: Vec<Activity> =
@@ -90,15 +97,16 @@ fn sums_leave_while_backward_goes_on() {
     assert!((0..2).all(|r| layer[r] > all[r]), "a bucket a layer {layer:?}, one bucket {all:?}");
 }
 
-/// Three gradients of a megabyte each, not finite because of the last of six shards: it is all of them, whether some are there
-/// before the others or not. (Six shards have no block of their own in the tree of a run that shows its sums.)
+/// Three gradients of a megabyte each are not finite because of the last of six shards. All of them are
+/// named, whether some arrive before the others or not. (Six shards have no block of their own in the tree of
+/// a run that shows its sums.)
 #[test]
 fn all_that_is_not_finite_is_found() {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&[WIDE]));
     let states: Vec<_> =
         (0..LAYERS).map(|i| tape.state(&format!("w{i}"), &[WIDE, WIDE], StateKind::Parameter)).collect();
-    // Each gradient is another sum.
+    // Each gradient is a sum of its own.
     let outputs =
         states.iter().zip([1.0, 1.25, 1.5]).map(|(state, part)| x.matmul_t(state).sum(&[-1]) * part);
     let losses = outputs.reduce(|a, b| a + b).unwrap();
@@ -114,7 +122,11 @@ fn all_that_is_not_finite_is_found() {
         ..Feed::default()
     };
     for overlap in [true, false] {
-        let options = Options { global_batch: 12, shards: 6, overlap, ..Options::default() };
+        let options = Options::default().with(|o| {
+            o.global_batch = 12;
+            o.shards = 6;
+            o.overlap = overlap;
+        });
         let mut one = Replicas::start(&[adapter()], vec![Arc::clone(&program)], options).unwrap();
         let error = one.step(0, &feed, &mut |_| unreachable!()).unwrap_err().to_string();
         assert_eq!(error, "step 0: the gradient of w2 is not finite (and 2 more)", "overlap: {overlap}");

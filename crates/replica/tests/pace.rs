@@ -1,4 +1,4 @@
-//! Shards go where they are done first.
+//! Shards are assigned by measured pace.
 
 mod common;
 
@@ -9,14 +9,14 @@ use unisono_graph::{Program, StateKind, Tape, Type};
 use unisono_replica::{Assignment, Feed, Options, Replicas, Verdict};
 
 const ROWS: usize = 256;
-/// Enough work for a sample that it shows who is slow,
+/// The width of a model with enough work for each sample that a slow replica is noticed.
 const WIDE: usize = 384;
-/// and next to none, where it is said what a sample takes.
+/// The width of a model with little work, for runs in which a fault sets the time of a sample.
 const NARROW: usize = 16;
-/// Some to find out who is slow, and six to see what comes of it.
+/// The number of steps: some to measure the paces, and six to see their effect.
 const STEPS: usize = 20;
 
-/// `centred`: about the batch's mean, so that samples meet before the end.
+/// Returns the model. With `centred` it uses the batch's mean, so that it has a cut before the end.
 fn program(wide: usize, centred: bool) -> Arc<Program> {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&[wide]));
@@ -33,13 +33,16 @@ fn program(wide: usize, centred: bool) -> Arc<Program> {
     Arc::new(Program::compile(&tape.finish().unwrap()).unwrap())
 }
 
-/// The shards of each of two replicas in the last six steps, and the state after them.
+/// Returns the shards of each of two replicas in the last six steps, and the state after them.
 fn run(wide: usize, options: Options) -> ([u64; 2], Vec<u8>) {
     run_program(wide, false, options)
 }
 
 fn run_program(wide: usize, centred: bool, options: Options) -> ([u64; 2], Vec<u8>) {
-    let options = Options { global_batch: ROWS, shards: 32, ..options };
+    let options = options.with(|o| {
+        o.global_batch = ROWS;
+        o.shards = 32;
+    });
     let programs = vec![program(wide, centred)];
     let mut replicas = Replicas::start(&[adapter(), adapter()], programs, options).unwrap();
     for index in 0..2 {
@@ -60,19 +63,19 @@ fn run_program(wide: usize, centred: bool, options: Options) -> ([u64; 2], Vec<u
     (shards, replicas.read_state(0).unwrap())
 }
 
-/// Of two equal ones the one slowed to a third should get a quarter of the shards: clearly fewer than half of them, however
-/// busy the machine is. What is computed stays the same.
+/// Of two equal replicas, one that is slowed to a third should get a quarter of the shards: clearly fewer
+/// than half of them, however busy the machine is. The results stay the same.
 #[test]
 fn a_replica_slowed_to_a_third_gets_fewer_shards() {
     let slow = || with_points(&[("replica-1".to_owned(), "return(slow:3)".to_owned())]);
-    let (even, state) = run(WIDE, Options { assignment: Assignment::Even, ..slow() });
+    let (even, state) = run(WIDE, slow().with(|o| o.assignment = Assignment::Even));
     assert_eq!(even, [96, 96]);
     let (speed, same) = run(WIDE, slow());
     assert!(state == same, "who is slow shows in the state");
     assert!((1..=72).contains(&speed[1]), "{speed:?} of 192 shards");
 }
 
-/// Where it is known what a sample takes, also on a busy machine: three to one, but for a shard or two.
+/// Where the time of a sample is set, also on a busy machine: three to one, but for a shard or two.
 #[test]
 fn a_replica_with_a_third_of_the_speed_gets_a_quarter_of_the_shards() {
     let takes = |replica, micros| (format!("replica-{replica}"), format!("return(sample:{micros})"));
@@ -83,7 +86,8 @@ fn a_replica_with_a_third_of_the_speed_gets_a_quarter_of_the_shards() {
     }
 }
 
-/// The quick one has room for half of the shards and is asked to load three quarters: it stays, and computes the same.
+/// The fast one has memory for half of the shards and is ordered to load three quarters: it stays, and the
+/// results are the same.
 #[test]
 fn a_quick_replica_without_memory_for_more_shards_stays() {
     let takes = |replica, micros| (format!("replica-{replica}"), format!("return(sample:{micros})"));

@@ -1,9 +1,9 @@
-//! One state, one history, whoever computed them.
+//! The state and the outputs are the same bytes, whichever replicas computed them.
 
 mod common;
 
 use common::*;
-use unisono_replica::{Assignment, Feed, Options, Verdict};
+use unisono_replica::{Assignment, Feed, Verdict};
 
 #[test]
 fn any_number_of_replicas_gives_the_same_bytes() {
@@ -33,21 +33,24 @@ fn any_number_of_replicas_gives_the_same_bytes() {
 fn any_assignment_gives_the_same_bytes() {
     let even = run(&mut replicas(1, options()));
     for seed in 0..4 {
-        let how = Options { assignment: Assignment::Shuffled(seed), ..options() };
+        let how = options().with(|o| o.assignment = Assignment::Shuffled(seed));
         assert!(run(&mut replicas(3, how)) == even, "seed {seed}");
     }
 }
 
 #[test]
 fn more_replicas_than_shards_idle_and_still_commit() {
-    let few = Options { shards: 2, assignment: Assignment::Even, ..options() };
+    let few = options().with(|o| {
+        o.shards = 2;
+        o.assignment = Assignment::Even;
+    });
     let one = run(&mut replicas(1, few.clone()));
     let mut five = replicas(5, few);
     assert!(run(&mut five) == one);
-    assert_eq!((five.idle_replicas(BATCH), five.idle_replicas(1), five.len()), (3, 4, 5));
+    assert_eq!(five.len(), 5);
     let shards: Vec<u64> = five.reports().iter().map(|r| r.shards).collect();
     assert_eq!(shards[2..], [0, 0, 0]);
-    let single = Options { shards: 1, ..options() };
+    let single = options().with(|o| o.shards = 1);
     assert!(run(&mut replicas(1, single.clone())) == run(&mut replicas(2, single)));
 }
 
@@ -105,7 +108,10 @@ fn a_skipped_step_changes_nothing() {
 fn any_batch_and_any_shards_do() {
     for batch_size in 1..=17 {
         let (shards, count) = (1 + batch_size * 5 % 9, 1 + batch_size * 3 % 8);
-        let how = Options { global_batch: batch_size, shards, ..options() };
+        let how = options().with(|o| {
+            o.global_batch = batch_size;
+            o.shards = shards;
+        });
         let history = |count| {
             let mut replicas = replicas(count, how.clone());
             let sizes = [batch_size, 1 + batch_size / 2, 1];

@@ -2,7 +2,8 @@
 
 use unisono_gpu::{Adapter, Backend};
 
-/// Every adapter of the machine: Vulkan's (or Metal's, or DX12's), and those of GL. At least one, or the test has to fail.
+/// Returns every adapter of the machine: those of Vulkan, Metal or DX12, and those of GL. It panics if there
+/// is none, so that a test without an adapter fails.
 pub fn adapters() -> Vec<Adapter> {
     let mut found = unisono_gpu::adapters(&[]);
     for gl in unisono_gpu::adapters(&[Backend::Gl]) {

@@ -1,4 +1,4 @@
-//! A case of the op registry as a graph with values.
+//! Turns a case of the op registry into a graph with values.
 
 use std::sync::Arc;
 
@@ -6,18 +6,19 @@ use unisono_graph::ops::Case;
 use unisono_graph::{Array, DType, Feed, Frame, Graph, GraphError, Lead, Op, Tape, Var};
 use unisono_random::Draws;
 
-/// A graph and what to feed it.
+/// A graph, and the values of its inputs.
 #[derive(Debug)]
 pub struct Prepared {
-    /// One output `y`, global or one a sample.
+    /// The graph. It has one output `y`, which is global or has a value for each sample.
     pub graph: Graph,
-    /// Inputs for it.
+    /// The values of its inputs.
     pub feed: Feed,
 }
 
-/// The graph of a case: each operand an input, the result the output `y`.
+/// Returns the graph of a case: each operand is an input, and the result is the output `y`.
 ///
-/// Operands of one value a shard are made by summing an input with samples; such results are summed over the shards.
+/// An operand with a value for each shard is made by summing an input over samples. A result with a value for
+/// each shard is summed over the shards.
 pub fn graph_of(case: &Case, finish: impl Fn(&Tape, &[Var], Var)) -> Result<Graph, GraphError> {
     let tape = Tape::new();
     let mut inputs = Vec::new();
@@ -43,14 +44,15 @@ pub fn graph_of(case: &Case, finish: impl Fn(&Tape, &[Var], Var)) -> Result<Grap
     tape.finish()
 }
 
-/// A case with values for shards of these sizes; values that the case leaves open are drawn from [-1, 1).
+/// Returns a case with values for shards of these sizes. Values that the case leaves open are drawn from
+/// [-1, 1).
 pub fn prepare(case: &Case, shards: &[usize]) -> Result<Prepared, GraphError> {
     let graph = graph_of(case, |tape, _, y| tape.output("y", &y))?;
     let feed = values(case, &graph, shards);
     Ok(Prepared { graph, feed })
 }
 
-/// Values for the inputs of a case's graph.
+/// Returns the values of the inputs of a case's graph.
 pub(crate) fn values(case: &Case, graph: &Graph, shards: &[usize]) -> Feed {
     let frame = Frame { shards: shards.to_vec() };
     let array = |(index, input): (usize, &unisono_graph::InputDecl)| {

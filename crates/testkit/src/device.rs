@@ -1,20 +1,21 @@
-//! A graph's step on a device, without workers: one run of all shards.
+//! Runs a graph's step on a device without worker threads, as one run of all shards.
 
 use std::collections::BTreeMap;
 
 use unisono_gpu::{Device, GpuError};
 use unisono_graph::{DType, Feed, InputKind, Program, RandomKey, Run, Slot, Target, Type};
 
-/// What a step showed: outputs by name, new states by name.
+/// Tensors by name: the outputs of a step, or its new states.
 pub type Tensor = BTreeMap<String, Vec<f32>>;
 
-/// Runs all segments of a step on the values of an interpreter's feed; returns outputs and states after the commit.
+/// Runs all segments of a step on the values of an interpreter's feed. Returns the outputs, and the states
+/// after the commit.
 pub fn run(device: &mut Device, program: &Program, feed: &Feed) -> Result<(Tensor, Tensor), GpuError> {
     let target = device.target();
     run_for(device, &target, program, feed)
 }
 
-/// The same with the plan for another target than the device's.
+/// Runs a step as [`run`] does, with a plan for another target than the device's.
 pub fn run_for(
     device: &mut Device,
     target: &Target,
@@ -61,7 +62,7 @@ pub fn run_for(
     Ok((outputs, states))
 }
 
-/// Values as a device holds them.
+/// Returns values as a device holds them.
 fn bytes(ty: &Type, data: &[f64]) -> Vec<u8> {
     match ty.dtype {
         DType::F32 => data.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect(),

@@ -1,18 +1,22 @@
-//! Gradients against central differences, both in the f64 interpreter.
+//! Compares gradients with central differences, both computed by the f64 interpreter.
 
 use unisono_graph::ops::Case;
 use unisono_graph::{DType, Lead, interpret};
 
 use crate::cases::{graph_of, values};
 
-/// Step of the differences; the interpreter's f64 leaves an error of about its square.
+/// The step of the differences. With the interpreter's f64 it leaves an error of about its square.
 const STEP: f64 = 1e-5;
-/// Inputs' elements that are tried, spread over each input.
+/// The number of elements of each input that are tried, spread over the input.
 const TRIED: usize = 25;
 
-/// Compares the gradient of a weighted sum of a case's result with central differences, for shards of these sizes.
+/// Compares the gradient of a weighted sum of a case's result with central differences, for shards of these
+/// sizes.
 ///
-/// Returns the largest error relative to the size of the gradient, or what went wrong.
+/// Returns the largest error relative to the size of the gradient.
+///
+/// # Errors
+/// A message if the case cannot be computed.
 pub fn check_gradients(case: &Case, shards: &[usize]) -> Result<f64, String> {
     let graph = graph_of(case, |tape, inputs, y| {
         // Weights that differ from element to element, so that transposed gradients do not pass.

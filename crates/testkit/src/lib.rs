@@ -1,5 +1,4 @@
-//! What the tests of Unisono share: adapters under test, graphs on a device beside their f64 reference, finite differences,
-//! and the check that no product reaches an addition.
+#![doc = include_str!("../README.md")]
 
 mod adapters;
 mod cases;
@@ -14,8 +13,8 @@ pub use differences::check_gradients;
 
 use unisono_graph::Array;
 
-/// Norm of the difference over the norm of the expected values (over 1 where these are all 0); infinite if anything is not
-/// finite.
+/// Returns the norm of the difference relative to the norm of the expected values (to 1 where these are all
+/// 0). It is infinite if any value is not finite.
 pub fn relative_error(answer: &[f32], expected: &Array) -> f64 {
     if answer.len() != expected.data.len() || answer.iter().any(|x| !x.is_finite()) {
         return f64::INFINITY;

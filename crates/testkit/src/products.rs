@@ -1,12 +1,14 @@
-//! No product reaches an addition: DESIGN section 5's check over the naga IR of an assembled module.
+//! Checks on the naga IR of an assembled module that no product reaches an addition (docs/NUMERICS.md).
 //!
-//! `a * b + c` may be rounded once or twice, as each compiler pleases. So shaders write `fma(a, b, c)`, and this check
-//! finds every float product that may reach an operand of a float `+` or `-` before it is rounded on its own.
+//! `a * b + c` may be rounded once or twice, as each compiler pleases. So shaders write `fma(a, b, c)`, and
+//! this check finds every float product that may reach an operand of a float `+` or `-` before it is rounded
+//! on its own.
 //!
-//! It errs on the side of finding: a variable is a product from the first store of one on, whatever the control flow, and
-//! so are all components of a vector, array or struct that holds one; a parameter is one when any call passes one. What
-//! ends a product: `fma`, division, `sqrt` and other functions that round, comparisons, conversions to integers, bitcasts,
-//! and memory (storage, uniform and workgroup buffers). Built-ins that add products of their own are findings by themselves.
+//! It errs on the side of finding: a variable is a product from the first store of one on, whatever the
+//! control flow, and so are all components of a vector, array or struct that holds one; a parameter is one
+//! when any call passes one. What ends a product: `fma`, division, `sqrt` and other functions that round,
+//! comparisons, conversions to integers, bitcasts, and memory (storage, uniform and workgroup buffers).
+//! Built-ins that add products of their own are findings by themselves.
 
 mod builtins;
 mod taint;
@@ -19,7 +21,11 @@ use naga::{BinaryOperator, Expression, Function, Handle, Module, ScalarKind, Spa
 use builtins::{Math, math};
 use taint::Taint;
 
-/// Parses, validates and checks WGSL; the errors name function, line and text of each addition and of the product.
+/// Parses, validates and checks WGSL.
+///
+/// # Errors
+/// One message for each addition that a product may reach, with function, line and text of the addition and
+/// of the product; or the parser's or validator's message.
 pub fn check(wgsl: &str) -> Result<(), Vec<String>> {
     let module = naga::front::wgsl::parse_str(wgsl).map_err(|error| vec![error.emit_to_string(wgsl)])?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
@@ -49,7 +55,7 @@ pub fn check(wgsl: &str) -> Result<(), Vec<String>> {
     if found.is_empty() { Ok(()) } else { Err(found.into_iter().map(|(_, message)| message).collect()) }
 }
 
-/// The line and the text of a span, on one line and not too long.
+/// Returns the line and the text of a span, on one line and not too long.
 fn quote(span: Span, wgsl: &str) -> String {
     const LONGEST: usize = 80;
     let text = span.to_range().and_then(|range| wgsl.get(range)).unwrap_or_default();
@@ -68,16 +74,16 @@ struct Body<'a> {
     module: &'a Module,
 }
 
-/// What an addition adds.
+/// The operands of an addition.
 enum Operands<'a> {
-    /// Products inside a built-in.
+    /// The addition adds products inside a built-in function.
     Hidden,
-    /// These, when they are products.
+    /// The addition adds these expressions, which may be products.
     Added(&'a [Handle<Expression>]),
 }
 
 impl<'a> Body<'a> {
-    /// The module's functions by their handles' index, then its entry points.
+    /// Returns the module's functions in the order of their handles, then its entry points.
     fn all(module: &'a Module, info: &'a ModuleInfo) -> Vec<Self> {
         let functions = module.functions.iter().map(|(handle, function)| {
             let name = function.name.clone().unwrap_or_default();
@@ -101,14 +107,14 @@ impl<'a> Body<'a> {
         matches!(kind, Some(ScalarKind::Float | ScalarKind::AbstractFloat))
     }
 
-    /// A product that sums: of a matrix with a vector or a matrix.
+    /// Returns whether a multiplication sums products: that of a matrix with a vector or a matrix.
     fn is_matrix_product(&self, left: Handle<Expression>, right: Handle<Expression>) -> bool {
         let is_matrix = |side| matches!(self.type_of(side), TypeInner::Matrix { .. });
         let is_scalar = |side| matches!(self.type_of(side), TypeInner::Scalar(_));
         (is_matrix(left) || is_matrix(right)) && !is_scalar(left) && !is_scalar(right)
     }
 
-    /// Every float addition, and every built-in that hides one.
+    /// Calls `found` with every float addition, and with every built-in that hides one.
     fn additions(&self, mut found: impl FnMut(Span, Operands<'_>)) {
         for (handle, expression) in self.function.expressions.iter() {
             let at = self.function.expressions.get_span(handle);

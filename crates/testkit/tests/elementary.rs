@@ -9,7 +9,8 @@ use unisono_testkit::{adapters, run};
 
 const INPUTS: usize = 100_000;
 
-/// Bit patterns of all kinds: every exponent, both signs; NaN and infinity left out, which WGSL need not keep.
+/// Returns bit patterns of all kinds: every exponent, both signs. NaN and infinity are left out, since WGSL
+/// need not keep them.
 fn inputs() -> Vec<f32> {
     let mut draws = Draws::of(1, "test", "elementary", 0, 0);
     let mut any = || loop {

@@ -1,4 +1,5 @@
-//! What is stored as f16 comes back as it was: every number that f16 holds, subnormal ones included, on every adapter with f16.
+//! Numbers stored as f16 come back as they were: every number that f16 holds, subnormal ones included, on
+//! every adapter with f16.
 
 use unisono_gpu::{Adapter, Device, Options};
 use unisono_graph::{
@@ -10,10 +11,10 @@ use unisono_testkit::{adapters, relative_error, run};
 const STORED: Layout = Layout { bucket_bytes: 1 << 20, f16: true };
 
 fn opened(adapter: &Adapter) -> Device {
-    Device::open_with(adapter, Options { f16: true, ..Options::default() }).unwrap()
+    Device::open_with(adapter, Options::default().with(|options| options.f16 = true)).unwrap()
 }
 
-/// An f16's bits as an f32.
+/// Returns an f16's bits as an f32.
 fn widened(bits: u16) -> f32 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
     let size = match exponent {
@@ -28,11 +29,11 @@ fn widened(bits: u16) -> f32 {
 fn storing_as_f16_changes_no_bit() {
     let numbers: Vec<f32> =
         (0..=u16::MAX).filter(|bits| bits & 0x7c00 != 0x7c00 || bits & 0x3ff == 0).map(widened).collect();
-    // One of four and single ones: kernels load and store them in two ways.
+    // The sizes cover vectors of four and single numbers, which kernels load and store in two ways.
     for count in [numbers.len() - 2, numbers.len() - 3] {
         let tape = Tape::new();
         let x = tape.input("x", Type::global(&[count]));
-        // What two kernels need is stored.
+        // A value that two kernels need is stored.
         let rounded = x.round_half();
         tape.output("y", &rounded.relu());
         tape.output("z", &rounded.reshape(&[count, 1]).expand(Lead::Global, &[count, 3]));
@@ -55,7 +56,8 @@ fn storing_as_f16_changes_no_bit() {
     }
 }
 
-/// Products of samples' rows, of a weight, of pairs, and their gradients, with sizes that are no multiples of four.
+/// Returns products of samples' rows, of a weight and of pairs, and their gradients, with sizes that are no
+/// multiples of four.
 #[test]
 fn mixed_precision_equals_its_reference_on_every_adapter_with_f16() {
     for width in [12, 7] {

@@ -1,14 +1,15 @@
-//! Every op of the registry: on every adapter against its f64 reference, and its gradient against central differences.
+//! Every op of the registry is checked on every adapter against its f64 reference, and its gradient against
+//! central differences.
 
 use unisono_gpu::Device;
 use unisono_graph::ops::{Entry, REGISTRY};
 use unisono_graph::{Program, interpret};
 use unisono_testkit::{adapters, check_gradients, prepare, relative_error, run};
 
-/// Ragged on purpose; more than one chunk of a sum in one of them.
+/// The sizes of the shards. They are ragged, and one of them has more than one chunk of a sum.
 const SHARDS: [usize; 3] = [3, 2, 1];
 const TOLERANCE: f64 = 1e-5;
-/// One f16 next to another, relatively.
+/// The relative distance of neighbouring f16.
 const HALF_ULP: f64 = 1.0 / 1024.0;
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
@@ -44,7 +45,7 @@ fn every_op_equals_its_reference_on_every_adapter() {
 
 #[test]
 fn every_gradient_equals_central_differences() {
-    // Flat almost everywhere, or not a function of floats.
+    // These ops are constant almost everywhere, or no functions of floats.
     let flat = ["eq", "greater", "iota", "matmul_half", "round_half", "to_f32", "detach"];
     let mut failures = Vec::new();
     for entry in entries().filter(|e| !flat.contains(&e.name)) {

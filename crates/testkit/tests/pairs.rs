@@ -1,16 +1,16 @@
-//! Two f32 loaded and stored as a u64 are the two f32: no bit depends on it, on any adapter that can.
+//! Loading and storing two f32 as a u64 changes no bit, on any adapter that can.
 
 use unisono_gpu::Device;
 use unisono_graph::{Array, Feed, Frame, Program, StateKind, Tape, Target, Type};
 use unisono_random::Draws;
 use unisono_testkit::{adapters, run_for};
 
-/// Enough for pairs to pay.
+/// The number of elements from which pairs are used.
 const COUNT: usize = 1 << 16;
-/// Elements of a sample.
+/// The number of elements of a sample.
 const WIDE: usize = 1 << 10;
 
-/// A step of momentum over all samples' mean, and a map of each sample.
+/// Returns a step of momentum over all samples' mean, and a map of each sample.
 fn program() -> Program {
     let tape = Tape::new();
     let (x, rate) = (tape.input("x", Type::sample(&[WIDE])), tape.input("rate", Type::global(&[])));

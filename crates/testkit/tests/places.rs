@@ -1,5 +1,5 @@
-//! Values that are computed where they lie in a larger one: on every adapter as in the f64 reference, whether four elements come
-//! at a time or not.
+//! Values that are computed where they lie in a larger one are as in the f64 reference, on every adapter,
+//! whether four elements are computed at a time or not.
 
 use unisono_gpu::Device;
 use unisono_graph::{Array, Feed, Frame, Graph, Program, StateKind, Tape, Type, Var, interpret};
@@ -8,8 +8,9 @@ use unisono_testkit::{adapters, relative_error, run};
 const SHARDS: [usize; 3] = [3, 2, 1];
 const STEPS: usize = 5;
 
-/// A recurrent cell unrolled over `[B, STEPS, width]`: its gates lie in their step, the steps in the sequence; then joins along the
-/// last axis, with a leaf and with a value that is in another join already. The result, and the gradient of the cell's weight.
+/// Returns a recurrent cell unrolled over `[B, STEPS, width]`: its gates lie in their step, the steps in the
+/// sequence; then joins along the last axis, with a leaf and with a value that is in another join already.
+/// The outputs are the result and the gradient of the cell's weight.
 fn model(width: usize) -> Graph {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(&[STEPS, width]));

@@ -44,29 +44,17 @@ pub use compile::fields::{INPUT, TARGET, WEIGHT};
 pub use compile::memory::MemoryEstimate;
 pub use compile::programs::ProgramId;
 pub use error::Error;
-pub use model::context::{Context, Mode, Parameter, SummaryLine};
-pub use model::description::Description;
-pub use model::initializer::Initializer;
-pub use model::layer::{FromFn, Layer, Sequential};
-pub use model::layers::functional;
-pub use model::layers::{
-    AvgPool2d, BatchNorm, Conv2d, ConvTranspose2d, Dense, Dropout, Elu, Embedding, Flatten, Gelu, GeluTanh,
-    GlobalAvgPool2d, GroupNorm, Gru, LayerNorm, LeakyRelu, Lstm, MaxPool2d, MultiHeadAttention, Recompute,
-    Relu, Residual, RmsNorm, Sigmoid, Silu, Size, Softmax, Softplus, Tanh, TransformerBlock,
-};
-pub use objective::history::{Epoch, Evaluation, History};
-pub use objective::losses::{
-    BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError,
-};
-pub use objective::metric::{Accuracy, BinaryAccuracy, Metric};
+pub use model::layers::*;
+pub use model::{Context, FromFn, Initializer, Layer, Mode, Parameter, SummaryLine};
+pub use objective::losses::*;
+pub use objective::metric::*;
+pub use objective::{Epoch, Evaluation, History};
 pub use observe::observer::{Observer, Step};
+#[cfg(feature = "progress-bar")]
 pub use observe::progress::Progress;
 pub use observe::report::Report;
 pub use observe::summary::Summary;
-pub use optimizers::{
-    Adagrad, Adam, AdamW, ClipNorm, ClipValue, DecayExempt, Freeze, Gradient, Groups, Lamb, Lars, Optimizer,
-    Plateau, RmsProp, Scalar, Schedule, Sgd, Update, scaled_lr, trace_update,
-};
+pub use optimizers::*;
 pub use run::classes::{SavedClass, SavedClasses};
 pub use run::loss_scale::{LossScale, Scaling};
 pub use run::settings::{GLOBAL_BATCH, RunSettings, SHARDS};
@@ -77,8 +65,3 @@ pub use trainer::Trainer;
 pub use trainer::builder::Builder;
 pub use trainer::export::ExportedModel;
 pub use trainer::resume::Resumed;
-
-/// The README's program compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

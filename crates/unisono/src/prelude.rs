@@ -14,16 +14,18 @@
 //! # }
 //! ```
 
-pub use unisono_data::{Batch, Column, Csv, Draws, Loader, Memory, Sample, Source, Tokens, Width, split};
+pub use unisono_data::{Batch, Draws, Loader, Memory, Sample, Source, Tokens, Width, split};
+#[cfg(feature = "csv")]
+pub use unisono_data::{Column, Csv};
 
 pub use crate::model::layers::*;
-pub use crate::model::{
-    context::Context, initializer::Initializer, layer::FromFn, layer::Layer, layer::Sequential,
-};
+pub use crate::model::{Context, FromFn, Initializer, Layer};
 pub use crate::objective::losses::*;
 pub use crate::objective::metric::{Accuracy, BinaryAccuracy, Metric};
+#[cfg(feature = "progress-bar")]
+pub use crate::observe::progress::Progress;
 pub use crate::optimizers::*;
 pub use crate::{
-    BestBy, Builder, DType, Error, Evaluation, ExportedModel, LossScale, Observer, Precision, Progress,
-    Saving, Stop, Tape, Trainer, Type, Var,
+    BestBy, Builder, DType, Error, Evaluation, ExportedModel, LossScale, Observer, Precision, Saving, Stop,
+    Tape, Trainer, Type, Var,
 };

@@ -1,6 +1,7 @@
-//! `cargo xtask demo | test | bench | tidy`: what a person or CI does with this repository.
+//! `cargo xtask demo | test | bench | tidy`: the tasks that a person or CI runs in this repository.
 //!
-//! **Must never depend on wgpu**: this is built first on a fresh machine, before there is a driver.
+//! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
+//! driver.
 
 mod setup;
 mod tidy;
@@ -13,7 +14,8 @@ use std::process::{Command, ExitCode};
 
 use clap::{Args, Parser};
 
-/// Numbers come out of kernels at full speed either way; the host code under test keeps its overflow checks.
+/// The arguments that run the tests. The profile `dev` keeps overflow checks in the host code under test;
+/// kernels run at full speed in every profile.
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
 #[derive(Parser)]
@@ -33,6 +35,8 @@ enum Task {
     Bench(Rest),
     /// Check the house rules
     Tidy,
+    /// Print each crate's rooms, highest first, and which rooms each imports from
+    Rooms,
 }
 
 #[derive(Args)]
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Task::Test { long, rest } => test(long, &rest.args),
         Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
         Task::Tidy => tidy::run(&root()),
+        Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Trains into `target/demo`, emptied first, unless told where to or to resume.
+/// Trains the digits. Default of `--out`: `target/demo`, which is emptied first unless `--resume` is given.
 fn demo(mut args: Vec<OsString>) -> Result<(), String> {
     let given = |flag: &str| args.iter().filter_map(|arg| arg.to_str()).any(|arg| is_flag(arg, flag));
     let (out, resume) = (given("--out"), given("--resume"));
@@ -72,7 +77,8 @@ fn demo(mut args: Vec<OsString>) -> Result<(), String> {
     program("digits", &[], &args)
 }
 
-/// One of the benches slows a replica through a fault point; the others are built without such points.
+/// Returns the arguments that turn on features of a bench. `uneven` slows a replica through a fault point;
+/// the others are built without fault points.
 fn faults(args: &[OsString]) -> &'static [&'static str] {
     if args.iter().any(|arg| arg == "uneven") { &["--features", "faults"] } else { &[] }
 }
@@ -86,7 +92,7 @@ fn test(long: bool, args: &[OsString]) -> Result<(), String> {
     run(command.args(TEST).args(args))
 }
 
-/// Runs one of the examples' programs, optimised.
+/// Runs one of the example programs, built with optimisation.
 fn program(name: &str, features: &[&str], args: &[OsString]) -> Result<(), String> {
     setup::adapter()?;
     let mut command = cargo();
@@ -98,7 +104,8 @@ fn is_flag(arg: &str, flag: &str) -> bool {
     arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// The cargo that runs this. It stays in the caller's directory, so that relative paths mean what they say.
+/// Returns a command of the cargo that runs this. It keeps the caller's directory, so relative paths stay
+/// valid.
 fn cargo() -> Command {
     Command::new(env::var_os("CARGO").as_deref().unwrap_or(OsStr::new("cargo")))
 }

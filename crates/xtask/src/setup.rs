@@ -1,4 +1,5 @@
-//! A Vulkan adapter for a machine that has none: Mesa's software driver, from the machine's own package manager.
+//! Installs a Vulkan driver on a machine that has none: Mesa's software driver, with the machine's package
+//! manager.
 
 use std::env;
 use std::fs;
@@ -7,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use crate::run;
 
-/// One package manager: its program, what to run before an installation, the installation.
+/// A package manager: its program, the arguments that update its lists (none needed: empty), and the
+/// arguments that install the driver.
 struct Manager {
     program: &'static str,
     update: &'static [&'static str],
@@ -49,7 +51,7 @@ const MANAGERS: [Manager; 5] = [
     },
 ];
 
-/// Where the Vulkan loader looks for driver manifests, besides the home directory.
+/// The directories in which the Vulkan loader looks for driver manifests, besides the home directory.
 const DRIVER_DIRS: [&str; 5] = [
     "/usr/share/vulkan/icd.d",
     "/usr/local/share/vulkan/icd.d",
@@ -58,10 +60,12 @@ const DRIVER_DIRS: [&str; 5] = [
     "/run/opengl-driver/share/vulkan/icd.d",
 ];
 
-/// Where the loader itself may lie when `ldconfig` does not tell (musl's has no cache).
+/// The directories in which the loader may lie if `ldconfig` does not list it. That of musl has no cache.
 const LIBRARY_DIRS: [&str; 4] = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib"];
 
-/// Makes sure that there is a Vulkan driver. macOS and Windows come with what wgpu needs.
+/// Installs a Vulkan driver if there is none. macOS and Windows come with what wgpu needs.
+///
+/// Without a known package manager, or without the right to install, the error says what to do.
 pub fn adapter() -> Result<(), String> {
     if !cfg!(target_os = "linux") || driver_present() {
         return Ok(());
@@ -96,14 +100,14 @@ impl Manager {
         [self.update, self.install].into_iter().filter(|args| !args.is_empty())
     }
 
-    /// What a person would type.
+    /// Returns the command as a person would type it.
     fn shown(&self, sudo: &str) -> String {
         let steps = self.steps().map(|args| format!("{sudo}{} {}", self.program, args.join(" ")));
         steps.collect::<Vec<_>>().join(" && ")
     }
 }
 
-/// One step of a package manager, asking nothing.
+/// Returns the command for one step of a package manager. It asks no questions.
 fn command(root: bool, program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(if root { "env" } else { "sudo" });
     if !root {
@@ -131,7 +135,8 @@ fn loader_present() -> bool {
             .any(|dir| dir.join(LOADER).exists())
 }
 
-/// The driver manifests that the loader would read: those named in the environment, else those found.
+/// Returns the driver manifests that the loader would read: those named in the environment, or else those
+/// found.
 fn driver_manifests() -> Vec<PathBuf> {
     for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
         if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
@@ -151,7 +156,7 @@ fn on_path(program: &str) -> bool {
     env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(program).is_file())
 }
 
-/// What a program prints, if it is there and succeeds.
+/// Returns what a program prints, if it is there and succeeds.
 fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

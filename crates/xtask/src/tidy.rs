@@ -1,6 +1,8 @@
-//! The house rules that a compiler does not check. All violations are listed, then the task fails.
+//! The rules of this repository that a compiler does not check. The task lists all violations, then fails.
 
 mod dependencies;
+mod metadata;
+pub mod rooms;
 mod source;
 
 use std::fs;
@@ -8,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use crate::cargo;
 
-/// Where the repository keeps code.
+/// The directories in which the repository keeps code.
 const PLACES: [&str; 4] = ["crates", "shaders", "examples", "tests"];
 
-/// Checks the repository.
+/// Checks the files of the repository, and their format. The error lists every violation.
 pub fn run(root: &Path) -> Result<(), String> {
     let mut files = Vec::new();
     for place in PLACES {
@@ -19,6 +21,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     }
     files.sort();
     let mut violations = unformatted(root)?;
+    violations.extend(rooms::check(root)?);
     for path in files {
         let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
         if let Some(check) = check_of(&shown) {
@@ -33,20 +36,21 @@ pub fn run(root: &Path) -> Result<(), String> {
     Err(format!("{} violations of the house rules:\n  {}", violations.len(), violations.join("\n  ")))
 }
 
-/// A check of one file, given its path from the root and its text. Each violation follows the path: `:LINE: what` or
-/// `: what`.
+/// A check of one file, given its path from the root and its text. It returns violations as they follow the
+/// path: `:LINE: what` or `: what`.
 type Check = fn(&str, &str) -> Vec<String>;
 
+/// Returns the check for a path, if there is one for files of its kind.
 fn check_of(path: &str) -> Option<Check> {
     match path.rsplit('/').next()? {
-        "Cargo.toml" => Some(|_, text| dependencies::check(text)),
+        "Cargo.toml" => Some(|_, text| [dependencies::check(text), metadata::check(text)].concat()),
         name if name.ends_with(".rs") => Some(source::check_rust),
         name if name.ends_with(".wgsl") => Some(|_, text| source::check_wgsl(text)),
         _ => None,
     }
 }
 
-/// All files below a directory, but not what is built or hidden.
+/// Adds all files below a directory to `files`, except for hidden ones and those in `target`.
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let failed = |error| format!("{}: {error}", dir.display());
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -64,6 +68,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns a violation for each file that `cargo fmt` would change.
 fn unformatted(root: &Path) -> Result<Vec<String>, String> {
     let output = cargo().current_dir(root).args(["fmt", "--all", "--check", "--", "-l"]).output();
     let output = output.map_err(|error| format!("cargo fmt: {error}"))?;

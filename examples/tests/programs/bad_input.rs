@@ -1,6 +1,7 @@
 use crate::{csv, digits, err, lines};
 
-/// Each of these is refused: no panic, nothing on standard output, a message with these words.
+/// Each of these inputs is refused without a panic, with nothing on standard output and a message with the
+/// given words.
 fn refused(args: &[&str], words: &[&str]) {
     let output = digits(args.iter().chain(&["--json"]));
     let message = err(&output);
@@ -13,7 +14,7 @@ fn refused(args: &[&str], words: &[&str]) {
     }
 }
 
-/// Data whose line `number` was changed.
+/// Returns a file of data whose line `number` was changed.
 fn refused_data(number: usize, change: impl Fn(&str) -> String, words: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let mut lines = lines(80);
@@ -22,7 +23,7 @@ fn refused_data(number: usize, change: impl Fn(&str) -> String, words: &[&str]) 
     refused(&["--data", path.to_str().unwrap(), "--epochs", "1"], words);
 }
 
-/// A line with another label.
+/// Returns a line with another label.
 fn labelled(line: &str, label: &str) -> String {
     format!("{},{label}", line.rsplit_once(',').unwrap().0)
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::{csv, lines, trained};
 
-/// Runs the program: its exit code, what it prints, what it complains of.
+/// Runs the program. Returns its exit code, its standard output and its standard error.
 fn checkpoint<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_checkpoint")).args(args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Killed at random moments, resumed each time on other numbers of replicas and threads, of which some are lost on the way:
-//! the files at the end are those of a run that nobody disturbed.
+//! Runs that are killed at random moments, and resumed each time on other numbers of replicas and threads,
+//! some of which are lost on the way. The files at the end are those of an undisturbed run.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
@@ -16,18 +16,18 @@ use unisono_examples::{Defaults, RunFlags};
 
 use crate::{csv, lines};
 
-/// Replicas and loader threads of one life after the other.
+/// The replicas and loader threads of each process in turn.
 const LIVES: [[&str; 2]; 6] = [["2", "1"], ["1", "4"], ["3", "2"], ["7", "1"], ["2", "3"], ["5", "4"]];
 
-/// Fifty where the long tests are asked for (`cargo xtask test --long`).
+/// Returns the number of kills: fifty in the long tests (`cargo xtask test --long`).
 fn kills() -> usize {
     if std::env::var_os("UNISONO_LONG").is_some() { 50 } else { 6 }
 }
 
-/// What can happen to a replica.
+/// The faults that can happen to a replica.
 const LOSSES: [&str; 4] = ["lose", "panic", "out-of-memory", "transfer"];
 
-/// Moments are to be anything; which they were is said when it fails.
+/// The source of random moments. A failing test prints them.
 struct Moments(u64);
 
 impl Moments {
@@ -36,7 +36,8 @@ impl Moments {
         (self.0 >> 33) % n
     }
 
-    /// Losses at any of the first steps of a life, as `FAILPOINTS` has them: of any of its replicas, but never of all.
+    /// Returns faults for the first steps of a process in the syntax of `FAILPOINTS`. They hit any of its
+    /// replicas, but never all of them.
     fn losses(&mut self, replicas: u64) -> String {
         let (lost, first) = (self.below(replicas), self.below(replicas));
         let points = (0..lost).map(|i| {
@@ -47,7 +48,8 @@ impl Moments {
     }
 }
 
-/// Runs `start(out, flags)` once in peace and once with losses and kills, and compares all files of the final state.
+/// Runs `start(out, flags)` once undisturbed and once with faults and kills, and compares all files of the
+/// final state.
 fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command) {
     let dir = tempfile::tempdir().unwrap();
     let (peace, war) = (dir.path().join("peace"), dir.path().join("war"));
@@ -77,18 +79,18 @@ fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command
         let losses = moments.losses(LIVES[life % LIVES.len()][0].parse().unwrap());
         let process = run(&war, life, &["--resume"], &losses);
         let status = lives_a_while(process, &war, before, &mut moments);
-        // A signal leaves no code.
+        // A process that a signal ended has no exit code.
         assert!(!cfg!(unix) || matches!(status.code(), None | Some(0)), "it failed by itself: {status}");
         killed += usize::from(!status.success());
         at.push(step(&war));
-        // It may have got to its end before.
+        // The process may have ended before it was killed.
         if status.success() {
             break;
         }
     }
     assert!(killed * 10 >= kills() * 8, "killed only {killed} times, at {at:?}");
     assert!(at.iter().max() > at.first(), "it never got on: {at:?}");
-    // The last life has seven replicas, and loses two at once.
+    // The last process has seven replicas and loses two of them at once.
     let last = "replica-5:step-0=return(lose);replica-2:step-0=return(panic)";
     assert!(run(&war, 3, &["--resume"], last).status().unwrap().success(), "after {at:?}");
     assert!(lost() > 0, "no replica was lost: {}", fs::read_to_string(&said).unwrap());
@@ -103,14 +105,15 @@ fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command
     assert!(expected == found, "the final model differs after kills at {at:?}");
 }
 
-/// The newest complete step; nothing that is found broken may be in the way of it.
+/// Returns the step of the newest complete checkpoint. No checkpoint may be broken.
 fn step(out: &Path) -> u64 {
     let Some(newest) = unisono::checkpoint::newest(out).unwrap() else { return 0 };
     assert_eq!(newest.skipped, []);
     newest.step
 }
 
-/// Starts a process in a group of its own and kills the group: a while after it began, or a while after it has saved something.
+/// Starts a process in its own process group and kills the group some time after it began, or some time after
+/// it saved a checkpoint.
 fn lives_a_while(mut command: Command, out: &Path, before: u64, moments: &mut Moments) -> ExitStatus {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -130,10 +133,10 @@ fn lives_a_while(mut command: Command, out: &Path, before: u64, moments: &mut Mo
     process.wait().unwrap()
 }
 
-/// SIGKILL to the group, where there are such.
+/// Sends SIGKILL to the process group, on systems that have process groups.
 fn kill(process: &mut Child) {
     if cfg!(unix) {
-        // Zero or not: the process may have ended by itself.
+        // The result does not matter, because the process may have ended by itself.
         Command::new("kill").args(["-KILL", "--", &format!("-{}", process.id())]).output().unwrap();
     } else {
         process.kill().unwrap();
@@ -169,7 +172,7 @@ struct Conv {
     run: RunFlags,
 }
 
-/// No test of its own: the process that the one above starts and kills.
+/// This is not a test by itself. The test above starts it as a process and kills it.
 #[test]
 fn a_process_that_trains() {
     let Ok(flags) = std::env::var(FLAGS) else { return };
@@ -177,7 +180,8 @@ fn a_process_that_trains() {
     convolutional(&Conv::parse_from(flags.lines()).run).unwrap();
 }
 
-/// Batch norm has statistics, dropout and the flips draw, the schedule knows the step: all of it has to be where it was.
+/// Everything that a run carries is restored: batch norm has statistics, dropout and flips draw random
+/// numbers, and the schedule depends on the step.
 fn convolutional(flags: &RunFlags) -> Result<(), unisono_examples::Error> {
     unisono::gpu::prepare_environment();
     let run = flags.settle(Defaults { epochs: 1, global_batch: 32, shards: 8, seed: 3 })?;
@@ -205,7 +209,7 @@ fn images() -> (Vec<f32>, Vec<i32>) {
     (pixels, numbers.iter().map(|line| line[64] as i32).collect())
 }
 
-/// Half of the images are mirrored.
+/// Mirrors an image with a probability of one half.
 fn flip(sample: &mut Sample, draws: &mut Draws) {
     if let Some(pixels) = sample.f32_mut("x").filter(|_| draws.range(0.0, 1.0) < 0.5) {
         pixels.chunks_mut(8).for_each(<[f32]>::reverse);

@@ -1,4 +1,4 @@
-//! The programs as a user meets them: flags in; files, lines and exit codes out.
+//! Tests of the programs from outside: they set flags and check files, output and exit codes.
 
 mod adapters;
 mod bad_input;
@@ -35,14 +35,14 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The last line's value of a field.
+/// Returns the value of a field in the last line.
 fn done(stdout: &str, field: &str) -> serde_json::Value {
     let last: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
     assert_eq!(last["event"], "done");
     last[field].clone()
 }
 
-/// The first lines of the digits.
+/// Returns the first lines of the digits.
 fn lines(count: usize) -> Vec<String> {
     let packed = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("data/digits.csv.gz")).unwrap();
     let mut text = String::new();
@@ -50,7 +50,7 @@ fn lines(count: usize) -> Vec<String> {
     text.lines().take(count).map(str::to_owned).collect()
 }
 
-/// A file of these lines.
+/// Returns a file with these lines.
 fn csv(dir: &Path, lines: &[String]) -> PathBuf {
     let path = dir.join("data.csv");
     fs::write(&path, lines.join("\n")).unwrap();

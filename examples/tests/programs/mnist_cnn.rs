@@ -11,7 +11,7 @@ use crate::{done, err};
 
 const SIDE: usize = 28;
 
-/// 28x28 bytes: class c is a bar in row 2 c + 4, and no two images are alike.
+/// Returns an image of 28x28 bytes. Class c is a bar in row 2 c + 4, and no two images are equal.
 fn image(class: u8, number: usize) -> Vec<u8> {
     let grey = |place: usize| {
         let bar = place / SIDE == 2 * usize::from(class) + 4;
@@ -21,12 +21,12 @@ fn image(class: u8, number: usize) -> Vec<u8> {
     (0..SIDE * SIDE).map(grey).collect()
 }
 
-/// The classes of a part, in order, as a folder of pictures lists them.
+/// Returns the classes of a part in the order in which a folder of pictures lists them.
 fn labels(count: usize) -> Vec<u8> {
     (0..count).map(|i| (i * 10 / count) as u8).collect()
 }
 
-/// The two IDX files of a part; labels gzipped, images not.
+/// Writes the two IDX files of a part. The labels are gzipped, the images are not.
 fn idx(dir: &Path, part: &str, count: usize) {
     let labels = labels(count);
     let extents =
@@ -40,7 +40,7 @@ fn idx(dir: &Path, part: &str, count: usize) {
     packed.finish().unwrap();
 }
 
-/// The same images as PNG files, a directory a class.
+/// Writes the same images as PNG files, in one directory for each class.
 fn pictures(dir: &Path, count: usize) {
     for (i, class) in labels(count).into_iter().enumerate() {
         let dir = dir.join(class.to_string());
@@ -53,7 +53,7 @@ fn pictures(dir: &Path, count: usize) {
     }
 }
 
-/// Standard output and the model's bytes.
+/// Runs the program. Returns its standard output and the bytes of the model.
 fn trained(from: &str, data: &Path, out: &Path, flags: &[&str]) -> (String, Vec<u8>) {
     let paths = [from.as_ref(), data.as_os_str(), "--out".as_ref(), out.as_os_str()];
     let flags = ["--json", "--epochs", "1", "--global-batch", "16"].iter().chain(flags).map(OsStr::new);
@@ -62,7 +62,7 @@ fn trained(from: &str, data: &Path, out: &Path, flags: &[&str]) -> (String, Vec<
     (String::from_utf8(output.stdout).unwrap(), fs::read(out.join("model.safetensors")).unwrap())
 }
 
-/// 40 images in steps of 16: the last one is ragged, and leaves the third replica without a sample.
+/// There are 40 images in steps of 16. The last step is ragged and leaves the third replica without a sample.
 #[test]
 fn replicas_do_not_show_nor_does_the_kind_of_file() {
     let dir = tempfile::tempdir().unwrap();

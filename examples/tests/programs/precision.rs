@@ -1,6 +1,6 @@
 use crate::{csv, digits, done, err, lines, trained};
 
-/// The digits as they come, twenty epochs: each run claims its 97% by itself.
+/// Each run trains twenty epochs on the digits and checks its claim of 97% by itself.
 #[test]
 fn mixed_precision_learns_the_digits_as_f32_does() {
     let accuracy = |precision: &str| -> f64 {

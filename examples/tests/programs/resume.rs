@@ -3,7 +3,7 @@ use std::path::Path;
 
 use crate::{csv, digits, err, lines, trained};
 
-/// 4 steps an epoch.
+/// The number of samples of a run: 4 steps in an epoch.
 const SAMPLES: usize = 250;
 
 fn same_model(one: &Path, other: &Path) -> bool {
@@ -23,7 +23,7 @@ fn a_resumed_run_is_the_run() {
     assert!(same_model(&whole, &parts));
 }
 
-/// The newest checkpoint is broken: the run goes on from the one before, in the middle of an epoch.
+/// If the newest checkpoint is broken, the run goes on from the one before, in the middle of an epoch.
 #[test]
 fn a_run_goes_on_in_the_middle_of_an_epoch() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,8 @@ use std::fs;
 
 use crate::{csv, done, lines, trained};
 
-/// 200 samples to train on: three full steps and a ragged one of 8 samples, which only some shards see.
+/// There are 200 samples to train on: three full steps and a ragged one of 8 samples, which only some shards
+/// see.
 #[test]
 fn replicas_and_loader_threads_do_not_show() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of a run that is interrupted, or whose disk is in trouble.
+//! Runs that are interrupted, and runs whose disk fails.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{csv, digits, err, lines, trained};
 
-/// 4 steps an epoch.
+/// The number of samples of a run: 4 steps in an epoch.
 const SAMPLES: usize = 250;
 const LONG: [&str; 6] = ["--epochs", "400", "--checkpoint-every", "2", "--replicas", "2"];
 
-/// A run that is under way, and what it says on standard error.
+/// A running process and its standard error.
 struct Running {
     process: Child,
     lines: Box<dyn Iterator<Item = String>>,
@@ -26,7 +26,7 @@ impl Running {
         Self { process, lines: Box::new(lines) }
     }
 
-    /// Reads on until a line has these words.
+    /// Reads lines until one contains these words.
     fn says(&mut self, words: &str) -> String {
         let found = self.lines.find(|line| line.contains(words));
         found.unwrap_or_else(|| panic!("it never said {words:?}"))
@@ -68,7 +68,7 @@ fn ctrl_c_finishes_the_step_saves_and_exits_with_130() {
         assert_eq!(checkpoints(&out)[0].0, step, "the step it stopped at is saved");
         assert!(!out.join("model.safetensors").exists());
 
-        // And the run is the run.
+        // The resumed run ends in the same state.
         let epochs = (step / 4 + 2).to_string();
         let resumed = trained(&data, &out, &["--resume", "--epochs", &epochs, "--replicas", "3"]);
         let whole = dir.path().join(format!("whole{signal}"));
@@ -89,7 +89,8 @@ fn a_second_ctrl_c_stops_at_once() {
     assert_eq!(run.code(), Some(130));
 }
 
-/// The directory is gone and something else is in its place: warnings, training goes on, and so does saving when it can.
+/// If the directory is replaced by something else, the run warns and training goes on. Saving goes on as soon
+/// as it can.
 #[test]
 fn a_directory_that_vanishes_stops_no_run() {
     let dir = tempfile::tempdir().unwrap();
@@ -99,7 +100,7 @@ fn a_directory_that_vanishes_stops_no_run() {
     let mut run = Running::start(&data, &out, &flags);
     run.says("saved ");
     fs::rename(&out, dir.path().join("elsewhere")).unwrap();
-    // The run may be the one that makes it first.
+    // The run may create the directory first.
     let in_the_way = fs::write(&out, "in the way").is_ok();
     if in_the_way {
         let warning = run.says("is not saved: ");
@@ -123,7 +124,7 @@ fn a_run_that_requires_its_checkpoints_ends_without_them() {
     let out = dir.path().join("out");
     let mut run = Running::start(&data, &out, &[&LONG[..], &["--require-checkpoints"]].concat());
     run.says("saved ");
-    // Not the directory itself, which would be made anew.
+    // The directory itself is not removed, because it would be created again.
     let checkpoints = out.join("checkpoints");
     while fs::rename(&checkpoints, dir.path().join("elsewhere")).is_err()
         || fs::write(&checkpoints, "").is_err()
@@ -146,7 +147,7 @@ fn two_runs_do_not_share_a_directory() {
     let second = digits(args);
     assert_eq!(second.status.code(), Some(1));
     assert!(err(&second).contains("in use by another trainer"), "{}", err(&second));
-    // The lock dies with its owner.
+    // The lock is released when its owner ends.
     run.process.kill().unwrap();
     run.code();
     assert!(digits(args.iter().chain(&["--epochs", "1"])).status.success());
@@ -164,7 +165,7 @@ fn the_last_the_milestones_and_the_best_stay() {
     let best = listed.iter().max_by(|a, b| a.metric.unwrap().total_cmp(&b.metric.unwrap())).unwrap();
     assert!(steps.contains(&24) && steps.contains(&16) && steps.contains(&8), "{steps:?}");
     assert!(steps.len() <= 4, "{steps:?}");
-    // And that is the best of all epochs, the earliest of equals.
+    // The kept checkpoint is the best of all epochs; of equally good ones, the earliest.
     let history = unisono::SavedRun::newest(&out).unwrap().unwrap().history().clone();
     let accuracy = |epoch: &unisono::Epoch| epoch.validation.as_ref().unwrap().metric("accuracy").unwrap();
     let most = history.iter().map(accuracy).fold(0.0, f64::max);
@@ -197,7 +198,7 @@ fn a_run_that_is_forced_goes_on_with_other_settings() {
     ] {
         assert!(err(&forced).contains(words), "{words}: {}", err(&forced));
     }
-    // The new settings are the run's from here on.
+    // From here on the run has the new settings.
     let run = unisono::SavedRun::newest(&out).unwrap().unwrap();
     let settings = run.settings();
     let epoch = run.position().epoch;
@@ -221,7 +222,7 @@ fn a_run_of_another_numeric_class_is_refused() {
     };
     let paths =
         ["--data", data.to_str().unwrap(), "--out", out.to_str().unwrap(), "--resume", "--epochs", "2"];
-    // The same adapter, but it computes something else.
+    // The adapter is the same, but its numeric class differs.
     let mut other = class.clone();
     other[0]["probe"] = "0123456789abcdef".into();
     rewrite(other);
@@ -230,13 +231,13 @@ fn a_run_of_another_numeric_class_is_refused() {
         refused.contains(" (0123456789abcdef), not ") && refused.contains("the numeric class"),
         "{refused}"
     );
-    // As if another driver had written it, and an older version that did not probe.
+    // The checkpoint looks as if another driver and an older version, which did not probe, had written it.
     rewrite(serde_json::json!(["GeForce [vulkan, NVIDIA 600]"]));
     let refused = digits(paths);
     assert_eq!(refused.status.code(), Some(1));
     assert!(err(&refused).contains("the numeric class of the run is GeForce [vulkan, NVIDIA 600], not "));
     assert!(digits(paths.iter().chain(&["--force"])).status.success());
-    // That of an older version on this adapter goes on, and says what was not compared.
+    // A checkpoint of an older version on this adapter is resumed, with a note about what was not compared.
     fs::remove_dir_all(out.join("checkpoints")).unwrap();
     rewrite(serde_json::json!([class[0]["machine"]]));
     let resumed = digits(paths);

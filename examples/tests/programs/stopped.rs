@@ -1,4 +1,4 @@
-//! A process that is stopped for longer than its replicas may take to answer goes on with all of them.
+//! A process that is stopped for longer than the deadline of its replicas goes on with all of them.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -12,11 +12,11 @@ use unisono_examples::{Defaults, RunFlags};
 
 use crate::done;
 
-/// How long a replica may take to answer,
+/// The deadline of a replica.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// how long nobody is there to answer,
+/// The time for which the process is stopped.
 const STOP: Duration = Duration::from_secs(5);
-/// and what keeps every replica from answering at once, so that a stop finds the coordinator waiting.
+/// The fault that delays every replica, so that the stop finds the coordinator waiting for an answer.
 const SLOW: &str = "replica-0=return(sample:8000);replica-1=return(sample:8000)";
 
 const FLAGS: &str = "UNISONO_TEST_FLAGS";
@@ -30,7 +30,7 @@ fn a_run_that_is_stopped_for_a_while_loses_nobody() {
     assert_eq!(stopped, whole);
 }
 
-/// What a run of two replicas says; it may be stopped for a while.
+/// Runs two replicas, with or without a stop, and returns what the run prints.
 fn run(mut stops: bool, faults: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "stopped::a_process_that_trains", "--nocapture"]);
@@ -39,7 +39,7 @@ fn run(mut stops: bool, faults: &str) -> String {
     let mut lines = String::new();
     let mut stdout = BufReader::new(process.stdout.take().unwrap());
     while stdout.read_line(&mut lines).unwrap() > 0 {
-        // After the first epoch, in the middle of a step.
+        // This is after the first epoch, in the middle of a step.
         if lines.ends_with("}\n") && std::mem::take(&mut stops) {
             sleep(Duration::from_millis(300));
             kill("-STOP", &process);
@@ -51,12 +51,12 @@ fn run(mut stops: bool, faults: &str) -> String {
     process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(process.wait().unwrap().success(), "{said}");
     assert!(!said.contains(" left at step "), "{said}");
-    // What the test harness says is none of the run's.
+    // Lines of the test harness are not part of the run's output.
     lines.lines().filter(|line| line.starts_with('{')).map(|line| format!("{line}\n")).collect()
 }
 
 fn kill(signal: &str, process: &Child) {
-    // Zero or not: it may have ended by itself.
+    // The result does not matter, because the process may have ended by itself.
     Command::new("kill").args([signal, &process.id().to_string()]).output().unwrap();
 }
 
@@ -66,11 +66,11 @@ struct Flags {
     run: RunFlags,
 }
 
-/// No test of its own: the process that the one above starts and stops.
+/// This is not a test by itself. The test above starts it as a process and stops it.
 #[test]
 fn a_process_that_trains() {
     let Ok(flags) = std::env::var(FLAGS) else { return };
-    // The harness may have begun a line.
+    // The test harness may have begun a line.
     println!();
     let _faults = fail::FailScenario::setup();
     unisono::gpu::prepare_environment();

@@ -8,14 +8,15 @@ fn run(program: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).output().unwrap()
 }
 
-/// A small text; its last tenth is 380 characters.
+/// Returns a small text. Its last tenth has 380 characters.
 fn text(dir: &Path) -> String {
     let path = dir.join("text.txt");
     fs::write(&path, "And God said, Let there be light: and there was light. ".repeat(70)).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
-/// Standard output, standard error from the last line of the report on, and the model.
+/// Runs the program. Returns its standard output, its standard error from the last line of the report on, and
+/// the model.
 fn trained(program: &str, text: &str, out: &Path, flags: &[&str]) -> (String, String, Vec<u8>) {
     let own = ["--json", "--data", text, "--out", out.to_str().unwrap(), "--shards", "3"];
     let output = run(program, &[&own, flags].concat());

@@ -1,6 +1,6 @@
 //! Optimizers, by the public ones, on given gradients.
 
-use unisono::{Adagrad, Adam, AdamW, Gradient, Lamb, Lars, Optimizer, RmsProp, Schedule, Sgd, trace_update};
+use unisono::{Adagrad, Adam, AdamW, Chain, Gradient, Lamb, Lars, RmsProp, Schedule, Sgd, trace_update};
 use unisono_graph::{Array, Program, StateKind, Tape, Type};
 
 use super::Case;
@@ -17,10 +17,10 @@ pub struct Steps {
 
 /// The steps of a case, if it is an optimizer's.
 pub fn steps(case: &Case) -> Option<Result<Steps, String>> {
-    Some(optimizer(case)?.and_then(|optimizer| trace(case, &*optimizer)))
+    Some(optimizer(case)?.and_then(|optimizer| trace(case, &optimizer)))
 }
 
-fn trace(case: &Case, optimizer: &dyn Optimizer) -> Result<Steps, String> {
+fn trace(case: &Case, optimizer: &Chain) -> Result<Steps, String> {
     let (Some(start), Some(gradients)) = (case.inputs.get("w"), case.inputs.get("g")) else {
         return Err("an optimizer needs w and g".into());
     };
@@ -46,7 +46,7 @@ fn trace(case: &Case, optimizer: &dyn Optimizer) -> Result<Steps, String> {
 }
 
 /// The optimizer that a case names.
-pub fn optimizer(case: &Case) -> Option<Result<Box<dyn Optimizer>, String>> {
+pub fn optimizer(case: &Case) -> Option<Result<Chain, String>> {
     let lr = || case.number("lr").map(Schedule::constant);
     let number = |name: &str, default: f64| case.number(name).unwrap_or(default);
     let (momentum, decay) = (number("momentum", 0.0), number("weight_decay", 0.0));
@@ -86,10 +86,11 @@ fn is_known(op: &str) -> bool {
 }
 
 /// An optimizer with the clipping that a case asks for.
-fn clipped(case: &Case, optimizer: impl Optimizer + 'static) -> Box<dyn Optimizer> {
+fn clipped(case: &Case, optimizer: impl Into<Chain>) -> Chain {
+    let chain = optimizer.into();
     match (case.number("clip_grad_norm"), case.number("clip_grad_value")) {
-        (Some(norm), _) => Box::new(optimizer.clip_norm(norm as f32)),
-        (None, Some(value)) => Box::new(optimizer.clip_value(value as f32)),
-        (None, None) => Box::new(optimizer),
+        (Some(norm), _) => chain.clip_norm(norm as f32),
+        (None, Some(value)) => chain.clip_value(value as f32),
+        (None, None) => chain,
     }
 }

@@ -268,7 +268,7 @@ fn planned(case: &Case, shown: bool) -> (Vec<String>, u64) {
 fn windows_are_not_in_memory() {
     for case in cases() {
         let (names, bytes) = planned(&case, false);
-        let moves = names.iter().filter(|name| name.contains("rewindow") || *name == "copy").count();
+        let moves = names.iter().filter(|name| name.contains("im2col") || *name == "copy").count();
         // The gradient of windows side by side is these in another order.
         let output = usize::from(case.window.stride == case.window.kernel);
         assert_eq!(moves, output, "{names:?}");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use unisono_checkpoint::{Disk, Sink, StdDisk, Syncing};
 
-/// Fails operation number `first`, and what that means for those after it.
+/// Fails operation number `first`, with what that means for those after it.
 #[derive(Debug)]
 pub struct Faulty {
     done: Arc<AtomicUsize>,
@@ -15,12 +15,12 @@ pub struct Faulty {
     then: Then,
 }
 
-/// What an operation that fails means.
+/// What the failure of an operation means for others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Then {
-    /// No other fails.
+    /// No other operation fails.
     GoesOn,
-    /// All others fail too, as if the process had died.
+    /// All later operations fail too, as if the process had died.
     Dies,
     /// The process dies.
     Kills,
@@ -31,7 +31,7 @@ impl Faulty {
         Self { done: Arc::default(), first, then }
     }
 
-    /// How many operations there were.
+    /// Returns the number of operations so far.
     pub fn done(&self) -> usize {
         self.done.load(SeqCst)
     }
@@ -42,7 +42,7 @@ impl Faulty {
         if fails { Err(io::Error::other("injected")) } else { Ok(()) }
     }
 
-    /// Dies after the half that an operation did.
+    /// Ends the process after half of an operation was done.
     fn end(&self, result: io::Result<()>) -> io::Result<()> {
         if result.is_err() && self.then == Then::Kills {
             std::process::abort();
@@ -70,7 +70,7 @@ impl Disk for Faulty {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.whole().and_then(|()| StdDisk.rename(from, to))
     }
-    /// Dies in the middle: some files are gone and some are not.
+    /// Ends the process in the middle: some files are removed and some are not.
     fn remove(&self, path: &Path) -> io::Result<()> {
         let result = self.step();
         if result.is_err() && path.is_dir() {
@@ -99,7 +99,7 @@ struct FaultySink {
 }
 
 impl Write for FaultySink {
-    /// A write that fails has written half.
+    /// A write that fails has written half of its bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let result = self.faults.step();
         if result.is_err() {

@@ -25,12 +25,12 @@ impl Gate {
         self.set(|inner| inner.closed = false);
     }
 
-    /// Files cannot be written, for this reason.
+    /// Makes writing files fail for this reason, or succeed again for `None`.
     pub fn fail(&self, error: Option<ErrorKind>) {
         self.set(|inner| inner.error = error);
     }
 
-    /// Until a save stands before the closed gate.
+    /// Waits until a save stands before the closed gate.
     pub fn await_arrival(&self) {
         let (inner, changed) = &*self.0;
         drop(changed.wait_while(inner.lock().unwrap(), |inner| inner.waiting == 0).unwrap());

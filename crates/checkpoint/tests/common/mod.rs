@@ -1,4 +1,4 @@
-//! What the tests save.
+//! Contents that the tests save.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod faulty;
@@ -11,7 +11,7 @@ use std::path::Path;
 use serde_json::json;
 use unisono_checkpoint::{Contents, Tensor, Tensors};
 
-/// A small checkpoint that differs from step to step.
+/// Returns a small checkpoint that differs from step to step.
 pub fn contents(step: u64) -> Contents {
     let x = step as f32;
     let named =
@@ -34,7 +34,7 @@ pub fn contents(step: u64) -> Contents {
     }
 }
 
-/// Names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 pub fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     let mut names: Vec<String> =

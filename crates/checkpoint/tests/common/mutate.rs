@@ -2,10 +2,10 @@
 
 use sha2::{Digest, Sha256};
 
-/// The files of a checkpoint; the manifest is the last.
+/// The files of a checkpoint. The manifest is the last.
 pub const FILES: [&str; 4] = ["model.safetensors", "optimizer.safetensors", "trainer.json", "manifest.json"];
 
-/// SplitMix64.
+/// The random number generator SplitMix64.
 pub struct Random(pub u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
         ((z ^ (z >> 31)) % n as u64) as usize
     }
 
-    /// One to four changes: a byte, a bit, a cut, an insertion, a run copied elsewhere, a digit.
+    /// Makes one to four changes: a byte, a bit, a cut, an insertion, a run copied elsewhere, a digit.
     pub fn mutate(&mut self, file: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {
             let at = self.below(file.len() + 1).min(file.len().saturating_sub(1));
@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// The manifest's text with the sizes and hashes of other files.
+/// Returns the manifest's text with the sizes and hashes of other files.
 pub fn forge(manifest: &str, name: &str, old: &[u8], new: &[u8]) -> String {
     let sha =
         |bytes: &[u8]| Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();

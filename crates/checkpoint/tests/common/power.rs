@@ -1,4 +1,4 @@
-//! A disk in memory whose power can be cut: what was not synced is then there, half there, or not.
+//! A disk in memory whose power can be cut: what was not synced is then there, there in part, or not there.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
@@ -9,9 +9,9 @@ use unisono_checkpoint::{Disk, Sink, Syncing};
 
 use super::mutate::Random;
 
-/// A disk below one directory. Not synced yet and lost at random when power is cut: a file's bytes (all of them, a part,
-/// or some in their place), and each change of a directory's entries for itself, whatever became of earlier ones. A
-/// rename is one change.
+/// A disk below one directory. Two things are not synced at first, and lost at random when power is cut. One
+/// is a file's bytes: all of them, a part, or some in their place. The other is each change of a directory's
+/// entries by itself, whatever became of earlier ones; a rename is one change.
 #[derive(Debug, Clone)]
 pub struct PowerDisk {
     base: PathBuf,
@@ -25,7 +25,7 @@ pub struct PowerDisk {
 #[derive(Debug)]
 struct World {
     nodes: Vec<Node>,
-    /// Operations until power fails.
+    /// The number of operations until power fails.
     left: usize,
 }
 
@@ -77,12 +77,12 @@ impl PowerDisk {
         }
     }
 
-    /// Power fails after so many operations.
+    /// Makes power fail after so many operations.
     pub fn fails_after(&self, operations: usize) {
         self.world.lock().unwrap().left = operations;
     }
 
-    /// Power is cut, and is back: what survives is on the disk now.
+    /// Cuts the power and restores it. What survives is now on the disk.
     pub fn cut(&self, random: &mut Random) {
         let world = &mut *self.world.lock().unwrap();
         world.left = usize::MAX;
@@ -164,7 +164,7 @@ impl PowerDisk {
     }
 }
 
-/// What is left of bytes that were not synced.
+/// Returns what is left of bytes that were not synced.
 fn torn(mut now: Vec<u8>, safe: Vec<u8>, random: &mut Random) -> Vec<u8> {
     match random.below(4) {
         0 => return safe,
@@ -269,7 +269,7 @@ impl Write for PowerSink {
 }
 
 impl Sink for PowerSink {
-    /// Nothing is safe before somebody waits for it.
+    /// Nothing is durable before the caller has waited for it.
     fn sync(self: Box<Self>) -> Syncing {
         Syncing::new(move || {
             self.disk.step(|world| {

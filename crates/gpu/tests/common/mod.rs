@@ -1,11 +1,11 @@
-//! A hand-made plan of two segments, and what comes of it.
+//! A hand-made plan of two segments, and its expected results.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use unisono_gpu::{Adapter, Backend, Device, adapters};
 use unisono_graph::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice, Transfer};
 
-/// y = a + b * scale + table[i % 4]
+/// The kernel of segment 0: y = a + b * scale + table[i % 4].
 pub const ADD: &str = "
 struct Params { n: u32, scale: u32 }
 @group(0) @binding(0) var<uniform> params: Params;
@@ -18,7 +18,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if id.x < params.n { y[id.x] = fma(b[id.x], f32(params.scale), a[id.x]) + f32(table[id.x % 4u]); }
 }";
 
-/// s += y
+/// The kernel of segment 1: s += y.
 pub const UPDATE: &str = "
 @group(0) @binding(0) var<uniform> n: vec4<u32>;
 @group(0) @binding(1) var<storage, read> y: array<f32>;
@@ -39,8 +39,8 @@ pub fn slice(buffer: usize, n: u64) -> Slice {
     Slice { buffer, offset: 0, bytes: n * 4 }
 }
 
-/// Segment 0: y = a + b * 3 + table, downloaded, together with a copy of y whose first half is cleared.
-/// Segment 1: state += y.
+/// Returns the plan. Segment 0 computes y = a + b * 3 + table and downloads it, together with a copy of y
+/// whose first half is cleared. Segment 1 computes state += y.
 pub fn plan(n: u64) -> Plan {
     let scratch = |n: u64| Buffer { bytes: n * 4, role: Role::Scratch };
     let grid = [(n as u32).div_ceil(64), 1, 1];
@@ -102,14 +102,14 @@ pub fn sum(i: u64) -> f32 {
     i as f32 + 6.0 + [10.0, 20.0, 30.0, 40.0][i as usize % 4]
 }
 
-/// Every adapter there is, GL included.
+/// Returns every adapter of the machine, GL included.
 pub fn all() -> Vec<Adapter> {
     let found = adapters(&[Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl]);
     assert!(!found.is_empty(), "no adapter on this machine: install mesa-vulkan-drivers");
     found
 }
 
-/// A step of [`plan`]; checks what is downloaded.
+/// Runs a step of [`plan`] and checks its downloads.
 pub fn step(device: &Device, executable: &mut unisono_gpu::Executable, n: u64) {
     let mut slots = Vec::new();
     device

@@ -1,6 +1,7 @@
 //! Where elements are: indices as WGSL expressions.
 
-use crate::types::strides;
+use crate::fuse::{Group, regrouped};
+use crate::values::strides;
 
 /// Where an element of a value is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +37,8 @@ pub(super) fn decode(index: &str, dims: &[usize]) -> Vec<String> {
     dims.iter().zip(&steps).enumerate().map(coordinate).collect()
 }
 
-/// Coordinates of the same element under other axes. Axes that are in both keep theirs; only between those whose sizes differ
-/// is there arithmetic.
+/// Coordinates of the same element under other axes. Axes that are in both keep theirs; only between those
+/// whose sizes differ is there arithmetic.
 pub(super) fn regroup(coords: &[String], to: &[usize], from: &[usize]) -> Vec<String> {
     let split = |group: Group<'_, String>| {
         Some(match group.coords {
@@ -47,53 +48,6 @@ pub(super) fn regroup(coords: &[String], to: &[usize], from: &[usize]) -> Vec<St
     };
     regrouped(coords, to, from, &"0u".into(), split)
         .unwrap_or_else(|| decode(&format!("({})", dot(coords, &strides(to))), from))
-}
-
-/// Some axes that hold as many elements as some others.
-pub(super) struct Group<'a, C> {
-    /// A coordinate an axis.
-    pub(super) coords: &'a [C],
-    /// The axes' sizes.
-    pub(super) to: &'a [usize],
-    /// Those of the others.
-    pub(super) from: &'a [usize],
-}
-
-/// Coordinates of the same element under other axes, from those of one group at a time: from the last axes on, the fewest of both
-/// that hold equally many elements. Axes of one element are in no group; their coordinate is `zero`. None where `split` has
-/// none, or there are no such groups, as among axes without elements.
-pub(super) fn regrouped<C: Clone>(
-    coords: &[C],
-    to: &[usize],
-    from: &[usize],
-    zero: &C,
-    mut split: impl FnMut(Group<'_, C>) -> Option<Vec<C>>,
-) -> Option<Vec<C>> {
-    if to.contains(&0) {
-        return None;
-    }
-    let (sizes, coords): (Vec<usize>, Vec<C>) =
-        to.iter().copied().zip(coords.iter().cloned()).filter(|(d, _)| *d != 1).unzip();
-    let own: Vec<usize> = from.iter().copied().filter(|&d| d != 1).collect();
-    let (mut rest, mut end) = (sizes.len(), own.len());
-    let mut found: Vec<C> = Vec::new();
-    while (rest, end) != (0, 0) {
-        let (last, those) = (rest, end);
-        (rest, end) = (rest.checked_sub(1)?, end.checked_sub(1)?);
-        let (mut d, mut e) = (sizes[rest], own[end]);
-        while d != e {
-            if d < e {
-                rest = rest.checked_sub(1)?;
-                d *= sizes[rest];
-            } else {
-                end = end.checked_sub(1)?;
-                e *= own[end];
-            }
-        }
-        let group = Group { coords: &coords[rest..last], to: &sizes[rest..last], from: &own[end..those] };
-        found.extend(split(group)?.into_iter().rev());
-    }
-    from.iter().map(|&d| if d == 1 { Some(zero.clone()) } else { found.pop() }).collect()
 }
 
 /// A coordinate times a stride.
@@ -137,27 +91,5 @@ mod tests {
         assert_eq!(named(&[6, 2, 2], &[6, 4]), ["c0", "(c1 * 2u + c2)"]);
         assert_eq!(named(&[4, 6], &[8, 3]), ["((c0 * 6u + c1) / 3u)", "((c0 * 6u + c1) % 3u)"]);
         assert_eq!(named(&[], &[1, 1]), ["0u", "0u"]);
-    }
-
-    #[test]
-    fn groups_are_the_fewest_axes_that_hold_equally_many_elements() {
-        let groups = |to: &[usize], from: &[usize]| {
-            let mut found = vec![];
-            let split = |group: Group<'_, ()>| {
-                found.push((group.to.to_vec(), group.from.to_vec()));
-                Some(vec![(); group.from.len()])
-            };
-            regrouped(&vec![(); to.len()], to, from, &(), split).map(|_| found)
-        };
-        let pair = |to: &[usize], from: &[usize]| (to.to_vec(), from.to_vec());
-        assert_eq!(
-            groups(&[6, 1, 5, 4, 3], &[2, 3, 5, 12, 1]),
-            Some(vec![pair(&[4, 3], &[12]), pair(&[5], &[5]), pair(&[6], &[2, 3])])
-        );
-        assert_eq!(groups(&[4, 6], &[8, 3]), Some(vec![pair(&[4, 6], &[8, 3])]));
-        assert_eq!(groups(&[1], &[]), Some(vec![]));
-        assert_eq!(groups(&[4, 6], &[6]), None, "other elements");
-        assert_eq!(groups(&[6], &[5]), None, "other elements");
-        assert_eq!(groups(&[0, 4], &[0, 4]), None, "no elements");
     }
 }

@@ -3,10 +3,8 @@
 use super::index::{Index, dot, regroup, scaled};
 use super::starts::Start;
 use super::writer::Writer;
-use crate::graph::NodeId;
-use crate::op::View;
-use crate::ops::Window;
-use crate::types::{DType, Lead, Type};
+use crate::trace::{NodeId, View, Window};
+use crate::values::{DType, Lead, Type};
 
 impl Writer<'_> {
     pub(super) fn view(&mut self, id: NodeId, view: &View, index: &Index) -> String {
@@ -21,7 +19,7 @@ impl Writer<'_> {
                     Index::Coords(c[..lead].iter().cloned().chain(coords).collect())
                 }
             },
-            View::Expand => self.expanded(to, from, index),
+            View::Broadcast => self.broadcast(to, from, index),
             View::Slice(start) => {
                 let mut coords = self.coords(to, index);
                 let lead = usize::from(to.lead != Lead::Global);
@@ -42,7 +40,7 @@ impl Writer<'_> {
         self.value(input, &inner)
     }
 
-    pub(super) fn expanded(&self, to: &Type, from: &Type, index: &Index) -> Index {
+    pub(super) fn broadcast(&self, to: &Type, from: &Type, index: &Index) -> Index {
         if from.count() == 1 && from.lead == Lead::Global {
             return Index::Linear("0u".into());
         }
@@ -84,7 +82,8 @@ impl Writer<'_> {
         self.value(table, &Index::Coords(vec![row, column]))
     }
 
-    /// The operand where the element lies inside it, else 0; the operand is looked at in any case, at a place it has.
+    /// The operand where the element lies inside it, else 0; the operand is looked at in any case, at a place
+    /// it has.
     pub(super) fn pad(&mut self, id: NodeId, before: &[usize], index: &Index) -> String {
         let input = self.input(id, 0);
         let (to, from) = (self.ty(id), self.ty(input));
@@ -110,7 +109,7 @@ impl Writer<'_> {
     }
 
     /// The element of a window, or `fill` where it lies on the border.
-    pub(super) fn rewindow(&mut self, id: NodeId, window: &Window, fill: f32, index: &Index) -> String {
+    pub(super) fn im2col(&mut self, id: NodeId, window: &Window, fill: f32, index: &Index) -> String {
         let input = self.input(id, 0);
         let (image, windows) = (last_two(&self.ty(input).dims), last_two(&self.ty(id).dims));
         let mut coords = self.coords(self.ty(id), index);
@@ -136,7 +135,7 @@ impl Writer<'_> {
     }
 
     /// What the window that holds a pixel at a given place has there, or 0 where no window does.
-    pub(super) fn unwindow(&mut self, id: NodeId, window: &Window, index: &Index) -> String {
+    pub(super) fn col2im(&mut self, id: NodeId, window: &Window, index: &Index) -> String {
         let input = self.input(id, 0);
         let windows = last_two(&self.ty(input).dims);
         let mut coords = self.coords(self.ty(id), index);

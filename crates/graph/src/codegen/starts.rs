@@ -1,10 +1,9 @@
-//! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then, such as those of the
-//! steps of a loop or of the parameters of a model.
+//! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then,
+//! such as those of the steps of a loop or of the parameters of a model.
 
-use crate::graph::NodeId;
+use unisono_shaders::{STARTS, start};
 
-/// Starts that a kernel has as params; further ones are literals. As many as `snippets/product.wgsl` has.
-const MOST: usize = 8;
+use crate::trace::NodeId;
 
 /// What starts somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,24 +19,20 @@ pub(super) enum Start {
 pub(super) struct Starts(Vec<(Start, u32)>);
 
 impl Starts {
-    /// A start as WGSL.
-    pub(super) fn wgsl(&mut self, start: Start, number: usize) -> String {
-        let known = self.0.iter().position(|(known, _)| *known == start);
-        if known.is_none() && self.0.len() == MOST {
+    /// Returns a start as WGSL: one of at most [`STARTS`] params, or a literal where there are more.
+    pub(super) fn wgsl(&mut self, wanted: Start, number: usize) -> String {
+        let known = self.0.iter().position(|(known, _)| *known == wanted);
+        if known.is_none() && self.0.len() == STARTS {
             return format!("{number}u");
         }
         let index = known.unwrap_or_else(|| {
-            self.0.push((start, number as u32));
+            self.0.push((wanted, number as u32));
             self.0.len() - 1
         });
-        format!("params.s{index}")
+        format!("params.{}", start(index))
     }
 
-    /// Their fields in the params, behind others.
-    pub(super) fn fields(&self) -> String {
-        (0..self.0.len()).map(|index| format!(", s{index}: u32")).collect()
-    }
-
+    /// Returns the words of the params behind a kernel's own fields.
     pub(super) fn numbers(&self) -> Vec<u32> {
         self.0.iter().map(|(_, number)| *number).collect()
     }
@@ -50,14 +45,11 @@ mod tests {
     #[test]
     fn a_start_is_one_param_however_often_it_is_used_and_a_literal_where_there_are_too_many() {
         let mut starts = Starts::default();
-        for id in 0..MOST {
+        for id in 0..STARTS {
             assert_eq!(starts.wgsl(Start::Axis(id, 1), 5), format!("params.s{id}"));
         }
         assert_eq!(starts.wgsl(Start::Axis(0, 1), 5), "params.s0");
         assert_eq!(starts.wgsl(Start::Place(0, 4), 7), "7u");
-        assert_eq!(starts.numbers(), [5; MOST]);
-        let fields: Vec<String> = (0..MOST).map(|index| format!("s{index}: u32")).collect();
-        assert_eq!(starts.fields(), format!(", {}", fields.join(", ")));
-        assert!(unisono_shaders::snippets::PRODUCT.text().contains(&fields.join(", ")));
+        assert_eq!(starts.numbers(), [5; STARTS]);
     }
 }

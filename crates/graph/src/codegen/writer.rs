@@ -3,17 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use unisono_shaders::{Snippet, snippets};
+use unisono_shaders::{Params, Snippet, snippets};
 
 use super::index::{Index, decode, dot, literal};
 use super::starts::{Start, Starts};
 use super::{Binding, Bound, WORKGROUP};
-use crate::fuse::{Fusion, Unit, UnitKind};
-use crate::graph::{Graph, NodeId};
-use crate::op::{Expression, Lowering};
+use crate::fuse::{Fusion, Place, Store, Stores, Unit, UnitKind};
 use crate::plan::{Access, Kernel};
-use crate::store::{Place, Store, Stores};
-use crate::types::{Lead, Type, strides};
+use crate::trace::{Expression, Graph, Lowering, NodeId};
+use crate::values::{Lead, Type, strides};
 
 /// The element type of what is stored as f16; everything is computed in f32.
 const HALF: &str = "f16";
@@ -31,16 +29,19 @@ pub(super) struct Writer<'a> {
     unit: &'a Unit,
     bindings: Vec<(Binding, Access, &'static str)>,
     pub(super) snippets: BTreeSet<Snippet>,
-    /// What all invocations load alike, before anything that not all of them do: a driver may then load it once for all lanes.
+    /// What all invocations load alike, before anything that not all of them do: a driver may then load it
+    /// once for all lanes.
     pub(super) shared: String,
     pub(super) body: String,
     pub(super) indent: String,
     known: BTreeMap<(NodeId, Index), String>,
-    /// The element an invocation is at, where it computes several: its index as text, and its place among them.
+    /// The element an invocation is at, where it computes several: its index as text, and its place among
+    /// them.
     lane: Option<(String, usize)>,
     /// Elements that an invocation loads as one: four, or eight as four pairs.
     lanes: usize,
-    /// The coordinates of an element of two types, by its index as text, where they are known without arithmetic.
+    /// The coordinates of an element of two types, by its index as text, where they are known without
+    /// arithmetic.
     spot: Option<(String, [Coordinates<'a>; 2])>,
     /// Bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
@@ -99,8 +100,8 @@ impl<'a> Writer<'a> {
             Lowering::Take => return self.take(id, index),
             Lowering::Embed => return self.embed(id, index),
             Lowering::Pad(before) => self.pad(id, before, index),
-            Lowering::Rewindow { window, fill } => self.rewindow(id, window, *fill, index),
-            Lowering::Unwindow { window } => self.unwindow(id, window, index),
+            Lowering::Im2Col { window, fill } => self.im2col(id, window, *fill, index),
+            Lowering::Col2Im { window } => self.col2im(id, window, index),
             Lowering::Pointwise(expression) => self.pointwise(id, expression, index),
             Lowering::Concat(_) | Lowering::Reduce(_) | Lowering::MatMul { .. } | Lowering::Contract => {
                 return self.load_named(key, index);
@@ -127,7 +128,8 @@ impl<'a> Writer<'a> {
         name
     }
 
-    /// From here on, values are those of element `lane` of the `lanes` that an invocation computes. Returns its index.
+    /// From here on, values are those of element `lane` of the `lanes` that an invocation computes. Returns
+    /// its index.
     pub(super) fn enter_lane(&mut self, lane: usize, lanes: usize) -> Index {
         if lanes == 1 {
             return Index::Linear("i".into());
@@ -138,8 +140,9 @@ impl<'a> Writer<'a> {
         Index::Linear(index)
     }
 
-    /// From here on, values are those of the element of a product at `index`, which is `given` and lies at these coordinates of
-    /// the product and of what is made of it; in one of its four places where it comes in fours.
+    /// From here on, values are those of the element of a product at `index`, which is `given` and lies at
+    /// these coordinates of the product and of what is made of it; in one of its four places where it comes
+    /// in fours.
     pub(super) fn enter_result(
         &mut self,
         index: &str,
@@ -181,7 +184,8 @@ impl<'a> Writer<'a> {
         format!("{}({quad}.{})", ["low", "high"][lane % 2], XYZW[lane / 2])
     }
 
-    /// Whether all that is loaded and stored comes as vectors of pairs, but for what all invocations load alike.
+    /// Whether all that is loaded and stored comes as vectors of pairs, but for what all invocations load
+    /// alike.
     pub(super) fn is_all_vectors(&self) -> bool {
         let is_number = |i: &usize| self.bindings[*i].2 == "f32";
         !self.scattered && self.quads.keys().all(is_number)
@@ -338,19 +342,21 @@ impl<'a> Writer<'a> {
         index
     }
 
-    pub(super) fn finish(self, name: String, params: &str, body: &str) -> Bound {
+    /// Returns the kernel with the params of `P` and this body.
+    pub(super) fn finish<P: Params>(self, name: String, body: &str) -> Bound {
+        let starts = self.starts.numbers();
         let wgsl = format!(
-            "{}{}struct Params {{ {params}{} }}\n@group(0) @binding(0) var<uniform> params: Params;\n{}\
+            "{}{}{}{}\
              @compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{}{body}}}\n",
             if self.has_halves() { "enable f16;\n" } else { "" },
             self.snippets(),
-            self.starts.fields(),
+            P::declaration(starts.len()),
             self.declarations(1),
             self.shared,
         );
         let bindings = self.bindings.iter().map(|b| b.1).collect();
         let kernel = Kernel { name, wgsl, bindings };
-        Bound { kernel, starts: self.starts.numbers(), stores: self.stores(), lanes: 1 }
+        Bound { kernel, starts, stores: self.stores(), lanes: 1 }
     }
 
     pub(super) fn has_halves(&self) -> bool {

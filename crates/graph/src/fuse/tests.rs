@@ -1,6 +1,6 @@
 use super::*;
-use crate::ops::Window;
-use crate::place::place_parts;
+use crate::passes::place_parts;
+use crate::trace::Window;
 use crate::{StateKind, Tape, Var, simplify};
 
 /// The units of a traced graph as text, one a unit: `fused[sigmoid, tanh]`.
@@ -93,7 +93,7 @@ fn products_read_through_views_that_nothing_else_needs() {
         }
     };
     check(|t| convolution(t, false), &["matmul[add, relu]"]);
-    check(|t| convolution(t, true), &["fused[rewindow]", "matmul[add, relu]"]);
+    check(|t| convolution(t, true), &["fused[im2col]", "matmul[add, relu]"]);
     // A map reads the same copy, or the operand is more than a view.
     let heads = |t: &Tape| t.input("x", Type::sample(&[4, 3, 8])).permute(&[1, 0, 2]);
     let square = |x: Var| x.matmul_t(&x);
@@ -127,6 +127,6 @@ fn sums_over_shards_cut_the_step() {
     let centred = &x - &(x.sum_shards() / 8.0);
     tape.output("y", &(&centred * &centred).sum_shards());
     let graph = simplify(&tape.finish().unwrap());
-    let stages: Vec<usize> = fuse(&graph, Parts::new()).units.iter().map(|u| u.stage).collect();
-    assert_eq!(stages, [0, 1, 1]);
+    let segments: Vec<usize> = fuse(&graph, Parts::new()).units.iter().map(|u| u.segment).collect();
+    assert_eq!(segments, [0, 1, 1]);
 }

@@ -1,10 +1,11 @@
-use crate::array::{Array, Frame};
-use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
-use crate::tape::Var;
-use crate::types::{DType, Type};
+use serde::Serialize;
+
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Expression, Halves, Io, Lowering, Op, Product, Var};
+use crate::values::{Array, DType, Frame, Type};
 
 /// An i32 as f32, exact below 2^24.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct ToF32;
 
 impl Op for ToF32 {
@@ -45,3 +46,7 @@ impl Var {
         if self.ty().dtype == DType::F32 { self.clone() } else { self.apply(ToF32) }
     }
 }
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "to_f32", cases: || vec![Case::random(ToF32, &[Type::sample(&[4]).of(DType::I32)])] },
+];

@@ -1,13 +1,14 @@
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, join_leads};
+use serde::Serialize;
+
 use crate::ops::Slice;
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var, join_leads};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// Values one behind the other along an axis; other axes agree (PyTorch's `cat`). The batch is no such axis.
 ///
 /// A part that is computed on the device is written where it lies in the whole; others are copied there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Concat {
     /// The axis.
     pub axis: usize,
@@ -73,8 +74,8 @@ impl Op for Concat {
 }
 
 impl Var {
-    /// This value and others one behind the other along an axis (PyTorch's `cat`); other axes agree. Global values become one a
-    /// sample beside values with samples.
+    /// This value and others one behind the other along an axis (PyTorch's `cat`); other axes agree. Global
+    /// values become one a sample beside values with samples.
     pub fn concat(&self, others: &[&Var], axis: isize) -> Var {
         let Some(axis) = self.axis("concat", axis) else { return self.clone() };
         let all: Vec<&Var> = std::iter::once(self).chain(others.iter().copied()).collect();
@@ -85,4 +86,17 @@ impl Var {
             _ => self.tape().apply(Concat { axis }, &wide.iter().collect::<Vec<_>>()),
         }
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "concat", cases }];
+
+fn cases() -> Vec<Case> {
+    let case = |axis, types: &[Type]| Case::random(Concat { axis }, types);
+    let (g, s) = (Type::global, Type::sample);
+    vec![
+        case(0, &[s(&[3]), s(&[4]), s(&[1])]),
+        case(1, &[s(&[2, 3]), s(&[2, 1])]),
+        case(0, &[s(&[1, 4]), s(&[2, 4]), s(&[1, 4])]),
+        case(0, &[g(&[3, 2]), g(&[1, 2])]),
+    ]
 }

@@ -1,12 +1,14 @@
-use super::MatMul;
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use serde::Serialize;
 
-/// `[B, ..., k] x [B, ..., n] -> [S; k, n]`: the products of matching rows, summed over each shard's rows; the gradient of a
-/// weight. The sum over a shard's rows has the order of [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`].
-#[derive(Debug, Clone)]
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, Frame, Lead, Type};
+use super::MatMul;
+
+/// `[B, ..., k] x [B, ..., n] -> [S; k, n]`: the products of matching rows, summed over each shard's rows;
+/// the gradient of a weight. The sum over a shard's rows has the order of [`crate::tree`] with
+/// [`crate::tree::PRODUCT_CHUNK`].
+#[derive(Debug, Clone, Serialize)]
 pub struct Contract;
 
 impl Op for Contract {
@@ -54,4 +56,14 @@ impl Op for Contract {
     fn lowering(&self) -> Lowering {
         Lowering::Contract
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "contract", cases }];
+
+fn cases() -> Vec<Case> {
+    let case = |rows: &[usize], k, n| {
+        let ty = |last| Type::sample(&rows.iter().copied().chain([last]).collect::<Vec<_>>());
+        Case::random(Contract, &[ty(k), ty(n)])
+    };
+    vec![case(&[], 5, 3), case(&[], 64, 48), case(&[7], 9, 4), case(&[600], 3, 2), case(&[30_000], 2, 1)]
 }

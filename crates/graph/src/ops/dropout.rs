@@ -1,17 +1,17 @@
+use serde::Serialize;
 use unisono_random::Stream;
 use unisono_shaders::snippets;
 
-use crate::array::{Array, Frame};
-use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
-use crate::tape::{RandomKey, Var};
-use crate::types::{Lead, Type};
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Expression, Halves, Io, Lowering, Op, Product, RandomKey, Var};
+use crate::values::{Array, Frame, Lead, Type};
 
-/// y = x / (1 - rate) where the sample's own draw keeps the element, else 0 (Srivastava et al. 2014; "inverted", as in Keras
-/// and PyTorch).
+/// y = x / (1 - rate) where the sample's own draw keeps the element, else 0 (Srivastava et al. 2014;
+/// "inverted", as in Keras and PyTorch).
 ///
-/// The draw is a function of (seed, layer, epoch, the sample's position in the epoch, element): no replica shows in it. The
-/// gradient draws again instead of storing a mask.
-#[derive(Debug, Clone)]
+/// The draw is a function of (seed, layer, epoch, the sample's position in the epoch, element): no replica
+/// shows in it. The gradient draws again instead of storing a mask.
+#[derive(Debug, Clone, Serialize)]
 pub struct Dropout {
     /// Share of the elements that become 0, in [0, 1).
     pub rate: f32,
@@ -90,4 +90,13 @@ impl Var {
         let op = Dropout { rate, stream: unisono_random::stream("dropout", path) };
         self.tape().apply(op, &[self, &self.tape().random()])
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "dropout", cases }];
+
+fn cases() -> Vec<Case> {
+    let key = RandomKey { seed: 0x1234_5678_9abc_def0, epoch: 3, position: (1 << 32) - 2 };
+    let words: Vec<f64> = key.words().iter().map(|&w| f64::from(w)).collect();
+    let op = Dropout { rate: 0.3, stream: unisono_random::stream("dropout", "1.dropout") };
+    vec![Case::random(op, &[Type::sample(&[4, 5]), RandomKey::ty()]).with(1, &words)]
 }

@@ -1,12 +1,13 @@
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
-use crate::ops::Contract;
-use crate::tape::Var;
-use crate::types::{DType, Lead, Type};
+use serde::Serialize;
 
-/// `[rows, width]` and ids `[B, ...]` give `[B, ..., width]`: a row for each id (PyTorch's and Keras's `Embedding`). An id
-/// outside of the table reads its last row; who feeds ids checks them.
-#[derive(Debug, Clone)]
+use crate::ops::Contract;
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, DType, Frame, Lead, Type};
+
+/// `[rows, width]` and ids `[B, ...]` give `[B, ..., width]`: a row for each id (PyTorch's and Keras's
+/// `Embedding`). An id outside of the table reads its last row; who feeds ids checks them.
+#[derive(Debug, Clone, Serialize)]
 pub struct Embed;
 
 impl Op for Embed {
@@ -25,8 +26,9 @@ impl Op for Embed {
         fits.then(|| ids.with_dims(&dims()).of(DType::F32)).ok_or_else(problem)
     }
 
-    /// Each row's gradient is the sum over the places that named it, in the order of (sample, position): the product of the
-    /// one-hot ids with dy, contracted over the samples. As a sum it is one of f32 numbers, whatever the tape's precision.
+    /// Each row's gradient is the sum over the places that named it, in the order of (sample, position): the
+    /// product of the one-hot ids with dy, contracted over the samples. As a sum it is one of f32 numbers,
+    /// whatever the tape's precision.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let (table, ids) = (&x[0], &x[1]);
         if ids.ty().lead != Lead::Sample {
@@ -58,4 +60,11 @@ impl Var {
     pub fn embed(&self, ids: &Var) -> Var {
         self.tape().apply(Embed, &[self, ids])
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "embed", cases }];
+
+fn cases() -> Vec<Case> {
+    let ids = |ty: Type| Case::random(Embed, &[Type::global(&[4, 5]), ty.of(DType::I32)]);
+    vec![ids(Type::sample(&[])), ids(Type::sample(&[7])), ids(Type::global(&[6]))]
 }

@@ -1,10 +1,11 @@
+use serde::Serialize;
+
+use crate::trace::{Halves, Io, Product, Var};
+use crate::values::DType;
 use super::Pointwise;
-use crate::op::{Halves, Io, Product};
-use crate::tape::Var;
-use crate::types::DType;
 
 /// y = 1 where a = b, else 0; operands f32 or i32.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Eq;
 
 impl Pointwise for Eq {

@@ -1,11 +1,11 @@
+use serde::Serialize;
 use unisono_shaders::{Snippet, snippets};
 
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = the error function, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Erf;
 
 impl Pointwise for Erf {
@@ -33,7 +33,8 @@ impl Var {
         self.apply(Erf)
     }
 
-    /// x times the share of a standard normal below x (Hendrycks and Gimpel 2016; PyTorch's default `gelu`, the exact one).
+    /// x times the share of a standard normal below x (Hendrycks and Gimpel 2016; PyTorch's default `gelu`,
+    /// the exact one).
     pub fn gelu(&self) -> Var {
         let below = (self * std::f32::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
         self * below

@@ -1,11 +1,11 @@
+use serde::Serialize;
 use unisono_shaders::{Snippet, snippets};
 
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = e^x, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Exp;
 
 impl Pointwise for Exp {

@@ -1,12 +1,13 @@
+use serde::Serialize;
+
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = a b + c, elementwise, the only way a product meets an addition.
 ///
-/// Whether the product is rounded before the addition is the device's choice, the same for all its kernels, and so part of
-/// its numeric class.
-#[derive(Debug)]
+/// Whether the product is rounded before the addition is the device's choice, the same for all its kernels,
+/// and so part of its numeric class.
+#[derive(Debug, Serialize)]
 pub struct Fma;
 
 impl Pointwise for Fma {

@@ -1,4 +1,4 @@
-use crate::tape::Var;
+use crate::trace::Var;
 
 /// Functions of other ops: what can be written with them is no op of its own.
 impl Var {

@@ -1,10 +1,11 @@
-use crate::array::{Array, Frame};
-use crate::op::{Expression, Halves, Io, Lowering, Op, Product};
-use crate::tape::Var;
-use crate::types::{DType, Type};
+use serde::Serialize;
+
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Expression, Halves, Io, Lowering, Op, Product, Var};
+use crate::values::{Array, DType, Frame, Type};
 
 /// Each element's own coordinate on one axis, as i32 (NumPy's `indices`).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Iota {
     /// Shape of the result.
     pub dims: Vec<usize>,
@@ -45,3 +46,7 @@ impl Op for Iota {
         })
     }
 }
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "iota", cases: || vec![Case::random(Iota { dims: vec![3, 4], axis: 1 }, &[])] },
+];

@@ -1,16 +1,17 @@
-use super::Contract;
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use serde::Serialize;
 
-/// Rows times columns: `[..., m, k] x [..., k, n] -> [..., m, n]`, plain or batched; the sum over k has the order of
-/// [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], each product through `fma`.
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, Frame, Lead, Type};
+use super::Contract;
+
+/// Rows times columns: `[..., m, k] x [..., k, n] -> [..., m, n]`, plain or batched; the sum over k has the
+/// order of [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], each product through `fma`.
 ///
-/// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all rows; a global matrix
-/// times each sample's rows, `[m, k] x [B, n, k]^T -> [B, m, n]`, is one of all columns. Otherwise both operands have the same axes
-/// before the last two.
-#[derive(Debug, Clone, Copy, Default)]
+/// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all
+/// rows; a global matrix times each sample's rows, `[m, k] x [B, n, k]^T -> [B, m, n]`, is one of all
+/// columns. Otherwise both operands have the same axes before the last two.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct MatMul {
     /// The left operand is stored `[..., k, m]`.
     pub transpose_a: bool,
@@ -161,4 +162,30 @@ impl Var {
             _ => self.tape().apply(op, &[self, b]),
         }
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "matmul", cases }];
+
+fn cases() -> Vec<Case> {
+    let case = |a: Type, b: Type, transpose_a, transpose_b| {
+        Case::random(MatMul { transpose_a, transpose_b }, &[a, b])
+    };
+    let (g, s) = (Type::global, Type::sample);
+    vec![
+        case(s(&[5]), g(&[5, 3]), false, false),
+        case(s(&[64]), g(&[48, 64]), false, true),
+        case(s(&[7, 5]), g(&[5, 9]), false, false),
+        case(s(&[4, 7]), g(&[9, 7]), false, true),
+        case(s(&[2, 3, 4]), s(&[2, 4, 5]), false, false),
+        case(s(&[4, 3]), s(&[4, 5]), true, false),
+        case(s(&[3, 4]), s(&[5, 4]), false, true),
+        case(g(&[4, 3]), g(&[5, 4]), true, true),
+        case(g(&[5, 7]), s(&[4, 7]), false, true),
+        case(g(&[36, 40]), s(&[68, 40]), false, true),
+        case(g(&[7, 5]), s(&[9, 7]), true, true),
+        case(g(&[3, 2100]), s(&[8, 2100]), false, true),
+        case(g(&[2, 33, 70]), g(&[2, 70, 37]), false, false),
+        case(s(&[2500]), g(&[2500, 6]), false, false),
+        case(g(&[2, 70_000]), g(&[70_000, 3]), false, false),
+    ]
 }

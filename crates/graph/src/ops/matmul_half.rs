@@ -1,14 +1,15 @@
-use super::MatMul;
-use crate::array::{Array, Frame};
-use crate::half::round_half;
-use crate::op::{Io, Lowering, Op};
-use crate::tape::Var;
-use crate::tree::PRODUCT_CHUNK;
-use crate::types::Type;
+use serde::Serialize;
 
-/// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it, whose sums are f32.
-/// Its inner size is that of a chunk at most. The compiler makes it of the two.
-#[derive(Debug, Clone)]
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::half::round_half;
+use crate::values::tree::PRODUCT_CHUNK;
+use crate::values::{Array, Frame, Type};
+use super::MatMul;
+
+/// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it,
+/// whose sums are f32. Its inner size is that of a chunk at most. The compiler makes it of the two.
+#[derive(Debug, Clone, Serialize)]
 pub struct MatMulHalf(pub MatMul);
 
 impl Op for MatMulHalf {
@@ -44,4 +45,23 @@ impl Op for MatMulHalf {
         let MatMul { transpose_a, transpose_b } = self.0;
         Lowering::MatMul { transpose_a, transpose_b, rounds: true }
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "matmul_half", cases }];
+
+/// On eighths, whose sums f32 holds: what is rounded then is the same number everywhere.
+fn cases() -> Vec<Case> {
+    let eighths = [1.0, -6.0, 4.0, 11.0, -2.0, 7.0, -13.0].map(|x: f64| x / 8.0);
+    let case = |a: Type, b: Type, transpose_b| {
+        let case = Case::random(MatMulHalf(MatMul { transpose_a: false, transpose_b }), &[a, b]);
+        case.with(0, &eighths).with(1, &eighths[..5])
+    };
+    let (g, s) = (Type::global, Type::sample);
+    vec![
+        case(s(&[5]), g(&[5, 3]), false),
+        case(s(&[64]), g(&[48, 64]), true),
+        case(s(&[2, 3, 4]), s(&[2, 5, 4]), true),
+        case(g(&[6, 9]), s(&[12, 9]), true),
+        case(g(&[33, 70]), g(&[70, 36]), false),
+    ]
 }

@@ -1,93 +1,80 @@
 //! The ops, one file each, and the registry of them.
 //!
-//! Tests, error messages and documentation iterate [`REGISTRY`]; an op that is not in it is not tested, and a test fails.
+//! An op's file says what the op computes, the shape of its result, its gradient, its reference in f64 and
+//! the cases that tests run on every adapter. A line of the list in this file makes the file a part of the
+//! crate, exports the op and registers its cases: a file that is not in the list is not compiled, and a test
+//! fails for an op that has no cases.
 
-mod abs;
-mod add;
-mod again;
-mod cast;
-mod concat;
-mod contract;
-mod div;
-mod dropout;
-mod embed;
-mod eq;
-mod erf;
-mod exp;
-mod expand;
-mod fma;
+mod convolution;
 mod functions;
-mod greater;
-mod iota;
-mod leaf;
-mod log;
-mod matmul;
-mod matmul_half;
-mod maximum;
-mod minimum;
-mod mul;
-mod neg;
-mod pad;
-mod permute;
-mod pointwise;
-mod reduce;
+mod operators;
 mod registry;
-mod relu;
-mod reshape;
-mod round_half;
-mod select;
-mod sigmoid;
-mod sign;
-mod sin;
-mod slice;
 mod softmax;
-mod sqrt;
-mod sub;
-mod sum_shards;
-mod take;
-mod tanh;
-mod windows;
 
-pub use abs::Abs;
-pub use add::Add;
-pub use again::Again;
-pub use cast::ToF32;
-pub use concat::Concat;
-pub use contract::Contract;
-pub use div::Div;
-pub use dropout::Dropout;
-pub use embed::Embed;
-pub use eq::Eq;
-pub use erf::Erf;
-pub use exp::Exp;
-pub use expand::Expand;
-pub use fma::Fma;
-pub use greater::Greater;
-pub use iota::Iota;
-pub use leaf::{Constant, Input, State};
-pub use log::Log;
-pub use matmul::MatMul;
-pub use matmul_half::MatMulHalf;
-pub use maximum::Maximum;
-pub use minimum::Minimum;
-pub use mul::Mul;
-pub use neg::Neg;
-pub use pad::Pad;
-pub use permute::Permute;
-pub use pointwise::Pointwise;
-pub use reduce::Reduce;
-pub use registry::{Case, Entry, REGISTRY};
-pub use relu::Relu;
-pub use reshape::{Detach, Reshape};
-pub use round_half::RoundHalf;
-pub use select::Select;
-pub use sigmoid::Sigmoid;
-pub use sign::Sign;
-pub use sin::{Cos, Sin};
-pub use slice::Slice;
-pub use sqrt::Sqrt;
-pub use sub::Sub;
-pub use sum_shards::SumShards;
-pub use take::Take;
-pub use tanh::Tanh;
-pub use windows::{Rewindow, Unwindow, Window};
+pub use crate::trace::{Constant, Input, Pointwise, State, Window};
+pub use registry::{Case, Entry};
+
+/// Declares ops: `file: Type, ...;`. Pointwise ops have their cases in [`Pointwise::CASES`], other files in
+/// `ENTRIES`.
+macro_rules! ops {
+    (
+        pointwise { $($file:ident: $($op:ident),+;)* }
+        others { $($other:ident: $($item:ident),+;)* }
+    ) => {
+        $(mod $file; pub use $file::{$($op),+};)*
+        $(mod $other; pub use $other::{$($item),+};)*
+
+        /// All ops that compute. Tests and documentation iterate it.
+        pub static REGISTRY: &[&[Entry]] = &[
+            &[$($(Entry { name: <$op as Pointwise>::NAME, cases: || registry::pointwise(|| $op) }),+),*],
+            $($other::ENTRIES),*
+        ];
+    };
+}
+
+ops! {
+    pointwise {
+        abs: Abs;
+        add: Add;
+        div: Div;
+        eq: Eq;
+        erf: Erf;
+        exp: Exp;
+        fma: Fma;
+        greater: Greater;
+        log: Log;
+        maximum: Maximum;
+        minimum: Minimum;
+        mul: Mul;
+        neg: Neg;
+        relu: Relu;
+        round_half: RoundHalf;
+        select: Select;
+        sigmoid: Sigmoid;
+        sign: Sign;
+        sin: Cos, Sin;
+        sqrt: Sqrt;
+        sub: Sub;
+        tanh: Tanh;
+    }
+    others {
+        broadcast: Broadcast;
+        cast: ToF32;
+        checkpoint: Checkpoint;
+        concat: Concat;
+        contract: Contract;
+        dropout: Dropout;
+        embed: Embed;
+        im2col: Col2Im, Im2Col;
+        iota: Iota;
+        matmul: MatMul;
+        matmul_half: MatMulHalf;
+        pad: Pad;
+        permute: Permute;
+        reduce: Reduce;
+        reshape: Detach, Reshape;
+        slice: Slice;
+        sum_shards: SumShards;
+        take: Take;
+    }
+}

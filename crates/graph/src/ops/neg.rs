@@ -1,9 +1,10 @@
+use serde::Serialize;
+
+use crate::trace::{Halves, Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Halves, Io, Product};
-use crate::tape::Var;
 
 /// y = -x, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Neg;
 
 impl Pointwise for Neg {

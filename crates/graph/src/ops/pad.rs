@@ -1,11 +1,12 @@
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
+use serde::Serialize;
+
 use crate::ops::Slice;
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// The operand in a larger box, zeros around it (PyTorch's constant `pad`). The batch axis is not padded.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Pad {
     /// Zeros in front of each axis.
     pub before: Vec<usize>,
@@ -62,4 +63,13 @@ impl Var {
         let dims = self.dims().iter().zip(before).zip(after).map(|((d, b), a)| d + b + a).collect();
         self.apply(Pad { before: before.to_vec(), dims })
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "pad", cases }];
+
+fn cases() -> Vec<Case> {
+    let case = |ty: Type, before: &[usize], dims: &[usize]| {
+        Case::random(Pad { before: before.to_vec(), dims: dims.to_vec() }, &[ty])
+    };
+    vec![case(Type::sample(&[2, 3]), &[0, 1], &[4, 4]), case(Type::global(&[3]), &[2], &[5])]
 }

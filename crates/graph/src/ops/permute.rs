@@ -1,10 +1,11 @@
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use serde::Serialize;
+
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Lead, Type};
 
 /// Axis i of the result is axis `order[i]` of the operand (PyTorch's `permute`). The batch axis stays first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Permute {
     /// A permutation of the axes without the batch.
     pub order: Vec<usize>,
@@ -57,7 +58,8 @@ impl Var {
         self.apply(Permute { order: order.to_vec() })
     }
 
-    /// Swaps two axes; negative ones count from the end, axis 0 of a value with samples is the batch and stays.
+    /// Swaps two axes; negative ones count from the end, axis 0 of a value with samples is the batch and
+    /// stays.
     pub fn transpose(&self, a: isize, b: isize) -> Var {
         let (Some(a), Some(b)) = (self.axis("transpose", a), self.axis("transpose", b)) else {
             return self.clone();
@@ -84,4 +86,11 @@ impl Var {
         }
         Some((from_front - lead) as usize)
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "permute", cases }];
+
+fn cases() -> Vec<Case> {
+    let case = |ty: Type, order: &[usize]| Case::random(Permute { order: order.to_vec() }, &[ty]);
+    vec![case(Type::sample(&[2, 3, 4]), &[2, 0, 1]), case(Type::global(&[5, 3]), &[1, 0])]
 }

@@ -1,12 +1,13 @@
-use super::Eq;
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use serde::Serialize;
 
-/// A sum or maximum over axes, optionally also over each shard's samples. Sums have the order of [`crate::tree`] over the
-/// row-major index of the reduced axes, samples first.
-#[derive(Debug, Clone)]
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
+use crate::values::{Array, Frame, Lead, Type};
+use super::Eq;
+
+/// A sum or maximum over axes, optionally also over each shard's samples. Sums have the order of
+/// [`crate::tree`] over the row-major index of the reduced axes, samples first.
+#[derive(Debug, Clone, Serialize)]
 pub struct Reduce(pub Reduction);
 
 impl Op for Reduce {
@@ -60,7 +61,7 @@ impl Op for Reduce {
             ReduceKind::Max => (f64::NEG_INFINITY, f64::max),
         };
         let mut y = Array::generate(&dims, |_| start);
-        let out_strides = crate::types::strides(&dims);
+        let out_strides = crate::values::strides(&dims);
         let lead = x.dims.len() - (output.dims.len() + self.0.axes.len());
         let shard_of: Vec<usize> =
             frame.shards.iter().enumerate().flat_map(|(s, &n)| std::iter::repeat_n(s, n)).collect();
@@ -138,4 +139,31 @@ impl Var {
             self.reduce_sum((0..self.dims().len()).collect(), false)
         }
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "max", cases: || cases(ReduceKind::Max) },
+    Entry { name: "sum", cases: || cases(ReduceKind::Sum) },
+];
+
+fn cases(kind: ReduceKind) -> Vec<Case> {
+    let case = |ty: Type, axes: &[usize], samples| {
+        Case::random(Reduce(Reduction { kind, axes: axes.to_vec(), samples }), &[ty])
+    };
+    let mut cases = vec![
+        case(Type::sample(&[10]), &[0], false),
+        case(Type::sample(&[3, 4, 5]), &[1], false),
+        case(Type::sample(&[3, 4, 5]), &[0, 2], false),
+        case(Type::global(&[4, 300]), &[1], false),
+        case(Type::global(&[300, 4]), &[0], false),
+        case(Type::global(&[70_001]), &[0], false),
+        case(Type::global(&[270_000, 2]), &[0], false),
+    ];
+    if kind == ReduceKind::Sum {
+        cases.push(case(Type::sample(&[7]), &[], true));
+        cases.push(case(Type::sample(&[3, 200]), &[1], true));
+        cases.push(case(Type::sample(&[3, 4]), &[0, 1], true));
+        cases.push(case(Type::sample(&[30_000]), &[0], true));
+    }
+    cases
 }

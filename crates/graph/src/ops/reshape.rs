@@ -1,10 +1,12 @@
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use serde::Serialize;
 
-/// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is not among them.
-#[derive(Debug, Clone)]
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Lead, Type};
+
+/// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is
+/// not among them.
+#[derive(Debug, Clone, Serialize)]
 pub struct Reshape {
     /// Axes of the result, without the batch.
     pub dims: Vec<usize>,
@@ -43,7 +45,7 @@ impl Op for Reshape {
 }
 
 /// The same value with no way back: its gradient is zero (PyTorch's `detach`, Keras's `stop_gradient`).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Detach;
 
 impl Op for Detach {
@@ -88,4 +90,14 @@ impl Var {
     pub fn detach(&self) -> Var {
         self.apply(Detach)
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry { name: "reshape", cases },
+    Entry { name: "detach", cases: || vec![Case::random(Detach, &[Type::sample(&[3])])] },
+];
+
+fn cases() -> Vec<Case> {
+    let case = |ty: Type, dims: &[usize]| Case::random(Reshape { dims: dims.to_vec() }, &[ty]);
+    vec![case(Type::sample(&[2, 6]), &[3, 4]), case(Type::global(&[6]), &[2, 3])]
 }

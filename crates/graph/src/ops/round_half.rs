@@ -1,12 +1,16 @@
+use std::sync::Arc;
+
+use serde::Serialize;
 use unisono_shaders::{Snippet, snippets};
 
+use crate::trace::{Halves, Io, Product, Tape, Var};
+use crate::values::Precision;
+use crate::values::half::round_half;
 use super::Pointwise;
-use crate::half::round_half;
-use crate::op::{Halves, Io, Product};
-use crate::tape::Var;
 
-/// The nearest number that f16 holds, still an f32; see [`round_half`]. What mixed precision does to the operands of products.
-#[derive(Debug)]
+/// The nearest number that f16 holds, still an f32; see [`round_half`]. What mixed precision does to the
+/// operands of products.
+#[derive(Debug, Serialize)]
 pub struct RoundHalf;
 
 impl Pointwise for RoundHalf {
@@ -34,5 +38,17 @@ impl Var {
     /// The nearest numbers that f16 holds.
     pub fn round_half(&self) -> Var {
         self.apply(RoundHalf)
+    }
+}
+
+impl Tape {
+    /// An empty recording. With [`Precision::Mixed`] the operands of every product are rounded to numbers
+    /// that f16 holds, those of the gradients included, and so are products of samples: what is kept of them
+    /// for the gradients takes two bytes. Sums over samples, such as a weight's gradient, are f32.
+    pub fn with_precision(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::new(),
+            Precision::Mixed => Self::with_rounding(Arc::new(RoundHalf)),
+        }
     }
 }

@@ -1,9 +1,10 @@
+use serde::Serialize;
+
+use crate::trace::{Halves, Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Halves, Io, Product};
-use crate::tape::Var;
 
 /// y = a where the mask is not 0, else b.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Select;
 
 impl Pointwise for Select {

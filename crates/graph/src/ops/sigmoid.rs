@@ -1,11 +1,11 @@
+use serde::Serialize;
 use unisono_shaders::{Snippet, snippets};
 
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = 1 / (1 + e^-x), elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Sigmoid;
 
 impl Pointwise for Sigmoid {

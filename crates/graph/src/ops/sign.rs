@@ -1,9 +1,10 @@
+use serde::Serialize;
+
+use crate::trace::{Halves, Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Halves, Io, Product};
-use crate::tape::Var;
 
 /// y = -1, 0 or 1, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Sign;
 
 impl Pointwise for Sign {

@@ -1,11 +1,11 @@
+use serde::Serialize;
 use unisono_shaders::{Snippet, snippets};
 
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = sin x, elementwise; good to 2 units in the last place of 1 for |x| up to 12,000.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Sin;
 
 impl Pointwise for Sin {
@@ -27,7 +27,7 @@ impl Pointwise for Sin {
 }
 
 /// y = cos x, elementwise; as good as [`Sin`].
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Cos;
 
 impl Pointwise for Cos {

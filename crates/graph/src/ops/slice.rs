@@ -1,11 +1,13 @@
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, View};
-use crate::ops::Pad;
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use serde::Serialize;
 
-/// y[i, j, ...] = x[i + start_0, j + start_1, ...]: a box of the operand (PyTorch's `narrow`). The batch axis stays whole.
-#[derive(Debug, Clone)]
+use crate::ops::Pad;
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var, View};
+use crate::values::{Array, Frame, Lead, Type};
+
+/// y[i, j, ...] = x[i + start_0, j + start_1, ...]: a box of the operand (PyTorch's `narrow`). The batch axis
+/// stays whole.
+#[derive(Debug, Clone, Serialize)]
 pub struct Slice {
     /// First coordinate on each axis.
     pub start: Vec<usize>,
@@ -51,11 +53,21 @@ impl Op for Slice {
 }
 
 impl Var {
-    /// The coordinates `range` of one axis; negative axes count from the end, axis 0 of a value with samples is the batch.
+    /// The coordinates `range` of one axis; negative axes count from the end, axis 0 of a value with samples
+    /// is the batch.
     pub fn slice(&self, axis: isize, range: std::ops::Range<usize>) -> Var {
         let Some(axis) = self.axis("slice", axis) else { return self.clone() };
         let (mut start, mut dims) = (vec![0; self.dims().len()], self.dims().to_vec());
         (start[axis], dims[axis]) = (range.start, range.end.saturating_sub(range.start));
         self.apply(Slice { start, dims })
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "slice", cases }];
+
+fn cases() -> Vec<Case> {
+    let case = |ty: Type, start: &[usize], dims: &[usize]| {
+        Case::random(Slice { start: start.to_vec(), dims: dims.to_vec() }, &[ty])
+    };
+    vec![case(Type::sample(&[4, 5]), &[1, 0], &[2, 5]), case(Type::global(&[6]), &[2], &[3])]
 }

@@ -1,8 +1,9 @@
-use crate::tape::Var;
+use crate::trace::Var;
 
 /// Functions of other ops.
 impl Var {
-    /// ln of the softmax over the last axis: x - max - ln sum e^(x - max), safe for large logits (PyTorch's `log_softmax`).
+    /// ln of the softmax over the last axis: x - max - ln sum e^(x - max), safe for large logits (PyTorch's
+    /// `log_softmax`).
     pub fn log_softmax(&self) -> Var {
         let shifted = self - &self.max_keep(&[-1]).detach();
         let sum = shifted.exp().sum_keep(&[-1]);

@@ -1,9 +1,10 @@
+use serde::Serialize;
+
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = the square root of x, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Sqrt;
 
 impl Pointwise for Sqrt {

@@ -1,9 +1,10 @@
+use serde::Serialize;
+
+use crate::trace::{Io, Product, Var};
 use super::Pointwise;
-use crate::op::{Io, Product};
-use crate::tape::Var;
 
 /// y = a - b, elementwise.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Sub;
 
 impl Pointwise for Sub {

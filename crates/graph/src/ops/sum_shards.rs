@@ -1,11 +1,13 @@
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op, ReduceKind, Reduction};
-use crate::ops::Reduce;
-use crate::tape::Var;
-use crate::types::{Lead, Type};
+use serde::Serialize;
 
-/// The sum of the shards' values, in the order of [`crate::tree`]: the only place where samples meet. A step is cut here.
-#[derive(Debug, Clone)]
+use crate::ops::Reduce;
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
+use crate::values::{Array, Frame, Lead, Type};
+
+/// The sum of the shards' values, in the order of [`crate::tree`]: the only place where samples meet. A step
+/// is cut here.
+#[derive(Debug, Clone, Serialize)]
 pub struct SumShards;
 
 impl Op for SumShards {
@@ -39,7 +41,8 @@ impl Op for SumShards {
 }
 
 impl Var {
-    /// The sum over all samples of the batch, on whatever replica they are: `[B, 10]` becomes `[10]`, the same everywhere.
+    /// The sum over all samples of the batch, on whatever replica they are: `[B, 10]` becomes `[10]`, the
+    /// same everywhere.
     pub fn sum_shards(&self) -> Var {
         match self.ty().lead {
             Lead::Global => {
@@ -56,4 +59,10 @@ impl Var {
     pub fn sum_samples(&self) -> Var {
         self.apply(Reduce(Reduction { kind: ReduceKind::Sum, axes: vec![], samples: true }))
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "sum_shards", cases }];
+
+fn cases() -> Vec<Case> {
+    vec![Case::random(SumShards, &[Type::global(&[3, 2]).with_lead(Lead::Shard)])]
 }

@@ -1,12 +1,13 @@
-use super::{Eq, Iota};
-use crate::array::{Array, Frame};
-use crate::op::{Io, Lowering, Op};
-use crate::tape::Var;
-use crate::types::{DType, Type};
+use serde::Serialize;
 
-/// y[..., ] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` on one index). An index outside of the
-/// axis reads its last element; who feeds indices checks them.
-#[derive(Debug, Clone)]
+use crate::ops::registry::{Case, Entry};
+use crate::trace::{Io, Lowering, Op, Var};
+use crate::values::{Array, DType, Frame, Type};
+use super::{Eq, Iota};
+
+/// y[..., ] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` on one index). An index
+/// outside of the axis reads its last element; who feeds indices checks them.
+#[derive(Debug, Clone, Serialize)]
 pub struct Take;
 
 impl Op for Take {
@@ -68,7 +69,8 @@ impl Var {
         self.reshape(&dims)
     }
 
-    /// The index of the largest element of the last axis, the first one where several are equal, as f32 (exact below 2^24).
+    /// The index of the largest element of the last axis, the first one where several are equal, as f32
+    /// (exact below 2^24).
     pub fn argmax(&self) -> Var {
         let classes = self.dims().last().copied().unwrap_or(1);
         let reached = self.zip(Eq, &[&self.max_keep(&[-1])]);
@@ -77,4 +79,14 @@ impl Var {
         let rank = reached * (classes as f32 - iota);
         classes as f32 - rank.max(&[-1])
     }
+}
+
+pub(super) const ENTRIES: &[Entry] = &[Entry { name: "take", cases }];
+
+fn cases() -> Vec<Case> {
+    let case = |x: Type| {
+        let index = x.with_dims(&x.dims[..x.dims.len() - 1]).of(DType::I32);
+        Case::random(Take, &[x, index]).with(1, &[2.0, 0.0, 1.0, 3.0])
+    };
+    vec![case(Type::sample(&[4])), case(Type::sample(&[3, 4])), case(Type::global(&[2, 4]))]
 }

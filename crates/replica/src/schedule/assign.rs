@@ -1,4 +1,4 @@
-//! Who runs which shards: a matter of time, never of what is computed.
+//! Assigns shards to workers. The assignment decides how long a step takes, and never what it computes.
 
 use std::ops::Range;
 
@@ -6,32 +6,36 @@ use unisono_graph::tree;
 
 use super::pace::Cost;
 
-/// How the shards of a batch are given to the replicas; each gets consecutive ones.
+/// How the shards of a batch are assigned to replicas. Each replica gets consecutive shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Assignment {
-    /// By each replica's measured speed, such that all are done at about the same time; evenly until that is known.
+    /// By each replica's measured speed, such that all are done at about the same time; evenly until the
+    /// speeds are known.
     #[default]
     Speed,
-    /// As equal in samples as shards allow, whoever is slow.
+    /// As equal in samples as shards allow, whatever the speeds.
     Even,
-    /// Anew in each step, at random by this seed: for tests, since nothing may show of it.
+    /// At random in each step, by this seed. It is meant for tests, which show that results do not depend on
+    /// it.
     Shuffled(u64),
 }
 
-/// New cuts have to be so much better than those at hand, each step: they come with plans to load.
+/// The time of new cuts relative to those in use from which they replace them: new cuts have plans to load.
 const BETTER: f64 = 0.95;
-/// Cuts may be worse than the best by so much if fewer subtrees are cut.
+/// The time of cuts relative to the best ones up to which they are taken if they cut fewer subtrees.
 const NEAR: f64 = 1.03;
-/// And save so many seconds, which in a few hundred steps are worth a plan.
+/// The seconds a step that new cuts must save as well: in a few hundred steps they make up for loading a
+/// plan.
 const WORTH: f64 = 250e-6;
-/// Whoever is too slow for even one shard is tried again so often, for so many steps.
+/// A worker that is too slow for one shard is tried again every so many steps, for so many steps.
 const TRY_AGAIN: (u64, u64) = (64, 3);
 
-/// The shards of each worker, together all of them, an empty range for those that idle. `costs`: what each worker takes, where
-/// that is known; `most`: how many shards it may get, together at least all; `before`: how these shards were given to the same
-/// workers the last time.
+/// Returns the shards of each worker, with an empty range for workers that idle. `costs` has the cost of each
+/// worker where it is known, `most` the most shards of each (together at least all), and `before` the last
+/// assignment of these shards to the same workers.
 ///
-/// Nobody idles while there are as many shards as workers, but for the slowest with [`Assignment::Speed`].
+/// No worker idles while there are as many shards as workers, except for slow ones with
+/// [`Assignment::Speed`].
 pub(crate) fn assign(
     how: Assignment,
     sizes: &[usize],
@@ -55,7 +59,7 @@ pub(crate) fn assign(
     by_cost(sizes, &vec![Cost { fixed: 0.0, sample: 1.0 }; costs.len()], 0, most)
 }
 
-/// As fast as the costs say, but where those at hand are nearly as fast.
+/// Returns the fastest assignment by the costs, or the one in use where that is nearly as fast.
 fn by_speed(
     sizes: &[usize],
     costs: &[Cost],
@@ -89,14 +93,15 @@ fn shuffled(shards: usize, workers: usize, seed: u64, step: u64) -> Vec<Range<us
     ranges
 }
 
-/// Seconds until the last worker is done.
+/// Returns the seconds until the last worker is done.
 fn slowest(sizes: &[usize], costs: &[Cost], ranges: &[Range<usize>]) -> f64 {
     let seconds = |(range, cost): (&Range<usize>, &Cost)| cost.seconds(sizes[range.clone()].iter().sum());
     ranges.iter().zip(costs).map(seconds).fold(0.0, f64::max)
 }
 
-/// Consecutive shards for each worker such that the last one is done as early as possible: the least time in which the
-/// workers, each taking as much as it can, get to the end. Each takes at least `least` shards, and no more than its `most`.
+/// Returns consecutive shards for each worker such that the last one is done as early as possible: it
+/// searches the least time in which the workers, each taking as many shards as it can, take all. Each takes
+/// at least `least` and at most its `most`.
 fn by_cost(sizes: &[usize], costs: &[Cost], least: usize, most: &[usize]) -> Vec<Range<usize>> {
     let shards = sizes.len();
     let within = |seconds: f64| {
@@ -119,7 +124,7 @@ fn by_cost(sizes: &[usize], costs: &[Cost], least: usize, most: &[usize]) -> Vec
     let rows = sizes.iter().sum();
     let (mut short, mut enough) = (0.0, costs.iter().map(|cost| cost.seconds(rows)).fold(0.0, f64::max));
     let mut best = within(enough);
-    // Halving so often leaves less than any measurement is exact to.
+    // So many halvings leave less than the error of any measurement.
     for _ in 0..40 {
         let middle = 0.5 * (short + enough);
         match within(middle) {
@@ -127,12 +132,13 @@ fn by_cost(sizes: &[usize], costs: &[Cost], least: usize, most: &[usize]) -> Vec
             None => short = middle,
         }
     }
-    // In the time that the search began with even the slowest alone would do all of it.
+    // In the time with which the search begins, even the slowest worker alone would run all shards.
     best.unwrap_or_else(|| std::iter::once(0..shards).chain(costs.iter().skip(1).map(|_| 0..0)).collect())
 }
 
-/// Moves cuts, each as far as nobody has more than its `most` or is done much later than the last one anyway, to where they cut the
-/// fewest subtrees: each block of a run is a sum of its own, computed apart, fetched and added.
+/// Moves each cut to where it cuts the fewest subtrees, as far as no worker gets more than its `most` or is
+/// done much later than the last one is anyway. Each block of a run is a sum of its own that is computed,
+/// fetched and added.
 fn aligned(
     sizes: &[usize],
     costs: &[Cost],
@@ -157,7 +163,7 @@ fn aligned(
     ranges
 }
 
-/// Each cut at the boundary of shards nearest to its share of the samples.
+/// Returns an even assignment: each cut is at the boundary of shards nearest to its share of the samples.
 fn even(sizes: &[usize], workers: usize) -> Vec<Range<usize>> {
     let mut before = vec![0];
     before.extend(sizes.iter().scan(0, |sum, &size| {
@@ -176,7 +182,7 @@ fn even(sizes: &[usize], workers: usize) -> Vec<Range<usize>> {
     (0..workers).map(|w| if w < busy { cuts[w]..cuts[w + 1] } else { 0..0 }).collect()
 }
 
-/// Steele et al. 2014; only who works draws from it, never what is computed.
+/// The generator SplitMix64 (Steele et al. 2014). Only assignments draw from it, never what is computed.
 pub(super) struct SplitMix(pub u64);
 
 impl SplitMix {
@@ -221,7 +227,7 @@ mod tests {
 
         #[test]
         fn even_is_even(batch in 1usize..300, shards in 1usize..40, workers in 1usize..9) {
-            let sizes = crate::shards::sizes(batch, shards, batch);
+            let sizes = crate::batch::shards::sizes(batch, shards, batch);
             let loads: Vec<usize> = assign(Assignment::Even, &sizes, &vec![None; workers], &vec![usize::MAX; workers], None, 0)
                 .into_iter()
                 .map(|r| sizes[r].iter().sum())

@@ -1,11 +1,12 @@
-//! The scheduler as a state machine: events in, actions out, time an argument. No threads, no clock, no devices.
+//! The scheduler as a state machine: events go in, actions come out, and the time is an argument. It has no
+//! threads, no clock and no devices.
 //!
-//! `README.md` beside this file says what always holds; `tests` holds it to that.
+//! `README.md` beside this file states its invariants, and `tests` checks them.
 
 mod assign;
-mod crew;
 mod pace;
 mod step;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,139 +16,142 @@ use std::time::Duration;
 use unisono_graph::Run;
 
 pub use assign::Assignment;
-pub(crate) use crew::Loss;
-use crew::{Crew, Order, Task};
 use step::{Phase, Step};
+pub(crate) use workers::Loss;
+use workers::{Order, Task, Workers};
 
-/// What the caller of a step says before it commits.
+/// What the caller of a step decides before the step commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Run the last segment.
+    /// The last segment runs, which changes the state.
     Commit,
-    /// Leave the state as it is.
+    /// The state stays as it is.
     Skip,
 }
 
-/// What does not change from step to step.
+/// The options of the scheduler, which do not change from step to step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub assignment: Assignment,
-    /// An order may take so many times what its worker's pace says,
+    /// How many times longer than its worker's pace says an order may take.
     pub patience: u32,
-    /// but always this long,
+    /// The shortest time that an order may take, whatever the pace.
     pub grace: Duration,
-    /// and never longer than this, also while the pace is unknown.
+    /// The longest time that an order may take, also while the pace is unknown.
     pub deadline: Duration,
-    /// Loading compiles, which takes its time.
+    /// The time that loading, which compiles, may take in addition.
     pub loading: Duration,
-    /// Most shards that a worker runs in one launch: what else it has waits, where a program allows it; elsewhere others have it,
-    /// if there are enough of them.
+    /// The most shards that a worker runs at once. Its other shards wait where the program allows that;
+    /// elsewhere they are assigned to other workers, if there are enough.
     pub shards_at_once: Option<usize>,
-    /// Only the first worker that is there commits; the others are then told its state.
+    /// Whether only the first present worker commits, and the others then copy its state.
     pub one_updates: bool,
 }
 
-/// A step that somebody wants.
+/// A step that the coordinator wants to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub program: usize,
-    /// Samples of each shard; none is empty.
+    /// The number of samples of each shard; no shard is empty.
     pub sizes: Vec<usize>,
     pub segments: usize,
     /// Whether the last segment changes the state, so that it must not run twice.
     pub changes_state: bool,
-    /// There is one cut at most, and what follows needs nothing of a sample: a worker may run several pieces one after another.
-    /// What it said in the segment before the cut counts even if it is lost.
-    pub pieces: bool,
-    /// Only make ready for it.
+    /// Whether a worker may run its shards a few at once: there is one cut at most, and what follows it needs
+    /// nothing of a sample. Results of the segment before the cut then count even if the worker is lost
+    /// later.
+    pub few_at_once: bool,
+    /// Whether to load the plans of the step only, and not to run it.
     pub load_only: bool,
-    /// Let somebody run a block of shards again: this shard's.
+    /// The shard whose block of the tree another worker runs again; none for no audit.
     pub audit: Option<usize>,
 }
 
-/// What happened.
+/// An event that the scheduler is told of.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A step is wanted. Only between steps.
+    /// A step begins. It occurs only between steps.
     Begin(Job),
-    /// These are asked something else than to work, and have so long. Only between steps, and after [`Event::GiveUp`].
+    /// These workers get a request that is no part of a step, to be answered within so long. It occurs only
+    /// between steps and after [`Event::GiveUp`].
     Ask { workers: Vec<usize>, within: Duration },
     /// A worker answered.
     Answer { worker: usize, ticket: u64, heard: Heard },
-    /// The sums that [`Action::Sum`] asked for are there.
+    /// The sums for which [`Action::Sum`] asked are computed.
     Summed,
     /// The caller has decided.
     Decided(Verdict),
-    /// What one worker has changed is known to all, see [`Policy::one_updates`].
+    /// All workers have the state of the one that updated it, see [`Policy::one_updates`].
     Spread,
-    /// The step cannot be done: a sum is not finite, a plan is refused.
+    /// The step cannot be done: a sum is not finite, or a plan is refused.
     GiveUp,
-    /// A worker is there and has the state. Only between steps.
+    /// A worker joined and has the state. It occurs only between steps.
     Joined(usize),
-    /// A worker is to leave. Only between steps.
+    /// A worker must leave. It occurs only between steps.
     Reject(usize),
-    /// Time has passed. At any moment, as often as one likes.
+    /// Time has passed. It may occur at any moment and any number of times.
     Tick,
 }
 
-/// What a worker said to an order.
+/// A worker's answer to an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// It is done and took its device and driver so long.
+    /// The order is done; device and driver took so long.
     Done(Duration),
-    /// It is done, and a sum that stayed on its device is not finite: the step is given up.
+    /// The order is done, and a sum that stayed on the device is not finite: the step is given up.
     NotFinite,
-    /// It cannot be loaded, by anyone like it.
+    /// The plan cannot be loaded by any device of this kind.
     Refused,
-    /// Its device has no memory for that.
+    /// The device has no memory for the order.
     NoMemory,
-    /// It failed.
+    /// The worker failed.
     Failed,
 }
 
-/// Shards that a worker runs in one launch.
+/// A group of shards that a worker runs at once.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct ShardGroup {
     pub shards: Range<usize>,
     pub run: Arc<Run>,
-    /// Its first row of the batch.
+    /// The first row of the group in the batch.
     pub first_row: usize,
 }
 
-/// What to do.
+/// An action that the scheduler wants.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Tell a worker to load.
+    /// Order a worker to load a plan.
     Load { worker: usize, ticket: u64, program: usize, run: Arc<Run> },
-    /// Tell a worker to run segments of a piece.
-    Run { worker: usize, ticket: u64, program: usize, piece: Piece, segments: Range<usize> },
-    /// Tell a worker to run a piece that somebody else has run, up to the last cut, for its blocks.
-    Audit { worker: usize, ticket: u64, piece: Piece, of: usize },
-    /// Compare what the audit gave with what was kept.
+    /// Order a worker to run segments of a group of shards.
+    Run { worker: usize, ticket: u64, program: usize, group: ShardGroup, segments: Range<usize> },
+    /// Order a worker to run a group that worker `of` has run, up to the last cut, for its blocks.
+    Audit { worker: usize, ticket: u64, group: ShardGroup, of: usize },
+    /// Compare the results of the audit with those that were kept.
     Compare { worker: usize, shards: Range<usize> },
-    /// Tell a worker to run its piece up to the last cut, with the sums that are known, so that it can commit.
-    Refresh { worker: usize, ticket: u64, piece: Piece },
-    /// Ask a worker what [`Event::Ask`] was for.
+    /// Order a worker to run its own group again up to the last cut, with the sums that are known, so that it
+    /// can commit.
+    Refresh { worker: usize, ticket: u64, group: ShardGroup },
+    /// Send a worker the request of [`Event::Ask`].
     Ask { worker: usize, ticket: u64 },
-    /// All that were asked have answered, or have left.
+    /// All workers that were asked have answered or left.
     Heard,
-    /// What the worker said counts: keep it.
+    /// Keep the results of the worker: they count.
     Keep { worker: usize, shards: Range<usize>, segments: Range<usize> },
-    /// The step starts again: forget what was kept of it.
+    /// Forget all results of the step, which starts again.
     Restart,
     /// Sum the blocks of a cut.
     Sum { cut: usize, shards: usize, leaves: usize },
-    /// Ask the caller. Once a step.
+    /// Ask the caller for the verdict. This happens once a step.
     Decide,
     /// Read the state of this worker and write it to the others.
     Spread { from: usize },
-    /// Let go of a worker: it failed, or is late.
+    /// Dismiss a worker, which failed or is late.
     Leave { worker: usize, loss: Loss },
-    /// The step is over. `shares`: the shards and samples of each who took part.
+    /// The step is over. `shares` has the shards and samples of each worker that took part.
     End { committed: bool, shares: BTreeMap<usize, (usize, usize)> },
-    /// The step is over, as [`Event::GiveUp`] wanted.
+    /// The step is given up, and all workers have answered.
     GivenUp,
-    /// Nobody is left.
+    /// No worker is left.
     NoneLeft,
 }
 
@@ -155,7 +159,7 @@ pub(crate) enum Action {
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     policy: Policy,
-    crew: Crew,
+    workers: Workers,
     steps: u64,
     step: Option<Step>,
     asking: bool,
@@ -164,21 +168,21 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub fn new(workers: usize, policy: Policy) -> Self {
-        let crew = Crew::new(workers, policy);
-        Self { policy, crew, steps: 0, step: None, asking: false, out: Vec::new() }
+        let workers = Workers::new(workers, policy);
+        Self { policy, workers, steps: 0, step: None, asking: false, out: Vec::new() }
     }
 
-    /// Those that have not left, in order.
+    /// Returns the workers that have not left, in order.
     pub fn present(&self) -> Vec<usize> {
-        self.crew.present()
+        self.workers.present()
     }
 
-    /// When [`Event::Tick`] is due at the latest: never while nobody owes an answer.
+    /// Returns the latest time at which an [`Event::Tick`] is due; none while no worker owes an answer.
     pub fn due(&self) -> Option<Duration> {
-        self.crew.due()
+        self.workers.due()
     }
 
-    /// Takes an event; what to do about it, in order.
+    /// Takes an event. Returns the actions that follow, in order.
     pub fn on(&mut self, now: Duration, event: Event) -> Vec<Action> {
         match event {
             Event::Begin(job) => {
@@ -189,30 +193,31 @@ impl Scheduler {
             Event::Ask { workers, within } => {
                 self.asking = true;
                 for worker in workers {
-                    let ticket = self.crew.order(now, worker, Task::Asked, within);
+                    let ticket = self.workers.order(now, worker, Task::Asked, within);
                     self.out.extend(ticket.map(|ticket| Action::Ask { worker, ticket }));
                 }
             }
-            // Late, twice, or from one that left: then nobody waits for it, and it does not count.
+            // An answer that is late, repeated, or from a worker that left has no open order and does not
+            // count.
             Event::Answer { worker, ticket, heard } => {
-                if let Some(order) = self.crew.close(worker, ticket) {
+                if let Some(order) = self.workers.close(worker, ticket) {
                     self.answered(now, worker, order, heard);
                 }
             }
-            Event::Joined(worker) => self.crew.join(worker),
+            Event::Joined(worker) => self.workers.join(worker),
             Event::Reject(worker) => {
-                self.crew.leave(worker);
+                self.workers.leave(worker);
                 self.out.push(Action::Leave { worker, loss: Loss::Failed });
             }
             Event::Tick => {}
             Event::Summed => {
                 if let Some(step) = &mut self.step {
-                    step.summed(&self.policy, &self.crew);
+                    step.summed(&self.policy, &self.workers);
                 }
             }
             Event::Decided(verdict) => {
                 if let Some(step) = &mut self.step {
-                    step.decided(verdict, &self.policy, &self.crew);
+                    step.decided(verdict, &self.policy, &self.workers);
                 }
             }
             Event::Spread => {
@@ -226,7 +231,7 @@ impl Scheduler {
                 }
             }
         }
-        for (worker, order, loss) in self.crew.overdue(now) {
+        for (worker, order, loss) in self.workers.overdue(now) {
             self.lost(worker, order, loss);
         }
         self.advance(now);
@@ -235,9 +240,9 @@ impl Scheduler {
 
     fn answered(&mut self, now: Duration, worker: usize, order: Order, heard: Heard) {
         let spent = match heard {
-            // No longer than it had the order, by a clock that stands still where the process is stopped.
+            // At most the time since the order, by a clock that stands still while the process is stopped.
             Heard::Done(spent) => spent.min(now.saturating_sub(order.since)),
-            Heard::Refused | Heard::NoMemory if self.makes_do(worker, &order.task) => return,
+            Heard::Refused | Heard::NoMemory if self.lower_limit(worker, &order.task) => return,
             Heard::Refused => {
                 match &mut self.step {
                     Some(step) => step.phase = Phase::GiveUp,
@@ -247,8 +252,8 @@ impl Scheduler {
             }
             Heard::Failed | Heard::NoMemory => return self.lost(worker, order, Loss::Failed),
             Heard::NotFinite => {
-                if let (Some(step), Task::Run { piece, segments }) = (&mut self.step, order.task) {
-                    self.out.push(Action::Keep { worker, shards: piece.shards, segments });
+                if let (Some(step), Task::Run { group, segments }) = (&mut self.step, order.task) {
+                    self.out.push(Action::Keep { worker, shards: group.shards, segments });
                     step.phase = Phase::GiveUp;
                 }
                 return;
@@ -256,22 +261,22 @@ impl Scheduler {
         };
         let Some(step) = &mut self.step else { return };
         match order.task {
-            Task::Load { program, run } => self.crew.loaded(worker, program, run),
-            Task::Run { piece, segments } => {
-                self.crew.loaded(worker, step.job.program, Arc::clone(&piece.run));
-                // Whoever will start again, or not at all, has no use for it.
+            Task::Load { program, run } => self.workers.loaded(worker, program, run),
+            Task::Run { group, segments } => {
+                self.workers.loaded(worker, step.job.program, Arc::clone(&group.run));
+                // A step that starts again or is given up has no use for the results.
                 if !matches!(step.phase, Phase::Restart | Phase::GiveUp) {
                     let action =
-                        Action::Keep { worker, shards: piece.shards.clone(), segments: segments.clone() };
+                        Action::Keep { worker, shards: group.shards.clone(), segments: segments.clone() };
                     self.out.push(action);
-                    step.ran(worker, piece, &segments, spent);
+                    step.ran(worker, group, &segments, spent);
                 }
             }
-            Task::Audit(piece) => {
-                self.crew.loaded(worker, step.job.program, Arc::clone(&piece.run));
+            Task::Audit(group) => {
+                self.workers.loaded(worker, step.job.program, Arc::clone(&group.run));
                 if step.phase == Phase::Audit {
-                    self.out.push(Action::Compare { worker, shards: piece.shards });
-                    step.refresh(now, worker, &mut self.crew, &mut self.out);
+                    self.out.push(Action::Compare { worker, shards: group.shards });
+                    step.refresh(now, worker, &mut self.workers, &mut self.out);
                 }
             }
             Task::Refresh => {}
@@ -279,40 +284,41 @@ impl Scheduler {
         }
     }
 
-    /// A worker that cannot load so many shards goes on with as many as it could before: then the shards are given out anew. False
-    /// if it could not, or if nobody has room for the others.
-    fn makes_do(&mut self, worker: usize, task: &Task) -> bool {
+    /// Limits a worker that cannot load so many shards to the number that it could load before; the shards
+    /// are then assigned anew. Returns false if it could load none before, or if the others have no memory
+    /// for the rest.
+    fn lower_limit(&mut self, worker: usize, task: &Task) -> bool {
         let (Some(step), Task::Load { program, run }) = (&mut self.step, task) else { return false };
-        let others = if step.job.pieces { 0 } else { step.job.sizes.len() };
-        let makes_do = self.crew.makes_do(worker, *program, run.sizes.len(), others);
-        if makes_do && step.phase == Phase::Load {
+        let others = if step.job.few_at_once { 0 } else { step.job.sizes.len() };
+        let lowered = self.workers.lower_limit(worker, *program, run.sizes.len(), others);
+        if lowered && step.phase == Phase::Load {
             step.phase = Phase::Restart;
         }
-        makes_do
+        lowered
     }
 
-    /// A worker leaves, and with it what it had not answered.
+    /// Removes a worker, together with its unanswered order.
     fn lost(&mut self, worker: usize, order: Order, loss: Loss) {
-        self.crew.leave(worker);
+        self.workers.leave(worker);
         self.out.push(Action::Leave { worker, loss });
         if let Some(step) = &mut self.step {
-            step.lost(worker, order, &self.crew, &self.policy);
+            step.lost(worker, order, &self.workers, &self.policy);
         }
     }
 
-    /// Whatever can be done now, until somebody has to answer.
+    /// Advances the step until an event must come first.
     fn advance(&mut self, now: Duration) {
-        if self.asking && self.crew.is_idle() {
+        if self.asking && self.workers.is_idle() {
             self.asking = false;
             self.out.push(Action::Heard);
         }
         while let Some(step) = &mut self.step {
-            if self.crew.present().is_empty() {
+            if self.workers.present().is_empty() {
                 self.step = None;
                 self.out.push(Action::NoneLeft);
                 return;
             }
-            let goes_on = step.advance(now, &self.policy, &mut self.crew, &mut self.out);
+            let goes_on = step.advance(now, &self.policy, &mut self.workers, &mut self.out);
             if step.phase == Phase::Over {
                 self.step = None;
             }

@@ -1,44 +1,46 @@
-//! How fast a worker is, as far as it was seen.
+//! The measured pace of a worker.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Steps of one size that are looked back on. What else a machine does only adds to a step, so what counts is the second
-/// fastest of them: steps that were disturbed change nothing unless four of five are, a faster one changes little alone.
+/// The number of past steps of one size that count. Other work of a machine only adds to a step's time, so
+/// the second fastest of them is used: disturbed steps change nothing unless four of five are, and a single
+/// fast one changes little.
 const SEEN: usize = 5;
-/// Sizes that are remembered.
+/// The number of sizes that are remembered.
 const SIZES: usize = 4;
-/// Until other sizes say otherwise, no samples take no time: how much that counts beside what was seen.
+/// The weight of the assumption that no samples take no time, beside what was measured at other sizes.
 const ORIGIN: f64 = 1.0 / 64.0;
-/// No more than so much of a step is believed to be there for no samples as well: a disturbed one must not idle anybody.
+/// The largest part of a step's time that counts as fixed cost, so that a disturbed step does not make a
+/// worker idle.
 const FIXED: f64 = 0.5;
 
-/// What a worker takes for its samples.
+/// The time that a worker takes for its samples: a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cost {
-    /// Seconds of a step, however few samples it has: launches, submissions, waits.
+    /// The seconds of a step however few samples it has: launches, submissions, waits.
     pub fixed: f64,
-    /// Seconds a sample.
+    /// The seconds for each sample.
     pub sample: f64,
 }
 
 impl Cost {
-    /// Of so many samples; none take no time.
+    /// Returns the seconds for so many samples; no samples take no time.
     pub fn seconds(&self, samples: usize) -> f64 {
         if samples == 0 { 0.0 } else { self.fixed + self.sample * samples as f64 }
     }
 
-    /// Of several workers.
+    /// Returns the mean of several workers; none of no workers.
     pub fn mean(all: &[Self]) -> Option<Self> {
         let of = |part: fn(&Self) -> f64| all.iter().map(part).sum::<f64>() / all.len() as f64;
         (!all.is_empty()).then(|| Self { fixed: of(|cost| cost.fixed), sample: of(|cost| cost.sample) })
     }
 }
 
-/// What one worker took with one program.
+/// The times that one worker took with one program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
-    /// The size that was seen last comes first.
+    /// The sizes; the one that was seen last comes first.
     sizes: VecDeque<Size>,
 }
 
@@ -58,7 +60,7 @@ impl Size {
 }
 
 impl Pace {
-    /// A step's samples took so long.
+    /// Notes that a step with so many samples took so long.
     pub fn add(&mut self, samples: usize, spent: Duration) {
         if samples == 0 {
             return;
@@ -71,14 +73,15 @@ impl Pace {
             size.seconds.pop_front();
         }
         size.seconds.push_back(spent.as_secs_f64().max(1e-12));
-        // Slower or faster than it was, it is that for other sizes too.
+        // A change of speed at one size applies to the other sizes too.
         let change = before.map_or(1.0, |before| size.usual() / before);
         self.sizes.iter_mut().flat_map(|other| &mut other.seconds).for_each(|seconds| *seconds *= change);
         self.sizes.truncate(SIZES - 1);
         self.sizes.push_front(size);
     }
 
-    /// The line through the newest size that fits the others best, newer ones more; none while nothing was seen.
+    /// Returns the line through the newest size that fits the others best, where newer ones count more; none
+    /// before the first step.
     pub fn cost(&self) -> Option<Cost> {
         let newest = self.sizes.front()?;
         let (samples, seconds) = (newest.samples as f64, newest.usual());

@@ -1,4 +1,4 @@
-//! What the tests share: a small model with everything that may show who computed what, and its data.
+//! What the tests share: a small model in which any dependence on the assignment would show, and its data.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ pub const SHARDS: usize = 8;
 pub const IN: usize = 5;
 pub const OUT: usize = 3;
 
-/// Two layers with dropout, normalised by the batch's own mean (a second cut), SGD with momentum, a loss averaged by
-/// weights.
+/// Returns a training program: two layers with dropout, normalised by the batch's own mean (a second cut),
+/// SGD with momentum, and a loss averaged by weights.
 pub fn train() -> Arc<Program> {
     let tape = Tape::new();
     let (w, v, m) = states(&tape);
@@ -39,7 +39,7 @@ pub fn train() -> Arc<Program> {
     Arc::new(Program::compile(&tape.finish().unwrap()).unwrap())
 }
 
-/// The same model's answers: nothing to commit, no cut.
+/// Returns the predictions of the same model: there is nothing to commit, and no cut.
 pub fn predict() -> Arc<Program> {
     let tape = Tape::new();
     let (w, v, _) = states(&tape);
@@ -48,7 +48,7 @@ pub fn predict() -> Arc<Program> {
     Arc::new(Program::compile(&tape.finish().unwrap()).unwrap())
 }
 
-/// A sum over the samples: a cut, and nothing to commit.
+/// Returns a program with a sum over the samples: one cut, and nothing to commit.
 pub fn evaluate() -> Arc<Program> {
     let tape = Tape::new();
     let (w, v, _) = states(&tape);
@@ -71,10 +71,13 @@ pub fn adapter() -> Adapter {
 }
 
 pub fn options() -> Options {
-    Options { global_batch: BATCH, shards: SHARDS, ..Options::default() }
+    Options::default().with(|o| {
+        o.global_batch = BATCH;
+        o.shards = SHARDS;
+    })
 }
 
-/// Options of a run in which things go wrong: actions of the `fail` crate by replica, step and segment.
+/// Returns the options of a run with faults: actions of the `fail` crate by replica, step and segment.
 pub fn with(faults: &[(usize, u64, usize, &str)]) -> Options {
     let named = |&(replica, step, segment, action): &(usize, u64, usize, &str)| {
         (format!("replica-{replica}:step-{step}:segment-{segment}"), action.to_owned())
@@ -82,17 +85,18 @@ pub fn with(faults: &[(usize, u64, usize, &str)]) -> Options {
     with_points(&faults.iter().map(named).collect::<Vec<_>>())
 }
 
-/// The same by the points' names. Points are global: each run has a scope of its own, since tests run side by side.
+/// Returns the options of a run with faults by the points' names. Points are global: each run has a scope of
+/// its own, since tests run side by side.
 pub fn with_points(points: &[(String, String)]) -> Options {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let fault_scope = format!("run-{}:", RUNS.fetch_add(1, Ordering::Relaxed));
     for (name, action) in points {
         fail::cfg(format!("{fault_scope}{name}"), action).unwrap();
     }
-    Options { fault_scope, ..options() }
+    options().with(|o| o.fault_scope = fault_scope)
 }
 
-/// Replicas with the same initial state.
+/// Returns replicas with the same initial state.
 pub fn replicas(count: usize, options: Options) -> Replicas {
     let programs = vec![train(), predict(), evaluate()];
     let mut replicas = Replicas::start(&vec![adapter(); count], programs, options).unwrap();
@@ -108,7 +112,7 @@ pub fn bytes(values: impl Iterator<Item = f32>) -> Vec<u8> {
     values.flat_map(f32::to_le_bytes).collect()
 }
 
-/// `columns` numbers for each of `rows` samples, other ones in each step.
+/// Returns `columns` numbers for each of `rows` samples, which differ from step to step.
 pub fn rows(rows: usize, columns: usize, step: usize) -> Arc<[u8]> {
     bytes((0..rows * columns).map(|i| ((i * 37 + step * 101 + columns) % 97) as f32 / 31.0 - 1.5)).into()
 }
@@ -141,10 +145,11 @@ pub fn all_states(replicas: &mut Replicas) -> Vec<Vec<u8>> {
     (0..3).map(|i| replicas.read_state(i).unwrap()).collect()
 }
 
-/// Full batches, and ragged ones down to a single sample.
+/// The samples of each step: full batches, and ragged ones down to a single sample.
 pub const SAMPLES: [usize; 6] = [BATCH, 7, 1, BATCH, 2, 12];
 
-/// Runs [`SAMPLES`]; the outputs of each step, and the state at the end, which is the same on all replicas.
+/// Runs the steps of [`SAMPLES`]. Returns the outputs of each step, and the state at the end, which is the
+/// same on all replicas.
 pub fn run(replicas: &mut Replicas) -> (Vec<Outputs>, Vec<Vec<u8>>) {
     let mut outputs = Vec::new();
     for (i, &samples) in SAMPLES.iter().enumerate() {

@@ -1,15 +1,15 @@
-//! What WGSL's built-in functions do with products of floats.
+//! Classifies WGSL's built-in functions by what they do with products of floats.
 
 use naga::MathFunction;
 
-/// A built-in's part in the flow of products.
+/// What a built-in function does with products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Math {
     /// The result is a product.
     Product,
-    /// Adds or subtracts products that it makes itself.
+    /// The function adds or subtracts products that it computes itself.
     Hides,
-    /// Adds something to its operand.
+    /// The function adds something to its operand.
     Adds,
     /// The result may be an operand, unchanged but for its sign.
     Passes,
@@ -17,7 +17,8 @@ pub(super) enum Math {
     Rounds,
 }
 
-/// The part of a built-in that is called with floats. Names every one, so that a new one is thought about.
+/// Returns what a built-in function does that is called with floats. Every function is named here, so that a
+/// new one of naga does not compile until it is classified.
 pub(super) fn math(function: MathFunction) -> Math {
     use MathFunction as F;
     match function {

@@ -1,4 +1,5 @@
-//! Which expressions may be products: taint that flows through values, variables, parameters and results, to a fixpoint.
+//! Finds the expressions that may be products: a taint that flows through values, variables, parameters and
+//! results until nothing changes.
 
 use naga::{
     AddressSpace, BinaryOperator, Expression, Function, GlobalVariable, Handle, LocalVariable, Module,
@@ -7,17 +8,17 @@ use naga::{
 
 use super::{Body, Math, math, statements};
 
-/// Where the product came from; once set it stays.
+/// The origin of a product; once it is set, it stays.
 type Origin = Option<Span>;
 
-/// What may be a product, per function.
+/// What may be a product, for each function.
 pub(super) struct Taint {
     functions: Vec<Marks>,
     globals: Vec<Origin>,
     changed: bool,
 }
 
-/// What may be a product in one function. For a pointer: what it points to.
+/// What may be a product in one function. A pointer stands for what it points to.
 struct Marks {
     expressions: Vec<Origin>,
     locals: Vec<Origin>,
@@ -25,7 +26,7 @@ struct Marks {
     result: Origin,
 }
 
-/// A place that is loaded and stored.
+/// A place that is loaded from and stored to.
 enum Place {
     Local(Handle<LocalVariable>),
     Argument(u32),
@@ -33,7 +34,7 @@ enum Place {
 }
 
 impl Taint {
-    /// The fixpoint for all functions of a module; `bodies` as [`Body::all`] lists them.
+    /// Computes the fixpoint for all functions of a module; `bodies` are in the order of [`Body::all`].
     pub(super) fn of(module: &Module, bodies: &[Body<'_>]) -> Self {
         let marks = |Body { function, .. }: &Body<'_>| Marks {
             expressions: vec![None; function.expressions.len()],
@@ -53,7 +54,7 @@ impl Taint {
         taint
     }
 
-    /// The product that an expression of a function may be.
+    /// Returns the origin of the product that an expression of a function may be.
     pub(super) fn expression(&self, function: usize, expression: Handle<Expression>) -> Origin {
         self.functions[function].expressions[expression.index()]
     }
@@ -129,7 +130,7 @@ impl Taint {
         }
     }
 
-    /// Arguments flow in; what pointers point to flows out as well.
+    /// Passes the taint of arguments to a called function, and that of what pointers point to back as well.
     fn call(
         &mut self,
         index: usize,
@@ -163,7 +164,7 @@ impl Taint {
     }
 }
 
-/// Whether a place becomes a product by this.
+/// Marks a place as a product. Returns whether that is new.
 fn join(place: &mut Origin, origin: Origin) -> bool {
     let changes = place.is_none() && origin.is_some();
     if changes {
@@ -172,13 +173,13 @@ fn join(place: &mut Origin, origin: Origin) -> bool {
     changes
 }
 
-/// Points to memory, where values are stored rounded, not to a variable.
+/// Returns whether a pointer points to memory, where values are stored rounded, and not to a variable.
 fn is_memory(body: &Body<'_>, pointer: Handle<Expression>) -> bool {
     let space = body.type_of(pointer).pointer_space();
     space.is_some_and(|space| !matches!(space, AddressSpace::Function | AddressSpace::Private))
 }
 
-/// The variable that a pointer points into.
+/// Returns the variable into which a pointer points.
 fn place(function: &Function, pointer: Handle<Expression>) -> Option<Place> {
     match function.expressions[pointer] {
         Expression::Access { base, .. } | Expression::AccessIndex { base, .. } => place(function, base),

@@ -2,7 +2,7 @@ use super::check;
 
 const ELEMENTARY: &str = include_str!("../../../../shaders/snippets/elementary.wgsl");
 
-/// A kernel with f32 `a`, `b`, `c`, vec4 `v`, `w` and u32 `n`.
+/// Returns a kernel with f32 `a`, `b`, `c`, vec4 `v`, `w` and u32 `n`.
 fn kernel(functions: &str, body: &str) -> String {
     format!(
         "@group(0) @binding(0) var<storage, read_write> data: array<f32>;

@@ -1,20 +1,25 @@
 //! Carries in the programs: what samples hand from one batch to the next is an input and an output of each
 //! graph.
 
-use unisono_graph::{Program, Tape};
+use unisono_graph::{OutputKind, Program, Tape};
 
 use crate::Context;
-use crate::model::context::CARRY;
 
 /// Makes what a model keeps an output of its graph.
 pub(crate) fn trace(tape: &Tape, cx: &Context) {
-    let kept = cx.carries().iter().filter_map(|carry| Some((&carry.name, carry.kept.as_ref()?)));
-    kept.for_each(|(name, value)| tape.output(name, value));
+    let kept = cx.carries().iter().filter_map(|carry| Some((&carry.var, carry.kept.as_ref()?)));
+    kept.for_each(|(carry, value)| tape.keep(carry, value));
+}
+
+/// Returns the name of the field of a batch that holds the values of a carry. It differs from the loader's
+/// own fields, whatever these are called.
+pub(crate) fn field(name: &str) -> String {
+    format!("carry {name}")
 }
 
 /// Returns the first carry that would only be known when the step is already committed.
 pub(crate) fn too_late(program: &Program) -> Option<&str> {
     let late = |segment: usize| segment + 1 == program.segments();
-    let carries = program.outputs().iter().filter(|output| output.name.starts_with(CARRY));
-    carries.filter(|output| late(output.segment)).map(|output| &output.name[CARRY.len()..]).next()
+    let carries = program.outputs().iter().filter(|output| output.kind == OutputKind::Carry);
+    carries.filter(|output| late(output.segment)).map(|output| &*output.name).next()
 }

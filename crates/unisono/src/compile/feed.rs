@@ -6,6 +6,7 @@ use unisono_data::{Batch, Field, Position, Source, Values};
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
+use crate::compile::carries;
 use crate::compile::fields::{Fields, TARGET, WEIGHT, field_type};
 use crate::optimizers::Scalar;
 use crate::{Error, Loss};
@@ -25,6 +26,7 @@ pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u
     let inputs = program.inputs().iter().map(|input| match input.kind {
         InputKind::Random => Ok(Arc::from([].as_slice())),
         InputKind::Data => bytes(&input.name),
+        InputKind::Carry => bytes(&carries::field(&input.name)),
     });
     let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
     Ok(Feed { rows: batch.len(), inputs: inputs.collect::<Result<_, _>>()?, random })

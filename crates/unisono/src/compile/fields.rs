@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use unisono_data::{Dtype, FieldSpec};
+use unisono_data::{FieldDType, FieldSpec};
 use unisono_graph::{DType, Tape, Type, Var};
 
 use crate::Error;
@@ -93,8 +93,8 @@ impl Fields {
 /// Returns the type that a field has in a graph.
 pub(crate) fn field_type(spec: &FieldSpec) -> Type {
     let dtype = match spec.dtype {
-        Dtype::F32 => DType::F32,
-        Dtype::I32 => DType::I32,
+        FieldDType::F32 => DType::F32,
+        FieldDType::I32 => DType::I32,
     };
     Type::sample(&spec.shape).of(dtype)
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use unisono_gpu::Adapter;
 use unisono_graph::plan::{Plan, Role};
 use unisono_graph::{Program, Run};
-use unisono_replica::{in_pieces, shards};
+use unisono_replica::{can_run_few_at_once, shards};
 
 use crate::Error;
 
@@ -118,7 +118,7 @@ impl Budget {
     /// Allows fewer shards at once than an estimate that a driver turned out to have no memory for. Returns
     /// whether fewer are possible.
     pub fn fewer(&mut self, program: &Program, memory: &MemoryEstimate) -> bool {
-        let less = in_pieces(program) && memory.shards_at_once > 1;
+        let less = can_run_few_at_once(program) && memory.shards_at_once > 1;
         if less {
             self.at_once =
                 Some((1 << (memory.shards_at_once - 1).ilog2(), "the driver has no memory for more"));
@@ -172,7 +172,7 @@ impl Budget {
     /// Lists the numbers of shards at once that are tried for a step of so many shards, the best first.
     fn candidates(&self, program: &Program, shards: usize) -> Vec<usize> {
         let share = self.share(shards);
-        if !in_pieces(program) {
+        if !can_run_few_at_once(program) {
             let more = shards - share;
             return (0..=more.checked_ilog2().map_or(0, |log| log + 1))
                 .map(|k| share + (more >> k))
@@ -221,7 +221,7 @@ impl Budget {
             }
         }
         let sizes = shards::sizes(global_batch, self.shards, global_batch);
-        let least = if in_pieces(program) { 1 } else { self.share(sizes.len()) };
+        let least = if can_run_few_at_once(program) { 1 } else { self.share(sizes.len()) };
         let largest = named(&program.largest_tensors(&run(&sizes, least), NAMED));
         let advice = match fits {
             0 => "no global batch would fit".to_owned(),

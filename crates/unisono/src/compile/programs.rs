@@ -9,8 +9,8 @@ use unisono_graph::{Graph, GraphError, Layout, Precision, Program, StateKind, Ta
 use crate::compile::carries;
 use crate::compile::fields::{Fields, INPUT, TARGET, WEIGHT};
 use crate::model::context::{Mode, Parameter, SummaryLine};
-use crate::optimizers::{Gradient, trace_update};
-use crate::{Context, Error, Initializer, Layer, Loss, Metric, Optimizer};
+use crate::optimizers::{Chain, Gradient, trace_update};
+use crate::{Context, Error, Initializer, Layer, Loss, Metric};
 
 /// The name of the output with each sample's loss.
 pub(crate) const LOSS: &str = "loss";
@@ -74,7 +74,7 @@ impl ProgramId {
 pub(crate) struct Parts {
     pub model: Box<dyn Layer>,
     pub loss: Box<dyn Loss>,
-    pub optimizer: Box<dyn Optimizer>,
+    pub optimizer: Chain,
     pub metrics: Vec<Box<dyn Metric>>,
     pub precision: Precision,
 }
@@ -231,7 +231,7 @@ impl Trace {
         }
         let gradients = parameters.into_iter().zip(gradients);
         let gradients = gradients.map(|(p, gradient)| Gradient { name: p.name, weight: p.var, gradient });
-        tape.in_f32(|| trace_update(tape, &*parts.optimizer, gradients.collect()));
+        tape.in_f32(|| trace_update(tape, &parts.optimizer, gradients.collect()));
         Ok(tape.finish()?)
     }
 }

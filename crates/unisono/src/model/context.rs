@@ -1,58 +1,56 @@
-//! What a layer sees while the model is traced.
+//! The context: what a layer asks while the model is traced.
 
 use unisono_graph::{Graph, GraphError, Lead, StateKind, Tape, Type, Var};
 
 use crate::model::ids;
-use crate::{Initializer, Layer};
+use crate::model::{Initializer, Layer};
 
-/// Whether a trace is for training or for use.
+/// Whether a model is traced for training or for evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
-    /// Dropout drops, statistics are updated.
+    /// The model as it is trained: dropout drops, statistics are updated.
     Train,
-    /// The model as it is used afterwards.
+    /// The model as it is evaluated and as it predicts.
     Evaluate,
 }
 
 /// A parameter or statistic that a layer asked for.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Parameter {
-    /// Its full name, for example `0.weight`.
+    /// The full name, for example `0.weight`.
     pub name: String,
-    /// Its value in the trace.
+    /// The value before the step.
     pub var: Var,
-    /// What it starts with.
+    /// What the values are before the first step.
     pub initializer: Initializer,
 }
-
-/// What the graphs call a carry: this, and its full name.
-pub(crate) const CARRY: &str = "carry ";
 
 /// A carry that a layer asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Carry {
-    /// [`CARRY`] and its full name.
-    pub name: String,
     /// Its value before the step.
     pub var: Var,
     /// Its value after it.
     pub kept: Option<Var>,
 }
 
-/// A line of the model's summary.
+/// A line of the model's summary: one layer.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SummaryLine {
     /// The layer's path, for example `0`.
     pub path: String,
-    /// The kind of layer.
+    /// The kind of layer, for example `dense`.
     pub kind: String,
-    /// What it gives.
+    /// The type of the layer's output.
     pub output: Type,
-    /// Elements of the parameters that it asked for itself.
+    /// The number of elements of the layer's own parameters, without those of layers inside.
     pub parameters: usize,
 }
 
-/// Traces a model: hands out parameters and knows where in the model it is.
+/// The context of a model that is traced: it hands out parameters and knows the path of the current layer.
 #[derive(Debug)]
 pub struct Context {
     tape: Tape,
@@ -67,7 +65,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context for one trace.
+    /// Creates a context that traces on `tape`. A trainer does this; call it to trace a model for a step of
+    /// your own.
     pub fn new(tape: &Tape, mode: Mode) -> Self {
         Self {
             tape: tape.clone(),
@@ -82,22 +81,24 @@ impl Context {
         }
     }
 
-    /// The tape, for constants and errors of a layer's own.
+    /// Returns the tape, for constants and for ops of your own.
     pub fn tape(&self) -> &Tape {
         &self.tape
     }
 
-    /// Whether this trace is for training.
+    /// Returns whether this trace is for training.
     pub fn is_training(&self) -> bool {
         self.mode == Mode::Train
     }
 
-    /// The path of the layer being traced, for example `encoder.0`; empty for the model itself.
+    /// Returns the path of the layer that is being traced, for example `encoder.0`. The model's own path is
+    /// empty.
     pub fn path(&self) -> String {
         self.path.join(".")
     }
 
-    /// A parameter of this layer: trained, saved as `path.name`.
+    /// Declares a parameter of this layer, which is trained and saved as `path.name`. Returns its value,
+    /// `dims`.
     ///
     /// It starts with what `initializer` draws for that name, so adding a layer does not change the others.
     pub fn parameter(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
@@ -107,9 +108,11 @@ impl Context {
         var
     }
 
-    /// A statistic of this layer: kept and saved like a parameter, but replaced by what [`Context::replace`] gives it.
+    /// Declares a statistic of this layer, which is saved like a parameter but changed by
+    /// [`Context::replace`] only. Returns its value, `dims`.
     ///
-    /// A layer asks for it in both modes, so that the model has the same tensors in training and in use.
+    /// A layer declares it in both modes, so that the model has the same tensors in training and in
+    /// evaluation.
     pub fn statistic(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
         let statistic = self.declare(name, dims, StateKind::Statistic, initializer);
         let var = statistic.var.clone();
@@ -117,16 +120,18 @@ impl Context {
         var
     }
 
-    /// A carry of this layer, `[B, ...]`: what the sample in the same row of the batch before gave [`Context::keep`], such as a
-    /// recurrent layer's state; zeros at first, and after [`crate::Trainer::reset_carries`]. No gradient goes back through it.
+    /// Declares a carry of this layer, such as a recurrent layer's state. Returns its value, `[B, dims]`: for
+    /// each row of the batch, what the batch before gave [`Context::keep`] for that row.
     ///
-    /// It follows the row (the lane), whatever replica the row's shard is on. Loaders whose rows each continue their own
-    /// stretch of the data are made by [`unisono_data::Loader::lanes`]. A layer asks for it in both modes.
+    /// It is zeros at first, and after [`crate::Trainer::reset_carries`]. No gradient goes back through it.
+    /// It follows its row (a lane of the data), whatever replica the row's shard is on.
+    /// [`unisono_data::Loader::lanes`] makes loaders whose rows each continue their own part of the data. A
+    /// layer declares it in both modes.
     ///
     /// ```
     /// use unisono::{Context, FromFn, Var};
     ///
-    /// /// [B, features]: a mean over the samples of the row, the newest counting for a tenth.
+    /// /// [B, features]: a running mean over the samples of the row, in which the newest weighs a tenth.
     /// let smooth = FromFn::new("smooth", |cx: &mut Context, x: &Var| {
     ///     let before = cx.carry("mean", x.dims());
     ///     let mean = &before * 0.9 + x * 0.1;
@@ -135,13 +140,14 @@ impl Context {
     /// });
     /// ```
     pub fn carry(&mut self, name: &str, dims: &[usize]) -> Var {
-        let name = format!("{CARRY}{}", self.full(name));
-        let var = self.tape.input(&name, Type::sample(dims));
-        self.carries.push(Carry { name, var: var.clone(), kept: None });
+        let var = self.tape.carry(&self.full(name), Type::sample(dims));
+        self.carries.push(Carry { var: var.clone(), kept: None });
         var
     }
 
-    /// What a carry is for the next batch: of the same type. It counts when the training step commits.
+    /// Sets a carry's value for the next batch. In training it counts when the step commits.
+    ///
+    /// Errors: `carry` is no carry of this model, or the two types differ.
     pub fn keep(&mut self, carry: &Var, value: &Var) {
         let problem = match self.carries.iter_mut().find(|own| own.var.id() == carry.id()) {
             Some(own) if own.var.ty() == value.ty() => {
@@ -154,7 +160,7 @@ impl Context {
         self.fail("keep", problem);
     }
 
-    /// The name of something of this layer's.
+    /// Returns the full name of a tensor of this layer.
     fn full(&self, name: &str) -> String {
         self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".")
     }
@@ -164,25 +170,26 @@ impl Context {
         Parameter { var: self.tape.state(&name, dims, kind), name, initializer }
     }
 
-    /// Replaces a statistic when the training step commits; nothing outside of training.
+    /// Sets a statistic's value after the training step. Outside of training it does nothing.
     pub fn replace(&mut self, statistic: &Var, value: &Var) {
         if self.is_training() {
             self.tape.update(statistic, value);
         }
     }
 
-    /// Applies a layer under a name of its own: its parameters are `path.name.*`.
+    /// Applies a layer under a name of its own. Its parameters are `path.name.*`.
     pub fn apply(&mut self, name: &str, layer: &dyn Layer, x: &Var) -> Var {
         self.within(name, layer.name(), |cx| layer.forward(cx, x))
     }
 
-    /// Runs `forward` as a layer of a kind under a name of its own, for layers that take more than one value.
+    /// Traces `forward` as a layer of this kind under a name of its own, for layers that take more than one
+    /// value.
     pub fn within(&mut self, name: &str, kind: &str, forward: impl FnOnce(&mut Self) -> Var) -> Var {
         self.path.push(name.into());
         let (first, line) = (self.parameters.len(), self.summary.len());
         let tape = self.tape.clone();
         let y = tape.scope(&format!("{name}.{kind}"), || forward(self));
-        // Layers inside have lines of their own; their parameters are counted there.
+        // The parameters of layers inside are counted in those layers' lines.
         let inside: usize = self.summary[line..].iter().map(|l| l.parameters).sum();
         let all: usize = self.parameters[first..].iter().map(|p| p.var.ty().count()).sum();
         let output = y.ty().clone();
@@ -192,7 +199,10 @@ impl Context {
         y
     }
 
-    /// Adds a term to the loss that has no samples in it, such as a norm of a weight. It counts once, whatever the batch.
+    /// Adds a penalty to the loss: one number that depends on no sample, such as a norm of a weight. It is
+    /// added once, whatever the batch.
+    ///
+    /// Errors: the term has samples or axes.
     pub fn penalty(&mut self, term: &Var) {
         if term.ty().lead == Lead::Global && term.dims().is_empty() {
             self.penalties.push(term.clone());
@@ -201,45 +211,45 @@ impl Context {
         }
     }
 
-    /// Says that ids must be in 0..rows. Those that are elements of the model's input, however sliced, permuted, stacked or
-    /// reshaped on the way, the trainer looks at before each step, evaluation and prediction; those that the model computes are its
-    /// own business.
+    /// States that ids must be in 0..rows. The trainer checks ids that are elements of the model's input,
+    /// however sliced, permuted, stacked or reshaped on the way, before each step, evaluation and prediction.
+    /// Ids that the model computes are not checked.
     pub fn limit_ids(&mut self, ids: &Var, rows: usize) {
         self.ids.push((ids.clone(), rows));
     }
 
-    /// Reports an error of the layer being traced; the first one is what building the trainer returns.
+    /// Reports an error of the layer that is being traced. Building the trainer returns the first one.
     pub fn fail(&self, op: &str, problem: String) {
         self.tape.fail(GraphError::Op { scope: self.tape.path(), op: op.into(), problem });
     }
 
-    /// The parameters asked for so far.
+    /// Returns the parameters that layers declared so far.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// The statistics asked for so far.
+    /// Returns the statistics that layers declared so far.
     pub fn statistics(&self) -> &[Parameter] {
         &self.statistics
     }
 
-    /// The carries asked for so far.
+    /// Returns the carries that layers declared so far.
     pub(crate) fn carries(&self) -> &[Carry] {
         &self.carries
     }
 
-    /// The summary so far, outer layers before inner ones.
+    /// Returns the summary so far, outer layers before inner ones.
     pub fn summary(&self) -> &[SummaryLine] {
         &self.summary
     }
 
-    /// The limits of the ids among the elements of `input`, see [`ids::limits`].
+    /// Returns for each element of `input` the limit of ids there, see [`ids::limits`].
     pub(crate) fn id_limits(&self, graph: &Graph, input: &Var) -> Option<Vec<usize>> {
         let ids: Vec<_> = self.ids.iter().map(|(ids, rows)| (ids.id(), *rows)).collect();
         ids::limits(graph, input.id(), &ids)
     }
 
-    /// The sum of all penalties.
+    /// Returns the sum of all penalties, or `None` if there are none.
     pub(crate) fn penalties(&self) -> Option<Var> {
         self.penalties.iter().cloned().reduce(|a, b| a + b)
     }

@@ -1,15 +1,16 @@
-//! Which elements of a model's input are ids, and of tables of how many rows: followed through everything that only moves
-//! elements.
+//! Finds which elements of a model's input are ids of embedding tables, by following them through ops that
+//! only move elements.
 
 use unisono_graph::{Array, Frame, Graph, Lowering, NodeId};
 
-/// Of each element of an input's sample the rows of the smallest table that it is an id of; `usize::MAX` for those of none.
-/// `None` where no element is an id.
+/// Returns, for each element of a sample of the input, the number of rows of the smallest table that it is an
+/// id of, and `usize::MAX` for elements that are no ids. Returns `None` if no element is an id. `ids` holds
+/// each value that is looked up, with the rows of its table.
 pub(crate) fn limits(graph: &Graph, input: NodeId, ids: &[(NodeId, usize)]) -> Option<Vec<usize>> {
     let mut limits = vec![usize::MAX; graph.nodes[input].ty.count()];
     for &(id, rows) in ids {
         for place in places(graph, id, input).data {
-            // 0 is none of the input's.
+            // Place 0 stands for elements that are not the input's.
             if let Some(limit) = (place as usize).checked_sub(1).and_then(|place| limits.get_mut(place)) {
                 *limit = rows.min(*limit);
             }
@@ -18,7 +19,8 @@ pub(crate) fn limits(graph: &Graph, input: NodeId, ids: &[(NodeId, usize)]) -> O
     limits.iter().any(|&limit| limit < usize::MAX).then_some(limits)
 }
 
-/// For each element of a value of one sample, which element of the input's it is, counted from 1; 0 where it is none.
+/// Returns, for each element of a node's value for one sample, which element of the input it is, counted from
+/// 1, and 0 if it is none.
 fn places(graph: &Graph, id: NodeId, input: NodeId) -> Array {
     let (node, frame) = (&graph.nodes[id], Frame { shards: vec![1] });
     let moves = matches!(node.op.lowering(), Lowering::View(_) | Lowering::Concat(_) | Lowering::Pad(_));

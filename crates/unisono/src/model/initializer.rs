@@ -1,52 +1,61 @@
-//! What parameters start with.
+//! Initializers: what parameters start with.
 
 mod orthogonal;
 
 use unisono_random::{fill_normal, fill_truncated_normal, fill_uniform};
 
-/// What a parameter starts with: drawn by the counter-based generator from (seed, the parameter's name, element), so that
+/// What a parameter starts with. Default: [`Initializer::GlorotUniform`].
+///
+/// Random values are drawn by the counter-based generator from (seed, the parameter's name, element), so that
 /// one layer's start does not depend on the others.
 ///
-/// Fans are those of a weight stored `[out, in, ...]`: `in` and `out` times the elements of the other axes, a convolution's
-/// window. (PyTorch counts those of `ConvTranspose2d`, stored `[in, out, ...]`, the same way.)
+/// `in` and `out` are the fans of a weight `[out, in, ...]`: its first two lengths, each times the elements
+/// of the other axes (a convolution's window). PyTorch counts those of `ConvTranspose2d`, stored `[in, out,
+/// ...]`, the same way.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum Initializer {
-    /// 0.
+    /// All values are 0.
     Zeros,
-    /// 1.
+    /// All values are 1.
     Ones,
-    /// A number.
+    /// All values are this number.
     Constant(f32),
-    /// Uniform in [-bound, bound).
+    /// Values are uniform in [-bound, bound).
     Uniform(f32),
-    /// Normal with a deviation.
+    /// Values are normal with mean 0 and this standard deviation.
     Normal(f32),
-    /// Normal with a deviation, cut off at two of it.
+    /// Values are normal with mean 0 and this standard deviation, cut off at two deviations.
     TruncatedNormal(f32),
-    /// Uniform with bound sqrt(6 / (in + out)) (Glorot and Bengio 2010; Keras's default, PyTorch's `xavier_uniform_`).
+    /// Values are uniform with bound sqrt(6 / (in + out)) (Glorot and Bengio 2010; Keras's default, PyTorch's
+    /// `xavier_uniform_`).
     #[default]
     GlorotUniform,
-    /// Normal with deviation sqrt(2 / (in + out)) (Glorot and Bengio 2010; PyTorch's `xavier_normal_`).
+    /// Values are normal with deviation sqrt(2 / (in + out)) (Glorot and Bengio 2010; PyTorch's
+    /// `xavier_normal_`).
     GlorotNormal,
-    /// Uniform with bound sqrt(6 / in) (He et al. 2015; PyTorch's `kaiming_uniform_` for relu).
+    /// Values are uniform with bound sqrt(6 / in) (He et al. 2015; PyTorch's `kaiming_uniform_` for relu).
     HeUniform,
-    /// Normal with deviation sqrt(2 / in) (He et al. 2015; PyTorch's `kaiming_normal_` for relu).
+    /// Values are normal with deviation sqrt(2 / in) (He et al. 2015; PyTorch's `kaiming_normal_` for relu).
     HeNormal,
-    /// Uniform with bound sqrt(3 / in) (LeCun et al. 1998).
+    /// Values are uniform with bound sqrt(3 / in) (LeCun et al. 1998).
     LecunUniform,
-    /// Normal with deviation sqrt(1 / in) (LeCun et al. 1998).
+    /// Values are normal with deviation sqrt(1 / in) (LeCun et al. 1998).
     LecunNormal,
-    /// Uniform with bound sqrt(1 / in): what PyTorch's `Linear` and `Conv2d` start with.
+    /// Values are uniform with bound sqrt(1 / in), as those of PyTorch's `Linear` and `Conv2d`.
     FanInUniform,
-    /// Rows, or columns where there are fewer of them, of length `.0` at right angles to each other; the axes after the first
-    /// are one (Saxe et al. 2014; PyTorch's `orthogonal_`).
+    /// The rows, or the columns where they are fewer, are orthogonal vectors of this length (Saxe et al.
+    /// 2014; PyTorch's `orthogonal_`). All axes after the first count as columns.
     Orthogonal(f32),
-    /// These values, for example another program's.
+    /// The values are these, in row-major order, for example another program's.
     Values(Vec<f32>),
 }
 
 impl Initializer {
-    /// The values of a parameter. `Values` of another length give an error message.
+    /// Returns the values of the parameter called `name`.
+    ///
+    /// # Errors
+    /// [`Initializer::Values`] of another length; the error is the message.
     pub fn values(&self, seed: u64, name: &str, dims: &[usize]) -> Result<Vec<f32>, String> {
         let count = dims.iter().product();
         let mut out = vec![0.0; count];
@@ -79,7 +88,7 @@ impl Initializer {
     }
 }
 
-/// How many values an output takes in, and how many outputs take an input; at least 1.
+/// Returns how many inputs an output depends on and how many outputs depend on an input; at least 1 each.
 fn fans(dims: &[usize]) -> [f32; 2] {
     let fan_out = dims.first().copied().unwrap_or(1);
     let fan_in = dims.get(1).copied().unwrap_or(1);

@@ -1,10 +1,10 @@
-//! Layers, and models made of them.
+//! Layers, and functions as layers.
 
 use unisono_graph::Var;
 
-use crate::{Context, Description};
+use crate::model::{Context, Description};
 
-/// A layer: from a value to a value, with parameters that it asks the context for.
+/// A layer: it computes a value from a value, with parameters that it asks the context for.
 ///
 /// A model is a layer too. Its code runs when the trainer is built, not at every step.
 ///
@@ -24,7 +24,7 @@ use crate::{Context, Description};
 ///     }
 /// }
 ///
-/// /// Two ways through one layer, added: what no chain of layers can say.
+/// /// A residual block, which uses its input twice: no chain of layers can say this.
 /// struct Residual;
 ///
 /// impl Layer for Residual {
@@ -38,16 +38,24 @@ use crate::{Context, Description};
 /// }
 /// ```
 pub trait Layer: Send + Sync {
-    /// The kind of layer, for summaries and errors.
+    /// Returns the kind of layer, for summaries and errors.
     fn name(&self) -> &str;
 
-    /// What the layer computes.
+    /// Traces what the layer computes from `x`.
     fn forward(&self, cx: &mut Context, x: &Var) -> Var;
 
-    /// The layer as data, from which it can be built again; none of those that this library does not know.
+    /// Returns the layer as data, from which it can be built again. Default: `None`, which is right for
+    /// layers that this library does not know.
     fn description(&self) -> Option<Description> {
         None
     }
+}
+
+/// What a layer of this library computes. With its entry in the list of `layers/mod.rs` it is a [`Layer`];
+/// without one it is none, so that a forgotten entry does not compile where the layer is used.
+pub(crate) trait Forward {
+    /// Traces what the layer computes from `x`.
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var;
 }
 
 impl Layer for Box<dyn Layer> {
@@ -62,7 +70,9 @@ impl Layer for Box<dyn Layer> {
     }
 }
 
-/// A function as a layer, for what needs no parameters or a model in a few lines.
+/// A function as a layer, for what needs no parameters or for a model in a few lines.
+///
+/// It has no [`Layer::description`], so a model that holds one is exported as weights only.
 ///
 /// ```
 /// use unisono::{Dense, FromFn};
@@ -78,7 +88,7 @@ pub struct FromFn<F> {
 }
 
 impl<F: Fn(&mut Context, &Var) -> Var + Send + Sync> FromFn<F> {
-    /// A layer called `name` that computes `forward`.
+    /// Creates a layer called `name` that computes `forward`.
     pub fn new(name: &str, forward: F) -> Self {
         Self { name: name.into(), forward }
     }
@@ -90,45 +100,5 @@ impl<F: Fn(&mut Context, &Var) -> Var + Send + Sync> Layer for FromFn<F> {
     }
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         (self.forward)(cx, x)
-    }
-}
-
-/// Layers one after another; the i-th one's parameters are `i.*` (Keras's and PyTorch's `Sequential`).
-#[derive(Default)]
-pub struct Sequential {
-    layers: Vec<Box<dyn Layer>>,
-}
-
-impl Sequential {
-    /// No layers yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a layer at the end.
-    #[expect(clippy::should_implement_trait, reason = "Keras's name for it")]
-    pub fn add(mut self, layer: impl Layer + 'static) -> Self {
-        self.layers.push(Box::new(layer));
-        self
-    }
-}
-
-#[cfg(test)]
-impl Sequential {
-    pub(crate) fn layers(&self) -> &[Box<dyn Layer>] {
-        &self.layers
-    }
-}
-
-impl Layer for Sequential {
-    fn name(&self) -> &str {
-        "sequential"
-    }
-    fn description(&self) -> Option<Description> {
-        let layers = self.layers.iter().map(|layer| layer.description()).collect::<Option<_>>()?;
-        Some(Description::Sequential { layers })
-    }
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        self.layers.iter().enumerate().fold(x.clone(), |x, (i, layer)| cx.apply(&i.to_string(), layer, &x))
     }
 }

@@ -1,8 +1,16 @@
-//! What a model is made of: layers, the context they ask for parameters, start values, and a model as data.
+//! What a model is made of: layers, the context that they ask for parameters, initializers, and a model as
+//! data.
 
 pub(crate) mod context;
 pub(crate) mod description;
 pub(crate) mod ids;
 pub(crate) mod initializer;
 pub(crate) mod layer;
-pub mod layers;
+pub(crate) mod layers;
+
+pub use context::{Context, Mode, Parameter, SummaryLine};
+pub use initializer::Initializer;
+pub use layer::{FromFn, Layer};
+pub use layers::Description;
+
+pub(crate) use layer::Forward;

@@ -1,46 +1,55 @@
-//! What a run measured, epoch by epoch.
+//! The history of a run: what was measured, epoch by epoch.
 
 use serde::{Deserialize, Serialize};
 
-use crate::Metric;
-use crate::objective::number;
+use crate::objective::{Metric, number};
 
-/// A loss and metrics, averaged over samples with their weights: in f64, in sample order. In JSON, those that are no finite
-/// numbers are `"NaN"`, `"inf"` and `"-inf"`.
+/// A loss and metrics, averaged over samples with their weights, in f64 and in sample order. In JSON, values
+/// that are not finite are the strings `"NaN"`, `"inf"` and `"-inf"`.
+///
+/// ```
+/// use unisono::Evaluation;
+///
+/// let mut evaluation = Evaluation::default();
+/// evaluation.metrics.push(("accuracy".into(), 0.5));
+/// assert_eq!(evaluation.metric("accuracy"), Some(0.5));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Evaluation {
-    /// The mean loss, penalties included while training.
+    /// The mean loss. In training it includes the penalties.
     #[serde(with = "number")]
     pub loss: f64,
-    /// The mean of each metric, in the trainer's order, by name.
+    /// The name and the mean of each metric, in the trainer's order.
     #[serde(with = "number::named")]
     pub metrics: Vec<(String, f64)>,
-    /// Samples.
+    /// The number of samples.
     pub samples: u64,
 }
 
 impl Evaluation {
-    /// A metric by name.
+    /// Returns the mean of the metric of this name, if there is one.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
     }
 }
 
-/// What an epoch measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What was measured in an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Epoch {
-    /// Its number, from 0.
+    /// The number of the epoch, from 0.
     pub epoch: u32,
-    /// Steps since the run's start.
+    /// The number of steps since the run's start.
     pub steps: u64,
-    /// Over the training samples, as they were trained on.
+    /// The training samples' losses and metrics, each as it was when the sample was trained on.
     pub train: Evaluation,
-    /// Over the samples held out, after the epoch.
+    /// The validation samples' losses and metrics after the epoch, if there are such samples.
     pub validation: Option<Evaluation>,
 }
 
 impl Epoch {
-    /// Zeros, to learn before a run whether what is looked for is measured.
+    /// Returns an epoch of zeros. It shows, before a run, which metrics will be measured.
     pub(crate) fn unmeasured(metrics: &[Box<dyn Metric>]) -> Self {
         let metrics = metrics.iter().map(|metric| (metric.name().to_owned(), 0.0)).collect();
         let train = Evaluation { loss: 0.0, metrics, samples: 0 };
@@ -48,10 +57,10 @@ impl Epoch {
     }
 }
 
-/// All epochs of a run; a resumed run's history is the whole run's.
+/// All epochs of a run. After a resume it has those before it too.
 pub type History = Vec<Epoch>;
 
-/// Sums on the way to an [`Evaluation`].
+/// The sums from which an [`Evaluation`] is made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Running {
     #[serde(with = "number")]
@@ -67,7 +76,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Adds a batch: losses, metrics and weights of its samples, in order.
+    /// Adds a batch: the losses, metrics and weights of its samples, in order, and the step's penalty.
+    /// Without weights each sample weighs 1.
     pub fn add(&mut self, losses: &[f32], metrics: &[Vec<f32>], weights: Option<&[f32]>, penalty: f64) {
         self.metrics.resize(metrics.len(), 0.0);
         for (i, &loss) in losses.iter().enumerate() {
@@ -84,7 +94,7 @@ impl Running {
         self.steps += 1;
     }
 
-    /// The means so far.
+    /// Returns the means so far. `names` are those of the metrics.
     pub fn mean(&self, names: &[String]) -> Evaluation {
         let mean = |sum: f64| if self.weight == 0.0 { 0.0 } else { sum / self.weight };
         let penalty = if self.steps == 0 { 0.0 } else { self.penalty / self.steps as f64 };

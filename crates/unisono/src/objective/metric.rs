@@ -1,29 +1,53 @@
-//! Metrics: a number for each sample, averaged on the host.
+//! Metrics: a number for each sample, averaged on the host. A new metric is a type here.
 
 use unisono_graph::{DType, Type, Var};
 
 use crate::objective::losses::mean_of_sample;
 
-/// A metric, computed sample by sample on the device. The trainer averages it on the host, in f64, in sample order, with the
-/// samples' weights.
+/// A metric: a number for each sample, which is computed on the device. The trainer averages it on the host,
+/// in f64, in sample order, with the samples' weights.
+///
+/// ```
+/// use unisono::{Metric, Var};
+///
+/// /// The largest absolute error of a sample.
+/// struct WorstError;
+///
+/// impl Metric for WorstError {
+///     fn name(&self) -> &str {
+///         "worst error"
+///     }
+///     fn per_sample(&self, output: &Var, target: &Var) -> Var {
+///         (output - target).abs().flatten().max(&[-1])
+///     }
+/// }
+/// ```
 pub trait Metric: Send + Sync {
-    /// Its name in histories and progress bars.
+    /// Returns the metric's name in histories and progress bars.
     fn name(&self) -> &str;
 
-    /// Whether it can be computed from outputs and targets of these types, or why not.
+    /// Checks the types of the model's output and of the targets. Default: all types are accepted.
+    ///
+    /// # Errors
+    /// The metric cannot be computed from these types; the error is the message.
     fn accepts(&self, _output: &Type, _target: &Type) -> Result<(), String> {
         Ok(())
     }
 
-    /// The metric of each sample, `[B]`.
+    /// Traces the metric of each sample, `[B]`.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 }
 
-/// The share of places where the largest logit is the right one; the first one counts where several are equal.
+/// Accuracy: the share of labels for which the largest logit is that of the label. Of several equal logits
+/// the first counts as the largest.
 ///
-/// Logits `[B, ..., classes]` with labels `[B, ...]` (Keras's `SparseCategoricalAccuracy`, torchmetrics' `MulticlassAccuracy` with
-/// `average="micro"`), or with probabilities of the same shape, whose largest one is right (Keras's `CategoricalAccuracy`). For one
-/// logit, or several that do not exclude each other, see [`BinaryAccuracy`].
+/// Shapes: logits `[B, ..., classes]` with labels `[B, ...]` (Keras's `SparseCategoricalAccuracy`,
+/// torchmetrics' `MulticlassAccuracy` with `average="micro"`), or with probabilities `[B, ..., classes]`,
+/// whose largest one is the label (Keras's `CategoricalAccuracy`). For one logit, or several that do not
+/// exclude each other, see [`BinaryAccuracy`].
+///
+/// Errors: targets of other shapes, a single logit with probabilities, or an ignored label with
+/// probabilities.
 ///
 /// ```
 /// use unisono::{Accuracy, CrossEntropy, Dense, Trainer};
@@ -38,19 +62,21 @@ pub struct Accuracy {
     ignored: Option<i32>,
 }
 
-/// [`Accuracy::new`], for short.
+/// The same as [`Accuracy::new`].
 #[expect(non_upper_case_globals, reason = "it reads like the metrics that have no settings")]
 pub const Accuracy: Accuracy = Accuracy::new();
 
 impl Accuracy {
-    /// Of all labels.
+    /// Creates the accuracy of all labels.
     pub const fn new() -> Self {
         Self { ignored: None }
     }
 
-    /// Labels of this value count neither as right nor as wrong, as for
-    /// [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index) (torchmetrics' `ignore_index`). With that loss, and the
-    /// same value, a sample weighs as many labels as it has others, so that the mean is the one over all of those.
+    /// Sets the label that counts neither as right nor as wrong (torchmetrics' `ignore_index`). Default: all
+    /// labels count.
+    ///
+    /// With [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index) of the same label a sample
+    /// weighs as much as it has other labels, so that the mean over samples is the mean over these labels.
     pub fn ignore_index(mut self, label: i32) -> Self {
         self.ignored = Some(label);
         self
@@ -88,9 +114,11 @@ impl Metric for Accuracy {
     }
 }
 
-/// The share of logits on the right side of 0, which are probabilities on the right side of a half, with targets of the same
-/// shape: a target above a half means yes, a logit above 0 says so (Keras's `BinaryAccuracy(threshold=0)` of logits, torchmetrics'
-/// `BinaryAccuracy`). Of several logits a sample, all count alike.
+/// Binary accuracy: the share of logits that are above 0 exactly where their target is above 0.5 (Keras's
+/// `BinaryAccuracy(threshold=0)` of logits, torchmetrics' `BinaryAccuracy`). All logits of a sample count
+/// alike.
+///
+/// Shapes: logits and targets `[B, ...]`. Errors: the two shapes differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BinaryAccuracy;
 

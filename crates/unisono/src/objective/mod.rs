@@ -4,3 +4,6 @@ pub(crate) mod history;
 pub(crate) mod losses;
 pub(crate) mod metric;
 pub(crate) mod number;
+
+pub use history::{Epoch, Evaluation, History};
+pub use metric::Metric;

@@ -1,18 +1,19 @@
-//! What was measured, in JSON: numbers, and by name what JSON has no number for.
+//! JSON for measured numbers: finite ones as numbers, the others, which JSON has no number for, by name.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Any f64. The signs and payloads of NaNs are nobody's business.
+/// An f64 for serde. Signs and payloads of NaNs are lost.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(into = "Written", try_from = "Written")]
 struct Number(f64);
 
+/// What stands in JSON for an f64.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Written {
     Number(f64),
     Name(String),
-    /// What older versions wrote for all that have a name now.
+    /// Old files have null for every number that is not finite. It is read as NaN.
     Null(()),
 }
 
@@ -44,15 +45,17 @@ impl TryFrom<Written> for Number {
     }
 }
 
+/// Serializes a number, for `#[serde(with = "number")]`.
 pub(crate) fn serialize<S: Serializer>(x: &f64, to: S) -> Result<S::Ok, S::Error> {
     Number(*x).serialize(to)
 }
 
+/// Deserializes a number.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Number::deserialize(from)?.0)
 }
 
-/// Several.
+/// Serializes lists of numbers, for `#[serde(with = "number::list")]`.
 pub(crate) mod list {
     use super::{Deserialize, Deserializer, Number, Serializer};
 
@@ -65,7 +68,7 @@ pub(crate) mod list {
     }
 }
 
-/// Several with names of their own.
+/// Serializes lists of named numbers, for `#[serde(with = "number::named")]`.
 pub(crate) mod named {
     use super::{Deserialize, Deserializer, Number, Serializer};
 

@@ -1,11 +1,14 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
-/// Adagrad (Duchi et al. 2011; PyTorch's `Adagrad`).
+/// Adagrad (Duchi et al. 2011; PyTorch's and Keras's `Adagrad`).
 ///
-/// g += decay w; s += g^2; w -= lr / (1 + step lr_decay) g / (sqrt(s) + eps).
+/// A step is g += decay w; s += g^2; w -= lr / (1 + step lr_decay) g / (sqrt(s) + epsilon), with steps
+/// counted from 0.
+///
+/// States of a parameter: `sum` (s), with its shape. Scalars: `lr`.
 #[derive(Clone, Debug)]
 pub struct Adagrad {
     lr: Schedule,
@@ -15,24 +18,25 @@ pub struct Adagrad {
 }
 
 impl Adagrad {
-    /// PyTorch's defaults at a learning rate: epsilon 1e-10.
+    /// Creates an optimizer with a learning rate and PyTorch's defaults: epsilon 1e-10, no decay of weights
+    /// or learning rate.
     pub fn new(lr: impl Into<Schedule>) -> Self {
         Self { lr: lr.into(), lr_decay: 0.0, epsilon: 1e-10, weight_decay: 0.0 }
     }
 
-    /// How fast the learning rate falls by itself.
+    /// Sets by how much the divisor of the learning rate grows in each step. Default: 0.
     pub fn lr_decay(mut self, decay: impl Into<f64>) -> Self {
         self.lr_decay = decay.into();
         self
     }
 
-    /// What keeps the division finite.
+    /// Sets what is added to the root, which keeps the division finite. Default: 1e-10.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.epsilon = epsilon.into();
         self
     }
 
-    /// With `decay` times the weight added to the gradient.
+    /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self

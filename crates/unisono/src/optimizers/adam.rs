@@ -2,11 +2,16 @@ use unisono_graph::Var;
 
 use super::moments::Moments;
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
-/// Adam (Kingma and Ba 2015) with coupled weight decay (PyTorch's `Adam`). [`super::AdamW`] is what most want instead.
+/// Adam with coupled weight decay (Kingma and Ba 2015; PyTorch's `Adam`). With weight decay,
+/// [`AdamW`](super::AdamW) is usually better.
 ///
-/// g += decay w; m += (1 - b1)(g - m); v += (1 - b2)(g^2 - v); w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps).
+/// A step is g += decay w; m += (1 - b1)(g - m); v += (1 - b2)(g^2 - v);
+/// w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + epsilon), with t counted from 1.
+///
+/// States of a parameter: `exp_avg` (m) and `exp_avg_sq` (v), with its shape. Scalars: `step` (lr / (1 -
+/// b1^t)) and `scale` (1 / sqrt(1 - b2^t)).
 #[derive(Clone, Debug)]
 pub struct Adam {
     lr: Schedule,
@@ -15,24 +20,26 @@ pub struct Adam {
 }
 
 impl Adam {
-    /// PyTorch's defaults at a learning rate: betas 0.9 and 0.999, epsilon 1e-8, no decay.
+    /// Creates an optimizer with a learning rate and PyTorch's defaults: betas 0.9 and 0.999, epsilon 1e-8,
+    /// no weight decay.
     pub fn new(lr: impl Into<Schedule>) -> Self {
         Self { lr: lr.into(), moments: Moments::DEFAULT, weight_decay: 0.0 }
     }
 
-    /// How slowly the two averages move.
+    /// Sets the shares that the running averages of the gradient and of its square keep in a step. Defaults:
+    /// 0.9 and 0.999.
     pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
         (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
         self
     }
 
-    /// What keeps the division finite.
+    /// Sets what is added to the root, which keeps the division finite. Default: 1e-8.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.moments.epsilon = epsilon.into();
         self
     }
 
-    /// With `decay` times the weight added to the gradient.
+    /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self

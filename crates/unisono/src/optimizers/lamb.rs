@@ -3,12 +3,18 @@ use unisono_graph::Var;
 use super::moments::Moments;
 use super::update::{norm, ratio};
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
-/// LAMB for large batches (You et al. 2020, algorithm 2 with phi(x) = x): Adam's direction, scaled to each tensor's norm.
+/// LAMB for large batches (You et al. 2020, algorithm 2 with phi(x) = x): Adam's direction, scaled to each
+/// tensor's norm.
 ///
-/// d = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w; w -= lr |w| / |d| d. Where a norm is 0, and for what is
-/// exempt from decay (biases and norms, as in the authors' programs), the ratio is 1.
+/// A step is m += (1 - b1)(g - m); v += (1 - b2)(g^2 - v);
+/// d = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon) + decay w; w -= lr r d, with t counted from 1. The ratio
+/// r is |w| / |d|. It is 1 where a norm is 0, and for parameters that are exempt from decay, which in the
+/// authors' programs are biases and normalizations: see [`Optimizer::no_decay_for_biases_and_norms`].
+///
+/// States of a parameter: `exp_avg` (m) and `exp_avg_sq` (v), with its shape. Scalars: `lr`, `first`, which is
+/// 1 / (1 - b1^t), and `scale`, which is 1 / sqrt(1 - b2^t).
 #[derive(Clone, Debug)]
 pub struct Lamb {
     lr: Schedule,
@@ -17,24 +23,26 @@ pub struct Lamb {
 }
 
 impl Lamb {
-    /// The paper's settings at a learning rate: betas 0.9 and 0.999, epsilon 1e-6, decay 0.01.
+    /// Creates an optimizer with a learning rate and the paper's settings: betas 0.9 and 0.999, epsilon 1e-6,
+    /// weight decay 0.01.
     pub fn new(lr: impl Into<Schedule>) -> Self {
         Self { lr: lr.into(), moments: Moments { epsilon: 1e-6, ..Moments::DEFAULT }, weight_decay: 0.01 }
     }
 
-    /// How slowly the two averages move.
+    /// Sets the shares that the running averages of the gradient and of its square keep in a step. Defaults:
+    /// 0.9 and 0.999.
     pub fn betas(mut self, beta1: impl Into<f64>, beta2: impl Into<f64>) -> Self {
         (self.moments.beta1, self.moments.beta2) = (beta1.into(), beta2.into());
         self
     }
 
-    /// What keeps the division finite.
+    /// Sets what is added to the root, which keeps the division finite. Default: 1e-6.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.moments.epsilon = epsilon.into();
         self
     }
 
-    /// With `decay` times the weight added to the direction.
+    /// Sets the weight decay: decay times the weight is added to the direction. Default: 0.01.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self

@@ -2,12 +2,15 @@ use unisono_graph::Var;
 
 use super::update::{norm, ratio};
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// LARS for large batches (You et al. 2017, algorithm 1): each tensor moves in proportion to its own norm.
 ///
-/// r = trust |w| / (|g| + decay |w|); m = momentum m + lr r (g + decay w); w -= m. Where a norm is 0, and for what is exempt
-/// from decay (biases and norms, as in the authors' programs), r = 1.
+/// A step is r = trust |w| / (|g| + decay |w|); m = momentum m + lr r (g + decay w); w -= m. The ratio r is 1
+/// where a norm is 0, and for parameters that are exempt from decay, which in the authors' programs are
+/// biases and normalizations: [`Optimizer::no_decay_for_biases_and_norms`].
+///
+/// States of a parameter: `momentum_buffer` (m), with its shape, unless the momentum is 0. Scalars: `lr`.
 #[derive(Clone, Debug)]
 pub struct Lars {
     lr: Schedule,
@@ -17,24 +20,25 @@ pub struct Lars {
 }
 
 impl Lars {
-    /// The paper's settings at a learning rate: momentum 0.9, no decay, trust 0.001.
+    /// Creates an optimizer with a learning rate and the paper's settings: momentum 0.9, trust 0.001. There
+    /// is no weight decay.
     pub fn new(lr: impl Into<Schedule>) -> Self {
         Self { lr: lr.into(), momentum: 0.9, weight_decay: 0.0, trust: 0.001 }
     }
 
-    /// With another momentum.
+    /// Sets the share of the last step that is added to the next one. Default: 0.9.
     pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
         self.momentum = momentum.into();
         self
     }
 
-    /// With `decay` times the weight added to the gradient.
+    /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self
     }
 
-    /// The share of a tensor's norm that a step at learning rate 1 moves it by.
+    /// Sets the share of a tensor's norm by which a step at learning rate 1 moves it. Default: 0.001.
     pub fn trust(mut self, trust: impl Into<f64>) -> Self {
         self.trust = trust.into();
         self

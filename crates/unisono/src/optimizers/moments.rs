@@ -2,29 +2,33 @@ use unisono_graph::Var;
 
 use super::Update;
 
-/// Adam's running averages of the gradient and of its square, and what makes up for their start at zero.
+/// Adam's running averages of the gradient and of its square, and the correction of their start at zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moments {
+    /// The share that the average of the gradient keeps in a step.
     pub beta1: f64,
+    /// The share that the average of the square keeps in a step.
     pub beta2: f64,
+    /// What is added to the root.
     pub epsilon: f64,
 }
 
 impl Moments {
-    /// PyTorch's defaults: 0.9, 0.999, 1e-8.
+    /// PyTorch's defaults: betas 0.9 and 0.999, epsilon 1e-8.
     pub const DEFAULT: Self = Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
 
-    /// 1 / (1 - beta1^t), for step t - 1.
+    /// Returns 1 / (1 - beta1^t) with t = step + 1.
     pub fn first_correction(&self, step: u64) -> f64 {
         1.0 / (1.0 - libm::pow(self.beta1, (step + 1) as f64))
     }
 
-    /// 1 / sqrt(1 - beta2^t), for step t - 1.
+    /// Returns 1 / sqrt(1 - beta2^t) with t = step + 1.
     pub fn second_correction(&self, step: u64) -> f64 {
         1.0 / (1.0 - libm::pow(self.beta2, (step + 1) as f64)).sqrt()
     }
 
-    /// m += (1 - b1)(g - m); v += (1 - b2)(g^2 - v); m / (sqrt(v) scale + epsilon), with `scale` a scalar of the step.
+    /// Traces m += (1 - b1)(g - m) and v += (1 - b2)(g^2 - v). Returns m / (sqrt(v) scale + epsilon), with
+    /// the scalar `scale`.
     pub fn direction(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
         let (m, v) = (cx.state("exp_avg", weight), cx.state("exp_avg_sq", weight));
         let new_m = (gradient - &m) * (1.0 - self.beta1) as f32 + &m;

@@ -1,16 +1,20 @@
-use crate::Epoch;
+//! Learning rates that fall where a run gets no better.
 
-/// When a schedule takes the learning rate down: after epochs in which what is watched got no better (PyTorch's
-/// `ReduceLROnPlateau` with its defaults: factor 0.1, patience 10, threshold 1e-4 of the best, no cooldown, down to 0; Keras's
-/// counts an epoch of patience less, and its threshold as it is).
+use crate::objective::Epoch;
+
+/// When a schedule reduces the learning rate: after epochs in which the watched quantity got no better
+/// (PyTorch's `ReduceLROnPlateau`, with its defaults; Keras's counts one epoch of patience less, and an
+/// absolute threshold).
 ///
-/// It is a function of the run's history, which is in every checkpoint: a resumed run goes on as it would have. What is
-/// watched is the loss or a metric of the samples held out, where there are any, else of those trained on.
+/// The reductions depend on the run's history alone, which is in every checkpoint: a resumed run goes on as
+/// it would have. The watched quantity is the loss or a metric of the validation samples, if there are any,
+/// else of the training samples. A NaN is never better.
 ///
 /// ```
 /// use unisono::{Plateau, Schedule, Sgd};
 ///
-/// let optimizer = Sgd::new(Schedule::constant(0.1).reduce_on(Plateau::lowest("loss").patience(3).factor(0.5)));
+/// let plateau = Plateau::lowest("loss").patience(3).factor(0.5);
+/// let optimizer = Sgd::new(Schedule::constant(0.1).reduce_on(plateau));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plateau {
@@ -24,48 +28,53 @@ pub struct Plateau {
 }
 
 impl Plateau {
-    /// Watches `loss`, or a metric by name, of which less is better.
+    /// Watches `"loss"`, or a metric by name, of which less is better. It has PyTorch's defaults: factor 0.1,
+    /// patience 10 epochs, threshold 1e-4, cooldown 0, least learning rate 0.
     pub fn lowest(watched: &str) -> Self {
         let watched = watched.into();
         Self { watched, highest: false, factor: 0.1, patience: 10, threshold: 1e-4, cooldown: 0, least: 0.0 }
     }
 
-    /// Watches a metric of which more is better, such as an accuracy.
+    /// Watches a metric of which more is better, such as an accuracy. It has the defaults of
+    /// [`Plateau::lowest`].
     pub fn highest(watched: &str) -> Self {
         Self { highest: true, ..Self::lowest(watched) }
     }
 
-    /// What the learning rate is multiplied by.
+    /// Sets what each reduction multiplies the learning rate by, in [0, 1). Default: 0.1.
     pub fn factor(mut self, factor: f64) -> Self {
         self.factor = factor;
         self
     }
 
-    /// So many epochs in a row may be no better.
+    /// Sets how many epochs in a row may be no better without a reduction. Default: 10.
     pub fn patience(mut self, epochs: u32) -> Self {
         self.patience = epochs;
         self
     }
 
-    /// Better is better than the best so far by more than this share of it.
+    /// Sets the share of the best value so far by which a better one must differ from it. Default: 1e-4.
     pub fn threshold(mut self, share: f64) -> Self {
         self.threshold = share;
         self
     }
 
-    /// So many epochs after a reduction do not count.
+    /// Sets how many epochs after a reduction do not count as bad ones. Default: 0.
     pub fn cooldown(mut self, epochs: u32) -> Self {
         self.cooldown = epochs;
         self
     }
 
-    /// The learning rate is not taken below this.
+    /// Sets the learning rate below which no reduction goes. Default: 0.
     pub fn least(mut self, lr: f64) -> Self {
         self.least = lr;
         self
     }
 
-    /// How often the learning rate was taken down in a run so far.
+    /// Returns how many reductions a run of this history has had.
+    ///
+    /// # Errors
+    /// The watched quantity is not measured, or the factor is not in [0, 1); the error is the message.
     pub(super) fn reductions(&self, history: &[Epoch]) -> Result<u32, String> {
         if !(0.0..1.0).contains(&self.factor) {
             return Err(format!("a plateau's factor {} is not in [0, 1)", self.factor));
@@ -73,7 +82,7 @@ impl Plateau {
         let (mut best, mut bad, mut cooling, mut reductions) = (None, 0, 0, 0);
         for epoch in history {
             let value = self.value(epoch)?;
-            // A best that is no number would stay for ever: nothing is better.
+            // A NaN must not become the best: nothing would ever be better.
             if !value.is_nan() && best.is_none_or(|best| self.is_better(value, best)) {
                 (best, bad) = (Some(value), 0);
             } else {
@@ -89,11 +98,12 @@ impl Plateau {
         Ok(reductions)
     }
 
-    /// A learning rate after so many reductions.
+    /// Returns a learning rate after this number of reductions.
     pub(super) fn reduced(&self, lr: f64, reductions: u32) -> f64 {
         (0..reductions).fold(lr, |lr, _| (lr * self.factor).max(self.least.min(lr)))
     }
 
+    /// Returns whether a value is better than the best by more than the threshold.
     fn is_better(&self, value: f64, best: f64) -> bool {
         if self.highest {
             value > best * (1.0 + self.threshold)
@@ -102,6 +112,7 @@ impl Plateau {
         }
     }
 
+    /// Returns the watched quantity of an epoch.
     fn value(&self, epoch: &Epoch) -> Result<f64, String> {
         let measured = epoch.validation.as_ref().unwrap_or(&epoch.train);
         if self.watched == "loss" {
@@ -117,7 +128,7 @@ impl Plateau {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AdamW, Evaluation, Groups, Optimizer, Schedule, Sgd};
+    use crate::{AdamW, Chain, Evaluation, Groups, Optimizer, Schedule, Sgd};
 
     fn history(losses: &[f64]) -> Vec<Epoch> {
         let epoch = |(i, &loss): (usize, &f64)| {
@@ -173,7 +184,7 @@ mod tests {
         let plateau = || Schedule::constant(0.5).reduce_on(Plateau::lowest("loss").patience(0));
         let wrapped = AdamW::new(1.0).no_decay_for_biases_and_norms().clip_norm(1.0).clip_value(1.0);
         let groups = Groups::new(wrapped).group(|_| true, Sgd::new(plateau()).freeze(|_| false));
-        let mut optimizer: Box<dyn Optimizer> = Box::new(groups);
+        let mut optimizer = Chain::from(groups);
         let before = optimizer.scalars(0);
         optimizer.observe(&history(&[1.0, 1.0])).unwrap();
         let after = optimizer.scalars(0);

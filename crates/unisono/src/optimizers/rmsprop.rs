@@ -1,12 +1,16 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
-/// RMSprop (Tieleman and Hinton 2012; PyTorch's `RMSprop`).
+/// RMSprop (Tieleman and Hinton 2012; PyTorch's and Keras's `RMSprop`).
 ///
-/// g += decay w; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) + eps); m = momentum m + d; w -= lr m. Centred, v is taken
-/// without the square of the mean gradient.
+/// A step is g += decay w; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) + epsilon); m = momentum m + d; w
+/// -= lr m. If it is [`centred`](Self::centred), a = alpha a + (1 - alpha) g, and d is taken with v - a^2
+/// instead of v.
+///
+/// States of a parameter, with its shape: `square_avg` (v), `grad_avg` (a) if it is centred, and
+/// `momentum_buffer` (m) unless the momentum is 0. Scalars: `lr`.
 #[derive(Clone, Debug)]
 pub struct RmsProp {
     lr: Schedule,
@@ -18,36 +22,37 @@ pub struct RmsProp {
 }
 
 impl RmsProp {
-    /// PyTorch's defaults at a learning rate: alpha 0.99, epsilon 1e-8.
+    /// Creates an optimizer with a learning rate and PyTorch's defaults: alpha 0.99, epsilon 1e-8, no
+    /// momentum and no weight decay.
     pub fn new(lr: impl Into<Schedule>) -> Self {
         Self { lr: lr.into(), alpha: 0.99, epsilon: 1e-8, momentum: 0.0, centred: false, weight_decay: 0.0 }
     }
 
-    /// How slowly the average of the squares moves.
+    /// Sets the share that the running average of the squares keeps in a step. Default: 0.99.
     pub fn alpha(mut self, alpha: impl Into<f64>) -> Self {
         self.alpha = alpha.into();
         self
     }
 
-    /// What keeps the division finite.
+    /// Sets what is added to the root, which keeps the division finite. Default: 1e-8.
     pub fn epsilon(mut self, epsilon: impl Into<f64>) -> Self {
         self.epsilon = epsilon.into();
         self
     }
 
-    /// With momentum.
+    /// Sets the share of the last step that is added to the next one. Default: 0.
     pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
         self.momentum = momentum.into();
         self
     }
 
-    /// Divides by the deviation of the gradient instead of its root mean square.
+    /// Divides by the standard deviation of the gradient. Default: by its root mean square.
     pub fn centred(mut self) -> Self {
         self.centred = true;
         self
     }
 
-    /// With `decay` times the weight added to the gradient.
+    /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self
@@ -77,7 +82,7 @@ impl Optimizer for RmsProp {
             let mean = cx.state("grad_avg", weight);
             let new_mean = (&gradient - &mean) * fresh + &mean;
             cx.set(&mean, &new_mean);
-            // Rounding must not take it below 0.
+            // Rounding must not make the variance negative.
             (&new_v - new_mean.square()).relu()
         } else {
             new_v

@@ -1,14 +1,15 @@
-//! Learning rates over the steps of a run, in f64 on the host.
+//! Learning rate schedules, in f64 on the host.
 
 use std::f64::consts::PI;
 use std::fmt;
 use std::sync::Arc;
 
 use super::Plateau;
-use crate::Epoch;
+use crate::objective::Epoch;
 
-/// A learning rate as a function of the step, 0 being the first. Elementary functions come from `libm`: the same bits
-/// everywhere.
+/// A learning rate as a function of the step, 0 being the first. A number converts to a constant schedule.
+///
+/// Its elementary functions come from the crate `libm`, which has the same bits everywhere.
 ///
 /// ```
 /// use unisono::{Schedule, Sgd};
@@ -22,10 +23,11 @@ pub struct Schedule {
     shape: Shape,
     warm_up: u64,
     plateau: Option<Plateau>,
-    /// How often the plateau took the learning rate down.
+    /// How many reductions the plateau has made.
     reductions: u32,
 }
 
+/// The schedule behind the warm-up.
 #[derive(Clone)]
 enum Shape {
     Constant(f64),
@@ -37,39 +39,42 @@ enum Shape {
 }
 
 impl Schedule {
-    /// The same at every step.
+    /// Creates a schedule that is `lr` at every step.
     pub fn constant(lr: f64) -> Self {
         Shape::Constant(lr).into()
     }
 
-    /// Times `factor` after every `every` steps (PyTorch's `StepLR`).
+    /// Creates a schedule that starts at `lr` and is multiplied by `factor` after each `every` steps
+    /// (PyTorch's `StepLR`).
     pub fn step(lr: f64, every: u64, factor: f64) -> Self {
         Shape::Step { lr, every, factor }.into()
     }
 
-    /// From `lr` to 0 along half a cosine within `steps` steps, then 0 (Loshchilov and Hutter 2017; PyTorch's
-    /// `CosineAnnealingLR`).
+    /// Creates a schedule that falls from `lr` to 0 along half a cosine within `steps` steps and then stays
+    /// there (Loshchilov and Hutter 2017; PyTorch's `CosineAnnealingLR`).
     pub fn cosine(lr: f64, steps: u64) -> Self {
         Shape::Cosine { lr, steps, to: 0.0 }.into()
     }
 
-    /// lr (1 - step / steps)^power, then 0 (PyTorch's `PolynomialLR`, Keras's `PolynomialDecay`); power 1 is a line.
+    /// Creates the schedule lr (1 - step / steps)^power, which then stays at 0 (PyTorch's `PolynomialLR`,
+    /// Keras's `PolynomialDecay`). Power 1 is a line.
     pub fn polynomial(lr: f64, steps: u64, power: f64) -> Self {
         Shape::Polynomial { lr, steps, power, to: 0.0 }.into()
     }
 
-    /// Up from `highest` / 25 within the first 30% of `steps` steps and down to a 10,000th of where it began, both along half a
-    /// cosine (Smith and Topin 2018; PyTorch's `OneCycleLR`, without its cycle of the momentum).
+    /// Creates a schedule that rises from `highest` / 25 to `highest` within the first 30% of `steps` steps
+    /// and then falls to a 10,000th of where it started, both along half a cosine (Smith and Topin 2018;
+    /// PyTorch's `OneCycleLR`, without its cycle of the momentum).
     pub fn one_cycle(highest: f64, steps: u64) -> Self {
         Shape::OneCycle { highest, steps }.into()
     }
 
-    /// Any function of the step; for a run to repeat it must depend on nothing else.
+    /// Creates a schedule from any function of the step. For runs to repeat, it must depend on nothing else.
     pub fn function(lr: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Self {
         Shape::Function(Arc::new(lr)).into()
     }
 
-    /// Where a cosine or a polynomial ends, instead of at 0.
+    /// Sets the learning rate at which a cosine or a polynomial ends. Default: 0. Other schedules ignore it.
     pub fn end(mut self, lr: f64) -> Self {
         if let Shape::Cosine { to, .. } | Shape::Polynomial { to, .. } = &mut self.shape {
             *to = lr;
@@ -77,23 +82,24 @@ impl Schedule {
         self
     }
 
-    /// Before it, `steps` steps that rise on a line to where it starts: 1/steps, 2/steps, ... of it (Goyal et al. 2017). The
-    /// schedule itself begins when they are over.
+    /// Puts `steps` steps of linear warm-up before the schedule: 1/steps, 2/steps, ... of the learning rate
+    /// that it starts with (Goyal et al. 2017). Default: 0. The schedule itself begins when they are over.
     pub fn warm_up(mut self, steps: u64) -> Self {
         self.warm_up = steps;
         self
     }
 
-    /// Takes all of it down where a run gets no better.
+    /// Reduces the whole schedule where a run gets no better. Default: it is not reduced.
     pub fn reduce_on(mut self, plateau: Plateau) -> Self {
         self.plateau = Some(plateau);
         self
     }
 
-    /// What optimizers do with [`crate::Optimizer::observe`].
+    /// Shows the plateau, if there is one, the epochs so far. Optimizers call it in
+    /// [`Optimizer::observe`](super::Optimizer::observe).
     ///
     /// # Errors
-    /// What a plateau watches is not measured, or its factor makes no sense.
+    /// What the plateau watches is not measured, or its factor is not in [0, 1); the error is the message.
     pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         if let Some(plateau) = &self.plateau {
             self.reductions = plateau.reductions(history)?;
@@ -101,12 +107,13 @@ impl Schedule {
         Ok(())
     }
 
-    /// The learning rate of a step.
+    /// Returns the learning rate of a step.
     pub fn at(&self, step: u64) -> f64 {
         let lr = self.planned(step);
         self.plateau.as_ref().map_or(lr, |plateau| plateau.reduced(lr, self.reductions))
     }
 
+    /// Returns the learning rate without the plateau's reductions.
     fn planned(&self, step: u64) -> f64 {
         if step < self.warm_up {
             return self.shape.at(0) * ((step + 1) as f64 / self.warm_up as f64);
@@ -117,7 +124,7 @@ impl Schedule {
 
 impl Shape {
     fn at(&self, step: u64) -> f64 {
-        // The share of the way: 1 at the end and beyond.
+        // The share of `steps` that is over: 1 at the end and beyond.
         let share = |steps: u64| if step < steps { step as f64 / steps as f64 } else { 1.0 };
         match self {
             Self::Constant(lr) => *lr,
@@ -132,11 +139,12 @@ impl Shape {
     }
 }
 
-/// From `a` at share 0 to `b` at share 1.
+/// Returns the value along half a cosine from `a` at share 0 to `b` at share 1.
 fn along_cosine(a: f64, b: f64, share: f64) -> f64 {
     b + (a - b) / 2.0 * (1.0 + libm::cos(PI * share))
 }
 
+/// Returns the learning rate of [`Schedule::one_cycle`] at a step.
 fn one_cycle(highest: f64, steps: u64, step: u64) -> f64 {
     let (first, last) = (highest / 25.0, highest / 25.0 / 1e4);
     let (peak, end) = (0.3 * steps as f64 - 1.0, steps as f64 - 1.0);
@@ -148,8 +156,9 @@ fn one_cycle(highest: f64, steps: u64, step: u64) -> f64 {
     along_cosine(highest, last, share)
 }
 
-/// The linear scaling rule (Goyal et al. 2017): a learning rate that was good at `base_batch` samples a step, for `batch` of
-/// them. It is meant to go with [`Schedule::warm_up`].
+/// Returns base batch / base_batch, the linear scaling rule (Goyal et al. 2017): a learning rate that was
+/// good with `base_batch` samples a step is scaled to `batch` samples. It is meant to be used with
+/// [`Schedule::warm_up`].
 ///
 /// ```
 /// assert_eq!(unisono::scaled_lr(0.1, 256, 1024), 0.4);

@@ -1,11 +1,14 @@
 use unisono_graph::Var;
 
 use super::{Optimizer, Scalar, Schedule, Update};
-use crate::Epoch;
+use crate::objective::Epoch;
 
 /// Stochastic gradient descent with momentum and coupled weight decay (PyTorch's `SGD` without dampening).
 ///
-/// g += decay w; m = momentum m + g; w -= lr m. With Nesterov's momentum w -= lr (g + momentum m).
+/// A step is g += decay w; m = momentum m + g; w -= lr m. With Nesterov's momentum it is w -= lr (g +
+/// momentum m).
+///
+/// States of a parameter: `momentum_buffer` (m), with its shape, unless the momentum is 0. Scalars: `lr`.
 #[derive(Clone, Debug)]
 pub struct Sgd {
     lr: Schedule,
@@ -15,24 +18,24 @@ pub struct Sgd {
 }
 
 impl Sgd {
-    /// Descent at a learning rate.
+    /// Creates an optimizer with a learning rate. By default it has no momentum and no weight decay.
     pub fn new(lr: impl Into<Schedule>) -> Self {
         Self { lr: lr.into(), momentum: 0.0, nesterov: false, weight_decay: 0.0 }
     }
 
-    /// With momentum.
+    /// Sets the share of the last step that is added to the next one. Default: 0.
     pub fn momentum(mut self, momentum: impl Into<f64>) -> Self {
         self.momentum = momentum.into();
         self
     }
 
-    /// Looks one step ahead (Sutskever et al. 2013).
+    /// Uses Nesterov's momentum, which looks one step ahead (Sutskever et al. 2013). Default: plain momentum.
     pub fn nesterov(mut self) -> Self {
         self.nesterov = true;
         self
     }
 
-    /// With `decay` times the weight added to the gradient.
+    /// Sets the coupled weight decay: decay times the weight is added to the gradient. Default: 0.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self

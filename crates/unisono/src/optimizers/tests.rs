@@ -1,3 +1,5 @@
+mod composition;
+
 use unisono_graph::{Array, Feed, Frame, StateKind, Tape, Type, interpret};
 
 use super::*;
@@ -8,7 +10,8 @@ const BIAS: [f64; 2] = [0.1, -0.2];
 const GRADIENT: [f64; 6] = [0.3, -0.2, 0.05, 1.5, 0.7, -0.4];
 
 /// Weight and bias after steps of an optimizer in the f64 interpreter.
-fn run(optimizer: &dyn Optimizer, steps: u64) -> Vec<f64> {
+fn run(optimizer: impl Into<Chain>, steps: u64) -> Vec<f64> {
+    let optimizer = optimizer.into();
     let tape = Tape::new();
     let declare = |(name, dims): (&str, &[usize])| Gradient {
         name: name.into(),
@@ -16,7 +19,7 @@ fn run(optimizer: &dyn Optimizer, steps: u64) -> Vec<f64> {
         gradient: tape.input(&format!("d{name}"), Type::global(dims)),
     };
     let gradients = [("0.weight", &[2usize, 2][..]), ("0.bias", &[2][..])].map(declare);
-    trace_update(&tape, optimizer, gradients.to_vec());
+    trace_update(&tape, &optimizer, gradients.to_vec());
     let graph = tape.finish().unwrap();
     let mut states: Vec<Array> =
         graph.states.iter().map(|s| Array::new(&s.ty.dims, vec![0.0; s.ty.count()])).collect();
@@ -36,7 +39,8 @@ fn run(optimizer: &dyn Optimizer, steps: u64) -> Vec<f64> {
     states[0].data.iter().chain(&states[1].data).copied().collect()
 }
 
-/// The same by a rule for one element: (element's memory, weight, gradient, step from 1) to the new weight.
+/// The same by a rule for one element, which takes (the element's memory, weight, gradient, step from 1) to
+/// the new weight.
 fn plain(steps: u64, rule: impl Fn(&mut [f64; 2], f64, f64, f64) -> f64) -> Vec<f64> {
     let element = |(&start, &g): (&f64, &f64)| {
         let mut memory = [0.0; 2];
@@ -51,13 +55,13 @@ fn close(a: &[f64], b: &[f64]) {
 
 #[test]
 fn sgd_and_its_momentum() {
-    close(&run(&Sgd::new(0.1), 3), &plain(3, |_, w, g, _| w - 0.1 * g));
+    close(&run(Sgd::new(0.1), 3), &plain(3, |_, w, g, _| w - 0.1 * g));
     let nesterov = plain(4, |m, w, g, _| {
         let g = g + 0.01 * w;
         m[0] = 0.9 * m[0] + g;
         w - 0.05 * (g + 0.9 * m[0])
     });
-    close(&run(&Sgd::new(0.05).momentum(0.9).nesterov().weight_decay(0.01), 4), &nesterov);
+    close(&run(Sgd::new(0.05).momentum(0.9).nesterov().weight_decay(0.01), 4), &nesterov);
 }
 
 #[test]
@@ -68,9 +72,9 @@ fn adam_couples_decay_and_adamw_does_not() {
         m[0] / (1.0 - 0.9f64.powf(t)) / ((m[1] / (1.0 - 0.999f64.powf(t))).sqrt() + 1e-8)
     };
     let coupled = plain(5, |m, w, g, t| w - 0.01 * adam(m, g + 0.1 * w, t));
-    close(&run(&Adam::new(0.01).weight_decay(0.1), 5), &coupled);
+    close(&run(Adam::new(0.01).weight_decay(0.1), 5), &coupled);
     let decoupled = plain(5, |m, w, g, t| w * (1.0 - 0.01 * 0.1) - 0.01 * adam(m, g, t));
-    close(&run(&AdamW::new(0.01).weight_decay(0.1), 5), &decoupled);
+    close(&run(AdamW::new(0.01).weight_decay(0.1), 5), &decoupled);
 }
 
 #[test]
@@ -80,18 +84,18 @@ fn rmsprop_and_adagrad() {
         m[1] = 0.5 * m[1] + g / (m[0].sqrt() + 1e-8);
         w - 0.01 * m[1]
     });
-    close(&run(&RmsProp::new(0.01).alpha(0.9).momentum(0.5), 4), &rmsprop);
+    close(&run(RmsProp::new(0.01).alpha(0.9).momentum(0.5), 4), &rmsprop);
     let centred = plain(4, |m, w, g, _| {
         m[0] = 0.9 * m[0] + 0.1 * g * g;
         m[1] = 0.9 * m[1] + 0.1 * g;
         w - 0.01 * g / ((m[0] - m[1] * m[1]).sqrt() + 1e-8)
     });
-    close(&run(&RmsProp::new(0.01).alpha(0.9).centred(), 4), &centred);
+    close(&run(RmsProp::new(0.01).alpha(0.9).centred(), 4), &centred);
     let adagrad = plain(4, |m, w, g, t| {
         m[0] += g * g;
         w - 0.1 / (1.0 + (t - 1.0) * 0.5) * g / (m[0].sqrt() + 1e-10)
     });
-    close(&run(&Adagrad::new(0.1).lr_decay(0.5), 4), &adagrad);
+    close(&run(Adagrad::new(0.1).lr_decay(0.5), 4), &adagrad);
 }
 
 fn norm(x: &[f64]) -> f64 {
@@ -104,43 +108,43 @@ fn lars_and_lamb_scale_by_norms() {
     let lars = Lars::new(0.5).weight_decay(0.01).no_decay_for_biases_and_norms();
     let expected =
         plain(1, |_, w, g, _| if BIAS.contains(&w) { w - 0.5 * g } else { w - 0.5 * ratio * (g + 0.01 * w) });
-    close(&run(&lars, 1), &expected);
+    close(&run(lars, 1), &expected);
     // At the first step Adam's direction is the sign.
     let direction: Vec<f64> = WEIGHT.iter().zip(&GRADIENT).map(|(w, g)| g.signum() + 0.01 * w).collect();
     let ratio = norm(&WEIGHT) / norm(&direction);
     let expected: Vec<f64> = WEIGHT.iter().zip(&direction).map(|(w, d)| w - 0.1 * ratio * d).collect();
-    let lamb = run(&Lamb::new(0.1).weight_decay(0.01), 1);
+    let lamb = run(Lamb::new(0.1).weight_decay(0.01), 1);
     lamb.iter().zip(&expected).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{a} is not {b}"));
 }
 
 #[test]
 fn gradients_are_clipped_together_or_one_by_one() {
     let scale = |t: f64| (0.5 / (norm(&GRADIENT) * t + 1e-6)).min(1.0);
-    close(&run(&Sgd::new(0.1).clip_norm(0.5), 2), &plain(2, |_, w, g, t| w - 0.1 * g * scale(t)));
-    close(&run(&Sgd::new(0.1).clip_norm(50.0), 2), &plain(2, |_, w, g, _| w - 0.1 * g));
-    close(&run(&Sgd::new(0.1).clip_value(0.25), 2), &plain(2, |_, w, g, _| w - 0.1 * g.clamp(-0.25, 0.25)));
+    close(&run(Sgd::new(0.1).clip_norm(0.5), 2), &plain(2, |_, w, g, t| w - 0.1 * g * scale(t)));
+    close(&run(Sgd::new(0.1).clip_norm(50.0), 2), &plain(2, |_, w, g, _| w - 0.1 * g));
+    close(&run(Sgd::new(0.1).clip_value(0.25), 2), &plain(2, |_, w, g, _| w - 0.1 * g.clamp(-0.25, 0.25)));
 }
 
 #[test]
 fn parameters_have_groups_exemptions_and_rest() {
-    close(&run(&Sgd::new(0.1).freeze(|name| name.ends_with("bias")), 2)[4..], &BIAS);
+    close(&run(Sgd::new(0.1).freeze(|name| name.ends_with("bias")), 2)[4..], &BIAS);
     close(
-        &run(&Sgd::new(0.1).freeze(|name| name.ends_with("bias")), 1)[..4],
+        &run(Sgd::new(0.1).freeze(|name| name.ends_with("bias")), 1)[..4],
         &plain(1, |_, w, g, _| w - 0.1 * g)[..4],
     );
     let groups =
         Groups::new(Sgd::new(0.1)).group(|name| name.ends_with("bias"), Sgd::new(0.5)).clip_norm(100.0);
-    let trained = run(&groups, 2);
+    let trained = run(groups, 2);
     close(&trained[..4], &plain(2, |_, w, g, _| w - 0.1 * g)[..4]);
     close(&trained[4..], &plain(2, |_, w, g, _| w - 0.5 * g)[4..]);
-    let exempt = Sgd::new(0.1).weight_decay(0.3).decay_exempt(|name| name == "0.bias");
-    close(&run(&exempt, 1)[4..], &plain(1, |_, w, g, _| w - 0.1 * g)[4..]);
-    close(&run(&exempt, 1)[..4], &plain(1, |_, w, g, _| w - 0.1 * (g + 0.3 * w))[..4]);
+    let exempt = run(Sgd::new(0.1).weight_decay(0.3).decay_exempt(|name| name == "0.bias"), 1);
+    close(&exempt[4..], &plain(1, |_, w, g, _| w - 0.1 * g)[4..]);
+    close(&exempt[..4], &plain(1, |_, w, g, _| w - 0.1 * (g + 0.3 * w))[..4]);
 }
 
 #[test]
 fn learning_rates_follow_their_schedule() {
-    let trained = run(&Sgd::new(Schedule::step(0.1, 2, 0.5)), 4);
+    let trained = run(Sgd::new(Schedule::step(0.1, 2, 0.5)), 4);
     let lr = |t: f64| if t < 2.5 { 0.1 } else { 0.05 };
     close(&trained, &plain(4, |_, w, g, t| w - lr(t) * g));
 }

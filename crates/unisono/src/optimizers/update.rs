@@ -1,20 +1,21 @@
-//! What an optimizer sees, and the tracing of its rule.
+//! What an optimizer sees of one parameter, and the tracing of a step.
 
 use unisono_graph::{StateKind, Tape, Type, Var};
 
-use super::Optimizer;
+use super::Chain;
 
-/// A number that the host gives to each step.
+/// A number that the host computes for each step.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Scalar {
-    /// Its name.
+    /// The name, unique within its optimizer.
     pub name: String,
-    /// Its value.
+    /// The value in this step.
     pub value: f32,
 }
 
 impl Scalar {
-    /// A number with a name.
+    /// Creates a scalar.
     pub fn new(name: &str, value: f32) -> Self {
         Self { name: name.into(), value }
     }
@@ -25,13 +26,13 @@ impl Scalar {
 pub struct Gradient {
     /// The parameter's name, for example `0.weight`.
     pub name: String,
-    /// Its value before the step.
+    /// The parameter's value before the step.
     pub weight: Var,
-    /// The gradient: of the mean over the whole global batch.
+    /// The gradient of the mean loss of the whole global batch.
     pub gradient: Var,
 }
 
-/// What an optimizer's rule sees for one parameter.
+/// What an optimizer sees while it traces the update of one parameter.
 #[derive(Debug)]
 pub struct Update {
     tape: Tape,
@@ -42,12 +43,14 @@ pub struct Update {
 }
 
 impl Update {
-    /// The parameter's name.
+    /// Returns the parameter's name, for example `0.weight`.
     pub fn parameter(&self) -> &str {
         &self.parameter
     }
 
-    /// A number of this step, one of [`Optimizer::scalars`].
+    /// Returns a scalar of this step, `[]`.
+    ///
+    /// Errors: [`Optimizer::scalars`](super::Optimizer::scalars) has none of this name.
     pub fn scalar(&self, name: &str) -> Var {
         let full = format!("{}{name}", self.group);
         match self.scalars.iter().find(|(n, _)| *n == full) {
@@ -59,27 +62,29 @@ impl Update {
         }
     }
 
-    /// What the optimizer keeps for this parameter, zeros before the first step; saved as `parameter/name`.
+    /// Returns what the optimizer keeps for this parameter under `name`, with the shape of `like`: zeros
+    /// before the first step. It is saved as `parameter/name`.
     pub fn state(&mut self, name: &str, like: &Var) -> Var {
         self.tape.state(&format!("{}/{name}", self.parameter), like.dims(), StateKind::Optimizer)
     }
 
-    /// Replaces a state when the step commits.
+    /// Sets a state's value after the step.
     pub fn set(&mut self, state: &Var, value: &Var) {
         self.tape.update(state, value);
     }
 
-    /// Whether weight decay applies to this parameter.
+    /// Returns whether weight decay applies to this parameter.
     pub fn decays(&self) -> bool {
         self.decays
     }
 
-    /// The gradient plus `decay` times the weight, where decay applies.
+    /// Returns gradient + decay weight, or the gradient where decay does not apply.
     pub fn coupled_decay(&self, decay: f64, weight: &Var, gradient: &Var) -> Var {
         if decay == 0.0 || !self.decays { gradient.clone() } else { weight * decay as f32 + gradient }
     }
 
-    /// m = momentum m + step, kept as `momentum_buffer`; the step itself without momentum.
+    /// Returns m = momentum m + step, kept as the state `momentum_buffer`. With a momentum of 0 it returns
+    /// the step.
     pub fn momentum(&mut self, momentum: f64, weight: &Var, step: &Var) -> Var {
         if momentum == 0.0 {
             return step.clone();
@@ -90,12 +95,12 @@ impl Update {
         new
     }
 
-    /// Takes the parameter out of weight decay, for the rules inside.
+    /// Takes this parameter out of weight decay.
     pub(super) fn exempt(&mut self) {
         self.decays = false;
     }
 
-    /// Runs a rule whose scalars have names that start with `group`.
+    /// Runs `rule`, the names of whose scalars start with `group`.
     pub(super) fn in_group<T>(&mut self, group: &str, rule: impl FnOnce(&mut Self) -> T) -> T {
         let inner = format!("{}{group}", self.group);
         let outer = std::mem::replace(&mut self.group, inner);
@@ -105,9 +110,9 @@ impl Update {
     }
 }
 
-/// Traces a step of an optimizer: its scalars become inputs of `tape`, and every parameter and what is kept for it get new
-/// values. For those who trace steps of their own; a trainer does it by itself.
-pub fn trace_update(tape: &Tape, optimizer: &dyn Optimizer, gradients: Vec<Gradient>) {
+/// Traces a step of an optimizer: its scalars become inputs of `tape`, and every parameter that is trained
+/// and what is kept for it get new values. A trainer does this; call it to trace steps of your own.
+pub fn trace_update(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>) {
     let scalars: Vec<(String, Var)> = optimizer
         .scalars(0)
         .into_iter()
@@ -131,18 +136,18 @@ pub fn trace_update(tape: &Tape, optimizer: &dyn Optimizer, gradients: Vec<Gradi
     }
 }
 
-/// The Euclidean norm of a whole tensor.
+/// Returns the Euclidean norm of a tensor, `[]`.
 pub(super) fn norm(x: &Var) -> Var {
     x.square().sum_all().sqrt()
 }
 
-/// The common norm of all gradients, in their order; `None` of none.
+/// Returns the common norm of all gradients, summed in their order, or `None` if there are none.
 pub(super) fn norm_of_all(gradients: &[Gradient]) -> Option<Var> {
     let squares = gradients.iter().map(|g| g.gradient.square().sum_all());
     Some(squares.reduce(|a, b| a + b)?.sqrt())
 }
 
-/// a / b, or 1 where one of them is 0.
+/// Returns a / b, or 1 where one of them is 0.
 pub(super) fn ratio(a: &Var, b: &Var) -> Var {
     let [zero, one] = [0.0, 1.0].map(|x| a.tape().constant(x));
     let both = a.greater(&zero) * b.greater(&zero);

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use unisono_checkpoint::{Tensor, Tensors};
 use unisono_data::{Batch, Field};
-use unisono_graph::Program;
+use unisono_graph::{InputKind, OutputDecl, OutputKind, Program};
 use unisono_replica::Outputs;
 
 use crate::Error;
-use crate::model::context::CARRY;
+use crate::compile::carries;
 use crate::run::section::{Difference, Section};
 
 /// The carries of a model. A lane is a row of the batch.
@@ -25,18 +25,11 @@ pub(crate) struct Carries {
 /// One carry of a model.
 #[derive(Clone, Debug, PartialEq)]
 struct Carry {
-    /// The name of the graphs' input and output.
+    /// The carry's full name, such as `0.h_l0`: that of the graphs' input and output.
     name: String,
     /// The shape: `[lanes, ...]`.
     shape: Vec<usize>,
     values: Vec<f32>,
-}
-
-impl Carry {
-    /// Returns the name that users and checkpoints know it by.
-    fn own_name(&self) -> &str {
-        &self.name[CARRY.len()..]
-    }
 }
 
 impl Carries {
@@ -46,7 +39,7 @@ impl Carries {
             let shape = [&[lanes], dims].concat();
             Carry { name: name.into(), values: vec![0.0; shape.iter().product()], shape }
         };
-        let inputs = program.inputs().iter().filter(|input| input.name.starts_with(CARRY));
+        let inputs = program.inputs().iter().filter(|input| input.kind == InputKind::Carry);
         Self { lanes, carries: inputs.map(|input| carry(&input.name, &input.ty.dims)).collect() }
     }
 
@@ -81,7 +74,7 @@ impl Carries {
         for Carry { name, shape, values } in &self.carries {
             let row: usize = shape[1..].iter().product();
             let field = Field::f32([&[rows], &shape[1..]].concat(), &values[..rows * row]);
-            batch.stacked.set(name.as_str(), field);
+            batch.stacked.set(carries::field(name).as_str(), field);
         }
         Ok(Cow::Owned(batch))
     }
@@ -89,7 +82,8 @@ impl Carries {
     /// Takes what a step made of the carries of its rows. The other lanes keep theirs.
     pub fn take(&mut self, program: &Program, outputs: &Outputs) {
         for carry in &mut self.carries {
-            let index = program.outputs().iter().position(|output| output.name == carry.name);
+            let is_own = |output: &OutputDecl| output.kind == OutputKind::Carry && output.name == carry.name;
+            let index = program.outputs().iter().position(is_own);
             let new = index.and_then(|index| outputs.floats(index)).unwrap_or_default();
             carry.values.iter_mut().zip(new).for_each(|(old, new)| *old = *new);
         }
@@ -97,41 +91,40 @@ impl Carries {
 
     /// Returns a carry's values by its name, such as `0.h_l0`: `[lanes, ...]`.
     pub fn get(&self, name: &str) -> Option<&[f32]> {
-        self.carries.iter().find(|carry| carry.own_name() == name).map(|carry| &*carry.values)
+        self.carries.iter().find(|carry| carry.name == name).map(|carry| &*carry.values)
     }
 }
 
 impl From<Carries> for Vec<String> {
     fn from(carries: Carries) -> Self {
-        carries.carries.iter().map(|carry| carry.own_name().to_owned()).collect()
+        carries.carries.into_iter().map(|carry| carry.name).collect()
     }
 }
 
 impl From<Vec<String>> for Carries {
     /// Returns carries without values, which their tensors bring.
     fn from(names: Vec<String>) -> Self {
-        let carry =
-            |name: String| Carry { name: format!("{CARRY}{name}"), shape: Vec::new(), values: Vec::new() };
+        let carry = |name| Carry { name, shape: Vec::new(), values: Vec::new() };
         Self { lanes: 0, carries: names.into_iter().map(carry).collect() }
     }
 }
 
 impl Section for Carries {
     fn tensors(&self) -> Result<Tensors, Error> {
-        let tensor = |c: &Carry| Ok((c.own_name().to_owned(), Tensor::f32(&c.shape, &c.values)?));
+        let tensor = |c: &Carry| Ok((c.name.clone(), Tensor::f32(&c.shape, &c.values)?));
         self.carries.iter().map(tensor).collect()
     }
 
     fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
         for carry in &mut self.carries {
-            let name = carry.own_name();
+            let name = &carry.name;
             let tensor =
                 tensors.remove(name).ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
             let words = tensor.bytes().as_chunks::<4>().0.iter();
             carry.values = words.map(|&word| f32::from_le_bytes(word)).collect();
             carry.shape = tensor.shape().to_vec();
             if carry.values.len() != carry.shape.iter().product::<usize>() {
-                return Err(format!("the tensor {:?} is not of type F32", carry.own_name()));
+                return Err(format!("the tensor {:?} is not of type F32", carry.name));
             }
         }
         Ok(())
@@ -140,7 +133,7 @@ impl Section for Carries {
     fn differences(&self, saved: &Self) -> Vec<Difference> {
         let mut problems = Vec::new();
         for own in &self.carries {
-            let name = own.own_name();
+            let name = &own.name;
             match saved.carries.iter().find(|carry| carry.name == own.name) {
                 None => problems.push(format!("it has no carry {name:?}")),
                 Some(carry) if carry.shape != own.shape => {
@@ -153,7 +146,7 @@ impl Section for Carries {
             }
         }
         let is_own = |carry: &Carry| self.carries.iter().any(|own| own.name == carry.name);
-        let saved = saved.carries.iter().filter(|carry| !is_own(carry)).map(Carry::own_name);
+        let saved = saved.carries.iter().filter(|carry| !is_own(carry)).map(|carry| carry.name.as_str());
         let unknown: BTreeSet<&str> = saved.collect();
         problems.extend(unknown.into_iter().map(|name| format!("the model has no carry {name:?}")));
         problems.into_iter().map(|problem| Difference { problem, forcible: false }).collect()

@@ -1,7 +1,7 @@
 //! The section `position`: how far a run is.
 
 use serde::{Deserialize, Serialize};
-use unisono_data::{Position, Progress};
+use unisono_data::{LoaderState, Position};
 
 use crate::run::section::Section;
 
@@ -12,7 +12,7 @@ pub(crate) struct RunPosition {
     /// The number of steps done.
     pub step: u64,
     /// Where the next step starts in the data, and the samples skipped on the way there.
-    pub data: Progress,
+    pub data: LoaderState,
 }
 
 /// The section's value.
@@ -26,14 +26,14 @@ struct Written {
 }
 
 impl From<RunPosition> for Written {
-    fn from(RunPosition { step, data: Progress { position, skipped } }: RunPosition) -> Self {
+    fn from(RunPosition { step, data: LoaderState { position, skipped } }: RunPosition) -> Self {
         Self { step, epoch: position.epoch, sample: position.sample, skipped }
     }
 }
 
 impl From<Written> for RunPosition {
     fn from(Written { step, epoch, sample, skipped }: Written) -> Self {
-        Self { step, data: Progress { position: Position { epoch, sample }, skipped } }
+        Self { step, data: LoaderState { position: Position { epoch, sample }, skipped } }
     }
 }
 
@@ -41,7 +41,7 @@ impl Section for RunPosition {
     /// Appends epoch, sample, step and the skipped samples. Digests of earlier versions hold for as long as
     /// this order does.
     fn digest(&self, bytes: &mut Vec<u8>) {
-        let Progress { position: Position { epoch, sample }, skipped } = &self.data;
+        let LoaderState { position: Position { epoch, sample }, skipped } = &self.data;
         bytes.extend(epoch.to_le_bytes());
         bytes.extend(sample.to_le_bytes());
         bytes.extend(self.step.to_le_bytes());

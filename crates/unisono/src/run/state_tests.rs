@@ -1,6 +1,6 @@
 use serde_json::json;
 use unisono_checkpoint::{Tensor, Tensors};
-use unisono_data::{Position, Progress};
+use unisono_data::{LoaderState, Position};
 use unisono_graph::Precision;
 
 use super::*;
@@ -46,7 +46,7 @@ fn fill(state: &mut RunState) {
     };
     state.position = RunPosition {
         step: 6,
-        data: Progress { position: Position { epoch: 1, sample: 32 }, skipped: vec![3, 9] },
+        data: LoaderState { position: Position { epoch: 1, sample: 32 }, skipped: vec![3, 9] },
     };
     state.loss_scale = Some(scaling);
     state.classes = SavedClasses { class: Some(class), mixture: vec!["gpu a".into(), "gpu b".into()] };

@@ -29,7 +29,7 @@ impl Checkpoints {
     /// The directory cannot be written, or another run uses it.
     pub fn open(saving: Saving) -> Result<Self, Error> {
         let store = Store::open_with(&saving.dir, saving.retention(), Arc::new(StdDisk))?;
-        let saver = Saver::new(store, SaverOptions { require: saving.require, write_every: false })?;
+        let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
         Ok(Self { saver, saving, saved: None, durable: None, forced: false })
     }
 

@@ -101,7 +101,7 @@ impl Saving {
             BestBy::Lowest(_) => Best::Lowest(1),
             BestBy::Highest(_) => Best::Highest(1),
         });
-        Options { keep: self.keep, every: self.keep_every, best }
+        Options::default().keep(self.keep).every(self.keep_every).best(best)
     }
 
     /// Whether a step is saved although the fit goes on: at the interval, and where the best checkpoint is

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use unisono_checkpoint::{Contents, Dtype, Info, LoadReport, Mismatch, Tensor};
+use unisono_checkpoint::{Contents, Info, LoadReport, Mismatch, Tensor, TensorDType};
 use unisono_graph::{DType, StateDecl, Type};
 
 /// Returns what a tensor of the state is in a file.
 pub(crate) fn info(ty: &Type) -> Info {
     let dtype = match ty.dtype {
-        DType::F32 => Dtype::F32,
-        DType::I32 => Dtype::I32,
-        DType::U32 => Dtype::U32,
+        DType::F32 => TensorDType::F32,
+        DType::I32 => TensorDType::I32,
+        DType::U32 => TensorDType::U32,
     };
     Info { dtype, shape: ty.dims.clone() }
 }

@@ -3,9 +3,7 @@
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision};
-use unisono_replica::{
-    Assignment, Classes, Options, ReplicaError, Replicas, describe_classes, is_one_machine,
-};
+use unisono_replica::{Assignment, Classes, ReplicaError, Replicas, describe_classes, is_one_machine};
 
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
@@ -132,14 +130,15 @@ impl Builder {
         mixed: bool,
     ) -> Result<(Replicas, MemoryEstimate), Error> {
         let &RunSettings { global_batch, shards, .. } = settings;
-        let mut options = Options { global_batch, shards, ..self.options.clone() };
+        let mut options = self.options.clone().with(|o| (o.global_batch, o.shards) = (global_batch, shards));
         if mixed {
             // An audit would only find that the adapters differ, which is known.
-            options = Options { one_updates: true, assignment: Assignment::Even, audit_every: 0, ..options };
+            options =
+                options.with(|o| (o.one_updates, o.assignment, o.audit_every) = (true, Assignment::Even, 0));
         }
         loop {
             let (memory, shards_at_once) = budget.memory(programs.train(), global_batch)?;
-            let options = Options { shards_at_once, ..options.clone() };
+            let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
             let mut replicas = Replicas::start(&budget.adapters, programs.all(), options)?;
             match replicas.prepare(ProgramId::Train.index(), &[global_batch]) {
                 Ok(()) => return Ok((replicas, memory)),

@@ -9,7 +9,7 @@ use crate::compile::programs::Parts;
 use crate::observe::observer::Observer;
 use crate::run::settings::RunSettings;
 use crate::trainer::Trainer;
-use crate::{CrossEntropy, Layer, Loss, LossScale, Metric, Optimizer, Sgd};
+use crate::{Chain, CrossEntropy, Layer, Loss, LossScale, Metric, Sgd};
 
 /// Builds a [`Trainer`]. Made by [`Trainer::builder`].
 pub struct Builder {
@@ -41,7 +41,7 @@ impl Builder {
         let parts = Parts {
             model,
             loss: Box::new(CrossEntropy::new()),
-            optimizer: Box::new(Sgd::new(0.01)),
+            optimizer: Sgd::new(0.01).into(),
             metrics: vec![],
             precision: Precision::F32,
         };
@@ -52,7 +52,7 @@ impl Builder {
             adapters: vec![],
             replicas: None,
             digest_every: 100,
-            options: Options { audit_every: 1000, ..Options::default() },
+            options: Options::default().with(|options| options.audit_every = 1000),
             layout: Layout { f16: true, ..Layout::default() },
             mixed: false,
             loss_scale: LossScale::default(),
@@ -68,8 +68,8 @@ impl Builder {
     }
 
     /// Sets the optimizer. Default: [`Sgd`] with a learning rate of 0.01.
-    pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
-        self.parts.optimizer = Box::new(optimizer);
+    pub fn optimizer(mut self, optimizer: impl Into<Chain>) -> Self {
+        self.parts.optimizer = optimizer.into();
         self
     }
 

@@ -1,8 +1,9 @@
 //! Finds where a number went bad: it runs the forward pass of one sample in the f64 interpreter.
 
 use unisono_data::{Batch, Field, Values};
-use unisono_graph::{Array, DType, Feed, Frame, Graph, InputKind, RandomKey, interpret};
+use unisono_graph::{Array, DType, Feed, Frame, Graph, InputKind, Output, OutputKind, RandomKey, interpret};
 
+use crate::compile::carries;
 use crate::compile::feed::{self, Names};
 use crate::{Error, Trainer};
 
@@ -43,12 +44,13 @@ fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Vec<f32>], se
     shown.updates.clear();
     shown.outputs = (0..shown.nodes.len())
         .filter(|&id| shown.nodes[id].ty.dtype == DType::F32)
-        .map(|id| (format!("{id:08}"), id))
+        .map(|node| Output { name: format!("{node:08}"), kind: OutputKind::Value, node })
         .collect();
     let key = RandomKey { seed, epoch: batch.epoch, position: batch.first + row as u64 };
     let inputs = forward.inputs.iter().map(|input| match input.kind {
         InputKind::Random => Array::new(&[8], key.words().iter().map(|&w| f64::from(w)).collect()),
-        InputKind::Data => batch.field(&input.name).map_or_else(|| Array::scalar(0.0), |f| one_row(f, row)),
+        InputKind::Data => field_row(batch, &input.name, row),
+        InputKind::Carry => field_row(batch, &carries::field(&input.name), row),
     });
     let array = |(values, decl): (&Vec<f32>, &unisono_graph::StateDecl)| {
         Array::new(&decl.ty.dims, values.iter().map(|&x| f64::from(x)).collect())
@@ -60,9 +62,16 @@ fn first_bad(forward: &Graph, batch: &Batch, row: usize, states: &[Vec<f32>], se
     };
     let outcome = interpret(&shown, &feed);
     let bad = |x: &f64| !x.is_finite() || x.abs() > f64::from(f32::MAX);
-    let first = shown.outputs.iter().find(|(name, _)| outcome.outputs[name].data.iter().any(bad));
-    first
-        .map_or_else(|| "none in f64: a rounding of f32 is the cause".into(), |&(_, id)| forward.describe(id))
+    let first = shown.outputs.iter().find(|output| outcome.outputs[&output.name].data.iter().any(bad));
+    first.map_or_else(
+        || "none in f64: a rounding of f32 is the cause".into(),
+        |output| forward.describe(output.node),
+    )
+}
+
+/// A sample's row of a field; 0 where the batch has none of this name.
+fn field_row(batch: &Batch, name: &str, row: usize) -> Array {
+    batch.field(name).map_or_else(|| Array::scalar(0.0), |field| one_row(field, row))
 }
 
 /// Returns one row of a batch's field.

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use unisono_checkpoint::{Export, Exported, Info, Precision, TensorFile, Tensors, export_model, read_export};
+use unisono_checkpoint::{
+    Export, Exported, Info, TensorFile, Tensors, WeightPrecision, export_model, read_export,
+};
 use unisono_graph::StateKind;
 
 use crate::saving::tensors::info;
@@ -79,9 +81,9 @@ impl Trainer {
     ///
     /// # Errors
     /// Of the replicas; files that cannot be written.
-    pub fn export(&mut self, path: impl AsRef<Path>, precision: Precision) -> Result<Exported, Error> {
+    pub fn export(&mut self, path: impl AsRef<Path>, precision: WeightPrecision) -> Result<Exported, Error> {
         let (tensors, description) = self.described()?;
-        Ok(export_model(path, &tensors, &Export { precision, description })?)
+        Ok(export_model(path, &tensors, &Export::default().precision(precision).description(description))?)
     }
 
     /// Returns the model's tensors, and the model's description where all its layers have one.

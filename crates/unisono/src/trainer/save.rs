@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use unisono_checkpoint::{Contents, Export, Plan, Precision};
+use unisono_checkpoint::{Contents, Export, Plan};
 use unisono_graph::StateKind;
 
 use crate::saving::checkpoints::Checkpoints;
@@ -103,7 +103,7 @@ impl Trainer {
             return Ok(None);
         }
         let (model, description) = self.described()?;
-        let export = Export { precision: Precision::F32, description };
+        let export = Export::default().description(description);
         let write = |c: &Checkpoints| c.saver.with_store(|store| store.export_model(&model, &export));
         Ok(self.saver.as_ref().map(write).transpose()?.map(|exported| exported.weights))
     }

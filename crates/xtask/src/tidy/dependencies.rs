@@ -1,7 +1,7 @@
-//! Who may use whom (DESIGN section 2):
-//! shaders, random <- graph <- gpu <- replica <- train; random <- data <- train; checkpoint <- train. Nothing else.
+//! Which package may depend on which (docs/ARCHITECTURE.md, "Who may use whom"):
+//! shaders, random <- graph <- gpu <- replica <- unisono; random <- data <- unisono; checkpoint <- unisono.
 
-/// Each library with the packages of ours that it may use, itself the last of its chain.
+/// Each library of this repository, with the libraries of this repository that it may depend on.
 const MAY_USE: [(&str, &[&str]); 8] = [
     ("unisono-shaders", &[]),
     ("unisono-random", &[]),
@@ -24,11 +24,11 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Packages that are no libraries of the product: they use what they like.
+/// Packages that are not part of the product. They may depend on any package.
 const FREE: [&str; 5] = ["unisono-testkit", "unisono-examples", "unisono-tests", "xtask", "burn-peer"];
-/// The only ones that may name wgpu: the library that is there for it, and packages made of tests.
+/// The only packages that may depend on wgpu: the library that wraps it, and packages made of tests.
 const WGPU: [&str; 3] = ["unisono-gpu", "unisono-testkit", "unisono-tests"];
-/// Libraries that use nothing at all.
+/// Libraries that may depend on nothing at all.
 const ALONE: [&str; 2] = ["unisono-shaders", "unisono-random"];
 
 struct Dependency {
@@ -36,7 +36,7 @@ struct Dependency {
     dev: bool,
 }
 
-/// The violations of a manifest.
+/// Returns the violations of a manifest.
 pub fn check(manifest: &str) -> Vec<String> {
     let Some(package) = package_name(manifest) else { return Vec::new() };
     let dependencies = dependencies(manifest);
@@ -63,14 +63,15 @@ pub fn check(manifest: &str) -> Vec<String> {
     violations
 }
 
-/// The `name` of `[package]`.
+/// Returns the `name` of `[package]`.
 fn package_name(manifest: &str) -> Option<&str> {
     let mut lines = manifest.lines().skip_while(|line| line.trim() != "[package]").skip(1);
     let value = lines.find_map(|line| line.trim().strip_prefix("name")?.trim_start().strip_prefix('='))?;
     value.split('"').nth(1)
 }
 
-/// Reads as much TOML as our manifests use: a line a dependency, or a table each.
+/// Returns the dependencies of a manifest. It reads as much TOML as the manifests of this repository use: a
+/// line or a table for each dependency.
 fn dependencies(manifest: &str) -> Vec<Dependency> {
     let mut found: Vec<Dependency> = Vec::new();
     let mut section = None;
@@ -97,8 +98,9 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
     found
 }
 
-/// Whether a table holds dependencies: `dependencies`, `target.'cfg(unix)'.dev-dependencies`, `dependencies.wgpu`. Says
-/// whether they are for tests only, and the name when the table is about one.
+/// Reads the header of a table. If the table holds dependencies (`dependencies`, `dependencies.wgpu`,
+/// `target.'cfg(unix)'.dev-dependencies`), returns whether they are for tests only, and the name of the
+/// dependency if the table is about a single one.
 fn section_of(header: &str) -> Option<(bool, Option<&str>)> {
     const KINDS: [(&str, bool); 3] =
         [("dev-dependencies", true), ("build-dependencies", false), ("dependencies", false)];

@@ -1,8 +1,13 @@
 //! Rules about source files.
 
-/// A file that is longer does more than one thing.
+/// The most lines of a file. A longer file does more than one thing.
 const LONGEST: usize = 450;
-/// Where the libraries' own code is: these return errors.
+/// The most characters of a comment line. rustfmt holds code to the same width, but leaves comments alone.
+const WIDEST: usize = 110;
+/// A reference to a document that the repository does not have. It is split so that this file does not
+/// contain it.
+const UNKNOWN_DOCUMENT: &str = concat!("DESIGN", " section");
+/// The directories of the libraries' own code, which returns errors instead of panicking.
 const LIBRARIES: [&str; 8] = [
     "crates/checkpoint/src/",
     "crates/data/src/",
@@ -14,9 +19,9 @@ const LIBRARIES: [&str; 8] = [
     "shaders/",
 ];
 
-/// The violations of a Rust file.
+/// Returns the violations of a Rust file.
 pub fn check_rust(path: &str, text: &str) -> Vec<String> {
-    let mut violations: Vec<String> = too_long(text).into_iter().collect();
+    let mut violations: Vec<String> = too_long(text).into_iter().chain(comments(text)).collect();
     let test = path.ends_with("/tests.rs") || path.contains("/tests/");
     if LIBRARIES.iter().any(|library| path.starts_with(library)) && !test {
         violations.extend(panics(text));
@@ -24,9 +29,9 @@ pub fn check_rust(path: &str, text: &str) -> Vec<String> {
     violations
 }
 
-/// The violations of a shader: it begins with a comment that says what it computes.
+/// Returns the violations of a shader. Its first line must be a comment that says what the shader computes.
 pub fn check_wgsl(text: &str) -> Vec<String> {
-    let mut violations: Vec<String> = too_long(text).into_iter().collect();
+    let mut violations: Vec<String> = too_long(text).into_iter().chain(comments(text)).collect();
     let contract = text.lines().next().and_then(|line| line.strip_prefix("//"));
     if contract.is_none_or(|contract| contract.trim().is_empty()) {
         violations.push(
@@ -41,7 +46,27 @@ fn too_long(text: &str) -> Option<String> {
     (lines > LONGEST).then(|| format!(": {lines} lines, more than {LONGEST}"))
 }
 
-/// Lines that can panic on purpose, before the file's tests begin. Comments and documentation may.
+/// Returns comment lines that are too wide or refer to a document that the repository does not have. Two
+/// kinds of line may be wider, because they cannot be broken: a single long word such as an address, and a
+/// row of a table.
+fn comments(text: &str) -> Vec<String> {
+    let mut violations = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        if line.contains(UNKNOWN_DOCUMENT) {
+            violations
+                .push(format!(":{}: refers to {UNKNOWN_DOCUMENT}, which is not in the repository", i + 1));
+        }
+        let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+        let comment = comment.trim_start_matches(['/', '!']).trim();
+        let width = line.chars().count();
+        if width > WIDEST && comment.contains(' ') && !comment.starts_with('|') {
+            violations.push(format!(":{}: a comment of {width} characters, more than {WIDEST}", i + 1));
+        }
+    }
+    violations
+}
+
+/// Returns lines that can panic on purpose, before the file's tests begin. Comments and documentation may.
 fn panics(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let tests = lines
@@ -82,6 +107,39 @@ mod tests {
         assert_eq!(check_wgsl("// sum: y = x + x.\nfn f() {}"), [""; 0]);
         assert_eq!(check_wgsl("fn f() {}\n// sum").len(), 1);
         assert_eq!(check_wgsl("").len(), 1);
+    }
+
+    #[test]
+    fn comments_are_held_to_the_width_of_code() {
+        let line = |marker: &str, width: usize| format!("fn f() {{}}\n{marker}{}a\n", "é ".repeat(width / 2));
+        for marker in ["// ", "/// ", "    //!"] {
+            let fits = line(marker, 109 - marker.len());
+            assert_eq!(check_rust("tests/src/a.rs", &fits), [""; 0], "{fits}");
+            let wide = line(marker, 111 - marker.len());
+            assert_eq!(check_rust("tests/src/a.rs", &wide).len(), 1, "{wide}");
+            assert!(check_rust("tests/src/a.rs", &wide)[0].starts_with(":2: a comment of 11"));
+        }
+        assert_eq!(check_wgsl(&format!("// {}", "ab ".repeat(50))).len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_broken_may_be_wide() {
+        let wide = [
+            format!("// https://example.org/{}", "a".repeat(120)),
+            format!("//! | a | {} |", "b ".repeat(60)),
+            format!("let x = \"{}\";", "c ".repeat(60)),
+        ];
+        for line in wide {
+            assert_eq!(check_rust("tests/src/a.rs", &line), [""; 0], "{line}");
+        }
+    }
+
+    #[test]
+    fn a_reference_to_a_document_that_is_not_there_is_found() {
+        let text = format!("// sum: y = x + x.\n// See {UNKNOWN_DOCUMENT} 2.\n");
+        let expected = format!(":2: refers to {UNKNOWN_DOCUMENT}, which is not in the repository");
+        assert_eq!(check_wgsl(&text), [expected]);
+        assert_eq!(check_rust("tests/src/a.rs", &text).len(), 1);
     }
 
     #[test]

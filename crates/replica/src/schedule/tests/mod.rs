@@ -1,6 +1,7 @@
-//! The scheduler among simulated workers: any speeds, losses, joins, late and repeated answers, on a clock of numbers.
+//! The scheduler among simulated workers: any speeds, losses, joins, late and repeated answers, on a
+//! simulated clock.
 //!
-//! `world.rs` is the workers and the host, which check every order they get; here are the schedules.
+//! `world.rs` simulates the workers and the host, which check every order; the schedules are here.
 
 mod world;
 
@@ -13,12 +14,12 @@ use world::{Fate, Step as Wanted, World};
 pub(super) use super::assign::SplitMix as Draw;
 
 impl Draw {
-    /// Less than `n`.
+    /// Draws a number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
 
-    /// Once in so many times.
+    /// Returns true once in so many times.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -40,13 +41,14 @@ pub(super) fn policy() -> Policy {
     }
 }
 
-/// A step of one cut, eight samples a shard.
+/// Returns a step of one cut with eight samples in each shard.
 fn job(shards: usize, changes_state: bool) -> Job {
     let sizes = vec![8; shards];
-    Job { program: 0, sizes, segments: 2, changes_state, pieces: true, load_only: false, audit: None }
+    Job { program: 0, sizes, segments: 2, changes_state, few_at_once: true, load_only: false, audit: None }
 }
 
-/// A schedule drawn from a seed: returns how many workers were lost, late and joined, and how many steps were committed.
+/// Runs a schedule drawn from a seed. Returns how many workers were lost, late and joined, and how many steps
+/// were committed.
 fn schedule(seed: u64) -> [usize; 4] {
     let mut draw = Draw(seed);
     let assignment = match draw.below(4) {
@@ -82,7 +84,7 @@ fn schedule(seed: u64) -> [usize; 4] {
                 sizes,
                 segments,
                 changes_state,
-                pieces: may && !world.draw.once_in(3),
+                few_at_once: may && !world.draw.once_in(3),
                 load_only: world.draw.once_in(8),
                 audit: world.draw.once_in(4).then(|| world.draw.below(99)),
             },
@@ -103,16 +105,17 @@ fn every_step_commits_once_and_every_shard_counts_once() {
     for seed in 0..50_000 {
         schedule(seed).iter().zip(&mut seen).for_each(|(new, sum)| *sum += new);
     }
-    // Nothing of what is tested is rare.
+    // None of the tested events is rare.
     assert!(seen.iter().all(|&count| count > 10_000), "lost, late, joined, committed: {seen:?}");
 }
 
-/// Samples a second at 32 shards after the paces are known.
+/// Returns the samples a second at 32 shards after the paces are known.
 fn rate(workers: &[(f64, f64)], shards_at_once: Option<usize>) -> f64 {
     rate_after(16, workers, shards_at_once)
 }
 
-/// Samples a second at 32 shards after so many steps. Of each worker its samples a second and what any work of it takes beside.
+/// Returns the samples a second at 32 shards after so many steps. Each worker is given by its samples a
+/// second and by the seconds that any work takes in addition.
 fn rate_after(steps: usize, workers: &[(f64, f64)], shards_at_once: Option<usize>) -> f64 {
     let policy = Policy { shards_at_once, ..policy() };
     let mut world = World::new(workers.len(), policy, Fate::default(), Draw(1));
@@ -125,7 +128,7 @@ fn rate_after(steps: usize, workers: &[(f64, f64)], shards_at_once: Option<usize
     2560.0 / (world.now() - began).as_secs_f64()
 }
 
-/// The same if samples could be divided as one likes: all are done at the same time.
+/// Returns the samples a second if samples could be divided freely: all workers are done at the same time.
 fn ideal(workers: &[(f64, f64)]) -> f64 {
     let (speed, lost) =
         workers.iter().fold((0.0, 0.0), |(a, b), (speed, fixed)| (a + speed, b + speed * fixed));
@@ -144,8 +147,9 @@ fn pairs_from_1_to_1_to_10_to_1_reach_nine_tenths_of_the_sum_of_their_speeds() {
     }
 }
 
-/// What is slow and what only takes a while to begin are told apart, where launches take as long as half of all samples on the
-/// faster one, on either or on both: after two ways to give out shards, of three steps each, the third is right.
+/// Slow workers and workers with a large fixed cost are told apart, where launches take as long as half of
+/// all samples on the faster one, on either or on both: after two assignments of three steps each, the third
+/// is right.
 #[test]
 fn pairs_with_launches_that_take_their_time_reach_nine_tenths_of_what_is_possible() {
     for tenths in 10..=100 {
@@ -159,7 +163,8 @@ fn pairs_with_launches_that_take_their_time_reach_nine_tenths_of_what_is_possibl
     }
 }
 
-/// The most that whole shards allow: the best time over all numbers of shards for each worker, none among them.
+/// Returns the most samples a second that whole shards allow: the best time over all numbers of shards for
+/// each worker, none among them.
 fn possible(workers: &[(f64, f64)]) -> f64 {
     let of = |&(speed, fixed): &(f64, f64)| (1..=32).map(move |n| fixed + f64::from(n) * 8.0 / speed);
     let mut times: Vec<f64> = workers.iter().flat_map(of).collect();
@@ -171,8 +176,8 @@ fn possible(workers: &[(f64, f64)]) -> f64 {
     256.0 / times.into_iter().find(|&time| fits(time)).unwrap_or(f64::INFINITY)
 }
 
-/// Eight workers and 32 shards: eight of speeds 1 to 8 cannot reach more than 8/9 of their sum, whoever runs what. Where
-/// nine tenths are possible they are reached; elsewhere what is possible is.
+/// Eight workers of speeds 1 to 8 cannot reach more than 8/9 of their sum with 32 shards, whatever the
+/// assignment. Where nine tenths are possible they are reached; elsewhere the possible maximum is.
 #[test]
 fn sets_of_eight_reach_what_whole_shards_allow() {
     let mut draw = Draw(7);
@@ -192,7 +197,8 @@ fn sets_of_eight_reach_what_whole_shards_allow() {
     }
 }
 
-/// A worker that becomes ten times slower within a step: pieces that wait for it go to others, unless it shows who runs what.
+/// When a worker becomes ten times slower within a step, other workers take over groups that wait for it,
+/// unless the result may depend on the assignment.
 #[test]
 fn idle_workers_take_over_waiting_shards() {
     let seconds = |shards_at_once, one_updates| {
@@ -209,24 +215,33 @@ fn idle_workers_take_over_waiting_shards() {
     let (waited, taken) = (seconds(None, false), seconds(Some(1), false));
     assert!(taken < 0.3 * waited, "{taken:.3} s, without: {waited:.3} s");
     let pinned = seconds(Some(1), true);
-    assert!(pinned > 0.99 * waited, "{pinned:.3} s, without pieces: {waited:.3} s");
+    assert!(pinned > 0.99 * waited, "{pinned:.3} s, without groups: {waited:.3} s");
 }
 
-/// The faster of two has room for half of the shards, no more: it is given no more once it has said so, and nobody leaves.
+/// The faster of two workers has memory for half of the shards. After it has answered so, it is assigned no
+/// more, and neither leaves.
 #[test]
 fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
     for shards_at_once in [None, Some(4), Some(1)] {
-        for pieces in [false, true] {
+        for few_at_once in [false, true] {
             let policy = Policy { shards_at_once, ..policy() };
             let mut world = World::new(2, policy, Fate::default(), Draw(5));
             world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
             world.rooms(&[4, 8]);
-            let wanted = Wanted { job: Job { pieces, ..job(8, true) }, skip: false, not_finite: false };
+            let wanted = Wanted { job: Job { few_at_once, ..job(8, true) }, skip: false, not_finite: false };
             (0..16).for_each(|_| assert!(world.step(&wanted).unwrap()));
-            assert_eq!((world.lost, world.committed), (0, 16), "{shards_at_once:?}, in pieces: {pieces}");
-            // Together there is room for all, but not for all on one.
+            assert_eq!(
+                (world.lost, world.committed),
+                (0, 16),
+                "{shards_at_once:?}, few at once: {few_at_once}"
+            );
+            // The workers have memory for all shards together, but none has memory for all of them.
             world.lose(1);
-            assert_eq!(world.step(&wanted), Ok(pieces), "{shards_at_once:?}, in pieces: {pieces}");
+            assert_eq!(
+                world.step(&wanted),
+                Ok(few_at_once),
+                "{shards_at_once:?}, few at once: {few_at_once}"
+            );
         }
     }
 }
@@ -257,15 +272,15 @@ fn a_late_worker_is_lost_named_and_what_it_says_later_is_ignored() {
     assert!(matches!(kept[..], [Action::Keep { worker: 0, .. }]), "{kept:?}");
     let late = scheduler.on(second(301), Event::Tick);
     assert_eq!(late[0], Action::Leave { worker: 1, loss: Loss::Late(second(300)) });
-    let Action::Run { worker: 0, ticket, piece, .. } = &late[1] else { panic!("{late:?}") };
-    assert_eq!(piece.shards, 2..4);
+    let Action::Run { worker: 0, ticket, group, .. } = &late[1] else { panic!("{late:?}") };
+    assert_eq!(group.shards, 2..4);
     assert_eq!(scheduler.on(second(302), done(1, tickets[1].1, 1)), []);
     let kept = scheduler.on(second(303), done(0, *ticket, 1));
     assert!(matches!(kept[..], [Action::Keep { worker: 0, .. }, Action::Sum { cut: 0, .. }]), "{kept:?}");
 }
 
-/// A worker says that an order took it four hours, of which the scheduler's clock shows ten seconds: the process was stopped. Its
-/// pace stays what it is, however few steps there were.
+/// A worker answers that an order took four hours, of which the scheduler's clock shows ten seconds: the
+/// process was stopped. Its pace stays as it was, however few steps there were.
 #[test]
 fn no_worker_is_slow_for_hours_that_nobody_had() {
     let mut scheduler = Scheduler::new(2, policy());
@@ -279,8 +294,8 @@ fn no_worker_is_slow_for_hours_that_nobody_had() {
                     // Both answer at the same time.
                     now += Duration::from_secs(if worker == 0 { 10 } else { 0 });
                     let spent = Duration::from_secs(if worker == 1 { 4 * 3600 } else { 10 });
-                    if let Action::Run { piece, .. } = action {
-                        given.push(piece.shards.len());
+                    if let Action::Run { group, .. } = action {
+                        given.push(group.shards.len());
                     }
                     Event::Answer { worker, ticket, heard: Heard::Done(spent) }
                 }
@@ -294,7 +309,7 @@ fn no_worker_is_slow_for_hours_that_nobody_had() {
     assert_eq!(given, [2; 16]);
 }
 
-/// All that a step tells its workers, with answers at once.
+/// Returns all orders of a step to its workers, with answers at once.
 fn orders(workers: usize, job: Job) -> Vec<Action> {
     let mut scheduler = Scheduler::new(workers, policy());
     let mut all = Vec::new();
@@ -317,10 +332,10 @@ fn orders(workers: usize, job: Job) -> Vec<Action> {
 
 #[test]
 fn one_worker_exchanges_nothing_and_runs_up_to_the_last_cut_in_one_go() {
-    let all = orders(1, Job { segments: 4, pieces: false, ..job(3, true) });
+    let all = orders(1, Job { segments: 4, few_at_once: false, ..job(3, true) });
     assert!(!all.iter().any(|action| matches!(action, Action::Sum { .. })), "{all:?}");
     let runs = all.iter().filter_map(|action| match action {
-        Action::Run { segments, piece, .. } => Some((segments.clone(), piece.run.is_whole())),
+        Action::Run { segments, group, .. } => Some((segments.clone(), group.run.is_whole())),
         _ => None,
     });
     assert_eq!(runs.collect::<Vec<_>>(), [(0..3, true), (3..4, true)]);
@@ -331,30 +346,31 @@ fn who_has_no_shards_runs_only_where_the_state_changes() {
     let runs = |changes_state| {
         let all = orders(2, job(1, changes_state));
         let runs = all.into_iter().filter_map(|action| match action {
-            Action::Run { worker, piece, .. } => Some((worker, piece.shards.len(), piece.run.shards)),
+            Action::Run { worker, group, .. } => Some((worker, group.shards.len(), group.run.shards)),
             _ => None,
         });
         runs.collect::<Vec<_>>()
     };
     assert_eq!(runs(false), [(0, 1, 1), (0, 1, 1)]);
-    // Beside a shard that nobody has, the only one is not the whole: its sums travel.
+    // With one more shard, which is empty, the run of the only worker is not whole: its sums come to the
+    // host.
     assert_eq!(runs(true), [(0, 1, 2), (1, 0, 2), (0, 1, 2), (1, 0, 2)]);
 }
 
-/// A busy machine, where half of the steps take up to three times as long as they should: shards are rarely given out anew, for
-/// that means plans to load.
+/// On a busy machine, where half of the steps take up to three times as long as they should, shards are
+/// rarely assigned anew, since that means plans to load.
 #[test]
 fn noise_does_not_move_shards_about() {
     let mut draw = Draw(11);
-    let mut crew = Crew::new(2, policy());
+    let mut workers = Workers::new(2, policy());
     let sizes = vec![8; 32];
     let mut seen: Vec<Vec<Range<usize>>> = Vec::new();
     for step in 4..60 {
-        let ranges = crew.assign(Assignment::Speed, 0, &sizes, false, step);
+        let ranges = workers.assign(Assignment::Speed, 0, &sizes, false, step);
         for (worker, range) in ranges.iter().enumerate() {
             let disturbed = if draw.once_in(2) { 1.0 + 2.0 * draw.unit() } else { 1.0 };
             let seconds = (8 * range.len()) as f64 * [1e-3, 3e-3][worker] * disturbed;
-            crew.saw(worker, 0, 8 * range.len(), Duration::from_secs_f64(seconds));
+            workers.saw(worker, 0, 8 * range.len(), Duration::from_secs_f64(seconds));
         }
         seen.push(ranges);
     }

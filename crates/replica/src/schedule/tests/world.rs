@@ -1,4 +1,4 @@
-//! Simulated workers and host. Everything they are told is checked against what may be said to them.
+//! Simulated workers and host. They check every action of the scheduler against its invariants.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use unisono_graph::tree;
 use super::super::*;
 use super::Draw;
 
-/// How likely things go wrong, in thousandths of the orders.
+/// The probabilities of faults, in thousandths of the orders.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fate {
     pub fails: usize,
@@ -17,7 +17,7 @@ pub(super) struct Fate {
     pub late: usize,
     pub twice: usize,
     pub changes_pace: usize,
-    /// In thousandths of the workers: how many have no room for all shards.
+    /// How many workers, in thousandths, have no memory for all shards.
     pub short_of_memory: usize,
 }
 
@@ -30,20 +30,20 @@ pub(super) struct Step {
 
 #[derive(Debug, Default)]
 struct Worker {
-    /// The order that it owes an answer to.
+    /// The order to which it owes an answer.
     busy: Option<u64>,
     left: bool,
-    /// Seconds a sample,
+    /// The seconds for each sample.
     pace: f64,
-    /// and of any work beside.
+    /// The seconds that any work takes in addition.
     fixed: f64,
-    /// Commits that it has seen.
+    /// The number of commits in its state.
     state: u64,
-    /// What it ran last, and the segment that it can run next.
+    /// The shards that it ran last, and the segment that it can run next.
     memory: Option<(Range<usize>, usize)>,
-    /// Shards that it has room for, if not for all.
+    /// The most shards for which it has memory; none if it has memory for all.
     room: Option<usize>,
-    /// Where its answers to one step's orders stand, for one that was given up.
+    /// The step in which it committed last.
     committed_in: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct World {
     fate: Fate,
     now: Duration,
     workers: Vec<Worker>,
-    /// What is under way, by when it arrives.
+    /// The events under way, by the time at which they arrive.
     arriving: BTreeMap<(Duration, u64), Event>,
     serial: u64,
     steps: u64,
@@ -104,19 +104,19 @@ impl World {
         self.now
     }
 
-    /// Samples a second of each worker, and the seconds that any work of one takes beside.
+    /// Sets the samples a second of each worker, and the seconds that any work takes in addition.
     pub fn speeds(&mut self, workers: &[(f64, f64)]) {
         for (worker, (speed, fixed)) in self.workers.iter_mut().zip(workers) {
             (worker.pace, worker.fixed) = (1.0 / speed, *fixed);
         }
     }
 
-    /// Shards that each worker has room for.
+    /// Sets the most shards for which each worker has memory.
     pub fn rooms(&mut self, workers: &[usize]) {
         self.workers.iter_mut().zip(workers).for_each(|(worker, room)| worker.room = Some(*room));
     }
 
-    /// A worker is there no longer.
+    /// Makes a worker leave.
     pub fn lose(&mut self, worker: usize) {
         self.workers[worker].left = true;
         self.scheduler.on(self.now, Event::Reject(worker));
@@ -133,7 +133,7 @@ impl World {
         assert_eq!(actions, []);
     }
 
-    /// A step until its end; false if nobody is left.
+    /// Runs a step until its end. Returns false if no worker is left.
     pub fn step(&mut self, wanted: &Step) -> Checked<bool> {
         let began = self.now;
         self.gave_up = false;
@@ -142,7 +142,7 @@ impl World {
             self.scheduler.on(self.now, Event::Begin(wanted.job.clone())).into();
         self.steps += u64::from(!wanted.job.load_only);
         let (mut decided, mut spreading) = (0, None);
-        // What counts of a cut: the blocks, and shards as the pieces are kept.
+        // The results that count for each cut: its blocks, and the groups of shards that are kept.
         let mut kept: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
         for _ in 0..20_000 {
             let Some(action) = actions.pop_front() else {
@@ -157,19 +157,19 @@ impl World {
                     let heard = if fits { Heard::Done(seconds) } else { Heard::NoMemory };
                     self.take(worker, ticket, seconds, heard)?;
                 }
-                Action::Run { worker, ticket, piece, segments, .. } => {
-                    self.run(wanted, worker, ticket, &piece, &segments)?;
+                Action::Run { worker, ticket, group, segments, .. } => {
+                    self.run(wanted, worker, ticket, &group, &segments)?;
                 }
-                Action::Audit { worker, ticket, piece, of } => {
+                Action::Audit { worker, ticket, group, of } => {
                     ensure(worker != of, || "audits itself".into())?;
-                    let known = kept.values().flatten().any(|block| *block == piece.shards);
-                    ensure(known, || format!("audits {:?}, which nobody gave: {kept:?}", piece.shards))?;
+                    let known = kept.values().flatten().any(|block| *block == group.shards);
+                    ensure(known, || format!("audits {:?}, which nobody gave: {kept:?}", group.shards))?;
                     self.workers[worker].memory = None;
-                    self.time(worker, ticket, &piece)?;
+                    self.time(worker, ticket, &group)?;
                 }
-                Action::Refresh { worker, ticket, piece } => {
-                    self.workers[worker].memory = Some((piece.shards.clone(), wanted.job.segments - 1));
-                    self.time(worker, ticket, &piece)?;
+                Action::Refresh { worker, ticket, group } => {
+                    self.workers[worker].memory = Some((group.shards.clone(), wanted.job.segments - 1));
+                    self.time(worker, ticket, &group)?;
                 }
                 Action::Compare { .. } => {}
                 Action::Keep { shards, segments, .. } => {
@@ -179,11 +179,11 @@ impl World {
                 }
                 Action::Restart => kept.clear(),
                 Action::Sum { cut, shards, leaves } => {
-                    let pieces = kept.get(&cut).cloned().unwrap_or_default();
-                    covers(&pieces, shards)?;
-                    same_sum(&pieces, shards, leaves)?;
+                    let groups = kept.get(&cut).cloned().unwrap_or_default();
+                    covers(&groups, shards)?;
+                    same_sum(&groups, shards, leaves)?;
                     let blocks: Vec<_> =
-                        pieces.iter().flat_map(|p| tree::blocks(p.clone(), leaves)).collect();
+                        groups.iter().flat_map(|p| tree::blocks(p.clone(), leaves)).collect();
                     kept.insert(cut, blocks);
                     self.gave_up = wanted.not_finite;
                     let event = if self.gave_up { Event::GiveUp } else { Event::Summed };
@@ -205,7 +205,7 @@ impl World {
                     self.take(worker, ticket, Duration::from_millis(3), Heard::Done(Duration::ZERO))?;
                 }
                 Action::Heard => {
-                    // The source may have gone meanwhile: then the step starts again.
+                    // The source may have left meanwhile: then the step starts again.
                     let from = spreading.take().filter(|from| !self.workers[*from].left);
                     if let Some(from) = from {
                         let state = self.workers[from].state;
@@ -250,7 +250,7 @@ impl World {
         }
         ensure(decided == 1, || format!("asked {decided} times"))?;
         ensure(committed != wanted.skip, || format!("committed: {committed}"))?;
-        // Where the last segment has samples, those of one that is lost in it are missing.
+        // Where the last segment has samples, those of a worker that is lost in it are missing.
         let all_must_be_there = wanted.job.segments > 1 || !wanted.job.changes_state;
         if committed && all_must_be_there {
             let shards: usize = shares.values().map(|share| share.0).sum();
@@ -263,13 +263,14 @@ impl World {
         self.unchanged()
     }
 
-    /// All that are there have the state that they should have.
+    /// Checks that all present workers have the state that they should have.
     fn unchanged(&self) -> Checked<()> {
         let states: Vec<u64> = self.workers.iter().filter(|w| !w.left).map(|w| w.state).collect();
         ensure(states.iter().all(|&state| state == self.state), || format!("{states:?}, not {}", self.state))
     }
 
-    /// Each phase waits for one answer of each at a time, and each loss starts it again once.
+    /// Checks the time of a step: each phase waits for one answer of each worker at a time, and each loss
+    /// starts it again once.
     fn bounded(&self, began: Duration, workers: u32, wanted: &Step) -> Checked<()> {
         let phases = wanted.job.segments as u32 + 4 + wanted.job.sizes.len() as u32;
         let most = (self.policy.deadline + self.policy.loading) * (workers + 1) * phases;
@@ -282,20 +283,20 @@ impl World {
         wanted: &Step,
         worker: usize,
         ticket: u64,
-        piece: &Piece,
+        group: &ShardGroup,
         segments: &Range<usize>,
     ) -> Checked<()> {
         let last = wanted.job.segments - 1;
         let of = &mut self.workers[worker];
-        let ready = segments.start == 0 || of.memory == Some((piece.shards.clone(), segments.start));
-        ensure(ready, || format!("{worker} has {:?}, is to run {segments:?} of {piece:?}", of.memory))?;
-        of.memory = Some((piece.shards.clone(), segments.end));
-        let rows: usize = wanted.job.sizes[piece.shards.clone()].iter().sum();
-        let before: usize = wanted.job.sizes[..piece.run.first].iter().sum();
-        ensure(piece.first_row == before, || format!("{piece:?}"))?;
-        let needed = wanted.job.changes_state || !piece.shards.is_empty();
+        let ready = segments.start == 0 || of.memory == Some((group.shards.clone(), segments.start));
+        ensure(ready, || format!("{worker} has {:?}, is to run {segments:?} of {group:?}", of.memory))?;
+        of.memory = Some((group.shards.clone(), segments.end));
+        let rows: usize = wanted.job.sizes[group.shards.clone()].iter().sum();
+        let before: usize = wanted.job.sizes[..group.run.first].iter().sum();
+        ensure(group.first_row == before, || format!("{group:?}"))?;
+        let needed = wanted.job.changes_state || !group.shards.is_empty();
         ensure(needed, || format!("{worker} has no shards and nothing to commit"))?;
-        ensure(piece.run.rows() == rows, || format!("{piece:?}"))?;
+        ensure(group.run.rows() == rows, || format!("{group:?}"))?;
         if segments.end == last + 1 && wanted.job.changes_state {
             ensure(segments.len() == 1, || format!("commits with {segments:?}"))?;
             ensure(!wanted.skip && !self.gave_up, || "commits what is to be skipped".into())?;
@@ -307,21 +308,21 @@ impl World {
             let little = Duration::from_micros(1);
             return self.take(worker, ticket, little, Heard::Done(little));
         }
-        self.time(worker, ticket, piece)
+        self.time(worker, ticket, group)
     }
 
-    fn time(&mut self, worker: usize, ticket: u64, piece: &Piece) -> Checked<()> {
+    fn time(&mut self, worker: usize, ticket: u64, group: &ShardGroup) -> Checked<()> {
         if self.draw.below(1000) < self.fate.changes_pace {
             self.workers[worker].pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
         }
         let Worker { pace, fixed, room, .. } = self.workers[worker];
-        let spent = Duration::from_secs_f64(fixed + piece.run.rows() as f64 * pace);
-        // What it has not loaded it loads now.
-        let fits = room.is_none_or(|room| piece.shards.len() <= room);
+        let spent = Duration::from_secs_f64(fixed + group.run.rows() as f64 * pace);
+        // A worker that has not loaded the plan loads it now.
+        let fits = room.is_none_or(|room| group.shards.len() <= room);
         self.take(worker, ticket, spent, if fits { Heard::Done(spent) } else { Heard::NoMemory })
     }
 
-    /// A worker takes an order and will answer, or not.
+    /// Has a worker take an order, which it will answer or not.
     fn take(&mut self, worker: usize, ticket: u64, spent: Duration, heard: Heard) -> Checked<()> {
         let of = &mut self.workers[worker];
         ensure(!of.left, || format!("{worker} has left and is told something"))?;
@@ -333,7 +334,7 @@ impl World {
         if fate < fails {
             self.arrive(spent, answer(Heard::Failed));
         } else if fate < fails + silent {
-            // Never.
+            // It never answers.
         } else if fate < fails + silent + late {
             self.arrive(spent + Duration::from_secs(700), answer(heard));
         } else {
@@ -351,10 +352,10 @@ impl World {
         self.arriving.insert((self.now + after, self.serial), event);
     }
 
-    /// What happens next: an arrival, or a deadline.
+    /// Moves the clock to the next event: an arrival, or a deadline.
     fn next_event(&mut self) -> Checked<Event> {
         let (due, first) = (self.scheduler.due(), self.arriving.first_key_value().map(|(key, _)| key.0));
-        // Whoever waits looks at the clock in between.
+        // A wait reads the clock in between.
         if let Some(next) = due.into_iter().chain(first).min().filter(|_| self.draw.once_in(8)) {
             self.now = self.now.max((self.now + next) / 2);
             return Ok(Event::Tick);
@@ -378,10 +379,10 @@ impl World {
     }
 }
 
-/// Whoever has which shards: the blocks of all pieces add up to the sum over all shards, to the bit.
-fn same_sum(pieces: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()> {
+/// Checks that the blocks of all groups add up to the sum over all shards, to the bit, whatever the groups.
+fn same_sum(groups: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()> {
     let values: Vec<f32> = (0..shards).map(|s| (s as f32 * 1.7).sin() * 1e3).collect();
-    let blocks = pieces.iter().flat_map(|piece| tree::blocks(piece.clone(), leaves));
+    let blocks = groups.iter().flat_map(|group| tree::blocks(group.clone(), leaves));
     let held: Vec<_> = blocks.map(|block| (block.clone(), vec![tree::sum(&values[block])])).collect();
     let zero = [0.0];
     let find = |range: &Range<usize>| {
@@ -391,12 +392,12 @@ fn same_sum(pieces: &[Range<usize>], shards: usize, leaves: usize) -> Checked<()
     let mut total = [0.0];
     let all = tree::sum_blocks(leaves, &find, &mut total).is_some();
     let same = all && total[0].to_bits() == tree::sum(&values).to_bits();
-    ensure(same, || format!("{pieces:?} of {shards} in {leaves} leaves do not add up"))
+    ensure(same, || format!("{groups:?} of {shards} in {leaves} leaves do not add up"))
 }
 
-/// Every shard once.
-fn covers(pieces: &[Range<usize>], shards: usize) -> Checked<()> {
-    let all: Vec<usize> = pieces.iter().cloned().flatten().collect();
+/// Checks that every shard is there once.
+fn covers(groups: &[Range<usize>], shards: usize) -> Checked<()> {
+    let all: Vec<usize> = groups.iter().cloned().flatten().collect();
     let once: BTreeSet<usize> = all.iter().copied().collect();
-    ensure(once.len() == all.len() && all.len() == shards, || format!("{pieces:?} of {shards} shards"))
+    ensure(once.len() == all.len() && all.len() == shards, || format!("{groups:?} of {shards} shards"))
 }

@@ -1,6 +1,11 @@
-/// Turns the rows of a matrix of so many rows, or its columns where there are fewer, into ones of length `gain` at right angles
-/// to each other: modified Gram-Schmidt in f64, in their order, each twice. From independent normal values the result is uniform
-/// over all such matrices. Only `+ - * / sqrt`: the same bits everywhere.
+//! Orthogonal initial values.
+
+/// Makes the rows of a matrix with `rows` rows, or its columns where they are fewer, orthogonal vectors of
+/// length `gain`.
+///
+/// It is modified Gram-Schmidt in f64, in the order of the vectors, each pass done twice. From independent
+/// normal values the result is uniform over all such matrices. It computes with `+ - * / sqrt` only, so the
+/// bits are the same everywhere.
 pub(super) fn orthogonalize(matrix: &mut [f32], rows: usize, gain: f32) {
     let columns = matrix.len() / rows.max(1);
     let wide = rows <= columns;
@@ -14,7 +19,7 @@ pub(super) fn orthogonalize(matrix: &mut [f32], rows: usize, gain: f32) {
             own.iter_mut().zip(other).for_each(|(x, o)| *x -= along * o);
         }
         let norm = dot(&own, &own).sqrt();
-        // Independent draws are never in one plane; should they be, zeros are better than NaN.
+        // Independent draws are linearly independent. Should they not be, zeros are better than NaN.
         let scale = if norm > 0.0 { 1.0 / norm } else { 0.0 };
         own.iter_mut().for_each(|x| *x *= scale);
         (0..length).for_each(|i| matrix[at(vector, i)] = (own[i] * f64::from(gain)) as f32);

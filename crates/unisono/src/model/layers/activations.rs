@@ -1,21 +1,17 @@
+//! Activations: functions of each element. Shapes: `[B, ...]` to the same. They have no parameters.
+
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
-use crate::{Context, Description, Layer};
+use crate::model::{Context, Forward};
 
 macro_rules! activation {
-    ($(#[$doc:meta])* $layer:ident, $name:literal, $method:ident) => {
+    ($(#[$doc:meta])* $layer:ident, $method:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
         pub struct $layer;
 
-        impl Layer for $layer {
-            fn name(&self) -> &str {
-                $name
-            }
-            fn description(&self) -> Option<Description> {
-                Some(Description::$layer(*self))
-            }
+        impl Forward for $layer {
             fn forward(&self, _: &mut Context, x: &Var) -> Var {
                 x.$method()
             }
@@ -24,32 +20,36 @@ macro_rules! activation {
 }
 
 activation!(
-    /// max(x, 0).
-    Relu, "relu", relu);
+    /// y = max(x, 0), elementwise (PyTorch's and Keras's `ReLU`).
+    Relu, relu);
 activation!(
-    /// x times the share of a standard normal below x (PyTorch's default `GELU`, the exact one).
-    Gelu, "gelu", gelu);
+    /// y = x Phi(x), elementwise, with the normal distribution's Phi (Hendrycks and Gimpel 2016; the exact
+    /// form, which is the default of PyTorch's and Keras's `GELU`).
+    Gelu, gelu);
 activation!(
-    /// The approximation of [`Gelu`] by tanh (PyTorch's `GELU(approximate="tanh")`).
-    GeluTanh, "gelu_tanh", gelu_tanh);
+    /// The approximation of [`Gelu`] by tanh, elementwise (PyTorch's `GELU(approximate="tanh")`).
+    GeluTanh, gelu_tanh);
 activation!(
-    /// x / (1 + e^-x), also called swish.
-    Silu, "silu", silu);
+    /// y = x / (1 + e^-x), elementwise, also called swish (PyTorch's `SiLU`).
+    Silu, silu);
 activation!(
-    /// ln(1 + e^x).
-    Softplus, "softplus", softplus);
+    /// y = ln(1 + e^x), elementwise (PyTorch's `Softplus` with its defaults).
+    Softplus, softplus);
 activation!(
-    /// 1 / (1 + e^-x).
-    Sigmoid, "sigmoid", sigmoid);
+    /// y = 1 / (1 + e^-x), elementwise (PyTorch's `Sigmoid`).
+    Sigmoid, sigmoid);
 activation!(
-    /// The hyperbolic tangent.
-    Tanh, "tanh", tanh);
+    /// y = tanh(x), elementwise (PyTorch's `Tanh`).
+    Tanh, tanh);
 activation!(
-    /// e^x / sum e^x over the last axis. For the loss, give logits instead: [`crate::CrossEntropy`] does it better.
-    Softmax, "softmax", softmax);
+    /// y = e^x / sum e^x over the last axis (PyTorch's `Softmax(dim=-1)`).
+    ///
+    /// A model that ends in a classifier gives its logits instead: [`crate::CrossEntropy`] takes their
+    /// softmax, and more exactly.
+    Softmax, softmax);
 
 macro_rules! with_number {
-    ($(#[$doc:meta])* $layer:ident, $name:literal, $method:ident, $(#[$about:meta])* $number:ident = $default:literal) => {
+    ($(#[$doc:meta])* $layer:ident, $method:ident, $(#[$about:meta])* $number:ident = $default:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -70,13 +70,7 @@ macro_rules! with_number {
             }
         }
 
-        impl Layer for $layer {
-            fn name(&self) -> &str {
-                $name
-            }
-            fn description(&self) -> Option<Description> {
-                Some(Description::$layer(*self))
-            }
+        impl Forward for $layer {
             fn forward(&self, _: &mut Context, x: &Var) -> Var {
                 x.$method(self.$number)
             }
@@ -85,12 +79,12 @@ macro_rules! with_number {
 }
 
 with_number!(
-    /// x where x > 0, else alpha (e^x - 1).
-    Elu, "elu", elu,
-    /// With an alpha, 1 by default.
+    /// y = x where x > 0, else alpha (e^x - 1), elementwise (Clevert et al. 2016; PyTorch's `ELU`).
+    Elu, elu,
+    /// Creates a layer with this alpha. The alpha of [`Elu::default`] is 1.
     alpha = 1.0);
 with_number!(
-    /// x where x > 0, else slope x.
-    LeakyRelu, "leaky_relu", leaky_relu,
-    /// With a slope, 0.01 by default.
+    /// y = x where x > 0, else slope x, elementwise (PyTorch's `LeakyReLU`).
+    LeakyRelu, leaky_relu,
+    /// Creates a layer with this slope for x < 0. The slope of [`LeakyRelu::default`] is 0.01.
     slope = 0.01);

@@ -3,19 +3,26 @@ use unisono_graph::{Lead, Var};
 
 use super::Dense;
 use super::functional::scaled_dot_product_attention_masked;
-use crate::{Context, Description, Initializer, Layer};
+use crate::model::{Context, Forward, Initializer, Layer};
 
-/// Self-attention with several heads: `[B, T, E] -> [B, T, E]` (Vaswani et al. 2017; PyTorch's `MultiheadAttention`, batch
-/// first).
+/// Multi-head self-attention (Vaswani et al. 2017; PyTorch's `MultiheadAttention` with `batch_first=True`).
 ///
-/// Parameters: `in_proj_weight` `[3 E, E]` for query, key and value, Glorot uniform; `in_proj_bias` `[3 E]`, zeros; and
-/// `out_proj.weight` `[E, E]`, `out_proj.bias` `[E]`.
+/// Each head computes softmax(q k^T / sqrt(d)) v with d = E / heads; the heads' results are joined and
+/// projected.
+///
+/// Shapes: `[B, T, E]` to `[B, T, E]`.
+///
+/// Parameters: `in_proj_weight` `[3 E, E]` for query, key and value (Default: Glorot uniform), `in_proj_bias`
+/// `[3 E]` (Default: zeros), and those of the [`Dense`] layer `out_proj`: `out_proj.weight` `[E, E]` and
+/// `out_proj.bias` `[E]`.
+///
+/// Errors: the input is not `[B, T, E]`, or the heads do not divide E.
 ///
 /// ```
 /// use unisono::{FromFn, MultiHeadAttention};
 ///
 /// let attention = MultiHeadAttention::new(8).causal();
-/// // With a mask: 1 for places that are there, 0 for padding.
+/// // With a mask: 1 for tokens, 0 for padding.
 /// let model = FromFn::new("masked", move |cx, x| {
 ///     let mask = x.slice(-1, 0..1).reshape(&[x.dims()[0]]);
 ///     attention.attend(cx, x, x, Some(&mask))
@@ -30,38 +37,39 @@ pub struct MultiHeadAttention {
 }
 
 impl MultiHeadAttention {
-    /// So many heads; they divide the width E.
+    /// Creates a layer with this number of heads, which must divide the width E. By default each position
+    /// attends to all positions, and the projections have biases.
     pub fn new(heads: usize) -> Self {
         Self { heads, causal: false, bias: true }
     }
 
-    /// Each place sees only itself and those before it.
+    /// Makes the attention causal: each position attends to itself and to those before it. Default: to all
+    /// positions.
     pub fn causal(mut self) -> Self {
         self.causal = true;
         self
     }
 
-    /// Without biases.
+    /// Leaves the biases of all projections out. Default: they are there.
     pub fn no_bias(mut self) -> Self {
         self.bias = false;
         self
     }
 
-    /// What the places of `x` `[B, T, E]` find among those of `context` `[B, S, E]` (`x` itself for self-attention). Places of
-    /// the context whose `mask` `[B, S]` is 0 are padding and found by none.
+    /// Computes attention of the positions of `x` `[B, T, E]` to those of `context` `[B, S, E]`:
+    /// cross-attention, or self-attention where `context` is `x`. Returns `[B, T, E]`.
+    ///
+    /// Positions of the context whose `mask` `[B, S]` is 0 are padding, to which no position attends.
     pub fn attend(&self, cx: &mut Context, x: &Var, context: &Var, mask: Option<&Var>) -> Var {
         let fits = |v: &Var| v.ty().lead == Lead::Sample && v.dims().len() == 2 && v.dims()[1] == x.dims()[1];
         if x.dims().len() != 2 || !fits(x) || !fits(context) {
             let problem = format!("needs [B, places, width] twice, got {} and {}", x.ty(), context.ty());
-            cx.fail("multi_head_attention", problem);
+            cx.fail(self.name(), problem);
             return x.clone();
         }
         let (width, heads) = (x.dims()[1], self.heads);
         if heads == 0 || !width.is_multiple_of(heads) {
-            cx.fail(
-                "multi_head_attention",
-                format!("a width of {width} does not divide among {heads} heads"),
-            );
+            cx.fail(self.name(), format!("a width of {width} does not divide among {heads} heads"));
             return x.clone();
         }
         let weight = cx.parameter("in_proj_weight", &[3 * width, width], Initializer::GlorotUniform);
@@ -92,15 +100,7 @@ impl MultiHeadAttention {
     }
 }
 
-impl Layer for MultiHeadAttention {
-    fn name(&self) -> &str {
-        "multi_head_attention"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::MultiHeadAttention(*self))
-    }
-
+impl Forward for MultiHeadAttention {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         self.attend(cx, x, x, None)
     }

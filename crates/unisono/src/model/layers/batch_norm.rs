@@ -2,16 +2,21 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
 use super::functional::{batch_norm, batch_norm_with};
-use crate::{Context, Description, Initializer, Layer};
+use crate::model::{Context, Forward, Initializer, Layer};
 
-/// Batch norm over `[B, C]` or `[B, C, H, W]`: (x - mean) / sqrt(variance + eps) weight + bias for each channel (Ioffe and
-/// Szegedy 2015; PyTorch's `BatchNorm1d` and `BatchNorm2d`).
+/// Batch normalization of each channel (Ioffe and Szegedy 2015; PyTorch's `BatchNorm1d` and `BatchNorm2d`):
+/// y = (x - mean) / sqrt(variance + epsilon) weight + bias.
 ///
-/// In training, mean and variance are those of the whole global batch, whatever replicas its samples are on; otherwise they are
-/// the running ones.
+/// In training, mean and variance are those of the whole global batch, whatever replicas its samples are on.
+/// In evaluation and prediction they are the running ones. Each training step moves the running ones by the
+/// share `momentum` towards the batch's mean and unbiased variance, once for all replicas.
 ///
-/// Parameters: `weight` `[C]`, ones; `bias` `[C]`, zeros. Statistics: `running_mean` `[C]`, from zeros, and `running_var` `[C]`,
-/// unbiased, from ones; each step moves them by the share `momentum`, once for all replicas.
+/// Shapes: `[B, C, ...]` to the same, for example `[B, C]` or `[B, C, H, W]`.
+///
+/// Parameters: `weight` `[C]` (Default: ones), `bias` `[C]` (Default: zeros). Statistics: `running_mean`
+/// `[C]`, which starts as zeros, and `running_var` `[C]`, which starts as ones.
+///
+/// Errors: the input has no axis of channels.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchNorm {
@@ -20,18 +25,19 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// PyTorch's defaults: epsilon 1e-5, momentum 0.1.
+    /// Creates a layer with PyTorch's defaults: epsilon 1e-5 and momentum 0.1.
     pub fn new() -> Self {
         Self { epsilon: 1e-5, momentum: 0.1 }
     }
 
-    /// What keeps the division finite.
+    /// Sets what is added to the variance, which keeps the division finite. Default: 1e-5.
     pub fn epsilon(mut self, epsilon: f32) -> Self {
         self.epsilon = epsilon;
         self
     }
 
-    /// The share of a step in the running statistics, as PyTorch counts it; Keras's momentum is 1 less this.
+    /// Sets the share of one step in the running statistics. Default: 0.1. This is PyTorch's momentum;
+    /// Keras's is 1 minus this.
     pub fn momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self
@@ -44,18 +50,10 @@ impl Default for BatchNorm {
     }
 }
 
-impl Layer for BatchNorm {
-    fn name(&self) -> &str {
-        "batch_norm"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::BatchNorm(*self))
-    }
-
+impl Forward for BatchNorm {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let (Some(&channels), Lead::Sample) = (x.dims().first(), x.ty().lead) else {
-            cx.fail("batch_norm", format!("needs samples with an axis of channels, got {}", x.ty()));
+            cx.fail(self.name(), format!("needs samples with an axis of channels, got {}", x.ty()));
             return x.clone();
         };
         let weight = cx.parameter("weight", &[channels], Initializer::Ones);

@@ -3,15 +3,21 @@ use unisono_graph::ops::Window;
 use unisono_graph::{Lead, Var};
 
 use super::size::{Size, WindowData, window};
-use crate::{Context, Description, Initializer, Layer};
+use crate::model::{Context, Forward, Initializer, Layer};
 
-/// Two-dimensional convolution: `[B, C, H, W] -> [B, out, down, across]` (PyTorch's `Conv2d`; Keras's `Conv2D` with
+/// Two-dimensional convolution (LeCun et al. 1989; PyTorch's `Conv2d`; Keras's `Conv2D` with
 /// `data_format="channels_first"`).
 ///
-/// Sources of pictures have the channels last, `[B, H, W, C]`: [`channels_first`](crate::data::channels_first) turns them. Without
-/// it a model trains all the same, on rows for channels.
+/// Shapes: `[B, C, H, W]` to `[B, out, H', W']` with H' = (H + 2 padding - dilation (kernel - 1) - 1) /
+/// stride + 1, rounded down, and W' alike. Sources of pictures have the channels last, `[B, H, W, C]`:
+/// [`channels_first`](crate::data::channels_first) moves them. A model without it trains too, but takes rows
+/// for channels.
 ///
-/// Parameters: `weight` `[out, C / groups, kh, kw]`, Glorot uniform unless told; `bias` `[out]`, zeros.
+/// Parameters: `weight` `[out, C / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
+/// zeros).
+///
+/// Errors: the input is no batch of images, no window fits into it, or `groups` does not divide both numbers
+/// of channels.
 ///
 /// ```
 /// use unisono::{Conv2d, MaxPool2d, Relu, Sequential};
@@ -31,59 +37,54 @@ pub struct Conv2d {
 }
 
 impl Conv2d {
-    /// `channels` outputs from windows of a size, in steps of 1, without a border.
+    /// Creates a layer with this number of output channels and this kernel size in pixels. By default it has
+    /// stride 1, no padding, dilation 1, one group and a bias.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
         Self { channels, window: window(kernel), groups: 1, bias: true, initializer: Initializer::default() }
     }
 
-    /// From one window to the next.
+    /// Sets the distance from one window to the next, in pixels. Default: 1.
     pub fn stride(mut self, stride: impl Into<Size>) -> Self {
         self.window.stride = stride.into().0;
         self
     }
 
-    /// Zeros on each side of the image.
+    /// Sets how many zeros are added on each side of the image. Default: 0.
     pub fn padding(mut self, padding: impl Into<Size>) -> Self {
         self.window.padding = padding.into().0;
         self
     }
 
-    /// From one element of a window to the next.
+    /// Sets the distance between neighbouring elements of a window, in pixels. Default: 1.
     pub fn dilation(mut self, dilation: impl Into<Size>) -> Self {
         self.window.dilation = dilation.into().0;
         self
     }
 
-    /// Cuts the channels into groups that do not see each other; as many as there are channels make it depthwise.
+    /// Sets the number of groups that input and output channels are cut into; each group of outputs is
+    /// computed from its own group of inputs. Default: 1. As many groups as channels make a depthwise
+    /// convolution.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
     }
 
-    /// Without a bias.
+    /// Leaves the bias out. Default: there is one.
     pub fn no_bias(mut self) -> Self {
         self.bias = false;
         self
     }
 
-    /// What the weight starts with.
+    /// Sets what the weight starts with. Default: Glorot uniform.
     pub fn initializer(mut self, initializer: Initializer) -> Self {
         self.initializer = initializer;
         self
     }
 }
 
-impl Layer for Conv2d {
-    fn name(&self) -> &str {
-        "conv2d"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::Conv2d(self.clone()))
-    }
-
+impl Forward for Conv2d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        let Some([channels, ..]) = image("conv2d", cx, x) else { return x.clone() };
+        let Some([channels, ..]) = image(self.name(), cx, x) else { return x.clone() };
         let (groups, [kh, kw]) = (self.groups.max(1), self.window.kernel);
         let dims = [self.channels, channels / groups, kh, kw];
         let weight = cx.parameter("weight", &dims, self.initializer.clone());
@@ -92,7 +93,7 @@ impl Layer for Conv2d {
     }
 }
 
-/// Channels, height and width; anything else is an error.
+/// Returns channels, height and width of `[B, C, H, W]`. Anything else is an error of the layer.
 pub(super) fn image(layer: &str, cx: &Context, x: &Var) -> Option<[usize; 3]> {
     match (x.dims().try_into(), x.ty().lead) {
         (Ok(dims), Lead::Sample) => Some(dims),
@@ -103,7 +104,7 @@ pub(super) fn image(layer: &str, cx: &Context, x: &Var) -> Option<[usize; 3]> {
     }
 }
 
-/// With a `bias` for each channel.
+/// Adds the parameter `bias`, one number for each channel, to `[B, C, H, W]`.
 pub(super) fn biased(cx: &mut Context, y: &Var, channels: usize) -> Var {
     let bias = cx.parameter("bias", &[channels], Initializer::Zeros);
     y + bias.reshape(&[channels, 1, 1])

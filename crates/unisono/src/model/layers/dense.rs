@@ -1,11 +1,16 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
-use crate::{Context, Description, Initializer, Layer};
+use crate::model::{Context, Forward, Initializer, Layer};
 
-/// y = x W^T + b over the last axis: `[B, ..., in] -> [B, ..., out]` (Keras's `Dense`, PyTorch's `Linear`).
+/// Fully connected layer, y = x W^T + b over the last axis (Keras's `Dense`, PyTorch's `Linear`).
 ///
-/// Parameters: `weight` `[out, in]`, as PyTorch stores it, Glorot uniform unless told; `bias` `[out]`, zeros.
+/// Shapes: `[B, ..., in]` to `[B, ..., out]`.
+///
+/// Parameters: `weight` `[out, in]`, as PyTorch stores it (Default: Glorot uniform), `bias` `[out]` (Default:
+/// zeros).
+///
+/// Errors: the input has no axis of features, or other features than [`Dense::input`] states.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dense {
@@ -17,47 +22,41 @@ pub struct Dense {
 }
 
 impl Dense {
-    /// A layer of `units` outputs; the number of inputs is that of its operand.
+    /// Creates a layer with this number of output features. By default it takes any number of input features
+    /// and has a bias.
     pub fn new(units: usize) -> Self {
         Self { units, input: None, bias: true, initializer: Initializer::default() }
     }
 
-    /// States the number of inputs: any other is an error when the trainer is built.
+    /// States the number of input features: any other is an error when the trainer is built. Default: any
+    /// number.
     pub fn input(mut self, features: usize) -> Self {
         self.input = Some(features);
         self
     }
 
-    /// Without a bias.
+    /// Leaves the bias out. Default: there is one.
     pub fn no_bias(mut self) -> Self {
         self.bias = false;
         self
     }
 
-    /// What the weight starts with.
+    /// Sets what the weight starts with. Default: Glorot uniform.
     pub fn initializer(mut self, initializer: Initializer) -> Self {
         self.initializer = initializer;
         self
     }
 }
 
-impl Layer for Dense {
-    fn name(&self) -> &str {
-        "dense"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::Dense(self.clone()))
-    }
-
+impl Forward for Dense {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let (Some(&features), Lead::Sample) = (x.dims().last(), x.ty().lead) else {
-            cx.fail("dense", format!("needs samples with an axis of features, got {}", x.ty()));
+            cx.fail(self.name(), format!("needs samples with an axis of features, got {}", x.ty()));
             return x.clone();
         };
         if let Some(expected) = self.input.filter(|&n| n != features) {
             let wanted = x.ty().with_dims(&[&x.dims()[..x.dims().len() - 1], &[expected]].concat());
-            cx.fail("dense", format!("expected input {wanted}, got {}", x.ty()));
+            cx.fail(self.name(), format!("expected input {wanted}, got {}", x.ty()));
         }
         let weight = cx.parameter("weight", &[self.units, features], self.initializer.clone());
         let y = x.matmul_t(&weight);

@@ -1,10 +1,18 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
-use crate::{Context, Description, Layer};
+use crate::model::{Context, Forward};
 
-/// Drops elements of each sample at random while training, and scales the others by 1 / (1 - rate) (Keras's and PyTorch's
-/// `Dropout`). The draws are the sample's own: they do not depend on replicas, shards or batches.
+/// Dropout (Srivastava et al. 2014; Keras's and PyTorch's `Dropout`): in training, each element becomes 0
+/// with probability `rate`, and the others are multiplied by 1 / (1 - rate). In evaluation and prediction y =
+/// x.
+///
+/// What is drawn depends on seed, layer, epoch and the sample's position in it, not on replicas, shards or
+/// batches.
+///
+/// Shapes: `[B, ...]` to the same. It has no parameters.
+///
+/// Errors: the rate is not in [0, 1).
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dropout {
@@ -12,20 +20,13 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Drops a share `rate` of the elements; 0 <= rate < 1.
+    /// Creates a layer that drops an element with probability `rate`, 0 <= rate < 1.
     pub fn new(rate: f32) -> Self {
         Self { rate }
     }
 }
 
-impl Layer for Dropout {
-    fn name(&self) -> &str {
-        "dropout"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::Dropout(*self))
-    }
+impl Forward for Dropout {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         if cx.is_training() { x.dropout(self.rate, &cx.path()) } else { x.clone() }
     }

@@ -1,20 +1,15 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
-use crate::{Context, Description, Layer};
+use crate::model::{Context, Forward};
 
-/// All axes of a sample in one: `[B, 28, 28]` becomes `[B, 784]`.
+/// Joins all axes of a sample into one (PyTorch's and Keras's `Flatten`).
+///
+/// Shapes: `[B, ...]` to `[B, n]`, for example `[B, 28, 28]` to `[B, 784]`. It has no parameters.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Flatten;
 
-impl Layer for Flatten {
-    fn name(&self) -> &str {
-        "flatten"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::Flatten(*self))
-    }
+impl Forward for Flatten {
     fn forward(&self, _: &mut Context, x: &Var) -> Var {
         x.flatten()
     }

@@ -4,11 +4,17 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
 use super::functional::{group_norm, layer_norm, rms_norm};
-use crate::{Context, Description, Initializer, Layer};
+use crate::model::{Context, Forward, Initializer, Layer};
 
-/// (x - mean) / sqrt(variance + eps) weight + bias over the last axis, or the last few (Ba et al. 2016; PyTorch's `LayerNorm`).
+/// Layer normalization (Ba et al. 2016; PyTorch's `LayerNorm`): y = (x - mean) / sqrt(variance + epsilon)
+/// weight + bias, with mean and variance over the last axis, or the last few.
 ///
-/// Parameters, with those axes: `weight`, ones; `bias`, zeros.
+/// Shapes: `[B, ..., F]` to the same.
+///
+/// Parameters: `weight` (Default: ones) and `bias` (Default: zeros), both with the axes that are normalized,
+/// `[F]`.
+///
+/// Errors: the input has fewer axes than are normalized.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerNorm {
@@ -16,9 +22,14 @@ pub struct LayerNorm {
     epsilon: f32,
 }
 
-/// x / sqrt(mean of x^2 + eps) weight over the last axis, or the last few (Zhang and Sennrich 2019; PyTorch's `RMSNorm`).
+/// Root mean square normalization (Zhang and Sennrich 2019; PyTorch's `RMSNorm`):
+/// y = x / sqrt(mean of x^2 + epsilon) weight, with the mean over the last axis, or the last few.
 ///
-/// Parameters, with those axes: `weight`, ones.
+/// Shapes: `[B, ..., F]` to the same.
+///
+/// Parameters: `weight` with the axes that are normalized, `[F]` (Default: ones).
+///
+/// Errors: the input has fewer axes than are normalized.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RmsNorm {
@@ -26,9 +37,14 @@ pub struct RmsNorm {
     epsilon: f32,
 }
 
-/// Layer norm over groups of channels of `[B, C, ...]` (Wu and He 2018; PyTorch's `GroupNorm`).
+/// Group normalization (Wu and He 2018; PyTorch's `GroupNorm`): y = (x - mean) / sqrt(variance + epsilon)
+/// weight + bias, with mean and variance over each group of neighbouring channels and all their pixels.
 ///
-/// Parameters: `weight` `[C]`, ones; `bias` `[C]`, zeros.
+/// Shapes: `[B, C, ...]` to the same.
+///
+/// Parameters: `weight` `[C]` (Default: ones), `bias` `[C]` (Default: zeros).
+///
+/// Errors: the groups do not divide the channels.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupNorm {
@@ -39,18 +55,18 @@ pub struct GroupNorm {
 macro_rules! over_axes {
     ($layer:ident) => {
         impl $layer {
-            /// Over the last axis, with epsilon 1e-5.
+            /// Creates a layer that normalizes over the last axis, with epsilon 1e-5.
             pub fn new() -> Self {
                 Self { axes: 1, epsilon: 1e-5 }
             }
 
-            /// Over the last `axes` axes.
+            /// Sets over how many of the last axes it normalizes. Default: 1.
             pub fn axes(mut self, axes: usize) -> Self {
                 self.axes = axes;
                 self
             }
 
-            /// What keeps the division finite.
+            /// Sets what is added under the root, which keeps the division finite. Default: 1e-5.
             pub fn epsilon(mut self, epsilon: f32) -> Self {
                 self.epsilon = epsilon;
                 self
@@ -69,19 +85,19 @@ over_axes!(LayerNorm);
 over_axes!(RmsNorm);
 
 impl GroupNorm {
-    /// So many groups, with epsilon 1e-5.
+    /// Creates a layer with this number of groups and epsilon 1e-5.
     pub fn new(groups: usize) -> Self {
         Self { groups, epsilon: 1e-5 }
     }
 
-    /// What keeps the division finite.
+    /// Sets what is added under the root, which keeps the division finite. Default: 1e-5.
     pub fn epsilon(mut self, epsilon: f32) -> Self {
         self.epsilon = epsilon;
         self
     }
 }
 
-/// The last `axes` axes.
+/// Returns the lengths of the last `axes` axes. Fewer axes are an error of the layer.
 fn last_axes(layer: &str, cx: &Context, axes: usize, x: &Var) -> Option<Vec<usize>> {
     let first = x.dims().len().checked_sub(axes).filter(|_| axes > 0);
     if first.is_none() {
@@ -90,48 +106,24 @@ fn last_axes(layer: &str, cx: &Context, axes: usize, x: &Var) -> Option<Vec<usiz
     first.map(|first| x.dims()[first..].to_vec())
 }
 
-impl Layer for LayerNorm {
-    fn name(&self) -> &str {
-        "layer_norm"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::LayerNorm(*self))
-    }
-
+impl Forward for LayerNorm {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        let Some(dims) = last_axes("layer_norm", cx, self.axes, x) else { return x.clone() };
+        let Some(dims) = last_axes(self.name(), cx, self.axes, x) else { return x.clone() };
         let weight = cx.parameter("weight", &dims, Initializer::Ones);
         let bias = cx.parameter("bias", &dims, Initializer::Zeros);
         layer_norm(x, self.axes, Some(&weight), Some(&bias), self.epsilon)
     }
 }
 
-impl Layer for RmsNorm {
-    fn name(&self) -> &str {
-        "rms_norm"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::RmsNorm(*self))
-    }
-
+impl Forward for RmsNorm {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        let Some(dims) = last_axes("rms_norm", cx, self.axes, x) else { return x.clone() };
+        let Some(dims) = last_axes(self.name(), cx, self.axes, x) else { return x.clone() };
         let weight = cx.parameter("weight", &dims, Initializer::Ones);
         rms_norm(x, self.axes, Some(&weight), self.epsilon)
     }
 }
 
-impl Layer for GroupNorm {
-    fn name(&self) -> &str {
-        "group_norm"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::GroupNorm(*self))
-    }
-
+impl Forward for GroupNorm {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let channels = x.dims().first().copied().unwrap_or(0);
         let weight = cx.parameter("weight", &[channels], Initializer::Ones);

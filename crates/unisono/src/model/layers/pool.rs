@@ -1,4 +1,4 @@
-//! Pooling: one value for each window of an image.
+//! Pooling: one value for each window of an image. The layers have no parameters.
 
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
@@ -6,9 +6,15 @@ use unisono_graph::ops::Window;
 
 use super::conv2d::image;
 use super::size::{Size, WindowData, window};
-use crate::{Context, Description, Layer};
+use crate::model::{Context, Forward, Layer};
 
-/// The largest of each window: `[B, C, H, W] -> [B, C, down, across]` (PyTorch's and Keras's `MaxPool2d`).
+/// Max pooling: the largest value of each window (PyTorch's `MaxPool2d`, Keras's `MaxPooling2D`).
+///
+/// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
+/// and W' alike. It has no parameters.
+///
+/// Errors: the input is no batch of images, no window fits into it, or the padding is above half of the
+/// kernel size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxPool2d {
@@ -16,8 +22,14 @@ pub struct MaxPool2d {
     window: Window,
 }
 
-/// The mean of each window, its pixels on the border not among them (Keras's `AveragePooling2D`; PyTorch's `AvgPool2d` with
-/// `count_include_pad=False`).
+/// Average pooling: the mean of each window, in which the padding does not count (Keras's `AveragePooling2D`;
+/// PyTorch's `AvgPool2d` with `count_include_pad=False`).
+///
+/// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
+/// and W' alike. It has no parameters.
+///
+/// Errors: the input is no batch of images, no window fits into it, or the padding is above half of the
+/// kernel size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AvgPool2d {
@@ -26,20 +38,25 @@ pub struct AvgPool2d {
     border: bool,
 }
 
-/// The mean of each channel: `[B, C, H, W] -> [B, C]` (Keras's `GlobalAveragePooling2D`).
+/// Global average pooling: the mean of each channel (Keras's `GlobalAveragePooling2D`, PyTorch's
+/// `AdaptiveAvgPool2d(1)` without its last two axes).
+///
+/// Shapes: `[B, C, H, W]` to `[B, C]`. It has no parameters.
+///
+/// Errors: the input is no batch of images.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalAvgPool2d;
 
 macro_rules! builder {
     ($layer:ident) => {
         impl $layer {
-            /// From one window to the next; the window's size unless told.
+            /// Sets the distance from one window to the next, in pixels. Default: the kernel size.
             pub fn stride(mut self, stride: impl Into<Size>) -> Self {
                 self.window.stride = stride.into().0;
                 self
             }
 
-            /// A border on each side of the image.
+            /// Sets how many pixels are added on each side of the image. Default: 0.
             pub fn padding(mut self, padding: impl Into<Size>) -> Self {
                 self.window.padding = padding.into().0;
                 self
@@ -52,31 +69,36 @@ builder!(MaxPool2d);
 builder!(AvgPool2d);
 
 impl MaxPool2d {
-    /// Windows of a size, one beside the other.
+    /// Creates a layer with this kernel size in pixels. By default the stride is the kernel size, and there
+    /// is no padding.
     pub fn new(kernel: impl Into<Size>) -> Self {
         Self { window: side_by_side(kernel) }
     }
 }
 
 impl AvgPool2d {
-    /// Windows of a size, one beside the other.
+    /// Creates a layer with this kernel size in pixels. By default the stride is the kernel size, and there
+    /// is no padding.
     pub fn new(kernel: impl Into<Size>) -> Self {
         Self { window: side_by_side(kernel), border: false }
     }
 
-    /// Counts the border as zeros (PyTorch's default).
+    /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the image's
+    /// pixels only.
     pub fn count_include_pad(mut self) -> Self {
         self.border = true;
         self
     }
 }
 
+/// Returns windows that do not overlap: the stride is the kernel size.
 fn side_by_side(kernel: impl Into<Size>) -> Window {
     let window = window(kernel);
     Window { stride: window.kernel, ..window }
 }
 
-/// Whether an operand has windows; a window that lies on the border alone would have no largest element.
+/// Returns whether an operand has windows, and reports an error of the layer where it has none. Padding above
+/// half of the kernel size is refused, because a window of padding alone has no largest element.
 fn fits(layer: &str, cx: &Context, window: &Window, x: &Var) -> bool {
     let Some([_, h, w]) = image(layer, cx, x) else { return false };
     let half = (0..2).all(|a| 2 * window.padding[a] <= window.kernel[a]);
@@ -90,31 +112,15 @@ fn fits(layer: &str, cx: &Context, window: &Window, x: &Var) -> bool {
     false
 }
 
-impl Layer for MaxPool2d {
-    fn name(&self) -> &str {
-        "max_pool2d"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::MaxPool2d(self.clone()))
-    }
-
+impl Forward for MaxPool2d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        if fits("max_pool2d", cx, &self.window, x) { x.max_pool2d(&self.window) } else { x.clone() }
+        if fits(self.name(), cx, &self.window, x) { x.max_pool2d(&self.window) } else { x.clone() }
     }
 }
 
-impl Layer for AvgPool2d {
-    fn name(&self) -> &str {
-        "avg_pool2d"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::AvgPool2d(self.clone()))
-    }
-
+impl Forward for AvgPool2d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        match (fits("avg_pool2d", cx, &self.window, x), self.border) {
+        match (fits(self.name(), cx, &self.window, x), self.border) {
             (false, _) => x.clone(),
             (true, false) => x.avg_pool2d(&self.window),
             (true, true) => x.windows(&self.window, 0.0).mean(&[-2, -1]),
@@ -122,17 +128,9 @@ impl Layer for AvgPool2d {
     }
 }
 
-impl Layer for GlobalAvgPool2d {
-    fn name(&self) -> &str {
-        "global_avg_pool2d"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::GlobalAvgPool2d(*self))
-    }
-
+impl Forward for GlobalAvgPool2d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        match image("global_avg_pool2d", cx, x) {
+        match image(self.name(), cx, x) {
             Some(_) => x.mean(&[-2, -1]),
             None => x.clone(),
         }

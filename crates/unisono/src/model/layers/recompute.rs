@@ -1,9 +1,12 @@
 use unisono_graph::Var;
 
-use crate::{Context, Description, Layer};
+use crate::model::{Context, Description, Layer};
 
-/// A layer whose values are computed again for the gradients instead of being kept: less memory, about a third more work in a
-/// step (Chen et al. 2016; PyTorch's `checkpoint`). It changes no name, and the same is drawn by dropout both times.
+/// Activation checkpointing (Chen et al. 2016; PyTorch's `checkpoint`): the values inside a layer are
+/// computed again for the gradients instead of being kept. A step takes less memory and about a third more
+/// work.
+///
+/// Shapes, names of parameters and results are those of the layer; dropout draws the same both times.
 ///
 /// ```
 /// use unisono::{Recompute, Sequential, TransformerBlock};
@@ -16,7 +19,7 @@ pub struct Recompute<L> {
 }
 
 impl<L: Layer> Recompute<L> {
-    /// This layer, recomputed.
+    /// Creates a layer that computes what `layer` does.
     pub fn new(layer: L) -> Self {
         Self { layer }
     }
@@ -27,7 +30,7 @@ impl<L: Layer> Layer for Recompute<L> {
         self.layer.name()
     }
 
-    /// What is computed is the same.
+    /// Returns the layer's own description, because what is computed is the same.
     fn description(&self) -> Option<Description> {
         self.layer.description()
     }

@@ -1,17 +1,26 @@
-//! Recurrent layers.
+//! Recurrent layers: LSTM and GRU.
 
 use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Lead, Type, Var};
 
 use super::functional::{GruWeights, LstmWeights, Steps, gru_steps, join, lstm_steps, stack};
-use crate::{Context, Description, Initializer, Layer};
+use crate::model::{Context, Forward, Initializer, Layer};
 
-/// Long short-term memory over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `LSTM`, batch first), or the last
-/// one, `[B, H]` (Keras's `LSTM`). It starts from zeros unless it is [`stateful`](Self::stateful);
-/// [`super::functional::lstm`] starts from anything.
+/// Long short-term memory (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with `batch_first=True`, Keras's
+/// `LSTM`).
 ///
-/// Parameters of layer l, uniform within 1 / sqrt(H): `weight_ih_l{l}` `[4 H, in]`, `weight_hh_l{l}` `[4 H, H]`, `bias_ih_l{l}`
-/// and `bias_hh_l{l}` `[4 H]`, gates in the order i, f, g, o; those of the way back end in `_reverse`.
+/// The formulas are those of [`functional::lstm`](super::functional::lstm), which also takes a start state.
+/// This layer starts from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
+///
+/// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
+/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
+///
+/// Parameters of layer l: `weight_ih_l{l}` `[4 H, in]`, `weight_hh_l{l}` `[4 H, H]`, `bias_ih_l{l}` `[4 H]`
+/// and `bias_hh_l{l}` `[4 H]`, with gates in the order i, f, g, o. Default: uniform in +-1 / sqrt(H). The
+/// names of the backward direction end in `_reverse`.
+///
+/// Errors: the input is no batch of sequences of f32 with a step and a feature at least, there are no units
+/// or layers, or the layer is both stateful and bidirectional.
 ///
 /// ```
 /// use unisono::{Dense, Lstm, Sequential};
@@ -24,17 +33,27 @@ pub struct Lstm {
     shape: Shape,
 }
 
-/// Gated recurrent units over `[B, T, in]`: all h of the last layer, `[B, T, H]` (PyTorch's `GRU`, batch first), or the last one,
-/// `[B, H]` (Keras's `GRU(reset_after=True)`). It starts from zeros unless it is [`stateful`](Self::stateful);
-/// [`super::functional::gru`] starts from anything.
+/// Gated recurrent unit (Cho et al. 2014; PyTorch's `GRU` with `batch_first=True`, Keras's
+/// `GRU(reset_after=True)`).
 ///
-/// Parameters are named as those of [`Lstm`], gates in the order r, z, n: `[3 H, in]`, `[3 H, H]`, `[3 H]` and `[3 H]`.
+/// The formulas are those of [`functional::gru`](super::functional::gru), which also takes a start state.
+/// This layer starts from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
+///
+/// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
+/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
+///
+/// Parameters of layer l: `weight_ih_l{l}` `[3 H, in]`, `weight_hh_l{l}` `[3 H, H]`, `bias_ih_l{l}` `[3 H]`
+/// and `bias_hh_l{l}` `[3 H]`, with gates in the order r, z, n. Default: uniform in +-1 / sqrt(H). The names
+/// of the backward direction end in `_reverse`.
+///
+/// Errors: those of [`Lstm`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gru {
     shape: Shape,
 }
 
+/// The settings that both layers have. Its field names are part of the format of exported models.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Shape {
@@ -48,9 +67,10 @@ struct Shape {
 }
 
 macro_rules! recurrent {
-    ($layer:ident, $name:literal, $gates:literal, $weights:ident, $state:expr, $steps:ident) => {
+    ($layer:ident, $gates:literal, $weights:ident, $state:expr, $steps:ident) => {
         impl $layer {
-            /// One layer of H = `units`, forward in time.
+            /// Creates a single forward layer with H = `units` hidden features. By default it has biases,
+            /// returns all hidden states and starts each batch from zeros.
             pub fn new(units: usize) -> Self {
                 Self {
                     shape: Shape {
@@ -65,49 +85,56 @@ macro_rules! recurrent {
                 }
             }
 
-            /// Layers on top of each other.
+            /// Sets the number of layers on top of each other. Default: 1.
             pub fn layers(mut self, layers: usize) -> Self {
                 self.shape.layers = layers;
                 self
             }
 
-            /// Also back in time: features of both ways one behind the other, 2 H of them.
+            /// Adds the backward direction: the output has the H features of the forward direction, then the
+            /// H features of the backward one. Default: forward only.
             pub fn bidirectional(mut self) -> Self {
                 self.shape.both_ways = true;
                 self
             }
 
-            /// Gives the last h only: after the last step, and on the way back after the first.
+            /// Returns only the last hidden state: that after the last step and, backward, that after the
+            /// first. Default: all of them.
             pub fn last(mut self) -> Self {
                 self.shape.last = true;
                 self
             }
 
-            /// Without biases.
+            /// Leaves all biases out. Default: they are there.
             pub fn no_bias(mut self) -> Self {
                 self.shape.bias = false;
                 self
             }
 
-            /// Starts each batch from the state that the batch before ended with, row by row (Keras's `stateful=True`); from
-            /// zeros at the start of an epoch, of an evaluation or a prediction, and after
+            /// Starts each batch from the state that the batch before ended with, row by row (Keras's
+            /// `stateful=True`). Default: from zeros.
+            ///
+            /// The state is zeros at the start of an epoch, of an evaluation or a prediction, and after
             /// [`Trainer::reset_carries`](crate::Trainer::reset_carries). Gradients stay within the batch.
-            /// [`Loader::lanes`](unisono_data::Loader::lanes) makes such batches.
+            /// [`Loader::lanes`](unisono_data::Loader::lanes) makes batches whose rows continue those of the
+            /// batch before.
             pub fn stateful(mut self) -> Self {
                 self.shape.stateful = true;
                 self
             }
 
-            /// Drops a share of what goes from one layer to the next.
+            /// Sets the probability with which an element is dropped, in training, on the way from one layer
+            /// to the next. Default: 0.
             pub fn dropout(mut self, rate: f32) -> Self {
                 self.shape.dropout = rate;
                 self
             }
 
-            /// The layer over sequences of which only the places whose `mask` `[B, T]` is not 0 are there, the others padding
-            /// (Keras's `mask`; PyTorch's packed sequences): they leave the state as it is, and what is given for them is zeros.
+            /// Computes the layer over padded sequences (Keras's `mask`; PyTorch's packed sequences): steps
+            /// whose `mask` `[B, T]` is 0 leave the state as it is, and their output is zeros. `None` masks
+            /// nothing.
             pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
-                self.shape.forward($name, cx, x, mask, |cx, x, suffix, reverse| {
+                self.shape.forward(self.name(), cx, x, mask, |cx, x, suffix, reverse| {
                     let (rows, units) = ($gates * self.shape.units, self.shape.units);
                     let start = Initializer::Uniform(1.0 / (units as f32).sqrt());
                     let mut ask = |name: &str, dims: &[usize]| {
@@ -129,15 +156,7 @@ macro_rules! recurrent {
             }
         }
 
-        impl Layer for $layer {
-            fn name(&self) -> &str {
-                $name
-            }
-
-            fn description(&self) -> Option<Description> {
-                Some(Description::$layer(*self))
-            }
-
+        impl Forward for $layer {
             fn forward(&self, cx: &mut Context, x: &Var) -> Var {
                 self.masked(cx, x, None)
             }
@@ -145,10 +164,11 @@ macro_rules! recurrent {
     };
 }
 
-recurrent!(Lstm, "lstm", 4, LstmWeights, ["h", "c"], lstm_steps);
-recurrent!(Gru, "gru", 3, GruWeights, ["h"], gru_steps);
+recurrent!(Lstm, 4, LstmWeights, ["h", "c"], lstm_steps);
+recurrent!(Gru, 3, GruWeights, ["h"], gru_steps);
 
 impl Shape {
+    /// Runs all layers, each in one direction or both; `direction` runs one layer in one direction.
     fn forward(
         &self,
         layer: &str,
@@ -194,7 +214,7 @@ impl Shape {
     }
 }
 
-/// Features of all ways one behind the other: of the last step on each, or of all.
+/// Joins the features of all directions: of all steps, or of the last one of each.
 fn side_by_side(ways: &[Steps], last: bool) -> Option<Var> {
     let one = |(all, after): &Steps| if last { after.first().cloned() } else { stack(all) };
     join(&ways.iter().map(one).collect::<Option<Vec<_>>>()?, -1)

@@ -1,10 +1,15 @@
+use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
-use crate::{Context, Description, Layer};
+use crate::model::description::Describe;
+use crate::model::{Context, Description, Forward, Layer};
 
-/// y = x + inner(x) (He et al. 2016); with a shortcut, y = shortcut(x) + inner(x).
+/// A residual connection (He et al. 2016): y = x + inner(x), or y = shortcut(x) + inner(x).
 ///
-/// The inner layer's parameters are `inner.*`, the shortcut's `shortcut.*`.
+/// Shapes: both terms have one shape, which is that of y. Parameters: those of the inner layer are `inner.*`,
+/// those of the shortcut `shortcut.*`.
+///
+/// Errors: the two terms differ in shape or dtype.
 ///
 /// ```
 /// use unisono::{BatchNorm, Conv2d, Relu, Residual, Sequential};
@@ -18,42 +23,56 @@ pub struct Residual {
     shortcut: Option<Box<dyn Layer>>,
 }
 
+/// The description of a [`Residual`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ResidualDescription {
+    /// The inner layer.
+    pub inner: Box<Description>,
+    /// The layer around it, or `None` for the identity.
+    pub shortcut: Option<Box<Description>>,
+}
+
 impl Residual {
-    /// Adds what `inner` gives to what it takes.
+    /// Creates a layer that adds the output of `inner` to its input.
     pub fn new(inner: impl Layer + 'static) -> Self {
         Self { inner: Box::new(inner), shortcut: None }
     }
 
-    /// Another way round, for an inner layer that changes the shape.
+    /// Sets the layer around the inner one, for an inner layer that changes the shape. Default: the identity.
     pub fn shortcut(mut self, layer: impl Layer + 'static) -> Self {
         self.shortcut = Some(Box::new(layer));
         self
     }
 }
 
-impl Layer for Residual {
-    fn name(&self) -> &str {
-        "residual"
-    }
-
-    fn description(&self) -> Option<Description> {
-        let shortcut = match &self.shortcut {
-            Some(shortcut) => Some(Box::new(shortcut.description()?)),
-            None => None,
-        };
-        Some(Description::Residual { inner: Box::new(self.inner.description()?), shortcut })
-    }
-
+impl Forward for Residual {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let inner = cx.apply("inner", &self.inner, x);
         let around = self.shortcut.as_ref().map_or_else(|| x.clone(), |layer| cx.apply("shortcut", layer, x));
         if inner.ty() != around.ty() {
             cx.fail(
-                "residual",
+                self.name(),
                 format!("the inner layer gives {}, what goes around it is {}", inner.ty(), around.ty()),
             );
             return inner;
         }
         around + inner
+    }
+}
+
+impl Describe<ResidualDescription> for Residual {
+    fn settings(&self) -> Option<ResidualDescription> {
+        let shortcut = match &self.shortcut {
+            Some(shortcut) => Some(Box::new(shortcut.description()?)),
+            None => None,
+        };
+        Some(ResidualDescription { inner: Box::new(self.inner.description()?), shortcut })
+    }
+}
+
+impl From<ResidualDescription> for Residual {
+    fn from(settings: ResidualDescription) -> Self {
+        Self { inner: settings.inner.layer(), shortcut: settings.shortcut.map(|layer| layer.layer()) }
     }
 }

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
 
-/// Height and width; one number stands for both.
+/// A height and a width in pixels. One number converts to both.
 ///
 /// ```
 /// use unisono::{Conv2d, Size};
@@ -30,12 +30,12 @@ impl From<(usize, usize)> for Size {
     }
 }
 
-/// Windows of a size, with everything else as usual.
+/// Returns windows of a kernel size, with stride 1, dilation 1 and no padding.
 pub(super) fn window(kernel: impl Into<Size>) -> Window {
     Window::new(kernel.into().0)
 }
 
-/// A window as data.
+/// The fields of a [`Window`], for serde. Their names are part of the format of exported models.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Window", deny_unknown_fields)]
 pub(super) struct WindowData {

@@ -2,12 +2,18 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
 use super::{Dense, Dropout, LayerNorm, MultiHeadAttention};
-use crate::{Context, Description, Layer};
+use crate::model::{Context, Forward, Layer};
 
-/// A block of a transformer, norms first: x += attention(norm(x)); x += dense(gelu(dense(norm(x)))) over `[B, T, E]` (Xiong et
-/// al. 2020; PyTorch's `TransformerEncoderLayer(norm_first=True, activation="gelu")`).
+/// A transformer block with layer normalization first (Xiong et al. 2020; PyTorch's
+/// `TransformerEncoderLayer(norm_first=True, activation="gelu")`): x += attention(norm1(x)), then
+/// x += linear2(gelu(linear1(norm2(x)))).
 ///
-/// Parameters are those of its layers `norm1`, `self_attn`, `norm2`, `linear1` and `linear2`.
+/// Shapes: `[B, T, E]` to `[B, T, E]`.
+///
+/// Parameters: those of its layers `norm1` and `norm2` ([`LayerNorm`]), `self_attn` ([`MultiHeadAttention`]),
+/// `linear1` and `linear2` ([`Dense`], `[hidden, E]` and `[E, hidden]`), with their defaults.
+///
+/// Errors: those of its layers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransformerBlock {
@@ -17,30 +23,34 @@ pub struct TransformerBlock {
 }
 
 impl TransformerBlock {
-    /// With so many heads, and four times the width between the dense layers.
+    /// Creates a block with this number of heads, which must divide the width E. By default the attention is
+    /// not causal, the hidden width is 4 E, and there is no dropout.
     pub fn new(heads: usize) -> Self {
         Self { attention: MultiHeadAttention::new(heads), hidden: None, dropout: 0.0 }
     }
 
-    /// Each place sees only itself and those before it.
+    /// Makes the attention causal: each position attends to itself and to those before it. Default: to all
+    /// positions.
     pub fn causal(mut self) -> Self {
         self.attention = self.attention.causal();
         self
     }
 
-    /// The width between the dense layers.
+    /// Sets the number of features between the two dense layers. Default: 4 E.
     pub fn hidden(mut self, units: usize) -> Self {
         self.hidden = Some(units);
         self
     }
 
-    /// Drops a share of what attention and dense layers add.
+    /// Sets the probability with which an element is dropped, in training, of what attention and dense layers
+    /// add. Default: 0.
     pub fn dropout(mut self, rate: f32) -> Self {
         self.dropout = rate;
         self
     }
 
-    /// The block with places whose `mask` `[B, T]` is 0 seen by none.
+    /// Computes the block where no position attends to those whose `mask` `[B, T]` is 0. `None` masks
+    /// nothing.
     pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
         let width = x.dims().last().copied().unwrap_or(1);
         let drop = |cx: &mut Context, name: &str, x: Var| match self.dropout {
@@ -59,15 +69,7 @@ impl TransformerBlock {
     }
 }
 
-impl Layer for TransformerBlock {
-    fn name(&self) -> &str {
-        "transformer_block"
-    }
-
-    fn description(&self) -> Option<Description> {
-        Some(Description::TransformerBlock(*self))
-    }
-
+impl Forward for TransformerBlock {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         self.masked(cx, x, None)
     }

@@ -3,8 +3,14 @@ use unisono_graph::{DType, Type, Var};
 
 use super::{Loss, mean_of_sample};
 
-/// Cross-entropy of the softmax of logits `[B, ..., classes]` with labels `[B, ...]` in 0..classes (PyTorch's
-/// `CrossEntropyLoss`, Keras's `SparseCategoricalCrossentropy(from_logits=True)`). With several labels a sample, their mean.
+/// Cross-entropy of the softmax of logits (PyTorch's `CrossEntropyLoss`, Keras's
+/// `SparseCategoricalCrossentropy(from_logits=True)`): -ln softmax(x) at the label, the mean over a sample's
+/// labels.
+///
+/// Shapes: logits `[B, ..., classes]` and labels `[B, ...]` of i32 in 0..classes to `[B]`; with
+/// [`probabilities`](Self::probabilities), targets `[B, ..., classes]` of f32.
+///
+/// Errors: logits without an axis of classes, a smoothing outside of [0, 1), a label that is no class.
 ///
 /// ```
 /// use unisono::CrossEntropy;
@@ -19,31 +25,36 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// With labels, without smoothing.
+    /// Creates the loss for labels, without smoothing and without an ignored label.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a share `smoothing` of the target away and spreads it over all classes (Szegedy et al. 2016); 0 <= smoothing < 1.
+    /// Sets the share of the target that is spread evenly over all classes, 0 <= smoothing < 1 (Szegedy et
+    /// al. 2016). Default: 0.
     pub fn label_smoothing(mut self, smoothing: f32) -> Self {
         self.smoothing = smoothing;
         self
     }
 
-    /// Labels of this value count nowhere, neither in the sum nor in what it is divided by: with it, a sample's loss is the mean
-    /// over its other labels, and it weighs as many as those are. PyTorch's default is -100; here there is none.
+    /// Sets a label that does not count, neither in the sum nor in its divisor. Default: none (PyTorch's is
+    /// -100).
+    ///
+    /// A sample's loss is then the mean over its other labels, and the sample weighs as much as there are
+    /// such labels, so that the loss of a batch is the mean over all of them.
     pub fn ignore_index(mut self, label: i32) -> Self {
         self.ignored = Some(label);
         self
     }
 
-    /// Targets are probabilities `[B, ..., classes]` instead of labels (Keras's `CategoricalCrossentropy`).
+    /// Takes targets that are probabilities, `[B, ..., classes]` (Keras's `CategoricalCrossentropy`).
+    /// Default: labels.
     pub fn probabilities(mut self) -> Self {
         self.probabilities = true;
         self
     }
 
-    /// 1 where a label counts, else 0.
+    /// Traces 1 where a label counts and 0 where it is ignored. Returns `None` if no label is ignored.
     fn counts(&self, target: &Var) -> Option<Var> {
         let label = self.ignored.filter(|_| !self.probabilities)?;
         Some(1.0 - target.to_f32().eq_mask(&target.tape().constant(label as f32)))

@@ -1,4 +1,4 @@
-//! Losses, a file each: a number for each sample.
+//! Losses: a number for each sample. A new loss is a file here, a `mod` line and a `pub use` line.
 
 mod binary;
 mod cross_entropy;
@@ -11,7 +11,8 @@ pub use binary::BinaryCrossEntropyWithLogits;
 pub use cross_entropy::CrossEntropy;
 pub use regression::{Huber, MeanAbsoluteError, MeanSquaredError};
 
-/// A loss, computed sample by sample. The trainer weighs, sums and divides by the weights' sum over the whole global batch.
+/// A loss: a number for each sample. The trainer minimises its mean over the whole global batch, weighted
+/// with the samples' weights.
 ///
 /// ```
 /// use unisono::{Loss, Type, Var};
@@ -32,22 +33,28 @@ pub use regression::{Huber, MeanAbsoluteError, MeanSquaredError};
 /// }
 /// ```
 pub trait Loss: Send + Sync {
-    /// The loss's name, for errors.
+    /// Returns the loss's name, for errors and exported models.
     fn name(&self) -> &str;
 
-    /// The type of the target for outputs of this type, or why there is none.
+    /// Returns the type of the target for outputs of this type.
+    ///
+    /// # Errors
+    /// The loss does not take such outputs, or a setting of its own makes no sense; the error is the message.
     fn target(&self, output: &Type) -> Result<Type, String>;
 
-    /// The loss of each sample, `[B]`.
+    /// Traces the loss of each sample, `[B]`.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 
-    /// What each sample weighs, `[B]`, beside the weight that the data give it; `None`: 1. Weights are summed over the whole
-    /// global batch, whose loss is the weighted mean.
+    /// Traces the weight of each sample, `[B]`, by which the weight that the data give it is multiplied.
+    /// Default: `None`, which stands for 1. The loss of a global batch is its weighted mean.
     fn weight(&self, _target: &Var) -> Option<Var> {
         None
     }
 
-    /// Looks at the targets of a batch before a step: the index of a bad one in the batch, and what is wrong with it.
+    /// Checks the targets of a batch before a step. Default: all targets are good.
+    ///
+    /// # Errors
+    /// A target is bad; the error is the index of its sample in the batch, and what is wrong with it.
     fn check(&self, _output: &Type, _targets: &Field) -> Result<(), (usize, String)> {
         Ok(())
     }
@@ -71,7 +78,7 @@ impl Loss for Box<dyn Loss> {
     }
 }
 
-/// The mean over a sample's own elements: `[B, ...]` to `[B]`.
+/// Traces the mean over each sample's elements: `[B, ...]` to `[B]`.
 pub(crate) fn mean_of_sample(x: &Var) -> Var {
     if x.dims().is_empty() { x.clone() } else { x.flatten().mean(&[-1]) }
 }

@@ -1,32 +1,41 @@
-//! Distances between an output and a target of the same shape, averaged over a sample's elements.
+//! Regression losses: distances between an output and a target of the same shape, averaged over a sample's
+//! elements.
 
 use unisono_graph::{Type, Var};
 
 use super::{Loss, mean_of_sample};
 
-/// The mean of the squared differences over a sample's elements (PyTorch's `MSELoss`, Keras's `MeanSquaredError`).
+/// Mean squared error: the mean of (x - y)^2 over a sample's elements (PyTorch's `MSELoss`, Keras's
+/// `MeanSquaredError`).
+///
+/// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanSquaredError;
 
-/// The mean of the absolute differences over a sample's elements (PyTorch's `L1Loss`, Keras's `MeanAbsoluteError`).
+/// Mean absolute error: the mean of |x - y| over a sample's elements (PyTorch's `L1Loss`, Keras's
+/// `MeanAbsoluteError`).
+///
+/// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanAbsoluteError;
 
-/// Half the squared difference up to delta, delta (|difference| - delta / 2) beyond (Huber 1964; PyTorch's `HuberLoss`, Keras's
-/// `Huber`), the mean over a sample's elements.
+/// Huber loss (Huber 1964; PyTorch's `HuberLoss`, Keras's `Huber`): with d = x - y, d^2 / 2 where |d| <=
+/// delta and delta (|d| - delta / 2) elsewhere, the mean over a sample's elements. The delta of
+/// [`Huber::default`] is 1.
+///
+/// Shapes: outputs x and targets y `[B, ...]` to `[B]`. Errors: delta is not a finite number above 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Huber {
     delta: f32,
 }
 
 impl Huber {
-    /// Quadratic up to `delta`, which is above 0.
+    /// Creates the loss that is quadratic up to differences of `delta`, which must be above 0.
     pub fn new(delta: f32) -> Self {
         Self { delta }
     }
 }
 
-/// Delta 1.
 impl Default for Huber {
     fn default() -> Self {
         Self::new(1.0)
@@ -71,7 +80,7 @@ impl Loss for Huber {
         valid.then(|| output.clone()).ok_or_else(|| format!("delta {} is not above 0", self.delta))
     }
 
-    /// With c = min(|d|, delta): c (|d| - c / 2).
+    /// Traces c (|d| - c / 2) with c = min(|d|, delta), which is the same without a branch.
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let distance = (output - target).abs();
         let near = distance.minimum(&distance.tape().constant(self.delta));

@@ -1,4 +1,4 @@
-//! Attention.
+//! Scaled dot-product attention.
 
 use std::ops::Range;
 
@@ -7,27 +7,33 @@ use unisono_graph::ops::Iota;
 
 use super::sequence::join;
 
-/// What a place that must not be seen gets instead of its score: its share is 0 in f32, and no gradient is NaN.
+/// The score of a masked position. Its softmax is 0 in f32, and no gradient is NaN, which infinity would
+/// make.
 const UNSEEN: f32 = -1e30;
-/// Places whose scores are held at once; those of longer sequences are computed block by block, and again for the gradient.
+/// The number of queries whose scores are held at once. Longer sequences are computed block by block, and
+/// again for the gradient.
 const BLOCK: usize = 256;
 
-/// softmax(q k^T / sqrt(d)) v over `[B, ..., T, d]`, `[B, ..., S, d]` and `[B, ..., S, e]` to `[B, ..., T, e]` (Vaswani et al.
-/// 2017; PyTorch's function of this name). Causal: place t sees the places up to t only.
+/// Computes softmax(q k^T / sqrt(d)) v (Vaswani et al. 2017; PyTorch's function of this name). If `causal`,
+/// position t attends to the positions up to t only.
 ///
-/// Of sequences longer than 256 the scores of 256 places are held at a time, as in Dao et al. 2022 but in blocks of whole rows:
-/// memory grows with S, not with T S.
+/// Shapes: q `[B, ..., T, d]`, k `[B, ..., S, d]` and v `[B, ..., S, e]` to `[B, ..., T, e]`.
+///
+/// Of sequences with T above 256 the scores of 256 queries are held at a time, as in Dao et al. 2022 but in
+/// blocks of whole rows: memory grows with S, not with T S.
+///
+/// Errors: q or k has fewer than two axes.
 pub fn scaled_dot_product_attention(q: &Var, k: &Var, v: &Var, causal: bool) -> Var {
     scaled_dot_product_attention_masked(q, k, v, causal, None)
 }
 
-/// As [`scaled_dot_product_attention`]; places of `[B, ..., S, d]` whose `mask` is 0 are seen by none. The mask broadcasts to
-/// `[B, ..., T, S]`.
+/// Computes [`scaled_dot_product_attention`] where no query attends to a position whose `mask` is 0. The mask
+/// broadcasts to `[B, ..., T, S]`; `None` masks nothing.
 ///
-/// A place that sees nothing, such as padding on the left of a causal sequence, gets a mean of values that it should not see: of
-/// all S, or, if causal and T is above 256, of those up to the end of its block of 256. Nothing may be made of it, neither by the
-/// places after it (the mask hides it from them) nor by the loss (a weight of 0, or
-/// [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index)).
+/// A query that may attend to nothing, such as padding on the left of a causal sequence, gets a mean of
+/// values that it should not see: of all S, or, if causal and T is above 256, of those up to the end of its
+/// block of 256. Its result must not be used, neither by later positions (the mask hides it from them) nor by
+/// the loss (give it weight 0, or use [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index)).
 pub fn scaled_dot_product_attention_masked(
     q: &Var,
     k: &Var,
@@ -45,7 +51,7 @@ pub fn scaled_dot_product_attention_masked(
     }
     let blocks = (0..t).step_by(BLOCK).map(|first| {
         let own = first..t.min(first + BLOCK);
-        // What is ahead of the block is seen by none of it.
+        // No query of a causal block attends to what comes after the block.
         let seen = 0..if causal { own.end.min(s) } else { s };
         let q = part(&scaled, -2, &own);
         let [k, v] = [k, v].map(|x| part(x, -2, &seen));
@@ -55,7 +61,8 @@ pub fn scaled_dot_product_attention_masked(
     join(&blocks.collect::<Vec<_>>(), -2).unwrap_or_else(|| q.clone())
 }
 
-/// The places of `own` along an axis, counted from the last; all of an axis that is repeated or not there.
+/// Returns the positions `own` along an axis, which is counted from the last. An axis of length 1 broadcasts
+/// and a missing one is no axis: of these it returns all.
 fn part(x: &Var, axis: isize, own: &Range<usize>) -> Var {
     let length = x.dims().len().checked_add_signed(axis).and_then(|axis| x.dims().get(axis));
     match length {
@@ -64,13 +71,14 @@ fn part(x: &Var, axis: isize, own: &Range<usize>) -> Var {
     }
 }
 
-/// Attention with the whole score matrix; `causal` with the place of the first row.
+/// Computes attention with its whole score matrix. `causal` holds the position of the first query, if the
+/// attention is causal.
 fn attend(q: &Var, k: &Var, v: &Var, causal: Option<usize>, mask: Option<&Var>) -> Var {
     let mut scores = q.matmul_t(k);
     let tape = q.tape();
     let unseen = tape.constant(UNSEEN);
     if let (Some(first), Some(&[t, s])) = (causal, scores.dims().last_chunk::<2>()) {
-        // Views of numbers that need no memory, so that the mask needs none.
+        // Row and column numbers are views without memory, so the mask needs none either.
         let place = |axis| tape.apply(Iota { dims: vec![first + t, s], axis }, &[]);
         let [row, column] = [0, 1].map(|axis| part(&place(axis), -2, &(first..first + t)));
         scores = column.greater(&row).select(&unseen, &scores);

@@ -1,4 +1,5 @@
-//! What the layers compute, as functions of values: for models that bring their weights themselves.
+//! What the layers compute, as functions of values. They are for models that bring their own weights or start
+//! states.
 
 mod attention;
 mod batch_norm;

@@ -7,53 +7,60 @@ use super::sequence::{stack, unstack};
 /// The weights of one direction of one LSTM layer, gates in the order i, f, g, o.
 #[derive(Clone, Debug)]
 pub struct LstmWeights {
-    /// `[4 H, in]`.
+    /// The weight of the input, `[4 H, in]`.
     pub weight_ih: Var,
-    /// `[4 H, H]`.
+    /// The weight of the hidden state, `[4 H, H]`.
     pub weight_hh: Var,
-    /// `[4 H]`.
+    /// The bias beside the input, if there is one, `[4 H]`.
     pub bias_ih: Option<Var>,
-    /// `[4 H]`.
+    /// The bias beside the hidden state, if there is one, `[4 H]`.
     pub bias_hh: Option<Var>,
 }
 
 /// The weights of one direction of one GRU layer, gates in the order r, z, n.
 #[derive(Clone, Debug)]
 pub struct GruWeights {
-    /// `[3 H, in]`.
+    /// The weight of the input, `[3 H, in]`.
     pub weight_ih: Var,
-    /// `[3 H, H]`.
+    /// The weight of the hidden state, `[3 H, H]`.
     pub weight_hh: Var,
-    /// `[3 H]`.
+    /// The bias beside the input, if there is one, `[3 H]`.
     pub bias_ih: Option<Var>,
-    /// `[3 H]`.
+    /// The bias beside the hidden state, if there is one, `[3 H]`.
     pub bias_hh: Option<Var>,
 }
 
-/// An LSTM over `[B, T, in]` from `h0` and `c0`, `[B, H]` each: all h `[B, T, H]`, the last h and the last c (Hochreiter and
-/// Schmidhuber 1997; PyTorch's `LSTM`, batch first).
+/// Computes an LSTM from a start state (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with
+/// `batch_first=True`). Returns all h, the last h and the last c.
 ///
-/// i, f, o = sigmoid, g = tanh of W x + b + U h + d; c = f c + i g; h = o tanh(c).
+/// Each step is i, f, o = sigmoid(W x + b + U h + d) and g = tanh(W x + b + U h + d), each with its own rows
+/// of the weights W and U and of the biases b and d; then c = f c + i g and h = o tanh(c).
+///
+/// Shapes: x `[B, T, in]`, `h0` and `c0` `[B, H]` to `[B, T, H]`, `[B, H]` and `[B, H]`.
 pub fn lstm(x: &Var, weights: &LstmWeights, h0: &Var, c0: &Var) -> (Var, Var, Var) {
     let (all, after) = lstm_steps(x, weights, &[h0.clone(), c0.clone()], None, false);
     let last = |i: usize| after.get(i).unwrap_or(x).clone();
     (stack(&all).unwrap_or_else(|| x.clone()), last(0), last(1))
 }
 
-/// A GRU over `[B, T, in]` from `h0` `[B, H]`: all h `[B, T, H]` and the last one (Cho et al. 2014; PyTorch's `GRU`, batch
-/// first).
+/// Computes a GRU from a start state (Cho et al. 2014; PyTorch's `GRU` with `batch_first=True`). Returns all
+/// h and the last h.
 ///
-/// r, z = sigmoid of W x + b + U h + d; n = tanh(W x + b + r (U h + d)); h = (1 - z) n + z h.
+/// Each step is r, z = sigmoid(W x + b + U h + d), each with its own rows of the weights W and U and of the
+/// biases b and d; then n = tanh(W x + b + r (U h + d)) and h = (1 - z) n + z h.
+///
+/// Shapes: x `[B, T, in]` and `h0` `[B, H]` to `[B, T, H]` and `[B, H]`.
 pub fn gru(x: &Var, weights: &GruWeights, h0: &Var) -> (Var, Var) {
     let (all, after) = gru_steps(x, weights, std::slice::from_ref(h0), None, false);
     (stack(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
 }
 
-/// Each h by its place in the sequence, and the state after the last step on the way (that of place 0 in reverse), h first.
+/// The h of each step in the order of the sequence, and the state after the step that was run last (step 0 in
+/// reverse), h first.
 pub(in crate::model::layers) type Steps = (Vec<Var>, Vec<Var>);
 
-/// As [`lstm`], from `[h0, c0]` or, without them, from zeros. Places whose `mask` `[B, T]` is 0 leave the state as it is, and their
-/// h is zeros.
+/// Computes [`lstm`] from `[h0, c0]` or, if that is empty, from zeros. Steps whose `mask` `[B, T]` is 0 leave
+/// the state as it is, and their h is zeros.
 pub(in crate::model::layers) fn lstm_steps(
     x: &Var,
     weights: &LstmWeights,
@@ -62,7 +69,7 @@ pub(in crate::model::layers) fn lstm_steps(
     reverse: bool,
 ) -> Steps {
     let units = hidden(&weights.weight_hh);
-    // Both biases are added to the same sum.
+    // Both biases are added to one sum, before the steps.
     let gates = biased(&biased(&x.matmul_t(&weights.weight_ih), &weights.bias_ih), &weights.bias_hh);
     run(&gates, start, mask, reverse, |step, before| {
         let sum = before.first().map_or_else(|| step.clone(), |h| step + h.matmul_t(&weights.weight_hh));
@@ -73,8 +80,8 @@ pub(in crate::model::layers) fn lstm_steps(
     })
 }
 
-/// As [`gru`], from `[h0]` or, without it, from zeros. Places whose `mask` `[B, T]` is 0 leave the state as it is, and their h is
-/// zeros.
+/// Computes [`gru`] from `[h0]` or, if that is empty, from zeros. Steps whose `mask` `[B, T]` is 0 leave the
+/// state as it is, and their h is zeros.
 pub(in crate::model::layers) fn gru_steps(
     x: &Var,
     weights: &GruWeights,
@@ -99,7 +106,8 @@ pub(in crate::model::layers) fn gru_steps(
     })
 }
 
-/// Runs a cell over the steps of `gates`: from the state before a step, empty for zeros, to that after it, h first.
+/// Runs a cell over the steps of `gates`. The cell takes a step and the state before it (h first, empty for
+/// zeros), and returns the state after it.
 fn run(
     gates: &Var,
     start: &[Var],
@@ -134,16 +142,17 @@ fn run(
     (all, state)
 }
 
-/// H of `[gates H, H]`.
+/// Returns H, the last axis of `[gates H, H]`.
 fn hidden(weight_hh: &Var) -> usize {
     weight_hh.dims().last().copied().unwrap_or(0)
 }
 
+/// Returns x + bias, or x without one.
 fn biased(x: &Var, bias: &Option<Var>) -> Var {
     bias.as_ref().map_or_else(|| x.clone(), |b| x + b)
 }
 
-/// The gates of `[B, N H]`.
+/// Cuts `[B, N H]` into N gates `[B, H]`.
 fn parts<const N: usize>(x: &Var, units: usize) -> [Var; N] {
     std::array::from_fn(|i| x.slice(-1, i * units..(i + 1) * units))
 }

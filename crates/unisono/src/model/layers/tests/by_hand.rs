@@ -114,7 +114,8 @@ fn recurrent_layers_start_from_zeros() {
     assert_eq!(run(&Gru::new(2)).data, run(&given).data);
 }
 
-/// Two sequences of three places within five, one of them with a gap: what they give is what they give without the padding.
+/// Two sequences of three places within five, one of them with a gap: what they give is what they give
+/// without the padding.
 #[test]
 fn recurrent_layers_pass_over_padding() {
     type Masked = fn(&mut Context, &Var, Option<&Var>) -> Var;

@@ -1,0 +1,190 @@
+//! The file operations that checkpoints are made of, and files that are complete or not there.
+
+pub(crate) mod listed;
+pub(crate) mod write;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use crate::tensors::bytes::FileBytes;
+
+/// The number of bytes written or read at once.
+const BLOCK: usize = 1 << 20;
+
+/// A file system, operation by operation, so that tests can count operations, fail them or lose them.
+///
+/// Nothing is durable before it is synced. A file's bytes are synced by [`Sink::sync`]. That it exists under
+/// its name, was renamed or was removed is synced by [`Disk::sync_dir`] of its directory.
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// Makes one directory. Its parent must exist.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Makes a file, or empties the one that exists.
+    fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>>;
+    /// Makes the entries of a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Moves a file or directory within its parent, at one instant. It replaces a file, but never a
+    /// directory.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file, or a directory with all it holds. That nothing is there is no error.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Whether there is a directory at the path.
+    fn is_dir(&self, path: &Path) -> bool;
+    /// Returns the names in a directory, in any order. Names that are not UTF-8 are left out.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Returns the length of a regular file in bytes. Anything else is an error.
+    fn size(&self, file: &Path) -> io::Result<u64>;
+    /// Reads a whole file.
+    fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
+    /// Opens a whole file, which need not be read before it is looked at.
+    fn open(&self, file: &Path) -> io::Result<FileBytes> {
+        self.read(file).map(FileBytes::from)
+    }
+    /// Reads a whole file, piece by piece.
+    fn stream(&self, file: &Path, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        self.read(file).map(|bytes| piece(&bytes))
+    }
+}
+
+/// A file being written.
+pub trait Sink: Write {
+    /// Begins to make durable what was written, and closes the file. It is not durable before
+    /// [`Syncing::wait`] has returned.
+    fn sync(self: Box<Self>) -> Syncing;
+}
+
+/// A file on its way to the disk, while the next one is written.
+#[must_use = "nothing is durable before it was waited for"]
+pub struct Syncing(Box<dyn FnOnce() -> io::Result<()>>);
+
+impl Syncing {
+    /// Takes what is left to be done or waited for.
+    pub fn new(rest: impl FnOnce() -> io::Result<()> + 'static) -> Self {
+        Self(Box::new(rest))
+    }
+
+    /// Waits until the file is durable.
+    pub fn wait(self) -> io::Result<()> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Syncing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Syncing")
+    }
+}
+
+/// The machine's own file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StdDisk;
+
+impl Disk for StdDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir(dir)
+    }
+
+    fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
+        Ok(Box::new(StdSink(BufWriter::with_capacity(BLOCK, File::create(file)?))))
+    }
+
+    /// Syncs a directory. Only Unix can do that, and not on every file system; where it cannot be done,
+    /// saving goes on without it.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if cfg!(not(unix)) {
+            return Ok(());
+        }
+        match File::open(dir)?.sync_all() {
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+            result => result,
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let removed = match fs::symlink_metadata(path) {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+            Ok(_) => fs::remove_file(path),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+        names.filter_map(io::Result::transpose).collect()
+    }
+
+    fn size(&self, file: &Path) -> io::Result<u64> {
+        match fs::metadata(file)? {
+            found if found.is_file() => Ok(found.len()),
+            _ => Err(io::Error::new(ErrorKind::InvalidInput, "no regular file")),
+        }
+    }
+
+    fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
+        fs::read(file)
+    }
+
+    /// Maps the file into memory.
+    fn open(&self, file: &Path) -> io::Result<FileBytes> {
+        FileBytes::map(file)
+    }
+
+    fn stream(&self, file: &Path, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let mut file = File::open(file)?;
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(BLOCK);
+        let mut block = vec![0; length.clamp(1, BLOCK)];
+        loop {
+            match file.read(&mut block) {
+                Ok(0) => return Ok(()),
+                Ok(read) => piece(&block[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+struct StdSink(BufWriter<File>);
+
+impl Write for StdSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Sink for StdSink {
+    /// Syncs on a new thread, or here and now if no thread can be started.
+    fn sync(self: Box<Self>) -> Syncing {
+        let file = match self.0.into_inner() {
+            Ok(file) => Arc::new(file),
+            Err(error) => return Syncing::new(|| Err(error.into_error())),
+        };
+        let theirs = Arc::clone(&file);
+        match thread::Builder::new().name("sync".into()).spawn(move || theirs.sync_all()) {
+            Ok(syncing) => Syncing::new(|| {
+                syncing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that syncs panicked")))
+            }),
+            Err(_) => Syncing::new(move || file.sync_all()),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Exported models: `NAME.safetensors`, and beside it `NAME.json`, which describes it.
+//!
+//! ```text
+//! {
+//!   "format": "unisono-model", "version": 1,
+//!   "weights": { "name": "NAME.safetensors", "bytes": 1234, "sha256": "..." },
+//!   "description": whatever rebuilds the model
+//! }
+//! ```
+//!
+//! Each file is replaced at one instant, the description last. Until then the hash tells that the two do not
+//! belong together.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::disk::listed::Entry;
+use crate::disk::listed::open_as_listed;
+use crate::disk::write::replace_file;
+use crate::disk::{Disk, StdDisk};
+use crate::tensors::encoded::Encoded;
+use crate::tensors::error::{Error, Result, broken, io};
+use crate::tensors::file::TensorFile;
+use crate::tensors::float::{f32_to_f16, to_f32};
+use crate::tensors::info::TensorDType;
+use crate::tensors::tensor::{Tensor, Tensors};
+
+const FORMAT: &str = "unisono-model";
+const VERSION: u32 = 1;
+/// The most bytes of a description.
+const LONGEST: u64 = 1 << 24;
+
+/// Options of an export.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Export {
+    /// The type in which floating-point tensors are written. Integers stay what they are. Default: `F32`.
+    pub precision: WeightPrecision,
+    /// The description from which the model is rebuilt. Without one, no `NAME.json` is written. Default:
+    /// none.
+    pub description: Option<Value>,
+}
+
+impl Export {
+    /// Sets the type in which floating-point tensors are written.
+    pub fn precision(mut self, precision: WeightPrecision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// Sets the description from which the model is rebuilt, if there is one.
+    pub fn description(mut self, description: impl Into<Option<Value>>) -> Self {
+        self.description = description.into();
+        self
+    }
+}
+
+/// The type in which floating-point weights are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WeightPrecision {
+    /// Writes f32: f32 values as they are, f16 and bf16 exactly widened, and f64 rounded.
+    #[default]
+    F32,
+    /// Writes f16: values are rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on become
+    /// infinite, which [`Exported::overflowed`] tells.
+    F16,
+}
+
+/// The result of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exported {
+    /// The path of `NAME.safetensors`.
+    pub weights: PathBuf,
+    /// The path of `NAME.json`, if there was a description.
+    pub description: Option<PathBuf>,
+    /// The tensors with finite values that f16 cannot hold, each with the number of such values. They deserve
+    /// a warning: the model is not what it was.
+    pub overflowed: Vec<(String, usize)>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    format: String,
+    version: u32,
+    weights: Entry,
+    description: Value,
+}
+
+/// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal
+/// files.
+pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
+    export_on(&StdDisk, path.as_ref(), tensors, export)
+}
+
+pub(crate) fn export_on(
+    disk: &dyn Disk,
+    path: &Path,
+    tensors: &Tensors,
+    export: &Export,
+) -> Result<Exported> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        return Err(broken(path, "is the name of a description, not of weights"));
+    }
+    let mut overflowed = Vec::new();
+    let mut converted = Tensors::new();
+    for (name, tensor) in tensors {
+        let (tensor, lost) = convert(tensor, export.precision)?;
+        overflowed.extend((lost > 0).then(|| (name.clone(), lost)));
+        converted.insert(name.clone(), tensor);
+    }
+    let weights = replace_file(disk, path, Encoded::new(&converted)?.parts())?;
+    let mut described = None;
+    if let Some(description) = &export.description {
+        let description = description.clone();
+        let content = Described { format: FORMAT.into(), version: VERSION, weights, description };
+        let mut text = serde_json::to_vec_pretty(&content)
+            .map_err(|error| Error::Unstorable { reason: error.to_string() })?;
+        text.push(b'\n');
+        let beside = path.with_extension("json");
+        replace_file(disk, &beside, std::iter::once(&*text))?;
+        described = Some(beside);
+    }
+    Ok(Exported { weights: path.to_owned(), description: described, overflowed })
+}
+
+/// Opens an exported model and its description, given the path of its `NAME.safetensors`, and checks that
+/// they belong together.
+pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
+    let path = path.as_ref();
+    let disk: &dyn Disk = &StdDisk;
+    let beside = path.with_extension("json");
+    let bytes = disk.size(&beside).map_err(io(&beside, "read"))?;
+    if bytes > LONGEST {
+        return Err(broken(&beside, format!("{bytes} bytes are too many for a description")));
+    }
+    let text = disk.read(&beside).map_err(io(&beside, "read"))?;
+    let described: Described = serde_json::from_slice(&text)
+        .map_err(|error| broken(&beside, format!("no valid description of a model: {error}")))?;
+    if described.format != FORMAT || described.version != VERSION {
+        let Described { format, version, .. } = described;
+        return Err(broken(&beside, format!("format {format:?} version {version} is not known")));
+    }
+    let file = TensorFile::new(path, open_as_listed(disk, path, &described.weights)?)?;
+    Ok((file, described.description))
+}
+
+/// Converts a tensor to another precision. Returns it, and the number of finite values that became infinite.
+fn convert(tensor: &Tensor, precision: WeightPrecision) -> Result<(Tensor, usize)> {
+    let to = match precision {
+        WeightPrecision::F32 => TensorDType::F32,
+        WeightPrecision::F16 => TensorDType::F16,
+    };
+    let Some(values) = to_f32(tensor.dtype(), tensor.bytes()).filter(|_| tensor.dtype() != to) else {
+        return Ok((tensor.clone(), 0));
+    };
+    if to == TensorDType::F32 {
+        return Ok((Tensor::f32(tensor.shape(), &values)?, 0));
+    }
+    let halves: Vec<u16> = values.iter().map(|&value| f32_to_f16(value)).collect();
+    let lost =
+        values.iter().zip(&halves).filter(|(value, half)| value.is_finite() && *half & 0x7fff == 0x7c00);
+    let lost = lost.count();
+    let bytes = halves.into_iter().flat_map(u16::to_le_bytes).collect();
+    Ok((Tensor::new(to, tensor.shape().to_vec(), bytes)?, lost))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn model() -> Tensors {
+        let weight = Tensor::f32(&[2, 2], &[1.0, 0.1, 65520.0, -0.0]).unwrap();
+        Tensors::from([("w".to_owned(), weight), ("n".to_owned(), Tensor::i32(&[1], &[7]).unwrap())])
+    }
+
+    #[test]
+    fn a_model_and_its_description_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("digits.safetensors");
+        let description = json!({ "layers": [{ "dense": 10 }], "rate": 0.1 });
+        let export = Export { description: Some(description.clone()), ..Export::default() };
+        let exported = export_model(&path, &model(), &export).unwrap();
+        assert_eq!(
+            (exported.overflowed, exported.description),
+            (vec![], Some(dir.path().join("digits.json")))
+        );
+        let (file, found) = read_export(&path).unwrap();
+        assert_eq!((file.tensors(), found), (model(), description));
+        drop(file);
+
+        // Without a description the weights are replaced, and no longer belong to the description that is
+        // there.
+        export_model(&path, &Tensors::new(), &Export::default()).unwrap();
+        let error = read_export(&path).unwrap_err().to_string();
+        assert!(error.contains("digits.safetensors: has "), "{error}");
+    }
+
+    #[test]
+    fn f16_is_rounded_and_what_overflows_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("half.safetensors");
+        let export = Export { precision: WeightPrecision::F16, description: None };
+        let exported = export_model(&path, &model(), &export).unwrap();
+        assert_eq!(exported.overflowed, [("w".to_owned(), 1)]);
+        let found = crate::read_tensors(&path).unwrap();
+        let halves = [0x3c00u16, 0x2e66, 0x7c00, 0x8000].map(u16::to_le_bytes).concat();
+        assert_eq!(found["w"], Tensor::new(TensorDType::F16, vec![2, 2], halves).unwrap());
+        assert_eq!(found["n"], model()["n"]);
+        // The values are widened again.
+        export_model(&path, &found, &Export::default()).unwrap();
+        let wide = crate::read_tensors(&path).unwrap()["w"].to_f32().unwrap();
+        assert_eq!(wide, [1.0, 0.099_975_586, f32::INFINITY, -0.0]);
+    }
+}

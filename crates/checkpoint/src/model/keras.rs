@@ -1,0 +1,161 @@
+//! Keras's order of axes, and the change to ours.
+
+use crate::model::pattern::Pattern;
+use crate::tensors::info::Info;
+
+/// The layout of Keras's tensors where it differs from PyTorch's, which Unisono shares.
+///
+/// It is recognised by the last part of a tensor's name in the file, after the last `/` or `.` and without a
+/// `:0`:
+///
+/// | name | Keras | here |
+/// |---|---|---|
+/// | `kernel`, `recurrent_kernel` of dense and recurrent layers | `[in, out]` | `[out, in]` |
+/// | `kernel` of a convolution, here over 2 of 1 to 3 axes | `[H, W, in, out]` | `[out, in, H, W]` |
+/// | `kernel` of a transposed convolution | `[H, W, out, in]` | `[in, out, H, W]` |
+/// | `depthwise_kernel`, [`Keras::depthwise`] | `[H, W, channels, times]` | `[channels * times, 1, H, W]` |
+/// | `bias`, `gamma`, `beta`, `moving_mean`, `moving_variance`, `embeddings`, ... | the same | the same |
+///
+/// Two things cannot be told from a file. Keras 3 calls depthwise kernels `kernel`, so they have to be named.
+/// Where images are flattened before a dense layer, Keras flattens `[H, W, channels]`, and this library
+/// `[channels, H, W]`; [`Keras::flattened`] says so. The gates of an LSTM are in the same order (i, f, g, o).
+/// Those of a GRU are not (z, r, n there, r, z, n here), and are not reordered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keras {
+    depthwise: Vec<Pattern>,
+    flattened: Vec<(Pattern, [usize; 3])>,
+}
+
+impl Keras {
+    /// Returns the layout as far as names alone tell it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Names the kernels of depthwise convolutions, as they are called in the file. `*` stands for anything.
+    pub fn depthwise(mut self, pattern: &str) -> Self {
+        self.depthwise.push(Pattern::new(pattern));
+        self
+    }
+
+    /// Says that a dense layer, its kernel as it is called in the file, takes images of
+    /// `[height, width, channels]` that were flattened.
+    pub fn flattened(mut self, kernel: &str, image: [usize; 3]) -> Self {
+        self.flattened.push((Pattern::new(kernel), image));
+        self
+    }
+
+    /// Returns how to get from the file's axes to ours, or `None` if they are the same.
+    pub(crate) fn view(&self, name: &str, shape: &[usize]) -> Option<View> {
+        let plain = name.strip_suffix(":0").unwrap_or(name);
+        let last = plain.rsplit(['/', '.']).next().unwrap_or(plain);
+        let depthwise = last == "depthwise_kernel" || self.depthwise.iter().any(|p| p.matches(name));
+        let flattened = self.flattened.iter().find(|(pattern, _)| pattern.matches(name));
+        match (shape, flattened) {
+            (&[h, w, channels, times], _) if depthwise => Some(View {
+                axes: shape.to_vec(),
+                order: vec![2, 3, 0, 1],
+                shape: vec![channels.saturating_mul(times), 1, h, w],
+            }),
+            (&[features, units], Some((_, [h, w, c])))
+                if h.checked_mul(*w).and_then(|hw| hw.checked_mul(*c)) == Some(features) =>
+            {
+                Some(View {
+                    axes: vec![*h, *w, *c, units],
+                    order: vec![3, 2, 0, 1],
+                    shape: vec![units, features],
+                })
+            }
+            (&[.., _, _], _) if matches!(last, "kernel" | "recurrent_kernel") => {
+                let rank = shape.len();
+                let order: Vec<usize> = [rank - 1, rank - 2].into_iter().chain(0..rank - 2).collect();
+                let turned = order.iter().map(|&axis| shape[axis]).collect();
+                Some(View { axes: shape.to_vec(), order, shape: turned })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A change of layout: the file's axes, the order in which they go here, and the shape that they then make.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    axes: Vec<usize>,
+    order: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
+}
+
+impl View {
+    /// Returns the elements in their new order. `bytes` are those of the file's tensor.
+    pub(crate) fn apply(&self, info: &Info, bytes: &[u8]) -> Vec<u8> {
+        // Without elements there may be axes whose product no machine can hold.
+        if bytes.is_empty() {
+            return Vec::new();
+        }
+        let size = info.dtype.size();
+        let strides: Vec<usize> =
+            (0..self.axes.len()).map(|axis| self.axes[axis + 1..].iter().product()).collect();
+        let mut moved = Vec::with_capacity(bytes.len());
+        let mut place = vec![0; self.order.len()];
+        for _ in 0..bytes.len() / size {
+            let at: usize = place.iter().zip(&self.order).map(|(i, &axis)| i * strides[axis]).sum();
+            moved.extend_from_slice(&bytes[at * size..][..size]);
+            for (i, &axis) in place.iter_mut().zip(&self.order).rev() {
+                *i += 1;
+                if *i < self.axes[axis] {
+                    break;
+                }
+                *i = 0;
+            }
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensors::info::TensorDType;
+
+    fn turned(keras: &Keras, name: &str, shape: &[usize]) -> (Vec<usize>, Vec<u8>) {
+        let info = Info { dtype: TensorDType::U8, shape: shape.to_vec() };
+        let bytes: Vec<u8> = (0..info.bytes().unwrap() as u8).collect();
+        let view = keras.view(name, shape).unwrap();
+        let moved = view.apply(&info, &bytes);
+        (view.shape, moved)
+    }
+
+    #[test]
+    fn kernels_are_turned() {
+        let keras = Keras::new();
+        assert_eq!(turned(&keras, "dense/kernel:0", &[2, 3]), (vec![3, 2], vec![0, 3, 1, 4, 2, 5]));
+        // [H, W, in, out] = [1, 2, 2, 3]: element [o, i, h, w] is at w * 6 + i * 3 + o.
+        let (shape, moved) = turned(&keras, "conv.kernel", &[1, 2, 2, 3]);
+        assert_eq!((shape, moved), (vec![3, 2, 1, 2], vec![0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11]));
+        assert_eq!(turned(&keras, "kernel", &[5, 1, 2]).0, [2, 1, 5]);
+        // [H, W, channels, times] = [1, 2, 2, 2]: element [c * 2 + t, 0, 0, w] is at w * 4 + c * 2 + t.
+        let expected = (vec![4, 1, 1, 2], vec![0, 4, 1, 5, 2, 6, 3, 7]);
+        assert_eq!(turned(&keras, "a/depthwise_kernel", &[1, 2, 2, 2]), expected);
+        assert_eq!(turned(&Keras::new().depthwise("a/*"), "a/kernel", &[1, 2, 2, 2]), expected);
+        for (name, shape) in [("dense/bias", &[3][..]), ("embed/embeddings", &[3, 2]), ("kernel", &[3])] {
+            assert_eq!(keras.view(name, shape), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_elements_are_no_trouble() {
+        let keras = Keras::new().depthwise("d");
+        for name in ["kernel", "d"] {
+            let shape = [0, usize::MAX, usize::MAX, 2];
+            let info = Info { dtype: TensorDType::F32, shape: shape.to_vec() };
+            assert!(keras.view(name, &shape).unwrap().apply(&info, &[]).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_was_flattened_is_reordered() {
+        // Two pixels of two channels to one unit: [h w c] is 0 1 2 3, [c h w] takes 0 2 1 3.
+        let keras = Keras::new().flattened("dense/*", [1, 2, 2]);
+        assert_eq!(turned(&keras, "dense/kernel", &[4, 1]), (vec![1, 4], vec![0, 2, 1, 3]));
+    }
+}

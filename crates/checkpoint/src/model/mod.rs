@@ -1,0 +1,6 @@
+//! A model without its run: exported for other programs, and taken from the files of other programs.
+
+pub(crate) mod export;
+pub(crate) mod keras;
+mod pattern;
+pub(crate) mod plan;

@@ -1,0 +1,162 @@
+//! Saving behind the training thread.
+//!
+//! One thread owns the store and writes one checkpoint at a time. Between it and the training thread is a
+//! place where one checkpoint can wait:
+//!
+//! ```text
+//! save(): the place is free, or what waits may be replaced -->  waits  --the thread is free-->  is written
+//!                                                                              an error that may pass |
+//!         the next save, flush() or finish()  <--  is kept for another attempt  <--------------------'
+//! ```
+//!
+//! What waits may be replaced by its successor unless retention will keep it (a milestone, one of the best);
+//! then [`Saver::save`] waits for the place instead. So a slow disk makes checkpoints rarer, never training
+//! slower. At most five checkpoints are in memory: one that is being written, one that waits, one that was
+//! written and whose memory waits to be filled again, and, when saving fails, the last that failed and the
+//! last of those that retention would keep.
+//!
+//! It cannot deadlock: the thread never waits for a caller while anything waits to be written, callers wait
+//! only while the thread has something to do, and neither holds the state's mutex while a file is written.
+
+pub(crate) mod report;
+mod writer;
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use crate::saver::report::Report;
+use crate::saver::writer::{Job, State, Thread};
+use crate::store::Store;
+use crate::store::contents::Contents;
+use crate::store::retention::{Candidate, Options};
+use crate::tensors::error::{Error, Result};
+
+/// Options of a [`Saver`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SaverOptions {
+    /// Whether a save that fails is an error of the next call. Otherwise it is a [`Report::Failed`] and tried
+    /// again. Default: false.
+    pub require: bool,
+    /// Whether every save is written, so that one that finds another waiting waits too. Otherwise the disk's
+    /// speed decides which checkpoints there are, but never what is in them. Default: false.
+    pub write_every: bool,
+}
+
+impl SaverOptions {
+    /// Sets whether a save that fails is an error of the next call.
+    pub fn require(mut self, require: bool) -> Self {
+        self.require = require;
+        self
+    }
+
+    /// Sets whether every save is written.
+    pub fn write_every(mut self, write_every: bool) -> Self {
+        self.write_every = write_every;
+        self
+    }
+}
+
+/// Saves checkpoints on a thread of its own. Dropping it waits until it has tried to write what was handed
+/// over.
+#[derive(Debug)]
+pub struct Saver {
+    thread: Thread,
+    options: SaverOptions,
+    retention: Options,
+}
+
+impl Saver {
+    /// Takes over a store and starts the thread.
+    pub fn new(store: Store, options: SaverOptions) -> Result<Self> {
+        let retention = store.options.clone();
+        Ok(Self { thread: Thread::start(store, options.require)?, options, retention })
+    }
+
+    /// Hands a checkpoint over and returns at once, except where the module's documentation says that it
+    /// waits.
+    ///
+    /// An error is that of an earlier save, and these contents are then not taken. It is any error if saves
+    /// are required, else one that no waiting mends, such as [`Error::Behind`].
+    pub fn save(&self, step: u64, contents: Contents) -> Result<()> {
+        self.save_with_metric(step, contents, None)
+    }
+
+    /// Saves as [`Saver::save`] does, with a metric for retention as [`Store::save_with_metric`] takes it.
+    pub fn save_with_metric(&self, step: u64, contents: Contents, metric: Option<f64>) -> Result<()> {
+        let mut state =
+            self.thread.shared.wait_while(|s| s.fatal.is_none() && s.has_no_room(self.options.write_every));
+        check(&mut state)?;
+        let new = Candidate { step, metric };
+        let kept = self.retention.is_kept_for_long(new, &state.best);
+        let best = self.retention.best_of(&[state.best.as_slice(), &[new]].concat());
+        state.best.push(new);
+        state.best.retain(|candidate| best.contains(&candidate.step));
+        if let Some(old) = state.waiting.replace(Job { step, contents, metric, kept }) {
+            state.reports.push(Report::Replaced { step: old.step, by: step });
+        }
+        self.thread.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Returns contents that were written and are no longer needed, so that their memory can be filled again.
+    /// Without any, they are empty.
+    pub fn spare(&self) -> Contents {
+        std::mem::take(&mut self.thread.shared.lock().spare)
+    }
+
+    /// Returns what became of earlier saves, each once. Errors are those of [`Saver::save`]; the reports then
+    /// come with the next call.
+    pub fn poll(&self) -> Result<Vec<Report>> {
+        let mut state = self.thread.shared.lock();
+        check(&mut state)?;
+        Ok(std::mem::take(&mut state.reports))
+    }
+
+    /// Waits until all that was handed over has been written, tries once more what failed, and returns the
+    /// reports.
+    pub fn flush(&self) -> Result<Vec<Report>> {
+        drop(self.when_idle());
+        let mut state = self.thread.shared.lock();
+        state.retry = !state.failed.is_empty();
+        self.thread.shared.changed.notify_all();
+        drop(state);
+        drop(self.when_idle());
+        self.poll()
+    }
+
+    /// Waits until nothing is being written and runs `f` with the store, for example to look for the newest
+    /// checkpoint or to write the model.
+    pub fn with_store<T>(&self, f: impl FnOnce(&mut Store) -> T) -> T {
+        drop(self.when_idle());
+        let mut store = self.thread.shared.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = f(&mut store);
+        // `f` may have cleared the directory. If it cannot be listed, the record of the best stays as it was.
+        if let Ok(found) = store.candidates() {
+            self.thread.shared.lock().best = found.into_iter().map(|(_, candidate)| candidate).collect();
+        }
+        result
+    }
+
+    /// Flushes as [`Saver::flush`] does, and returns the store. What was handed over and did not fail is then
+    /// durable.
+    pub fn finish(self) -> Result<(Store, Vec<Report>)> {
+        let reports = self.flush()?;
+        let shared = Arc::clone(&self.thread.shared);
+        drop(self);
+        let shared = Arc::into_inner(shared).ok_or(Error::Stopped)?;
+        Ok((shared.store.into_inner().unwrap_or_else(PoisonError::into_inner), reports))
+    }
+
+    fn when_idle(&self) -> MutexGuard<'_, State> {
+        self.thread.shared.wait_while(State::is_busy)
+    }
+}
+
+/// Takes the error that there is to report.
+fn check(state: &mut State) -> Result<()> {
+    match state.fatal.take() {
+        Some(error) => Err(error),
+        None if state.stopped => Err(Error::Stopped),
+        None => Ok(()),
+    }
+}

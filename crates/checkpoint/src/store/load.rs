@@ -1,0 +1,142 @@
+//! Finding, verifying and reading checkpoints. This needs no lock: what has its final name is complete.
+
+use std::cmp::Reverse;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::disk::listed::{open_as_listed, read_as_listed, size_as_listed};
+use crate::disk::{Disk, StdDisk};
+use crate::store::contents::Contents;
+use crate::store::manifest::{FILES, LONGEST, Manifest};
+use crate::store::names::{CHECKPOINTS, MANIFEST, OLD, step_of};
+use crate::tensors::error::{Error, Result, Skipped, broken, io};
+use crate::tensors::file::parse_tensors;
+use crate::tensors::tensor::Tensors;
+
+/// A checkpoint that was found complete.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Loaded {
+    /// The checkpoint's step.
+    pub step: u64,
+    /// The checkpoint's directory.
+    pub path: PathBuf,
+    /// The checkpoint's contents.
+    pub contents: Contents,
+    /// The newer checkpoints that are not complete, newest first. They deserve a warning.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Returns the newest complete checkpoint in DIR, verified, or `None` if there is no checkpoint at all.
+///
+/// Broken checkpoints are skipped and listed. If all are broken, that is [`Error::NoneComplete`], so that
+/// nobody starts from scratch by mistake. This needs no [`Store`](crate::Store) and disturbs none that is at
+/// work.
+pub fn newest(dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
+    newest_on(&StdDisk, dir.as_ref())
+}
+
+/// Finds the newest checkpoint as [`newest`] does, on another file system.
+pub fn newest_with(disk: &dyn Disk, dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
+    newest_on(disk, dir.as_ref())
+}
+
+/// Returns steps and directories of the checkpoints in DIR, newest first, not verified.
+pub fn list(dir: impl AsRef<Path>) -> Result<Vec<(u64, PathBuf)>> {
+    let found = list_on(&StdDisk, dir.as_ref())?;
+    Ok(found.into_iter().map(|found| (found.step, found.path)).collect())
+}
+
+/// Loads one checkpoint, given its own directory, and verifies it. Returns its step and its contents.
+pub fn load(checkpoint: impl AsRef<Path>) -> Result<(u64, Contents)> {
+    load_on(&StdDisk, checkpoint.as_ref())
+}
+
+/// Loads a checkpoint as [`load`] does, from another file system.
+pub fn load_with(disk: &dyn Disk, checkpoint: impl AsRef<Path>) -> Result<(u64, Contents)> {
+    load_on(disk, checkpoint.as_ref())
+}
+
+pub(crate) struct Found {
+    pub(crate) step: u64,
+    pub(crate) path: PathBuf,
+}
+
+pub(crate) fn list_on(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
+    let checkpoints = dir.join(CHECKPOINTS);
+    let names = match disk.list(&checkpoints) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        result => result.map_err(io(&checkpoints, "list"))?,
+    };
+    let mut found: Vec<(u64, bool, PathBuf)> = names
+        .iter()
+        .filter_map(|name| {
+            let (old, plain) = name.strip_prefix(OLD).map_or((false, name.as_str()), |plain| (true, plain));
+            Some((step_of(plain)?, old, checkpoints.join(name)))
+        })
+        .collect();
+    found.sort_by_key(|&(step, old, _)| (Reverse(step), old));
+    found.dedup_by_key(|&mut (step, ..)| step);
+    Ok(found.into_iter().map(|(step, _, path)| Found { step, path }).collect())
+}
+
+pub(crate) fn newest_on(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
+    let mut skipped = Vec::new();
+    for Found { step, path } in list_on(disk, dir)? {
+        match verify(disk, &path, step) {
+            Ok(contents) => return Ok(Some(Loaded { step, path, contents, skipped })),
+            Err(error) => skipped.push(Skipped { path, reason: error.to_string() }),
+        }
+    }
+    if skipped.is_empty() {
+        Ok(None)
+    } else {
+        Err(Error::NoneComplete { path: dir.join(CHECKPOINTS), skipped })
+    }
+}
+
+/// Reads a checkpoint, which must be of the step that its directory's name says.
+pub(crate) fn verify(disk: &dyn Disk, path: &Path, step: u64) -> Result<Contents> {
+    match load_on(disk, path)? {
+        (found, contents) if found == step => Ok(contents),
+        (found, _) => Err(broken(&path.join(MANIFEST), format!("is of step {found}"))),
+    }
+}
+
+fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
+    let manifest = read_manifest(disk, path)?;
+    let [model, optimizer, trainer, carries] = FILES.map(|name| path.join(name));
+    let [first, second, third, fourth @ ..] = manifest.files.as_slice() else {
+        return Err(broken(&path.join(MANIFEST), "lists other files"));
+    };
+    let contents = Contents {
+        model: parse_tensors(&model, &open_as_listed(disk, &model, first)?)?,
+        optimizer: parse_tensors(&optimizer, &open_as_listed(disk, &optimizer, second)?)?,
+        carries: match fourth.first() {
+            Some(fourth) => parse_tensors(&carries, &open_as_listed(disk, &carries, fourth)?)?,
+            None => Tensors::new(),
+        },
+        trainer: serde_json::from_slice(&read_as_listed(disk, &trainer, third)?)
+            .map_err(|error| broken(&trainer, format!("no valid JSON: {error}")))?,
+    };
+    Ok((manifest.step, contents))
+}
+
+/// Reads a manifest, and checks that the files it lists are there and of their sizes. Nothing but the
+/// manifest is read.
+pub(crate) fn glance(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
+    let manifest = read_manifest(disk, path)?;
+    for entry in &manifest.files {
+        size_as_listed(disk, &path.join(&entry.name), entry)?;
+    }
+    Ok(manifest)
+}
+
+pub(crate) fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
+    let manifest = path.join(MANIFEST);
+    let bytes = disk.size(&manifest).map_err(io(&manifest, "read"))?;
+    if bytes > LONGEST {
+        return Err(broken(&manifest, format!("{bytes} bytes are too many for a manifest")));
+    }
+    Manifest::parse(&manifest, &disk.read(&manifest).map_err(io(&manifest, "read"))?)
+}

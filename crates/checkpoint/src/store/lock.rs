@@ -1,0 +1,78 @@
+//! The lock: a directory has one owner at a time.
+
+#[cfg(unix)]
+use std::fs::{self, Metadata};
+use std::fs::{File, TryLockError};
+use std::path::Path;
+
+use crate::tensors::error::{Error, Result, io};
+
+/// Holds a directory for one store. The system releases it when the owner dies, however it dies, so the lock
+/// file itself stays and its presence means nothing.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: File,
+}
+
+impl Lock {
+    pub(crate) fn acquire(path: &Path) -> Result<Self> {
+        let mut options = File::options();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(io(path, "open"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { file }),
+            Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
+            Err(TryLockError::Error(reason)) => Err(io(path, "lock")(reason)),
+        }
+    }
+
+    /// Whether the lock is still the one that a second run would meet at the path. It is not if the directory
+    /// was removed or moved, or if another was mounted over it.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let identity = |found: Metadata| (found.dev(), found.ino());
+            let held = self.file.metadata().map(identity);
+            matches!((held, fs::metadata(path).map(identity)), (Ok(held), Ok(found)) if held == found)
+        }
+        // On other systems an open file cannot be removed.
+        #[cfg(not(unix))]
+        {
+            let _ = &self.file;
+            path.exists()
+        }
+    }
+}
+
+impl Drop for Lock {
+    /// Releases the lock. Closing the file is not enough: a process that another thread is just starting has
+    /// a copy of it for a moment.
+    fn drop(&mut self) {
+        // An error could not be reported, and closing releases the lock a moment later.
+        let _ = self.file.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_dropped_is_free_though_a_copy_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let lock = Lock::acquire(&path).unwrap();
+        assert!(matches!(Lock::acquire(&path), Err(Error::Locked { .. })));
+        // This is the copy that a process has which is being started.
+        let copy = lock.file.try_clone().unwrap();
+        drop(lock);
+        Lock::acquire(&path).unwrap();
+        drop(copy);
+    }
+}

@@ -1,0 +1,101 @@
+//! The manifest, `manifest.json`: what a checkpoint's files must be. It is written last.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::listed::Entry;
+use crate::store::names::{CARRIES, MODEL, OPTIMIZER, TRAINER};
+use crate::tensors::error::{Result, broken};
+
+const FORMAT: &str = "unisono-checkpoint";
+const VERSION: u32 = 1;
+/// The files of a checkpoint, in the order in which they are written and listed. The last need not be there.
+pub(crate) const FILES: [&str; 4] = [MODEL, OPTIMIZER, TRAINER, CARRIES];
+/// The most bytes of a manifest.
+pub(crate) const LONGEST: u64 = 1 << 16;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    format: String,
+    version: u32,
+    pub(crate) step: u64,
+    /// The metric measured at this step, for the retention of the best. It is always finite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metric: Option<f64>,
+    pub(crate) files: Vec<Entry>,
+}
+
+/// The format and version. They are read first, so that another version is reported as such, not as a missing
+/// field.
+#[derive(Deserialize)]
+struct Version {
+    format: String,
+    version: u32,
+}
+
+impl Manifest {
+    pub(crate) fn new(step: u64, metric: Option<f64>, files: Vec<Entry>) -> Self {
+        let metric = metric.filter(|metric| metric.is_finite());
+        Self { format: FORMAT.to_owned(), version: VERSION, step, metric, files }
+    }
+
+    pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self> {
+        let invalid = |error: serde_json::Error| broken(path, format!("no valid manifest: {error}"));
+        let Version { format, version } = serde_json::from_slice(text).map_err(invalid)?;
+        if format != FORMAT || version != VERSION {
+            let reason =
+                format!("format {format:?} version {version}, where {FORMAT:?} version {VERSION} is known");
+            return Err(broken(path, reason));
+        }
+        let manifest: Self = serde_json::from_slice(text).map_err(invalid)?;
+        let names: Vec<&str> = manifest.files.iter().map(|entry| entry.name.as_str()).collect();
+        if names != FILES && names != FILES[..3] {
+            return Err(broken(
+                path,
+                format!("lists other files than {} and perhaps {CARRIES}", FILES[..3].join(", ")),
+            ));
+        }
+        Ok(manifest)
+    }
+
+    pub(crate) fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Manifest::parse(Path::new("manifest.json"), text.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_manifest_comes_back() {
+        let entry = |name: &&str| Entry { name: name.to_string(), bytes: 7, sha256: "00".repeat(32) };
+        for metric in [None, Some(0.1 + 0.2)] {
+            let manifest = Manifest::new(42, metric, FILES.iter().map(entry).collect());
+            let text = manifest.to_json().unwrap();
+            assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest);
+        }
+        assert_eq!(Manifest::new(42, Some(f64::NAN), Vec::new()).metric, None);
+    }
+
+    #[test]
+    fn what_is_none_is_named() {
+        assert!(error("").starts_with("manifest.json: no valid manifest: EOF"));
+        let newer = r#"{"format": "unisono-checkpoint", "version": 2, "pages": []}"#;
+        assert!(
+            error(newer).contains("version 2, where \"unisono-checkpoint\" version 1"),
+            "{}",
+            error(newer)
+        );
+        let fewer = r#"{"format": "unisono-checkpoint", "version": 1, "step": 0, "files": []}"#;
+        assert!(error(fewer).contains("lists other files"));
+    }
+}

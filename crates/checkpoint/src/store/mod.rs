@@ -1,0 +1,210 @@
+//! The directory of a run, held open for writing.
+//!
+//! A save moves through these states; each arrow is one rename, made durable before the next begins:
+//!
+//! ```text
+//! .tmp-step-N  --complete and synced-->  step-N  --retention lets it go-->  .tmp-gone-step-N  -->  nothing
+//!                                          |  its step is saved again
+//!                                          '--> .old-step-N  --the new one is durable-->  .tmp-gone-step-N
+//! ```
+//!
+//! If a save is interrupted, `Store::recover` finishes it: `.tmp-...` is removed, and `.old-step-N` is put
+//! back if no step-N took its place. So a directory that has its final name is complete from its first
+//! instant to its last.
+
+pub(crate) mod contents;
+pub(crate) mod load;
+mod lock;
+mod manifest;
+pub(crate) mod names;
+pub(crate) mod retention;
+mod upkeep;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file, write_files};
+use crate::disk::{Disk, StdDisk};
+use crate::model::export::{Export, Exported, export_on};
+use crate::store::contents::Contents;
+use crate::store::load::{Loaded, list_on, newest_on};
+use crate::store::lock::Lock;
+use crate::store::manifest::Manifest;
+use crate::store::names::{
+    CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, sibling, step_name,
+};
+use crate::store::retention::{Candidate, Options};
+use crate::tensors::encoded::Encoded;
+use crate::tensors::error::{Error, Result, Skipped, io};
+use crate::tensors::tensor::Tensors;
+
+/// The result of a save.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// The directory of the new checkpoint, which is durable.
+    pub path: PathBuf,
+    /// The older checkpoints and leftovers that could not be removed. They deserve a warning. The next save
+    /// tries again.
+    pub not_removed: Vec<Skipped>,
+    /// Whether the directory was gone, or another was in its place, so that it was made and locked anew. This
+    /// deserves a warning: the checkpoints before this one may be elsewhere.
+    pub reopened: bool,
+}
+
+/// A run's directory, opened for saving and locked against a second run until dropped.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) dir: PathBuf,
+    pub(crate) checkpoints: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) disk: Arc<dyn Disk>,
+    lock: Lock,
+}
+
+impl Store {
+    /// Opens DIR, and makes it if it is not there. If it cannot be written or is in use, this is an error
+    /// that names path and reason.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(dir, Options::default(), Arc::new(StdDisk))
+    }
+
+    /// Opens DIR with options, on another file system.
+    pub fn open_with(dir: impl AsRef<Path>, options: Options, disk: Arc<dyn Disk>) -> Result<Self> {
+        let dir = dir.as_ref().to_owned();
+        let checkpoints = dir.join(CHECKPOINTS);
+        create_dirs(&*disk, &checkpoints)?;
+        let lock = Lock::acquire(&dir.join(LOCK))?;
+        probe(&*disk, &dir)?;
+        probe(&*disk, &checkpoints)?;
+        let store = Self { dir, checkpoints, options, disk, lock };
+        store.recover()?;
+        Ok(store)
+    }
+
+    /// Returns DIR.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Saves a checkpoint. When this returns, it is complete and durable; until then its name does not exist.
+    ///
+    /// A checkpoint of the same step is replaced, and removed only after its successor is durable. A complete
+    /// one of a later step is [`Error::Behind`]: it would be found in place of this one. Broken ones in the
+    /// way are renamed `broken-step-...` and kept.
+    pub fn save(&mut self, step: u64, contents: &Contents) -> Result<Saved> {
+        self.save_with_metric(step, contents, None)
+    }
+
+    /// Saves as [`Store::save`] does, with the metric measured at this step, for [`Options::best`]. It is
+    /// stored in the manifest. A metric that is not finite counts as none.
+    pub fn save_with_metric(&mut self, step: u64, contents: &Contents, metric: Option<f64>) -> Result<Saved> {
+        let reopened = self.reopen_if_gone()?;
+        let mut not_removed = self.recover()?;
+        self.make_way(step)?;
+        let temporary = self.checkpoints.join(format!("{TEMPORARY}{}", step_name(step)));
+        let path = self.checkpoints.join(step_name(step));
+        let saved =
+            self.write(&temporary, step, contents, metric).and_then(|()| self.publish(&temporary, &path));
+        let surplus = saved.and_then(|replaced| Ok((replaced, self.surplus()?)));
+        match surplus {
+            Ok((replaced, surplus)) => {
+                let unwanted = replaced.into_iter().chain(surplus);
+                not_removed.extend(unwanted.filter_map(|old| Skipped::of(&old, self.retire(&old))));
+                Ok(Saved { path, not_removed, reopened })
+            }
+            Err(error) => {
+                // The error that is reported is that of saving. A leftover is removed at the next save.
+                let _ = self.disk.remove(&temporary);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the newest complete checkpoint of this directory, as [`newest`](crate::newest) does.
+    pub fn newest(&self) -> Result<Option<Loaded>> {
+        newest_on(&*self.disk, &self.dir)
+    }
+
+    /// Returns the step of the newest checkpoint that looks complete by its names and sizes. Nothing is
+    /// verified.
+    pub fn newest_step(&self) -> Result<Option<u64>> {
+        Ok(self.candidates()?.first().map(|(_, candidate)| candidate.step))
+    }
+
+    /// Returns the step and directory of the best checkpoint by [`Options::best`], or `None` without that
+    /// option or any metric.
+    pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
+        let mut found = self.candidates()?;
+        let candidates: Vec<Candidate> = found.iter().map(|(_, candidate)| *candidate).collect();
+        let best = self.options.best_of(&candidates).first().copied();
+        let at = found.iter().position(|(_, candidate)| Some(candidate.step) == best);
+        Ok(at.map(|at| found.swap_remove(at)).map(|(path, candidate)| (candidate.step, path)))
+    }
+
+    /// Removes every checkpoint, for a run that starts anew in an old directory on purpose.
+    pub fn clear(&mut self) -> Result<()> {
+        list_on(&*self.disk, &self.dir)?.iter().try_for_each(|found| self.retire(&found.path))
+    }
+
+    /// Writes `DIR/model.safetensors`, the final model, as [`write_model`](crate::write_model) does.
+    pub fn write_model(&self, tensors: &Tensors) -> Result<PathBuf> {
+        create_dirs(&*self.disk, &self.dir)?;
+        let path = self.dir.join(MODEL);
+        replace_model(&*self.disk, &path, tensors)?;
+        Ok(path)
+    }
+
+    /// Writes `DIR/model.safetensors`, and `DIR/model.json` if there is a description, as
+    /// [`export_model`](crate::export_model) does.
+    pub fn export_model(&self, tensors: &Tensors, export: &Export) -> Result<Exported> {
+        create_dirs(&*self.disk, &self.dir)?;
+        export_on(&*self.disk, &self.dir.join(MODEL), tensors, export)
+    }
+
+    /// Makes and locks the directory again if it has vanished under the run, and locks another that took its
+    /// place. Returns whether either was so.
+    fn reopen_if_gone(&mut self) -> Result<bool> {
+        let path = self.dir.join(LOCK);
+        if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&path) {
+            return Ok(false);
+        }
+        create_dirs(&*self.disk, &self.checkpoints)?;
+        if !self.lock.is_at(&path) {
+            self.lock = Lock::acquire(&path)?;
+        }
+        Ok(true)
+    }
+
+    fn write(&self, temporary: &Path, step: u64, contents: &Contents, metric: Option<f64>) -> Result<()> {
+        let disk = &*self.disk;
+        let (model, optimizer) = (Encoded::new(&contents.model)?, Encoded::new(&contents.optimizer)?);
+        let carries = Encoded::new(&contents.carries)?;
+        let json = |error: serde_json::Error| Error::Unstorable { reason: error.to_string() };
+        let mut trainer = serde_json::to_vec_pretty(&contents.trainer).map_err(json)?;
+        trainer.push(b'\n');
+        disk.create_dir(temporary).map_err(io(temporary, "create a directory"))?;
+        let mut files = vec![
+            (temporary.join(MODEL), model.parts().collect()),
+            (temporary.join(OPTIMIZER), optimizer.parts().collect()),
+            (temporary.join(TRAINER), vec![&*trainer]),
+        ];
+        if !contents.carries.is_empty() {
+            files.push((temporary.join(CARRIES), carries.parts().collect()));
+        }
+        let manifest = Manifest::new(step, metric, write_files(disk, &files)?).to_json().map_err(json)?;
+        write_file(disk, &temporary.join(MANIFEST), std::iter::once(&*manifest))?;
+        sync_dir(disk, temporary)
+    }
+
+    /// Gives a complete checkpoint its name. Returns the path of the one that had the name before, now under
+    /// another.
+    fn publish(&self, temporary: &Path, path: &Path) -> Result<Option<PathBuf>> {
+        let old = self.disk.is_dir(path).then(|| sibling(path, OLD));
+        if let Some(old) = &old {
+            self.rename(path, old)?;
+        }
+        self.rename(temporary, path)?;
+        Ok(old)
+    }
+}

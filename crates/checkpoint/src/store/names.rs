@@ -1,0 +1,65 @@
+//! The names of files and directories.
+//!
+//! | in `DIR/checkpoints` | is |
+//! |---|---|
+//! | `step-00000042` | complete |
+//! | `.tmp-...` | being written or being deleted; a leftover unless the lock is held |
+//! | `.old-step-00000042` | complete, making room for another of its step; counts while there is no other |
+//! | `broken-step-00000042` | found broken when its step came round again; kept for a person to look at |
+
+use std::path::{Path, PathBuf};
+
+/// The directory of checkpoints, in DIR.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
+/// The lock file, in DIR.
+pub(crate) const LOCK: &str = ".lock";
+/// The model, in a checkpoint, and in DIR as the final model.
+pub(crate) const MODEL: &str = "model.safetensors";
+/// The optimizer's state, in a checkpoint.
+pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
+/// The state carried from batch to batch, in a checkpoint of a run that carries any.
+pub(crate) const CARRIES: &str = "carries.safetensors";
+/// The trainer's own state, in a checkpoint.
+pub(crate) const TRAINER: &str = "trainer.json";
+/// The manifest, in a checkpoint.
+pub(crate) const MANIFEST: &str = "manifest.json";
+
+/// The prefix of names that may be deleted on sight.
+pub(crate) const TEMPORARY: &str = ".tmp-";
+/// The prefix of a checkpoint that makes room for another of its step.
+pub(crate) const OLD: &str = ".old-";
+
+/// Returns the name of a step's checkpoint, such as `step-00000042`. Names sort as steps do up to 99,999,999,
+/// and stay readable beyond.
+pub(crate) fn step_name(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// Returns the step of a name written by [`step_name`], and `None` for any other name.
+pub(crate) fn step_of(name: &str) -> Option<u64> {
+    let step = name.strip_prefix("step-")?.parse().ok()?;
+    (step_name(step) == name).then_some(step)
+}
+
+/// Returns the path with a prefix to its name, in place of the prefix that it has.
+pub(crate) fn sibling(path: &Path, prefix: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{prefix}{}", name.strip_prefix(OLD).unwrap_or(&name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_step_and_a_step_one_name() {
+        for step in [0, 42, 99_999_999, 100_000_000, u64::MAX] {
+            assert_eq!(step_of(&step_name(step)), Some(step));
+        }
+        for name in
+            ["step-42", "step-+0000042", "step-0000000042", "step-", "step-00000042x", ".old-step-00000042"]
+        {
+            assert_eq!(step_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Retention: which checkpoints are kept.
+
+use std::cmp::Ordering;
+
+/// The rules by which a [`Store`](crate::Store) keeps checkpoints: the last few, and besides them milestones
+/// and the best.
+///
+/// This is decided after each save, among the checkpoints that are complete, the new one included. The others
+/// are then removed, once the new one is durable. Broken ones neither count nor are removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// The number of the last checkpoints that are kept, the one just saved among them. 0 keeps all. Default:
+    /// 3.
+    pub keep: usize,
+    /// Keeps milestones as well: the checkpoints whose step is a multiple of this. 0 keeps none. Default: 0.
+    pub every: u64,
+    /// Keeps the best as well, by the metric that they were saved with. Default: none.
+    pub best: Option<Best>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { keep: 3, every: 0, best: None }
+    }
+}
+
+impl Options {
+    /// Sets how many of the last checkpoints are kept. 0 keeps all.
+    pub fn keep(mut self, last: usize) -> Self {
+        self.keep = last;
+        self
+    }
+
+    /// Keeps the checkpoints whose step is a multiple of this as well. 0 keeps none.
+    pub fn every(mut self, steps: u64) -> Self {
+        self.every = steps;
+        self
+    }
+
+    /// Keeps the best as well, by the metric that they were saved with.
+    pub fn best(mut self, best: impl Into<Option<Best>>) -> Self {
+        self.best = best.into();
+        self
+    }
+}
+
+/// The number of the best checkpoints that are kept, and which metric is better. Of equal ones the earlier
+/// counts as better, so that none is replaced by its equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Best {
+    /// Keeps this many with the lowest metric, such as a loss.
+    Lowest(usize),
+    /// Keeps this many with the highest metric, such as an accuracy.
+    Highest(usize),
+}
+
+impl Best {
+    fn count(self) -> usize {
+        match self {
+            Self::Lowest(count) | Self::Highest(count) => count,
+        }
+    }
+
+    /// Compares two checkpoints by metric and step: better first, then earlier first.
+    fn compare(self, a: (f64, u64), b: (f64, u64)) -> Ordering {
+        let metric = match self {
+            Self::Lowest(_) => a.0.total_cmp(&b.0),
+            Self::Highest(_) => b.0.total_cmp(&a.0),
+        };
+        metric.then(a.1.cmp(&b.1))
+    }
+}
+
+/// A checkpoint as retention sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) step: u64,
+    pub(crate) metric: Option<f64>,
+}
+
+impl Options {
+    /// Returns, for each of the candidates, newest first, whether it stays.
+    pub(crate) fn stays(&self, newest_first: &[Candidate]) -> Vec<bool> {
+        let best = self.best_of(newest_first);
+        let stays = |(age, candidate): (usize, &Candidate)| {
+            self.keep == 0
+                || age < self.keep
+                || self.is_milestone(candidate.step)
+                || best.contains(&candidate.step)
+        };
+        newest_first.iter().enumerate().map(stays).collect()
+    }
+
+    /// Whether a checkpoint will stay when later ones have come, so that a save is worth waiting for.
+    pub(crate) fn is_kept_for_long(&self, new: Candidate, earlier: &[Candidate]) -> bool {
+        let all: Vec<Candidate> = earlier.iter().copied().chain([new]).collect();
+        self.is_milestone(new.step) || self.best_of(&all).contains(&new.step)
+    }
+
+    /// Returns the steps of the best, best first.
+    pub(crate) fn best_of(&self, candidates: &[Candidate]) -> Vec<u64> {
+        let Some(best) = self.best else { return Vec::new() };
+        let measured = candidates.iter().filter_map(|c| Some((c.metric.filter(|m| m.is_finite())?, c.step)));
+        let mut measured: Vec<(f64, u64)> = measured.collect();
+        measured.sort_by(|&a, &b| best.compare(a, b));
+        measured.into_iter().take(best.count()).map(|(_, step)| step).collect()
+    }
+
+    fn is_milestone(&self, step: u64) -> bool {
+        self.every > 0 && step.is_multiple_of(self.every)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the steps that stay when they were saved one by one with these metrics.
+    fn kept(options: &Options, metrics: &[(u64, f64)]) -> Vec<u64> {
+        let mut there: Vec<Candidate> = Vec::new();
+        for &(step, metric) in metrics {
+            there.insert(0, Candidate { step, metric: Some(metric) });
+            let mut stays = options.stays(&there).into_iter();
+            there.retain(|_| stays.next().unwrap());
+        }
+        there.iter().map(|candidate| candidate.step).collect()
+    }
+
+    #[test]
+    fn the_last_the_milestones_and_the_best_stay() {
+        let metrics = [(10, 0.5), (20, 0.2), (30, 0.9), (40, 0.2), (50, f64::NAN), (60, 0.4)];
+        let last = Options { keep: 1, ..Options::default() };
+        assert_eq!(kept(&last, &metrics), [60]);
+        assert_eq!(kept(&Options { keep: 0, ..last.clone() }, &metrics), [60, 50, 40, 30, 20, 10]);
+        assert_eq!(kept(&Options { every: 30, ..last.clone() }, &metrics), [60, 30]);
+        let best = |best| Options { best: Some(best), ..last.clone() };
+        assert_eq!(kept(&best(Best::Lowest(1)), &metrics), [60, 20]);
+        assert_eq!(kept(&best(Best::Lowest(2)), &metrics), [60, 40, 20]);
+        assert_eq!(kept(&best(Best::Highest(2)), &metrics), [60, 30, 10]);
+        assert_eq!(
+            kept(&Options { keep: 2, every: 20, ..best(Best::Highest(1)) }, &metrics),
+            [60, 50, 40, 30, 20]
+        );
+    }
+
+    #[test]
+    fn what_will_stay_is_worth_waiting_for() {
+        let options = Options { keep: 1, every: 100, best: Some(Best::Lowest(1)) };
+        let earlier = [Candidate { step: 10, metric: Some(0.5) }];
+        for (step, metric, expected) in
+            [(20, None, false), (100, None, true), (20, Some(0.5), false), (20, Some(0.4), true)]
+        {
+            assert_eq!(options.is_kept_for_long(Candidate { step, metric }, &earlier), expected);
+        }
+    }
+}

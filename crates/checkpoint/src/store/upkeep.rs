@@ -1,0 +1,84 @@
+//! The work of a store around a save: it makes way for it, removes what retention lets go, and finishes what
+//! a killed process left.
+
+use std::path::{Path, PathBuf};
+
+use crate::disk::write::sync_dir;
+use crate::store::Store;
+use crate::store::load::{Found, glance, list_on, verify};
+use crate::store::names::{OLD, TEMPORARY, sibling, step_of};
+use crate::store::retention::Candidate;
+use crate::tensors::error::{Error, Result, Skipped, io};
+
+impl Store {
+    /// Refuses a step that is earlier than a complete checkpoint, and moves broken ones aside.
+    pub(crate) fn make_way(&self, step: u64) -> Result<()> {
+        for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
+            if verify(&*self.disk, &found.path, found.step).is_err() {
+                let mut aside = sibling(&found.path, "broken-");
+                for n in 2.. {
+                    if !self.disk.is_dir(&aside) {
+                        break;
+                    }
+                    aside = sibling(&found.path, &format!("broken-{n}-"));
+                }
+                self.rename(&found.path, &aside)?;
+            } else if found.step > step {
+                return Err(Error::Behind { path: found.path, step, newest: found.step });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the checkpoints that retention lets go. Broken ones do not count and are not removed.
+    pub(crate) fn surplus(&self) -> Result<Vec<PathBuf>> {
+        let found = self.candidates()?;
+        let candidates: Vec<Candidate> = found.iter().map(|(_, candidate)| *candidate).collect();
+        let stays = self.options.stays(&candidates);
+        Ok(found.into_iter().zip(stays).filter(|(_, stays)| !stays).map(|((path, _), _)| path).collect())
+    }
+
+    /// Returns the checkpoints that look complete, newest first.
+    pub(crate) fn candidates(&self) -> Result<Vec<(PathBuf, Candidate)>> {
+        let found = list_on(&*self.disk, &self.dir)?.into_iter();
+        let candidate = |found: Found| {
+            let manifest =
+                glance(&*self.disk, &found.path).ok().filter(|manifest| manifest.step == found.step)?;
+            Some((found.path, Candidate { step: found.step, metric: manifest.metric }))
+        };
+        Ok(found.filter_map(candidate).collect())
+    }
+
+    /// Finishes or undoes what a killed process left, as far as possible. Returns what could not be moved.
+    pub(crate) fn recover(&self) -> Result<Vec<Skipped>> {
+        let mut stuck = Vec::new();
+        for name in self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))? {
+            let path = self.checkpoints.join(&name);
+            if name.starts_with(TEMPORARY) {
+                stuck.extend(Skipped::of(&path, self.disk.remove(&path).map_err(io(&path, "remove"))));
+            } else if let Some(plain) = name.strip_prefix(OLD).filter(|plain| step_of(plain).is_some()) {
+                let place = self.checkpoints.join(plain);
+                let replaced = self.disk.is_dir(&place);
+                stuck.extend(Skipped::of(
+                    &path,
+                    if replaced { self.retire(&path) } else { self.rename(&path, &place) },
+                ));
+            }
+        }
+        Ok(stuck)
+    }
+
+    /// Removes a complete checkpoint. It is renamed first, so that at no time there is a partial one under
+    /// its name.
+    pub(crate) fn retire(&self, path: &Path) -> Result<()> {
+        let gone = sibling(path, ".tmp-gone-");
+        self.rename(path, &gone)?;
+        self.disk.remove(&gone).map_err(io(&gone, "remove"))
+    }
+
+    /// Renames within the directory of checkpoints, and makes that durable.
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.rename(from, to).map_err(io(from, "rename"))?;
+        sync_dir(&*self.disk, &self.checkpoints)
+    }
+}

@@ -1,0 +1,186 @@
+//! Several sources joined into one: one after another, or taking turns by weight.
+
+use std::sync::Arc;
+
+use crate::{DataError, FieldSpec, Fingerprint, Sample, Source};
+
+/// A source made of several, one after another.
+#[derive(Clone)]
+pub struct Concat {
+    sources: Vec<Arc<dyn Source>>,
+    /// The index at which each source ends.
+    ends: Vec<u64>,
+}
+
+impl Concat {
+    /// Joins sources, which must have the same fields.
+    pub fn new(sources: impl IntoIterator<Item = Arc<dyn Source>>) -> Result<Self, DataError> {
+        let sources: Vec<_> = sources.into_iter().collect();
+        same_fields("concat", &sources)?;
+        let ends = sources.iter().scan(0u64, |end, source| {
+            *end = end.saturating_add(source.len());
+            Some(*end)
+        });
+        Ok(Self { ends: ends.collect(), sources })
+    }
+
+    fn place(&self, index: u64) -> Option<(&dyn Source, u64)> {
+        let at = self.ends.partition_point(|&end| end <= index);
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some((&**self.sources.get(at)?, index - start))
+    }
+}
+
+/// Sources taking turns by whole weights: of as many samples in a row as the weights add up to, each source
+/// gives as many as its weight, spread evenly, in its own order.
+///
+/// Which source a place belongs to is arithmetic on the weights. No sample comes twice: the joined source
+/// ends where the first of its sources is used up, so a part of the others may be left out.
+#[derive(Clone)]
+pub struct Interleave {
+    sources: Vec<Arc<dyn Source>>,
+    weights: Vec<u64>,
+    /// One turn: for each place its source, and how many samples of that source came before it within the
+    /// turn.
+    turn: Vec<(usize, u64)>,
+    len: u64,
+}
+
+/// The longest turn. A longer one is taken for a mistake.
+const MOST_TURN: u64 = 1 << 20;
+
+impl Interleave {
+    /// Joins sources, each with its weight. They must have the same fields.
+    pub fn new(sources: impl IntoIterator<Item = (Arc<dyn Source>, u32)>) -> Result<Self, DataError> {
+        let (sources, weights): (Vec<_>, Vec<_>) =
+            sources.into_iter().map(|(source, weight)| (source, u64::from(weight))).unzip();
+        same_fields("interleave", &sources)?;
+        let total: u64 = weights.iter().sum();
+        if weights.contains(&0) || total > MOST_TURN {
+            let what =
+                format!("weights {weights:?} are not all above zero with a sum of at most {MOST_TURN}");
+            return Err(DataError::Setting { setting: "interleave", what });
+        }
+        // Smooth weighted round robin: at each place every source gains its weight, and the one with the most
+        // gives a sample and pays the total.
+        let mut credit = vec![0i64; weights.len()];
+        let mut given = vec![0; weights.len()];
+        let turn: Vec<_> = (0..total)
+            .map(|_| {
+                credit.iter_mut().zip(&weights).for_each(|(credit, &weight)| *credit += weight as i64);
+                let at = (0..credit.len()).rev().max_by_key(|&at| credit[at]).unwrap_or(0);
+                credit[at] -= total as i64;
+                given[at] += 1;
+                (at, given[at] - 1)
+            })
+            .collect();
+        let mut joined = Self { sources, weights, turn, len: 0 };
+        let whole =
+            joined.sources.iter().zip(&joined.weights).map(|(source, weight)| source.len() / weight).min();
+        let rounds = whole.unwrap_or(0).min(u64::MAX / total - 1);
+        // The turn after the whole ones ends at the first place whose source has no more samples.
+        let more = joined
+            .turn
+            .iter()
+            .take_while(|&&(at, before)| rounds * joined.weights[at] + before < joined.sources[at].len());
+        joined.len = rounds * total + more.count() as u64;
+        Ok(joined)
+    }
+
+    fn place(&self, index: u64) -> Option<(&dyn Source, u64)> {
+        let turn = self.turn.len() as u64;
+        let (at, before) = self.turn[(index % turn) as usize];
+        (index < self.len).then(|| (&*self.sources[at], index / turn * self.weights[at] + before))
+    }
+}
+
+fn same_fields(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<(), DataError> {
+    let wrong = |what: String| Err(DataError::Setting { setting, what });
+    let Some(first) = sources.first() else { return wrong("no sources".into()) };
+    match sources.iter().position(|source| source.fields() != first.fields()) {
+        Some(at) => {
+            wrong(format!("source {at} has fields {:?}, source 0 {:?}", sources[at].fields(), first.fields()))
+        }
+        None => Ok(()),
+    }
+}
+
+macro_rules! joined_source {
+    ($name:ident, $own:ident => $len:expr, $extra:expr) => {
+        impl Source for $name {
+            fn len(&self) -> u64 {
+                let $own = self;
+                $len
+            }
+
+            fn fields(&self) -> &[FieldSpec] {
+                self.sources.first().map_or(&[], |source| source.fields())
+            }
+
+            fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+                let (source, at) = self.place(index).ok_or(DataError::Index { index, len: self.len() })?;
+                source.fetch(at)
+            }
+
+            /// Describes the sample as the source that it comes from does.
+            fn describe(&self, index: u64) -> String {
+                self.place(index)
+                    .map_or_else(|| format!("sample {index}"), |(source, at)| source.describe(at))
+            }
+
+            fn fingerprint(&self) -> u64 {
+                let hash = Fingerprint::new().text(stringify!($name)).word(self.len());
+                let $own = self;
+                let hash = $extra.iter().fold(hash, |hash, &word| hash.word(word));
+                self.sources.iter().fold(hash, |hash, source| hash.word(source.fingerprint())).finish()
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let lens: Vec<_> = self.sources.iter().map(|source| source.len()).collect();
+                f.debug_struct(stringify!($name)).field("samples", &lens).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+joined_source!(Concat, own => own.ends.last().copied().unwrap_or(0), own.ends);
+joined_source!(Interleave, own => own.len, own.weights);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    fn counting(from: i32, len: i32) -> Arc<dyn Source> {
+        let labels: Vec<i32> = (from..from + len).collect();
+        Arc::new(Memory::labelled(vec![0.5; len as usize], [1], labels).unwrap())
+    }
+
+    fn labels(source: &impl Source) -> Vec<i32> {
+        let label = |index| source.fetch(index).unwrap().field("y").unwrap().values.as_i32().unwrap()[0];
+        (0..source.len()).map(label).collect()
+    }
+
+    #[test]
+    fn one_after_another() {
+        let joined = Concat::new([counting(0, 3), counting(9, 0), counting(10, 2)]).unwrap();
+        assert_eq!(labels(&joined), [0, 1, 2, 10, 11]);
+        assert_eq!((joined.describe(4), joined.fetch(5).is_err()), ("sample 1".into(), true));
+        assert_eq!(Concat::new([]).unwrap_err().to_string(), "concat: no sources");
+        let other = Arc::new(Memory::labelled([0.0; 4], [2], [0, 0]).unwrap());
+        let error = Concat::new([counting(0, 1), other]).unwrap_err().to_string();
+        assert!(error.starts_with("concat: source 1 has fields"), "{error}");
+    }
+
+    #[test]
+    fn turns_follow_the_weights() {
+        let joined = Interleave::new([(counting(0, 7), 3), (counting(100, 50), 1)]).unwrap();
+        assert_eq!(labels(&joined), [0, 1, 100, 2, 3, 4, 101, 5, 6]);
+        let even = Interleave::new([(counting(0, 3), 1), (counting(10, 2), 1)]).unwrap();
+        assert_eq!(labels(&even), [0, 10, 1, 11, 2]);
+        assert!(Interleave::new([(counting(0, 3), 0)]).is_err());
+        assert_ne!(joined.fingerprint(), even.fingerprint());
+    }
+}

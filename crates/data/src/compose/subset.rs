@@ -1,0 +1,175 @@
+//! Parts of a source: chosen samples, and random splits.
+
+use std::sync::Arc;
+
+use unisono_random::Permutation;
+
+use crate::{DataError, FieldSpec, Fingerprint, Sample, Source};
+
+/// Some samples of a source, in a given order.
+#[derive(Clone, Debug)]
+pub struct Subset<S> {
+    source: S,
+    chosen: Chosen,
+}
+
+#[derive(Clone, Debug)]
+enum Chosen {
+    Listed(Vec<u64>),
+    /// `len` consecutive positions of a permutation, from `start`. This takes no list, however long the
+    /// source.
+    Permuted {
+        order: Permutation,
+        start: u64,
+        len: u64,
+    },
+}
+
+impl<S: Source> Subset<S> {
+    /// Chooses the samples at `indices`, in that order. An index beyond the source's end is an error.
+    pub fn new(source: S, indices: impl Into<Vec<u64>>) -> Result<Self, DataError> {
+        let (indices, len) = (indices.into(), source.len());
+        match indices.iter().find(|&&index| index >= len) {
+            Some(&index) => Err(DataError::Index { index, len }),
+            None => Ok(Self { source, chosen: Chosen::Listed(indices) }),
+        }
+    }
+
+    /// Returns the index in the source of a sample of this subset.
+    pub fn index_in_source(&self, index: u64) -> Result<u64, DataError> {
+        let beyond = DataError::Index { index, len: self.len() };
+        match &self.chosen {
+            Chosen::Listed(indices) => {
+                usize::try_from(index).ok().and_then(|at| indices.get(at).copied()).ok_or(beyond)
+            }
+            Chosen::Permuted { order, start, len } if index < *len => Ok(order.at(start + index)),
+            Chosen::Permuted { .. } => Err(beyond),
+        }
+    }
+}
+
+/// Splits a source at random into two parts that share no sample and miss none: `first` samples, and the
+/// rest.
+///
+/// Which sample goes where is a function of (seed, source length) alone.
+pub fn split<S: Source>(source: S, first: u64, seed: u64) -> Result<[Subset<Arc<S>>; 2], DataError> {
+    let total = source.len();
+    if first > total {
+        let what = format!("{first} samples for the first part, but there are {total}");
+        return Err(DataError::Setting { setting: "split", what });
+    }
+    // This is the order of the last epoch that there may be; no training epoch in practice has it under the
+    // same seed.
+    let order = Permutation::new(seed, u32::MAX, total);
+    let source = Arc::new(source);
+    let part = |start, len| Subset {
+        source: source.clone(),
+        chosen: Chosen::Permuted { order: order.clone(), start, len },
+    };
+    Ok([part(0, first), part(first, total - first)])
+}
+
+/// Splits as [`split`] does, with the first part given as a fraction of the source, rounded to the nearest
+/// sample.
+pub fn split_fraction<S: Source>(
+    source: S,
+    fraction: f64,
+    seed: u64,
+) -> Result<[Subset<Arc<S>>; 2], DataError> {
+    if !(0.0..=1.0).contains(&fraction) {
+        let what = format!("a fraction of {fraction} is not within 0 and 1");
+        return Err(DataError::Setting { setting: "split", what });
+    }
+    let first = (source.len() as f64 * fraction).round() as u64;
+    let first = first.min(source.len());
+    split(source, first, seed)
+}
+
+impl<S: Source> Source for Subset<S> {
+    fn len(&self) -> u64 {
+        match &self.chosen {
+            Chosen::Listed(indices) => indices.len() as u64,
+            Chosen::Permuted { len, .. } => *len,
+        }
+    }
+
+    fn fields(&self) -> &[FieldSpec] {
+        self.source.fields()
+    }
+
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        self.source.fetch(self.index_in_source(index)?)
+    }
+
+    /// Describes the sample as the source does, with the index in the source.
+    fn describe(&self, index: u64) -> String {
+        match self.index_in_source(index) {
+            Ok(index) => self.source.describe(index),
+            Err(_) => format!("sample {index}"),
+        }
+    }
+
+    /// Covers the source's fingerprint and which samples were chosen.
+    fn fingerprint(&self) -> u64 {
+        let hash = Fingerprint::new().word(self.source.fingerprint()).word(self.len());
+        match &self.chosen {
+            Chosen::Listed(indices) => indices.iter().fold(hash, |hash, &index| hash.word(index)).finish(),
+            // The first samples identify the permutation, whose key is not accessible.
+            Chosen::Permuted { order, start, len } => {
+                (0..(*len).min(16)).fold(hash.word(*start), |hash, i| hash.word(order.at(start + i))).finish()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    fn counting(len: u64) -> Memory {
+        let labels: Vec<i32> = (0..len as i32).collect();
+        Memory::labelled(vec![0.5; len as usize], [1], labels).unwrap()
+    }
+
+    fn labels(source: &impl Source) -> Vec<i32> {
+        let label = |index| source.fetch(index).unwrap().field("y").unwrap().values.as_i32().unwrap()[0];
+        (0..source.len()).map(label).collect()
+    }
+
+    #[test]
+    fn a_split_shares_nothing_and_misses_nothing() {
+        let [train, rest] = split(counting(1797), 1437, 42).unwrap();
+        assert_eq!((train.len(), rest.len()), (1437, 360));
+        let mut all = labels(&train);
+        assert_ne!(all[..5], [0, 1, 2, 3, 4]);
+        all.extend(labels(&rest));
+        all.sort();
+        assert_eq!(all, (0..1797).collect::<Vec<_>>());
+        let [again, _] = split(counting(1797), 1437, 42).unwrap();
+        assert_eq!(labels(&again), labels(&train));
+        assert_eq!(again.fingerprint(), train.fingerprint());
+        let [other, _] = split(counting(1797), 1437, 43).unwrap();
+        assert_ne!(other.fingerprint(), train.fingerprint());
+        assert!(train.fetch(1437).is_err() && rest.fetch(360).is_err());
+    }
+
+    #[test]
+    fn a_subset_keeps_its_order_and_names_the_sources_index() {
+        let subset = Subset::new(counting(10), [7, 3, 3]).unwrap();
+        assert_eq!(labels(&subset), [7, 3, 3]);
+        assert_eq!(subset.describe(0), "sample 7");
+        assert_eq!(Subset::new(counting(10), [10]).unwrap_err().to_string(), "sample 10 of a source of 10");
+    }
+
+    #[test]
+    fn fractions() {
+        let [train, rest] = split_fraction(counting(10), 0.75, 1).unwrap();
+        assert_eq!((train.len(), rest.len()), (8, 2));
+        for fraction in [-0.1, 1.1, f64::NAN] {
+            assert!(split_fraction(counting(10), fraction, 1).is_err());
+        }
+        assert!(split(counting(10), 11, 1).is_err());
+        assert_eq!(split(counting(10), 10, 1).unwrap()[1].len(), 0);
+    }
+}

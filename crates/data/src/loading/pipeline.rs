@@ -1,0 +1,203 @@
+//! The pipeline of one sample and of one batch: pure functions of (source, seed, epoch, position).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use unisono_random::Draws;
+
+use crate::loading::seen::Meters;
+use crate::order::Order;
+use crate::order::schedule::Unit;
+use crate::sample::batch::Stack;
+use crate::sample::check::{check, fetch_checked, guarded};
+use crate::{Batch, BoxError, DataError, FieldSpec, Sample, Source};
+
+type Run = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
+
+/// A transform in its place.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    /// The name that its draws are keyed by.
+    pub name: String,
+    /// The name that errors use, such as "map 'crop'".
+    pub label: String,
+    pub run: Arc<Run>,
+}
+
+/// All that decides a sample's bytes.
+#[derive(Clone)]
+pub(crate) struct Pipeline {
+    pub source: Arc<dyn Source>,
+    pub stages: Vec<Stage>,
+    /// The stages over whole batches, which run after all others.
+    pub batch_stages: Vec<Stage>,
+    pub seed: u64,
+    pub order: Order,
+    /// The number of bad samples that may be skipped.
+    pub skip: usize,
+}
+
+/// The fields' names, types and shapes after each stage. It is never empty, and its last entry is what
+/// batches are made of.
+pub(crate) type StageSpecs = Vec<Vec<FieldSpec>>;
+
+/// A batch, and the samples that it lacks because they failed: the index of each in the source, and its
+/// error.
+pub(crate) struct Made {
+    pub batch: Batch,
+    pub failed: Vec<(u64, DataError)>,
+}
+
+impl Pipeline {
+    /// Finds what each stage makes of the fields, by running sample 0 as position 0 of epoch 0. Where bad
+    /// samples may be skipped, the first sample that does not fail is taken.
+    pub fn probe(&self) -> Result<StageSpecs, DataError> {
+        let mut index = 0;
+        loop {
+            match self.probe_with(index) {
+                Err(_) if index < self.skip as u64 && index + 1 < self.source.len() => index += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn probe_with(&self, index: u64) -> Result<StageSpecs, DataError> {
+        let mut specs = vec![self.source.fields().to_vec()];
+        let varying: Vec<_> = self.source.fields().iter().filter(|spec| spec.varies()).collect();
+        let describe = || self.source.describe(index);
+        if let (Some(spec), true) = (varying.first(), self.stages.is_empty()) {
+            let what = format!("shape {:?} varies, and no transform makes it equal", spec.shape);
+            return Err(DataError::field(&spec.name, what));
+        }
+        if !self.stages.is_empty() {
+            let mut sample = fetch_checked(&*self.source, index)?;
+            for (at, stage) in self.stages.iter().enumerate() {
+                self.apply(stage, &mut sample, index, (0, 0))?;
+                let mut found = sample.specs();
+                check(&sample, &found, &stage.label, describe)?;
+                // An extent that varies at first may vary up to the last stage; only the samples themselves
+                // could tell.
+                let last = at + 1 == self.stages.len();
+                for spec in found.iter_mut().filter(|_| !last) {
+                    if varying.iter().any(|varying| varying.name == spec.name) {
+                        spec.shape.fill(FieldSpec::VARIES);
+                    }
+                }
+                specs.push(found);
+            }
+        }
+        Ok(specs)
+    }
+
+    /// Makes the batch of a unit. Returns `None` as soon as `stop` is set. Samples known to be bad are not
+    /// tried. The memory of `spare`, a batch no longer needed, is used again.
+    pub fn batch(
+        &self,
+        unit: &Unit,
+        specs: &StageSpecs,
+        known: &BTreeSet<u64>,
+        spare: Sample,
+        meters: &Meters,
+        stop: &AtomicBool,
+    ) -> Option<Result<Made, DataError>> {
+        let mut order = self.order.of_epoch(self.seed, unit.epoch, self.source.len());
+        let expected = order.cut_to(unit.first, specs.last().map_or(&[], Vec::as_slice));
+        let mut stack = match Stack::new(&expected, unit.count as usize, spare) {
+            Ok(stack) => stack,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut clock = meters.clock();
+        let (mut indices, mut skipped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        for position in unit.first..unit.first + unit.count {
+            if stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let index = order.at(position);
+            if known.contains(&index) {
+                skipped.push(index);
+                continue;
+            }
+            match self.sample(index, (unit.epoch, position), specs, &mut clock) {
+                Ok(sample) => {
+                    let since = Instant::now();
+                    stack.push(&sample);
+                    clock.add(self.stages.len() + 1, since);
+                    indices.push(index);
+                }
+                Err(error) if self.skip > 0 => {
+                    skipped.push(index);
+                    failed.push((index, error));
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let Unit { epoch, first, index_in_epoch, after, .. } = *unit;
+        let stacked = stack.finish();
+        let mut batch = Batch { epoch, first, index_in_epoch, indices, skipped, after, stacked };
+        let batch_stages = if batch.indices.is_empty() { &[][..] } else { &self.batch_stages };
+        for (at, stage) in batch_stages.iter().enumerate() {
+            let since = Instant::now();
+            if let Err(error) = self.apply_to_batch(stage, &mut batch) {
+                return Some(Err(error));
+            }
+            clock.add(self.stages.len() + 2 + at, since);
+        }
+        clock.finish(batch.indices.len() as u64);
+        Some(Ok(Made { batch, failed }))
+    }
+
+    /// Returns the stages' names as reports call them, in the order of their clocks.
+    pub fn stage_names(&self) -> Vec<String> {
+        let labels = self.stages.iter().map(|stage| stage.label.clone());
+        let batch_labels = self.batch_stages.iter().map(|stage| stage.label.clone());
+        ["fetch".to_owned()]
+            .into_iter()
+            .chain(labels)
+            .chain(["stack".to_owned()])
+            .chain(batch_labels)
+            .collect()
+    }
+
+    /// Returns sample `index` of the source after all stages, each checked.
+    fn sample(
+        &self,
+        index: u64,
+        place: (u32, u64),
+        specs: &StageSpecs,
+        clock: &mut crate::loading::seen::Clock<'_>,
+    ) -> Result<Sample, DataError> {
+        let since = Instant::now();
+        let mut sample = fetch_checked(&*self.source, index)?;
+        let mut since = clock.add(0, since);
+        for (at, (stage, expected)) in self.stages.iter().zip(specs.iter().skip(1)).enumerate() {
+            self.apply(stage, &mut sample, index, place)?;
+            check(&sample, expected, &stage.label, || self.source.describe(index))?;
+            since = clock.add(at + 1, since);
+        }
+        Ok(sample)
+    }
+
+    /// Runs one stage with its draws, keyed by (seed, "map", the stage's name, epoch, position).
+    fn apply(
+        &self,
+        stage: &Stage,
+        sample: &mut Sample,
+        index: u64,
+        (epoch, position): (u32, u64),
+    ) -> Result<(), DataError> {
+        let mut draws = Draws::of(self.seed, "map", &stage.name, epoch, position);
+        guarded(|| self.source.describe(index), &stage.label, || (stage.run)(sample, &mut draws))
+    }
+
+    /// Runs one stage over a batch, with its draws keyed by (seed, "map_batch", the stage's name, epoch,
+    /// first position).
+    fn apply_to_batch(&self, stage: &Stage, batch: &mut Batch) -> Result<(), DataError> {
+        let mut draws = Draws::of(self.seed, "map_batch", &stage.name, batch.epoch, batch.first);
+        let name = format!("epoch {}, batch from position {}", batch.epoch, batch.first);
+        let expected = batch.stacked.specs();
+        guarded(|| name.clone(), &stage.label, || (stage.run)(&mut batch.stacked, &mut draws))?;
+        check(&batch.stacked, &expected, &stage.label, || name.clone())
+    }
+}

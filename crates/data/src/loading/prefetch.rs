@@ -1,0 +1,280 @@
+//! Prefetch: threads that prepare batches ahead of the consumer, who gets them in order.
+//!
+//! # Protocol
+//!
+//! The consumer holds tickets. A ticket is the right to make one batch. The consumer hands out as many as the
+//! pace's window says (see `pace.rs`), in the order of the schedule, and with each batch it takes it hands
+//! out as many as are missing. A worker waits for a ticket, makes the batch, sends it with the ticket's
+//! number, and waits again. The consumer puts batches that come early aside.
+//!
+//! * *Bounded*: the batches in preparation, in the channel and aside are at most as many as the tickets out.
+//! * *No deadlock*: both channels have room for the largest window, so no send ever waits. A worker waits
+//!   only for a ticket, and the consumer only for a batch whose ticket is out. A worker answers every ticket,
+//!   be it with an error (panics are caught).
+//! * *Stopping*: the consumer sets `stop`, which workers look at before each sample, and drops its end of the
+//!   tickets, which ends their wait. Then it joins them. It waits for at most one sample a thread.
+//! * *Bad samples*: a worker leaves them out of its batch and says so. Whether that is allowed is decided by
+//!   the consumer, batch by batch in order, so it never depends on which worker was first.
+//!
+//! After an error the iterator ends.
+
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::loading::pace::Pace;
+use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
+use crate::order::schedule::{Schedule, Unit};
+
+use self::worker::{Answer, Crew, work};
+use crate::loading::seen::Meters;
+use crate::{Batch, DataError, LoaderState, Position, Sample, Seen};
+
+/// An iterator over the batches from a position on, in order. Threads prepare them, and end with this
+/// iterator.
+pub struct Batches {
+    schedule: Schedule,
+    pace: Pace,
+    /// `None` once the iterator has ended.
+    tickets: Option<Sender<Unit>>,
+    answers: Receiver<Answer>,
+    crew: Crew,
+    /// The batches handed back, for their memory.
+    spares: Sender<Sample>,
+    /// The batches that came before their turn, by their number.
+    early: BTreeMap<u64, Result<Made, DataError>>,
+    /// The number of the next ticket to be handed out.
+    issued: u64,
+    /// The number of the next batch to be taken.
+    taken: u64,
+    position: Position,
+    skipped: BTreeSet<u64>,
+    skip_reasons: Vec<DataError>,
+    consumed: u64,
+    started: Instant,
+    waited: Duration,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// The number of batches handed back that are kept for their memory.
+const MOST_SPARES: usize = 2;
+
+impl Batches {
+    pub(crate) fn start(
+        pipeline: Arc<Pipeline>,
+        specs: Arc<StageSpecs>,
+        schedule: Schedule,
+        pace: Pace,
+        known: BTreeSet<u64>,
+    ) -> Result<Self, DataError> {
+        let (tickets, ticket_queue) = bounded(pace.most_window);
+        let (answer_queue, answers) = bounded(pace.most_window);
+        let (spares, spare_queue) = bounded(MOST_SPARES);
+        let meters = Arc::new(Meters::new(pipeline.stage_names()));
+        let crew = Crew {
+            pipeline,
+            specs,
+            known: Arc::new(known.clone()),
+            meters,
+            stop: Arc::default(),
+            tickets: ticket_queue,
+            answers: answer_queue,
+            spares: spare_queue,
+        };
+        let mut batches = Self {
+            position: schedule.position(),
+            schedule,
+            pace,
+            tickets: Some(tickets),
+            answers,
+            crew,
+            spares,
+            early: BTreeMap::new(),
+            issued: 0,
+            taken: 0,
+            skipped: known,
+            skip_reasons: Vec::new(),
+            consumed: 0,
+            started: Instant::now(),
+            waited: Duration::ZERO,
+            workers: Vec::new(),
+        };
+        // On failure, dropping `batches` ends the threads that already run.
+        batches.top_up()?;
+        Ok(batches)
+    }
+
+    /// Returns the position of the next batch, at which to start again for the same batches as from here.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Returns the position with the record of bad samples skipped, with which to start again where some may
+    /// be skipped.
+    pub fn progress(&self) -> LoaderState {
+        LoaderState { position: self.position, skipped: self.skipped.iter().copied().collect() }
+    }
+
+    /// Returns why samples were skipped since this iterator started, in the order in which they were met.
+    pub fn skip_reasons(&self) -> &[DataError] {
+        &self.skip_reasons
+    }
+
+    /// Returns how long `next` has waited for batches that were not ready.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Returns the number of batches that are ready now.
+    pub fn ready(&self) -> usize {
+        self.early.len() + self.answers.len()
+    }
+
+    /// Hands back a batch that is no longer needed, so that a later one is made in its memory.
+    ///
+    /// This changes only the time: the system has to clear fresh memory for large batches, which may cost
+    /// more than the copy itself.
+    pub fn recycle(&self, batch: Batch) {
+        // If enough of them are at hand, the batch is freed.
+        let _ = self.spares.try_send(batch.stacked);
+    }
+
+    /// Returns what was done so far, and where the time went.
+    pub fn seen(&self) -> Seen {
+        Seen {
+            elapsed: self.started.elapsed(),
+            waited: self.waited,
+            idle: Duration::from_nanos(self.crew.meters.idle.load(Ordering::Relaxed)),
+            produced: self.crew.meters.samples(),
+            consumed: self.consumed,
+            ready: self.ready(),
+            depth: self.pace.window,
+            threads: self.pace.threads,
+            stages: self.crew.meters.stages(),
+        }
+    }
+
+    /// Starts the threads, and hands out the tickets, that the pace asks for.
+    fn top_up(&mut self) -> Result<(), DataError> {
+        while self.workers.len() < self.pace.threads {
+            let crew = self.crew.clone();
+            let worker = std::thread::Builder::new()
+                .name(format!("unisono-data-{}", self.workers.len()))
+                .spawn(move || work(&crew));
+            self.workers.push(worker.map_err(|error| DataError::Threads(error.to_string()))?);
+        }
+        while self.issued - self.taken < self.pace.window as u64 {
+            let (Some(tickets), Some(unit)) = (&self.tickets, self.schedule.next()) else { break };
+            if tickets.send(unit).is_err() {
+                break;
+            }
+            self.issued += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for the batch whose turn it is.
+    fn receive(&mut self) -> Result<Made, DataError> {
+        let mut since = None;
+        let made = loop {
+            if let Some(made) = self.early.remove(&self.taken) {
+                break made;
+            }
+            let answer = self.answers.try_recv().or_else(|_| {
+                since.get_or_insert_with(Instant::now);
+                self.answers.recv()
+            });
+            match answer {
+                Ok((number, made)) => self.early.insert(number, made),
+                Err(_) => break Err(DataError::Threads("they ended by themselves".into())),
+            };
+        };
+        self.waited += since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.pace.taken(since.is_some(), self.ready());
+        made
+    }
+
+    /// Adds a batch's bad samples to the record. The first beyond the allowed number is the error.
+    fn record(&mut self, made: Made) -> Result<Batch, DataError> {
+        let Made { mut batch, failed } = made;
+        for (index, error) in failed {
+            if self.skipped.contains(&index) {
+                continue;
+            }
+            if self.skipped.len() >= self.crew.pipeline.skip {
+                return Err(error);
+            }
+            self.skipped.insert(index);
+            self.skip_reasons.push(error);
+        }
+        // A sample once skipped stays skipped, even if it is good now: a resumed run does not try it either.
+        batch.leave_out(|index| self.skipped.contains(&index));
+        batch.skipped.sort_unstable();
+        Ok(batch)
+    }
+
+    /// Ends the threads and the iterator.
+    fn end(&mut self) {
+        self.crew.stop.store(true, Ordering::Relaxed);
+        self.tickets = None;
+        for worker in self.workers.drain(..) {
+            // A panic of the thread was reported in place of a batch.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Batch, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.tickets.is_none() || self.taken == self.issued {
+                self.end();
+                return None;
+            }
+            let made = self.receive();
+            self.taken += 1;
+            let batch = made.and_then(|made| {
+                let batch = self.record(made)?;
+                self.top_up()?;
+                Ok(batch)
+            });
+            match &batch {
+                Ok(batch) => {
+                    self.position = batch.after;
+                    self.consumed += batch.indices.len() as u64;
+                    if batch.indices.is_empty() {
+                        continue;
+                    }
+                }
+                Err(_) => self.end(),
+            }
+            return Some(batch);
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Batches {}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Batches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batches")
+            .field("position", &self.position)
+            .field("ready", &self.ready())
+            .field("waited", &self.waited)
+            .finish_non_exhaustive()
+    }
+}

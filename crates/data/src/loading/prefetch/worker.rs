@@ -1,0 +1,56 @@
+//! The workers' side of the protocol.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
+use crate::loading::seen::Meters;
+use crate::order::schedule::Unit;
+use crate::sample::check::panic_message;
+use crate::{DataError, Sample};
+
+/// A ticket's number, and the batch made for it or the error.
+pub(super) type Answer = (u64, Result<Made, DataError>);
+
+/// Runs a worker: takes tickets and makes batches until there are no more tickets or it is stopped.
+pub(super) fn work(crew: &Crew) {
+    loop {
+        let since = Instant::now();
+        let Ok(unit) = crew.tickets.recv() else { return };
+        crew.meters.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        // Stages catch their own panics and know the sample. This catches the others.
+        let spare = crew.spares.try_recv().unwrap_or_default();
+        let make = || crew.pipeline.batch(&unit, &crew.specs, &crew.known, spare, &crew.meters, &crew.stop);
+        let made = match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(Some(made)) => made,
+            Ok(None) => return,
+            Err(panic) => Err(DataError::Panic {
+                sample: format!("epoch {}, positions from {}", unit.epoch, unit.first),
+                stage: "batch".into(),
+                message: panic_message(&*panic),
+            }),
+        };
+        if crew.answers.send((unit.number, made)).is_err() {
+            return;
+        }
+    }
+}
+
+/// The state that every worker shares with the consumer.
+#[derive(Clone)]
+pub(super) struct Crew {
+    pub pipeline: Arc<Pipeline>,
+    pub specs: Arc<StageSpecs>,
+    /// The bad samples of the run so far, as it was resumed.
+    pub known: Arc<BTreeSet<u64>>,
+    pub meters: Arc<Meters>,
+    pub stop: Arc<AtomicBool>,
+    pub tickets: Receiver<Unit>,
+    pub answers: Sender<Answer>,
+    pub spares: Receiver<Sample>,
+}

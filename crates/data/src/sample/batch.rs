@@ -1,0 +1,115 @@
+//! Samples stacked into a batch, with their place in the run.
+
+use crate::sample::field::elements;
+use crate::{DataError, Field, FieldSpec, Position, Sample, Values};
+
+/// Consecutive samples of one epoch, stacked field by field: each field has the shape [samples, ...],
+/// contiguous and in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// The epoch of all its samples.
+    pub epoch: u32,
+    /// The position of its first sample in the epoch. The others follow one by one, except for those skipped.
+    pub first: u64,
+    /// `first` divided by the batch size. It counts the batches of an epoch that was started at a whole
+    /// batch.
+    pub index_in_epoch: u64,
+    /// The index of each sample in the source.
+    pub indices: Vec<u64>,
+    /// The index in the source of each bad sample left out, where
+    /// [`Loader::skip_bad`](crate::Loader::skip_bad) allows it.
+    pub skipped: Vec<u64>,
+    /// The position at which the run goes on after this batch.
+    pub after: Position,
+    /// The stacked fields.
+    pub stacked: Sample,
+}
+
+impl Batch {
+    /// Returns the number of samples. It is never zero, and less than the batch size only at the end of an
+    /// epoch or of a bucket, or where bad samples were skipped.
+    #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
+    pub fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Returns the stacked field of a name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.stacked.field(name)
+    }
+
+    /// Returns all stacked fields with their names, in order.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &Field)> {
+        self.stacked.fields().map(|(name, field)| (&**name, field))
+    }
+
+    /// Returns the stacked elements of an f32 field. A field that is missing or of another type is an error.
+    pub fn f32(&self, name: &str) -> Result<&[f32], DataError> {
+        let field = self.field(name).ok_or_else(|| DataError::field(name, "no such field"))?;
+        field.values.as_f32().ok_or_else(|| DataError::field(name, "dtype i32, expected f32"))
+    }
+
+    /// Returns the stacked elements of an i32 field. A field that is missing or of another type is an error.
+    pub fn i32(&self, name: &str) -> Result<&[i32], DataError> {
+        let field = self.field(name).ok_or_else(|| DataError::field(name, "no such field"))?;
+        field.values.as_i32().ok_or_else(|| DataError::field(name, "dtype f32, expected i32"))
+    }
+}
+
+impl Batch {
+    /// Removes the samples for which `bad` is true.
+    pub(crate) fn leave_out(&mut self, bad: impl Fn(u64) -> bool) {
+        let keep: Vec<bool> = self.indices.iter().map(|&index| !bad(index)).collect();
+        if keep.iter().all(|&keep| keep) {
+            return;
+        }
+        self.skipped.extend(self.indices.iter().filter(|&&index| bad(index)));
+        self.indices.retain(|&index| !bad(index));
+        self.stacked.keep_rows(&keep);
+    }
+}
+
+/// A batch being built, from samples of the same fields.
+pub(crate) struct Stack {
+    specs: Vec<FieldSpec>,
+    arrays: Vec<Values>,
+    samples: usize,
+}
+
+impl Stack {
+    /// Returns an empty stack with memory for some samples. The arrays of `spare`, a batch no longer needed,
+    /// are used again where they fit. It is an error if the memory cannot be had.
+    pub fn new(specs: &[FieldSpec], samples: usize, mut spare: Sample) -> Result<Self, DataError> {
+        let mut array = |spec: &FieldSpec| {
+            let room = elements(&spec.shape).and_then(|size| size.checked_mul(samples));
+            let old = spare.remove(&spec.name).map(|field| field.values);
+            room.and_then(|room| Values::with_capacity(spec.dtype, room, old)).ok_or_else(|| {
+                let what = format!("no memory for {samples} samples of shape {:?}", spec.shape);
+                DataError::field(&spec.name, what)
+            })
+        };
+        let arrays = specs.iter().map(&mut array).collect::<Result<_, _>>()?;
+        Ok(Self { specs: specs.to_vec(), arrays, samples: 0 })
+    }
+
+    /// Adds a sample. It must have been checked to have these fields.
+    pub fn push(&mut self, sample: &Sample) {
+        for ((array, spec), (name, field)) in self.arrays.iter_mut().zip(&self.specs).zip(sample.fields()) {
+            // In a bucket the batch holds only the front of each sample; everywhere else that is the whole
+            // sample.
+            let fits = array.append_first(&field.values, elements(&spec.shape).unwrap_or(0));
+            debug_assert!(fits, "field '{name}' was checked");
+        }
+        self.samples += 1;
+    }
+
+    /// Returns the stacked fields.
+    pub fn finish(self) -> Sample {
+        let mut stacked = Sample::new();
+        for (spec, values) in self.specs.into_iter().zip(self.arrays) {
+            let shape = std::iter::once(self.samples).chain(spec.shape).collect();
+            stacked.set(spec.name, Field { shape, values });
+        }
+        stacked
+    }
+}

@@ -1,0 +1,94 @@
+//! Checks of samples, and guards around stages that may fail or panic.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::{BoxError, DataError, FieldSpec, Sample, Source};
+
+/// Fetches a sample and checks it against the source's own fields.
+pub(crate) fn fetch_checked(source: &dyn Source, index: u64) -> Result<Sample, DataError> {
+    let sample = guarded(|| source.describe(index), "fetch", || Ok(source.fetch(index)?))?;
+    check(&sample, source.fields(), "fetch", || source.describe(index))?;
+    Ok(sample)
+}
+
+/// Runs a stage, and turns its error or panic into an error that names the sample and the stage.
+pub(crate) fn guarded<T>(
+    describe: impl Fn() -> String,
+    stage: &str,
+    run: impl FnOnce() -> Result<T, BoxError>,
+) -> Result<T, DataError> {
+    // The sample, which a panic may leave half-changed, is dropped with the error.
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(cause)) => Err(DataError::Stage { sample: describe(), stage: stage.into(), cause }),
+        Err(panic) => {
+            Err(DataError::Panic { sample: describe(), stage: stage.into(), message: panic_message(&*panic) })
+        }
+    }
+}
+
+/// Returns the text that a panic was raised with.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+/// Checks that a sample's fields are as expected, and that each holds as many values as its shape says.
+pub(crate) fn check(
+    sample: &Sample,
+    expected: &[FieldSpec],
+    stage: &str,
+    describe: impl Fn() -> String,
+) -> Result<(), DataError> {
+    let stage = || stage.to_owned();
+    if !sample.fields().map(|(name, _)| name).eq(expected.iter().map(|spec| &spec.name)) {
+        return Err(DataError::Fields {
+            sample: describe(),
+            found: sample.fields().map(|(name, _)| name.to_string()).collect(),
+            expected: expected.iter().map(|spec| spec.name.to_string()).collect(),
+            stage: stage(),
+        });
+    }
+    for ((name, field), spec) in sample.fields().zip(expected) {
+        let (sample, field_name) = (&describe, || name.to_string());
+        if field.values.dtype() != spec.dtype {
+            let (found, expected) = (field.values.dtype(), spec.dtype);
+            return Err(DataError::Dtype {
+                sample: sample(),
+                field: field_name(),
+                found,
+                expected,
+                stage: stage(),
+            });
+        }
+        let fits = |(&found, &expected): (&usize, &usize)| expected == FieldSpec::VARIES || found == expected;
+        if field.shape.len() != spec.shape.len() || !field.shape.iter().zip(&spec.shape).all(fits) {
+            let (found, expected) = (field.shape.clone(), spec.shape.clone());
+            return Err(DataError::Shape {
+                sample: sample(),
+                field: field_name(),
+                found,
+                expected,
+                stage: stage(),
+            });
+        }
+        field.check_length(name).map_err(|cause| DataError::Stage {
+            sample: sample(),
+            stage: stage(),
+            cause: cause.into(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Checks that all f32 values are finite. The error names the first that is not.
+pub(crate) fn check_finite(sample: &Sample) -> Result<(), DataError> {
+    for (name, field) in sample.fields() {
+        let Some(values) = field.values.as_f32() else { continue };
+        if let Some(element) = values.iter().position(|value| !value.is_finite()) {
+            return Err(DataError::NonFinite { field: name.to_string(), element, value: values[element] });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! The trait behind every data set.
+
+use std::sync::Arc;
+
+use crate::{DataError, FieldSpec, Fingerprint, Sample};
+
+/// A data set: a length, and samples by index.
+///
+/// Loader threads call `fetch` at the same time and in any order. The same index must always give the same
+/// sample.
+///
+/// ```
+/// use unisono_data::{DataError, FieldDType, Field, FieldSpec, Sample, Source};
+///
+/// /// Squares of whole numbers.
+/// struct Squares([FieldSpec; 2]);
+///
+/// impl Source for Squares {
+///     fn len(&self) -> u64 {
+///         1_000_000_000
+///     }
+///     fn fields(&self) -> &[FieldSpec] {
+///         &self.0
+///     }
+///     fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+///         let x = index as f32;
+///         Ok(Sample::new().with("x", Field::f32([1], [x])).with("y", Field::f32([1], [x * x])))
+///     }
+/// }
+///
+/// let spec = |name: &str| FieldSpec { name: name.into(), dtype: FieldDType::F32, shape: vec![1] };
+/// let squares = Squares([spec("x"), spec("y")]);
+/// assert_eq!(squares.fetch(3)?.field("y"), Some(&Field::f32([1], [9.0])));
+/// # Ok::<(), DataError>(())
+/// ```
+pub trait Source: Send + Sync {
+    /// Returns the number of samples.
+    fn len(&self) -> u64;
+
+    /// Returns the name, type and shape of the fields of every sample, in order.
+    fn fields(&self) -> &[FieldSpec];
+
+    /// Returns the sample at an index below [`len`](Self::len).
+    fn fetch(&self, index: u64) -> Result<Sample, DataError>;
+
+    /// Whether there are no samples.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns what errors call the sample, such as its file. Default: "sample 17".
+    fn describe(&self, index: u64) -> String {
+        format!("sample {index}")
+    }
+
+    /// Returns 64 bits that change when the data do, for checkpoints and saved statistics; see
+    /// [`Fingerprint`].
+    ///
+    /// The default covers the length and the fields' names, types and shapes, not the contents.
+    fn fingerprint(&self) -> u64 {
+        Fingerprint::new().source(self.len(), self.fields()).finish()
+    }
+}
+
+macro_rules! source_behind_a_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<S: Source + ?Sized> Source for $pointer {
+            fn len(&self) -> u64 {
+                (**self).len()
+            }
+            fn fields(&self) -> &[FieldSpec] {
+                (**self).fields()
+            }
+            fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+                (**self).fetch(index)
+            }
+            fn is_empty(&self) -> bool {
+                (**self).is_empty()
+            }
+            fn describe(&self, index: u64) -> String {
+                (**self).describe(index)
+            }
+            fn fingerprint(&self) -> u64 {
+                (**self).fingerprint()
+            }
+        }
+    )*};
+}
+
+source_behind_a_pointer!(&S, Box<S>, Arc<S>);

@@ -1,0 +1,220 @@
+//! CSV files: tables of numbers in text, gzipped or not.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::gzip::{is_gzipped, unpacked};
+use crate::{DataError, Memory, Values};
+
+/// Reads a CSV file into a [`Memory`]: the field "x" of f32 features and, if a label or target was named,
+/// "y". Needs the feature `csv`.
+///
+/// The file may be gzipped, which its first bytes tell. Lines end with a line feed, with or without a
+/// carriage return before it. Blank lines are skipped. Every value must be a finite number, and every line as
+/// wide as the first. An error names file, line and column.
+#[derive(Clone, Debug)]
+pub struct Csv {
+    path: PathBuf,
+    header: bool,
+    delimiter: u8,
+    answer: Answer,
+    shape: Option<Vec<usize>>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Column {
+    /// The first column.
+    First,
+    /// The last column.
+    Last,
+    /// The column at an index, from 0.
+    Index(usize),
+    /// The column of this name in the header.
+    Name(String),
+}
+
+/// The kind of the field "y".
+#[derive(Clone, Debug)]
+enum Answer {
+    None,
+    /// A class label: i32, a scalar.
+    Label(Column),
+    /// A number to predict: f32, of shape `[1]`.
+    Target(Column),
+}
+
+impl Csv {
+    /// Describes a file without header, label or target.
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref().to_path_buf();
+        Self { path, header: false, delimiter: b',', answer: Answer::None, shape: None }
+    }
+
+    /// Sets whether the first line holds the columns' names. Default: false.
+    pub fn header(mut self, header: bool) -> Self {
+        self.header = header;
+        self
+    }
+
+    /// Sets what separates columns. Default: a comma.
+    pub fn delimiter(mut self, delimiter: u8) -> Self {
+        self.delimiter = delimiter;
+        self
+    }
+
+    /// Names the column of class labels: "y", i32, a scalar. Default: none.
+    pub fn label(mut self, column: Column) -> Self {
+        self.answer = Answer::Label(column);
+        self
+    }
+
+    /// Names the column of numbers to predict: "y", f32, of shape `[1]`. Default: none.
+    pub fn target(mut self, column: Column) -> Self {
+        self.answer = Answer::Target(column);
+        self
+    }
+
+    /// Sets the shape of a sample's features. Default: `[columns]`.
+    pub fn shape(mut self, shape: impl Into<Vec<usize>>) -> Self {
+        self.shape = Some(shape.into());
+        self
+    }
+
+    /// Reads the file.
+    pub fn read(&self) -> Result<Memory, DataError> {
+        let mut reader = ::csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .delimiter(self.delimiter)
+            .trim(::csv::Trim::All)
+            .terminator(::csv::Terminator::Any(b'\n'))
+            // With this, every record ends with a line feed, so the reader's line is always the one after the
+            // record.
+            .from_reader(self.open()?.chain(&b"\n"[..]));
+        let mut record = ::csv::StringRecord::new();
+        let mut table: Option<Table> = None;
+        let mut names = None;
+        loop {
+            let read = reader.read_record(&mut record);
+            let line = reader.position().line();
+            match read {
+                Err(error) => return Err(self.broken(line, &error)),
+                Ok(false) => break,
+                Ok(true) if record.len() == 1 && record[0].is_empty() => {}
+                Ok(true) if self.header && names.is_none() => {
+                    names = Some(record.iter().map(str::to_owned).collect::<Vec<_>>());
+                }
+                Ok(true) => match &mut table {
+                    Some(table) => table.push(self, &record, line - 1)?,
+                    None => {
+                        let width = names.as_ref().map_or(record.len(), Vec::len);
+                        let names = names.as_deref().unwrap_or(&[]);
+                        table.insert(Table::new(self, width, names)?).push(self, &record, line - 1)?;
+                    }
+                },
+            }
+        }
+        table.ok_or_else(|| self.table_error("no samples"))?.finish(self)
+    }
+
+    fn open(&self) -> Result<Box<dyn Read>, DataError> {
+        let io = |cause| DataError::Io { path: self.path.clone(), cause };
+        let mut file = BufReader::new(File::open(&self.path).map_err(io)?);
+        let gzipped = is_gzipped(file.fill_buf().map_err(io)?);
+        Ok(if gzipped { Box::new(unpacked(&self.path, file)?) } else { Box::new(file) })
+    }
+
+    /// Returns the error of a file that cannot be read on. `line` is the one that the reader is at.
+    fn broken(&self, line: u64, error: &::csv::Error) -> DataError {
+        let (line, cause) = match error.kind() {
+            ::csv::ErrorKind::Utf8 { .. } => (line - 1, "not UTF-8".to_owned()),
+            ::csv::ErrorKind::Io(cause) => (line, cause.to_string()),
+            _ => (line, error.to_string()),
+        };
+        DataError::CsvBroken { path: self.path.clone(), line, cause }
+    }
+
+    fn table_error(&self, what: impl Into<String>) -> DataError {
+        DataError::CsvTable { path: self.path.clone(), what: what.into() }
+    }
+}
+
+/// The values read so far.
+struct Table {
+    width: usize,
+    /// The index of the label's or target's column.
+    answer_at: Option<usize>,
+    features: Vec<f32>,
+    labels: Vec<i32>,
+    targets: Vec<f32>,
+}
+
+impl Table {
+    fn new(csv: &Csv, width: usize, names: &[String]) -> Result<Self, DataError> {
+        let answer_at = match &csv.answer {
+            Answer::None => None,
+            Answer::Label(column) | Answer::Target(column) => Some(match column {
+                Column::First => 0,
+                Column::Last => width - 1,
+                Column::Index(index) if *index < width => *index,
+                Column::Index(index) => {
+                    return Err(csv.table_error(format!("no column {index}: there are {width}")));
+                }
+                Column::Name(name) => names
+                    .iter()
+                    .position(|own| own == name)
+                    .ok_or_else(|| csv.table_error(format!("no column named {name:?} in {names:?}")))?,
+            }),
+        };
+        if width == usize::from(answer_at.is_some()) {
+            return Err(csv.table_error("no columns of features"));
+        }
+        Ok(Self { width, answer_at, features: Vec::new(), labels: Vec::new(), targets: Vec::new() })
+    }
+
+    fn push(&mut self, csv: &Csv, record: &::csv::StringRecord, line: u64) -> Result<(), DataError> {
+        if record.len() != self.width {
+            let (found, expected) = (record.len(), self.width);
+            return Err(DataError::CsvWidth { path: csv.path.clone(), line, found, expected });
+        }
+        for (column, value) in record.iter().enumerate() {
+            let wrong = |expected| DataError::CsvValue {
+                path: csv.path.clone(),
+                line,
+                column: column + 1,
+                value: value.chars().take(40).collect(),
+                expected,
+            };
+            let number = || match value.parse::<f32>() {
+                Ok(number) if number.is_finite() => Ok(number),
+                Ok(_) => Err(wrong("a finite number")),
+                Err(_) => Err(wrong("a number")),
+            };
+            match &csv.answer {
+                Answer::Label(_) if Some(column) == self.answer_at => {
+                    self.labels.push(value.parse().map_err(|_| wrong("a whole number"))?);
+                }
+                Answer::Target(_) if Some(column) == self.answer_at => self.targets.push(number()?),
+                _ => self.features.push(number()?),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, csv: &Csv) -> Result<Memory, DataError> {
+        let columns = self.width - usize::from(self.answer_at.is_some());
+        let shape = csv.shape.clone().unwrap_or_else(|| vec![columns]);
+        if crate::sample::field::elements(&shape) != Some(columns) {
+            return Err(csv.table_error(format!("{columns} columns of features do not fill shape {shape:?}")));
+        }
+        let memory = Memory::new("x", shape, Values::F32(self.features))?;
+        match csv.answer {
+            Answer::None => Ok(memory),
+            Answer::Label(_) => memory.with("y", [], Values::I32(self.labels)),
+            Answer::Target(_) => memory.with("y", [1], Values::F32(self.targets)),
+        }
+    }
+}

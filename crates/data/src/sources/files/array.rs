@@ -1,0 +1,171 @@
+//! Arrays in files, whose first axis counts the samples.
+
+use std::path::Path;
+use std::sync::Arc;
+
+#[cfg(feature = "zip")]
+use super::npz;
+use super::{Bytes, Element, idx, npy, safetensors};
+use crate::sample::field::elements;
+use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
+
+/// An array in a file. Rows are read when they are asked for; only a compressed file is unpacked into memory.
+#[derive(Clone, Debug)]
+pub struct Array {
+    bytes: Bytes,
+    element: Element,
+    big_endian: bool,
+    /// The first axis counts samples.
+    shape: Vec<usize>,
+    dtype: FieldDType,
+}
+
+impl Array {
+    /// Opens an IDX file (MNIST's format), gzipped or not, of any rank.
+    pub fn idx(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        idx::read(path.as_ref())
+    }
+
+    /// Opens a NumPy `.npy` file in C order.
+    pub fn npy(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        npy::read(Bytes::open(path.as_ref())?)
+    }
+
+    /// Opens the array of a name in a NumPy `.npz` file, compressed or not. Needs the feature `zip`.
+    #[cfg(feature = "zip")]
+    pub fn npz(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
+        npz::read(path.as_ref(), name)
+    }
+
+    /// Opens the tensor of a name in a safetensors file.
+    pub fn safetensors(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
+        safetensors::read(path.as_ref(), name)
+    }
+
+    /// Checks an array's description: `bytes` must be exactly as many as the shape's elements take, and the
+    /// shape must have a first axis.
+    pub(crate) fn new(
+        bytes: Bytes,
+        element: Element,
+        big_endian: bool,
+        shape: Vec<usize>,
+    ) -> Result<Self, DataError> {
+        let path = bytes.path();
+        let wrong = |what: String| Err(DataError::format(path, what));
+        let Some((_, row)) = shape.split_first() else { return wrong("a scalar has no samples".into()) };
+        if elements(row) == Some(0) {
+            return wrong(format!("shape {shape:?}: a sample has no elements"));
+        }
+        let size = elements(&shape).and_then(|count| count.checked_mul(element.bytes()));
+        if size.map(|size| size as u64) != Some(bytes.len()) {
+            return wrong(format!("shape {shape:?} of {element:?} does not take {} bytes", bytes.len()));
+        }
+        Ok(Self { bytes, element, big_endian, shape, dtype: element.dtype() })
+    }
+
+    /// Reads the elements as values of another type: floating-point elements only as f32, whole numbers as
+    /// either.
+    pub fn cast(mut self, dtype: FieldDType) -> Result<Self, DataError> {
+        if dtype == FieldDType::I32 && self.element.dtype() == FieldDType::F32 {
+            let what = format!("{:?} elements cannot be read as i32", self.element);
+            return Err(DataError::format(self.bytes.path(), what));
+        }
+        self.dtype = dtype;
+        Ok(self)
+    }
+
+    /// Returns all extents, the samples' first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Returns the type of the elements in the file.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Returns the values of one row.
+    pub fn row(&self, index: u64) -> Result<Values, DataError> {
+        let (count, row) = self.shape.split_first().map_or((0, &[][..]), |(&count, row)| (count as u64, row));
+        if index >= count {
+            return Err(DataError::Index { index, len: count });
+        }
+        let size = (elements(row).unwrap_or(0) * self.element.bytes()) as u64;
+        let bytes = self.bytes.to_vec(index * size, size)?;
+        self.element.decode(&bytes, self.big_endian, self.dtype)
+    }
+
+    fn spec(&self, name: Arc<str>) -> FieldSpec {
+        FieldSpec { name, dtype: self.dtype, shape: self.shape.get(1..).unwrap_or(&[]).to_vec() }
+    }
+}
+
+/// Arrays with equally many rows, as the fields of one source.
+///
+/// ```no_run
+/// use unisono_data::{Array, Arrays};
+///
+/// let mnist = Arrays::labelled(
+///     Array::idx("train-images-idx3-ubyte.gz")?,
+///     Array::idx("train-labels-idx1-ubyte.gz")?,
+/// )?;
+/// # Ok::<(), unisono_data::DataError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Arrays {
+    specs: Vec<FieldSpec>,
+    arrays: Vec<Array>,
+}
+
+impl Arrays {
+    /// Makes a source of one field.
+    pub fn new(name: impl Into<Arc<str>>, array: Array) -> Self {
+        Self { specs: vec![array.spec(name.into())], arrays: vec![array] }
+    }
+
+    /// Adds a field with as many samples. Another number of samples, or a name that is taken, is an error.
+    pub fn with(mut self, name: impl Into<Arc<str>>, array: Array) -> Result<Self, DataError> {
+        let spec = array.spec(name.into());
+        let rows = array.shape.first().map_or(0, |&rows| rows as u64);
+        if rows != self.len() {
+            let what = format!("{rows} samples, but '{}' has {}", self.specs[0].name, self.len());
+            return Err(DataError::field(&spec.name, what));
+        }
+        if self.specs.iter().any(|other| other.name == spec.name) {
+            return Err(DataError::field(&spec.name, "there are two fields of this name"));
+        }
+        self.specs.push(spec);
+        self.arrays.push(array);
+        Ok(self)
+    }
+
+    /// Makes a source of features "x", read as f32, and class labels "y", read as i32.
+    pub fn labelled(features: Array, labels: Array) -> Result<Self, DataError> {
+        Self::new("x", features.cast(FieldDType::F32)?).with("y", labels.cast(FieldDType::I32)?)
+    }
+}
+
+impl Source for Arrays {
+    fn len(&self) -> u64 {
+        self.arrays.first().and_then(|array| array.shape.first()).map_or(0, |&rows| rows as u64)
+    }
+
+    fn fields(&self) -> &[FieldSpec] {
+        &self.specs
+    }
+
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        let mut sample = Sample::new();
+        for (spec, array) in self.specs.iter().zip(&self.arrays) {
+            sample.set(spec.name.clone(), Field { shape: spec.shape.clone(), values: array.row(index)? });
+        }
+        Ok(sample)
+    }
+
+    /// Covers the contents: all of them up to 64 MiB a file, evenly spaced blocks of larger files.
+    fn fingerprint(&self) -> u64 {
+        let hash = Fingerprint::new().source(self.len(), &self.specs);
+        let add = |hash: Fingerprint, array: &Array| array.bytes.fingerprint(hash.clone()).unwrap_or(hash);
+        self.arrays.iter().fold(hash, add).finish()
+    }
+}

@@ -1,0 +1,158 @@
+//! The element types of arrays in files, and what they become in memory.
+
+use crate::{DataError, FieldDType, Values};
+
+/// The type of an array's elements in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
+pub enum Element {
+    Bool,
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    U64,
+    I64,
+    F16,
+    BF16,
+    F32,
+    F64,
+}
+
+impl Element {
+    /// Returns the number of bytes of an element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 | Self::F16 | Self::BF16 => 2,
+            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
+        }
+    }
+
+    /// Returns the type of a field of these elements, unless another is asked for: f32 for floating point,
+    /// i32 for whole numbers.
+    pub const fn dtype(self) -> FieldDType {
+        match self {
+            Self::F16 | Self::BF16 | Self::F32 | Self::F64 => FieldDType::F32,
+            _ => FieldDType::I32,
+        }
+    }
+
+    /// Decodes a whole number of elements.
+    ///
+    /// To f32 they are rounded to nearest. To i32 whole numbers must fit, and floating-point values are
+    /// refused.
+    pub(crate) fn decode(self, bytes: &[u8], big_endian: bool, to: FieldDType) -> Result<Values, DataError> {
+        Ok(match to {
+            FieldDType::F32 => Values::F32(self.floats(bytes, big_endian)),
+            FieldDType::I32 => Values::I32(self.integers(bytes, big_endian)?),
+        })
+    }
+
+    fn floats(self, bytes: &[u8], big: bool) -> Vec<f32> {
+        match self {
+            Self::Bool | Self::U8 => bytes.iter().map(|&byte| f32::from(byte)).collect(),
+            Self::I8 => bytes.iter().map(|&byte| f32::from(byte as i8)).collect(),
+            Self::U16 => each(bytes, big, |b| f32::from(u16::from_le_bytes(b))),
+            Self::I16 => each(bytes, big, |b| f32::from(i16::from_le_bytes(b))),
+            Self::U32 => each(bytes, big, |b| u32::from_le_bytes(b) as f32),
+            Self::I32 => each(bytes, big, |b| i32::from_le_bytes(b) as f32),
+            Self::U64 => each(bytes, big, |b| u64::from_le_bytes(b) as f32),
+            Self::I64 => each(bytes, big, |b| i64::from_le_bytes(b) as f32),
+            Self::F16 => each(bytes, big, |b| half(u16::from_le_bytes(b))),
+            Self::BF16 => each(bytes, big, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)),
+            Self::F32 => each(bytes, big, f32::from_le_bytes),
+            Self::F64 => each(bytes, big, |b| f64::from_le_bytes(b) as f32),
+        }
+    }
+
+    fn integers(self, bytes: &[u8], big: bool) -> Result<Vec<i32>, DataError> {
+        let fits = |wide: Vec<i128>| -> Result<Vec<i32>, DataError> {
+            let narrow = |value: i128| {
+                i32::try_from(value).map_err(|_| DataError::other(format!("{value} does not fit an i32")))
+            };
+            wide.into_iter().map(narrow).collect()
+        };
+        Ok(match self {
+            Self::Bool | Self::U8 => bytes.iter().map(|&byte| i32::from(byte)).collect(),
+            Self::I8 => bytes.iter().map(|&byte| i32::from(byte as i8)).collect(),
+            Self::U16 => each(bytes, big, |b| i32::from(u16::from_le_bytes(b))),
+            Self::I16 => each(bytes, big, |b| i32::from(i16::from_le_bytes(b))),
+            Self::I32 => each(bytes, big, i32::from_le_bytes),
+            Self::U32 => fits(each(bytes, big, |b| i128::from(u32::from_le_bytes(b))))?,
+            Self::U64 => fits(each(bytes, big, |b| i128::from(u64::from_le_bytes(b))))?,
+            Self::I64 => fits(each(bytes, big, |b| i128::from(i64::from_le_bytes(b))))?,
+            Self::F16 | Self::BF16 | Self::F32 | Self::F64 => {
+                return Err(DataError::other(format!("{self:?} elements cannot be read as i32")));
+            }
+        })
+    }
+}
+
+/// Reads every `N` bytes, brought to little-endian order.
+fn each<const N: usize, T>(bytes: &[u8], big_endian: bool, read: impl Fn([u8; N]) -> T) -> Vec<T> {
+    let value = |chunk: &[u8; N]| {
+        let mut bytes = *chunk;
+        if big_endian {
+            bytes.reverse();
+        }
+        read(bytes)
+    };
+    bytes.as_chunks().0.iter().map(value).collect()
+}
+
+/// Returns the value of a binary16 number, exactly.
+fn half(bits: u16) -> f32 {
+    let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = (u32::from(bits >> 10 & 31), u32::from(bits & 1023));
+    match exponent {
+        // A subnormal is a multiple of 2^-24.
+        0 => sign * fraction as f32 * f32::from_bits((127 - 24) << 23),
+        31 if fraction == 0 => sign * f32::INFINITY,
+        31 => f32::NAN,
+        _ => sign * f32::from_bits((exponent + 127 - 15) << 23 | fraction << 13),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_by_type_and_byte_order() {
+        let of = |element: Element, bytes: &[u8], big, to| element.decode(bytes, big, to).unwrap();
+        assert_eq!(of(Element::U16, &[1, 2], false, FieldDType::I32), Values::I32(vec![513]));
+        assert_eq!(of(Element::U16, &[1, 2], true, FieldDType::F32), Values::F32(vec![258.0]));
+        assert_eq!(of(Element::I8, &[255, 3], false, FieldDType::I32), Values::I32(vec![-1, 3]));
+        assert_eq!(
+            of(Element::F64, &(-2.5f64).to_be_bytes(), true, FieldDType::F32),
+            Values::F32(vec![-2.5])
+        );
+        assert_eq!(of(Element::BF16, &[0x80, 0x3f], false, FieldDType::F32), Values::F32(vec![1.0]));
+        assert_eq!(of(Element::I64, &(-9i64).to_le_bytes(), false, FieldDType::I32), Values::I32(vec![-9]));
+        let far = Element::U32.decode(&u32::MAX.to_le_bytes(), false, FieldDType::I32).unwrap_err();
+        assert_eq!(far.to_string(), "4294967295 does not fit an i32");
+        assert!(Element::F32.decode(&[0; 4], false, FieldDType::I32).is_err());
+    }
+
+    #[test]
+    fn halves() {
+        let cases = [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x7bff, 65504.0),
+            (0x0001, 2f32.powi(-24)),
+            (0x0400, 2f32.powi(-14)),
+        ];
+        for (bits, value) in cases {
+            assert_eq!(half(bits), value);
+        }
+        assert!(
+            half(0x7e00).is_nan() && half(0xfc00) == f32::NEG_INFINITY && half(0x8000).to_bits() == 1 << 31
+        );
+    }
+}

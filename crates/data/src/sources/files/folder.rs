@@ -1,0 +1,151 @@
+//! Image folders: one directory a class.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use super::{Bytes, picture};
+use crate::transforms::augment::resize_pixels;
+use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
+
+/// JPEG and PNG files in directories, one directory a class: "x", f32 of shape [height, width, channels] with
+/// values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
+///
+/// Classes are numbered in the order of their directories' names, and files follow class by class in the
+/// order of theirs, compared as bytes, so the order is the same on every system. Files of other types, and
+/// those whose names start with a dot, are passed over. Unless [`size`](Self::size) is given, height and
+/// width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
+/// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
+/// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
+#[derive(Clone, Debug)]
+pub struct ImageFolder {
+    root: PathBuf,
+    classes: Vec<String>,
+    /// Each file's path under the root, and its class.
+    files: Vec<(PathBuf, i32)>,
+    channels: usize,
+    size: Option<[usize; 2]>,
+    specs: Vec<FieldSpec>,
+}
+
+impl ImageFolder {
+    /// Lists a directory. No picture is opened.
+    pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
+        let root = root.as_ref().to_path_buf();
+        let mut folder =
+            Self { root, classes: Vec::new(), files: Vec::new(), channels: 3, size: None, specs: Vec::new() };
+        for directory in names(&folder.root)? {
+            let path = folder.root.join(&directory);
+            if !path.is_dir() {
+                continue;
+            }
+            let class =
+                directory.to_str().ok_or_else(|| DataError::format(&path, "the name is not UTF-8"))?;
+            let number = i32::try_from(folder.classes.len()).map_err(DataError::other)?;
+            folder.classes.push(class.to_owned());
+            let files = names(&path)?.into_iter().filter(|file| is_picture(Path::new(file)));
+            folder.files.extend(files.map(|file| (directory.join(file), number)));
+        }
+        if folder.files.is_empty() {
+            return Err(DataError::format(&folder.root, "no JPEG or PNG files in directories of classes"));
+        }
+        Ok(folder.with_specs())
+    }
+
+    /// Resizes every picture to a height and a width, bilinearly. Default: pictures keep their size.
+    pub fn size(mut self, height: usize, width: usize) -> Self {
+        self.size = Some([height.max(1), width.max(1)]);
+        self.with_specs()
+    }
+
+    /// Decodes to one channel, the luminance. Default: three channels, red, green and blue.
+    pub fn grey(mut self) -> Self {
+        self.channels = 1;
+        self.with_specs()
+    }
+
+    /// Returns the names of the directories, in the order of the classes' numbers.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn with_specs(mut self) -> Self {
+        let [height, width] = self.size.unwrap_or([FieldSpec::VARIES; 2]);
+        let shape = vec![height, width, self.channels];
+        self.specs = vec![
+            FieldSpec { name: "x".into(), dtype: FieldDType::F32, shape },
+            FieldSpec { name: "y".into(), dtype: FieldDType::I32, shape: vec![] },
+        ];
+        self
+    }
+
+    fn file(&self, index: u64) -> Option<&(PathBuf, i32)> {
+        self.files.get(usize::try_from(index).ok()?)
+    }
+}
+
+/// Returns the names in a directory that do not start with a dot, in the order of their bytes.
+fn names(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let io = |cause| DataError::Io { path: directory.into(), cause };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        if !name.as_encoded_bytes().starts_with(b".") {
+            names.push(PathBuf::from(name));
+        }
+    }
+    names.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
+    Ok(names)
+}
+
+fn is_picture(file: &Path) -> bool {
+    let known =
+        |extension: &OsStr| ["jpg", "jpeg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known));
+    file.extension().is_some_and(known)
+}
+
+impl Source for ImageFolder {
+    fn len(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    fn fields(&self) -> &[FieldSpec] {
+        &self.specs
+    }
+
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        let (file, class) = self.file(index).ok_or(DataError::Index { index, len: self.len() })?;
+        let bytes = Bytes::open(&self.root.join(file))?;
+        let bytes = bytes.to_vec(0, bytes.len())?;
+        let picture = picture::decode(&bytes, self.channels)
+            .map_err(|what| DataError::other(format!("decode: {what}")))?;
+        let from = [picture.height, picture.width, self.channels];
+        let to = self.size.unwrap_or([picture.height, picture.width]);
+        let pixels: Vec<f32> = picture.pixels.into_iter().map(f32::from).collect();
+        let pixels = if to == [from[0], from[1]] { pixels } else { resize_pixels(&pixels, from, to) };
+        Ok(Sample::new()
+            .with(self.specs[0].name.clone(), Field::f32([to[0], to[1], self.channels], pixels))
+            .with(self.specs[1].name.clone(), Field::i32([], [*class])))
+    }
+
+    /// Returns the file's path.
+    fn describe(&self, index: u64) -> String {
+        match self.file(index) {
+            Some((file, _)) => self.root.join(file).display().to_string(),
+            None => format!("sample {index}"),
+        }
+    }
+
+    /// Covers the files' names and sizes, not their contents.
+    fn fingerprint(&self) -> u64 {
+        let hash = Fingerprint::new().source(self.len(), &self.specs);
+        self.files
+            .iter()
+            .fold(hash, |hash, (file, class)| {
+                let size = std::fs::metadata(self.root.join(file)).map_or(0, |metadata| metadata.len());
+                let name = file.as_os_str().as_encoded_bytes();
+                let hash = hash.word(*class as u64).word(size).word(name.len() as u64);
+                name.iter().fold(hash, |hash, &byte| hash.word(byte.into()))
+            })
+            .finish()
+    }
+}

@@ -1,0 +1,145 @@
+//! Tokens: text as bytes, or files of tokens, cut into windows with the next token as the target.
+
+use std::path::Path;
+
+use super::{Bytes, Element};
+use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
+
+/// The width in which a token is stored: a byte of text, or a little-endian number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Width {
+    /// One byte: any text is its own tokens, 0 to 255.
+    U8,
+    /// Two bytes a token.
+    U16,
+    /// Four bytes a token, whose values must fit an i32.
+    U32,
+}
+
+/// Windows of a file of tokens: "x", `context` tokens as i32, and "y", the token after each of them.
+///
+/// Windows start `stride` tokens apart. By default that is their length, so that together they predict every
+/// token but the first once. A tail too short for a window is left out. A file is not loaded: each window is
+/// one read by position, so a corpus larger than memory costs no memory.
+///
+/// ```
+/// use unisono_data::{Field, Source, Tokens, Width};
+/// # let file = tempfile::NamedTempFile::new().unwrap();
+/// # std::fs::write(file.path(), "to be or not").unwrap();
+/// # let path = file.path();
+/// let text = Tokens::open(path, Width::U8, 4)?;
+/// assert_eq!(text.len(), 2);
+/// let sample = text.fetch(1)?;
+/// assert_eq!(sample.field("x"), Some(&Field::i32([4], b"e or".map(i32::from))));
+/// assert_eq!(sample.field("y"), Some(&Field::i32([4], b" or ".map(i32::from))));
+/// # Ok::<(), unisono_data::DataError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    bytes: Bytes,
+    element: Element,
+    context: u64,
+    stride: u64,
+    /// The vocabulary: one above the largest token there may be.
+    vocabulary: Option<i32>,
+    specs: Vec<FieldSpec>,
+}
+
+impl Tokens {
+    /// Opens a file as windows of `context` tokens.
+    pub fn open(path: impl AsRef<Path>, width: Width, context: usize) -> Result<Self, DataError> {
+        Self::new(Bytes::open(path.as_ref())?, width, context)
+    }
+
+    /// Takes tokens in memory, such as a text that was unpacked, as windows of `context` tokens. Errors call
+    /// them `name`.
+    pub fn in_memory(name: &str, tokens: Vec<u8>, width: Width, context: usize) -> Result<Self, DataError> {
+        Self::new(Bytes::held(Path::new(name), tokens), width, context)
+    }
+
+    fn new(bytes: Bytes, width: Width, context: usize) -> Result<Self, DataError> {
+        let element = match width {
+            Width::U8 => Element::U8,
+            Width::U16 => Element::U16,
+            Width::U32 => Element::U32,
+        };
+        let size = element.bytes() as u64;
+        if !bytes.len().is_multiple_of(size) {
+            let what = format!("{} bytes are not a whole number of tokens of {size}", bytes.len());
+            return Err(DataError::format(bytes.path(), what));
+        }
+        let tokens = bytes.len() / size;
+        if context == 0 || context as u64 >= tokens {
+            let what = format!("{tokens} tokens hold no window of {context} and a target");
+            return Err(DataError::format(bytes.path(), what));
+        }
+        let spec = |name: &str| FieldSpec { name: name.into(), dtype: FieldDType::I32, shape: vec![context] };
+        let context = context as u64;
+        Ok(Self {
+            bytes,
+            element,
+            context,
+            stride: context,
+            vocabulary: None,
+            specs: vec![spec("x"), spec("y")],
+        })
+    }
+
+    /// Sets how many tokens lie between the starts of two windows, at least one. Default: `context`.
+    pub fn stride(mut self, tokens: usize) -> Self {
+        self.stride = tokens.max(1) as u64;
+        self
+    }
+
+    /// Sets a vocabulary: tokens that are not below it are refused. Default: none are.
+    pub fn vocabulary(mut self, tokens: i32) -> Self {
+        self.vocabulary = Some(tokens);
+        self
+    }
+
+    /// Returns the number of tokens that the file holds.
+    pub fn tokens(&self) -> u64 {
+        self.bytes.len() / self.element.bytes() as u64
+    }
+}
+
+impl Source for Tokens {
+    fn len(&self) -> u64 {
+        (self.tokens() - 1 - self.context) / self.stride + 1
+    }
+
+    fn fields(&self) -> &[FieldSpec] {
+        &self.specs
+    }
+
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        if index >= self.len() {
+            return Err(DataError::Index { index, len: self.len() });
+        }
+        let size = self.element.bytes() as u64;
+        let bytes = self.bytes.to_vec(index * self.stride * size, (self.context + 1) * size)?;
+        let Values::I32(tokens) = self.element.decode(&bytes, false, FieldDType::I32)? else {
+            return Err(DataError::other("tokens are whole numbers"));
+        };
+        if let Some(limit) = self.vocabulary
+            && let Some(token) = tokens.iter().find(|&&token| token >= limit)
+        {
+            return Err(DataError::other(format!("token {token} in a vocabulary of {limit}")));
+        }
+        let context = self.context as usize;
+        Ok(Sample::new()
+            .with(self.specs[0].name.clone(), Field::i32([context], &tokens[..context]))
+            .with(self.specs[1].name.clone(), Field::i32([context], &tokens[1..])))
+    }
+
+    fn describe(&self, index: u64) -> String {
+        format!("{}: token {}", self.bytes.path().display(), index.saturating_mul(self.stride))
+    }
+
+    /// Covers the contents: all of them up to 64 MiB, evenly spaced blocks of a larger file.
+    fn fingerprint(&self) -> u64 {
+        let hash = Fingerprint::new().source(self.len(), &self.specs).word(self.stride);
+        self.bytes.fingerprint(hash.clone()).unwrap_or(hash).finish()
+    }
+}

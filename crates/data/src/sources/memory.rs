@@ -1,0 +1,159 @@
+//! Samples in memory.
+
+use std::sync::Arc;
+
+use crate::sample::field::elements;
+use crate::{DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values};
+
+/// Arrays in memory: one contiguous array a field, sample after sample.
+///
+/// ```
+/// use unisono_data::{Memory, Source};
+///
+/// let xor = Memory::labelled([0., 0., 0., 1., 1., 0., 1., 1.], [2], [0, 1, 1, 0])?;
+/// assert_eq!(xor.len(), 4);
+/// # Ok::<(), unisono_data::DataError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Memory {
+    len: usize,
+    specs: Vec<FieldSpec>,
+    /// The array of each field.
+    arrays: Vec<Values>,
+}
+
+impl Memory {
+    /// Makes a source of one field: `values` holds sample after sample, each of `shape`. A number of values
+    /// that makes no whole number of samples is an error.
+    pub fn new(
+        name: impl Into<Arc<str>>,
+        shape: impl Into<Vec<usize>>,
+        values: Values,
+    ) -> Result<Self, DataError> {
+        let spec = FieldSpec { name: name.into(), dtype: values.dtype(), shape: shape.into() };
+        let len = sample_count(&spec, &values)?;
+        Ok(Self { len, specs: vec![spec], arrays: vec![values] })
+    }
+
+    /// Adds a field with as many samples. Another number of samples, or a name that is taken, is an error.
+    pub fn with(
+        mut self,
+        name: impl Into<Arc<str>>,
+        shape: impl Into<Vec<usize>>,
+        values: Values,
+    ) -> Result<Self, DataError> {
+        let spec = FieldSpec { name: name.into(), dtype: values.dtype(), shape: shape.into() };
+        let len = sample_count(&spec, &values)?;
+        if len != self.len {
+            let what = format!("{len} samples, but '{}' has {}", self.specs[0].name, self.len);
+            return Err(DataError::field(&spec.name, what));
+        }
+        if self.specs.iter().any(|other| other.name == spec.name) {
+            return Err(DataError::field(&spec.name, "there are two fields of this name"));
+        }
+        self.specs.push(spec);
+        self.arrays.push(values);
+        Ok(self)
+    }
+
+    /// Makes a source of features "x" of `shape` and one class label "y" for each sample.
+    pub fn labelled(
+        features: impl Into<Vec<f32>>,
+        shape: impl Into<Vec<usize>>,
+        labels: impl Into<Vec<i32>>,
+    ) -> Result<Self, DataError> {
+        Self::new("x", shape, Values::F32(features.into()))?.with("y", [], Values::I32(labels.into()))
+    }
+
+    /// Returns the whole array of a field.
+    pub fn array(&self, name: &str) -> Option<&Values> {
+        let at = self.specs.iter().position(|spec| *spec.name == *name)?;
+        self.arrays.get(at)
+    }
+}
+
+impl Source for Memory {
+    fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    fn fields(&self) -> &[FieldSpec] {
+        &self.specs
+    }
+
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        let beyond = || DataError::Index { index, len: self.len() };
+        if index >= self.len() {
+            return Err(beyond());
+        }
+        let mut sample = Sample::new();
+        for (spec, array) in self.specs.iter().zip(&self.arrays) {
+            let size = array.len() / self.len;
+            let start = index as usize * size;
+            let values = array.slice(start..start + size).ok_or_else(beyond)?;
+            sample.set(spec.name.clone(), Field { shape: spec.shape.clone(), values });
+        }
+        Ok(sample)
+    }
+
+    /// Covers the contents as well.
+    fn fingerprint(&self) -> u64 {
+        let hash = Fingerprint::new().source(self.len(), &self.specs);
+        self.arrays.iter().fold(hash, Fingerprint::values).finish()
+    }
+}
+
+/// Returns how many samples of `spec` the array holds. It is an error unless that is a whole number.
+fn sample_count(spec: &FieldSpec, values: &Values) -> Result<usize, DataError> {
+    match elements(&spec.shape) {
+        Some(0) => Err(DataError::field(&spec.name, format!("shape {:?} has no elements", spec.shape))),
+        Some(size) if values.len().is_multiple_of(size) => Ok(values.len() / size),
+        _ => {
+            let what = format!("{} values are not a whole number of shape {:?}", values.len(), spec.shape);
+            Err(DataError::field(&spec.name, what))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fetches_what_was_put_in() {
+        let memory = Memory::labelled([1., 2., 3., 4., 5., 6.], [3, 1], [7, 8]).unwrap();
+        let sample = memory.fetch(1).unwrap();
+        assert_eq!(sample.field("x"), Some(&Field::f32([3, 1], [4., 5., 6.])));
+        assert_eq!(sample.field("y"), Some(&Field::i32([], [8])));
+        assert_eq!(sample.specs(), memory.fields());
+        assert_eq!(memory.fetch(2).unwrap_err().to_string(), "sample 2 of a source of 2");
+        assert!(memory.fetch(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn arrays_must_fit() {
+        let message = |result: Result<Memory, DataError>| result.unwrap_err().to_string();
+        assert_eq!(
+            message(Memory::labelled([1.; 5], [2], [0, 1])),
+            "field 'x': 5 values are not a whole number of shape [2]"
+        );
+        assert_eq!(message(Memory::labelled([1.; 6], [2], [0, 1])), "field 'y': 2 samples, but 'x' has 3");
+        assert_eq!(message(Memory::labelled([1.; 6], [0], [0])), "field 'x': shape [0] has no elements");
+        let huge = Memory::labelled([1.; 6], [usize::MAX, 3], [0]);
+        assert!(message(huge).contains("not a whole number"));
+        let twice = Memory::labelled([1.], [1], [0]).unwrap().with("x", [1], Values::F32(vec![2.]));
+        assert_eq!(message(twice), "field 'x': there are two fields of this name");
+    }
+
+    #[test]
+    fn the_fingerprint_sees_contents_and_shapes() {
+        let print =
+            |x: [f32; 4], shape: &[usize], y: &[i32]| Memory::labelled(x, shape, y).unwrap().fingerprint();
+        let base = print([1., 2., 3., 4.], &[2], &[0, 1]);
+        assert_eq!(base, print([1., 2., 3., 4.], &[2], &[0, 1]));
+        assert_ne!(base, print([1., 2., 4., 3.], &[2], &[0, 1]));
+        assert_ne!(base, print([1., 2., 3., 4.], &[2, 1], &[0, 1]));
+        assert_ne!(base, print([1., 2., 3., 4.], &[2], &[1, 0]));
+        assert_ne!(base, print([1., 2., 3., -4.], &[2], &[0, 1]));
+    }
+}

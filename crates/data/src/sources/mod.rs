@@ -1,0 +1,8 @@
+//! Sources of samples: in memory, in files of arrays, tables, tokens and pictures.
+
+#[cfg(feature = "csv")]
+pub(crate) mod csv;
+pub(crate) mod files;
+mod gzip;
+pub(crate) mod memory;
+pub(crate) mod sequences;

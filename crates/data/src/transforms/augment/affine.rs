@@ -1,0 +1,163 @@
+//! Affine maps: rotation, shift, shear and zoom, in one resampling for all of them.
+
+use unisono_random::Draws;
+
+use super::resample::mix;
+use super::{Image, on_image};
+use crate::{BoxError, Transform};
+
+/// The values that lie beyond an image's edge.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Fill {
+    /// The nearest pixel of the edge.
+    Edge,
+    /// The given value.
+    Value(f32),
+}
+
+/// A random map of the plane around the image's middle: zoomed, sheared, rotated, then shifted. It draws five
+/// words.
+///
+/// A setting left at its default does nothing. Doing all in one resampling costs less, and blurs less, than
+/// one after another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Affine {
+    /// The largest rotation either way, in degrees. Default: 0.
+    pub rotation: f32,
+    /// The largest shift either way, as a share of the height and of the width. Default: 0.
+    pub shift: [f32; 2],
+    /// The largest shear either way, in degrees: rows slide sideways in proportion to their height. Default:
+    /// 0.
+    pub shear: f32,
+    /// The bounds of the magnification. Default: 1 and 1.
+    pub zoom: [f32; 2],
+    /// The values that come in from beyond the edge. Default: the edge's pixels.
+    pub fill: Fill,
+}
+
+impl Default for Affine {
+    /// Returns the map by which nothing moves, with edges extended.
+    fn default() -> Self {
+        Self { rotation: 0.0, shift: [0.0; 2], shear: 0.0, zoom: [1.0; 2], fill: Fill::Edge }
+    }
+}
+
+impl Affine {
+    /// Sets the largest rotation either way, in degrees.
+    pub fn rotation(mut self, degrees: f32) -> Self {
+        self.rotation = degrees;
+        self
+    }
+
+    /// Sets the largest shift either way, as a share of the height and of the width.
+    pub fn shift(mut self, down: f32, right: f32) -> Self {
+        self.shift = [down, right];
+        self
+    }
+
+    /// Sets the largest shear either way, in degrees.
+    pub fn shear(mut self, degrees: f32) -> Self {
+        self.shear = degrees;
+        self
+    }
+
+    /// Sets the bounds of the magnification.
+    pub fn zoom(mut self, low: f32, high: f32) -> Self {
+        self.zoom = [low, high];
+        self
+    }
+
+    /// Sets what comes in from beyond the edge.
+    pub fn fill(mut self, fill: Fill) -> Self {
+        self.fill = fill;
+        self
+    }
+
+    /// Returns the transform of a field.
+    pub fn transform(self, field: &str) -> impl Transform {
+        on_image(field, move |image, draws| {
+            self.check()?;
+            let map = self.draw([image.height, image.width], draws);
+            image.pixels = resample(image, map, self.fill);
+            Ok(())
+        })
+    }
+
+    fn check(&self) -> Result<(), BoxError> {
+        let [low, high] = self.zoom;
+        let angles = [self.rotation, self.shear, self.shift[0], self.shift[1]];
+        let sound = angles.iter().all(|angle| angle.is_finite()) && self.shear.abs() < 90.0;
+        if !(sound && 0.0 < low && low <= high && high.is_finite()) {
+            return Err(format!("{self:?} is no map of the plane").into());
+        }
+        Ok(())
+    }
+
+    /// Draws a map from a place of the result to the place of the image that it shows: a row-major 2 x 3
+    /// matrix over (y, x, 1).
+    pub(super) fn draw(&self, extents: [usize; 2], draws: &mut Draws) -> [f64; 6] {
+        let mut either_way = |most: f32| f64::from(draws.range(-most, most));
+        let turn = either_way(self.rotation).to_radians();
+        let slide = libm::tan(either_way(self.shear).to_radians());
+        let down = either_way(self.shift[0]) * extents[0] as f64;
+        let right = either_way(self.shift[1]) * extents[1] as f64;
+        let zoom = f64::from(draws.range(self.zoom[0], self.zoom[1]));
+        let (sine, cosine) = (libm::sin(turn), libm::cos(turn));
+        // The steps are undone in reverse: the shift, the rotation, the shear (x' = x + slide y), the zoom.
+        let (yy, yx, xy, xx) = (cosine, sine, -sine, cosine);
+        let (xy, xx) = (xy - slide * yy, xx - slide * yx);
+        let [yy, yx, xy, xx] = [yy, yx, xy, xx].map(|entry| entry / zoom);
+        let [cy, cx] = extents.map(|extent| (extent as f64 - 1.0) / 2.0);
+        let (oy, ox) = (cy + down, cx + right);
+        [yy, yx, cy - yy * oy - yx * ox, xy, xx, cx - xy * oy - xx * ox]
+    }
+}
+
+fn resample(image: &Image, map: [f64; 6], fill: Fill) -> Vec<f32> {
+    let mut out = Vec::with_capacity(image.pixels.len());
+    let edge = |place: f64, extent: usize| place.clamp(0.0, (extent - 1) as f64) as usize;
+    for y in 0..image.height {
+        for x in 0..image.width {
+            let (fy, fx) = (y as f64, x as f64);
+            let from_y = map[0] * fy + map[1] * fx + map[2];
+            let from_x = map[3] * fy + map[4] * fx + map[5];
+            let (low_y, low_x) = (from_y.floor(), from_x.floor());
+            let (v, u) = ((from_y - low_y) as f32, (from_x - low_x) as f32);
+            let within = |place: f64, extent: usize| place >= 0.0 && place <= (extent - 1) as f64;
+            for c in 0..image.channels {
+                let value = |dy: f64, dx: f64| {
+                    let (y, x) = (low_y + dy, low_x + dx);
+                    match fill {
+                        Fill::Value(value) if !within(y, image.height) || !within(x, image.width) => value,
+                        _ => image.at(edge(y, image.height), edge(x, image.width))[c],
+                    }
+                };
+                let top = mix(value(0.0, 0.0), value(0.0, 1.0), u);
+                out.push(mix(top, mix(value(1.0, 0.0), value(1.0, 1.0), u), v));
+            }
+        }
+    }
+    out
+}
+
+/// Rotates by up to so many degrees either way, with edges extended. See [`Affine`].
+pub fn rotation(field: &str, degrees: f32) -> impl Transform {
+    Affine::default().rotation(degrees).transform(field)
+}
+
+/// Shifts by up to a share of the height and of the width either way, with edges extended. See [`Affine`].
+pub fn shift(field: &str, down: f32, right: f32) -> impl Transform {
+    Affine::default().shift(down, right).transform(field)
+}
+
+/// Shears by up to so many degrees either way, with edges extended. See [`Affine`].
+pub fn shear(field: &str, degrees: f32) -> impl Transform {
+    Affine::default().shear(degrees).transform(field)
+}
+
+/// Magnifies by a factor from `low` to `high`, with edges extended. See [`Affine`].
+pub fn zoom(field: &str, low: f32, high: f32) -> impl Transform {
+    Affine::default().zoom(low, high).transform(field)
+}

@@ -1,0 +1,82 @@
+//! Mixup: samples of a batch blended in pairs.
+
+use unisono_random::Draws;
+
+use crate::{BoxError, DataError, Sample, Transform};
+
+/// Blends each sample of a batch with another one, features and targets alike: m a + (1 - m) b, with m from
+/// the symmetric beta distribution of `alpha` (Zhang et al., 2018).
+///
+/// Give it to [`Loader::map_batch`](crate::Loader::map_batch). Fields must be f32, so make labels
+/// [`one_hot`](crate::one_hot) first. Every sample has its own m, and its partner is the next one of a random
+/// order of the batch. So a sample's bits depend on its batch, not on itself alone, and a run must resume at
+/// a whole batch to repeat them. It draws as many words as it needs.
+pub fn mixup(fields: &[&str], alpha: f32) -> impl Transform {
+    let names: Vec<String> = fields.iter().map(|&name| name.to_owned()).collect();
+    move |batch: &mut Sample, draws: &mut Draws| {
+        if !(alpha > 0.0 && alpha.is_finite()) {
+            return Err(format!("mixup with an alpha of {alpha}").into());
+        }
+        let count = batch.fields().next().and_then(|(_, field)| field.shape.first().copied()).unwrap_or(0);
+        let mut order: Vec<usize> = (0..count).collect();
+        for i in (1..count).rev() {
+            order.swap(i, draws.below(i as u32 + 1) as usize);
+        }
+        let mut partner = vec![0; count];
+        for (i, &at) in order.iter().enumerate() {
+            partner[at] = order[(i + 1) % count];
+        }
+        let shares: Vec<f32> = (0..count).map(|_| beta(f64::from(alpha), draws)).collect();
+        names.iter().try_for_each(|name| blend(batch, name, &partner, &shares))
+    }
+}
+
+fn blend(batch: &mut Sample, name: &str, partner: &[usize], shares: &[f32]) -> Result<(), BoxError> {
+    let missing = || DataError::field(name, "no such f32 field");
+    let values = batch.f32_mut(name).ok_or_else(missing)?;
+    if partner.is_empty() || !values.len().is_multiple_of(partner.len()) {
+        return Err(DataError::field(name, "not one row a sample").into());
+    }
+    let size = values.len() / partner.len();
+    let before = values.to_vec();
+    for (i, row) in values.chunks_exact_mut(size.max(1)).enumerate() {
+        let other = &before[partner[i] * size..][..size];
+        for (value, &other) in row.iter_mut().zip(other) {
+            *value = *value * shares[i] + other * (1.0 - shares[i]);
+        }
+    }
+    Ok(())
+}
+
+/// Draws a symmetric beta variate, from two gamma variates. It takes as many words as it needs.
+fn beta(alpha: f64, draws: &mut Draws) -> f32 {
+    let (log_a, log_b) = (log_gamma_variate(alpha, draws), log_gamma_variate(alpha, draws));
+    // This is a / (a + b), from logarithms, which do not underflow for a small alpha.
+    (1.0 / (1.0 + libm::exp(log_b - log_a))) as f32
+}
+
+/// Draws the logarithm of a gamma variate (Marsaglia and Tsang, 2000). For an alpha below 1 it is made from
+/// that of alpha + 1.
+fn log_gamma_variate(alpha: f64, draws: &mut Draws) -> f64 {
+    if alpha < 1.0 {
+        return log_gamma_variate(alpha + 1.0, draws) + libm::log(open_unit(draws)) / alpha;
+    }
+    let d = alpha - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    loop {
+        let x = f64::from(draws.normal());
+        let v = 1.0 + c * x;
+        let u = open_unit(draws);
+        if v > 0.0 {
+            let log_v = 3.0 * libm::log(v);
+            if libm::log(u) < 0.5 * x * x + d - d * v * v * v + d * log_v {
+                return libm::log(d) + log_v;
+            }
+        }
+    }
+}
+
+/// Draws a uniform value between 0 and 1, neither of which it reaches.
+fn open_unit(draws: &mut Draws) -> f64 {
+    (f64::from(draws.next_u32()) + 0.5) / 4_294_967_296.0
+}

@@ -1,0 +1,204 @@
+use super::*;
+use crate::{BoxError, Field, one_hot};
+
+fn draws(position: u64) -> Draws {
+    Draws::of(5, "map", "test", 0, position)
+}
+
+/// Returns a picture in which every value tells its place.
+fn picture(height: usize, width: usize, channels: usize) -> Sample {
+    let values: Vec<f32> = (0..height * width * channels).map(|i| i as f32).collect();
+    Sample::new().with("x", Field::f32([height, width, channels], values))
+}
+
+fn run(transform: impl Transform, mut sample: Sample, position: u64) -> Result<Field, BoxError> {
+    transform(&mut sample, &mut draws(position))?;
+    Ok(sample.field("x").unwrap().clone())
+}
+
+fn values(field: &Field) -> &[f32] {
+    field.values.as_f32().unwrap()
+}
+
+#[test]
+fn flips_are_their_own_inverse() {
+    let flipped = run(flip_horizontal("x", 1.0), picture(2, 3, 2), 0).unwrap();
+    assert_eq!(values(&flipped), [4., 5., 2., 3., 0., 1., 10., 11., 8., 9., 6., 7.]);
+    let flipped = run(flip_vertical("x", 1.0), picture(3, 1, 2), 0).unwrap();
+    assert_eq!(values(&flipped), [4., 5., 2., 3., 0., 1.]);
+    assert_eq!(
+        run(flip_vertical("x", 0.0), picture(3, 1, 2), 0).unwrap(),
+        *picture(3, 1, 2).field("x").unwrap()
+    );
+}
+
+/// Checks that every crop is a window of the padded picture, and that all places occur.
+#[test]
+fn crops_cut_from_the_padded_picture() {
+    let mut places = std::collections::HashSet::new();
+    for position in 0..300 {
+        let crop = run(random_crop("x", [3, 4], 1), picture(3, 4, 1), position).unwrap();
+        let padded = |y: usize, x: usize| match (y, x) {
+            (1..=3, 1..=4) => ((y - 1) * 4 + x - 1) as f32,
+            _ => 0.0,
+        };
+        let place = (0..3)
+            .flat_map(|top| (0..3).map(move |left| (top, left)))
+            .find(|&(top, left)| (0..12).all(|i| values(&crop)[i] == padded(top + i / 4, left + i % 4)));
+        places.insert(place.expect("a window"));
+    }
+    assert_eq!(places.len(), 9);
+    let middle = run(centre_crop("x", [1, 2]), picture(3, 4, 1), 0).unwrap();
+    assert_eq!(values(&middle), [5., 6.]);
+    let error = run(centre_crop("x", [4, 2]), picture(3, 4, 1), 0).unwrap_err();
+    assert_eq!(error.to_string(), "a crop of [4, 2] from [3, 4]");
+}
+
+#[test]
+fn resizing_interpolates_between_centres() {
+    let sample = || Sample::new().with("x", Field::f32([1, 2], [0.0, 4.0]));
+    assert_eq!(run(resize("x", [1, 4]), sample(), 0).unwrap(), Field::f32([1, 4], [0., 1., 3., 4.]));
+    assert_eq!(run(resize("x", [1, 1]), sample(), 0).unwrap(), Field::f32([1, 1], [2.]));
+    let same = picture(5, 7, 3);
+    assert_eq!(run(resize("x", [5, 7]), same.clone(), 0).unwrap(), *same.field("x").unwrap());
+    assert!(run(resize("x", [0, 4]), sample(), 0).is_err());
+    // A crop of the whole picture at its own ratio is the picture.
+    let whole = run(resized_crop("x", [8, 8], [1.0, 1.0], [1.0, 1.0]), picture(8, 8, 3), 0).unwrap();
+    assert_eq!(whole, *picture(8, 8, 3).field("x").unwrap());
+    for position in 0..100 {
+        let crop =
+            run(resized_crop("x", [4, 6], [0.08, 1.0], [0.75, 1.3333]), picture(9, 5, 3), position).unwrap();
+        assert_eq!(crop.shape, [4, 6, 3]);
+        assert!(values(&crop).iter().all(|value| (0.0..135.0).contains(value)));
+        // No ratio fits a strip, so the crop is its middle.
+        assert!(
+            run(resized_crop("x", [4, 6], [0.9, 1.0], [0.75, 1.3333]), picture(1, 90, 3), position).is_ok()
+        );
+    }
+}
+
+#[test]
+fn the_plane_is_mapped_as_asked() {
+    let identity = run(Affine::default().transform("x"), picture(4, 5, 3), 0).unwrap();
+    assert_eq!(identity, *picture(4, 5, 3).field("x").unwrap());
+    // These bounds leave one value: a quarter turn, a shift by one row, a zoom by two.
+    let fixed = |affine: Affine, extents: [usize; 2]| {
+        let map = affine.draw(extents, &mut draws(0));
+        let at = |y: f64, x: f64| [map[0] * y + map[1] * x + map[2], map[3] * y + map[4] * x + map[5]];
+        [at(0.0, 0.0), at(2.0, 0.0)]
+    };
+    let zoomed = fixed(Affine { zoom: [2.0, 2.0], ..Affine::default() }, [3, 3]);
+    assert_eq!(zoomed, [[0.5, 0.5], [1.5, 0.5]]);
+    for (affine, limit) in [
+        (Affine { rotation: 30.0, ..Affine::default() }, 1.5),
+        (Affine { shear: 30.0, ..Affine::default() }, 1.0),
+        (Affine { shift: [0.5, 0.25], ..Affine::default() }, 2.2),
+    ] {
+        let moved = fixed(affine, [3, 3]);
+        let distance = ((moved[0][0]).powi(2) + (moved[0][1]).powi(2)).sqrt();
+        assert!(distance > 1e-6 && distance < limit, "{affine:?}: {moved:?}");
+        // Neither changes the area: the first column stays as long, or only slides sideways.
+        assert!((moved[1][0] - moved[0][0]).abs() <= 2.0 + 1e-12);
+    }
+    let sample = || Sample::new().with("x", Field::f32([2, 2], [1.0; 4]));
+    let away = Affine { zoom: [0.01, 0.01], fill: Fill::Value(7.0), ..Affine::default() };
+    assert_eq!(values(&run(away.transform("x"), sample(), 0).unwrap()), [7.0; 4]);
+    assert_eq!(values(&run(zoom("x", 0.01, 0.01), sample(), 0).unwrap()), [1.0; 4]);
+    for transform in
+        [Affine { zoom: [0.0, 1.0], ..Affine::default() }, Affine { shear: 90.0, ..Affine::default() }]
+    {
+        assert!(run(transform.transform("x"), sample(), 0).is_err());
+    }
+    for position in 0..20 {
+        assert!(run(rotation("x", 180.0), picture(3, 4, 2), position).is_ok());
+        assert!(run(shift("x", 1.0, 1.0), picture(3, 4, 2), position).is_ok());
+        assert!(run(shear("x", 80.0), picture(3, 4, 2), position).is_ok());
+    }
+}
+
+/// Bits that must be the same on every platform.
+#[test]
+fn golden_bits() {
+    let all = Affine { rotation: 40.0, shift: [0.2, 0.2], shear: 20.0, zoom: [0.7, 1.4], fill: Fill::Edge };
+    let mut sample = picture(5, 6, 3);
+    for (i, transform) in [
+        Box::new(all.transform("x")) as Box<dyn Transform>,
+        Box::new(resized_crop("x", [4, 4], [0.3, 0.9], [0.75, 1.3333])),
+        Box::new(contrast("x", 0.5, 1.5)),
+        Box::new(saturation("x", 0.5, 1.5)),
+    ]
+    .iter()
+    .enumerate()
+    {
+        transform(&mut sample, &mut draws(i as u64)).unwrap();
+    }
+    let bits = values(sample.field("x").unwrap())
+        .iter()
+        .fold(0u64, |hash, value| (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3));
+    assert_eq!(bits, GOLDEN, "{bits:#x}");
+}
+
+const GOLDEN: u64 = 0xec17_ae4a_ac5f_034a;
+
+#[test]
+fn colours() {
+    let grey = || Sample::new().with("x", Field::f32([1, 2, 3], [2.0, 2.0, 2.0, 6.0, 6.0, 6.0]));
+    let brighter = run(brightness("x", 1.0), grey(), 0).unwrap();
+    let added = values(&brighter)[0] - 2.0;
+    assert!(added.abs() <= 1.0 && (values(&brighter)[3] - 6.0 - added).abs() < 1e-6);
+    assert_eq!(values(&run(contrast("x", 0.5, 0.5), grey(), 0).unwrap()), [3., 3., 3., 5., 5., 5.]);
+    let same = run(saturation("x", 0.0, 0.0), grey(), 0).unwrap();
+    assert!(
+        values(&same).iter().zip([2., 2., 2., 6., 6., 6.]).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-6)
+    );
+    assert_eq!(values(&run(clamp("x", 3.0, 5.0), grey(), 0).unwrap()), [3., 3., 3., 5., 5., 5.]);
+    assert!(run(clamp("x", f32::NAN, 5.0), grey(), 0).is_err());
+    assert!(run(saturation("x", 0.0, 1.0), picture(2, 2, 1), 0).is_err());
+}
+
+#[test]
+fn cutout_sets_a_square() {
+    let mut areas = std::collections::HashSet::new();
+    for position in 0..200 {
+        let cut = run(cutout("x", 3, -1.0), picture(5, 5, 2), position).unwrap();
+        areas.insert(values(&cut).iter().filter(|&&value| value == -1.0).count() / 2);
+    }
+    assert!(
+        areas.contains(&9) && areas.contains(&4) && areas.iter().all(|&area| (4..=9).contains(&area)),
+        "{areas:?}"
+    );
+}
+
+#[test]
+fn mixup_blends_features_and_targets_alike() {
+    let mut batch = Sample::new()
+        .with("x", Field::f32([4, 1], [0.0, 1.0, 2.0, 3.0]))
+        .with("y", Field::i32([4], [0, 1, 2, 3]));
+    one_hot("y", 4)(&mut batch, &mut draws(0)).unwrap();
+    mixup(&["x", "y"], 0.4)(&mut batch, &mut draws(1)).unwrap();
+    let (x, y) = (values(batch.field("x").unwrap()), values(batch.field("y").unwrap()));
+    for (x, row) in x.iter().zip(y.chunks(4)) {
+        assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+        let expected: f32 = row.iter().enumerate().map(|(class, share)| class as f32 * share).sum();
+        assert!((x - expected).abs() < 1e-5);
+    }
+    assert!(y.iter().any(|share| *share > 0.0 && *share < 1.0));
+    assert!(mixup(&["x"], 0.0)(&mut batch, &mut draws(1)).is_err());
+    assert!(mixup(&["z"], 1.0)(&mut batch, &mut draws(1)).is_err());
+}
+
+#[test]
+fn images_are_checked() {
+    let error = |sample: Sample| run(flip_vertical("x", 1.0), sample, 0).unwrap_err().to_string();
+    assert_eq!(error(Sample::new()), "field 'x': no such field");
+    assert_eq!(
+        error(Sample::new().with("x", Field::f32([2], [0.0; 2]))),
+        "field 'x': shape [2] is not an image's"
+    );
+    assert_eq!(error(Sample::new().with("x", Field::i32([1, 1], [0]))), "field 'x': dtype i32, expected f32");
+    assert_eq!(
+        error(Sample::new().with("x", Field::f32([1, 2], [0.0]))),
+        "field 'x': 1 values do not fill shape [1, 2]"
+    );
+    assert_eq!(error(Sample::new().with("x", Field::f32([0, 2], []))), "field 'x': shape [0, 2] is empty");
+}

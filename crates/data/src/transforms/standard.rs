@@ -1,0 +1,211 @@
+//! Transforms that most pipelines need, as closures for [`Loader::try_map`](crate::Loader::try_map).
+
+use unisono_random::Draws;
+
+use crate::{BoxError, DataError, Field, FieldDType, Sample, Statistics, Values};
+
+/// The closures that [`Loader::try_map`](crate::Loader::try_map) takes, over a sample and its draws.
+///
+/// Every such closure is a `Transform`; there is nothing to implement.
+pub trait Transform: Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {}
+
+impl<F: Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static> Transform for F {}
+
+/// Converts a field to elements of another type.
+///
+/// To f32, whole numbers are rounded to nearest. To i32, values are cut towards zero; one that is not a
+/// number or does not fit is an error.
+pub fn cast(field: &str, to: FieldDType) -> impl Transform {
+    let name = field.to_owned();
+    move |sample: &mut Sample, _: &mut Draws| {
+        let field = sample.field_mut(&name).ok_or_else(|| DataError::field(&name, "no such field"))?;
+        let cut = |&value: &f32| match value {
+            value if value > -2_147_483_904.0 && value < 2_147_483_648.0 => Ok(value as i32),
+            value => Err(DataError::field(&name, format!("{value} does not fit an i32"))),
+        };
+        match (&field.values, to) {
+            (Values::I32(values), FieldDType::F32) => {
+                field.values = Values::F32(values.iter().map(|&value| value as f32).collect());
+            }
+            (Values::F32(values), FieldDType::I32) => {
+                field.values = Values::I32(values.iter().map(cut).collect::<Result<_, _>>()?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Computes x * factor + offset over an f32 field: with a factor of 1/255 from 0..255 to 0..1.
+pub fn rescale(field: &str, factor: f32, offset: f32) -> impl Transform {
+    let name = field.to_owned();
+    move |sample: &mut Sample, _: &mut Draws| {
+        let values = sample.f32_mut(&name).ok_or_else(|| DataError::field(&name, "no such f32 field"))?;
+        values.iter_mut().for_each(|value| *value = *value * factor + offset);
+        Ok(())
+    }
+}
+
+/// Computes (x - mean) / deviation over an f32 field, in f64 and rounded once.
+///
+/// Where the deviation is zero (such as a pixel that is always black) it divides by one.
+pub fn normalise(
+    field: &str,
+    statistics: &Statistics,
+) -> impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {
+    let name = field.to_owned();
+    let Statistics { mean, deviation, .. } = statistics.clone();
+    let divisors: Vec<f64> = deviation.iter().map(|&value| if value == 0.0 { 1.0 } else { value }).collect();
+    move |sample, _| {
+        let values = sample.f32_mut(&name).ok_or_else(|| DataError::field(&name, "no such f32 field"))?;
+        let groups = mean.len();
+        if groups == 0 || deviation.len() != groups || !values.len().is_multiple_of(groups) {
+            let what = format!("{} values cannot use statistics of {groups} groups", values.len());
+            return Err(DataError::field(&name, what).into());
+        }
+        for row in values.chunks_exact_mut(groups) {
+            for ((value, mean), divisor) in row.iter_mut().zip(&mean).zip(&divisors) {
+                *value = ((f64::from(*value) - mean) / divisor) as f32;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Replaces i32 class labels of shape [...] by f32 rows of shape [..., classes]: one at the label, zero
+/// elsewhere.
+///
+/// A label outside 0..classes is an error.
+pub fn one_hot(
+    field: &str,
+    classes: usize,
+) -> impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static {
+    let name = field.to_owned();
+    move |sample, _| {
+        let labels = sample.field_mut(&name).ok_or_else(|| DataError::field(&name, "no such field"))?;
+        let Values::I32(values) = &labels.values else {
+            return Err(DataError::field(&name, "dtype f32, expected i32").into());
+        };
+        let mut rows = vec![0.0; values.len() * classes];
+        for (i, &label) in values.iter().enumerate() {
+            match usize::try_from(label) {
+                Ok(class) if class < classes => rows[i * classes + class] = 1.0,
+                _ => {
+                    let what = format!("label {label} is not one of {classes} classes");
+                    return Err(DataError::field(&name, what).into());
+                }
+            }
+        }
+        let shape: Vec<usize> = labels.shape.iter().copied().chain([classes]).collect();
+        *labels = Field::f32(shape, rows);
+        Ok(())
+    }
+}
+
+/// Turns a picture into the layout that convolutions and pools take: `[height, width, channels]` becomes
+/// `[channels, height, width]`, and `[height, width]` becomes `[1, height, width]`.
+///
+/// Sources of pictures, their [`Statistics`] and [`augment`](crate::augment) have the channels last, so this
+/// comes after augmentation and [`normalise`].
+pub fn channels_first(field: &str) -> impl Transform {
+    let name = field.to_owned();
+    move |sample: &mut Sample, _: &mut Draws| {
+        let field = sample.field_mut(&name).ok_or_else(|| DataError::field(&name, "no such field"))?;
+        field.check_length(&name)?;
+        let (height, width, channels) = match *field.shape.as_slice() {
+            [height, width] => (height, width, 1),
+            [height, width, channels] => (height, width, channels),
+            _ => {
+                let what =
+                    format!("shape {:?} is not [height, width] or [height, width, channels]", field.shape);
+                return Err(DataError::field(&name, what).into());
+            }
+        };
+        match &mut field.values {
+            Values::F32(values) => *values = planes(values, channels),
+            Values::I32(values) => *values = planes(values, channels),
+        }
+        field.shape = vec![channels, height, width];
+        Ok(())
+    }
+}
+
+/// Returns one plane after the other of values that have the channels last.
+fn planes<T: Copy>(values: &[T], channels: usize) -> Vec<T> {
+    let plane = |channel: usize| values.iter().skip(channel).step_by(channels).copied();
+    (0..channels).flat_map(plane).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws() -> Draws {
+        Draws::of(0, "map", "test", 0, 0)
+    }
+
+    #[test]
+    fn normalise_uses_each_groups_statistics() {
+        let statistics = Statistics { count: 1, mean: vec![1.0, 10.0], deviation: vec![2.0, 0.0] };
+        let mut sample = Sample::new().with("x", Field::f32([2, 2], [3.0, 11.0, -1.0, 10.0]));
+        normalise("x", &statistics)(&mut sample, &mut draws()).unwrap();
+        assert_eq!(sample.field("x"), Some(&Field::f32([2, 2], [1.0, 1.0, -1.0, 0.0])));
+
+        let mut odd = Sample::new().with("x", Field::f32([3], [0.0; 3]));
+        let error = normalise("x", &statistics)(&mut odd, &mut draws()).unwrap_err();
+        assert_eq!(error.to_string(), "field 'x': 3 values cannot use statistics of 2 groups");
+        assert!(normalise("z", &statistics)(&mut odd, &mut draws()).is_err());
+    }
+
+    #[test]
+    fn casts_and_scales() {
+        let mut sample = Sample::new().with("x", Field::f32([3], [-1.9, 2.5, 2_147_483_520.0]));
+        cast("x", FieldDType::I32)(&mut sample, &mut draws()).unwrap();
+        assert_eq!(sample.field("x"), Some(&Field::i32([3], [-1, 2, 2_147_483_520])));
+        cast("x", FieldDType::F32)(&mut sample, &mut draws()).unwrap();
+        rescale("x", 2.0, 1.0)(&mut sample, &mut draws()).unwrap();
+        assert_eq!(sample.f32_mut("x").unwrap()[..2], [-1.0, 5.0]);
+        for (value, text) in [(f32::NAN, "NaN"), (2_147_483_648.0, "2147483600"), (f32::NEG_INFINITY, "-inf")]
+        {
+            let mut sample = Sample::new().with("x", Field::f32([1], [value]));
+            let error = cast("x", FieldDType::I32)(&mut sample, &mut draws()).unwrap_err();
+            assert_eq!(error.to_string(), format!("field 'x': {text} does not fit an i32"));
+        }
+    }
+
+    #[test]
+    fn channels_come_first() {
+        let mut sample = Sample::new()
+            .with("x", Field::f32([2, 3, 2], (0..12).map(|i| i as f32).collect::<Vec<_>>()))
+            .with("mask", Field::i32([2, 3], [5, 4, 3, 2, 1, 0]));
+        channels_first("x")(&mut sample, &mut draws()).unwrap();
+        channels_first("mask")(&mut sample, &mut draws()).unwrap();
+        let planes = [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0];
+        assert_eq!(sample.field("x"), Some(&Field::f32([2, 2, 3], planes)));
+        assert_eq!(sample.field("mask"), Some(&Field::i32([1, 2, 3], [5, 4, 3, 2, 1, 0])));
+        let mut row = Sample::new().with("x", Field::f32([3], [0.0; 3])).with("e", Field::f32([0, 3, 0], []));
+        let error = channels_first("x")(&mut row, &mut draws()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "field 'x': shape [3] is not [height, width] or [height, width, channels]"
+        );
+        assert_eq!(
+            channels_first("z")(&mut row, &mut draws()).unwrap_err().to_string(),
+            "field 'z': no such field"
+        );
+        channels_first("e")(&mut row, &mut draws()).unwrap();
+        assert_eq!(row.field("e"), Some(&Field::f32([0, 0, 3], [])));
+    }
+
+    #[test]
+    fn one_hot_checks_its_labels() {
+        let mut sample = Sample::new().with("y", Field::i32([], [2]));
+        one_hot("y", 3)(&mut sample, &mut draws()).unwrap();
+        assert_eq!(sample.field("y"), Some(&Field::f32([3], [0.0, 0.0, 1.0])));
+        for label in [-1, 3, i32::MAX] {
+            let mut sample = Sample::new().with("y", Field::i32([], [label]));
+            let error = one_hot("y", 3)(&mut sample, &mut draws()).unwrap_err();
+            assert_eq!(error.to_string(), format!("field 'y': label {label} is not one of 3 classes"));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Lists adapters as plain data. Listing opens no device.
+
+pub(crate) mod enumerate;
+pub(crate) mod environment;
+pub(crate) mod select;
+
+use std::fmt;
+
+use unisono_graph::target::{Machine, Target};
+
+use enumerate::{enumerate, instance, raw_backends};
+use environment::host_memory;
+
+/// An adapter as it was listed: plain data that can be shown, compared, sent to a thread and opened there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Adapter {
+    /// The name that the driver gives it.
+    pub name: String,
+    /// The graphics interface through which it is reached.
+    pub backend: Backend,
+    /// The kind of machine.
+    pub kind: Kind,
+    /// The driver's name.
+    pub driver: String,
+    /// The driver's version and whatever else it says about itself.
+    pub driver_info: String,
+    /// The PCI vendor id, or what the backend puts in its place; 0 if unknown.
+    pub vendor: u32,
+    /// The PCI device id, or what the backend puts in its place; 0 if unknown.
+    pub device: u32,
+    /// The PCI bus id; empty if unknown.
+    pub pci_bus: String,
+    /// The number of this adapter among several with the same name and backend, from 0.
+    pub twin: usize,
+    /// The real limits. A device is opened with all of them.
+    pub limits: Limits,
+    /// The optional features that it has.
+    pub features: Features,
+}
+
+/// The graphics interface through which an adapter is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Backend {
+    /// Vulkan, on Linux, Windows and Android.
+    Vulkan,
+    /// Metal, on Apple's systems.
+    Metal,
+    /// Direct3D 12, on Windows.
+    Dx12,
+    /// OpenGL, the last resort: it is loaded only when it is asked for, or when there is nothing else.
+    Gl,
+}
+
+impl Backend {
+    /// All backends, in the order in which they are preferred.
+    pub const ALL: [Self; 4] = [Self::Vulkan, Self::Metal, Self::Dx12, Self::Gl];
+
+    /// Returns whether this build has the backend: its feature is on, and it exists on this operating system.
+    pub fn is_compiled(self) -> bool {
+        wgpu::Instance::enabled_backend_features().contains(raw_backends(&[self]))
+    }
+
+    /// Returns the name of the feature of this crate that the backend needs: `vulkan`, `metal`, `dx12` or
+    /// `gles`.
+    pub fn feature(self) -> &'static str {
+        match self {
+            Self::Vulkan => "vulkan",
+            Self::Metal => "metal",
+            Self::Dx12 => "dx12",
+            Self::Gl => "gles",
+        }
+    }
+}
+
+/// The kind of machine behind an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A GPU with memory of its own.
+    Discrete,
+    /// A GPU that shares the host's memory.
+    Integrated,
+    /// A part of a GPU, or one behind a hypervisor.
+    Virtual,
+    /// A GPU about which the driver does not say more.
+    Other,
+    /// A software driver, which computes on the host's processor.
+    Cpu,
+}
+
+/// The limits of an adapter that plans and kernels may run into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// The largest buffer, in bytes.
+    pub buffer_bytes: u64,
+    /// The largest binding of a storage buffer, in bytes.
+    pub storage_binding_bytes: u64,
+    /// The number of storage buffers that a kernel may have.
+    pub storage_buffers: u32,
+    /// The number of workgroups in each dimension of a launch.
+    pub workgroups: u32,
+    /// The number of invocations in a workgroup.
+    pub invocations: u32,
+    /// The workgroup memory, in bytes.
+    pub workgroup_bytes: u32,
+    /// The alignment of the offsets of storage bindings, in bytes.
+    pub storage_alignment: u32,
+    /// The alignment of the offsets of uniform bindings, in bytes.
+    pub uniform_alignment: u32,
+    /// The sizes of the smallest and the largest subgroup.
+    pub subgroup: (u32, u32),
+}
+
+/// The optional features of an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Features {
+    /// Shaders may `enable f16;`. It is turned on when a device is opened with [`crate::Options::f16`].
+    pub f16: bool,
+    /// The device writes timestamps of its own clock.
+    pub timestamps: bool,
+    /// Kernels may exchange values within a subgroup. It is turned on when a device is opened.
+    pub subgroups: bool,
+    /// Shaders may use 64-bit integers. It is turned on when a device of a CPU adapter is opened.
+    pub int64: bool,
+    /// The host may map buffers that kernels use. It is turned on when a device of a CPU adapter is opened.
+    pub mappable: bool,
+}
+
+/// Lists the adapters of these backends in the driver's order. It opens no device.
+///
+/// An empty list means Vulkan, Metal and DX12, with one entry for each machine, and GL only if these have
+/// nothing. Backends that are asked for by name are listed as they are, so one machine may be listed once for
+/// each of them.
+///
+/// A backend that this build leaves out ([`Backend::is_compiled`]) has no adapters. [`crate::select`] names
+/// such a backend in its error.
+///
+/// Backends that are not asked for are not loaded. (GL cannot list without a context, which is closed before
+/// this returns.)
+pub fn adapters(backends: &[Backend]) -> Vec<Adapter> {
+    if !backends.is_empty() {
+        return list(backends);
+    }
+    let native = without_duplicates(list(&[Backend::Vulkan, Backend::Metal, Backend::Dx12]));
+    if native.is_empty() { list(&[Backend::Gl]) } else { native }
+}
+
+fn list(backends: &[Backend]) -> Vec<Adapter> {
+    let compiled: Vec<Backend> = backends.iter().copied().filter(|backend| backend.is_compiled()).collect();
+    if compiled.is_empty() {
+        return Vec::new();
+    }
+    enumerate(&instance(&compiled, false), &compiled).into_iter().map(|(_, adapter)| adapter).collect()
+}
+
+/// Drops an adapter that another backend, earlier in [`Backend`]'s order, lists as well. Equal adapters of
+/// one backend stay.
+fn without_duplicates(mut found: Vec<Adapter>) -> Vec<Adapter> {
+    found.sort_by_key(|adapter| adapter.backend);
+    let mut kept: Vec<Adapter> = Vec::new();
+    for adapter in found {
+        let known = |other: &Adapter| other.backend != adapter.backend && other.is_same_machine(&adapter);
+        if !kept.iter().any(known) {
+            kept.push(adapter);
+        }
+    }
+    kept
+}
+
+impl Adapter {
+    /// Returns what a plan has to know of this adapter.
+    pub fn target(&self) -> Target {
+        let (least, most) = self.limits.subgroup;
+        Target {
+            machine: if self.kind == Kind::Cpu { Machine::Cpu } else { Machine::Gpu },
+            subgroup: if self.features.subgroups && least == most { least } else { 0 },
+            max_binding_bytes: self.limits.storage_binding_bytes.min(self.limits.buffer_bytes),
+            max_buffer_bytes: self.limits.buffer_bytes,
+            max_workgroups: self.limits.workgroups,
+            binding_alignment: u64::from(
+                self.limits.storage_alignment.max(self.limits.uniform_alignment).max(4),
+            ),
+            f16: self.features.f16,
+            pairs: self.loads_pairs(),
+            shares_memory: self.shares_memory(),
+        }
+    }
+
+    /// Returns whether device and host are one machine and can share buffers: then copies between them are
+    /// pure loss.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.kind == Kind::Cpu && self.features.mappable
+    }
+
+    /// Returns whether kernels gain by loading two f32 as a u64: a software device loads lane by lane.
+    pub(crate) fn loads_pairs(&self) -> bool {
+        self.kind == Kind::Cpu && self.features.int64
+    }
+
+    /// Returns name and backend, for messages: `llvmpipe (LLVM 15.0.6, 256 bits) [vulkan]`.
+    pub fn label(&self) -> String {
+        match self.twin {
+            0 => format!("{} [{}]", self.name, self.backend),
+            n => format!("{} #{} [{}]", self.name, n + 1, self.backend),
+        }
+    }
+
+    /// Returns the bytes of memory of this adapter where they are known without opening it: the machine's on
+    /// a CPU adapter.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        if self.kind == Kind::Cpu { host_memory() } else { None }
+    }
+
+    fn is_same_machine(&self, other: &Self) -> bool {
+        let ids = |a: &Self| (a.vendor, a.device);
+        let buses_differ =
+            !self.pci_bus.is_empty() && !other.pci_bus.is_empty() && self.pci_bus != other.pci_bus;
+        ids(self) != (0, 0) && ids(self) == ids(other) && !buses_differ
+    }
+}
+
+impl fmt::Display for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label())
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vulkan => "vulkan",
+            Self::Metal => "metal",
+            Self::Dx12 => "dx12",
+            Self::Gl => "gl",
+        })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Discrete => "discrete",
+            Self::Integrated => "integrated",
+            Self::Virtual => "virtual",
+            Self::Other => "other",
+            Self::Cpu => "cpu",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapter(backend: Backend, device: u32, pci_bus: &str) -> Adapter {
+        Adapter {
+            name: "GPU".to_owned(),
+            backend,
+            kind: Kind::Discrete,
+            driver: String::new(),
+            driver_info: String::new(),
+            vendor: 0x10de,
+            device,
+            pci_bus: pci_bus.to_owned(),
+            twin: 0,
+            limits: Limits {
+                buffer_bytes: 1 << 30,
+                storage_binding_bytes: 1 << 31,
+                storage_buffers: 8,
+                workgroups: 65_535,
+                invocations: 256,
+                workgroup_bytes: 16 << 10,
+                storage_alignment: 32,
+                uniform_alignment: 64,
+                subgroup: (32, 32),
+            },
+            features: Features {
+                f16: true,
+                timestamps: false,
+                subgroups: false,
+                int64: true,
+                mappable: true,
+            },
+        }
+    }
+
+    #[test]
+    fn a_machine_is_listed_once_and_twins_stay() {
+        let vulkan = [adapter(Backend::Vulkan, 1, "01"), adapter(Backend::Vulkan, 1, "02")];
+        let dx12 = [adapter(Backend::Dx12, 1, ""), adapter(Backend::Dx12, 2, "")];
+        let all = [&dx12[..], &vulkan[..]].concat();
+        let once = vec![vulkan[0].clone(), vulkan[1].clone(), dx12[1].clone()];
+        assert_eq!(without_duplicates(all), once);
+    }
+
+    #[test]
+    fn a_target_is_the_least_that_holds_for_all_buffers() {
+        let target = adapter(Backend::Vulkan, 1, "").target();
+        assert_eq!(
+            (target.machine, target.max_binding_bytes, target.binding_alignment),
+            (Machine::Gpu, 1 << 30, 64)
+        );
+    }
+
+    #[test]
+    fn twins_have_labels_of_their_own() {
+        let second = Adapter { twin: 1, ..adapter(Backend::Metal, 1, "") };
+        assert_eq!(
+            (adapter(Backend::Gl, 1, "").label(), second.label()),
+            ("GPU [gl]".into(), "GPU #2 [metal]".into())
+        );
+    }
+}

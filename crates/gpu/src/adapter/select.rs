@@ -1,0 +1,111 @@
+//! Chooses adapters by what a user writes on a command line.
+
+use crate::{Adapter, Backend, GpuError, Kind, adapters};
+
+/// Returns the adapters that a user asked for.
+///
+/// Each entry of `wanted` is part of an adapter's name in upper or lower case (`nvidia`), a backend (`gl`),
+/// or both (`gl:llvmpipe`). It selects every adapter that fits; an adapter that fits several entries is
+/// returned once. A backend that is not named is not loaded, except those that [`adapters`] lists by default.
+///
+/// Without any entry it returns every hardware adapter, or one software adapter if there is no hardware.
+///
+/// # Errors
+/// [`GpuError::NoAdapter`] for the first entry that fits none, with the list of those there are;
+/// [`GpuError::NoBackend`] if this build leaves out all backends, or the one that an entry names.
+pub fn select<S: AsRef<str>>(wanted: &[S]) -> Result<Vec<Adapter>, GpuError> {
+    let default = || adapters(&[]);
+    if !Backend::ALL.iter().any(|backend| backend.is_compiled()) {
+        let wanted: Vec<&str> = wanted.iter().map(AsRef::as_ref).collect();
+        return Err(GpuError::NoBackend {
+            wanted: wanted.join(", "),
+            missing: Backend::ALL.map(Backend::feature).to_vec(),
+        });
+    }
+    if wanted.is_empty() {
+        return best(default());
+    }
+    let mut chosen = Vec::new();
+    for text in wanted.iter().map(S::as_ref) {
+        let (backend, part) = parse(text);
+        if let Some(missing) = backend.filter(|backend| !backend.is_compiled()) {
+            return Err(GpuError::NoBackend { wanted: text.to_owned(), missing: vec![missing.feature()] });
+        }
+        let there = backend.map_or_else(default, |backend| adapters(&[backend]));
+        let fits: Vec<&Adapter> = there.iter().filter(|adapter| contains(&adapter.label(), part)).collect();
+        if fits.is_empty() {
+            let available = there.iter().map(Adapter::label).collect();
+            return Err(GpuError::NoAdapter { wanted: text.to_owned(), available });
+        }
+        for adapter in fits {
+            if !chosen.contains(adapter) {
+                chosen.push(adapter.clone());
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+fn best(mut there: Vec<Adapter>) -> Result<Vec<Adapter>, GpuError> {
+    if there.is_empty() {
+        return Err(GpuError::NoAdapter { wanted: String::new(), available: Vec::new() });
+    }
+    if there.iter().any(|adapter| adapter.kind != Kind::Cpu) {
+        there.retain(|adapter| adapter.kind != Kind::Cpu);
+    } else {
+        there.sort_by_key(|adapter| adapter.backend);
+        there.truncate(1);
+    }
+    Ok(there)
+}
+
+/// Parses an entry: `gl:llvm` -> (gl, `llvm`); `gl` -> (gl, ``); `llvm` -> (none, `llvm`).
+fn parse(text: &str) -> (Option<Backend>, &str) {
+    let (head, part) = text.split_once(':').unwrap_or((text, ""));
+    match Backend::ALL.into_iter().find(|backend| backend.to_string().eq_ignore_ascii_case(head.trim())) {
+        Some(backend) => (Some(backend), part.trim()),
+        None => (None, text.trim()),
+    }
+}
+
+fn contains(whole: &str, part: &str) -> bool {
+    whole.to_lowercase().contains(&part.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_may_stand_before_a_name() {
+        assert_eq!(parse("gl"), (Some(Backend::Gl), ""));
+        assert_eq!(parse("GL:llvm"), (Some(Backend::Gl), "llvm"));
+        assert_eq!(parse("Radeon RX"), (None, "Radeon RX"));
+        assert_eq!(parse("a:b"), (None, "a:b"));
+    }
+
+    #[test]
+    fn a_backend_that_is_left_out_is_named() {
+        for missing in Backend::ALL.into_iter().filter(|backend| !backend.is_compiled()) {
+            assert_eq!(adapters(&[missing]), []);
+            let error = select(&[missing.to_string()]).unwrap_err();
+            assert!(matches!(&error, GpuError::NoBackend { .. }), "{error}");
+            assert!(error.to_string().contains(missing.feature()), "{error}");
+        }
+        if !Backend::ALL.iter().any(|backend| backend.is_compiled()) {
+            let error = select::<&str>(&[]).unwrap_err().to_string();
+            assert!(Backend::ALL.iter().all(|backend| error.contains(backend.feature())), "{error}");
+        }
+    }
+
+    #[test]
+    fn hardware_comes_before_software() {
+        let Some(software) = adapters(&[]).pop() else { return };
+        let gpu = Adapter { kind: Kind::Discrete, name: "a GPU".to_owned(), ..software.clone() };
+        let software = Adapter { kind: Kind::Cpu, ..software };
+        let gl = Adapter { backend: Backend::Gl, ..software.clone() };
+        assert_eq!(best(vec![software.clone(), gpu.clone(), gl.clone()]), Ok(vec![gpu]));
+        assert_eq!(best(vec![gl, software.clone()]), Ok(vec![software]));
+        assert!(matches!(best(Vec::new()), Err(GpuError::NoAdapter { .. })));
+    }
+}

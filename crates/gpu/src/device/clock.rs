@@ -1,0 +1,193 @@
+//! The device's own clock: it tells when the launches of a submission began and ended, in the host's time.
+//!
+//! A part of a segment writes two timestamps, at the beginning of its first pass and at the end of its last
+//! one. They arrive with its downloads, so that they cost no wait. Host and device count from different
+//! moments, and not quite as fast: each part bounds the difference anew, as the device cannot have begun
+//! before the host submitted nor ended after the host saw the end, and the last known difference is moved
+//! into these bounds. So no error adds up. What contradicts itself (time that does not move, or backwards, or
+//! more of it than has passed) turns the clock off for good.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use unisono_graph::plan::{Slice, Transfer};
+
+use crate::{Backend, Device, GpuError};
+
+/// The bytes of two timestamps.
+const BYTES: u64 = 2 * wgpu::QUERY_SIZE as u64;
+/// The seconds by which a device may seem to have worked longer than the host waited: clocks differ by that
+/// much.
+const SLACK: f64 = 50e-6;
+
+/// A stretch of time in which a device worked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The time at which the first launch began.
+    pub from: Instant,
+    /// The time at which the last launch ended.
+    pub to: Instant,
+}
+
+/// Translates timestamps of the device into the host's time.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    /// The seconds of a tick.
+    period: f64,
+    origin: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    New,
+    /// The first tick that was seen, and how many seconds after `origin` that was.
+    Known(u64, f64),
+    Off,
+}
+
+/// The buffers into which the timestamps of a part are written.
+#[derive(Debug)]
+pub(crate) struct Timestamps {
+    pub queries: wgpu::QuerySet,
+    resolved: wgpu::Buffer,
+}
+
+impl Clock {
+    /// Returns the clock of a device. Returns none where the device has no clock, and on GL, whose timestamps
+    /// are the host's guess.
+    pub fn new(device: &wgpu::Device, queue: &wgpu::Queue, backend: Backend) -> Option<Self> {
+        let there = backend != Backend::Gl && device.features().contains(wgpu::Features::TIMESTAMP_QUERY);
+        let period = f64::from(queue.get_timestamp_period()) * 1e-9;
+        (there && period.is_normal() && period > 0.0).then(|| Self::with_period(period, Instant::now()))
+    }
+
+    fn with_period(period: f64, origin: Instant) -> Self {
+        Self { period, origin, state: Mutex::new(State::New) }
+    }
+
+    pub fn is_on(&self) -> bool {
+        !matches!(*self.state.lock().unwrap_or_else(PoisonError::into_inner), State::Off)
+    }
+
+    /// Returns the stretch between two ticks, for work that the host submitted and saw to be done at these
+    /// times.
+    pub fn stretch(&self, ticks: [u64; 2], submitted: Instant, done: Instant) -> Option<Stretch> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = |time: Instant| time.saturating_duration_since(self.origin).as_secs_f64();
+        let (earliest, latest) = (seconds(submitted), seconds(done));
+        let (first, known) = match *state {
+            State::Off => return None,
+            State::New => (ticks[0], None),
+            State::Known(first, at) => (first, Some(at)),
+        };
+        // Timestamps since the first one are few enough for all their digits.
+        let [from, to] = ticks.map(|tick| tick.wrapping_sub(first) as i64 as f64 * self.period);
+        let (least, most) = (earliest - from, latest - to);
+        if ticks[0] == 0 || to <= from || least > most + SLACK {
+            *state = State::Off;
+            return None;
+        }
+        let at = known.unwrap_or(least).max(least).min(most);
+        *state = State::Known(first, at);
+        let time = |seconds: f64| self.origin + Duration::from_secs_f64((at + seconds).max(0.0));
+        Some(Stretch { from: time(from), to: time(to) })
+    }
+}
+
+impl Device {
+    /// Creates the timestamps of a part that launches something. Returns none if the device has no clock.
+    pub(crate) fn timestamps(&self) -> Result<Option<Timestamps>, GpuError> {
+        if !self.clock.as_ref().is_some_and(Clock::is_on) {
+            return Ok(None);
+        }
+        let queries = crate::device::fault::scoped(&self.raw, "timestamps", BYTES, || {
+            let ty = wgpu::QueryType::Timestamp;
+            self.raw.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty, count: 2 })
+        })?;
+        let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
+        let descriptor =
+            wgpu::BufferDescriptor { label: None, size: BYTES, usage, mapped_at_creation: false };
+        Ok(Some(Timestamps { queries, resolved: self.create("timestamps", &descriptor)? }))
+    }
+}
+
+impl Timestamps {
+    /// Returns the transfer that reserves a place for the timestamps in staging memory.
+    pub fn transfer() -> Transfer {
+        Transfer { slot: 0, slice: Slice { buffer: usize::MAX, offset: 0, bytes: BYTES } }
+    }
+
+    /// Records the copy of both timestamps to staging memory.
+    pub fn fetch(&self, encoder: &mut wgpu::CommandEncoder, to: &wgpu::Buffer, offset: u64) {
+        encoder.resolve_query_set(&self.queries, 0..2, &self.resolved, 0);
+        encoder.copy_buffer_to_buffer(&self.resolved, 0, to, offset, BYTES);
+    }
+
+    /// Reads the two timestamps.
+    pub fn read(bytes: &[u8]) -> Option<[u64; 2]> {
+        let (first, rest) = bytes.split_first_chunk()?;
+        Some([u64::from_le_bytes(*first), u64::from_le_bytes(*rest.first_chunk()?)])
+    }
+
+    pub fn range(offset: u64) -> std::ops::Range<u64> {
+        offset..offset + BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A clock of nanoseconds, and host times in milliseconds.
+    fn clock() -> (Clock, impl Fn(u64) -> Instant) {
+        let origin = Instant::now();
+        (Clock::with_period(1e-9, origin), move |ms| origin + Duration::from_millis(ms))
+    }
+
+    fn near(a: Instant, b: Instant) -> bool {
+        a.max(b) - a.min(b) < Duration::from_micros(1)
+    }
+
+    #[test]
+    fn each_submission_moves_the_difference_into_its_bounds() {
+        let (clock, at) = clock();
+        // The device's clock is 1000 ms ahead of the host's; it began 3 ms after the submission, which is not
+        // known yet.
+        let first = clock.stretch([1013 * MS, 1023 * MS], at(10), at(30)).unwrap();
+        assert!(near(first.from, at(10)) && near(first.to, at(20)));
+        // Here it began at once: the difference is exact.
+        let second = clock.stretch([1040 * MS, 1050 * MS], at(40), at(55)).unwrap();
+        assert!(near(second.from, at(40)) && near(second.to, at(50)));
+        // And stays, though these bounds are wide.
+        let third = clock.stretch([1080 * MS, 1090 * MS], at(60), at(99)).unwrap();
+        assert!(near(third.from, at(80)) && near(third.to, at(90)));
+    }
+
+    #[test]
+    fn clocks_that_drift_never_leave_the_bounds() {
+        let (clock, at) = clock();
+        // A thousandth too fast for ten minutes.
+        for step in 1..60_000 {
+            let host = 10 * step;
+            let ticks = [0, 5].map(|more| (host + more) * MS + (host + more) * MS / 1000);
+            let found = clock.stretch(ticks, at(host), at(host + 6)).unwrap();
+            assert!(
+                found.from + Duration::from_micros(60) >= at(host)
+                    && found.to <= at(host + 6) + Duration::from_micros(60)
+            );
+        }
+    }
+
+    #[test]
+    fn nonsense_turns_it_off_for_good() {
+        for ticks in [[0, 0], [0, 5 * MS], [7 * MS, 7 * MS], [9 * MS, 8 * MS], [MS, 99 * MS]] {
+            let (clock, at) = clock();
+            assert_eq!(clock.stretch(ticks, at(0), at(10)), None, "{ticks:?}");
+            assert!(!clock.is_on());
+            assert_eq!(clock.stretch([MS, 2 * MS], at(0), at(10)), None);
+        }
+    }
+}

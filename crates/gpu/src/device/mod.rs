@@ -1,0 +1,282 @@
+//! A device: an adapter opened for use, with the pipelines, scratch and state that its plans share.
+
+pub(crate) mod clock;
+pub(crate) mod fault;
+pub(crate) mod mapped;
+pub(crate) mod pipeline;
+pub(crate) mod pool;
+pub(crate) mod staging;
+mod state;
+pub(crate) mod stopwatch;
+mod wait;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use unisono_graph::target::Target;
+
+use crate::adapter::enumerate::instance;
+use crate::{Adapter, Backend, GpuError, Kind};
+
+use clock::Clock;
+use fault::{Faults, scoped};
+use mapped::Mapping;
+use pipeline::Pipelines;
+use pool::Pool;
+use state::State;
+
+/// An adapter opened for use by one thread at a time.
+///
+/// Each device has a driver instance of its own, so that devices share nothing, not even a software driver's
+/// threads. Closing a device waits for its work, except after [`GpuError::Timeout`]: then it is leaked, since
+/// it may never finish.
+#[derive(Debug)]
+pub struct Device {
+    pub(crate) adapter: Adapter,
+    pub(crate) options: Options,
+    pub(crate) raw: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) pipelines: Pipelines,
+    pub(crate) pool: Pool,
+    pub(crate) state: State,
+    /// The mapped downloads that somebody may still read.
+    pub(crate) mappings: Mutex<Vec<Mapping>>,
+    /// The bytes that state and scratch may take, on adapters where wgpu would not notice that they are used
+    /// up.
+    capacity: Option<u64>,
+    instance: wgpu::Instance,
+}
+
+/// The usage of a buffer that kernels and copies can use.
+pub(crate) const STORAGE: wgpu::BufferUsages =
+    wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_SRC).union(wgpu::BufferUsages::COPY_DST);
+
+/// How a device is opened.
+///
+/// Make one with [`Options::default`] and [`Options::with`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Whether to compile bounds checks and loop limits into every kernel, to turn the driver's own
+    /// validation on, and to do without what is only for speed (memory shared with the host, loads in pairs).
+    /// It is meant for debugging; without it, a kernel that reads or writes beyond its bindings is undefined
+    /// behaviour. Default: false.
+    pub checked: bool,
+    /// How long a wait for a device may take. Time in which the process was stopped does not count. Default:
+    /// 300 s.
+    pub deadline: Duration,
+    /// Whether the device tells when it worked, where it can: see [`crate::Timing::device`]. Default: true.
+    pub clock: bool,
+    /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16.
+    /// [`Device::target`] says whether it is on. Default: false.
+    pub f16: bool,
+    /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
+    /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
+    pub compile_threads: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let deadline = Duration::from_secs(300);
+        Self { checked: false, deadline, clock: true, f16: false, compile_threads: None }
+    }
+}
+
+impl Options {
+    /// Returns these options, changed: `Options::default().with(|options| options.f16 = true)`.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+/// The bytes that a device holds for its plans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The bytes of the persistent state.
+    pub state: u64,
+    /// The bytes of scratch, which all plans share.
+    pub scratch: u64,
+}
+
+impl Device {
+    /// Opens an adapter with its real limits and [`Options::default`].
+    ///
+    /// # Errors
+    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build
+    /// lacks its backend.
+    pub fn open(adapter: &Adapter) -> Result<Self, GpuError> {
+        Self::open_with(adapter, Options::default())
+    }
+
+    /// Opens an adapter with its real limits.
+    ///
+    /// # Errors
+    /// [`GpuError::Open`] if the adapter is gone or its driver refuses; [`GpuError::NoBackend`] if this build
+    /// lacks its backend.
+    pub fn open_with(adapter: &Adapter, options: Options) -> Result<Self, GpuError> {
+        if !adapter.backend.is_compiled() {
+            return Err(GpuError::NoBackend {
+                wanted: adapter.label(),
+                missing: vec![adapter.backend.feature()],
+            });
+        }
+        let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
+        let instance = instance(&[adapter.backend], options.checked);
+        let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
+        let mut wanted = wgpu::Features::SUBGROUP;
+        wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
+        wanted.set(wgpu::Features::SHADER_F16, options.f16);
+        let plain = options.checked;
+        wanted.set(wgpu::Features::SHADER_INT64, adapter.loads_pairs() && !plain);
+        wanted.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, adapter.shares_memory() && !plain);
+        let descriptor = wgpu::DeviceDescriptor {
+            label: None,
+            required_features: found.features() & wanted,
+            required_limits: found.limits(),
+            ..wgpu::DeviceDescriptor::default()
+        };
+        let (raw, queue) = pollster::block_on(found.request_device(&descriptor))
+            .map_err(|error| failed(error.to_string()))?;
+        let faults = Faults::watch(adapter.label(), &raw);
+        let threads = options.compile_threads.unwrap_or_else(|| match adapter.kind {
+            Kind::Cpu => 1,
+            _ if adapter.backend == Backend::Gl => 1,
+            _ => std::thread::available_parallelism().map_or(1, usize::from),
+        });
+        Ok(Self {
+            adapter: adapter.clone(),
+            pipelines: Pipelines::new(options.checked, threads),
+            options,
+            clock: Clock::new(&raw, &queue, adapter.backend),
+            raw,
+            queue,
+            faults,
+            pool: Pool::default(),
+            state: State::default(),
+            mappings: Mutex::default(),
+            // Software drivers promise memory that the machine does not have, and the process is killed when
+            // it is used.
+            capacity: adapter.memory_bytes(),
+            instance,
+        })
+    }
+
+    /// Returns the adapter that was opened.
+    pub fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    /// Returns what plans for this device have to know.
+    pub fn target(&self) -> Target {
+        let target = self.adapter.target();
+        Target {
+            f16: target.f16 && self.options.f16,
+            pairs: target.pairs && !self.options.checked,
+            shares_memory: self.shares_memory(),
+            ..target
+        }
+    }
+
+    /// Returns whether the host maps buffers that kernels use.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.adapter.shares_memory() && !self.options.checked
+    }
+
+    /// Returns the bytes that are held for plans.
+    pub fn memory(&self) -> Memory {
+        Memory { state: self.state.bytes(), scratch: self.pool.bytes() }
+    }
+
+    /// Returns the number of distinct kernels that were compiled so far.
+    pub fn kernels(&self) -> usize {
+        self.pipelines.len()
+    }
+
+    /// Makes the device lost, as if it had been unplugged: for drills. Every later use is [`GpuError::Lost`].
+    pub fn lose(&self) {
+        self.faults.lose("on purpose");
+        // Memory that somebody still reads must not be destroyed.
+        if self.unmap_unread().is_ok() {
+            self.raw.destroy();
+        }
+    }
+
+    /// Checks that there is memory for so many bytes more.
+    pub(crate) fn fits(&self, what: &str, bytes: u64) -> Result<(), GpuError> {
+        let Memory { state, scratch } = self.memory();
+        let needed = state.saturating_add(scratch).saturating_add(bytes);
+        if self.capacity.is_some_and(|capacity| needed > capacity) {
+            return Err(GpuError::OutOfMemory { what: what.to_owned(), bytes });
+        }
+        Ok(())
+    }
+
+    /// Creates a buffer that kernels and copies can use.
+    pub(crate) fn create_storage(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
+        let usage = STORAGE;
+        self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+    }
+
+    /// Creates a buffer that kernels can use, and that the host maps where it can map such buffers.
+    pub(crate) fn create_shared(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
+        self.fits(what, size)?;
+        let mut usage = STORAGE;
+        if self.shares_memory() {
+            usage |= wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE;
+        }
+        self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+    }
+
+    /// Creates a buffer that starts with these bytes.
+    pub(crate) fn create_filled(
+        &self,
+        what: &str,
+        bytes: &[u8],
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer, GpuError> {
+        let size = bytes.len() as u64;
+        let buffer = self
+            .create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true })?;
+        let mut view = buffer.get_mapped_range_mut(..).map_err(|error| self.blame(what, error))?;
+        view.copy_from_slice(bytes);
+        drop(view);
+        buffer.unmap();
+        Ok(buffer)
+    }
+
+    pub(crate) fn create(
+        &self,
+        what: &str,
+        descriptor: &wgpu::BufferDescriptor<'_>,
+    ) -> Result<wgpu::Buffer, GpuError> {
+        let allows = self.adapter.limits.buffer_bytes;
+        if descriptor.size > allows {
+            return Err(GpuError::Limit {
+                what: format!("{what}: bytes of a buffer"),
+                needs: descriptor.size,
+                allows,
+            });
+        }
+        let buffer = scoped(&self.raw, what, descriptor.size, || self.raw.create_buffer(descriptor))?;
+        self.faults.check()?;
+        Ok(buffer)
+    }
+
+    /// Returns the error for a failed call of the driver: the device's own fault if it has one.
+    pub(crate) fn blame(&self, what: &str, message: impl std::fmt::Display) -> GpuError {
+        let otherwise = || GpuError::Validation { what: what.to_owned(), message: message.to_string() };
+        self.faults.check().err().unwrap_or_else(otherwise)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.faults.is_abandoned() {
+            std::mem::forget((self.instance.clone(), self.raw.clone(), self.queue.clone()));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Compiles kernels to pipelines: each distinct kernel once a device, several at a time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use unisono_graph::plan::{Access, Kernel};
+
+use crate::GpuError;
+use crate::device::fault::scoped;
+
+/// The compiled kernels of a device, by their text and bindings.
+#[derive(Debug)]
+pub(crate) struct Pipelines {
+    checked: bool,
+    threads: usize,
+    layouts: HashMap<Vec<Access>, Layout>,
+    compiled: HashMap<Key, wgpu::ComputePipeline>,
+}
+
+type Key = (String, Vec<Access>);
+
+#[derive(Clone, Debug)]
+struct Layout {
+    group: wgpu::BindGroupLayout,
+    pipeline: wgpu::PipelineLayout,
+}
+
+/// A kernel ready for use.
+#[derive(Clone, Debug)]
+pub(crate) struct Compiled {
+    pub pipeline: wgpu::ComputePipeline,
+    pub layout: wgpu::BindGroupLayout,
+}
+
+impl Pipelines {
+    pub fn new(checked: bool, threads: usize) -> Self {
+        Self { checked, threads: threads.max(1), layouts: HashMap::new(), compiled: HashMap::new() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.compiled.len()
+    }
+
+    /// Returns one entry for each of `kernels`, in order, and compiles those that are new.
+    pub fn compile(&mut self, device: &wgpu::Device, kernels: &[Kernel]) -> Result<Vec<Compiled>, GpuError> {
+        for kernel in kernels {
+            if !self.layouts.contains_key(&kernel.bindings) {
+                let layout = scoped(device, &kernel.name, 0, || layout(device, &kernel.bindings))?;
+                self.layouts.insert(kernel.bindings.clone(), layout);
+            }
+        }
+        let mut missing: HashMap<Key, &Kernel> = HashMap::new();
+        for kernel in kernels {
+            if !self.compiled.contains_key(&key(kernel)) {
+                missing.insert(key(kernel), kernel);
+            }
+        }
+        for (key, pipeline) in self.compile_all(device, missing.into_iter().collect())? {
+            self.compiled.insert(key, pipeline);
+        }
+        let ready = |kernel: &Kernel| Compiled {
+            pipeline: self.compiled[&key(kernel)].clone(),
+            layout: self.layouts[&kernel.bindings].group.clone(),
+        };
+        Ok(kernels.iter().map(ready).collect())
+    }
+
+    /// Compiles all of these. The error, if any, is that of the kernel whose name comes first, whichever
+    /// thread was quickest.
+    fn compile_all(
+        &self,
+        device: &wgpu::Device,
+        mut missing: Vec<(Key, &Kernel)>,
+    ) -> Result<Vec<(Key, wgpu::ComputePipeline)>, GpuError> {
+        missing.sort_by(|(_, a), (_, b)| (&a.name, &a.wgsl).cmp(&(&b.name, &b.wgsl)));
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some((_, kernel)) = missing.get(index) else { return done };
+                done.push((index, self.compile_one(device, kernel)));
+            }
+        };
+        let threads = self.threads.min(missing.len());
+        let mut done = if threads <= 1 {
+            work()
+        } else {
+            std::thread::scope(|scope| {
+                let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                handles.into_iter().flat_map(|handle| handle.join().unwrap_or_default()).collect()
+            })
+        };
+        done.sort_by_key(|(index, _)| *index);
+        let pipelines = done.into_iter().map(|(_, result)| result).collect::<Result<Vec<_>, _>>()?;
+        if pipelines.len() < missing.len() {
+            return Err(GpuError::Validation {
+                what: "compiling kernels".to_owned(),
+                message: "a compiler thread panicked".to_owned(),
+            });
+        }
+        Ok(missing.into_iter().map(|(key, _)| key).zip(pipelines).collect())
+    }
+
+    fn compile_one(&self, device: &wgpu::Device, kernel: &Kernel) -> Result<wgpu::ComputePipeline, GpuError> {
+        let layout = &self.layouts[&kernel.bindings].pipeline;
+        let what = format!("kernel {}", kernel.name);
+        // Two scopes: a pipeline made of a broken module would only say that the module is broken.
+        let module = scoped(device, &what, 0, || module(device, kernel, self.checked))?;
+        scoped(device, &what, 0, || {
+            device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(&kernel.name),
+                layout: Some(layout),
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: self.checked,
+                    ..wgpu::PipelineCompilationOptions::default()
+                },
+                cache: None,
+            })
+        })
+    }
+}
+
+#[expect(
+    unsafe_code,
+    reason = "kernels stay inside their bindings by construction; Options::checked is the other way"
+)]
+fn module(device: &wgpu::Device, kernel: &Kernel, checked: bool) -> wgpu::ShaderModule {
+    let descriptor = wgpu::ShaderModuleDescriptor {
+        label: Some(&kernel.name),
+        source: wgpu::ShaderSource::Wgsl(kernel.wgsl.as_str().into()),
+    };
+    if checked {
+        device.create_shader_module(descriptor)
+    } else {
+        // SAFETY: plans are made by unisono-graph, whose kernels index within their bindings and end their
+        // loops.
+        unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
+    }
+}
+
+/// Creates the layout of a kernel: binding 0 is the uniform, and the storage buffers follow.
+fn layout(device: &wgpu::Device, bindings: &[Access]) -> Layout {
+    let entry = |binding: usize, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
+        binding: binding as u32,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    };
+    let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform)];
+    for (index, access) in bindings.iter().enumerate() {
+        let read_only = *access == Access::Read;
+        entries.push(entry(index + 1, wgpu::BufferBindingType::Storage { read_only }));
+    }
+    let group =
+        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+    let pipeline = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&group)],
+        immediate_size: 0,
+    });
+    Layout { group, pipeline }
+}
+
+fn key(kernel: &Kernel) -> Key {
+    (kernel.wgsl.clone(), kernel.bindings.clone())
+}

@@ -1,0 +1,72 @@
+//! Scratch memory that all plans of a device share, since plans never run at the same time.
+//!
+//! A plan's scratch buffers, largest first, take the pool's buffers, largest first. So a plan that needs no
+//! more than the plans before it needs nothing new, and its buffers stay separate, which keeps barriers few.
+
+use std::cmp::Reverse;
+
+use unisono_graph::plan::{Plan, Role};
+
+use crate::{Device, GpuError};
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    /// The buffers, the largest first.
+    buffers: Vec<wgpu::Buffer>,
+    /// A number that changes whenever a buffer is replaced: bind groups of an older generation must be made
+    /// again.
+    pub generation: u64,
+}
+
+impl Pool {
+    pub fn bytes(&self) -> u64 {
+        self.buffers.iter().map(wgpu::Buffer::size).sum()
+    }
+
+    pub fn get(&self, rank: usize) -> Option<&wgpu::Buffer> {
+        self.buffers.get(rank)
+    }
+}
+
+/// Returns for each scratch buffer of the plan its rank in the pool, and none for the others.
+pub(crate) fn ranks(plan: &Plan) -> Vec<Option<usize>> {
+    let mut scratch: Vec<usize> = Vec::new();
+    scratch.extend((0..plan.buffers.len()).filter(|&id| plan.buffers[id].role == Role::Scratch));
+    scratch.sort_by_key(|&id| Reverse(plan.buffers[id].bytes));
+    let mut ranks = vec![None; plan.buffers.len()];
+    for (rank, id) in scratch.into_iter().enumerate() {
+        ranks[id] = Some(rank);
+    }
+    ranks
+}
+
+impl Device {
+    /// Grows the pool until buffers of these sizes, largest first, fit. What was in a buffer stays in it, so
+    /// that plans may be loaded in the middle of another plan's step.
+    pub(crate) fn grow_pool(&mut self, sizes: &[u64]) -> Result<(), GpuError> {
+        let have = |rank: usize| self.pool.get(rank).map_or(0, wgpu::Buffer::size);
+        let more = sizes.iter().enumerate().map(|(rank, &bytes)| bytes.saturating_sub(have(rank)));
+        self.fits("the plan's scratch", more.fold(0, u64::saturating_add))?;
+        let mut encoder = None;
+        for (rank, &bytes) in sizes.iter().enumerate() {
+            let old = self.pool.buffers.get(rank);
+            if old.is_some_and(|old| old.size() >= bytes) {
+                continue;
+            }
+            let new = self.create_storage("scratch", bytes)?;
+            if let Some(old) = old {
+                let descriptor = wgpu::CommandEncoderDescriptor::default();
+                let encoder = encoder.get_or_insert_with(|| self.raw.create_command_encoder(&descriptor));
+                encoder.copy_buffer_to_buffer(old, 0, &new, 0, old.size());
+                self.pool.buffers[rank] = new;
+                self.pool.generation += 1;
+            } else {
+                self.pool.buffers.push(new);
+            }
+        }
+        if let Some(encoder) = encoder {
+            self.queue.submit([encoder.finish()]);
+        }
+        self.faults.check()
+    }
+}

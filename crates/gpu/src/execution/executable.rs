@@ -1,0 +1,234 @@
+//! An executable: a plan made ready on a device, so that running it compiles nothing and allocates nothing.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer};
+
+use crate::device::STORAGE;
+use crate::device::clock::Timestamps;
+use crate::device::fault::{Faults, scoped};
+use crate::device::pipeline::Compiled;
+use crate::device::pool::ranks;
+use crate::device::staging::{ALIGNMENT, Staging};
+use crate::{Device, GpuError};
+
+use super::bind::{Bound, Groups};
+use super::check::{check, name};
+use super::part::split;
+
+/// The bytes of downloads that are worth a submission of their own.
+const PART_BYTES: u64 = 1 << 20;
+
+/// A plan made ready on a device. It runs on that device alone, and may be moved to another thread together
+/// with it.
+#[derive(Debug)]
+pub struct Executable {
+    /// The faults of the device that loaded it, by which devices are told apart.
+    pub(crate) owner: Arc<Faults>,
+    pub(crate) kernels: Vec<Compiled>,
+    /// The source of each of the plan's buffers.
+    pub(crate) sources: Vec<Source>,
+    pub(crate) groups: Groups,
+    pub(crate) bound: Bound,
+    pub(crate) segments: Vec<LoadedSegment>,
+}
+
+/// The source of a plan's buffer.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The device's scratch buffer of this rank.
+    Pool(usize),
+    /// The tensor of the device's persistent state with this index.
+    State(usize),
+    /// A buffer of the plan alone: a table, or memory that it shares with the host.
+    Own(wgpu::Buffer),
+}
+
+/// A segment made ready.
+#[derive(Debug)]
+pub(crate) struct LoadedSegment {
+    pub uploads: Vec<Transfer>,
+    pub upload: Staging,
+    pub steps: Vec<Step>,
+    /// The parts in the order in which they are submitted; at least one.
+    pub parts: Vec<Part>,
+    /// The newest submission.
+    pub last: Option<wgpu::SubmissionIndex>,
+    /// The number of submissions so far, so that an old [`crate::Pending`] is not taken for the newest one.
+    pub serial: u64,
+}
+
+/// A part of a segment in a submission of its own, so that what it downloads can be read while the next one
+/// runs.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The number of the segment's step before which the part ends.
+    pub end: usize,
+    pub downloads: Vec<Transfer>,
+    pub download: Staging,
+    /// Whether the downloads of the newest submission have not been read.
+    pub unread: bool,
+    /// The time at which it was submitted.
+    pub submitted: Option<Instant>,
+    /// The timestamps of the device's clock. Their place in `download` is the one after those of the
+    /// downloads.
+    pub timestamps: Option<Timestamps>,
+}
+
+/// A command of a plan with its bind group looked up.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Launch { kernel: usize, group: usize, grid: [u32; 3] },
+    Copy { from: Slice, to: Slice },
+    Clear(Slice),
+}
+
+impl Device {
+    /// Makes a plan ready: compiles its kernels (each distinct one once a device) and creates its buffers and
+    /// staging.
+    ///
+    /// Scratch and state are shared with the other plans of the device. Loading the largest plan first saves
+    /// copies. State tensors that do not exist yet are created, all zero.
+    ///
+    /// # Errors
+    /// [`GpuError::Limit`], [`GpuError::Plan`], [`GpuError::Validation`] (with the shader compiler's words)
+    /// or [`GpuError::OutOfMemory`], each with the name of the kernel or buffer; the device is then as it
+    /// was, except that kernels were compiled and memory has grown.
+    pub fn load(&mut self, plan: &Plan) -> Result<Executable, GpuError> {
+        self.faults.check()?;
+        check(plan, &self.adapter)?;
+        let kernels = self.pipelines.compile(&self.raw, &plan.kernels)?;
+        let sources = self.sources(plan)?;
+        let launches =
+            plan.segments.iter().flat_map(|segment| &segment.commands).filter_map(|command| match command {
+                Command::Launch(launch) => Some(launch),
+                _ => None,
+            });
+        let (groups, of_launch) = Groups::new(self, launches)?;
+        let bound = Bound::new(self, &kernels, &sources, &groups)?;
+        self.rehearse(&plan.kernels, &kernels, &groups, &bound)?;
+        let mut of_launch = of_launch.into_iter();
+        let segments = plan.segments.iter().map(|segment| {
+            let step = |command: &Command| match command {
+                Command::Launch(launch) => {
+                    let group = of_launch.next().unwrap_or_default();
+                    Step::Launch { kernel: launch.kernel, group, grid: launch.grid }
+                }
+                Command::Copy { from, to } => Step::Copy { from: *from, to: *to },
+                Command::Clear(slice) => Step::Clear(*slice),
+            };
+            Ok(LoadedSegment {
+                upload: self.staging(plan, &segment.uploads, wgpu::MapMode::Write)?,
+                steps: segment.commands.iter().map(step).collect(),
+                parts: self.parts(plan, segment)?,
+                uploads: segment.uploads.clone(),
+                last: None,
+                serial: 0,
+            })
+        });
+        let segments = segments.collect::<Result<Vec<_>, GpuError>>()?;
+        self.faults.check()?;
+        Ok(Executable { owner: Arc::clone(&self.faults), kernels, sources, groups, bound, segments })
+    }
+
+    fn parts(&self, plan: &Plan, segment: &Segment) -> Result<Vec<Part>, GpuError> {
+        let mut first = 0;
+        let part = |(end, downloads): (usize, Vec<Transfer>)| {
+            let launch = |command: &Command| matches!(command, Command::Launch(_));
+            let launches = segment.commands[std::mem::replace(&mut first, end)..end].iter().any(launch);
+            let timestamps = if launches { self.timestamps()? } else { None };
+            let places: Vec<Transfer> = downloads
+                .iter()
+                .cloned()
+                .chain(timestamps.as_ref().map(|_| Timestamps::transfer()))
+                .collect();
+            let download = self.staging(plan, &places, wgpu::MapMode::Read)?;
+            Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps })
+        };
+        split(plan, segment, PART_BYTES).into_iter().map(part).collect()
+    }
+
+    /// Creates staging for all transfers but those whose buffers the host shares.
+    fn staging(&self, plan: &Plan, transfers: &[Transfer], mode: wgpu::MapMode) -> Result<Staging, GpuError> {
+        let is_shared = |Transfer { slice, .. }: &Transfer| {
+            self.shares_memory()
+                && slice.offset.is_multiple_of(ALIGNMENT)
+                && plan.buffers.get(slice.buffer).is_some_and(|buffer| buffer.role == Role::Shared)
+        };
+        Staging::new(self, transfers, is_shared, mode)
+    }
+
+    /// Submits one launch of no workgroups for each kernel with each of its bindings. This finds a launch
+    /// that does not fit its bindings and reports it by the kernel's name, it has fresh buffers zeroed, and
+    /// it makes a driver that puts off compiling until a kernel's first launch start with that while the host
+    /// goes on.
+    fn rehearse(
+        &self,
+        plan: &[Kernel],
+        kernels: &[Compiled],
+        groups: &Groups,
+        bound: &Bound,
+    ) -> Result<(), GpuError> {
+        let part = |(id, kernel): (usize, &Compiled)| {
+            scoped(&self.raw, &format!("kernel {}", plan[id].name), 0, || {
+                let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                pass.set_pipeline(&kernel.pipeline);
+                for (group, _) in bound.groups.iter().zip(groups.kernels()).filter(|(_, used)| *used == id) {
+                    pass.set_bind_group(0, group, &[]);
+                    pass.dispatch_workgroups(0, 0, 0);
+                }
+                drop(pass);
+                encoder.finish()
+            })
+        };
+        let parts = kernels.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?;
+        let what = "the first use of the plan's buffers";
+        scoped(&self.raw, what, self.pool.bytes(), || self.queue.submit(parts))?;
+        self.faults.check()
+    }
+
+    fn sources(&mut self, plan: &Plan) -> Result<Vec<Source>, GpuError> {
+        let ranks = ranks(plan);
+        let mut sizes = vec![0; ranks.iter().flatten().count()];
+        for (buffer, rank) in plan.buffers.iter().zip(&ranks) {
+            if let Some(rank) = rank {
+                sizes[*rank] = buffer.bytes;
+            }
+        }
+        self.grow_pool(&sizes)?;
+        let source = |id: usize| match (&plan.buffers[id].role, ranks[id]) {
+            (Role::State(index), _) => {
+                self.ensure_state(*index, plan.buffers[id].bytes)?;
+                Ok(Source::State(*index))
+            }
+            (Role::Table(words), _) => {
+                Ok(Source::Own(self.create_filled(&name(plan, id), bytemuck::cast_slice(words), STORAGE)?))
+            }
+            (Role::Shared, _) => {
+                Ok(Source::Own(self.create_shared(&name(plan, id), plan.buffers[id].bytes)?))
+            }
+            (Role::Scratch, rank) => Ok(Source::Pool(rank.unwrap_or_default())),
+        };
+        (0..plan.buffers.len()).map(source).collect()
+    }
+}
+
+impl Step {
+    pub fn is_launch(&self) -> bool {
+        matches!(self, Self::Launch { .. })
+    }
+}
+
+impl Executable {
+    /// Returns the number of the plan's segments.
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Returns the number of launches of all segments.
+    pub fn launches(&self) -> usize {
+        self.segments.iter().map(|loaded| loaded.steps.iter().filter(|step| step.is_launch()).count()).sum()
+    }
+}

@@ -1,0 +1,361 @@
+//! Runs a segment of a plan: fills its uploads, submits its commands, waits, and reads its downloads.
+
+mod bind;
+mod check;
+pub(crate) mod executable;
+mod part;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono_graph::plan::Transfer;
+
+use crate::device::clock::{Stretch, Timestamps};
+use crate::device::mapped::Mapping;
+use crate::device::pipeline::Compiled;
+use crate::{Device, GpuError, MappedDownload, Writer};
+
+use bind::Bound;
+use executable::{Executable, LoadedSegment, Part, Step};
+
+/// A segment that was submitted. It may be dropped; its downloads are then lost.
+#[must_use = "only a wait tells whether it worked"]
+#[derive(Debug)]
+pub struct Pending {
+    segment: usize,
+    serial: u64,
+    /// The submission of each part, the next one to wait for first.
+    parts: VecDeque<wgpu::SubmissionIndex>,
+    timing: Timing,
+}
+
+impl Pending {
+    /// Returns where its time went so far.
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// Returns whether [`Device::wait_part`] has more to wait for.
+    pub fn is_pending(&self) -> bool {
+        !self.parts.is_empty()
+    }
+}
+
+/// The time that a segment took, by the host's clock, and when the device worked, by its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// The time for filling the staging memory, and for waiting for it if an earlier submission of the
+    /// segment still has it.
+    pub upload: Duration,
+    /// The time for recording and submitting. A driver without a thread of its own may compute here.
+    pub submit: Duration,
+    /// The time in which the host waited for the device.
+    pub wait: Duration,
+    /// The time for reading the staging memory.
+    pub download: Duration,
+    /// The stretch from the beginning of the first launch to the end of the last one, where the device has a
+    /// usable clock.
+    pub device: Option<Stretch>,
+}
+
+impl Timing {
+    /// Returns the sum of the host's times.
+    pub fn total(&self) -> Duration {
+        self.upload + self.submit + self.wait + self.download
+    }
+}
+
+impl Device {
+    /// Runs one segment: [`Device::submit`], then [`Device::wait`].
+    ///
+    /// # Errors
+    /// Those of [`Device::submit`] and [`Device::wait`].
+    pub fn run(
+        &self,
+        executable: &mut Executable,
+        segment: usize,
+        upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
+        download: &mut dyn FnMut(&Transfer, &[u8]),
+    ) -> Result<Timing, GpuError> {
+        let pending = self.submit(executable, segment, upload)?;
+        self.wait(executable, pending, download)
+    }
+
+    /// Submits one segment and does not wait. Whatever is submitted later runs after it.
+    ///
+    /// `upload` is called for each of the segment's uploads, in order, and must write all of it. A segment
+    /// that is submitted again before its last submission was waited for is waited for here, and its
+    /// downloads are dropped.
+    ///
+    /// # Errors
+    /// [`GpuError::Plan`] if there is no such segment, an upload is not written exactly, or a download of
+    /// [`Device::wait_part`] is still kept; [`GpuError::Lost`] and [`GpuError::Timeout`] from an earlier
+    /// submission.
+    pub fn submit(
+        &self,
+        executable: &mut Executable,
+        segment: usize,
+        upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
+    ) -> Result<Pending, GpuError> {
+        self.faults.check()?;
+        self.own(executable)?;
+        self.unmap_unread()?;
+        let Executable { kernels, sources, groups, bound, segments, .. } = executable;
+        if bound.generation != self.pool.generation {
+            *bound = Bound::new(self, kernels, sources, groups)?;
+        }
+        let count = segments.len();
+        let loaded = segments
+            .get_mut(segment)
+            .ok_or_else(|| GpuError::plan(format!("segment {segment}"), format!("the plan has {count}")))?;
+        let start = Instant::now();
+        self.reclaim(loaded)?;
+        self.fill(loaded, bound, upload)?;
+        let filled = Instant::now();
+        loaded.upload.unmap();
+        let parts = self.submit_parts(loaded, bound, kernels);
+        loaded.serial += 1;
+        self.faults.check()?;
+        let timing = Timing { upload: filled - start, submit: filled.elapsed(), ..Timing::default() };
+        Ok(Pending { segment, serial: loaded.serial, parts, timing })
+    }
+
+    /// Waits until the segment's staging is no longer used by its last submission, and drops downloads that
+    /// nobody has read.
+    fn reclaim(&self, loaded: &mut LoadedSegment) -> Result<(), GpuError> {
+        self.settle(&loaded.upload, loaded.last.as_ref())?;
+        for part in loaded.parts.iter_mut().filter(|part| part.unread) {
+            self.settle(&part.download, loaded.last.as_ref())?;
+            part.download.unmap();
+            part.unread = false;
+        }
+        Ok(())
+    }
+
+    /// Records the uploads and the parts of a segment and submits each part. Returns the submissions in
+    /// order.
+    fn submit_parts(
+        &self,
+        loaded: &mut LoadedSegment,
+        bound: &Bound,
+        kernels: &[Compiled],
+    ) -> VecDeque<wgpu::SubmissionIndex> {
+        let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = new_encoder();
+        record_uploads(&mut encoder, loaded, bound);
+        let (mut parts, mut first) = (VecDeque::with_capacity(loaded.parts.len()), 0);
+        for part in &mut loaded.parts {
+            let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
+            let pipeline = |kernel: usize| &kernels[kernel].pipeline;
+            record(&mut encoder, &loaded.steps[first..part.end], bound, queries, pipeline);
+            record_downloads(&mut encoder, part, bound);
+            part.submitted = Some(Instant::now());
+            let index = self.queue.submit([std::mem::replace(&mut encoder, new_encoder()).finish()]);
+            loaded.last = Some(index.clone());
+            parts.push_back(index);
+            (part.unread, first) = (true, part.end);
+        }
+        parts
+    }
+
+    /// Waits for a submitted segment and hands out its downloads, in order.
+    ///
+    /// # Errors
+    /// [`GpuError::Timeout`] after [`crate::Options::deadline`]; [`GpuError::Lost`]; [`GpuError::Validation`]
+    /// or [`GpuError::OutOfMemory`] if the driver refused the commands; [`GpuError::Plan`] if the segment was
+    /// submitted again since.
+    pub fn wait(
+        &self,
+        executable: &mut Executable,
+        mut pending: Pending,
+        download: &mut dyn FnMut(&Transfer, &[u8]),
+    ) -> Result<Timing, GpuError> {
+        let mut timing = pending.timing;
+        while pending.is_pending() {
+            let part =
+                self.wait_part(executable, &mut pending, &mut |transfer, bytes| download(transfer, &bytes))?;
+            timing.wait += part.wait;
+            timing.download += part.download;
+            timing.device = match (timing.device, part.device) {
+                (Some(first), Some(last)) => Some(Stretch { from: first.from, to: last.to }),
+                (first, last) => first.or(last),
+            };
+        }
+        Ok(timing)
+    }
+
+    /// Waits for the next part of a submitted segment and hands out its downloads where they are mapped: what
+    /// is ready early can be used while the device goes on. They must be dropped before the next
+    /// [`Device::submit`].
+    ///
+    /// # Errors
+    /// Those of [`Device::wait`], and [`GpuError::Plan`] if nothing is left to wait for.
+    pub fn wait_part(
+        &self,
+        executable: &mut Executable,
+        pending: &mut Pending,
+        download: &mut dyn FnMut(&Transfer, MappedDownload),
+    ) -> Result<Timing, GpuError> {
+        self.own(executable)?;
+        let what = || format!("segment {}", pending.segment);
+        let Executable { segments, bound, .. } = executable;
+        let loaded = segments.get_mut(pending.segment).filter(|loaded| loaded.serial == pending.serial);
+        let stale = || GpuError::plan(what(), "submitted again before it was waited for");
+        let LoadedSegment { parts, upload, .. } = loaded.ok_or_else(stale)?;
+        let at = parts.len() - pending.parts.len().min(parts.len());
+        let (Some(part), Some(index)) = (parts.get_mut(at).filter(|part| part.unread), pending.parts.front())
+        else {
+            return Err(stale());
+        };
+        let start = Instant::now();
+        self.until(Some(index), || Ok(part.download.ready()? && upload.ready()?))?;
+        let done = Instant::now();
+        let mut mapping = Mapping::of(part.download.blocks.clone());
+        let read = self.read(part, bound, index, &mut mapping, download);
+        self.keep_mapped(mapping);
+        let device = self.clock.as_ref().zip(read?).zip(part.submitted);
+        let device = device.and_then(|((clock, ticks), submitted)| clock.stretch(ticks, submitted, done));
+        part.unread = false;
+        pending.parts.pop_front();
+        Ok(Timing { wait: done - start, download: done.elapsed(), device, ..Timing::default() })
+    }
+
+    /// Hands out the downloads of a part that is done. Then it reads the clock's two timestamps, where there
+    /// are any.
+    fn read(
+        &self,
+        part: &Part,
+        bound: &Bound,
+        last: &wgpu::SubmissionIndex,
+        mapping: &mut Mapping,
+        download: &mut dyn FnMut(&Transfer, MappedDownload),
+    ) -> Result<Option<[u64; 2]>, GpuError> {
+        let what = |transfer: &Transfer| format!("download of slot {}", transfer.slot);
+        for (transfer, place) in part.downloads.iter().zip(&part.download.places) {
+            let (buffer, offset) = match *place {
+                Some((block, offset)) => (&part.download.blocks[block].buffer, offset),
+                None => (&bound.buffers[transfer.slice.buffer], transfer.slice.offset),
+            };
+            if !mapping.blocks.iter().any(|block| block.buffer == *buffer) {
+                mapping.blocks.push(self.map(buffer, wgpu::MapMode::Read, Some(last))?);
+            }
+            let view = buffer.get_mapped_range(offset..offset + transfer.slice.bytes);
+            let view = view.map_err(|error| self.blame(&what(transfer), error))?;
+            download(transfer, MappedDownload::new(view, mapping));
+        }
+        let (Some(_), Some(&Some((block, offset)))) = (&part.timestamps, part.download.places.last()) else {
+            return Ok(None);
+        };
+        let view = part.download.blocks[block].buffer.get_mapped_range(Timestamps::range(offset));
+        Ok(Timestamps::read(&view.map_err(|error| self.blame("timestamps", error))?))
+    }
+
+    /// Has `upload` write all uploads of a segment.
+    fn fill(
+        &self,
+        loaded: &LoadedSegment,
+        bound: &Bound,
+        upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
+    ) -> Result<(), GpuError> {
+        for (transfer, place) in loaded.uploads.iter().zip(&loaded.upload.places) {
+            let what = || format!("upload of slot {}", transfer.slot);
+            let (buffer, offset) = match *place {
+                Some((block, offset)) => (&loaded.upload.blocks[block].buffer, offset),
+                None => (&bound.buffers[transfer.slice.buffer], transfer.slice.offset),
+            };
+            if place.is_none() {
+                self.map(buffer, wgpu::MapMode::Write, None)?;
+            }
+            let view = buffer.get_mapped_range_mut(offset..offset + transfer.slice.bytes);
+            let mut view = view.map_err(|error| self.blame(&what(), error))?;
+            let mut writer = Writer { view: &mut view, written: 0 };
+            upload(transfer, &mut writer);
+            let (written, bytes) = (writer.written, writer.bytes());
+            drop(view);
+            if place.is_none() {
+                buffer.unmap();
+            }
+            if written != bytes {
+                return Err(GpuError::plan(what(), format!("{written} of {bytes} bytes written")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that an executable was loaded by this device.
+    fn own(&self, executable: &Executable) -> Result<(), GpuError> {
+        let own = Arc::ptr_eq(&executable.owner, &self.faults);
+        if own { Ok(()) } else { Err(GpuError::plan("executable", "belongs to another device")) }
+    }
+}
+
+/// Records the copies from staging to the buffers of the uploads, after which the staging is mapped again.
+fn record_uploads(encoder: &mut wgpu::CommandEncoder, loaded: &LoadedSegment, bound: &Bound) {
+    for (Transfer { slice, .. }, place) in loaded.uploads.iter().zip(&loaded.upload.places) {
+        let &Some((block, offset)) = place else { continue };
+        let (from, to) = (&loaded.upload.blocks[block].buffer, &bound.buffers[slice.buffer]);
+        encoder.copy_buffer_to_buffer(from, offset, to, slice.offset, slice.bytes);
+    }
+    loaded.upload.map_after(encoder);
+}
+
+/// Records the copies of a part's timestamps and downloads to staging, after which the staging is mapped.
+fn record_downloads(encoder: &mut wgpu::CommandEncoder, part: &Part, bound: &Bound) {
+    if let (Some(timestamps), Some(&Some((block, offset)))) = (&part.timestamps, part.download.places.last())
+    {
+        timestamps.fetch(encoder, &part.download.blocks[block].buffer, offset);
+    }
+    for (Transfer { slice, .. }, place) in part.downloads.iter().zip(&part.download.places) {
+        let &Some((block, offset)) = place else { continue };
+        let (from, to) = (&bound.buffers[slice.buffer], &part.download.blocks[block].buffer);
+        encoder.copy_buffer_to_buffer(from, slice.offset, to, offset, slice.bytes);
+    }
+    part.download.map_after(encoder);
+}
+
+/// Records all steps in as few passes as copies and clears allow. The `queries` get the time at which the
+/// first pass began and the time at which the last one ended.
+fn record<'a>(
+    encoder: &mut wgpu::CommandEncoder,
+    steps: &[Step],
+    bound: &Bound,
+    queries: Option<&wgpu::QuerySet>,
+    pipeline: impl Fn(usize) -> &'a wgpu::ComputePipeline,
+) {
+    let mut passes_left =
+        steps.chunk_by(|a, b| a.is_launch() && b.is_launch()).filter(|steps| steps[0].is_launch()).count();
+    let mut is_first = true;
+    for steps in steps.chunk_by(|a, b| a.is_launch() && b.is_launch()) {
+        match steps {
+            [Step::Copy { from, to }] => {
+                let (source, target) = (&bound.buffers[from.buffer], &bound.buffers[to.buffer]);
+                encoder.copy_buffer_to_buffer(source, from.offset, target, to.offset, from.bytes);
+            }
+            [Step::Clear(slice)] => {
+                encoder.clear_buffer(&bound.buffers[slice.buffer], slice.offset, Some(slice.bytes));
+            }
+            launches => {
+                passes_left -= 1;
+                let (first, last) = (std::mem::take(&mut is_first), passes_left == 0);
+                let writes = queries.filter(|_| first || last);
+                let timestamp_writes = writes.map(|query_set| wgpu::ComputePassTimestampWrites {
+                    query_set,
+                    beginning_of_pass_write_index: first.then_some(0),
+                    end_of_pass_write_index: last.then_some(1),
+                });
+                let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+                let mut pass = encoder.begin_compute_pass(&descriptor);
+                let mut set = None;
+                for step in launches {
+                    let Step::Launch { kernel, group, grid: [x, y, z] } = step else { continue };
+                    if set.replace(*kernel) != Some(*kernel) {
+                        pass.set_pipeline(pipeline(*kernel));
+                    }
+                    pass.set_bind_group(0, &bound.groups[*group], &[]);
+                    pass.dispatch_workgroups(*x, *y, *z);
+                }
+            }
+        }
+    }
+}

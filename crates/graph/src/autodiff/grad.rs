@@ -1,0 +1,259 @@
+//! Reverse-mode differentiation: gradients are nodes of the same tape.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::ops::{Checkpoint, Concat, Contract};
+use crate::trace::{Io, Lowering, NodeId, Tape, Var};
+use crate::values::Lead;
+
+/// What arrived at a node so far, apart by lead: sums over shards are made once, of the total.
+#[derive(Default)]
+struct Arrived {
+    own: Option<Var>,
+    shard: Option<Var>,
+    /// Of slices along one axis that do not overlap: they are put side by side, not added.
+    slices: Vec<Boxed>,
+    /// The factors of products over samples in each unrolled loop: they become one product.
+    steps: BTreeMap<usize, Vec<[Var; 2]>>,
+}
+
+/// The gradient of a slice along one axis.
+struct Boxed {
+    axis: usize,
+    range: Range<usize>,
+    inside: Var,
+    padded: Var,
+}
+
+impl Boxed {
+    fn of(dy: &Var) -> Option<Self> {
+        let node = dy.tape().node(dy.id());
+        let Lowering::Pad(before) = node.op.lowering() else { return None };
+        let inside = dy.tape().var(node.inputs[0]);
+        let mut padded = (0..dy.dims().len()).filter(|&axis| dy.dims()[axis] != inside.dims()[axis]);
+        match (padded.next(), padded.next()) {
+            (Some(axis), None) => {
+                let range = before[axis]..before[axis] + inside.dims()[axis];
+                Some(Self { axis, range, inside, padded: dy.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    fn is_beside(&self, other: &Self) -> bool {
+        let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;
+        self.axis == other.axis && apart && self.inside.ty().lead == other.inside.ty().lead
+    }
+}
+
+/// The factors of a product over samples with one row each.
+fn one_row(dy: &Var) -> Option<[Var; 2]> {
+    let node = dy.tape().node(dy.id());
+    let is_product = matches!(node.op.lowering(), Lowering::Contract);
+    let factors = || [0, 1].map(|i| dy.tape().var(node.inputs[i]));
+    is_product.then(factors).filter(|factors| factors.iter().all(|v| v.dims().len() == 1))
+}
+
+impl Arrived {
+    /// From a node in this unrolled loop, if it is in one.
+    fn add(&mut self, dy: Var, unrolled: Option<usize>) {
+        if let (Some(unrolled), Some(factors)) = (unrolled, one_row(&dy)) {
+            self.steps.entry(unrolled).or_default().push(factors);
+            return;
+        }
+        match Boxed::of(&dy).filter(|new| self.slices.iter().all(|old| old.is_beside(new))) {
+            Some(boxed) => self.slices.push(boxed),
+            None => self.add_up(dy),
+        }
+    }
+
+    fn add_up(&mut self, dy: Var) {
+        let place = if dy.ty().lead == Lead::Shard { &mut self.shard } else { &mut self.own };
+        *place = Some(place.take().map_or_else(|| dy.clone(), |old| &old + &dy));
+    }
+
+    /// All of it, as a gradient of a value with lead `lead`.
+    fn total(mut self, lead: Lead) -> Option<Var> {
+        let slices = side_by_side(std::mem::take(&mut self.slices));
+        let steps = std::mem::take(&mut self.steps).into_values().filter_map(|steps| one_product(&steps));
+        slices.into_iter().chain(steps).for_each(|all| self.add_up(all));
+        let shard = if lead == Lead::Global { self.shard.map(|s| s.sum_shards()) } else { self.shard };
+        match (self.own, shard) {
+            (Some(a), Some(b)) => Some(&a + &b),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// Slices put together, zeros between them.
+fn side_by_side(mut slices: Vec<Boxed>) -> Option<Var> {
+    if slices.len() < 2 {
+        return slices.pop().map(|slice| slice.padded);
+    }
+    slices.sort_by_key(|slice| slice.range.start);
+    let (axis, whole) = (slices[0].axis, slices[0].padded.clone());
+    let zeros = |range: Range<usize>| {
+        let mut dims = whole.dims().to_vec();
+        dims[axis] = range.len();
+        whole.tape().constant(0.0).expand(whole.ty().lead, &dims)
+    };
+    let (mut parts, mut end) = (Vec::new(), 0);
+    for slice in slices {
+        if end < slice.range.start {
+            parts.push(zeros(end..slice.range.start));
+        }
+        end = slice.range.end;
+        parts.push(slice.inside);
+    }
+    if end < whole.dims()[axis] {
+        parts.push(zeros(end..whole.dims()[axis]));
+    }
+    Some(whole.tape().apply(Concat { axis }, &parts.iter().collect::<Vec<_>>()))
+}
+
+/// The sum of a loop's products as one, over (sample, step), the steps in the order of the loop: their
+/// gradients arrived the other way round.
+fn one_product(steps: &[[Var; 2]]) -> Option<Var> {
+    let tape = steps.first()?[0].tape();
+    let factor = |i: usize| {
+        let row = |step: &[Var; 2]| step[i].reshape(&[1, step[i].dims()[0]]);
+        let rows: Vec<Var> = steps.iter().rev().map(row).collect();
+        tape.apply(Concat { axis: 0 }, &rows.iter().collect::<Vec<_>>())
+    };
+    Some(tape.apply(Contract, &[&factor(0), &factor(1)]))
+}
+
+impl Tape {
+    /// The gradients of the scalar `y` with respect to `x`, zeros where `y` does not depend on one.
+    ///
+    /// `y` is global: the sum of something over all samples ([`Var::sum_shards`]), or a function of global
+    /// values. Gradients of global values are global: their parts are summed within each shard, then over the
+    /// shards.
+    ///
+    /// What several users of a value send back is added in the order of the users, the last one first. Slices
+    /// along one axis that do not overlap are put side by side; a weight's products in an [unrolled
+    /// loop](Tape::unrolled) are one.
+    pub fn gradients(&self, y: &Var, x: &[Var]) -> Vec<Var> {
+        if y.ty().lead != Lead::Global || !y.dims().is_empty() {
+            self.fail_here("gradients", format!("{} is not one number for the whole batch", y.ty()));
+            return x.to_vec();
+        }
+        let mut on_the_way = self.depends(x, y.id());
+        let mut arrived: BTreeMap<NodeId, Arrived> = BTreeMap::new();
+        arrived.entry(y.id()).or_default().add_up(self.constant(1.0));
+        let mut totals: BTreeMap<NodeId, Var> = BTreeMap::new();
+        // What was recorded again, and the nodes that those stand for.
+        let mut first_time: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+        let mut again: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+        while let Some((id, parts)) = arrived.pop_last() {
+            let node = self.node(id);
+            let y = self.var(id);
+            let total = self.in_scope_of(&node.scope, || parts.total(node.ty.lead));
+            let Some(dy) = total else { continue };
+            if let (Some(region), false) = (self.region(id), again.contains_key(&id)) {
+                let new = self.record_checkpointed(region, &dy);
+                on_the_way.resize(self.len(), false);
+                for (&old, &copy) in &new {
+                    on_the_way[copy] = on_the_way[old];
+                    self.node(copy)
+                        .inputs
+                        .iter()
+                        .for_each(|&i| on_the_way[i] |= self.is_checkpoint(i, &on_the_way));
+                }
+                first_time.extend(new.iter().map(|(&old, &copy)| (copy, old)));
+                again.extend(new);
+            }
+            if let Some(&copy) = again.get(&id) {
+                arrived.entry(copy).or_default().add_up(dy);
+                continue;
+            }
+            totals.insert(first_time.get(&id).copied().unwrap_or(id), dy.clone());
+            let inputs: Vec<Var> = node.inputs.iter().map(|&i| self.var(i)).collect();
+            if !inputs.iter().any(|v| on_the_way[v.id()]) {
+                continue;
+            }
+            let gradients =
+                self.in_scope_of(&node.scope, || node.op.gradient(&Io { x: &inputs, y: &y, dy: &dy }));
+            let unrolled = self.unrolled_at(first_time.get(&id).copied().unwrap_or(id));
+            for (input, gradient) in inputs.iter().zip(gradients) {
+                if let (true, Some(gradient)) = (on_the_way[input.id()], gradient) {
+                    arrived.entry(input.id()).or_default().add(gradient, unrolled);
+                }
+            }
+        }
+        let zero = |v: &Var| self.constant(0.0).expand(v.ty().lead, v.dims());
+        x.iter().map(|v| totals.get(&v.id()).cloned().unwrap_or_else(|| zero(v))).collect()
+    }
+
+    /// Whether a node is a value once more that is on the way itself.
+    fn is_checkpoint(&self, id: NodeId, on_the_way: &[bool]) -> bool {
+        let node = self.node(id);
+        node.op.is::<Checkpoint>() && on_the_way[node.inputs[0]]
+    }
+
+    /// Which nodes up to `last` depend on one of `x`.
+    fn depends(&self, x: &[Var], last: NodeId) -> Vec<bool> {
+        let mut depends = vec![false; last + 1];
+        x.iter().filter(|v| v.id() <= last).for_each(|v| depends[v.id()] = true);
+        for id in 0..=last {
+            depends[id] = depends[id] || self.node(id).inputs.iter().any(|&i| depends[i]);
+        }
+        depends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::interpret;
+    use crate::{Array, Feed, Frame, Graph, StateKind, Type, simplify};
+
+    fn count(graph: &Graph, op: &str) -> usize {
+        graph.nodes.iter().filter(|node| node.op.name() == op).count()
+    }
+
+    /// The gradient of a weight that each of four steps multiplies by.
+    fn recurrent(is_loop: bool) -> Graph {
+        let tape = Tape::new();
+        let x = tape.input("x", Type::sample(&[4, 3]));
+        let w = tape.state("w", &[3, 3], StateKind::Parameter);
+        let step = |i: usize| x.slice(1, i..i + 1).reshape(&[3]);
+        let steps = || (1..4).fold(step(0), |h, i| (h.matmul(&w) + step(i)).tanh());
+        let h = if is_loop { tape.unrolled(steps) } else { steps() };
+        tape.output("dw", &tape.gradients(&h.sum_all().sum_shards(), std::slice::from_ref(&w))[0]);
+        simplify(&tape.finish().unwrap())
+    }
+
+    #[test]
+    fn a_loop_has_one_product_for_a_weight() {
+        let graphs = [recurrent(true), recurrent(false)];
+        assert_eq!(graphs.each_ref().map(|graph| count(graph, "contract")), [1, 3], "{}", graphs[0]);
+        let numbers = |count: usize| (0..count).map(|n| (n % 7) as f64 / 5.0 - 0.6).collect();
+        let [joined, apart] = graphs.map(|graph| {
+            let feed = Feed {
+                frame: Frame { shards: vec![3, 2] },
+                inputs: vec![Array::new(&[5, 4, 3], numbers(60))],
+                states: vec![Array::new(&[3, 3], numbers(9))],
+            };
+            interpret(&graph, &feed).outputs["dw"].data.clone()
+        });
+        let far = joined.iter().zip(&apart).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(far < 1e-12 && joined.iter().any(|d| d.abs() > 0.1), "{joined:?} and {apart:?}");
+    }
+
+    #[test]
+    fn slices_meet_side_by_side_where_they_do_not_overlap() {
+        let pads_and_concats = |ranges: [Range<usize>; 3]| {
+            let tape = Tape::new();
+            let x = tape.state("x", &[6], StateKind::Parameter);
+            let y = ranges.map(|range| x.slice(0, range).exp().sum(&[0]));
+            let [a, b, c] = &y;
+            tape.output("dx", &tape.gradients(&(a + b + c), std::slice::from_ref(&x))[0]);
+            let graph = simplify(&tape.finish().unwrap());
+            [count(&graph, "pad"), count(&graph, "concat")]
+        };
+        assert_eq!(pads_and_concats([0..2, 2..3, 4..5]), [0, 1]);
+        assert_eq!(pads_and_concats([0..2, 1..3, 3..6]), [1, 1]);
+    }
+}

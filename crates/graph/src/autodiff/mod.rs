@@ -1,0 +1,4 @@
+//! Reverse-mode differentiation, and activation checkpointing, which computes values a second time for it.
+
+mod grad;
+mod recompute;

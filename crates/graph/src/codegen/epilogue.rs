@@ -1,0 +1,76 @@
+//! What a product's kernel makes of its sums before it stores them: the map that is behind the product.
+
+use super::index::{Index, decode, regroup};
+use super::writer::Writer;
+use super::{Binding, unit_name};
+use crate::fuse::{Fusion, Stores, Unit};
+use crate::trace::Graph;
+use crate::values::{Lead, Type};
+
+/// The function `finish` of a product's kernel.
+#[derive(Clone, Debug)]
+pub struct Epilogue {
+    /// The function, and what it is bound to.
+    pub wgsl: String,
+    /// That, in order; the first is binding 4, behind the product's own.
+    pub stores: Vec<Binding>,
+    /// Whether some of that is f16.
+    pub halves: bool,
+    /// Where parts of memories and slices start: the params `s0` and so on.
+    pub starts: Vec<u32>,
+    /// The ops in it, for the kernel's name: `[add, relu]`.
+    pub name: String,
+}
+
+/// The function for a product that has a map behind it. Four elements of a row come at once, the first of
+/// them element `at` of the result, at a row and column of it; the row goes on for `last` elements after the
+/// first.
+pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
+    let root = unit.roots[0];
+    if unit.product == Some(root) {
+        return None;
+    }
+    // Axes may have been split or joined since the product.
+    let (ty, own) = (&graph.nodes[root].ty, &graph.nodes[unit.product?].ty);
+    let fours = own.dims.last()?.is_multiple_of(4);
+    let lead = usize::from(ty.lead != Lead::Global);
+    let mut writer = Writer::new(graph, fusion, stores, unit);
+    let mut results = Vec::new();
+    for (lane, given) in ["x.x", "x.y", "x.z", "x.w"].into_iter().enumerate() {
+        let step = if fours { format!("{lane}u") } else { format!("min({lane}u, last)") };
+        let index = format!("(at + {step})");
+        let coords = coords(own, &format!("(column + {step})"));
+        let axes = regroup(&coords[lead..], &own.dims, &ty.dims);
+        let shown = coords[..lead].iter().cloned().chain(axes).collect();
+        writer.enter_result(&index, [(own, coords), (ty, shown)], fours.then_some(lane), given);
+        results.push(writer.value(root, &Index::Linear(index)));
+    }
+    let wgsl = format!(
+        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n{}{}    \
+         return vec4<f32>({});\n}}\n",
+        writer.snippets(),
+        writer.declarations(4),
+        writer.shared,
+        writer.body,
+        results.join(", ")
+    );
+    let name = unit_name(graph, fusion, unit);
+    let name = name.find('[').map_or("", |at| &name[at..]).to_owned();
+    let (halves, starts) = (writer.has_halves(), writer.starts.numbers());
+    Some(Epilogue { wgsl, halves, starts, stores: writer.stores(), name })
+}
+
+/// The coordinates of a result's element in its `row`, all axes but the last taken as one.
+fn coords(ty: &Type, column: &str) -> Vec<String> {
+    let (_, axes) = ty.dims.split_last().unwrap_or((&1, &[]));
+    let rows: usize = axes.iter().product();
+    let mut coords = match ty.lead {
+        Lead::Global => decode("row", axes),
+        _ if rows == 1 => std::iter::once("row".into()).chain(axes.iter().map(|_| "0u".into())).collect(),
+        _ => std::iter::once(format!("(row / {rows}u)"))
+            .chain(decode(&format!("(row % {rows}u)"), axes))
+            .collect(),
+    };
+    coords.push(column.to_owned());
+    coords
+}

@@ -1,0 +1,189 @@
+//! What a product's kernel reads in place of a matrix that is only a view: each element from where it is
+//! stored. The windows of a convolution's image are never in memory that way.
+
+use std::fmt::Write as _;
+
+use super::Binding;
+use super::index::literal;
+use crate::fuse::{Digit, Form, Fusion, Spot, Stores, Variable, in_order};
+use crate::trace::{Graph, Lowering, NodeId};
+use crate::values::Lead;
+
+/// An operand of a product as functions of its kernel: `a_rows` and `a_load`, or `b_columns` and `b_load`.
+#[derive(Clone, Debug)]
+pub struct ImplicitOperand {
+    /// The functions, with the binding they load from.
+    pub wgsl: String,
+    /// That binding.
+    pub store: Binding,
+    /// Whether it is f16.
+    pub halves: bool,
+}
+
+/// Operand `side` of a product, where it is not in memory.
+pub fn operand(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    product: NodeId,
+    side: usize,
+) -> Option<ImplicitOperand> {
+    let value = in_order(graph, fusion, graph.nodes[product].inputs[side]);
+    if fusion.stored.contains(&value)
+        || matches!(fusion.lowering[value], Lowering::Leaf | Lowering::SumShards)
+    {
+        return None;
+    }
+    let spot = Spot::find(graph, fusion, product, side, None)?;
+    let ty = &graph.nodes[spot.source].ty;
+    let place = stores.place(spot.source);
+    let halves = stores.is_half(place.store);
+    let text = Text { side, spot: &spot, address: spot.address(ty, place), halves };
+    let store = Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) };
+    Some(ImplicitOperand { wgsl: text.wgsl(), store, halves })
+}
+
+/// The functions' text.
+struct Text<'a> {
+    side: usize,
+    spot: &'a Spot,
+    address: Form,
+    halves: bool,
+}
+
+impl Text<'_> {
+    /// The variable along which four elements come at once.
+    fn fours(&self) -> Option<Variable> {
+        let along = |variable: &Variable| self.address.comes_in_fours(*variable);
+        [Variable::Inner, Variable::Outer].into_iter().find(along).filter(|_| self.spot.inside.is_empty())
+    }
+
+    fn wgsl(&self) -> String {
+        let [x, outer, lines, size] =
+            [["a", "rows", "ARows", "m"], ["b", "columns", "BColumns", "n"]][self.side];
+        let (held, fours) = (if self.halves { "f16" } else { "f32" }, self.fours());
+        let held = if fours.is_some() { format!("vec4<{held}>") } else { held.into() };
+        // The address, and each coordinate that has a border.
+        let forms: Vec<(String, &Form)> = std::iter::once(("at".to_string(), &self.address))
+            .chain(self.spot.inside.iter().enumerate().map(|(i, (form, _))| (format!("c{i}"), form)))
+            .collect();
+        let vector = "vec4<u32>";
+        let fields: Vec<String> = forms.iter().map(|(name, _)| format!("{name}: {vector}")).collect();
+        let name = |variable| match (variable, self.side) {
+            (Variable::Layer, 0) => "own.a",
+            (Variable::Layer, _) => "own.b",
+            (Variable::Outer, _) => "o",
+            (Variable::Inner, _) => "q",
+        };
+        let outside = |form: &Form| {
+            let own = Form { plus: form.plus, ..form.of(&[Variable::Layer, Variable::Outer]) };
+            form_text(&own, vector, name)
+        };
+        let outers: Vec<String> = forms.iter().map(|(_, form)| outside(form)).collect();
+        let inners: String = forms
+            .iter()
+            .map(|(field, form)| {
+                format!("    let {field} = {};\n", form_text(&form.of(&[Variable::Inner]), vector, name))
+            })
+            .collect();
+        // Four side by side begin at a multiple of four, the last of them too.
+        let last = if fours == Some(Variable::Outer) {
+            format!("(params.{size} - 1u) / 4u * 4u")
+        } else {
+            format!("params.{size} - 1u")
+        };
+        let (arguments, body) = match self.side {
+            0 => (format!("own: Part, {outer}: {lines}, p: u32"), self.block(outer)),
+            _ => (format!("own: Part, p: u32, {outer}: {lines}"), self.block(outer)),
+        };
+        format!(
+            "@group(0) @binding({binding}) var<storage, read> {x}: array<{held}>;\n\
+             struct {lines} {{ {fields} }}\n\
+             fn {x}_{outer}(own: Part, i: u32) -> {lines} {{\n    \
+             let o = min(vec4<u32>(i, i + 1u, i + 2u, i + 3u), vec4<u32>({last}));\n    \
+             return {lines}({outers});\n}}\n\
+             fn {x}_load({arguments}) -> mat4x4<f32> {{\n    \
+             let q = min(vec4<u32>(p, p + 1u, p + 2u, p + 3u), vec4<u32>(own.end - 1u));\n\
+             {inners}    var block: mat4x4<f32>;\n{body}}}\n",
+            binding = self.side + 1,
+            fields = fields.join(", "),
+            outers = outers.join(", "),
+        )
+    }
+
+    /// Loads of a block: line by line of the outer variable for a, of the inner one for b.
+    fn block(&self, outer: &str) -> String {
+        let x = ["a", "b"][self.side];
+        let by_outer = self.side == 0;
+        if let Some(along) = self.fours() {
+            let at = match along {
+                Variable::Inner => format!("{outer}.at[e] + at.x"),
+                _ => format!("{outer}.at.x + at[e]"),
+            };
+            let block = if (along == Variable::Inner) == by_outer { "block" } else { "transpose(block)" };
+            return format!(
+                "    for (var e = 0u; e < 4u; e++) {{ block[e] = vec4<f32>({x}[({at}) / 4u]); }}\n    \
+                 return {block};\n"
+            );
+        }
+        let sum = |field: &str| {
+            if by_outer {
+                format!("{outer}.{field}[e] + {field}")
+            } else {
+                format!("{outer}.{field} + {field}[e]")
+            }
+        };
+        let below = |(i, (_, length)): (usize, &(Form, usize))| {
+            format!("(({}) < vec4<u32>({length}u))", sum(&format!("c{i}")))
+        };
+        let inside: Vec<String> = self.spot.inside.iter().enumerate().map(below).collect();
+        let loaded = format!("vec4<f32>(vec4({x}[at_e.x], {x}[at_e.y], {x}[at_e.z], {x}[at_e.w]))");
+        let (at, loaded, is_inside) = if inside.is_empty() {
+            (sum("at"), loaded, String::new())
+        } else {
+            let fill = literal(self.spot.fill.unwrap_or_default());
+            (
+                format!("select(vec4<u32>(), {}, inside)", sum("at")),
+                format!("select(vec4<f32>({fill}), {loaded}, inside)"),
+                format!("        let inside = {};\n", inside.join(" & ")),
+            )
+        };
+        format!(
+            "    for (var e = 0u; e < 4u; e++) {{\n{is_inside}        let at_e = {at};\n        block[e] = {loaded};\n    }}\n    \
+             return block;\n"
+        )
+    }
+}
+
+/// As WGSL, over the names of the variables; `plus` wraps around.
+fn form_text(form: &Form, ty: &str, name: impl Fn(Variable) -> &'static str) -> String {
+    let mut text = format!("{ty}({}u)", form.plus as u32);
+    for (Digit { variable, step, size, leads }, factor) in &form.terms {
+        let mut digit = name(*variable).to_string();
+        if *step > 1 {
+            digit = format!("{digit} / {step}u");
+        }
+        if let (Some(size), false) = (size, leads) {
+            digit = format!("{digit} % {size}u");
+        }
+        let _ = match factor {
+            1 => write!(text, " + {digit}"),
+            factor if digit.contains(' ') => write!(text, " + ({digit}) * {factor}u"),
+            factor => write!(text, " + {digit} * {factor}u"),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_is_a_sum_of_digits() {
+        let digit = |step, size, leads| Digit { variable: Variable::Outer, step, size, leads };
+        let terms = vec![(digit(1, Some(32), false), 1), (digit(32, None, true), 96)];
+        let text = form_text(&Form { terms, plus: 0 }, "u32", |_| "o");
+        assert_eq!(text, "u32(0u) + o % 32u + (o / 32u) * 96u");
+    }
+}

@@ -1,0 +1,236 @@
+//! WGSL of fused kernels: an expression for each value a unit stores, loads at its edges.
+
+use std::collections::BTreeSet;
+
+mod epilogue;
+mod implicit_gemm;
+mod index;
+mod lookup;
+mod starts;
+mod writer;
+
+use unisono_shaders::{MapParams, ReduceParams, snippets};
+
+pub use self::epilogue::{Epilogue, epilogue};
+pub use self::implicit_gemm::{ImplicitOperand, operand};
+use self::index::{Index, decode};
+use self::writer::Writer;
+
+use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
+use crate::plan::{Access, Kernel};
+use crate::trace::{Expression, Graph, Lowering, NodeId, ReduceKind, Reduction};
+use crate::values::{DType, Lead, Type};
+
+/// Invocations of a workgroup of fused kernels.
+pub const WORKGROUP: u32 = 64;
+
+/// A kernel and what its bindings are.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// The module.
+    pub kernel: Kernel,
+    /// What is bound, in the order of [`Kernel::bindings`].
+    pub stores: Vec<Binding>,
+    /// Elements that an invocation of a map computes.
+    pub lanes: usize,
+    /// Where parts of memories and slices start: params behind the kernel's others.
+    pub starts: Vec<u32>,
+}
+
+/// One storage buffer of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Binding {
+    /// The memory.
+    pub store: Store,
+    /// Elements of a row, where each sample has one: such a binding may be cut by rows.
+    pub row: Option<usize>,
+}
+
+/// What a kernel is called: the ops in it.
+pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
+    let main = unit.product.unwrap_or(unit.roots[0]);
+    let dense = |id: &NodeId| unit.kind != UnitKind::Map && *id == main;
+    let shown = |id: &NodeId| fusion.lowering[*id].is_inline() && !dense(id);
+    let computed = inside(graph, fusion, unit);
+    let names: Vec<&str> =
+        computed.iter().filter(|id| shown(id)).map(|&id| graph.nodes[id].op.name()).collect();
+    match (unit.kind, names.is_empty()) {
+        (UnitKind::Map, true) => "copy".into(),
+        (UnitKind::Map, false) => format!("fused[{}]", names.join(", ")),
+        (_, true) => graph.nodes[main].op.name().into(),
+        (_, false) => format!("{}[{}]", graph.nodes[main].op.name(), names.join(", ")),
+    }
+}
+
+/// Returns the kernel of a map unit. Its params are [`MapParams`].
+///
+/// A multiple of four elements runs on four an invocation, which load and store as one, where that is worth
+/// compiling.
+pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
+    let lanes = if comes_in_quads(graph, fusion, stores, unit) { 4 } else { 1 };
+    let mut writer = Writer::new(graph, fusion, stores, unit);
+    let body = map_body(&mut writer, unit, lanes);
+    let name = unit_name(graph, fusion, unit);
+    Bound { lanes, ..writer.finish::<MapParams>(name, &body) }
+}
+
+/// The same for adapters that had better load eight elements as four pairs: where all loads come so, and
+/// there is enough to load to make up for compiling it.
+pub fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Bound> {
+    const LANES: usize = 8;
+    let ty = &graph.nodes[unit.roots[0]].ty;
+    let is_large = ty.count() >= if ty.lead == Lead::Sample { MANY } else { 64 * MANY };
+    let divides = ty.count().is_multiple_of(LANES);
+    let fits = |&root: &NodeId| stores.place(root).comes_in(LANES);
+    if !is_large || !divides || !unit.roots.iter().all(fits) || !comes_in_quads(graph, fusion, stores, unit) {
+        return None;
+    }
+    let mut writer = Writer::new(graph, fusion, stores, unit);
+    let body = map_body(&mut writer, unit, LANES);
+    let name = unit_name(graph, fusion, unit);
+    writer.is_all_vectors().then(|| Bound { lanes: LANES, ..writer.finish::<MapParams>(name, &body) })
+}
+
+fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
+    let mut results = vec![Vec::new(); unit.roots.len()];
+    for lane in 0..lanes {
+        let index = writer.enter_lane(lane, lanes);
+        for (&root, values) in unit.roots.iter().zip(&mut results) {
+            values.push(writer.value(root, &index));
+        }
+    }
+    let stored: String =
+        unit.roots.iter().zip(&results).map(|(&root, values)| writer.store(root, values)).collect();
+    format!(
+        "    let i = id.x + id.y * params.width;\n    if i >= params.n {{ return; }}\n{}{stored}",
+        writer.body
+    )
+}
+
+/// Elements a sample from which even elementary functions are worth compiling four times over.
+const MANY: usize = 1024;
+
+/// Whether a map has a multiple of four elements, and nothing in it that is long to compile for too few of
+/// them: rounding is short.
+fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> bool {
+    let ty = &graph.nodes[unit.roots[0]].ty;
+    let is_short = |e: &Expression| e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
+    let plain = |id: &NodeId| match &fusion.lowering[*id] {
+        Lowering::Pointwise(e) => is_short(e) || ty.count() >= MANY,
+        lowering => !lowering.is_lookup(),
+    };
+    let fits = |&root: &NodeId| graph.nodes[root].ty.dtype == DType::F32 && stores.place(root).comes_in(4);
+    let divides = ty.lead != Lead::Shard && ty.count() > 0 && ty.count().is_multiple_of(4);
+    unit.roots.iter().all(fits) && divides && inside(graph, fusion, unit).iter().all(plain)
+}
+
+/// The nodes that a unit computes.
+fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
+    let mut inside = BTreeSet::new();
+    for &root in &unit.roots {
+        let mut pending = vec![root];
+        while let Some(id) = pending.pop() {
+            let ends = |i: NodeId| {
+                i != root && (fusion.stored.contains(&i) || matches!(fusion.lowering[i], Lowering::SumShards))
+            };
+            if ends(id) && !unit.roots.contains(&id) {
+                continue;
+            }
+            if inside.insert(id) && unit.product != Some(id) {
+                pending.extend(graph.nodes[id].inputs.iter().filter(|&&i| !ends(i)));
+            }
+        }
+    }
+    inside
+}
+
+/// Returns the kernel of a reduction: one invocation a result and chunk. Its params are [`ReduceParams`].
+///
+/// `chunked`: results go to `[chunks, results]` scratch for the `tree` kernel to finish.
+pub fn reduce_kernel(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    (unit, reduction): (&Unit, &Reduction),
+    chunked: bool,
+) -> Bound {
+    let root = unit.roots[0];
+    let input = graph.nodes[root].inputs[0];
+    let from = &graph.nodes[input].ty;
+    let mut writer = Writer::new(graph, fusion, stores, unit);
+    writer.snippets.insert(snippets::SUM);
+    writer.indent = "        ".into();
+    let own = reduced_index(from, &graph.nodes[root].ty, &reduction.axes, reduction.samples);
+    let value = writer.value(input, &own.index);
+    let (start, combined) = match reduction.kind {
+        ReduceKind::Sum => ("0.0", format!("sum_add(acc, {value})")),
+        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", format!("max_of(acc, {value})")),
+    };
+    let chunk = crate::values::tree::SUM_CHUNK;
+    let loop_body = std::mem::take(&mut writer.body);
+    let starts = reduction
+        .samples
+        .then(|| writer.bind_as(Binding { store: Store::ShardStarts, row: None }, Access::Read, "u32"));
+    let (prelude, length) = match starts {
+        Some(table) => (
+            format!(
+                "    let shard = o / {results}u;\n    let first = b{table}[shard];\n    \
+                 let length = (b{table}[shard + 1u] - first) * {inner}u;\n    let start = first - params.row;\n",
+                results = graph.nodes[root].ty.count(),
+                inner = own.inner,
+            ),
+            "length".to_string(),
+        ),
+        None => (String::new(), format!("{}u", own.inner)),
+    };
+    let (binding, address) = if chunked {
+        let scratch = Binding { store: Store::Temp(root), row: None };
+        (writer.bind_as(scratch, Access::ReadWrite, "f32"), "t".to_string())
+    } else {
+        (writer.bind(root, Access::ReadWrite), writer.address(root, &Index::Linear("o".into())))
+    };
+    let result = writer.narrowed(binding, "acc");
+    let body = format!(
+        "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n    \
+         let o = t % params.n;\n    let chunk = t / params.n;\n{prelude}    \
+         let end = min({length}, (chunk + 1u) * {chunk}u);\n    var acc = {start};\n    \
+         for (var r = chunk * {chunk}u; r < end; r++) {{\n{loop_body}        acc = {combined};\n    }}\n    \
+         b{binding}[{address}] = {result};\n"
+    );
+    writer.finish::<ReduceParams>(unit_name(graph, fusion, unit), &body)
+}
+
+struct Reduced {
+    index: Index,
+    /// Reduced elements: of the axes, or of one sample where samples are summed too.
+    inner: usize,
+}
+
+/// Where element `r` of what is reduced to result `o` is in the operand.
+fn reduced_index(from: &Type, to: &Type, axes: &[usize], samples: bool) -> Reduced {
+    let axis_dims: Vec<usize> = axes.iter().map(|&a| from.dims[a]).collect();
+    let inner: usize = axis_dims.iter().product();
+    let trailing = axes.iter().rev().enumerate().all(|(i, &a)| a == from.dims.len() - 1 - i);
+    if !samples && trailing {
+        return Reduced { index: Index::Linear(format!("(o * {inner}u + r)")), inner };
+    }
+    let results = to.count();
+    let kept: Vec<usize> = (0..from.dims.len()).filter(|a| !axes.contains(a)).collect();
+    let kept_dims: Vec<usize> = kept.iter().map(|&a| from.dims[a]).collect();
+    if samples && axes.is_empty() {
+        return Reduced {
+            index: Index::Linear(format!("((start + r) * {results}u + o % {results}u)")),
+            inner,
+        };
+    }
+    let (r, lead) = if samples {
+        (format!("(r % {inner}u)"), Some(format!("(start + r / {inner}u)")))
+    } else {
+        ("r".to_string(), (from.lead != Lead::Global).then(|| format!("(o / {results}u)")))
+    };
+    let o = if lead.is_some() { format!("(o % {results}u)") } else { "o".into() };
+    let mut coords = vec![String::new(); from.dims.len()];
+    decode(&o, &kept_dims).into_iter().zip(&kept).for_each(|(c, &a)| coords[a] = c);
+    decode(&r, &axis_dims).into_iter().zip(axes).for_each(|(c, &a)| coords[a] = c);
+    Reduced { index: Index::Coords(lead.into_iter().chain(coords).collect()), inner }
+}

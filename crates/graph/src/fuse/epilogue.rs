@@ -1,0 +1,130 @@
+//! The last touch on units: what needs no memory after all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unisono_shaders::snippets;
+
+use super::{Fusion, MAX_BINDINGS, Unit, UnitKind};
+use crate::fuse::in_order;
+use crate::ops::MatMul;
+use crate::passes::halves;
+use crate::trace::{Graph, Input, Lowering, NodeId};
+use crate::values::tree::PRODUCT_CHUNK;
+use crate::values::{DType, Lead, Type};
+
+impl Fusion {
+    /// Units, by what they load.
+    fn readers(&self, graph: &Graph) -> BTreeMap<NodeId, BTreeSet<usize>> {
+        let mut readers: BTreeMap<NodeId, BTreeSet<usize>> = BTreeMap::new();
+        for (at, unit) in self.units.iter().enumerate() {
+            for id in unit.roots.iter().flat_map(|&root| self.reads(graph, root).into_keys()) {
+                readers.entry(id).or_default().insert(at);
+            }
+        }
+        readers
+    }
+
+    /// What has a place of its own in memory: new states, what is summed over shards, and parts, which are
+    /// read as the whole.
+    fn placed(&self, graph: &Graph) -> BTreeSet<NodeId> {
+        let is_sum = |id: &NodeId| matches!(self.lowering[*id], Lowering::SumShards);
+        let sums = (0..graph.nodes.len()).filter(is_sum).map(|id| graph.nodes[id].inputs[0]);
+        let placed = sums.chain(graph.updates.values().copied()).map(|id| in_order(graph, self, id));
+        placed.chain(self.parts.keys().copied()).collect()
+    }
+
+    /// What has to be in memory: that, and outputs.
+    pub(super) fn needed(&self, graph: &Graph) -> BTreeSet<NodeId> {
+        let outputs = graph.outputs.iter().map(|output| in_order(graph, self, output.node));
+        self.placed(graph).into_iter().chain(outputs).collect()
+    }
+
+    /// What was stored for several users, all of which came to be in its own kernel, needs no memory.
+    pub(super) fn keep_in_registers(&mut self, graph: &Graph) {
+        let (readers, needed) = (self.readers(graph), self.needed(graph));
+        for (at, unit) in self.units.iter_mut().enumerate().filter(|(_, unit)| unit.kind == UnitKind::Map) {
+            unit.roots.retain(|root| {
+                let inside = readers.get(root).is_some_and(|readers| readers.iter().eq([&at]));
+                let kept = !inside || needed.contains(root);
+                if !kept {
+                    self.stored.remove(root);
+                }
+                kept
+            });
+        }
+    }
+
+    /// A map that alone needs a matrix product, element by element, is computed where the product is: what
+    /// comes before a bias and an activation never reaches memory.
+    pub(super) fn fuse_epilogues(&mut self, graph: &Graph) {
+        let (readers, needed) = (self.readers(graph), self.needed(graph));
+        let (placed, halves) = (self.placed(graph), halves(graph));
+        let mut finished: BTreeMap<usize, usize> = BTreeMap::new();
+        for (at, unit) in self.units.iter().enumerate() {
+            let Some(product) = unit.product.filter(|id| !needed.contains(id)) else { continue };
+            let Some(users) = readers.get(&product).filter(|users| users.len() == 1) else { continue };
+            let Some(&user) = users.first() else { continue };
+            let map = &self.units[user];
+            let free = |root: NodeId| !placed.contains(&root) && !halves[root];
+            if matches!(map.roots[..], [root] if free(root) && self.is_epilogue(graph, map, root, product)) {
+                finished.insert(user, at);
+            }
+        }
+        let mut units: Vec<Option<Unit>> = std::mem::take(&mut self.units).into_iter().map(Some).collect();
+        for (map, product) in finished {
+            let product = units[product].take();
+            if let (Some(map), Some(product)) = (&mut units[map], product) {
+                self.stored.remove(&product.roots[0]);
+                (map.kind, map.product) = (UnitKind::Product, product.product);
+            }
+        }
+        self.units = units.into_iter().flatten().collect();
+    }
+
+    /// Whether a map can be computed by the kernel of a product: plain arithmetic on its element and those
+    /// beside it, and no tree after it.
+    fn is_epilogue(&self, graph: &Graph, map: &Unit, root: NodeId, product: NodeId) -> bool {
+        let (ty, node) = (&graph.nodes[root].ty, &graph.nodes[product]);
+        let Lowering::MatMul { transpose_a, transpose_b, rounds: false } = self.lowering[product] else {
+            return false;
+        };
+        let inner = MatMul { transpose_a, transpose_b }.inner(&graph.nodes[node.inputs[0]].ty);
+        let reads = self.reads(graph, root);
+        let is_scalar = |id: &&NodeId| graph.nodes[**id].op.is::<Input>() && is_scalar(&graph.nodes[**id].ty);
+        let scalars = reads.keys().filter(is_scalar).count();
+        map.kind == UnitKind::Map
+            && (ty.lead, ty.count()) == (node.ty.lead, node.ty.count())
+            && ty.dtype == DType::F32
+            && ty.lead != Lead::Shard
+            && inner <= PRODUCT_CHUNK
+            && reads.get(&product) == Some(&true)
+            // The product itself makes room for its two operands; the result is one more.
+            && reads.len() - scalars.saturating_sub(1) + 2 <= MAX_BINDINGS
+            && self.is_plain(graph, root, product)
+    }
+
+    /// Whether nothing between a value and the product asks where it is, or looks elsewhere by more than
+    /// arithmetic.
+    fn is_plain(&self, graph: &Graph, id: NodeId, product: NodeId) -> bool {
+        let through = |inputs: &[NodeId]| {
+            inputs.iter().all(|&input| {
+                input == product || self.stored.contains(&input) || self.is_plain(graph, input, product)
+            })
+        };
+        match &self.lowering[id] {
+            Lowering::Constant(c) => c.is_finite(),
+            Lowering::Leaf | Lowering::SumShards => true,
+            Lowering::View(_) => through(&graph.nodes[id].inputs[..1]),
+            Lowering::Pointwise(e) => {
+                let placed = ["$row", "$element", "$axis"].iter().any(|name| e.wgsl.contains(name));
+                let known = e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
+                !placed && known && e.whole.is_empty() && through(&graph.nodes[id].inputs)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn is_scalar(ty: &Type) -> bool {
+    *ty == Type::global(&[])
+}

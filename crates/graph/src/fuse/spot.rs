@@ -1,0 +1,162 @@
+//! Where a product finds the elements of an operand that is only a view of another value.
+
+use super::Fusion;
+use super::form::{Form, Variable, axes, regrouped};
+use super::store::{Place, in_order};
+use crate::ops::MatMul;
+use crate::trace::{Graph, Lowering, NodeId, View, Window};
+use crate::values::{Lead, Type, strides};
+
+/// Where the elements of an operand are.
+pub(crate) struct Spot {
+    pub(crate) source: NodeId,
+    /// The lead first, where the source has one.
+    pub(crate) coords: Vec<Form>,
+    /// What has to be below a length: elsewhere it is the border.
+    pub(crate) inside: Vec<(Form, usize)>,
+    pub(crate) fill: Option<f32>,
+}
+
+/// Whether operand `side` of a product can be read from what it is a view of, if `value` is not in memory.
+pub(crate) fn is_readable(
+    graph: &Graph,
+    fusion: &Fusion,
+    product: NodeId,
+    side: usize,
+    value: NodeId,
+) -> bool {
+    Spot::find(graph, fusion, product, side, Some(value)).is_some()
+}
+
+impl Spot {
+    /// `absent`: a stored value that is taken to be none.
+    pub(crate) fn find(
+        graph: &Graph,
+        fusion: &Fusion,
+        product: NodeId,
+        side: usize,
+        absent: Option<NodeId>,
+    ) -> Option<Self> {
+        let node = &graph.nodes[product];
+        let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.nodes[id].ty);
+        let mut coords = match &fusion.lowering[product] {
+            &Lowering::MatMul { transpose_a, transpose_b, .. } => {
+                matrix(a, b, MatMul { transpose_a, transpose_b }, side)
+            }
+            _ => {
+                let (last, rows) = [a, b][side].dims.split_last()?;
+                [axes(Variable::Inner, true, rows), axes(Variable::Outer, false, &[*last])].concat()
+            }
+        };
+        let (mut id, mut inside, mut fill) = (node.inputs[side], vec![], None);
+        loop {
+            let lowering = &fusion.lowering[id];
+            let in_memory = fusion.stored.contains(&id) && absent != Some(id);
+            if in_memory || matches!(lowering, Lowering::Leaf | Lowering::SumShards) {
+                // What is summed over shards, or a part of something, does not lie in one piece.
+                let is_part = fusion.parts.contains_key(&in_order(graph, fusion, id));
+                let is_whole = !is_part && graph.nodes[id].ty.lead != Lead::Shard;
+                return is_whole.then_some(Self { source: id, coords, inside, fill });
+            }
+            let input = *graph.nodes[id].inputs.first()?;
+            let (to, from) = (&graph.nodes[id].ty, &graph.nodes[input].ty);
+            let lead = usize::from(to.lead != Lead::Global);
+            let mut border = |new: f32| {
+                let same = fill.is_none_or(|old: f32| old.to_bits() == new.to_bits());
+                fill = Some(new);
+                same && new.is_finite()
+            };
+            match lowering {
+                Lowering::View(view) => coords = viewed(view, coords, to, from)?,
+                Lowering::Pad(before) => {
+                    border(0.0).then_some(())?;
+                    for (axis, (&first, &length)) in before.iter().zip(&from.dims).enumerate() {
+                        if first > 0 || length < to.dims[axis] {
+                            let own = std::mem::take(&mut coords[lead + axis]).shifted(-(first as i64));
+                            inside.push((own.clone(), length));
+                            coords[lead + axis] = own;
+                        }
+                    }
+                }
+                Lowering::Im2Col { window, fill } => {
+                    border(*fill).then_some(())?;
+                    im2col(window, to, from, &mut coords, &mut inside);
+                }
+                _ => return None,
+            }
+            id = input;
+        }
+    }
+
+    pub(crate) fn address(&self, ty: &Type, place: Place) -> Form {
+        let mut steps = strides(&ty.dims);
+        if ty.lead != Lead::Global {
+            steps.insert(0, ty.count());
+        }
+        Form::dot(&self.coords, &steps).shifted(place.inside as i64).merged()
+    }
+}
+
+/// The coordinates of a matrix product's operand.
+fn matrix(a: &Type, b: &Type, product: MatMul, side: usize) -> Vec<Form> {
+    let ty = [a, b][side];
+    let samples = ty.lead != Lead::Global;
+    let n = ty.dims.len();
+    let rows = side == 0 && MatMul::is_rows(a, b);
+    if rows || side == 1 && product.across(a, b).is_some() {
+        let outer = axes(Variable::Outer, samples, &ty.dims[..n - 1]);
+        return [outer, axes(Variable::Inner, false, &ty.dims[n - 1..])].concat();
+    }
+    let mut last = [Variable::Outer, Variable::Inner];
+    if [product.transpose_a, !product.transpose_b][side] {
+        last.reverse();
+    }
+    let each = |(variable, d): (Variable, &usize)| axes(variable, false, &[*d]);
+    let matrix = last.into_iter().zip(&ty.dims[n - 2..]).flat_map(each);
+    axes(Variable::Layer, samples, &ty.dims[..n - 2]).into_iter().chain(matrix).collect()
+}
+
+fn viewed(view: &View, mut coords: Vec<Form>, to: &Type, from: &Type) -> Option<Vec<Form>> {
+    let lead = usize::from(to.lead != Lead::Global);
+    match view {
+        View::Reshape => {
+            let own = regrouped(&coords[lead..], &to.dims, &from.dims)?;
+            coords.truncate(lead);
+            coords.extend(own);
+        }
+        View::Broadcast => {
+            let kept = usize::from(from.lead != Lead::Global);
+            let tail = coords.split_off(lead + to.dims.len() - from.dims.len());
+            coords.truncate(kept);
+            let repeats = |(form, &d): (Form, &usize)| if d == 1 { Form::default() } else { form };
+            coords.extend(tail.into_iter().zip(&from.dims).map(repeats));
+        }
+        View::Slice(start) => {
+            for (coord, &start) in coords[lead..].iter_mut().zip(start) {
+                coord.plus += start as i64;
+            }
+        }
+        View::Permute(order) => {
+            let own = coords.split_off(lead);
+            let mut moved = vec![Form::default(); own.len()];
+            own.into_iter().zip(order).for_each(|(form, &axis)| moved[axis] = form);
+            coords.extend(moved);
+        }
+    }
+    Some(coords)
+}
+
+fn im2col(window: &Window, to: &Type, from: &Type, coords: &mut [Form], inside: &mut Vec<(Form, usize)>) {
+    let (n, d) = (coords.len(), to.dims.len());
+    for axis in 0..2 {
+        let Window { stride, dilation, padding, kernel } = window;
+        let (windows, image) = (to.dims[d - 4 + axis], from.dims[d - 4 + axis]);
+        let at = coords[n - 4 + axis].scaled(stride[axis]).add(coords[n - 2 + axis].scaled(dilation[axis]));
+        let at = at.shifted(-(padding[axis] as i64));
+        let reach = (windows - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis];
+        if padding[axis] > 0 || reach >= image {
+            inside.push((at.clone(), image));
+        }
+        coords[n - 4 + axis] = at;
+    }
+}

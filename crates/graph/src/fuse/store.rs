@@ -1,0 +1,271 @@
+//! Where values live: which memory, at which place in it. Sizes come later, with the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fuse::{Fusion, UnitKind};
+use crate::passes::{Runs, halves};
+use crate::trace::{Graph, Input, InputKind, Lowering, NodeId, State, View};
+use crate::values::{Lead, Type};
+
+/// A piece of memory on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Store {
+    /// All scalar inputs, in their order.
+    Scalars,
+    /// An input.
+    Input(usize),
+    /// A tensor of the state.
+    State(usize),
+    /// A stored value.
+    Value(NodeId),
+    /// What chunks of a reduction or product left for the tree, level 0 and 1.
+    Temp(NodeId),
+    /// The second level of a long sum's chunks.
+    Temp2(NodeId),
+    /// `[shards, len - joined]`: each shard's part of a bucket, without what products join themselves.
+    Partial(usize),
+    /// A product that is summed over shards as it is computed; its place is where it starts in the bucket.
+    Joined(usize),
+    /// `[shards, ...]`: a joined product whose inner axis is so long that each shard's is a tree of its own.
+    Apart(NodeId),
+    /// `[blocks, len]`: a bucket summed over the subtrees that lie in the run.
+    Blocks(usize),
+    /// `[len]`: a bucket summed over all shards.
+    Sums(usize),
+    /// One word: whether a sum is not finite.
+    Flag(usize),
+    /// First row of each shard of the run, and the end of the last.
+    ShardStarts,
+}
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The memory.
+    pub store: Store,
+    /// The value's first element in it.
+    pub inside: usize,
+    /// Where its elements do not all lie one behind the other.
+    pub runs: Option<Runs>,
+}
+
+impl Place {
+    /// Elements that a value of `count` elements a sample takes from one sample to the next.
+    pub fn row(&self, count: usize) -> usize {
+        self.runs.map_or(count, |runs| count / runs.len * runs.stride)
+    }
+}
+
+/// Sums over shards that travel together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The segment after which it is exchanged.
+    pub cut: usize,
+    /// The summed values: the `sum_shards` node and its first element in the bucket.
+    pub values: Vec<(NodeId, usize)>,
+    /// Elements, a multiple of 4, so that kernels may take four at a time.
+    pub len: usize,
+    /// Elements at the start that products sum over shards as they compute them, a multiple of 4.
+    pub joined: usize,
+    /// Elements before the padding; those after them are 0 in every sum.
+    pub used: usize,
+}
+
+/// The places of all values.
+#[derive(Clone, Debug, Default)]
+pub struct Stores {
+    places: BTreeMap<NodeId, Place>,
+    /// Inputs that are scalars, in order.
+    pub scalars: Vec<usize>,
+    /// All buckets, by cut.
+    pub buckets: Vec<Bucket>,
+    /// States whose new value is computed in place: the value by state.
+    pub in_place: BTreeMap<usize, NodeId>,
+    /// Values that are stored as f16: they are numbers that f16 holds, so no bit depends on it.
+    pub halves: BTreeSet<NodeId>,
+}
+
+impl Stores {
+    /// Where a value is; views of the same order share their operand's place.
+    pub fn place(&self, id: NodeId) -> Place {
+        self.places.get(&id).copied().unwrap_or(Place { store: Store::Value(id), inside: 0, runs: None })
+    }
+
+    /// Whether a memory holds f16.
+    pub fn is_half(&self, store: Store) -> bool {
+        matches!(store, Store::Value(id) if self.halves.contains(&id))
+    }
+
+    /// Bytes of each element of a memory.
+    pub fn element_bytes(&self, store: Store) -> usize {
+        if self.is_half(store) { 2 } else { 4 }
+    }
+
+    /// Stores as f16 what it holds, but for outputs and new values of states, which leave as f32.
+    pub fn narrow(&mut self, graph: &Graph, fusion: &Fusion) {
+        let leave: BTreeSet<NodeId> = graph.roots().map(|id| in_order(graph, fusion, id)).collect();
+        let known = halves(graph);
+        let own =
+            |id: &NodeId| known[*id] && !leave.contains(id) && self.place(*id).store == Store::Value(*id);
+        self.halves = fusion.stored.iter().copied().filter(own).collect();
+    }
+
+    /// Gives every value a place. A bucket holds up to `bucket_len` elements, more only for a value that is
+    /// larger.
+    pub fn assign(graph: &Graph, fusion: &Fusion, bucket_len: usize) -> Self {
+        let mut stores = Self::default();
+        let at = |store| Place { store, inside: 0, runs: None };
+        stores.scalars = (0..graph.inputs.len())
+            .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind == InputKind::Data)
+            .collect();
+        for (id, node) in graph.nodes.iter().enumerate() {
+            if let Some(&Input(index)) = node.op.downcast_ref() {
+                let place = match stores.scalars.iter().position(|&s| s == index) {
+                    Some(inside) => Place { inside, ..at(Store::Scalars) },
+                    None => at(Store::Input(index)),
+                };
+                stores.places.insert(id, place);
+            } else if let Some(&State(index)) = node.op.downcast_ref() {
+                stores.places.insert(id, at(Store::State(index)));
+            }
+        }
+        for (&id, part) in &fusion.parts {
+            let place = Place { inside: part.inside, runs: Some(part.runs), ..at(Store::Value(part.whole)) };
+            stores.places.insert(id, place);
+        }
+        stores.fill_buckets(graph, fusion, bucket_len);
+        stores.update_in_place(graph, fusion);
+        for (id, node) in graph.nodes.iter().enumerate() {
+            let alias =
+                matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id);
+            if alias {
+                let place = stores.place(node.inputs[0]);
+                stores.places.insert(id, place);
+            }
+        }
+        stores
+    }
+
+    fn fill_buckets(&mut self, graph: &Graph, fusion: &Fusion, bucket_len: usize) {
+        let mut sums: Vec<NodeId> =
+            (0..graph.nodes.len()).filter(|&id| matches!(fusion.lowering[id], Lowering::SumShards)).collect();
+        let source = |id: NodeId| in_order(graph, fusion, graph.nodes[id].inputs[0]);
+        let joined: BTreeSet<NodeId> =
+            sums.iter().copied().filter(|&id| is_joined(graph, fusion, source(id), id)).collect();
+        let joins = |id: NodeId| joined.contains(&id);
+        // Joined ones first, then multiples of eight and of four: all of these start at one.
+        let rest = |count: usize, of: usize| !count.is_multiple_of(of);
+        sums.sort_by_key(|&id| {
+            let count = graph.nodes[id].ty.count();
+            (!joins(id), rest(count, 8), rest(count, 4))
+        });
+        for &id in &sums {
+            let (cut, count) = (fusion.segment[id] - 1, graph.nodes[id].ty.count());
+            let open = self.buckets.iter().rposition(|b| b.cut == cut && b.len + count <= bucket_len);
+            let bucket = open.unwrap_or_else(|| {
+                self.buckets.push(Bucket { cut, values: vec![], len: 0, joined: 0, used: 0 });
+                self.buckets.len() - 1
+            });
+            let inside = self.buckets[bucket].len;
+            self.buckets[bucket].values.push((id, inside));
+            self.buckets[bucket].len += count;
+            if joins(id) {
+                self.buckets[bucket].joined += count;
+            }
+            self.places.insert(id, Place { store: Store::Sums(bucket), inside, runs: None });
+        }
+        for (index, bucket) in self.buckets.iter_mut().enumerate() {
+            bucket.used = bucket.len;
+            bucket.len = bucket.len.next_multiple_of(8);
+            for &(id, inside) in &bucket.values {
+                let place = if inside < bucket.joined {
+                    Place { store: Store::Joined(index), inside, runs: None }
+                } else {
+                    let len = graph.nodes[id].ty.count();
+                    let runs = Runs { len, stride: bucket.len - bucket.joined };
+                    Place { store: Store::Partial(index), inside: inside - bucket.joined, runs: Some(runs) }
+                };
+                self.places.insert(source(id), place);
+            }
+        }
+    }
+
+    /// A state's new value takes the old one's place where every kernel that still needs the old one is done,
+    /// or reads just the element it replaces.
+    fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
+        let last = fusion.units.iter().map(|u| u.segment).max().unwrap_or(0);
+        let reads: Vec<BTreeMap<NodeId, bool>> = fusion
+            .units
+            .iter()
+            .map(|u| {
+                let mut all = BTreeMap::new();
+                for (id, aligned) in u.roots.iter().flat_map(|&r| fusion.reads(graph, r)) {
+                    let entry = all.entry(id).or_insert(true);
+                    *entry = *entry && aligned;
+                }
+                all
+            })
+            .collect();
+        let mut taken = BTreeSet::new();
+        for (&state, &value) in &graph.updates {
+            let unit = fusion.units.iter().position(|u| u.roots.contains(&value));
+            let Some(unit) =
+                unit.filter(|&u| fusion.units[u].kind == UnitKind::Map && fusion.units[u].segment == last)
+            else {
+                continue;
+            };
+            let is_state = |id: &NodeId| self.place(*id).store == Store::State(state);
+            let safe = reads.iter().enumerate().skip(unit).all(|(u, r)| {
+                r.iter().filter(|(id, _)| is_state(id)).all(|(_, &aligned)| u == unit && aligned)
+            });
+            if safe && taken.insert(value) {
+                self.places.insert(value, Place { store: Store::State(state), inside: 0, runs: None });
+                self.in_place.insert(state, value);
+            }
+        }
+    }
+}
+
+/// Whether a value that `sum` takes is a product over samples that nothing else needs.
+fn is_joined(graph: &Graph, fusion: &Fusion, value: NodeId, sum: NodeId) -> bool {
+    let node = &graph.nodes[value];
+    let same = |id: NodeId| in_order(graph, fusion, id) == value;
+    let mut others = graph.nodes.iter().enumerate().filter(|(id, _)| *id != sum && !same(*id));
+    matches!(fusion.lowering[value], Lowering::Contract)
+        && node.ty.count().is_multiple_of(4)
+        && !graph.outputs.iter().any(|output| same(output.node))
+        && !others.any(|(_, user)| user.inputs.iter().any(|&id| same(id)))
+}
+
+/// The node whose storage holds a value in row-major order: reshapes share it.
+pub fn in_order(graph: &Graph, fusion: &Fusion, id: NodeId) -> NodeId {
+    match fusion.lowering[id] {
+        Lowering::View(View::Reshape) if !fusion.stored.contains(&id) => {
+            in_order(graph, fusion, graph.nodes[id].inputs[0])
+        }
+        _ => id,
+    }
+}
+
+/// Rows, shards and blocks of a run: what sizes depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Samples.
+    pub rows: usize,
+    /// Shards.
+    pub shards: usize,
+    /// Subtrees of the sum over shards that lie in the run.
+    pub blocks: usize,
+}
+
+impl Extent {
+    /// Elements of a value.
+    pub fn count(&self, ty: &Type) -> usize {
+        let lead = match ty.lead {
+            Lead::Global => 1,
+            Lead::Shard => self.shards,
+            Lead::Sample => self.rows,
+        };
+        lead * ty.count()
+    }
+}

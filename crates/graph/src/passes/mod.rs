@@ -1,0 +1,9 @@
+//! Passes from graph to graph: pure functions that keep what the graph means.
+
+mod halves;
+mod place;
+mod simplify;
+
+pub(crate) use halves::{halves, round_products};
+pub(crate) use place::{Parts, Runs, place_parts};
+pub use simplify::simplify;

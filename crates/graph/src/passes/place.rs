@@ -1,0 +1,226 @@
+//! Values inside of others: a part of a [`crate::ops::Concat`] is written where it lies in the whole, so that
+//! putting values together costs nothing. What cannot be written there is copied, by a node of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ops::{Broadcast, Checkpoint, MatMul};
+use crate::trace::{Graph, Lowering, Node, NodeId, View};
+use crate::values::Lead;
+
+/// Elements that do not all lie one behind the other: runs of `len`, each `stride` after the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// Elements of a run.
+    pub len: usize,
+    /// From one run to the next.
+    pub stride: usize,
+}
+
+/// Where a value lies in a larger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The larger value.
+    pub whole: NodeId,
+    /// Its first element.
+    pub inside: usize,
+    /// Its elements.
+    pub runs: Runs,
+}
+
+/// The parts of a graph, by node.
+pub type Parts = BTreeMap<NodeId, Part>;
+
+/// The graph with a copy of every operand of a `concat` that cannot be computed in its place, and the places
+/// of all parts, each in a whole that is part of none.
+pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
+    let placer = Placer::new(graph);
+    let mut new = Graph { nodes: vec![], ..graph.clone() };
+    let mut moved: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
+    let mut parts = Parts::new();
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&i| moved[i]).collect();
+        let places = placer.places(id);
+        for (index, &operand) in node.inputs.iter().enumerate() {
+            let source = placer.source(operand);
+            let place = places.get(index).filter(|place| place.runs.len > 0);
+            let is_here =
+                place.is_some_and(|p| !parts.contains_key(&moved[source]) && placer.fits(source, p.runs));
+            // What is summed over shards lies in a bucket.
+            let is_summed = matches!(placer.lowering[id], Lowering::SumShards)
+                && matches!(placer.lowering[source], Lowering::Concat(_));
+            let mut part = moved[source];
+            if place.is_some() && !is_here || is_summed {
+                let like = &graph.nodes[operand];
+                let op = Broadcast { lead: like.ty.lead, dims: like.ty.dims.clone() };
+                new.nodes.push(Node { op: Arc::new(op), inputs: vec![inputs[index]], ..like.clone() });
+                part = new.nodes.len() - 1;
+                inputs[index] = part;
+            }
+            parts.extend(place.map(|&place| (part, place)));
+        }
+        new.nodes.push(Node { inputs, ..node.clone() });
+        moved.push(new.nodes.len() - 1);
+    }
+    parts.values_mut().for_each(|part| part.whole = moved[part.whole]);
+    new.move_roots(&moved);
+    let outermost = parts.iter().map(|(&id, &part)| (id, part.outermost(&parts))).collect();
+    (new, outermost)
+}
+
+impl Part {
+    /// A part of a part is a part of the whole.
+    fn outermost(self, parts: &Parts) -> Self {
+        let Some(outer) = parts.get(&self.whole) else { return self };
+        let runs = Runs { len: self.runs.len, stride: outer.runs.stride };
+        Self { whole: outer.whole, inside: self.inside + outer.inside, runs }.outermost(parts)
+    }
+}
+
+struct Placer<'a> {
+    graph: &'a Graph,
+    lowering: Vec<Lowering>,
+    /// Values with a place of their own: outputs, new states, what is summed over shards.
+    fixed: BTreeSet<NodeId>,
+    /// The products that read a value: themselves, which operand it is, and as what.
+    products: BTreeMap<NodeId, Vec<(NodeId, usize, NodeId)>>,
+}
+
+impl<'a> Placer<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
+        let mut placer = Self { graph, lowering, fixed: BTreeSet::new(), products: BTreeMap::new() };
+        for (id, node) in graph.nodes.iter().enumerate() {
+            match placer.lowering[id] {
+                Lowering::SumShards => {
+                    placer.fixed.insert(placer.stored(node.inputs[0]));
+                }
+                Lowering::MatMul { .. } | Lowering::Contract => {
+                    for (index, &operand) in node.inputs.iter().enumerate() {
+                        let source = placer.stored(operand);
+                        placer.products.entry(source).or_default().push((id, index, operand));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let shown: Vec<NodeId> = graph.roots().map(|id| placer.stored(id)).collect();
+        placer.fixed.extend(shown);
+        placer
+    }
+
+    /// Whose storage holds a value in row-major order.
+    fn stored(&self, id: NodeId) -> NodeId {
+        match self.lowering[id] {
+            Lowering::View(View::Reshape) => self.stored(self.graph.nodes[id].inputs[0]),
+            _ => id,
+        }
+    }
+
+    /// As [`Placer::stored`], but a value that is there a second time is not the first one.
+    fn source(&self, id: NodeId) -> NodeId {
+        match self.lowering[id] {
+            Lowering::View(View::Reshape) if !self.graph.nodes[id].op.is::<Checkpoint>() => {
+                self.source(self.graph.nodes[id].inputs[0])
+            }
+            _ => id,
+        }
+    }
+
+    /// Where the operands of a `concat` lie in it; nothing for other nodes.
+    fn places(&self, id: NodeId) -> Vec<Part> {
+        let Lowering::Concat(axis) = self.lowering[id] else { return vec![] };
+        let node = &self.graph.nodes[id];
+        let inner: usize = node.ty.dims[axis + 1..].iter().product();
+        let mut first = 0;
+        let mut place = |operand: &NodeId| {
+            let length = self.graph.nodes[*operand].ty.dims[axis];
+            let runs = Runs { len: length * inner, stride: node.ty.dims[axis] * inner };
+            first += length;
+            Part { whole: id, inside: (first - length) * inner, runs }
+        };
+        node.inputs.iter().map(&mut place).collect()
+    }
+
+    /// Whether a value can be computed in such runs, and all that read it can read it there.
+    fn fits(&self, id: NodeId, runs: Runs) -> bool {
+        let ty = &self.graph.nodes[id].ty;
+        let is_computed = match &self.lowering[id] {
+            Lowering::View(view) => *view != View::Reshape,
+            // A run of the outer one holds one of each inner part's.
+            Lowering::Concat(axis) => ty.dims[*axis..].iter().product::<usize>() == runs.len,
+            lowering => lowering.is_inline(),
+        };
+        let readable = |&(product, index, operand): &(NodeId, usize, NodeId)| {
+            let inputs = &self.graph.nodes[product].inputs;
+            let row = self.graph.nodes[operand].ty.dims.last();
+            let rows = match self.lowering[product] {
+                Lowering::MatMul { .. } => {
+                    let [a, b] = [inputs[0], inputs[1]].map(|i| &self.graph.nodes[i].ty);
+                    index == 0 && MatMul::is_rows(a, b)
+                }
+                _ => true,
+            };
+            rows && row == Some(&runs.len)
+        };
+        let products = self.products.get(&id).map_or(&[][..], |all| all);
+        is_computed && ty.lead != Lead::Shard && !self.fixed.contains(&id) && products.iter().all(readable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{StateKind, Tape, Type, Var, simplify};
+
+    fn placed(build: impl Fn(&Tape) -> Var) -> (Graph, Vec<Part>) {
+        let tape = Tape::new();
+        tape.output("y", &build(&tape));
+        let (graph, parts) = place_parts(&simplify(&tape.finish().unwrap()));
+        (graph, parts.into_values().collect())
+    }
+
+    fn copies(graph: &Graph) -> usize {
+        graph.nodes.iter().filter(|node| node.op.name() == "broadcast").count()
+    }
+
+    #[test]
+    fn a_part_of_a_part_lies_in_the_whole() {
+        let (graph, parts) = placed(|t| {
+            let x = t.input("x", Type::sample(&[3]));
+            let gates = |x: &Var| x.sigmoid().concat(&[&x.tanh()], -1).reshape(&[1, 6]);
+            gates(&x).concat(&[&gates(&(&x * 2.0))], 1) * 3.0
+        });
+        let run = |part: &Part| (part.inside, part.runs.len, part.runs.stride);
+        let runs: Vec<_> = parts.iter().map(run).collect();
+        assert_eq!(runs, [(0, 3, 12), (3, 3, 12), (0, 6, 12), (6, 3, 12), (9, 3, 12), (6, 6, 12)], "{graph}");
+        assert!(parts.iter().all(|part| part.whole == parts[0].whole));
+        assert_eq!(copies(&graph), 2, "the two factors alone: {graph}");
+    }
+
+    #[test]
+    fn what_has_another_place_is_copied() {
+        let (graph, parts) = placed(|t| {
+            let x = t.input("x", Type::sample(&[3]));
+            let twice = x.tanh();
+            x.concat(&[&twice, &twice], -1).exp()
+        });
+        assert_eq!((copies(&graph), parts.len()), (2, 3), "{graph}");
+    }
+
+    #[test]
+    fn a_product_reads_rows_and_nothing_else_in_their_place() {
+        let product = |rows: bool| {
+            placed(|t| {
+                let (x, w) =
+                    (t.input("x", Type::sample(&[2, 3])), t.state("w", &[3, 3], StateKind::Parameter));
+                let h = x.tanh();
+                let y = if rows { h.matmul(&w) } else { h.matmul_t(&h) };
+                h.concat(&[&y], -1).exp()
+            })
+        };
+        // The product itself is copied.
+        assert_eq!(copies(&product(true).0), 1);
+        assert_eq!(copies(&product(false).0), 2);
+    }
+}

@@ -1,0 +1,52 @@
+//! What a plan has to know of the device that it is made for: limits and the kind of machine, as plain data.
+
+/// The device that a plan is made for. Default: the least that WebGPU guarantees.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The kind of machine, which decides what kernels run fast. No bit of a result depends on it.
+    pub machine: Machine,
+    /// The lanes of every subgroup, if kernels may exchange values within one. Default: 0, which means that
+    /// they may not.
+    pub subgroup: u32,
+    /// The largest binding of a storage buffer, in bytes. Default: 128 MiB.
+    pub max_binding_bytes: u64,
+    /// The largest buffer, in bytes. Default: 256 MiB.
+    pub max_buffer_bytes: u64,
+    /// The most workgroups in each dimension of a launch. Default: 65,535.
+    pub max_workgroups: u32,
+    /// The number of bytes of which the offset of every bound slice is a multiple. Default: 256.
+    pub binding_alignment: u64,
+    /// Whether kernels may have buffers of f16. Default: no.
+    pub f16: bool,
+    /// Whether kernels are faster when they load and store two f32 as a u64. Default: no.
+    pub pairs: bool,
+    /// Whether the host shares the device's memory, so that it reads and writes the buffers of kernels
+    /// instead of copies of them ([`crate::plan::Role::Shared`]). Default: no.
+    pub shares_memory: bool,
+}
+
+/// The kind of machine behind an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// The machine is a software adapter: registers are fast, workgroup memory and barriers are slow.
+    Cpu,
+    /// The machine is a GPU: tiles in workgroup memory pay.
+    Gpu,
+}
+
+impl Default for Target {
+    /// Returns the least that WebGPU guarantees.
+    fn default() -> Self {
+        Self {
+            machine: Machine::Gpu,
+            subgroup: 0,
+            max_binding_bytes: 128 << 20,
+            max_buffer_bytes: 256 << 20,
+            max_workgroups: 65_535,
+            binding_alignment: 256,
+            f16: false,
+            pairs: false,
+            shares_memory: false,
+        }
+    }
+}

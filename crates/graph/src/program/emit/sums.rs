@@ -1,0 +1,179 @@
+//! The tree: across the chunks of a reduction or product, and across shards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unisono_shaders::{FiniteParams, Params, TreeParams, module, snippets};
+
+use super::{Emitter, Part, Step};
+use crate::fuse::{Bucket, Place, Store, in_order};
+use crate::plan::{Access, Kernel};
+use crate::program::{Program, Slot};
+use crate::trace::{GraphError, NodeId, ReduceKind};
+use crate::values::{Lead, Type};
+
+/// Leaves that one invocation of the tree kernel adds, at most: they are in registers, for arrays are slow on
+/// software adapters (8 shards of 670,000 elements on one core: 6 ms, with an array of waiting subtrees 36
+/// ms).
+const TREE_GROUP: usize = 8;
+/// The number of elements that one invocation of the finite kernel looks at.
+const FINITE_SPAN: usize = 64;
+
+/// Leaves of a tree: vectors at equal distances.
+pub(super) struct Source {
+    pub store: Store,
+    pub first: usize,
+    pub stride: usize,
+    pub leaves: usize,
+}
+
+/// Where a tree's result goes.
+#[derive(Clone)]
+pub(super) struct Destination {
+    store: Store,
+    offset: usize,
+    /// From one shard's part to the next.
+    lead: usize,
+    /// Elements of a part.
+    inner: usize,
+    /// Elements that count; those after them become 0.
+    used: Option<usize>,
+}
+
+impl Destination {
+    pub fn of(place: Place, ty: &Type, rows: &std::ops::Range<usize>) -> Self {
+        let inner = ty.count().max(1);
+        let lead = place.row(inner);
+        let skip = if ty.lead == Lead::Sample { rows.start * inner } else { 0 };
+        Self { store: place.store, offset: place.inside + skip, lead, inner, used: None }
+    }
+
+    /// `count` elements in a row.
+    pub fn vector(store: Store, offset: usize, count: usize) -> Self {
+        Self { store, offset, lead: 0, inner: count, used: None }
+    }
+}
+
+impl Emitter<'_> {
+    /// The tree over `leaves` vectors of `elements` each, in as many passes as it takes.
+    pub(super) fn tree(
+        &mut self,
+        mut from: Source,
+        elements: usize,
+        to: &Destination,
+        kind: ReduceKind,
+        root: NodeId,
+    ) -> Result<(), GraphError> {
+        loop {
+            let group = from.leaves.next_power_of_two().clamp(2, TREE_GROUP);
+            let groups = from.leaves.div_ceil(group);
+            let last = groups == 1;
+            let target = if last {
+                to.clone()
+            } else {
+                let store =
+                    if from.store == Store::Temp(root) { Store::Temp2(root) } else { Store::Temp(root) };
+                self.grow(store, 4 * (groups * elements) as u64);
+                Destination { store, offset: 0, lead: 0, inner: elements, used: None }
+            };
+            let sizes = [elements, from.stride, from.first, target.offset, target.lead, target.inner];
+            let quads = sizes.iter().all(|s| s.is_multiple_of(4));
+            let [elements_read, stride, first, offset, lead, inner] =
+                sizes.map(|s| if quads { s / 4 } else { s });
+            let kernel = self.kernel(&tree_kernel(group, kind, quads));
+            let (grid, width) = self.grid(elements_read * groups, root)?;
+            let params = TreeParams {
+                elements: elements_read as u32,
+                leaves: from.leaves as u32,
+                leaf_stride: stride as u32,
+                x_offset: first as u32,
+                y_offset: offset as u32,
+                y_group: elements_read as u32,
+                y_lead: lead as u32,
+                inner: inner as u32,
+                width,
+                groups: groups as u32,
+                used: target.used.map_or(u32::MAX, |used| used as u32),
+            };
+            let bindings = vec![self.all(from.store), self.all(target.store)];
+            self.launch(kernel, bindings, params.words(&[]), grid, root)?;
+            if last {
+                return Ok(());
+            }
+            from = Source { store: target.store, first: 0, stride: elements, leaves: groups };
+        }
+    }
+
+    /// The buckets of this cut, each with those of its values that kernels of this segment are still to
+    /// compute.
+    pub(super) fn open_buckets(&self, segment: usize) -> BTreeMap<usize, BTreeSet<NodeId>> {
+        let Program { graph, fusion, .. } = self.program;
+        let roots: BTreeSet<NodeId> = fusion
+            .units
+            .iter()
+            .filter(|u| u.segment == segment)
+            .flat_map(|u| u.roots.iter().copied())
+            .collect();
+        let of_cut = self.program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == segment);
+        let open = |(index, bucket): (usize, &Bucket)| {
+            let sources =
+                bucket.values.iter().map(|&(id, _)| in_order(graph, fusion, graph.nodes[id].inputs[0]));
+            (index, sources.filter(|id| roots.contains(id)).collect())
+        };
+        of_cut.map(open).collect()
+    }
+
+    /// A bucket, summed over the subtrees of the run; over all of them where the run is the whole batch.
+    pub(super) fn sum_bucket(&mut self, segment: usize, index: usize) -> Result<(), GraphError> {
+        let program = self.program;
+        let whole = self.run.is_whole();
+        let Bucket { len, joined, used, ref values, .. } = program.buckets()[index];
+        let (rest, root) = (len - joined, values[0].0);
+        for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0) {
+            let first = (block.start - self.run.first) * rest;
+            let from = Source { store: Store::Partial(index), first, stride: rest, leaves: block.len() };
+            let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
+            let mut to = Destination::vector(store, at * len + joined, rest);
+            to.used = Some(used - joined);
+            self.tree(from, rest, &to, ReduceKind::Sum, root)?;
+        }
+        if !whole && self.extent.blocks > 0 {
+            let part = self.all(Store::Blocks(index));
+            self.segments[segment].downloads.push((Slot::Blocks(index), part));
+        }
+        Ok(())
+    }
+
+    /// Whether all sums of a cut are finite, where they stay on the device.
+    pub(super) fn check_finite(&mut self, segment: usize, cut: &[usize]) -> Result<(), GraphError> {
+        let flag: Part = self.part(Store::Flag(segment), 0, 4);
+        self.step(Step::Clear(flag));
+        let span = format!("const SPAN: u32 = {}u;\n", FINITE_SPAN / 4);
+        let kernel = self.kernel(&Kernel {
+            name: "finite".into(),
+            wgsl: module(&FiniteParams::declaration(0), &[], &span, unisono_shaders::FINITE),
+            bindings: vec![Access::Read, Access::ReadWrite],
+        });
+        for &bucket in cut {
+            let (len, root) =
+                (self.program.buckets()[bucket].len, self.program.buckets()[bucket].values[0].0);
+            let (grid, width) = self.grid(len.div_ceil(FINITE_SPAN), root)?;
+            let sums = self.all(Store::Sums(bucket));
+            let params = FiniteParams { n: (len / 4) as u32, width };
+            self.launch(kernel, vec![sums, flag], params.words(&[]), grid, root)?;
+        }
+        self.segments[segment].downloads.push((Slot::Flag(segment), flag));
+        Ok(())
+    }
+}
+
+fn tree_kernel(group: usize, kind: ReduceKind, quads: bool) -> Kernel {
+    let constants =
+        format!("const GROUP: u32 = {group}u;\nconst MAXIMUM: bool = {};\n", kind == ReduceKind::Max);
+    let words = [snippets::SUM, snippets::WORDS];
+    let shared = if quads { &[snippets::SUM_QUADS][..] } else { &words[..] };
+    Kernel {
+        name: "tree".into(),
+        wgsl: module(&TreeParams::declaration(0), shared, &constants, unisono_shaders::TREE),
+        bindings: vec![Access::Read, Access::ReadWrite],
+    }
+}

@@ -1,0 +1,144 @@
+use super::*;
+use crate::plan::{Command, Plan, Role, Slice, Transfer};
+use crate::program::Layout;
+use crate::trace::{StateKind, Tape};
+use crate::values::Precision;
+
+/// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each
+/// sample.
+fn step() -> Program {
+    let tape = Tape::new();
+    let (x, rate) = (tape.input("x", Type::sample(&[4])), tape.input("rate", Type::global(&[])));
+    let w = tape.state("w", &[3, 4], StateKind::Parameter);
+    let losses = x.dropout(0.5, "drop").matmul_t(&w).tanh().sum(&[-1]);
+    let loss = losses.sum_shards();
+    let gradient = &tape.gradients(&loss, std::slice::from_ref(&w))[0];
+    tape.update(&w, &(&w - &(gradient * &rate)));
+    tape.output("losses", &losses);
+    tape.output("loss", &loss);
+    tape.output("twice", &(&loss + &loss));
+    Program::compile(&tape.finish().unwrap()).unwrap()
+}
+
+fn slots(transfers: &[Transfer]) -> Vec<Slot> {
+    transfers.iter().map(|t| Slot::decode(t.slot)).collect()
+}
+
+/// However many buckets there are: what is to be read at the end of a segment is not written over before.
+#[test]
+fn downloads_keep_their_memory_until_the_end_of_the_segment() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[4]));
+    let mut y = x;
+    let states: Vec<_> = (0..6).map(|i| tape.state(&format!("b{i}"), &[4], StateKind::Parameter)).collect();
+    for state in &states {
+        y = (&y + state).tanh();
+    }
+    let loss = y.sum(&[-1]).sum_shards();
+    for (state, gradient) in states.iter().zip(tape.gradients(&loss, &states)) {
+        tape.update(state, &(state - &gradient));
+    }
+    let program =
+        Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 16, f16: false }).unwrap();
+    assert!(program.buckets().len() >= 6);
+    let plan = program.plan(&Run { first: 1, sizes: vec![2, 2], shards: 4 }, &Target::default()).unwrap();
+    for segment in &plan.segments {
+        let ranges = segment
+            .downloads
+            .iter()
+            .map(|t| (t.slice.buffer, t.slice.offset, t.slice.offset + t.slice.bytes));
+        let mut ranges: Vec<_> = ranges.collect();
+        ranges.sort_unstable();
+        let apart = |pair: &[(usize, u64, u64)]| pair[0].0 != pair[1].0 || pair[0].2 <= pair[1].1;
+        assert!(ranges.windows(2).all(apart), "{ranges:?}");
+    }
+}
+
+#[test]
+fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
+    let program = step();
+    let idle = Run { first: 0, sizes: vec![], shards: 3 };
+    let Plan { segments, buffers, .. } = program.plan(&idle, &Target::default()).unwrap();
+    assert_eq!(segments.len(), 2);
+    assert_eq!((segments[0].commands.len(), segments[0].downloads.len()), (0, 0));
+    assert!(!slots(&segments[0].uploads).contains(&Slot::Input(0)), "{:?}", slots(&segments[0].uploads));
+    assert_eq!(slots(&segments[1].uploads), [Slot::Sums(0)]);
+    assert_eq!(slots(&segments[1].downloads), [Slot::Output(2)]);
+    let busy = program.plan(&Run { first: 0, sizes: vec![2], shards: 3 }, &Target::default()).unwrap();
+    assert_eq!(segments[1].commands.len(), busy.segments[1].commands.len());
+    assert!(buffers.iter().any(|b| b.role == Role::State(0)));
+}
+
+/// A layer and its gradient in mixed precision, with rows of an odd number of elements.
+fn mixed(layout: Layout) -> Program {
+    let tape = Tape::with_precision(Precision::Mixed);
+    let x = tape.input("x", Type::sample(&[7]));
+    let w = tape.state("w", &[9, 7], StateKind::Parameter);
+    let y = x.matmul_t(&w).tanh().matmul(&w).relu();
+    let gradient = &tape.gradients(&y.sum(&[-1]).sum_shards(), std::slice::from_ref(&w))[0];
+    tape.update(&w, &(&w - gradient));
+    Program::compile_with(&tape.finish().unwrap(), layout).unwrap()
+}
+
+#[test]
+fn f16_halves_memory_where_the_device_has_it_and_is_refused_elsewhere() {
+    let run = Run::whole(&[101, 100]);
+    let [halves, words] = [true, false].map(|f16| mixed(Layout { f16, ..Layout::default() }));
+    let with = Target { f16: true, ..Target::default() };
+    let refused = halves.plan(&run, &Target::default()).unwrap_err();
+    assert!(matches!(&refused, GraphError::NoF16 { what } if what.contains("round_half")), "{refused}");
+    let (halves, words) = (halves.plan(&run, &with).unwrap(), words.plan(&run, &Target::default()).unwrap());
+    assert!(
+        10 * halves.scratch_bytes() < 7 * words.scratch_bytes(),
+        "{} and {}",
+        halves.scratch_bytes(),
+        words.scratch_bytes()
+    );
+    assert!(halves.buffers.iter().all(|buffer| buffer.bytes.is_multiple_of(4)));
+    assert!(words.kernels.iter().all(|kernel| !kernel.wgsl.contains("f16;")));
+}
+
+/// Rows of f16 that are cut into pieces start at offsets that a device can bind.
+#[test]
+fn pieces_of_f16_are_aligned() {
+    let target = Target { f16: true, max_binding_bytes: 20_000, ..Target::default() };
+    let program = mixed(Layout { f16: true, ..Layout::default() });
+    let plan = program.plan(&Run::whole(&[1000]), &target).unwrap();
+    let launches = plan.segments.iter().flat_map(|s| &s.commands).filter_map(|command| match command {
+        Command::Launch(launch) => Some(launch),
+        _ => None,
+    });
+    let slices: Vec<Slice> = launches.flat_map(|launch| launch.bindings.clone()).collect();
+    assert!(
+        slices.iter().all(|s| s.offset.is_multiple_of(256) && s.bytes.is_multiple_of(4) && s.bytes <= 20_000)
+    );
+    assert!(slices.iter().any(|s| s.offset > 0));
+}
+
+/// A loop over parts of the input, and states that are updated alike: more of them make more launches of the
+/// same kernels.
+#[test]
+fn a_kernel_serves_all_steps_of_a_loop_and_all_states() {
+    let sizes = |steps: usize| {
+        let tape = Tape::new();
+        let x = tape.input("x", Type::sample(&[steps, 4]));
+        let w = tape.state("w", &[4, 4], StateKind::Parameter);
+        let states: Vec<_> =
+            (0..steps).map(|i| tape.state(&format!("b{i}"), &[4], StateKind::Parameter)).collect();
+        let mut y = x.slice(1, 0..1).reshape(&[4]).tanh();
+        for (step, state) in states.iter().enumerate() {
+            let part = x.slice(1, step..step + 1).reshape(&[4]);
+            y = (&y.matmul_t(&w) + &(&part * state)).tanh();
+        }
+        let loss = y.sum(&[-1]).sum_shards();
+        for (state, gradient) in states.iter().zip(tape.gradients(&loss, &states)) {
+            tape.update(state, &(state - &gradient));
+        }
+        let program = Program::compile(&tape.finish().unwrap()).unwrap();
+        let plan = program.plan(&Run::whole(&[2, 2]), &Target::default()).unwrap();
+        (plan.kernels.len(), plan.launches())
+    };
+    let ((few, short), (many, long)) = (sizes(4), sizes(7));
+    assert!(long > short);
+    assert_eq!(few, many);
+}

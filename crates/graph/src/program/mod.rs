@@ -1,0 +1,11 @@
+//! Programs: graphs compiled as far as it goes without sizes, and the plans made from them for runs of
+//! shards.
+
+mod emit;
+#[expect(clippy::module_inception, reason = "the room is named for its main thing")]
+mod program;
+mod run;
+
+pub(crate) use program::UnitKernels;
+pub use program::{Layout, Program};
+pub use run::{BUCKET_BYTES, MAX_SHARDS, OutputDecl, Run, Slot};

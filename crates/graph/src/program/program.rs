@@ -1,0 +1,248 @@
+//! Programs: graphs compiled as far as it goes without sizes. Plans for runs of shards are made from them.
+
+use super::run::{BUCKET_BYTES, OutputDecl, Run};
+use crate::codegen::{self, Bound, Epilogue, ImplicitOperand};
+use crate::fuse::{Bucket, Fusion, Store, Stores, Unit, UnitKind, fuse, in_order};
+use crate::passes::{place_parts, round_products, simplify};
+use crate::trace::{Graph, GraphError, Input, InputDecl, Lowering, NodeId, Output, ReduceKind, StateDecl};
+use crate::values::Lead;
+
+/// Where values lie. No bit of a result depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The most bytes of a bucket, in which sums over shards travel. A sum that is larger has a bucket of its
+    /// own. Default: [`BUCKET_BYTES`].
+    pub bucket_bytes: usize,
+    /// Whether values that f16 holds are stored as f16. Plans are then for devices with
+    /// [`crate::Target::f16`] only. Default: no.
+    pub f16: bool,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self { bucket_bytes: BUCKET_BYTES, f16: false }
+    }
+}
+
+/// A step, compiled for any run of shards.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) graph: Graph,
+    pub(crate) fusion: Fusion,
+    pub(crate) stores: Stores,
+    pub(crate) kernels: Vec<UnitKernels>,
+    outputs: Vec<OutputDecl>,
+}
+
+/// The kernels of a unit.
+#[derive(Clone, Debug)]
+pub(crate) enum UnitKernels {
+    /// A map has a kernel for all targets, and one for targets that load pairs if that pays.
+    Map {
+        plain: Bound,
+        pairs: Option<Bound>,
+    },
+    Reduce {
+        whole: Bound,
+        chunked: Bound,
+        kind: ReduceKind,
+    },
+    Product {
+        epilogue: Option<Epilogue>,
+        operands: [Option<ImplicitOperand>; 2],
+    },
+}
+
+impl Program {
+    /// Compiles a graph for the default layout.
+    ///
+    /// # Errors
+    /// There are none as yet: a graph from [`crate::Tape::finish`] compiles.
+    pub fn compile(graph: &Graph) -> Result<Self, GraphError> {
+        Self::compile_with(graph, Layout::default())
+    }
+
+    /// Compiles a graph for a layout.
+    ///
+    /// # Errors
+    /// There are none as yet: a graph from [`crate::Tape::finish`] compiles.
+    pub fn compile_with(graph: &Graph, layout: Layout) -> Result<Self, GraphError> {
+        let (graph, parts) = place_parts(&round_products(simplify(graph)));
+        let fusion = fuse(&graph, parts);
+        let mut stores = Stores::assign(&graph, &fusion, layout.bucket_bytes / 4);
+        if layout.f16 {
+            stores.narrow(&graph, &fusion);
+        }
+        let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
+        let outputs = graph.outputs.iter().map(|Output { name, kind, node }| {
+            let source = in_order(&graph, &fusion, *node);
+            let sum = match (stores.place(source).store, &fusion.lowering[source]) {
+                (Store::Sums(bucket), _) => Some((bucket, stores.place(source).inside)),
+                _ => None,
+            };
+            let segment = sum.map_or(fusion.segment[*node], |(bucket, _)| stores.buckets[bucket].cut);
+            OutputDecl { name: name.clone(), kind: *kind, ty: graph.nodes[*node].ty.clone(), segment, sum }
+        });
+        let outputs = outputs.collect();
+        Ok(Self { graph, fusion, stores, kernels, outputs })
+    }
+
+    /// Returns the simplified graph, to interpret or to print it.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Returns the data that each step brings.
+    pub fn inputs(&self) -> &[InputDecl] {
+        &self.graph.inputs
+    }
+
+    /// Returns the indices of the inputs that travel as [`crate::Slot::Scalars`], in order.
+    pub fn scalars(&self) -> &[usize] {
+        &self.stores.scalars
+    }
+
+    /// Returns the tensors that outlive a step. [`crate::plan::Role::State`] counts these.
+    pub fn states(&self) -> &[StateDecl] {
+        &self.graph.states
+    }
+
+    /// Returns the outputs of a step. [`crate::Slot::Output`] counts these.
+    pub fn outputs(&self) -> &[OutputDecl] {
+        &self.outputs
+    }
+
+    /// Returns the buckets of sums that devices exchange.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.stores.buckets
+    }
+
+    /// Returns the number of segments of a step, one more than there are cuts. The last segment commits.
+    pub fn segments(&self) -> usize {
+        self.fusion.segment.iter().max().map_or(1, |s| s + 1)
+    }
+
+    /// Returns whether the last segment needs only global values of the segments before, and has no output
+    /// with samples. A device may then run shards one after another, each with a plan of its own, and commit
+    /// with the last of these plans.
+    pub fn commits_globally(&self) -> bool {
+        let last = self.segments() - 1;
+        let is_global = |id: usize| self.graph.nodes[id].ty.lead == Lead::Global;
+        let before = |id: &usize| self.fusion.segment[*id] < last;
+        let mut roots = self.fusion.units.iter().filter(|u| u.segment == last).flat_map(|u| u.roots.iter());
+        let reads = |&root: &usize| self.fusion.reads(&self.graph, root).into_keys().filter(before);
+        roots.all(|root| reads(root).all(is_global))
+            && self.outputs.iter().filter(|o| o.segment == last).all(|o| o.ty.lead == Lead::Global)
+    }
+
+    /// Returns what element `index` of a bucket is: the gradient of a state, or a value by its layer and op.
+    pub fn describe_sum(&self, bucket: usize, index: usize) -> String {
+        let values = &self.stores.buckets[bucket].values;
+        let at = values.partition_point(|&(_, first)| first <= index).saturating_sub(1);
+        let (id, _) = values[at];
+        let named = self
+            .graph
+            .updates
+            .keys()
+            .find(|&&s| self.feeds(id, s) && self.graph.states[s].ty == self.graph.nodes[id].ty);
+        match named {
+            Some(&state) => format!("the gradient of {}", self.graph.states[state].name),
+            None => self.graph.describe(self.graph.nodes[id].inputs[0]),
+        }
+    }
+
+    /// Returns whether a node depends on an input.
+    pub fn depends_on(&self, node: NodeId, input: &str) -> bool {
+        let Some(index) = self.graph.inputs.iter().position(|i| i.name == input) else { return false };
+        let mut depends = vec![false; node + 1];
+        for (id, at) in self.graph.nodes[..=node].iter().enumerate() {
+            let is_input = at.op.downcast_ref().is_some_and(|&Input(own)| own == index);
+            depends[id] = is_input || at.inputs.iter().any(|&i| depends[i]);
+        }
+        depends[node]
+    }
+
+    /// Returns whether the new value of a state depends on a node.
+    fn feeds(&self, id: usize, state: usize) -> bool {
+        let mut pending = vec![self.graph.updates[&state]];
+        while let Some(at) = pending.pop() {
+            if at == id {
+                return true;
+            }
+            pending.extend(self.graph.nodes[at].inputs.iter().filter(|&&i| i >= id));
+        }
+        false
+    }
+
+    /// Returns one line for each kernel in order: its segment, its ops and its result's type, for example
+    /// `0: fused[add, relu] [B, 512]`.
+    pub fn describe(&self) -> String {
+        let line = |u: &Unit| {
+            let name = codegen::unit_name(&self.graph, &self.fusion, u);
+            format!("{}: {name} {}\n", u.segment, self.graph.nodes[u.roots[0]].ty)
+        };
+        self.fusion.units.iter().map(line).collect()
+    }
+
+    /// Returns whether the program stores values as f16. Its plans are then for devices with
+    /// [`crate::Target::f16`] only.
+    pub fn stores_f16(&self) -> bool {
+        !self.stores.halves.is_empty()
+    }
+
+    /// Returns the `count` largest tensors that a run keeps in memory with their bytes, the largest first.
+    /// Tensors of the state are described by name, others by layer, op and shape.
+    pub fn largest_tensors(&self, run: &Run, count: usize) -> Vec<(String, u64)> {
+        let extent = run.extent();
+        let bytes = |id: NodeId| {
+            let ty = &self.graph.nodes[id].ty;
+            let is_joined = matches!(self.stores.place(id).store, Store::Joined(_));
+            let count = if is_joined { extent.blocks * ty.count() } else { extent.count(ty) };
+            (self.element_bytes(id) * count) as u64
+        };
+        let computed = self.fusion.units.iter().flat_map(|unit| unit.roots.iter().copied());
+        let inputs = (0..self.graph.nodes.len()).filter(|&id| self.graph.nodes[id].op.is::<Input>());
+        let values = computed.chain(inputs).map(|id| (self.graph.describe(id), bytes(id)));
+        let states =
+            self.graph.states.iter().map(|s| (format!("{} {}", s.name, s.ty), s.ty.count() as u64 * 4));
+        let mut all: Vec<(String, u64)> = values.chain(states).collect();
+        all.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        all.truncate(count);
+        all
+    }
+
+    /// Returns the bytes that all computed values would take if none of them shared memory.
+    pub fn tensor_bytes(&self, run: &Run) -> u64 {
+        let extent = run.extent();
+        let bytes = |id: &usize| (extent.count(&self.graph.nodes[*id].ty) * self.element_bytes(*id)) as u64;
+        let computed =
+            |id: &usize| !matches!(self.fusion.lowering[*id], Lowering::View(_) | Lowering::Constant(_));
+        (0..self.graph.nodes.len()).filter(computed).map(|id| bytes(&id)).sum()
+    }
+
+    /// Returns the bytes of each element of a value.
+    fn element_bytes(&self, id: NodeId) -> usize {
+        self.stores.element_bytes(self.stores.place(id).store)
+    }
+}
+
+fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> UnitKernels {
+    match (unit.kind, &fusion.lowering[unit.roots[0]]) {
+        (UnitKind::Map, _) => UnitKernels::Map {
+            plain: codegen::map_kernel(graph, fusion, stores, unit),
+            pairs: codegen::pairs_kernel(graph, fusion, stores, unit),
+        },
+        (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
+            whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
+            chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),
+            kind: reduction.kind,
+        },
+        _ => {
+            let product = unit.product.unwrap_or(unit.roots[0]);
+            UnitKernels::Product {
+                epilogue: codegen::epilogue(graph, fusion, stores, unit),
+                operands: [0, 1].map(|side| codegen::operand(graph, fusion, stores, product, side)),
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The errors of this crate, all of which are found before a step runs.
+
+/// An error in a model, found when it is traced or planned.
+#[derive(Clone, thiserror::Error, PartialEq)]
+pub enum GraphError {
+    /// An op was given operands that it cannot take.
+    #[error("{}{op}: {problem}", layer(.scope))]
+    Op {
+        /// The path of the layer. It is empty outside of layers.
+        scope: String,
+        /// The name of the op.
+        op: String,
+        /// What is wrong with the operands, and their shapes.
+        problem: String,
+    },
+    /// Two states, inputs or outputs have one name.
+    #[error("{kind} {name:?} is declared twice")]
+    Duplicate {
+        /// What is declared twice: "state", "input", "carry", "output" or "kept carry".
+        kind: &'static str,
+        /// The name that is declared twice.
+        name: String,
+    },
+    /// A program stores values as f16, and the device does not have f16.
+    #[error("{what} is stored as f16, which the adapter does not have (shader-f16)")]
+    NoF16 {
+        /// The layer and op of the first such tensor.
+        what: String,
+    },
+    /// A value does not fit the device.
+    #[error(
+        "{what} needs {needs} bytes in one binding; {adapter_allows} is the adapter's limit: use fewer samples a shard"
+    )]
+    Limit {
+        /// The layer and op of the tensor.
+        what: String,
+        /// The bytes that the tensor takes.
+        needs: u64,
+        /// The most bytes that the device allows.
+        adapter_allows: u64,
+    },
+}
+
+/// Prints the message, so that a `main` that returns the error shows it.
+impl std::fmt::Debug for GraphError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+fn layer(scope: &str) -> String {
+    if scope.is_empty() { String::new() } else { format!("{scope}: ") }
+}

@@ -1,0 +1,347 @@
+//! Tracing: a model's code runs once and leaves a graph.
+//!
+//! The first error is kept and returned by [`Tape::finish`]; until then every op gives a value back, so that
+//! model code reads like arithmetic.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::trace::{
+    Constant, Graph, GraphError, Input, InputDecl, InputKind, Lowering, Node, NodeId, Op, Output, OutputKind,
+    RandomKey, State, StateDecl, StateKind, Var,
+};
+use crate::values::{DType, Lead, Type};
+
+/// Records the ops of a model. Clones of a tape share one recording.
+#[derive(Clone, Debug, Default)]
+pub struct Tape {
+    inner: Rc<RefCell<Recording>>,
+}
+
+#[derive(Debug, Default)]
+struct Recording {
+    graph: Graph,
+    scopes: Vec<String>,
+    scope: Arc<str>,
+    error: Option<GraphError>,
+    /// The ranges of nodes that gradients compute a second time, in order.
+    regions: Vec<Range<NodeId>>,
+    /// How many regions the trace is in, one inside the other.
+    depth: usize,
+    /// The op that rounds the operands of products. `None` where they are not rounded.
+    rounding: Option<Arc<dyn Op>>,
+    /// For each value that was rounded for a product, the rounded one.
+    rounded: BTreeMap<NodeId, NodeId>,
+    /// The ranges of nodes that are the steps of a loop.
+    unrolled: Vec<Range<NodeId>>,
+}
+
+impl Tape {
+    /// Returns a tape with nothing recorded.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns a tape that passes the operands of every product through an op, and the products of samples
+    /// too.
+    pub(crate) fn with_rounding(op: Arc<dyn Op>) -> Self {
+        let tape = Self::default();
+        tape.inner.borrow_mut().rounding = Some(op);
+        tape
+    }
+
+    /// Runs `f` with products of f32 operands, whatever the tape's precision. An optimizer's rule or a loss
+    /// is such an `f`.
+    pub fn in_f32<T>(&self, f: impl FnOnce() -> T) -> T {
+        let outer = self.inner.borrow_mut().rounding.take();
+        let result = f();
+        self.inner.borrow_mut().rounding = outer;
+        result
+    }
+
+    /// Declares data that the caller brings with each step. Two inputs of one name are an error.
+    pub fn input(&self, name: &str, ty: Type) -> Var {
+        self.declare_input(name, ty, InputKind::Data)
+    }
+
+    /// Declares a value that the caller takes from one step to the next: what [`Tape::keep`] made of it in
+    /// the step before.
+    pub fn carry(&self, name: &str, ty: Type) -> Var {
+        self.declare_input(name, ty, InputKind::Carry)
+    }
+
+    /// Returns the key and position from which dropout draws. They are declared once, however often they are
+    /// asked for.
+    pub fn random(&self) -> Var {
+        let found = self.inner.borrow().graph.inputs.iter().position(|i| i.kind == InputKind::Random);
+        match found {
+            Some(index) => self.push(Arc::new(Input(index)), &[], Some(RandomKey::ty())),
+            None => self.declare_input(RandomKey::INPUT, RandomKey::ty(), InputKind::Random),
+        }
+    }
+
+    fn declare_input(&self, name: &str, ty: Type, kind: InputKind) -> Var {
+        let (index, known) = {
+            let graph = &mut self.inner.borrow_mut().graph;
+            let known = graph.inputs.iter().any(|i| (i.kind, i.name.as_str()) == (kind, name));
+            graph.inputs.push(InputDecl { name: name.into(), ty: ty.clone(), kind });
+            (graph.inputs.len() - 1, known)
+        };
+        if known {
+            let kind = if kind == InputKind::Carry { "carry" } else { "input" };
+            self.fail(GraphError::Duplicate { kind, name: name.into() });
+        }
+        self.push(Arc::new(Input(index)), &[], Some(ty))
+    }
+
+    /// Declares a tensor that outlives the step. Two states of one name are an error.
+    pub fn state(&self, name: &str, dims: &[usize], kind: StateKind) -> Var {
+        let ty = Type::global(dims);
+        let (index, known) = {
+            let graph = &mut self.inner.borrow_mut().graph;
+            let known = graph.states.iter().any(|s| s.name == name);
+            graph.states.push(StateDecl { name: name.into(), ty: ty.clone(), kind });
+            (graph.states.len() - 1, known)
+        };
+        if known {
+            self.fail(GraphError::Duplicate { kind: "state", name: name.into() });
+        }
+        self.push(Arc::new(State(index)), &[], Some(ty))
+    }
+
+    /// Returns a number as a value.
+    pub fn constant(&self, x: f32) -> Var {
+        self.push(Arc::new(Constant(x)), &[], Some(Type::global(&[])))
+    }
+
+    /// Applies an op. Where the op cannot take the operands, the error is kept for [`Tape::finish`], and the
+    /// first operand is returned.
+    pub fn apply(&self, op: impl Op, inputs: &[&Var]) -> Var {
+        self.apply_dyn(Arc::new(op), inputs)
+    }
+
+    /// Applies an op whose type is not known, as [`Tape::apply`] does.
+    pub fn apply_dyn(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
+        let is_product = matches!(op.lowering(), Lowering::MatMul { .. } | Lowering::Contract);
+        let rounding = self.inner.borrow().rounding.clone().filter(|_| is_product);
+        let Some(rounding) = rounding else { return self.record(op, inputs) };
+        let rounded: Vec<Var> = inputs.iter().map(|x| self.rounded(x, &rounding)).collect();
+        let y = self.record(op, &rounded.iter().collect::<Vec<_>>());
+        if y.ty.lead == Lead::Sample { self.rounded(&y, &rounding) } else { y }
+    }
+
+    /// Returns the rounded value. A value is rounded once, however often it is asked for, so that its
+    /// gradient is summed over the shards once.
+    fn rounded(&self, x: &Var, rounding: &Arc<dyn Op>) -> Var {
+        if x.ty.dtype != DType::F32 || self.node(x.id).op.key() == rounding.key() {
+            return x.clone();
+        }
+        if let Some(&id) = self.inner.borrow().rounded.get(&x.id) {
+            return self.var(id);
+        }
+        let rounded = self.record(rounding.clone(), &[x]);
+        self.inner.borrow_mut().rounded.insert(x.id, rounded.id);
+        rounded
+    }
+
+    /// Records an op on operands that are not rounded.
+    pub(crate) fn record(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
+        match infer(&*op, inputs) {
+            Ok(ty) => self.push(op, inputs, Some(ty)),
+            Err(problem) => {
+                let scope = self.inner.borrow().scope.to_string();
+                self.fail(GraphError::Op { scope, op: op.name().into(), problem });
+                inputs.first().map_or_else(|| self.constant(0.0), |v| (*v).clone())
+            }
+        }
+    }
+
+    fn push(&self, op: Arc<dyn Op>, inputs: &[&Var], ty: Option<Type>) -> Var {
+        let mut inner = self.inner.borrow_mut();
+        let ty = ty.unwrap_or_else(|| Type::global(&[]));
+        let scope = inner.scope.clone();
+        let inputs = inputs.iter().map(|v| v.id).collect();
+        inner.graph.nodes.push(Node { op, inputs, ty: ty.clone(), scope });
+        Var { tape: self.clone(), id: inner.graph.nodes.len() - 1, ty }
+    }
+
+    /// Runs `f` inside of a layer, so that errors name the layer's path.
+    pub fn scope<T>(&self, name: &str, f: impl FnOnce() -> T) -> T {
+        self.inner.borrow_mut().enter(name);
+        let result = f();
+        self.inner.borrow_mut().leave();
+        result
+    }
+
+    /// Returns the number of nodes so far.
+    pub(crate) fn len(&self) -> usize {
+        self.inner.borrow().graph.nodes.len()
+    }
+
+    pub(crate) fn enter_region(&self) {
+        self.inner.borrow_mut().depth += 1;
+    }
+
+    pub(crate) fn leave_region(&self, first: NodeId) {
+        let mut inner = self.inner.borrow_mut();
+        inner.depth -= 1;
+        if inner.depth == 0 {
+            let end = inner.graph.nodes.len();
+            inner.regions.push(first..end);
+        }
+    }
+
+    /// Returns the region that a node is in.
+    pub(crate) fn region(&self, id: NodeId) -> Option<Range<NodeId>> {
+        self.inner.borrow().regions.iter().find(|r| r.contains(&id)).cloned()
+    }
+
+    /// Records what `f` records as the steps of one loop. The gradient of a weight that multiplies one row of
+    /// each sample in each step is then one product over (sample, step), with the steps in the order in which
+    /// they were recorded.
+    pub fn unrolled<T>(&self, f: impl FnOnce() -> T) -> T {
+        let first = self.len();
+        let result = f();
+        let end = self.len();
+        self.inner.borrow_mut().unrolled.push(first..end);
+        result
+    }
+
+    /// Returns the number of the innermost loop that a node is in.
+    pub(crate) fn unrolled_at(&self, id: NodeId) -> Option<usize> {
+        self.inner.borrow().unrolled.iter().position(|loop_| loop_.contains(&id))
+    }
+
+    /// Runs `f` as a part of the layer `scope`, whatever layer is being traced.
+    pub(crate) fn in_scope_of<T>(&self, scope: &Arc<str>, f: impl FnOnce() -> T) -> T {
+        let outer = std::mem::replace(&mut self.inner.borrow_mut().scope, scope.clone());
+        let result = f();
+        self.inner.borrow_mut().scope = outer;
+        result
+    }
+
+    /// Returns the path of the layer that is being traced, for example `encoder.0`.
+    pub fn path(&self) -> String {
+        self.inner.borrow().scope.to_string()
+    }
+
+    /// Keeps an error for [`Tape::finish`] to return, if it is the first one.
+    pub fn fail(&self, error: GraphError) {
+        self.inner.borrow_mut().error.get_or_insert(error);
+    }
+
+    /// Keeps an error of an op in the layer that is being traced, as [`Tape::fail`] does.
+    pub fn fail_here(&self, op: &str, problem: String) {
+        let scope = self.path();
+        self.fail(GraphError::Op { scope, op: op.into(), problem });
+    }
+
+    /// Returns the first error so far.
+    pub fn error(&self) -> Option<GraphError> {
+        self.inner.borrow().error.clone()
+    }
+
+    /// Returns the value that a node stands for.
+    pub(crate) fn var(&self, id: NodeId) -> Var {
+        let ty = self.inner.borrow().graph.nodes[id].ty.clone();
+        Var { tape: self.clone(), id, ty }
+    }
+
+    /// Returns a copy of a node.
+    pub(crate) fn node(&self, id: NodeId) -> Node {
+        self.inner.borrow().graph.nodes[id].clone()
+    }
+
+    /// Makes `x` an output of the step. Two outputs of one name are an error.
+    pub fn output(&self, name: &str, x: &Var) {
+        self.show(name, OutputKind::Value, x);
+    }
+
+    /// Makes `value` what `carry` holds in the next step: the output of [`OutputKind::Carry`] of its name. It
+    /// is an error where `carry` is none, is of another type, or is kept already.
+    pub fn keep(&self, carry: &Var, value: &Var) {
+        let index = self.node(carry.id).op.downcast_ref().map(|&Input(index)| index);
+        let decl = index.map(|index| self.inner.borrow().graph.inputs[index].clone());
+        match decl.filter(|decl| decl.kind == InputKind::Carry) {
+            Some(decl) if decl.ty == value.ty => self.show(&decl.name, OutputKind::Carry, value),
+            Some(decl) => self.fail_here("keep", format!("a carry {} cannot become {}", decl.ty, value.ty)),
+            None => self.fail_here("keep", "the first operand is not a carry".into()),
+        }
+    }
+
+    fn show(&self, name: &str, kind: OutputKind, x: &Var) {
+        let known = {
+            let outputs = &mut self.inner.borrow_mut().graph.outputs;
+            let known = outputs.iter().any(|own| (own.kind, own.name.as_str()) == (kind, name));
+            outputs.push(Output { name: name.into(), kind, node: x.id });
+            known
+        };
+        if known {
+            let kind = if kind == OutputKind::Carry { "kept carry" } else { "output" };
+            self.fail(GraphError::Duplicate { kind, name: name.into() });
+        }
+    }
+
+    /// Replaces `state` by `value` when the step commits.
+    pub fn update(&self, state: &Var, value: &Var) {
+        let index = self.state_index(state);
+        match index {
+            Some(_) if self.state_index(value).is_some() => {
+                self.fail_here("update", "the new value of a state is a state itself: compute it".into());
+            }
+            Some(index) if state.ty == value.ty => {
+                self.inner.borrow_mut().graph.updates.insert(index, value.id);
+            }
+            Some(_) => self.fail_here("update", format!("a state {} cannot become {}", state.ty, value.ty)),
+            None => self.fail_here("update", "the first operand is not a state".into()),
+        }
+    }
+
+    fn state_index(&self, state: &Var) -> Option<usize> {
+        self.node(state.id).op.downcast_ref().map(|&State(index)| index)
+    }
+
+    /// Returns the name of a state. `None` if the value is no state.
+    pub fn state_name(&self, state: &Var) -> Option<String> {
+        let index = self.state_index(state)?;
+        Some(self.inner.borrow().graph.states[index].name.clone())
+    }
+
+    /// Returns the states declared so far, in order.
+    pub fn states(&self) -> Vec<StateDecl> {
+        self.inner.borrow().graph.states.clone()
+    }
+
+    /// Returns a copy of the graph as it is now.
+    ///
+    /// # Errors
+    /// The first error of the trace.
+    pub fn finish(&self) -> Result<Graph, GraphError> {
+        let inner = self.inner.borrow();
+        inner.error.clone().map_or_else(|| Ok(inner.graph.clone()), Err)
+    }
+}
+
+/// Returns the type of what an op makes of operands, or why it cannot be a node on them.
+fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
+    if matches!(op.lowering(), Lowering::Leaf) {
+        return Err("reads data from outside, which only declared inputs and states do".into());
+    }
+    op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
+    op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())
+}
+
+impl Recording {
+    fn enter(&mut self, name: &str) {
+        self.scopes.push(name.into());
+        self.scope = self.scopes.join(".").into();
+    }
+
+    fn leave(&mut self) {
+        self.scopes.pop();
+        self.scope = self.scopes.join(".").into();
+    }
+}

@@ -1,0 +1,54 @@
+//! How windows lie on an image.
+
+use serde::Serialize;
+
+/// How windows lie on the last two axes of an image. Each field is `[height, width]`, in elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Window {
+    /// The size of a window.
+    pub kernel: [usize; 2],
+    /// The distance from one window to the next.
+    pub stride: [usize; 2],
+    /// The distance from one element of a window to the next.
+    pub dilation: [usize; 2],
+    /// The width of the border around the image.
+    pub padding: [usize; 2],
+}
+
+impl Window {
+    /// Returns windows of a size with stride 1, dilation 1 and no border.
+    pub fn new(kernel: [usize; 2]) -> Self {
+        Self { kernel, stride: [1, 1], dilation: [1, 1], padding: [0, 0] }
+    }
+
+    /// Returns how many windows there are on an image, down and across.
+    ///
+    /// # Errors
+    /// Says that no window fits the image.
+    pub fn count(&self, image: [usize; 2]) -> Result<[usize; 2], String> {
+        let along = |a: usize| {
+            let span = self.dilation[a] * self.kernel[a].saturating_sub(1) + 1;
+            let length = image[a] + 2 * self.padding[a];
+            let valid = self.kernel[a] > 0 && self.stride[a] > 0 && self.dilation[a] > 0 && span <= length;
+            valid.then(|| (length - span) / self.stride[a] + 1)
+        };
+        match (along(0), along(1)) {
+            (Some(h), Some(w)) => Ok([h, w]),
+            _ => Err(format!("no window {self:?} fits an image of {image:?}")),
+        }
+    }
+
+    /// Returns whether the windows lie side by side on an image without overlap, gap or border.
+    pub(crate) fn is_tiling(&self, image: [usize; 2]) -> bool {
+        self.stride == self.kernel
+            && self.dilation == [1, 1]
+            && self.padding == [0, 0]
+            && (0..2).all(|a| (1..=image[a]).contains(&self.kernel[a]))
+    }
+
+    /// Returns where element `k` of window `o` lies on axis `a`, `None` on the border.
+    pub(crate) fn at(&self, a: usize, o: usize, k: usize, length: usize) -> Option<usize> {
+        let at = o * self.stride[a] + k * self.dilation[a];
+        at.checked_sub(self.padding[a]).filter(|&i| i < length)
+    }
+}

@@ -1,0 +1,54 @@
+//! The all-reduce between two segments, on the host.
+
+use std::sync::Arc;
+
+use unisono_graph::Program;
+
+use crate::coordinator::attempt::Attempt;
+use crate::coordinator::replicas::Replicas;
+use crate::error::ReplicaError;
+use crate::sums::tree_sum::{not_finite, sum};
+
+impl Replicas {
+    /// Sums the buckets of a cut over all shards, and stores those sums that are outputs.
+    pub(crate) fn all_reduce(
+        &mut self,
+        program: &Program,
+        attempt: &mut Attempt,
+        cut: usize,
+        shards: usize,
+        leaves: usize,
+    ) -> Result<(), ReplicaError> {
+        let step = self.steps.saturating_sub(1);
+        let mut bad = Vec::new();
+        for (bucket, decl) in program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == cut) {
+            let (sums, finite) = match self.overlap.take(bucket) {
+                Some(summed) => summed,
+                None => {
+                    let mut sums = self.memory.take(decl.len);
+                    let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
+                    let finite = sum(&blocks, shards, leaves, self.memory.threads, &mut sums)
+                        .ok_or(ReplicaError::Incomplete { step, bucket })?;
+                    (sums, finite)
+                }
+            };
+            if !finite {
+                bad.extend(not_finite(program, bucket, &sums));
+            }
+            for (index, output) in program.outputs().iter().enumerate() {
+                if let Some((_, first)) = output.sum.filter(|(of, _)| *of == bucket) {
+                    let words = bytemuck::cast_slice(&sums[first..first + output.ty.count()]);
+                    attempt.outputs.set(index, words);
+                }
+            }
+            attempt.sums.push((bucket, Arc::new(sums)));
+        }
+        let more = bad.len().saturating_sub(1);
+        match bad.into_iter().min() {
+            Some((node, what)) => {
+                Err(ReplicaError::NotFinite { step, what, sum: Some(node), more, outputs: Box::default() })
+            }
+            None => Ok(()),
+        }
+    }
+}

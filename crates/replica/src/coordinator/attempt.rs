@@ -1,0 +1,82 @@
+//! One attempt at a step: the results of replicas that count.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use unisono_graph::{Program, tree};
+
+use crate::batch::outputs::Outputs;
+use crate::sums::tree_sum::Blocks;
+use crate::sums::values::HostMemory;
+use crate::worker::message::{SegmentResults, Sums};
+
+/// The results of a replica for some segments of a group of shards.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub replica: usize,
+    pub shards: Range<usize>,
+    pub segments: Range<usize>,
+    pub results: SegmentResults,
+}
+
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub kept: Vec<Kept>,
+    /// The sums of all cuts so far.
+    pub sums: Sums,
+    pub outputs: Outputs,
+    /// The number of entries of `kept` whose outputs are in `outputs`.
+    gathered: usize,
+    /// The number of non-empty shards of the batch.
+    shards: usize,
+}
+
+impl Attempt {
+    pub fn new(program: &Program, shards: usize) -> Self {
+        let outputs = Outputs::new(program.outputs().len());
+        Self { kept: Vec::new(), sums: Sums::new(), outputs, gathered: 0, shards }
+    }
+
+    /// Joins the outputs of the results that were kept since the last call, in the order of the samples.
+    pub fn gather(&mut self, program: &Program) {
+        let new = &mut self.kept[self.gathered..];
+        new.sort_by_key(|kept| (kept.shards.start, kept.shards.end));
+        let complete = new.iter().map(|kept| kept.shards.len()).sum::<usize>() == self.shards;
+        let parts = new.iter_mut().map(|kept| std::mem::take(&mut kept.results.outputs)).collect();
+        self.outputs.gather(program, parts, complete);
+        self.gathered = self.kept.len();
+    }
+
+    /// Returns the blocks of a bucket that came with this cut, by the shards that they sum.
+    pub fn blocks(&self, cut: usize, bucket: usize, len: usize, leaves: usize) -> Blocks<'_> {
+        let mut blocks: Blocks<'_> = BTreeMap::new();
+        for kept in self.kept.iter().filter(|kept| kept.segments.contains(&cut)) {
+            if let Some((_, values)) = kept.results.blocks.iter().find(|(of, _)| *of == bucket) {
+                let ranges = tree::blocks(kept.shards.clone(), leaves).into_iter().map(|r| (r.start, r.end));
+                blocks.extend(ranges.zip(values.chunks_exact(len.max(1))));
+            }
+        }
+        blocks
+    }
+
+    /// Copies the blocks that lie in a replica's mapped memory and are still needed, so that the replica may
+    /// run again.
+    pub fn give_back(&mut self, replica: usize, memory: &mut HostMemory) {
+        for kept in self.kept.iter_mut().filter(|kept| kept.replica == replica) {
+            kept.results.blocks.iter_mut().for_each(|(_, values)| values.own(memory));
+        }
+    }
+
+    /// Drops the mapped blocks of a cut, which is summed and no longer needed.
+    pub fn forget(&mut self, cut: usize) {
+        for kept in self.kept.iter_mut().filter(|kept| kept.segments.contains(&cut)) {
+            kept.results.blocks.retain(|(_, values)| !values.is_mapped());
+        }
+    }
+
+    /// Returns the sums for which some segments wait.
+    pub fn sums_for(&self, program: &Program, segments: &Range<usize>) -> Sums {
+        let waits = |bucket: usize| segments.contains(&(program.buckets()[bucket].cut + 1));
+        self.sums.iter().filter(|(bucket, _)| waits(*bucket)).cloned().collect()
+    }
+}

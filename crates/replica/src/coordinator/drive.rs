@@ -1,0 +1,160 @@
+//! Drives the scheduler: answers of workers become events, and what the scheduler wants becomes orders.
+
+use std::time::Duration;
+
+use unisono_gpu::{Adapter, GpuError};
+
+use crate::coordinator::replicas::{OPENING, Replicas};
+use crate::error::ReplicaError;
+use crate::observe::timeline::{Activity, Interval, total};
+use crate::schedule::{Action, Event, Heard, Loss};
+use crate::worker::message::{Answer, Failure, Order, Reply, Request};
+
+impl Replicas {
+    /// Tells the scheduler of an event.
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.actions.extend(self.scheduler.on(self.watch.elapsed(), event));
+    }
+
+    /// Returns the next action of the scheduler, and waits for answers until there is one. Workers that leave
+    /// are dismissed here.
+    pub(crate) fn next(&mut self) -> Action {
+        loop {
+            match self.actions.pop_front() {
+                Some(Action::Leave { worker, loss }) => self.dismiss(worker, loss),
+                Some(action) => return action,
+                None => self.hear(),
+            }
+        }
+    }
+
+    /// Dismisses the workers that leave, without waiting for an answer.
+    pub(crate) fn let_go(&mut self) {
+        while let Some(action) = self.actions.pop_front() {
+            if let Action::Leave { worker, loss } = action {
+                self.dismiss(worker, loss);
+            }
+        }
+    }
+
+    /// Waits for the next answer or the next deadline, and tells the scheduler. No other function of the
+    /// coordinator waits.
+    fn hear(&mut self) {
+        let slice = self.watch.slice(self.scheduler.due());
+        let Some(Answer { replica, ticket, result, spans }) = self.threads.hear(slice) else {
+            return self.tell(Event::Tick);
+        };
+        if !self.threads.is_present(replica) {
+            return;
+        }
+        for span in &spans {
+            self.threads.report(replica).add(span);
+            if self.options.timeline {
+                let (from, to) = (span.from - self.started, span.to - self.started);
+                let step = self.steps.saturating_sub(1);
+                self.timeline.push(Interval { replica, step, activity: span.activity, from, to });
+            }
+        }
+        let spent =
+            total(&spans, &[Activity::Upload, Activity::Driver, Activity::Compute, Activity::Exchange]);
+        if let Ok(Reply::Early(blocks)) = result {
+            self.overlap.spent(replica, spent);
+            return self.overlap.add(replica, blocks, &mut self.memory);
+        }
+        let spent = spent + self.overlap.take_spent(replica);
+        let heard = match &result {
+            Ok(Reply::Results(results)) if results.bad_cut.is_some() => Heard::NotFinite,
+            Ok(_) => Heard::Done(spent),
+            Err(Failure::Plan(_) | Failure::Gpu(GpuError::OutOfMemory { .. })) if self.is_diagnosing => {
+                Heard::Done(spent)
+            }
+            Err(Failure::Plan(_)) => Heard::Refused,
+            // Before the first step an error is better than a run without this replica.
+            Err(Failure::Gpu(GpuError::OutOfMemory { .. })) if self.steps == 0 => Heard::Refused,
+            Err(Failure::Gpu(GpuError::OutOfMemory { .. })) => Heard::NoMemory,
+            Err(_) => Heard::Failed,
+        };
+        match result {
+            Ok(reply) => drop(self.replies.insert(replica, reply)),
+            Err(failure) => drop(self.failures.insert(replica, failure)),
+        }
+        self.tell(Event::Answer { worker: replica, ticket, heard });
+    }
+
+    /// Lets a worker go that is lost, and notes why.
+    fn dismiss(&mut self, replica: usize, loss: Loss) {
+        let failure = match loss {
+            Loss::Late(after) => Failure::Silent(after),
+            Loss::Failed => self.failures.remove(&replica).unwrap_or(Failure::Panic("unknown".into())),
+        };
+        let left = self.threads.dismiss(replica, self.steps.saturating_sub(1), &failure);
+        self.overlap.lost(replica);
+        self.replies.remove(&replica);
+        self.untold.push(left.clone());
+        self.left.push(left);
+    }
+
+    pub(crate) fn send(&self, replica: usize, ticket: u64, request: Request) {
+        self.threads.send(replica, Order { ticket, request, context: self.context });
+    }
+
+    /// Sends a request to some workers and waits for all of their replies, which are returned in the order of
+    /// the replicas. Workers that cannot answer leave.
+    pub(crate) fn ask(
+        &mut self,
+        workers: Vec<usize>,
+        within: Duration,
+        request: &mut dyn FnMut(usize) -> Request,
+    ) -> Vec<(usize, Reply)> {
+        self.tell(Event::Ask { workers: workers.clone(), within });
+        self.settle(&mut |replicas, worker, ticket| replicas.send(worker, ticket, request(worker)));
+        let mut replies: Vec<(usize, Reply)> =
+            workers.into_iter().filter_map(|worker| Some((worker, self.replies.remove(&worker)?))).collect();
+        replies.sort_by_key(|(worker, _)| *worker);
+        replies
+    }
+
+    /// Waits until all workers that were asked have answered or left. Other actions of the scheduler are kept
+    /// for later.
+    fn settle(&mut self, tell: &mut dyn FnMut(&mut Self, usize, u64)) {
+        let mut later = Vec::new();
+        loop {
+            match self.next() {
+                Action::Ask { worker, ticket } => tell(self, worker, ticket),
+                Action::Heard => break,
+                action => later.push(action),
+            }
+        }
+        later.into_iter().rev().for_each(|action| self.actions.push_front(action));
+    }
+
+    /// Sends a request to all workers and returns their replies.
+    pub(crate) fn ask_all(
+        &mut self,
+        request: &mut dyn FnMut(usize) -> Request,
+    ) -> Result<Vec<(usize, Reply)>, ReplicaError> {
+        let replies = self.ask(self.scheduler.present(), self.options.deadline, request);
+        if self.is_empty() { Err(self.none_left()) } else { Ok(replies) }
+    }
+
+    /// Starts a thread for each adapter. All open their devices at once. Returns the numbers of the new
+    /// replicas.
+    pub(crate) fn open(&mut self, adapters: &[Adapter]) -> Result<Vec<usize>, ReplicaError> {
+        let (first, before) = (self.threads.len(), self.left.len());
+        let new: Vec<usize> = (first..first + adapters.len()).collect();
+        new.iter().for_each(|&worker| self.tell(Event::Joined(worker)));
+        let within = self.options.deadline.max(OPENING);
+        self.tell(Event::Ask { workers: new.clone(), within });
+        let mut problem = None;
+        self.settle(&mut |replicas, worker, ticket| {
+            if let Err(error) = replicas.threads.start(&adapters[worker - first], ticket) {
+                problem.get_or_insert(error);
+            }
+        });
+        new.iter().for_each(|worker| drop(self.replies.remove(worker)));
+        if let Some(left) = self.left.get(before) {
+            problem.get_or_insert(ReplicaError::not_started(left));
+        }
+        problem.map_or(Ok(new), Err)
+    }
+}

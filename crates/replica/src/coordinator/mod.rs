@@ -1,0 +1,15 @@
+//! The coordinator: the thread that calls [`replicas::Replicas`]. It tells the scheduler what it hears and
+//! does what the scheduler wants.
+
+mod all_reduce;
+mod attempt;
+mod audit;
+mod check;
+mod diagnostics;
+mod drive;
+mod join;
+mod prepare;
+pub(crate) mod replicas;
+mod state;
+pub(crate) mod step;
+mod transaction;

@@ -1,0 +1,75 @@
+//! Prepares programs before their steps: plans and pipelines on all replicas at once.
+
+use unisono_gpu::GpuError;
+
+use crate::error::ReplicaError;
+use crate::schedule::{Action, Event, Job};
+use crate::worker::message::{Failure, Request};
+
+use super::replicas::Replicas;
+
+impl Replicas {
+    /// Plans a program and compiles its kernels for batches of these sizes, on all replicas at once, so that
+    /// steps need not do it. (Steps do it where it was not done: when shards are assigned to replicas in
+    /// another way, and after a loss.)
+    ///
+    /// # Errors
+    /// [`ReplicaError::Load`] if the program does not run on one of the adapters;
+    /// [`ReplicaError::OutOfMemory`] if there is no memory for it, before the first step. Later a replica
+    /// without memory leaves.
+    pub fn prepare(&mut self, program: usize, rows: &[usize]) -> Result<(), ReplicaError> {
+        let global_batch = self.options.global_batch;
+        if let Some(&rows) = rows.iter().find(|rows| !(1..=global_batch).contains(*rows)) {
+            return Err(ReplicaError::Rows { rows, global_batch });
+        }
+        // The largest batch comes first: the others then fit into its memory.
+        let mut rows = rows.to_vec();
+        rows.sort_unstable_by(|a, b| b.cmp(a));
+        for rows in rows {
+            let job = Job { load_only: true, ..self.job(program, rows)? };
+            self.tell(Event::Begin(job));
+            loop {
+                match self.next() {
+                    Action::Load { worker, ticket, program, run } => {
+                        self.send(worker, ticket, Request::Load { program, run });
+                    }
+                    Action::End { .. } => break,
+                    Action::GivenUp => return Err(self.refused(program)),
+                    Action::NoneLeft => return Err(self.none_left()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Describes a step to the scheduler.
+    pub(crate) fn job(&self, program: usize, rows: usize) -> Result<Job, ReplicaError> {
+        let ready = self.ready(program)?;
+        Ok(Job {
+            program,
+            sizes: self.sizes(rows),
+            segments: ready.program.segments(),
+            changes_state: ready.changes_state,
+            few_at_once: ready.few_at_once,
+            load_only: false,
+            audit: None,
+        })
+    }
+
+    /// Returns the error for a plan that was refused.
+    pub(crate) fn refused(&mut self, program: usize) -> ReplicaError {
+        let (replica, failure) = self.failures.pop_first().unzip();
+        let replica = replica.unwrap_or_default();
+        let adapter = self.adapter(replica);
+        match failure {
+            Some(Failure::Gpu(GpuError::OutOfMemory { what, bytes })) => {
+                ReplicaError::OutOfMemory { replica, adapter, what, bytes }
+            }
+            other => {
+                let why = other.map_or_else(String::new, |failure| failure.to_string());
+                ReplicaError::Load { program, replica, adapter, why }
+            }
+        }
+    }
+}

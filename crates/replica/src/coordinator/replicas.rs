@@ -1,0 +1,196 @@
+//! Replicas: several devices that act as one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono_gpu::{Adapter, Stopwatch};
+use unisono_graph::{MAX_SHARDS, Program};
+
+use crate::error::ReplicaError;
+use crate::observe::report::{Left, ReplicaReport};
+use crate::observe::timeline::Interval;
+use crate::options::Options;
+use crate::schedule::{Action, Policy, Scheduler};
+use crate::sums::overlap::Overlap;
+use crate::sums::values::HostMemory;
+use crate::worker::message::{Context, Failure, Reply};
+use crate::worker::threads::Threads;
+
+/// The shortest deadline for loading: compiling takes long, also where steps are short.
+const LOADING: Duration = Duration::from_secs(300);
+/// The shortest deadline for opening a device.
+pub(crate) const OPENING: Duration = Duration::from_secs(60);
+
+/// Several devices that run programs as one. Each holds the whole state, and all hold the same bytes.
+#[derive(Debug)]
+pub struct Replicas {
+    pub(crate) threads: Threads,
+    pub(crate) scheduler: Scheduler,
+    /// The actions that the scheduler wants and that are not done yet.
+    pub(crate) actions: VecDeque<Action>,
+    /// The last reply of each replica.
+    pub(crate) replies: BTreeMap<usize, Reply>,
+    pub(crate) failures: BTreeMap<usize, Failure>,
+    pub(crate) overlap: Overlap,
+    /// The time from which intervals are counted.
+    pub(crate) started: Instant,
+    /// The scheduler's clock: deadlines and paces do not count time in which the process was stopped.
+    pub(crate) watch: Stopwatch,
+    pub(crate) context: Context,
+    pub(crate) programs: Vec<Ready>,
+    pub(crate) options: Options,
+    /// Whether the pending order is a diagnostic and no part of the run: a replica without memory for it
+    /// stays.
+    pub(crate) is_diagnosing: bool,
+    /// The number of calls of [`Replicas::step`] so far.
+    pub(crate) steps: u64,
+    /// The replicas that left since the last outcome.
+    pub(crate) untold: Vec<Left>,
+    /// All replicas that left.
+    pub(crate) left: Vec<Left>,
+    pub(crate) memory: HostMemory,
+    pub(crate) timeline: Vec<Interval>,
+}
+
+/// A program, and what the scheduler must know of it.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub program: Arc<Program>,
+    /// Whether the program changes the state.
+    pub changes_state: bool,
+    /// Whether a replica may run its shards a few at once, see [`can_run_few_at_once`].
+    pub few_at_once: bool,
+}
+
+impl Replicas {
+    /// Opens a device for each entry of `adapters`, each on a thread of its own, all at once. An adapter may
+    /// occur several times.
+    ///
+    /// The programs share one state: the states of each program are the first states of program 0. The state
+    /// starts as zeros.
+    ///
+    /// # Errors
+    /// Errors of the arguments, and [`ReplicaError::Start`] for the first device that does not open, or
+    /// [`ReplicaError::OutOfMemory`] if it has no memory for the state.
+    pub fn start(
+        adapters: &[Adapter],
+        programs: Vec<Arc<Program>>,
+        options: Options,
+    ) -> Result<Self, ReplicaError> {
+        if adapters.is_empty() {
+            return Err(ReplicaError::NoReplicas);
+        }
+        if options.global_batch == 0 {
+            return Err(ReplicaError::GlobalBatch);
+        }
+        if !(1..=MAX_SHARDS).contains(&options.shards) {
+            return Err(ReplicaError::Shards(options.shards));
+        }
+        check_states(&programs)?;
+        let ready = |program: Arc<Program>| Ready {
+            changes_state: !program.graph().updates.is_empty(),
+            few_at_once: can_run_few_at_once(&program),
+            program,
+        };
+        let policy = Policy {
+            assignment: options.assignment,
+            patience: options.patience,
+            grace: options.grace,
+            deadline: options.deadline,
+            loading: LOADING,
+            shards_at_once: options.shards_at_once,
+            one_updates: options.one_updates,
+        };
+        let mut replicas = Self {
+            threads: Threads::new(&programs, &options),
+            scheduler: Scheduler::new(0, policy),
+            actions: VecDeque::new(),
+            replies: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            overlap: Overlap::default(),
+            started: Instant::now(),
+            watch: Stopwatch::start(),
+            context: Context::default(),
+            programs: programs.into_iter().map(ready).collect(),
+            options,
+            is_diagnosing: false,
+            steps: 0,
+            untold: Vec::new(),
+            left: Vec::new(),
+            memory: HostMemory::new(),
+            timeline: Vec::new(),
+        };
+        replicas.open(adapters)?;
+        Ok(replicas)
+    }
+
+    /// Returns the number of replicas that have not left.
+    pub fn len(&self) -> usize {
+        self.scheduler.present().len()
+    }
+
+    /// Returns whether all replicas have left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes what each replica did with its time since the last call, if [`Options::timeline`] is set.
+    pub fn take_timeline(&mut self) -> Vec<Interval> {
+        std::mem::take(&mut self.timeline)
+    }
+
+    /// Returns a report of each replica, those that left included, in the order in which they were started.
+    pub fn reports(&self) -> Vec<ReplicaReport> {
+        self.threads.reports().cloned().collect()
+    }
+
+    /// Returns all replicas that left so far.
+    pub fn left(&self) -> &[Left] {
+        &self.left
+    }
+
+    pub(crate) fn adapter(&mut self, replica: usize) -> String {
+        self.threads.report(replica).adapter.clone()
+    }
+
+    pub(crate) fn ready(&self, program: usize) -> Result<&Ready, ReplicaError> {
+        let programs = self.programs.len();
+        self.programs.get(program).ok_or(ReplicaError::NoProgram { program, programs })
+    }
+
+    pub(crate) fn sizes(&self, rows: usize) -> Vec<usize> {
+        crate::batch::shards::sizes(self.options.global_batch, self.options.shards, rows)
+    }
+
+    /// Returns the error that no replica is left.
+    pub(crate) fn none_left(&self) -> ReplicaError {
+        ReplicaError::NoneLeft { step: self.steps.saturating_sub(1), left: self.left.clone() }
+    }
+}
+
+/// Returns whether a replica may run its shards a few at once, see [`Options::shards_at_once`]: this holds
+/// where the program has one cut at most, and the segment that changes the state needs nothing of a sample.
+pub fn can_run_few_at_once(program: &Program) -> bool {
+    match program.segments() {
+        1 => program.graph().updates.is_empty(),
+        2 => program.commits_globally(),
+        _ => false,
+    }
+}
+
+/// Checks that the states of each program are the first states of program 0.
+fn check_states(programs: &[Arc<Program>]) -> Result<(), ReplicaError> {
+    let Some(first) = programs.first() else { return Err(ReplicaError::NoPrograms) };
+    for (program, other) in programs.iter().enumerate() {
+        for (index, state) in other.states().iter().enumerate() {
+            let wanted = first.states().get(index);
+            if wanted.is_none_or(|w| (&w.name, &w.ty) != (&state.name, &state.ty)) {
+                let wanted = wanted.map_or_else(|| "absent".to_owned(), |w| format!("{} {}", w.name, w.ty));
+                let found = format!("{} {}", state.name, state.ty);
+                return Err(ReplicaError::States { program, index, found, wanted });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! The state that all replicas hold: it is written to all, read from one, and compared.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use unisono_graph::StateDecl;
+
+use crate::coordinator::replicas::Replicas;
+use crate::error::ReplicaError;
+use crate::worker::digest::Digest;
+use crate::worker::message::{Reply, Request};
+
+impl Replicas {
+    /// Sets tensor `index` of the state on all replicas, from little-endian bytes. A replica on which this
+    /// fails leaves.
+    ///
+    /// # Errors
+    /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`].
+    pub fn write_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), ReplicaError> {
+        let decl = self.state(index)?;
+        let wanted = 4 * decl.ty.count().max(1);
+        if bytes.len() != wanted {
+            let (name, ty, given) = (decl.name.clone(), decl.ty.to_string(), bytes.len());
+            return Err(ReplicaError::StateBytes { name, ty, given, wanted });
+        }
+        let bytes: Arc<[u8]> = bytes.into();
+        self.ask_all(&mut |_| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
+        Ok(())
+    }
+
+    /// Reads tensor `index` of the state, as little-endian bytes, from the first replica that can.
+    ///
+    /// # Errors
+    /// [`ReplicaError::NoState`], [`ReplicaError::NoneLeft`].
+    pub fn read_state(&mut self, index: usize) -> Result<Vec<u8>, ReplicaError> {
+        Ok(self.read_states(&[index], Vec::new())?.pop().unwrap_or_default())
+    }
+
+    /// Reads some tensors of the state, as little-endian bytes. Each replica reads a part of them, since all
+    /// hold the same.
+    ///
+    /// `into` is memory to be used again, one vector for each of the first tensors; it may be empty.
+    ///
+    /// # Errors
+    /// Those of [`Replicas::read_state`].
+    pub fn read_states(
+        &mut self,
+        indices: &[usize],
+        mut into: Vec<Vec<u8>>,
+    ) -> Result<Vec<Vec<u8>>, ReplicaError> {
+        let sizes = indices.iter().map(|&index| Ok(self.state(index)?.ty.count().max(1)));
+        let sizes: Vec<usize> = sizes.collect::<Result<_, ReplicaError>>()?;
+        into.resize_with(indices.len(), Vec::new);
+        let mut found: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+        while found.len() < indices.len() {
+            let missing = (0..indices.len()).filter(|at| !found.contains_key(at)).collect();
+            let shares =
+                shares(missing, &sizes, &self.scheduler.present()).ok_or_else(|| self.none_left())?;
+            let workers = shares.keys().copied().collect();
+            let replies = self.ask(workers, self.options.deadline, &mut |worker| Request::ReadStates {
+                indices: shares[&worker].iter().map(|&at| indices[at]).collect(),
+                into: shares[&worker].iter().map(|&at| std::mem::take(&mut into[at])).collect(),
+            });
+            // The tensors of a replica that left are read from another one in the next turn.
+            for (worker, reply) in replies {
+                if let Reply::States(tensors) = reply {
+                    found.extend(shares[&worker].iter().copied().zip(tensors));
+                }
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Computes a digest of the whole state on each replica that has not left. Returns the replicas' numbers
+    /// and digests.
+    ///
+    /// # Errors
+    /// [`ReplicaError::NoneLeft`].
+    pub fn digests(&mut self) -> Result<Vec<(usize, Digest)>, ReplicaError> {
+        let replies = self.ask_all(&mut |_| Request::Digest)?;
+        let digest =
+            |(replica, reply)| if let Reply::Digest(digest) = reply { Some((replica, digest)) } else { None };
+        Ok(replies.into_iter().filter_map(digest).collect())
+    }
+
+    /// Compares the state of all replicas.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Digests`] with the replicas that differ.
+    pub fn check_digests(&mut self) -> Result<(), ReplicaError> {
+        // A single replica has nothing to differ from.
+        if self.scheduler.present().len() == 1 {
+            return Ok(());
+        }
+        let mut groups: BTreeMap<Digest, Vec<usize>> = BTreeMap::new();
+        for (replica, digest) in self.digests()? {
+            groups.entry(digest).or_default().push(replica);
+        }
+        if groups.len() < 2 {
+            return Ok(());
+        }
+        let mut groups: Vec<(Digest, Vec<usize>)> = groups.into_iter().collect();
+        groups.sort_by_key(|(_, who)| (std::cmp::Reverse(who.len()), who.first().copied()));
+        let describe = |(digest, who): &(Digest, Vec<usize>)| {
+            let names: Vec<String> = who.iter().map(|&r| format!("{r} ({})", self.adapter(r))).collect();
+            format!("replica {} has {:.16}", names.join(", "), digest.to_string())
+        };
+        Err(ReplicaError::Digests { groups: groups.iter().map(describe).collect() })
+    }
+
+    fn state(&self, index: usize) -> Result<&StateDecl, ReplicaError> {
+        let states = self.ready(0)?.program.states();
+        states.get(index).ok_or(ReplicaError::NoState { index, states: states.len() })
+    }
+}
+
+/// Assigns tensors to workers, in order, such that each reads about as many bytes. Returns none if there are
+/// no workers.
+fn shares(tensors: Vec<usize>, sizes: &[usize], workers: &[usize]) -> Option<BTreeMap<usize, Vec<usize>>> {
+    let all: usize = tensors.iter().map(|&at| sizes[at]).sum();
+    let (mut shares, mut before) = (BTreeMap::<usize, Vec<usize>>::new(), 0);
+    for at in tensors {
+        let middle = before + sizes[at] / 2;
+        let worker =
+            *workers.get((middle * workers.len() / all.max(1)).min(workers.len().saturating_sub(1)))?;
+        shares.entry(worker).or_default().push(at);
+        before += sizes[at];
+    }
+    Some(shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_reads_about_as_much() {
+        let sizes = [10, 1, 9, 20, 5, 5];
+        let read = |workers: &[usize]| shares((0..6).collect(), &sizes, workers);
+        assert_eq!(read(&[4, 7]), Some(BTreeMap::from([(4, vec![0, 1, 2]), (7, vec![3, 4, 5])])));
+        assert_eq!(read(&[4]), Some(BTreeMap::from([(4, (0..6).collect())])));
+        assert_eq!(read(&[]), None);
+        assert_eq!(shares(vec![3], &sizes, &[1, 2, 3]), Some(BTreeMap::from([(2, vec![3])])));
+    }
+}

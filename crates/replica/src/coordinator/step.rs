@@ -1,0 +1,109 @@
+//! A step as the caller sees it, and the parts of it that diagnostics use as well. `transaction.rs` runs it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use unisono_graph::Program;
+
+use crate::batch::feed::Feed;
+use crate::batch::outputs::Outputs;
+use crate::coordinator::attempt::Attempt;
+use crate::coordinator::replicas::Replicas;
+use crate::coordinator::transaction::Transaction;
+use crate::error::ReplicaError;
+use crate::observe::report::Left;
+use crate::schedule::{Event, ShardGroup, Verdict};
+use crate::worker::message::{Context, Reply, Request, Work};
+
+/// The outcome of a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// All outputs, including those of the last segment if it ran.
+    pub outputs: Outputs,
+    /// Whether the last segment ran; false after [`Verdict::Skip`].
+    pub committed: bool,
+    /// The replicas that left since the last step's outcome, this step included. The bits are as if they had
+    /// never been there.
+    pub left: Vec<Left>,
+}
+
+/// A program and its batch: what all attempts at a step share.
+pub(crate) struct Task {
+    pub index: usize,
+    pub program: Arc<Program>,
+    pub feed: Arc<Feed>,
+}
+
+impl Replicas {
+    /// Runs a program on a batch, on all replicas as if they were one.
+    ///
+    /// `decide` is called once, when everything but the last segment is done, with the outputs that are there
+    /// by then. The state changes only after [`Verdict::Commit`], and then on all replicas.
+    ///
+    /// # Errors
+    /// Errors of the feed, before anything runs; [`ReplicaError::NotFinite`], with the state unchanged;
+    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::Audit`], with
+    /// the state unchanged; [`ReplicaError::NoneLeft`].
+    pub fn step(
+        &mut self,
+        program: usize,
+        feed: &Feed,
+        decide: &mut dyn FnMut(&Outputs) -> Verdict,
+    ) -> Result<Outcome, ReplicaError> {
+        let ready = self.ready(program)?;
+        feed.check(&ready.program, self.options.global_batch)?;
+        let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
+        let mut job = self.job(program, feed.rows)?;
+        job.audit = self.audited_shard(&job);
+        self.steps += 1;
+        self.context = Context { began: Some(Instant::now()), added: None };
+        let outcome = Transaction::begin(self, &task, job).run(decide);
+        self.context = Context::default();
+        outcome
+    }
+
+    /// Copies the state of one replica to all others. If that replica is lost before, the step starts again.
+    pub(super) fn spread(&mut self, from: usize, states: usize) {
+        let replies = self.ask(vec![from], self.options.deadline, &mut |_| Request::ReadStates {
+            indices: (0..states).collect(),
+            into: Vec::new(),
+        });
+        let Some((_, Reply::States(state))) = replies.into_iter().next() else { return };
+        let state = Arc::new(state);
+        let others = self.scheduler.present().into_iter().filter(|&replica| replica != from).collect();
+        self.ask(others, self.options.deadline, &mut |_| Request::WriteStates(Arc::clone(&state)));
+        self.tell(Event::Spread);
+    }
+
+    /// Returns the work of some segments of a group of shards, with the sums for which they wait. Mapped
+    /// memory of the replica is given back before.
+    pub(crate) fn work(
+        &mut self,
+        task: &Task,
+        attempt: &mut Attempt,
+        replica: usize,
+        group: &ShardGroup,
+        segments: Range<usize>,
+    ) -> Work {
+        attempt.give_back(replica, &mut self.memory);
+        // The results of a replica that only had to run its own shards again are not needed.
+        drop((self.replies.remove(&replica), self.overlap.sent(replica)));
+        Work {
+            program: task.index,
+            run: Arc::clone(&group.run),
+            step: self.steps - 1,
+            sums: attempt.sums_for(&task.program, &segments),
+            segments,
+            feed: Arc::clone(&task.feed),
+            first_row: group.first_row,
+        }
+    }
+
+    /// Keeps the memory that the next step will use.
+    pub(super) fn recycle(&mut self, attempt: Attempt) {
+        let Attempt { kept, sums, .. } = attempt;
+        let blocks = kept.into_iter().flat_map(|kept| kept.results.blocks).map(|(_, values)| values);
+        self.memory.keep(sums.into_iter().map(|(_, sums)| sums).collect(), blocks);
+    }
+}

@@ -1,0 +1,187 @@
+//! One step as a transaction: the coordinator does what the scheduler wants, one function an action, until
+//! the step is over.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use crate::batch::outputs::Outputs;
+use crate::error::ReplicaError;
+use crate::schedule::{Action, Event, Job, ShardGroup, Verdict};
+use crate::worker::message::{Reply, Request};
+
+use super::attempt::{Attempt, Kept};
+use super::replicas::Replicas;
+use super::step::{Outcome, Task};
+
+/// Why the scheduler was told to give up.
+enum Trouble {
+    Error(ReplicaError),
+    /// A sum that stayed on the device is not finite: at this cut.
+    BadCut(usize),
+    /// Two replicas returned different bytes for the same shards.
+    Differ {
+        of: usize,
+        by: usize,
+        group: ShardGroup,
+    },
+}
+
+/// A step that is under way.
+pub(super) struct Transaction<'a> {
+    replicas: &'a mut Replicas,
+    task: &'a Task,
+    /// The samples of each shard.
+    sizes: Vec<usize>,
+    /// Whether the step is audited: then the blocks of sums are kept until the audit is done.
+    audits: bool,
+    attempt: Attempt,
+    /// The first thing that went wrong.
+    trouble: Option<Trouble>,
+    /// Whose shards are being audited, and which.
+    audit: Option<(usize, ShardGroup)>,
+}
+
+impl<'a> Transaction<'a> {
+    /// Tells the scheduler of the step.
+    pub fn begin(replicas: &'a mut Replicas, task: &'a Task, job: Job) -> Self {
+        let (sizes, audits) = (job.sizes.clone(), job.audit.is_some());
+        replicas.overlap.start(&task.program, sizes.len());
+        replicas.tell(Event::Begin(job));
+        let attempt = Attempt::new(&task.program, sizes.len());
+        Self { replicas, task, sizes, audits, attempt, trouble: None, audit: None }
+    }
+
+    /// Does what the scheduler wants until the step is over.
+    pub fn run(mut self, decide: &mut dyn FnMut(&Outputs) -> Verdict) -> Result<Outcome, ReplicaError> {
+        loop {
+            match self.replicas.next() {
+                Action::Load { worker, ticket, program, run } => {
+                    self.replicas.send(worker, ticket, Request::Load { program, run });
+                }
+                Action::Run { worker, ticket, group, segments, .. } => {
+                    self.replicas.overlap.runs(worker, group.shards.clone(), group.run.shards);
+                    self.order(worker, ticket, &group, segments);
+                }
+                Action::Refresh { worker, ticket, group } => {
+                    self.order(worker, ticket, &group, self.before_commit());
+                }
+                Action::Audit { worker, ticket, group, of } => {
+                    self.order(worker, ticket, &group, self.before_commit());
+                    self.audit = Some((of, group));
+                }
+                Action::Compare { worker, .. } => self.compare(worker),
+                Action::Keep { worker, shards, segments } => self.keep(worker, shards, segments),
+                Action::Restart => self.restart(),
+                Action::Sum { cut, shards, leaves } => self.sum(cut, shards, leaves),
+                Action::Decide => self.decide(decide),
+                Action::End { committed, shares } => return Ok(self.end(committed, &shares)),
+                Action::GivenUp => return Err(self.given_up()),
+                Action::NoneLeft => return Err(self.replicas.none_left()),
+                Action::Spread { from } => {
+                    self.replicas.spread(from, self.task.program.states().len());
+                }
+                Action::Ask { .. } | Action::Heard | Action::Leave { .. } => {}
+            }
+        }
+    }
+
+    /// All segments but the last one.
+    fn before_commit(&self) -> Range<usize> {
+        0..self.task.program.segments() - 1
+    }
+
+    /// Orders a worker to run segments of a group of shards.
+    fn order(&mut self, worker: usize, ticket: u64, group: &ShardGroup, segments: Range<usize>) {
+        let work = self.replicas.work(self.task, &mut self.attempt, worker, group, segments);
+        self.replicas.send(worker, ticket, Request::Run(work));
+    }
+
+    /// Compares what an audit returned with what was kept of the same shards.
+    fn compare(&mut self, by: usize) {
+        let (reply, early) = (self.replicas.replies.remove(&by), self.replicas.overlap.sent(by));
+        if let (Some((of, group)), Some(Reply::Results(mut again))) = (self.audit.take(), reply) {
+            again.blocks.extend(early);
+            if !self.attempt.has_given(&self.task.program, &group, &again) {
+                self.trouble.get_or_insert(Trouble::Differ { of, by, group });
+                self.replicas.tell(Event::GiveUp);
+            }
+        }
+    }
+
+    /// Keeps what a worker returned, which counts from now on.
+    fn keep(&mut self, replica: usize, shards: Range<usize>, segments: Range<usize>) {
+        let Some(Reply::Results(mut results)) = self.replicas.replies.remove(&replica) else { return };
+        results.blocks.splice(0..0, self.replicas.overlap.sent(replica));
+        if let Some(cut) = results.bad_cut {
+            self.trouble.get_or_insert(Trouble::BadCut(cut));
+        }
+        self.attempt.kept.push(Kept { replica, shards, segments, results });
+    }
+
+    /// Forgets all that was kept: the step starts again.
+    fn restart(&mut self) {
+        // Failures of workers that go on with fewer shards.
+        self.replicas.failures.clear();
+        self.replicas.overlap.start(&self.task.program, self.sizes.len());
+        let fresh = Attempt::new(&self.task.program, self.sizes.len());
+        self.replicas.recycle(std::mem::replace(&mut self.attempt, fresh));
+    }
+
+    /// Sums the buckets of a cut over all shards.
+    fn sum(&mut self, cut: usize, shards: usize, leaves: usize) {
+        let began = Instant::now();
+        let summed = self.replicas.all_reduce(&self.task.program, &mut self.attempt, cut, shards, leaves);
+        self.replicas.context.added = Some((began, Instant::now()));
+        self.replicas.overlap.next();
+        if !self.audits {
+            self.attempt.forget(cut);
+        }
+        self.attempt.gather(&self.task.program);
+        match summed {
+            Ok(()) => self.replicas.tell(Event::Summed),
+            Err(error) => {
+                self.trouble.get_or_insert(Trouble::Error(error));
+                self.replicas.tell(Event::GiveUp);
+            }
+        }
+    }
+
+    /// Asks the caller whether to commit.
+    fn decide(&mut self, decide: &mut dyn FnMut(&Outputs) -> Verdict) {
+        self.replicas.overlap.next();
+        self.attempt.gather(&self.task.program);
+        let verdict = decide(&self.attempt.outputs);
+        self.replicas.tell(Event::Decided(verdict));
+    }
+
+    /// The step is over: adds to the reports and returns its outcome.
+    fn end(mut self, committed: bool, shares: &BTreeMap<usize, (usize, usize)>) -> Outcome {
+        self.attempt.gather(&self.task.program);
+        for (&replica, &(shards, samples)) in shares {
+            let report = self.replicas.threads.report(replica);
+            report.steps += 1;
+            report.shards += shards as u64;
+            report.samples += samples as u64;
+        }
+        let outputs = std::mem::take(&mut self.attempt.outputs);
+        self.replicas.recycle(self.attempt);
+        Outcome { outputs, committed, left: std::mem::take(&mut self.replicas.untold) }
+    }
+
+    /// The step was given up: returns why, after finding the culprit where that takes more work.
+    fn given_up(mut self) -> ReplicaError {
+        self.attempt.gather(&self.task.program);
+        let error = match self.trouble {
+            Some(Trouble::Error(error)) => error,
+            Some(Trouble::BadCut(cut)) => self.replicas.diagnose(self.task, &self.sizes, cut),
+            Some(Trouble::Differ { of, by, group }) => {
+                self.replicas.arbitrate(self.task, &mut self.attempt, of, by, &group)
+            }
+            None => self.replicas.refused(self.task.index),
+        };
+        let error = error.showing(&self.task.program, &self.attempt.outputs);
+        self.replicas.recycle(self.attempt);
+        error
+    }
+}

@@ -1,0 +1,101 @@
+//! A replica's report: where its time went, and whether it left.
+
+use std::fmt;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use crate::observe::timeline::{Activity, Span};
+
+/// What a replica did so far.
+#[derive(Clone, Debug)]
+pub struct ReplicaReport {
+    /// The number of the replica.
+    pub replica: usize,
+    /// The label of its adapter.
+    pub adapter: String,
+    /// The thread that owns its device.
+    pub thread: ThreadId,
+    /// The number of shards that it ran.
+    pub shards: u64,
+    /// The number of samples in these shards.
+    pub samples: u64,
+    /// The number of steps in which it took part, with shards or without.
+    pub steps: u64,
+    /// The time in which it had nothing to do between two steps: most often it waited for input.
+    pub input: Duration,
+    /// The time in which it copied its part of the batch, or sums, to its device.
+    pub upload: Duration,
+    /// The time in which its device worked, by the device's clock; where it has none, this includes the
+    /// driver's time.
+    pub compute: Duration,
+    /// The time in which its driver recorded and submitted, and work was on its way to the device and back.
+    /// It is zero where the device has no clock.
+    pub driver: Duration,
+    /// The time in which it copied sums of its shards to the host, or the host added the sums of all.
+    pub exchange: Duration,
+    /// The time in which it waited for other replicas, or for the caller's verdict.
+    pub peers: Duration,
+    /// The time in which it made plans and pipelines, or wrote and read the state.
+    pub loading: Duration,
+    /// When and why it left; none if it has not left.
+    pub left: Option<Left>,
+}
+
+/// A replica that left, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The label of its adapter.
+    pub adapter: String,
+    /// The number of the replica.
+    pub replica: usize,
+    /// The call of [`crate::Replicas::step`], from 0, in which or after which it left.
+    pub step: u64,
+    /// What happened.
+    pub why: String,
+    /// What it had no memory for, if it left for lack of memory, and the bytes that were asked for (0 where
+    /// unknown).
+    pub out_of_memory: Option<(String, u64)>,
+}
+
+impl ReplicaReport {
+    pub(crate) fn new(replica: usize, adapter: String, thread: ThreadId) -> Self {
+        let zero = Duration::ZERO;
+        Self {
+            replica,
+            adapter,
+            thread,
+            shards: 0,
+            samples: 0,
+            steps: 0,
+            input: zero,
+            upload: zero,
+            compute: zero,
+            driver: zero,
+            exchange: zero,
+            peers: zero,
+            loading: zero,
+            left: None,
+        }
+    }
+
+    pub(crate) fn add(&mut self, span: &Span) {
+        let total = match span.activity {
+            Activity::Input => &mut self.input,
+            Activity::Upload => &mut self.upload,
+            Activity::Compute => &mut self.compute,
+            Activity::Driver => &mut self.driver,
+            Activity::Exchange => &mut self.exchange,
+            Activity::Peers => &mut self.peers,
+            Activity::Loading => &mut self.loading,
+            // The device's own stretches lie beside the others and are no part of the sum.
+            Activity::Device => return,
+        };
+        *total += span.length();
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "replica {} ({}) left at step {}: {}", self.replica, self.adapter, self.step, self.why)
+    }
+}

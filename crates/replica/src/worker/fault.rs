@@ -1,0 +1,112 @@
+//! Fault points: faults that are injected through the `fail` crate, where the feature `faults` is on.
+//!
+//! | point | when it is passed |
+//! | --- | --- |
+//! | `replica-1` | whenever replica 1 runs segments |
+//! | `replica-1:step-3` | when it runs the first segments of step 3 (of [`crate::Replicas::step`], from 0) |
+//! | `replica-1:step-3:segment-2` | when it runs segment 2 of step 3 |
+//! | `replica-1:load` | when it makes a plan ready that it does not have; only faults that occur before a run have an effect |
+//!
+//! Each may be given an action of the `fail` crate, such as `sleep(500)`, or `return(FAULT)` with one of
+//!
+//! | fault | what happens |
+//! | --- | --- |
+//! | `lose` | the device is lost |
+//! | `panic` | the thread panics |
+//! | `out-of-memory` | the device has no memory left |
+//! | `transfer` | a transfer between host and device fails |
+//! | `slow:3` | its shards take three times as long, up to the last cut |
+//! | `sample:200` | its shards take 200 microseconds a sample, up to the last cut, unless they take longer |
+//! | `gradient` | a bit of the first sum that it gives away flips |
+//! | `state:0` | a bit of tensor 0 of the state flips |
+//!
+//! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls
+//! `fail::FailScenario::setup` sets a fault from outside. The names begin with
+//! [`crate::Options::fault_scope`], by which several runs in one process are told apart.
+
+/// A fault that is injected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(not(any(test, feature = "faults")), expect(dead_code, reason = "nothing goes wrong on purpose"))]
+pub(crate) enum Fault {
+    Lose,
+    Panic,
+    OutOfMemory,
+    Transfer,
+    Slow(f64),
+    Sample(f64),
+    Gradient,
+    State(usize),
+}
+
+impl Fault {
+    #[cfg(any(test, feature = "faults"))]
+    fn parse(text: &str) -> Option<Self> {
+        let (name, value) = text.split_once(':').unwrap_or((text, ""));
+        Some(match name {
+            "lose" => Self::Lose,
+            "panic" => Self::Panic,
+            "out-of-memory" => Self::OutOfMemory,
+            "transfer" => Self::Transfer,
+            "slow" => Self::Slow(value.parse().ok()?),
+            "sample" => Self::Sample(value.parse().ok()?),
+            "gradient" => Self::Gradient,
+            "state" => Self::State(value.parse().ok()?),
+            _ => return None,
+        })
+    }
+}
+
+/// Returns the faults of the points that are passed when a replica runs segments.
+#[cfg(feature = "faults")]
+pub(crate) fn passed(
+    scope: &str,
+    replica: usize,
+    step: u64,
+    segments: &std::ops::Range<usize>,
+) -> Vec<Fault> {
+    let own = format!("{scope}replica-{replica}");
+    let mut names = vec![own.clone()];
+    if segments.start == 0 {
+        names.push(format!("{own}:step-{step}"));
+    }
+    names.extend(segments.clone().map(|segment| format!("{own}:step-{step}:segment-{segment}")));
+    names.iter().filter_map(|name| at(name)).collect()
+}
+
+/// Returns the fault of the point that is passed when a plan is made ready.
+#[cfg(feature = "faults")]
+pub(crate) fn at_load(scope: &str, replica: usize) -> Option<Fault> {
+    at(&format!("{scope}replica-{replica}:load"))
+}
+
+#[cfg(feature = "faults")]
+fn at(name: &str) -> Option<Fault> {
+    fn action(name: &str) -> Option<String> {
+        fail::fail_point!(name, |argument| argument);
+        None
+    }
+    Fault::parse(&action(name)?)
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn at_load(_: &str, _: usize) -> Option<Fault> {
+    None
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn passed(_: &str, _: usize, _: u64, _: &std::ops::Range<usize>) -> Vec<Fault> {
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_go_by_their_names() {
+        assert_eq!(Fault::parse("lose"), Some(Fault::Lose));
+        assert_eq!(Fault::parse("slow:2.5"), Some(Fault::Slow(2.5)));
+        assert_eq!(Fault::parse("state:3"), Some(Fault::State(3)));
+        assert_eq!((Fault::parse("slow"), Fault::parse("break")), (None, None));
+    }
+}

@@ -1,0 +1,144 @@
+//! The messages between the coordinator and the workers. Each order has exactly one answer.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono_gpu::GpuError;
+use unisono_graph::{GraphError, Run};
+
+use crate::batch::feed::Feed;
+use crate::observe::timeline::Span;
+use crate::sums::values::Values;
+use crate::worker::digest::Digest;
+
+/// An order from the coordinator to one worker.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// The number of the order. The answer has the same.
+    pub ticket: u64,
+    pub request: Request,
+    pub context: Context,
+}
+
+/// What the coordinator did since the worker's last answer: from it the worker knows what it waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Context {
+    /// The time at which the step began; none outside of a step.
+    pub began: Option<Instant>,
+    /// The stretch in which it last added sums of all replicas.
+    pub added: Option<(Instant, Instant)>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Makes a plan ready. The answer is [`Reply::Done`].
+    Load { program: usize, run: Arc<Run> },
+    /// Runs some segments of a step. The answer is [`Reply::Results`].
+    Run(Work),
+    /// Sets a tensor of the state. The answer is [`Reply::Done`].
+    WriteState { index: usize, bytes: Arc<[u8]> },
+    /// Sets all tensors of the state. The answer is [`Reply::Done`].
+    WriteStates(Arc<Vec<Vec<u8>>>),
+    /// Reads some tensors of the state into memory that may be used again. The answer is [`Reply::States`].
+    ReadStates { indices: Vec<usize>, into: Vec<Vec<u8>> },
+    /// Computes a digest of the state. The answer is [`Reply::Digest`].
+    Digest,
+}
+
+/// Buckets, each with its sums over all shards.
+pub(crate) type Sums = Vec<(usize, Arc<Vec<f32>>)>;
+
+/// Some segments of a step, for a worker to run.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub program: usize,
+    pub run: Arc<Run>,
+    pub step: u64,
+    pub segments: Range<usize>,
+    pub feed: Arc<Feed>,
+    pub first_row: usize,
+    /// The sums for which the segments wait.
+    pub sums: Sums,
+}
+
+/// An answer from a worker to the coordinator.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub replica: usize,
+    pub ticket: u64,
+    pub result: Result<Reply, Failure>,
+    /// What the worker did with its time since its last answer.
+    pub spans: Vec<Span>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Done,
+    Results(SegmentResults),
+    /// The blocks of buckets that are ready while the device goes on. The [`Reply::Results`] of the same
+    /// order has the others.
+    Early(Vec<(usize, Values)>),
+    States(Vec<Vec<u8>>),
+    Digest(Digest),
+}
+
+/// The results of segments.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentResults {
+    /// The outputs, by their index.
+    pub outputs: Vec<(usize, Vec<u32>)>,
+    /// The blocks of buckets: sums over the subtrees that lie in the run.
+    pub blocks: Vec<(usize, Values)>,
+    /// The first cut with a sum that is not finite, where sums stay on the device; none if all are finite.
+    pub bad_cut: Option<usize>,
+}
+
+/// Why a worker could not do what it was ordered to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Failure {
+    /// The plan is at fault: another device of the same kind would fail as well.
+    Plan(String),
+    Graph(GraphError),
+    Gpu(GpuError),
+    Panic(String),
+    /// The worker did not answer for so long.
+    Silent(Duration),
+}
+
+impl Failure {
+    /// Classifies a failure to load: a plan that no such device takes is [`Failure::Plan`].
+    pub fn of_loading(self) -> Self {
+        use GpuError::{Limit, Plan, Validation};
+        match self {
+            Self::Graph(_) | Self::Gpu(Limit { .. } | Plan { .. } | Validation { .. }) => {
+                Self::Plan(self.to_string())
+            }
+            other => other,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Plan(message) => f.write_str(message),
+            Self::Graph(error) => error.fmt(f),
+            Self::Gpu(error) => error.fmt(f),
+            Self::Panic(message) => write!(f, "its thread panicked: {message}"),
+            Self::Silent(after) => write!(f, "no answer after {after:?}"),
+        }
+    }
+}
+
+impl From<GraphError> for Failure {
+    fn from(error: GraphError) -> Self {
+        Self::Graph(error)
+    }
+}
+
+impl From<GpuError> for Failure {
+    fn from(error: GpuError) -> Self {
+        Self::Gpu(error)
+    }
+}

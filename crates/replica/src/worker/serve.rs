@@ -1,0 +1,292 @@
+//! A worker: a thread with one device, which carries out orders and answers each of them once.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, Sender};
+use unisono_gpu::{Adapter, Device, Executable, GpuError, MappedDownload};
+use unisono_graph::plan::Transfer;
+use unisono_graph::{Program, Run, Slot};
+
+use crate::observe::timeline::{Activity, Timeline};
+use crate::options::Options;
+use crate::sums::values::Values;
+use crate::worker::digest::Digest;
+use crate::worker::fault::{self, Fault};
+use crate::worker::message::{Answer, Context, Failure, Order, Reply, Request, SegmentResults, Work};
+
+/// The number of plans that a worker keeps loaded. Each has staging memory of its own.
+const KEPT: usize = 16;
+
+/// The arguments of a worker thread.
+pub(crate) struct Start {
+    pub replica: usize,
+    /// The ticket under which it answers once its device is open.
+    pub ticket: u64,
+    pub adapter: Adapter,
+    pub programs: Arc<[Arc<Program>]>,
+    pub options: Options,
+    pub orders: Receiver<Order>,
+    pub answers: Sender<Answer>,
+}
+
+struct Worker {
+    replica: usize,
+    device: Device,
+    programs: Arc<[Arc<Program>]>,
+    options: Options,
+    /// The loaded plans; the one that was used last is at the end.
+    loaded: VecDeque<((usize, Arc<Run>), Executable)>,
+    time: Timeline,
+    answers: Sender<Answer>,
+}
+
+/// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
+/// coordinator closes the queue.
+pub(crate) fn serve(start: Start) {
+    let Start { replica, ticket, adapter, programs, options, orders, answers } = start;
+    let opened = guarded(|| Worker::open(replica, &adapter, programs, options, answers.clone()));
+    let (mut worker, result, spans) = match opened {
+        Ok(mut worker) => {
+            worker.time.until_now(Activity::Loading);
+            let spans = worker.time.take();
+            (Some(worker), Ok(Reply::Done), spans)
+        }
+        Err(failure) => (None, Err(failure), Vec::new()),
+    };
+    if answers.send(Answer { replica, ticket, result, spans }).is_err() {
+        return;
+    }
+    while let (Some(serving), Ok(order)) = (worker.as_mut(), orders.recv()) {
+        serving.waited(order.context);
+        let ticket = order.ticket;
+        let otherwise = match &order.request {
+            Request::Run(_) => Activity::Compute,
+            _ => Activity::Loading,
+        };
+        let result = guarded(|| serving.answer(ticket, order.request));
+        serving.time.until_now(otherwise);
+        let spans = serving.time.take();
+        if answers.send(Answer { replica, ticket, result, spans }).is_err() {
+            break;
+        }
+    }
+    // Closing the device of a lost replica may panic as well; there is nobody to report it to.
+    let _ = guarded(|| {
+        drop(worker);
+        Ok(())
+    });
+}
+
+/// Runs `f` and turns a panic into a failure.
+fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        Err(Failure::Panic(text.unwrap_or_else(|| "no message".to_owned())))
+    })
+}
+
+impl Worker {
+    fn open(
+        replica: usize,
+        adapter: &Adapter,
+        programs: Arc<[Arc<Program>]>,
+        options: Options,
+        answers: Sender<Answer>,
+    ) -> Result<Self, Failure> {
+        let time = Timeline::new();
+        let how = unisono_gpu::Options::default().with(|device| {
+            device.checked = options.checked;
+            device.deadline = options.deadline;
+            device.f16 = programs.iter().any(|program| program.stores_f16());
+        });
+        let mut device = Device::open_with(adapter, how)?;
+        let bytes: Vec<u64> = programs[0].states().iter().map(|s| 4 * s.ty.count().max(1) as u64).collect();
+        device.create_state(&bytes)?;
+        Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time, answers })
+    }
+
+    /// Assigns the time since the last answer: within a step it was spent waiting for others, except while
+    /// the host added.
+    fn waited(&mut self, Context { began, added }: Context) {
+        match began {
+            Some(began) => self.time.until(began, Activity::Input),
+            None => self.time.until_now(Activity::Input),
+        }
+        if let Some((from, to)) = added {
+            self.time.until(from, Activity::Peers);
+            self.time.until(to, Activity::Exchange);
+        }
+        self.time.until_now(Activity::Peers);
+    }
+
+    fn answer(&mut self, ticket: u64, request: Request) -> Result<Reply, Failure> {
+        match request {
+            Request::Load { program, run } => {
+                self.load(program, run).map_err(Failure::of_loading)?;
+                Ok(Reply::Done)
+            }
+            Request::Run(work) => {
+                self.load(work.program, Arc::clone(&work.run)).map_err(Failure::of_loading)?;
+                let faults =
+                    fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
+                faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
+                // A replica is slowed in proportion to its samples, not in the update, which all run alike.
+                let last = self.programs[work.program].segments() - 1;
+                let samples = if work.segments.start < last || last == 0 { work.run.rows() } else { 0 };
+                let began = Instant::now();
+                let mut results = self.run(ticket, work)?;
+                let took = began.elapsed();
+                if !faults.is_empty() {
+                    faults.iter().for_each(|fault| go_wrong_with(*fault, samples, took, &mut results));
+                    self.time.device_since(began + took);
+                }
+                Ok(Reply::Results(results))
+            }
+            Request::WriteState { index, bytes } => {
+                self.device.write_state(index, &bytes)?;
+                Ok(Reply::Done)
+            }
+            Request::WriteStates(all) => {
+                for (index, bytes) in all.iter().enumerate() {
+                    self.device.write_state(index, bytes)?;
+                }
+                Ok(Reply::Done)
+            }
+            Request::ReadStates { indices, into } => {
+                let memory = into.into_iter().chain(std::iter::repeat_with(Vec::new));
+                let read = |(index, memory)| self.device.read_state_into(index, memory);
+                Ok(Reply::States(indices.into_iter().zip(memory).map(read).collect::<Result<_, _>>()?))
+            }
+            Request::Digest => {
+                let mut digest = Digest::default();
+                let mut bytes = Vec::new();
+                for index in 0..self.programs[0].states().len() {
+                    bytes = self.device.read_state_into(index, bytes)?;
+                    digest.update(&bytes);
+                }
+                Ok(Reply::Digest(digest))
+            }
+        }
+    }
+
+    /// Makes a plan ready if it is not, and marks it as the one that was used last.
+    fn load(&mut self, program: usize, run: Arc<Run>) -> Result<(), Failure> {
+        let key = (program, run);
+        let entry = match self.loaded.iter().position(|(loaded, _)| *loaded == key) {
+            Some(at) => self.loaded.remove(at),
+            None => {
+                if self.loaded.len() == KEPT {
+                    self.loaded.pop_front();
+                }
+                fault::at_load(&self.options.fault_scope, self.replica)
+                    .map_or(Ok(()), |fault| self.go_wrong(fault))?;
+                let plan = self.programs[program].plan(&key.1, &self.device.target())?;
+                let executable = self.device.load(&plan)?;
+                self.time.until_now(Activity::Loading);
+                Some((key, executable))
+            }
+        };
+        self.loaded.extend(entry);
+        Ok(())
+    }
+
+    /// Submits all segments, then waits for them in order. Buckets that are ready before the last part are
+    /// sent to the coordinator at once.
+    fn run(&mut self, ticket: u64, work: Work) -> Result<SegmentResults, Failure> {
+        let Work { program, run, segments, feed, first_row, sums, .. } = work;
+        let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
+        let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
+        let (program, rows) = (&self.programs[program], run.rows());
+        let mut pending = Vec::with_capacity(segments.len());
+        for segment in segments {
+            pending.push(self.device.submit(executable, segment, &mut |transfer, to| {
+                let mut input = |i: usize| feed.write(&program.inputs()[i], i, first_row, rows, to);
+                match Slot::decode(transfer.slot) {
+                    Slot::Scalars => program.scalars().iter().for_each(|&i| input(i)),
+                    Slot::Input(i) => input(i),
+                    Slot::Sums(bucket) => {
+                        if let Some((_, sums)) = sums.iter().find(|(b, _)| *b == bucket) {
+                            to.write(bytemuck::cast_slice(sums.as_slice()));
+                        }
+                    }
+                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) => {}
+                }
+            })?);
+            let uploaded = pending.last().map_or(Duration::ZERO, |pending| pending.timing().upload);
+            self.time.for_a_while(uploaded, Activity::Upload);
+            self.time.until_now(Activity::Compute);
+        }
+        let mut results = SegmentResults::default();
+        for mut pending in pending {
+            while pending.is_pending() {
+                let read =
+                    &mut |transfer: &Transfer, mapped: MappedDownload| match Slot::decode(transfer.slot) {
+                        Slot::Output(i) => results.outputs.push((i, bytemuck::pod_collect_to_vec(&mapped))),
+                        Slot::Blocks(i) => results.blocks.push((i, mapped.into())),
+                        Slot::Flag(cut) if mapped.iter().any(|&b| b != 0) => {
+                            results.bad_cut.get_or_insert(cut);
+                        }
+                        _ => {}
+                    };
+                let timing = self.device.wait_part(executable, &mut pending, read)?;
+                timing.device.into_iter().for_each(|stretch| self.time.device(stretch));
+                self.time.for_a_while(timing.wait, Activity::Compute);
+                self.time.until_now(Activity::Exchange);
+                if self.options.overlap && pending.is_pending() && !results.blocks.is_empty() {
+                    let early = Reply::Early(std::mem::take(&mut results.blocks));
+                    let spans = self.time.take();
+                    // If the coordinator is gone, it does not receive the answer either.
+                    let _ =
+                        self.answers.send(Answer { replica: self.replica, ticket, result: Ok(early), spans });
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Injects a fault before segments run.
+    fn go_wrong(&mut self, fault: Fault) -> Result<(), Failure> {
+        match fault {
+            // This panics without the hook's message on standard error.
+            Fault::Panic => resume_unwind(Box::new("on purpose")),
+            Fault::Lose => self.device.lose(),
+            Fault::OutOfMemory => {
+                return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 1 << 40 }.into());
+            }
+            Fault::Transfer => {
+                let message = "the transfer failed on purpose".into();
+                return Err(GpuError::Validation { what: "staging".into(), message }.into());
+            }
+            Fault::State(index) => {
+                let mut bytes = self.device.read_state(index)?;
+                bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
+                self.device.write_state(index, &bytes)?;
+            }
+            Fault::Slow(_) | Fault::Sample(_) | Fault::Gradient => {}
+        }
+        Ok(())
+    }
+}
+
+/// Injects a fault into segments that ran.
+fn go_wrong_with(fault: Fault, samples: usize, took: Duration, results: &mut SegmentResults) {
+    match fault {
+        Fault::Slow(times) if samples > 0 => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
+        Fault::Sample(micros) => {
+            let wanted = Duration::from_secs_f64(1e-6 * micros.max(0.0) * samples as f64);
+            std::thread::sleep(wanted.saturating_sub(took));
+        }
+        Fault::Gradient => {
+            if let Some((_, values)) = results.blocks.first_mut() {
+                let mut wrong = values.to_vec();
+                wrong.iter_mut().take(1).for_each(|value| *value = f32::from_bits(value.to_bits() ^ 1));
+                *values = Values::Own(wrong);
+            }
+        }
+        _ => {}
+    }
+}

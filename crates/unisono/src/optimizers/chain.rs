@@ -1,0 +1,173 @@
+//! An optimizer with everything around it: what a trainer takes.
+
+use std::fmt;
+
+use unisono_graph::Var;
+
+use super::transform::Transform;
+use super::{Gradient, Groups, Optimizer, Scalar, Update};
+use crate::objective::Epoch;
+
+/// An [`Optimizer`], or [`Groups`] of them, and an ordered list of transforms around it, such as gradient
+/// clipping.
+///
+/// The methods of [`Optimizer`] and those here make it; nobody has to name it. Transforms that change
+/// gradients run in the reverse of the order in which they were added: in
+/// `sgd.clip_norm(1.0).clip_value(0.1)` the values are cut first. The other transforms may stand in any
+/// order.
+///
+/// ```
+/// use unisono::{AdamW, Chain, Dense, Optimizer, Trainer};
+///
+/// let chain: Chain = AdamW::new(1e-3).freeze(|name| name.starts_with("encoder.")).clip_norm(1.0);
+/// let builder = Trainer::builder(Dense::new(10)).optimizer(chain);
+/// ```
+pub struct Chain {
+    rule: Rule,
+    /// The transforms in the order in which they were added: the last one is outermost.
+    transforms: Vec<Transform>,
+}
+
+/// What is inside of the transforms.
+enum Rule {
+    One(Box<dyn Optimizer>),
+    Groups(Groups),
+}
+
+/// Defines the methods that add a transform, once for all types that have them. It takes their visibility and
+/// their bounds; `Chain` and `Transform` are in scope where it is called.
+macro_rules! transforms {
+    ([$($vis:tt)*] [$($bounds:tt)*]) => {
+        /// Scales all gradients by norm / (their common norm + 1e-6) where that is below 1 (Pascanu et al.
+        /// 2013; PyTorch's `clip_grad_norm_`). Default: gradients stay as they are.
+        ///
+        /// The sum of the squares is a tree within each tensor, then runs over the tensors in the order of
+        /// their names.
+        $($vis)* fn clip_norm(self, norm: f32) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::ClipNorm(norm))
+        }
+
+        /// Cuts every element of every gradient to [-value, value] (PyTorch's `clip_grad_value_`). Default:
+        /// gradients stay as they are.
+        $($vis)* fn clip_value(self, value: f32) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::ClipValue(value))
+        }
+
+        /// Takes the parameters whose name `exempt` accepts out of weight decay. Default: all parameters
+        /// decay.
+        $($vis)* fn decay_exempt(
+            self,
+            exempt: impl Fn(&str) -> bool + Send + Sync + 'static,
+        ) -> Chain $($bounds)* {
+            let exempt = Box::new(move |name: &str, _: &[usize]| exempt(name));
+            Chain::from(self).with(Transform::DecayExempt(exempt))
+        }
+
+        /// Takes the parameters with fewer than two axes out of weight decay: biases, and the scales of
+        /// normalizations. Default: all parameters decay.
+        $($vis)* fn no_decay_for_biases_and_norms(self) -> Chain $($bounds)* {
+            let exempt = Box::new(|_: &str, dims: &[usize]| dims.len() < 2);
+            Chain::from(self).with(Transform::DecayExempt(exempt))
+        }
+
+        /// Freezes the parameters whose name `frozen` accepts: they keep their values, and nothing is
+        /// computed or kept for them. Default: all parameters are trained.
+        $($vis)* fn freeze(
+            self,
+            frozen: impl Fn(&str) -> bool + Send + Sync + 'static,
+        ) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::Freeze(Box::new(frozen)))
+        }
+    };
+}
+
+pub(super) use transforms;
+
+impl Chain {
+    transforms!([pub] []);
+
+    /// Returns the optimizer's name, which checkpoints hold.
+    pub fn name(&self) -> &str {
+        match &self.rule {
+            Rule::One(rule) => rule.name(),
+            Rule::Groups(groups) => groups.name(),
+        }
+    }
+
+    /// Returns the scalars of a step, 0 being the first: see [`Optimizer::scalars`].
+    pub fn scalars(&self, step: u64) -> Vec<Scalar> {
+        match &self.rule {
+            Rule::One(rule) => rule.scalars(step),
+            Rule::Groups(groups) => groups.scalars(step),
+        }
+    }
+
+    /// Shows the optimizer the epochs so far: see [`Optimizer::observe`].
+    ///
+    /// # Errors
+    /// Something that the optimizer needs is not measured; the error is the message.
+    pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        match &mut self.rule {
+            Rule::One(rule) => rule.observe(history),
+            Rule::Groups(groups) => groups.observe(history),
+        }
+    }
+
+    /// Adds a transform around all that is there.
+    pub(super) fn with(mut self, transform: Transform) -> Self {
+        self.transforms.push(transform);
+        self
+    }
+
+    /// Returns whether the parameter of this name is trained.
+    pub(super) fn trains(&self, name: &str) -> bool {
+        self.transforms.iter().all(|transform| transform.trains(name))
+            && match &self.rule {
+                Rule::One(_) => true,
+                Rule::Groups(groups) => groups.trains(name),
+            }
+    }
+
+    /// Transforms all gradients together, before any update. They come in the order of the parameters' names.
+    pub(super) fn prepare(&self, gradients: Vec<Gradient>) -> Vec<Gradient> {
+        let outermost_first = self.transforms.iter().rev();
+        let gradients = outermost_first.fold(gradients, |gradients, transform| transform.prepare(gradients));
+        match &self.rule {
+            Rule::One(_) => gradients,
+            Rule::Groups(groups) => groups.prepare(gradients),
+        }
+    }
+
+    /// Traces a parameter's new value.
+    pub(super) fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        self.transforms.iter().rev().for_each(|transform| transform.configure(cx, weight));
+        match &self.rule {
+            Rule::One(rule) => rule.update(cx, weight, gradient),
+            Rule::Groups(groups) => groups.update(cx, weight, gradient),
+        }
+    }
+}
+
+impl<O: Optimizer + 'static> From<O> for Chain {
+    fn from(rule: O) -> Self {
+        Self::from(Box::new(rule) as Box<dyn Optimizer>)
+    }
+}
+
+impl From<Box<dyn Optimizer>> for Chain {
+    fn from(rule: Box<dyn Optimizer>) -> Self {
+        Self { rule: Rule::One(rule), transforms: vec![] }
+    }
+}
+
+impl From<Groups> for Chain {
+    fn from(groups: Groups) -> Self {
+        Self { rule: Rule::Groups(groups), transforms: vec![] }
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chain").field("name", &self.name()).field("transforms", &self.transforms).finish()
+    }
+}

@@ -1,0 +1,131 @@
+//! Transforms between an optimizer and the trainer: each does its own work and passes everything else on.
+
+use super::*;
+use crate::Evaluation;
+
+/// An optimizer with decay, whose learning rate is the number of epochs that it was shown.
+struct Probe {
+    epochs: usize,
+}
+
+impl Optimizer for Probe {
+    fn name(&self) -> &str {
+        "probe"
+    }
+    fn scalars(&self, step: u64) -> Vec<Scalar> {
+        vec![Scalar::new("step", step as f32), Scalar::new("lr", self.epochs as f32)]
+    }
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.epochs = history.len();
+        if history.len() > 2 { Err("too long".into()) } else { Ok(()) }
+    }
+    fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        weight - cx.coupled_decay(0.5, weight, gradient) * cx.scalar("lr")
+    }
+}
+
+fn history(epochs: u32) -> Vec<Epoch> {
+    let epoch = |epoch| Epoch { epoch, steps: 0, train: Evaluation::default(), validation: None };
+    (0..epochs).map(epoch).collect()
+}
+
+/// A transform, and what it does to the gradients that are trained, to decay of the bias and to training of
+/// the bias.
+struct Known {
+    add: fn(Chain) -> Chain,
+    prepare: fn(&mut [f64]),
+    exempts_bias: bool,
+    freezes_bias: bool,
+}
+
+fn keep(_: &mut [f64]) {}
+
+fn known() -> [Known; 5] {
+    let known = |add, prepare, exempts_bias, freezes_bias| Known { add, prepare, exempts_bias, freezes_bias };
+    [
+        known(
+            |chain| chain.clip_norm(0.5),
+            |gradients| {
+                let scale = (0.5 / (norm(gradients) + 1e-6)).min(1.0);
+                gradients.iter_mut().for_each(|g| *g *= scale);
+            },
+            false,
+            false,
+        ),
+        known(
+            |chain| chain.clip_value(0.2),
+            |gradients| gradients.iter_mut().for_each(|g| *g = g.clamp(-0.2, 0.2)),
+            false,
+            false,
+        ),
+        known(|chain| chain.decay_exempt(|name| name == "0.bias"), keep, true, false),
+        known(|chain| chain.no_decay_for_biases_and_norms(), keep, true, false),
+        known(|chain| chain.freeze(|name| name == "0.bias"), keep, false, true),
+    ]
+}
+
+/// What two transforms, the inner one first, make of the first step of a [`Probe`] with a learning rate of 2.
+fn expected([inner, outer]: [&Known; 2]) -> Vec<f64> {
+    let frozen = inner.freezes_bias || outer.freezes_bias;
+    let exempt = inner.exempts_bias || outer.exempts_bias;
+    let mut gradients = GRADIENT[..if frozen { 4 } else { 6 }].to_vec();
+    (outer.prepare)(&mut gradients);
+    (inner.prepare)(&mut gradients);
+    let weight = |i: usize| if i < 4 { WEIGHT[i] } else { BIAS[i - 4] };
+    let decay = |i: usize| if i >= 4 && exempt { 0.0 } else { 0.5 };
+    let new = |i: usize| match gradients.get(i) {
+        Some(gradient) => weight(i) - 2.0 * (gradient + decay(i) * weight(i)),
+        None => weight(i),
+    };
+    (0..6).map(new).collect()
+}
+
+#[test]
+fn any_two_transforms_in_any_order_do_their_work_and_pass_the_rest_on() {
+    for inner in &known() {
+        for outer in &known() {
+            let build = || (outer.add)((inner.add)(Probe { epochs: 0 }.into()));
+            let mut chain = build();
+            assert_eq!(chain.name(), "probe");
+            assert_eq!(chain.observe(&history(3)), Err("too long".into()));
+            chain.observe(&history(2)).unwrap();
+            assert_eq!(chain.scalars(7), [Scalar::new("step", 7.0), Scalar::new("lr", 2.0)]);
+            assert!(chain.trains("0.weight"));
+            assert_eq!(chain.trains("0.bias"), !inner.freezes_bias && !outer.freezes_bias);
+            let expected = expected([inner, outer]);
+            close(&run(chain, 1), &expected);
+
+            // The same inside of a group, where the scalars have other names.
+            let mut groups: Chain = Groups::new(Sgd::new(0.1)).group(|_| true, build()).into();
+            groups.observe(&history(2)).unwrap();
+            assert_eq!(groups.name(), "sgd, probe");
+            let names: Vec<String> = groups.scalars(0).into_iter().map(|s| s.name).collect();
+            assert_eq!(names, ["group 0/lr", "group 1/step", "group 1/lr"]);
+            close(&run(groups, 1), &expected);
+
+            // And around groups.
+            let groups = Groups::new(Probe { epochs: 0 }).group(|_| false, Sgd::new(0.1));
+            let mut around = (outer.add)((inner.add)(groups.into()));
+            around.observe(&history(2)).unwrap();
+            close(&run(around, 1), &expected);
+        }
+    }
+}
+
+/// The one added last sees the gradients first.
+#[test]
+fn clips_run_from_the_outermost_to_the_innermost() {
+    let [clip_norm, clip_value, ..] = &known();
+    let pairs = [[clip_norm, clip_value], [clip_value, clip_norm]];
+    let [a, b] = pairs.map(expected);
+    assert!(a.iter().zip(&b).any(|(a, b)| (a - b).abs() > 1e-3), "the order makes a difference");
+    let chain = Sgd::new(0.1).clip_norm(0.5).clip_value(0.2).freeze(|_| false);
+    let text = "Chain { name: \"sgd\", transforms: [ClipNorm(0.5), ClipValue(0.2), Freeze] }";
+    assert_eq!(format!("{chain:?}"), text);
+}
+
+#[test]
+fn an_optimizer_of_a_type_that_is_known_only_at_run_time_makes_a_chain() {
+    let boxed: Box<dyn Optimizer> = Box::new(Sgd::new(0.1));
+    assert_eq!(run(Chain::from(boxed).clip_value(0.1), 1), run(Sgd::new(0.1).clip_value(0.1), 1));
+}

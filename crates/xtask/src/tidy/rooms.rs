@@ -1,0 +1,297 @@
+//! Rooms: the modules at the top of a crate, and which of them may import which.
+//!
+//! A crate's rooms stand in one order, lowest first. A room imports only from rooms below it, so there is no circle. The
+//! order is written down here, so that a new arrow upwards is noticed when it is made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::Visit;
+use syn::{Attribute, Item, UseTree};
+
+/// The rooms of each crate that has some, lowest first.
+const ROOMS: [(&str, &[&str]); 1] = [(
+    "crates/unisono",
+    &["error", "model", "objective", "optimizers", "compile", "run", "observe", "saving", "trainer"],
+)];
+
+/// Files at the top of a crate that stand above all rooms: they only re-export.
+const ABOVE: [&str; 2] = ["lib", "prelude"];
+
+/// The rooms of one crate and the arrows between them.
+pub struct House {
+    /// Each room's files with their text.
+    rooms: BTreeMap<String, Vec<Source>>,
+    /// For each room the rooms that it imports from, with the names it takes and the file that takes them.
+    arrows: BTreeMap<(String, String), BTreeSet<(String, String)>>,
+}
+
+struct Source {
+    path: String,
+    lines: usize,
+    file: syn::File,
+}
+
+/// The violations of all crates that have rooms.
+///
+/// # Errors
+/// A file that cannot be read or parsed.
+pub fn check(root: &Path) -> Result<Vec<String>, String> {
+    let mut violations = Vec::new();
+    for (krate, order) in ROOMS {
+        let house = House::read(&root.join(krate).join("src"))?;
+        violations
+            .extend(house.violations(order).into_iter().map(|violation| format!("{krate}: {violation}")));
+    }
+    Ok(violations)
+}
+
+/// Rooms, lines and arrows of all crates that have rooms, as text.
+///
+/// # Errors
+/// A file that cannot be read or parsed.
+pub fn show(root: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    for (krate, order) in ROOMS {
+        text.push_str(&format!("{krate}\n{}", House::read(&root.join(krate).join("src"))?.show(order)));
+    }
+    Ok(text)
+}
+
+impl House {
+    fn read(src: &Path) -> Result<Self, String> {
+        let mut paths = Vec::new();
+        super::collect(src, &mut paths)?;
+        paths.sort();
+        let mut files = Vec::new();
+        for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+            let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let relative = path.strip_prefix(src).unwrap_or(path).to_path_buf();
+            files.push((relative, text));
+        }
+        Self::of(&files)
+    }
+
+    /// The house of files, given by their paths below `src` and their texts.
+    fn of(files: &[(PathBuf, String)]) -> Result<Self, String> {
+        let mut rooms: BTreeMap<String, Vec<Source>> = BTreeMap::new();
+        let mut root = None;
+        for (path, text) in files {
+            let shown = path.to_string_lossy().replace('\\', "/");
+            let file = syn::parse_file(text).map_err(|error| format!("{shown}: {error}"))?;
+            let room = shown.split('/').next().unwrap_or_default().trim_end_matches(".rs").to_owned();
+            if room == "lib" {
+                root = Some(file);
+            } else if !is_test(&shown) && !ABOVE.contains(&room.as_str()) {
+                let lines = text.lines().count();
+                rooms.entry(room).or_default().push(Source { path: shown, lines, file });
+            }
+        }
+        let homes = homes(&rooms, root.as_ref());
+        let mut arrows: BTreeMap<(String, String), BTreeSet<(String, String)>> = BTreeMap::new();
+        for (room, sources) in &rooms {
+            for source in sources {
+                for name in imports(source) {
+                    let home = if rooms.contains_key(&name) { Some(&name) } else { homes.get(&name) };
+                    if let Some(home) = home.filter(|home| *home != room) {
+                        let arrow = (room.clone(), home.clone());
+                        arrows.entry(arrow).or_default().insert((name.clone(), source.path.clone()));
+                    }
+                }
+            }
+        }
+        Ok(Self { rooms, arrows })
+    }
+
+    fn violations(&self, order: &[&str]) -> Vec<String> {
+        let place = |room: &str| order.iter().position(|known| *known == room);
+        let unplaced = self.rooms.keys().filter(|room| place(room).is_none());
+        let mut violations: Vec<String> = unplaced
+            .map(|room| {
+                format!("the room {room} has no place in the order of rooms (xtask/src/tidy/rooms.rs)")
+            })
+            .collect();
+        let gone = order.iter().filter(|room| !self.rooms.contains_key(**room));
+        violations.extend(gone.map(|room| format!("there is no room {room}")));
+        for ((from, to), names) in &self.arrows {
+            if place(from).is_some() && place(from) < place(to) {
+                let names: Vec<String> =
+                    names.iter().map(|(name, path)| format!("{name} in {path}")).collect();
+                violations.push(format!(
+                    "the room {from} may not import from {to}, which is above it: {}",
+                    names.join(", ")
+                ));
+            }
+        }
+        violations
+    }
+
+    /// A line for each room, highest first: its lines and the rooms that it imports from.
+    fn show(&self, order: &[&str]) -> String {
+        let mut text = String::new();
+        for room in order.iter().rev() {
+            let lines: usize = self.rooms.get(*room).into_iter().flatten().map(|source| source.lines).sum();
+            let below =
+                order.iter().filter(|to| self.arrows.contains_key(&((*room).to_owned(), (**to).to_owned())));
+            let below: Vec<&str> = below.copied().collect();
+            text.push_str(&format!("  {room:<14} {lines:>6} lines  -> {}\n", below.join(", ")));
+        }
+        text
+    }
+}
+
+/// Whether a file holds tests alone.
+fn is_test(path: &str) -> bool {
+    path.ends_with("tests.rs") || path.contains("tests/")
+}
+
+/// The room of each name that is defined in one room alone, or that the crate's root re-exports from a room.
+fn homes(rooms: &BTreeMap<String, Vec<Source>>, root: Option<&syn::File>) -> BTreeMap<String, String> {
+    let mut found: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
+    for (room, sources) in rooms {
+        for item in sources.iter().flat_map(|source| &source.file.items) {
+            found.entry(defined(item).unwrap_or_default()).or_default().insert(room);
+        }
+    }
+    let mut homes: BTreeMap<String, String> = found
+        .into_iter()
+        .filter(|(_, r)| r.len() == 1)
+        .filter_map(|(n, r)| Some((n, (*r.first()?).clone())))
+        .collect();
+    for item in root.into_iter().flat_map(|file| &file.items) {
+        if let Item::Use(item) = item
+            && let UseTree::Path(path) = &item.tree
+            && rooms.contains_key(&path.ident.to_string())
+        {
+            for name in leaves(&path.tree) {
+                homes.insert(name, path.ident.to_string());
+            }
+        }
+    }
+    homes
+}
+
+/// The name that an item defines.
+fn defined(item: &Item) -> Option<String> {
+    let ident = match item {
+        Item::Struct(item) => &item.ident,
+        Item::Enum(item) => &item.ident,
+        Item::Trait(item) => &item.ident,
+        Item::Type(item) => &item.ident,
+        Item::Const(item) => &item.ident,
+        Item::Static(item) => &item.ident,
+        Item::Fn(item) => &item.sig.ident,
+        _ => return None,
+    };
+    Some(ident.to_string())
+}
+
+/// The names at the ends of a tree of imports, as they are called there.
+fn leaves(tree: &UseTree) -> Vec<String> {
+    match tree {
+        UseTree::Path(path) => leaves(&path.tree),
+        UseTree::Name(name) => vec![name.ident.to_string()],
+        UseTree::Rename(rename) => vec![rename.rename.to_string()],
+        UseTree::Group(group) => group.items.iter().flat_map(leaves).collect(),
+        UseTree::Glob(_) => Vec::new(),
+    }
+}
+
+/// What a file takes from its crate: the first name behind each `crate::`, outside of its tests.
+fn imports(source: &Source) -> BTreeSet<String> {
+    let mut visitor = Imports::default();
+    visitor.visit_file(&source.file);
+    visitor.names
+}
+
+#[derive(Default)]
+struct Imports {
+    names: BTreeSet<String>,
+}
+
+impl<'ast> Visit<'ast> for Imports {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !item.attrs.iter().any(is_for_tests) {
+            syn::visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if let UseTree::Path(path) = &item.tree
+            && path.ident == "crate"
+            && !item.attrs.iter().any(is_for_tests)
+        {
+            self.names.extend(firsts(&path.tree));
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let mut segments = path.segments.iter();
+        if segments.next().is_some_and(|segment| segment.ident == "crate") {
+            self.names.extend(segments.next().map(|segment| segment.ident.to_string()));
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+/// The names that a tree of imports begins with.
+fn firsts(tree: &UseTree) -> Vec<String> {
+    match tree {
+        UseTree::Path(path) => vec![path.ident.to_string()],
+        UseTree::Name(name) => vec![name.ident.to_string()],
+        UseTree::Rename(rename) => vec![rename.ident.to_string()],
+        UseTree::Group(group) => group.items.iter().flat_map(firsts).collect(),
+        UseTree::Glob(_) => Vec::new(),
+    }
+}
+
+/// `#[cfg(test)]`.
+fn is_for_tests(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("cfg")
+        && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn house(files: &[(&str, &str)]) -> House {
+        let files: Vec<_> =
+            files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect();
+        House::of(&files).expect("the files parse")
+    }
+
+    const FILES: [(&str, &str); 4] = [
+        ("lib.rs", "mod low; mod high; pub use low::deep::{Thing as Renamed, Other};"),
+        ("low/mod.rs", "pub struct Own; #[cfg(test)] mod tests { use crate::high::Far; }"),
+        ("low/tests.rs", "use crate::high::Far;"),
+        ("high.rs", "use crate::{Renamed, low::{A, B}};\nfn f() -> crate::Own { crate::Own }"),
+    ];
+
+    #[test]
+    fn arrows_down_are_fine_and_tests_go_where_they_like() {
+        let house = house(&FILES);
+        assert_eq!(house.violations(&["low", "high"]), [""; 0]);
+        assert_eq!(
+            house.show(&["low", "high"]).lines().next(),
+            Some("  high                2 lines  -> low")
+        );
+    }
+
+    #[test]
+    fn an_arrow_up_is_named_with_what_it_takes() {
+        let violations = house(&FILES).violations(&["high", "low"]);
+        assert_eq!(violations.len(), 1);
+        assert!(violations[0].contains("the room high may not import from low"), "{violations:?}");
+        for name in ["Renamed in high.rs", "low in high.rs", "Own in high.rs"] {
+            assert!(violations[0].contains(name), "{name}: {violations:?}");
+        }
+    }
+
+    #[test]
+    fn every_room_has_its_place() {
+        assert_eq!(house(&FILES).violations(&["low"]).len(), 1);
+        assert_eq!(house(&FILES).violations(&["low", "high", "attic"]), ["there is no room attic"]);
+    }
+}

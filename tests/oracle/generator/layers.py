@@ -1,0 +1,244 @@
+"""What layers compute, as functions of tensors and weights. Layouts are PyTorch's."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .case import Case, computes, normal, positive
+
+
+@computes("conv2d")
+def conv2d(x, w, b, *, stride, padding, dilation, groups):
+    return F.conv2d(x, w, b, stride, padding, dilation, groups)
+
+
+@computes("conv_transpose2d")
+def conv_transpose2d(x, w, b, *, stride, padding, output_padding, dilation, groups):
+    return F.conv_transpose2d(x, w, b, stride, padding, output_padding, groups, dilation)
+
+
+@computes("max_pool2d")
+def max_pool2d(x, *, kernel, stride, padding):
+    return F.max_pool2d(x, kernel, stride, padding)
+
+
+@computes("avg_pool2d")
+def avg_pool2d(x, *, kernel, stride, padding, count_include_pad):
+    return F.avg_pool2d(x, kernel, stride, padding, count_include_pad=count_include_pad)
+
+
+@computes("global_avg_pool2d")
+def global_avg_pool2d(x):
+    return x.mean((-2, -1))
+
+
+@computes("linear")
+def linear(x, w, b):
+    return F.linear(x, w, b)
+
+
+@computes("batch_norm", constants=("rm", "rv"))
+def batch_norm(x, w, b, rm, rv, *, training, eps, momentum=0.0):
+    y = F.batch_norm(x, rm, rv, w, b, training, momentum, eps)
+    # PyTorch has written the new running statistics into those that it was given.
+    return {"y": y, "running_mean": rm, "running_var": rv} if training else y
+
+
+@computes("layer_norm")
+def layer_norm(x, w, b, *, normalized_shape, eps):
+    return F.layer_norm(x, normalized_shape, w, b, eps)
+
+
+@computes("rms_norm")
+def rms_norm(x, w, *, normalized_shape, eps):
+    return F.rms_norm(x, normalized_shape, w, eps)
+
+
+@computes("group_norm")
+def group_norm(x, w, b, *, groups, eps):
+    return F.group_norm(x, groups, w, b, eps)
+
+
+def recurrent(layer, x, weights, state):
+    """Runs one layer of `nn.LSTM` or `nn.GRU` with these weights from this state: [batch, hidden] each."""
+    names = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
+    state = tuple(s[None] for s in state)
+    state = state if len(state) > 1 else state[0]
+    return torch.func.functional_call(layer, dict(zip(names, weights)), (x, state))
+
+
+@computes("lstm")
+def lstm(x, w_ih, w_hh, b_ih, b_hh, h0, c0, *, batch_first):
+    layer = nn.LSTM(x.shape[-1], h0.shape[-1], batch_first=batch_first)
+    y, (hn, cn) = recurrent(layer, x, [w_ih, w_hh, b_ih, b_hh], [h0, c0])
+    return {"y": y, "hn": hn[0], "cn": cn[0]}
+
+
+@computes("gru")
+def gru(x, w_ih, w_hh, b_ih, b_hh, h0, *, batch_first):
+    layer = nn.GRU(x.shape[-1], h0.shape[-1], batch_first=batch_first)
+    y, hn = recurrent(layer, x, [w_ih, w_hh, b_ih, b_hh], [h0])
+    return {"y": y, "hn": hn[0]}
+
+
+@computes("scaled_dot_product_attention")
+def attention(q, k, v, *, causal):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+# x, w, stride, padding, dilation, groups
+CONV = [
+    ((2, 3, 8, 8), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1),
+    ((2, 3, 9, 7), (5, 3, 3, 3), [2, 2], [0, 0], [1, 1], 1),
+    ((1, 4, 6, 6), (6, 4, 1, 1), [1, 1], [0, 0], [1, 1], 1),
+    ((2, 4, 7, 7), (8, 2, 5, 3), [1, 2], [2, 1], [1, 1], 2),
+    ((2, 6, 8, 8), (6, 1, 3, 3), [1, 1], [1, 1], [1, 1], 6),
+    ((2, 2, 9, 9), (3, 2, 3, 3), [1, 1], [2, 2], [2, 2], 1),
+    ((8, 16, 14, 14), (32, 16, 3, 3), [1, 1], [1, 1], [1, 1], 1),
+]
+# w, stride, padding, output_padding, groups
+CONV_TRANSPOSE = [
+    ((4, 6, 3, 3), [2, 2], [0, 0], [0, 0], 1),
+    ((4, 3, 3, 3), [2, 2], [1, 1], [1, 1], 2),
+]
+POOL = [([2, 2], [2, 2], [0, 0]), ([3, 3], [2, 2], [1, 1])]
+TRAINING = {"training": True, "momentum": 0.1, "eps": 1e-5}
+UNBIASED = {"running_var": "unbiased, as PyTorch updates it"}
+
+
+def affine(n, *names):
+    return {name: normal(n) for name in names}
+
+
+def statistics(n):
+    return {"rm": normal(n), "rv": positive(n, least=0.5)}
+
+
+def gates(rows, inputs, hidden, *states):
+    weights = {"w_ih": normal(rows, inputs, scale=0.4), "w_hh": normal(rows, hidden, scale=0.4)}
+    biases = {"b_ih": normal(rows, scale=0.2), "b_hh": normal(rows, scale=0.2)}
+    return {"x": normal(4, 5, inputs)} | weights | biases | {s: normal(4, hidden, scale=0.5) for s in states}
+
+
+def queries(*shape):
+    return {role: normal(*shape) for role in "qkv"}
+
+
+CASES = [
+    *[
+        Case(
+            f"conv2d/{i}",
+            "conv2d",
+            {"x": normal(*x), "w": normal(*w, scale=0.3), "b": normal(w[0])},
+            {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups},
+        )
+        for i, (x, w, stride, padding, dilation, groups) in enumerate(CONV)
+    ],
+    *[
+        Case(
+            f"conv_transpose2d/{i}",
+            "conv_transpose2d",
+            {"x": normal(2, 4, 5, 6), "w": normal(*w, scale=0.3), "b": normal(w[1] * groups)},
+            {
+                "stride": stride,
+                "padding": padding,
+                "output_padding": extra,
+                "dilation": [1, 1],
+                "groups": groups,
+                "weight_layout": "[in, out/groups, kh, kw]",
+            },
+        )
+        for i, (w, stride, padding, extra, groups) in enumerate(CONV_TRANSPOSE)
+    ],
+    *[
+        Case(
+            f"{op}/{i}",
+            op,
+            {"x": normal(2, 3, 9, 8)},
+            {"kernel": kernel, "stride": stride, "padding": padding} | more,
+        )
+        for i, (kernel, stride, padding) in enumerate(POOL)
+        for op, more in (("max_pool2d", {}), ("avg_pool2d", {"count_include_pad": False}))
+    ],
+    Case("global_avg_pool2d", "global_avg_pool2d", {"x": normal(3, 5, 6, 7)}),
+    Case(
+        "linear",
+        "linear",
+        {"x": normal(9, 13), "w": normal(11, 13), "b": normal(11)},
+        {"weight_layout": "[out, in]"},
+    ),
+    *[
+        case
+        for shape in ((8, 4), (3, 4, 5, 5), (32, 3, 2, 2))
+        for name, n in [("x".join(map(str, shape)), shape[1])]
+        for case in (
+            Case(
+                f"batch_norm/train{name}",
+                "batch_norm",
+                {"x": normal(*shape, scale=2, shift=0.9)} | affine(n, "w", "b") | statistics(n),
+                TRAINING | UNBIASED,
+                tolerance=2e-5,
+            ),
+            Case(
+                f"batch_norm/eval{name}",
+                "batch_norm",
+                {"x": normal(*shape)} | affine(n, "w", "b") | statistics(n),
+                {"training": False, "eps": 1e-5},
+            ),
+        )
+    ],
+    Case(
+        "batch_norm/offset1000",
+        "batch_norm",
+        {"x": normal(64, 3, shift=1000)} | affine(3, "w", "b") | statistics(3),
+        TRAINING | {"why": "a large mean must not cancel the variance away"},
+        tolerance=5e-3,
+    ),
+    Case(
+        "layer_norm",
+        "layer_norm",
+        {"x": normal(3, 4, 12)} | affine(12, "w", "b"),
+        {"normalized_shape": [12], "eps": 1e-5},
+        tolerance=2e-5,
+    ),
+    Case(
+        "rms_norm",
+        "rms_norm",
+        {"x": normal(3, 4, 12)} | affine(12, "w"),
+        {"normalized_shape": [12], "eps": 1e-5},
+        tolerance=2e-5,
+    ),
+    Case(
+        "group_norm",
+        "group_norm",
+        {"x": normal(2, 6, 4, 5)} | affine(6, "w", "b"),
+        {"groups": 3, "eps": 1e-5},
+        tolerance=2e-5,
+    ),
+    Case(
+        "lstm",
+        "lstm",
+        gates(32, 3, 8, "h0", "c0"),
+        {"batch_first": True, "gate_order": "i,f,g,o"},
+        tolerance=2e-5,
+    ),
+    Case(
+        "gru",
+        "gru",
+        gates(24, 3, 8, "h0"),
+        {"batch_first": True, "gate_order": "r,z,n (PyTorch's: n uses r*(W_hn h + b_hn))"},
+        tolerance=2e-5,
+    ),
+    *[
+        Case(f"attention/{name}", "scaled_dot_product_attention", queries(*shape), attrs, tolerance=2e-5)
+        for name, shape, attrs in [
+            ("full", (2, 3, 6, 8), {"causal": False}),
+            ("causal", (2, 3, 6, 8), {"causal": True}),
+            (
+                "long_causal",
+                (1, 2, 2048, 16),
+                {"causal": True, "why": "the whole score matrix must not be held"},
+            ),
+        ]
+    ],
+]

@@ -1,0 +1,174 @@
+"""Single ops, applied as functions of tensors."""
+
+import torch
+import torch.nn.functional as F
+
+from .case import Case, below, computes, given, normal, positive
+
+ELEMENTWISE = {
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "exp": torch.exp,
+    "softplus": F.softplus,
+    "elu": F.elu,
+    "square": torch.square,
+    "abs": torch.abs,
+    "neg": torch.neg,
+    "sin": torch.sin,
+    "cos": torch.cos,
+}
+# These are defined for positive numbers only, or grow without bound near 0.
+ELEMENTWISE_POSITIVE = {"log": torch.log, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "recip": torch.reciprocal}
+BINARY = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "div": torch.div,
+}
+REDUCTIONS = {"reduce_sum": torch.sum, "reduce_mean": torch.mean, "reduce_max": torch.amax}
+
+
+def _unary(f):
+    return lambda x: f(x)
+
+
+def _binary(f):
+    return lambda a, b: f(a, b)
+
+
+def _reduction(f):
+    return lambda x, *, axes, keep_dims: f(x, dim=tuple(axes), keepdim=keep_dims)
+
+
+for op, f in (ELEMENTWISE | ELEMENTWISE_POSITIVE).items():
+    computes(op)(_unary(f))
+for op, f in BINARY.items():
+    computes(op)(_binary(f))
+for op, f in REDUCTIONS.items():
+    computes(op)(_reduction(f))
+
+
+@computes("leaky_relu")
+def leaky_relu(x, *, slope):
+    return F.leaky_relu(x, slope)
+
+
+@computes("pow")
+def power(x, *, exponent):
+    return x**exponent
+
+
+@computes("argmax")
+def argmax(x, *, axis):
+    return x.argmax(axis)
+
+
+@computes("matmul")
+def matmul(a, b):
+    return a @ b
+
+
+@computes("transpose")
+def transpose(x, *, perm):
+    return x.permute(perm)
+
+
+@computes("concat")
+def concat(a, b, *, axis):
+    return torch.cat([a, b], axis)
+
+
+@computes("slice")
+def slice_of(x, *, axis, start, end):
+    return x.narrow(axis, start, end - start)
+
+
+@computes("pad")
+def pad(x, *, before, after):
+    pairs = list(zip(before, after))
+    return F.pad(x, [n for pair in reversed(pairs) for n in pair])
+
+
+@computes("broadcast_to")
+def broadcast_to(x, *, shape):
+    return x.broadcast_to(shape)
+
+
+@computes("embedding")
+def embedding(weight, ids):
+    return F.embedding(ids, weight)
+
+
+@computes("softmax")
+def softmax(x, *, axis):
+    return x.softmax(axis)
+
+
+@computes("log_softmax")
+def log_softmax(x, *, axis):
+    return x.log_softmax(axis)
+
+
+CASES = [
+    *[Case(f"unary/{op}", op, {"x": normal(4, 9, scale=2)}) for op in ELEMENTWISE],
+    Case("unary/leaky_relu", "leaky_relu", {"x": normal(4, 9)}, {"slope": 0.01}),
+    *[Case(f"unary/{op}", op, {"x": positive(4, 9)}) for op in ELEMENTWISE_POSITIVE],
+    Case("unary/tanh_large", "tanh", {"x": given([-100, -30, -9, 0, 9, 30, 100])}),
+    Case("unary/sigmoid_large", "sigmoid", {"x": given([-80, -30, -9, 0, 9, 30, 80])}),
+    *[
+        Case(
+            f"binary/{op}/{i}",
+            op,
+            {"a": normal(*a), "b": positive(*b, least=0.4) if op == "div" else normal(*b)},
+        )
+        for op in BINARY
+        for i, (a, b) in enumerate([((3, 4), (3, 4)), ((2, 3, 4), (4,)), ((2, 3, 1), (3, 5))])
+    ],
+    Case("binary/pow", "pow", {"x": normal(4, 9)}, {"exponent": 3.0}),
+    *[
+        Case(
+            f"reduce/{op.removeprefix('reduce_')}/{'_'.join(map(str, axes))}/{'keep' if keep else 'drop'}",
+            op,
+            {"x": normal(4, 6, 5)},
+            {"axes": axes, "keep_dims": keep},
+        )
+        for op in REDUCTIONS
+        for axes in ([0], [1], [2], [0, 2], [0, 1, 2])
+        for keep in (False, True)
+    ],
+    Case("reduce/sum_long", "reduce_sum", {"x": normal(2, 200003)}, {"axes": [1], "keep_dims": False}),
+    Case(
+        "matmul/long_k",
+        "matmul",
+        {"a": normal(2, 70001), "b": normal(70001, 3)},
+        {"why": "an inner size beyond one invocation's loop budget on llvmpipe"},
+    ),
+    Case("reduce/argmax", "argmax", {"x": normal(6, 11)}, {"axis": 1}),
+    *[
+        Case(f"matmul/{m}x{k}x{n}", "matmul", {"a": normal(m, k), "b": normal(k, n)})
+        for m, k, n in [(4, 5, 6), (64, 64, 64), (33, 65, 17), (1, 7, 128), (128, 300, 10)]
+    ],
+    *[
+        Case(f"matmul/batched{i}", "matmul", {"a": normal(*a), "b": normal(*b)})
+        for i, (a, b) in enumerate(
+            [((3, 4, 5), (3, 5, 6)), ((2, 3, 4, 5), (2, 3, 5, 7)), ((2, 3, 4), (4, 5))]
+        )
+    ],
+    Case("shape/transpose", "transpose", {"x": normal(4, 6, 5)}, {"perm": [1, 0, 2]}),
+    Case("shape/concat", "concat", {"a": normal(2, 3, 4), "b": normal(2, 5, 4)}, {"axis": 1}),
+    Case("shape/slice", "slice", {"x": normal(3, 7, 2)}, {"axis": 1, "start": 2, "end": 5}),
+    Case("shape/pad2d", "pad", {"x": normal(2, 3, 4, 5)}, {"before": [0, 0, 1, 2], "after": [0, 0, 3, 0]}),
+    Case("shape/broadcast", "broadcast_to", {"x": normal(4, 1)}, {"shape": [3, 4, 5]}),
+    Case("gather/embedding", "embedding", {"weight": normal(5, 4), "ids": below(5, 2, 3)}),
+    Case("gather/embedding_repeats", "embedding", {"weight": normal(50, 16), "ids": below(50, 8, 40)}),
+    Case("softmax/-1", "softmax", {"x": normal(4, 6, 9, scale=3)}, {"axis": -1}),
+    Case("softmax/1", "softmax", {"x": normal(4, 6, 9, scale=3)}, {"axis": 1}),
+    Case("softmax/log", "log_softmax", {"x": normal(7, 33, scale=9)}, {"axis": -1}),
+    Case("softmax/huge", "softmax", {"x": given([[1000, 999, -1000], [-1e30, 0, 1]])}, {"axis": -1}),
+]

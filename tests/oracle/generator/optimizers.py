@@ -1,0 +1,126 @@
+"""Optimizers: `y` is the weight `w` after a step on each of the gradients `g[0], g[1], ...`."""
+
+import torch
+
+from .case import NOTES, Case, computes, normal
+
+
+class Lars(torch.optim.Optimizer):
+    """You et al. 2017, algorithm 1: a tensor's rate follows the ratio of its norm to its gradient's."""
+
+    def __init__(self, params, lr, momentum=0.0, weight_decay=0.0, trust=0.001):
+        super().__init__(
+            params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}
+        )
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                decay = group["weight_decay"]
+                local = group["trust"] * w.norm() / (w.grad.norm() + decay * w.norm())
+                v = self.state[w].setdefault("v", torch.zeros_like(w))
+                v.mul_(group["momentum"]).add_(group["lr"] * local * (w.grad + decay * w))
+                w.sub_(v)
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, algorithm 2, with phi(x) = x and bias correction."""
+
+    def __init__(self, params, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            (beta1, beta2), eps, decay = group["betas"], group["eps"], group["weight_decay"]
+            for w in group["params"]:
+                state = self.state[w]
+                if not state:
+                    state.update(t=0, m=torch.zeros_like(w), v=torch.zeros_like(w))
+                state["t"] += 1
+                state["m"].lerp_(w.grad, 1 - beta1)
+                state["v"].lerp_(w.grad.square(), 1 - beta2)
+                m, v = state["m"] / (1 - beta1 ** state["t"]), state["v"] / (1 - beta2 ** state["t"])
+                update = m / (v.sqrt() + eps) + decay * w
+                w.sub_(group["lr"] * w.norm() / update.norm() * update)
+
+
+# By op. Each takes the attributes of a case by name.
+OPTIMIZERS = {
+    "sgd": torch.optim.SGD,
+    "sgd_momentum": torch.optim.SGD,
+    "sgd_nesterov": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+    "lamb": Lamb,
+    "lars": Lars,
+}
+
+
+def stepper(op, params, attrs):
+    """Returns a function that clips the gradients of `params` as `attrs` say, and takes a step."""
+    settings = {name: value for name, value in attrs.items() if name not in NOTES}
+    norm, value = settings.pop("clip_grad_norm", None), settings.pop("clip_grad_value", None)
+    optimizer = OPTIMIZERS[op](params, **settings)
+
+    def step():
+        if norm is not None:
+            torch.nn.utils.clip_grad_norm_(params, norm)
+        if value is not None:
+            torch.nn.utils.clip_grad_value_(params, value)
+        optimizer.step()
+
+    return step
+
+
+def after_steps(op):
+    def run(tensors, attrs):
+        w = tensors["w"].clone().requires_grad_()
+        step = stepper(op, [w], attrs)
+        for g in tensors["g"]:
+            w.grad = g.clone()
+            step()
+        return {"y": w.detach()}
+
+    return run
+
+
+for op in OPTIMIZERS:
+    computes(op, constants=("w", "g"), takes_all=True)(after_steps(op))
+
+
+def case(name, op=None, **attrs):
+    return Case(name, op or name, {"w": normal(5, 4), "g": normal(6, 5, 4)}, attrs)
+
+
+CASES = [
+    case("sgd", lr=0.1, steps=6),
+    case("sgd_momentum", lr=0.1, momentum=0.9, steps=6),
+    case("sgd_nesterov", lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01, steps=6),
+    case("adam", lr=0.01, betas=[0.9, 0.999], eps=1e-8, steps=6),
+    case("adamw", lr=0.01, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.1, steps=6),
+    case("rmsprop", lr=0.01, alpha=0.99, eps=1e-8, steps=6),
+    case("adagrad", lr=0.1, eps=1e-10, steps=6),
+    case(
+        "lamb",
+        lr=0.01,
+        betas=[0.9, 0.999],
+        eps=1e-6,
+        weight_decay=0.01,
+        steps=6,
+        source="You et al. 2020, algorithm 2, phi(x) = x, bias correction",
+    ),
+    case(
+        "lars",
+        lr=0.1,
+        momentum=0.9,
+        weight_decay=1e-4,
+        trust=0.001,
+        steps=6,
+        source="You et al. 2017, algorithm 1",
+    ),
+    case("clip_grad_norm", op="sgd", lr=0.1, clip_grad_norm=1.0, steps=6),
+]
