@@ -9,6 +9,11 @@ mod globs {
     pub fn named(memory: Memory, estimate: MemoryEstimate) -> (DType, Precision, u64, u64) {
         (DType::F32, Precision::Mixed, memory.len(), estimate.total())
     }
+
+    /// The observer and the state of a loader have different names too.
+    pub fn progress() -> (Progress, LoaderState) {
+        (Progress::lines(Vec::new()), LoaderState::default())
+    }
 }
 
 mod prelude {
@@ -33,6 +38,7 @@ fn programs_need_no_paths() {
     let memory = unisono::data::Memory::labelled(vec![0.0; 6], [2], vec![0; 3]).unwrap();
     let (.., samples, bytes) = globs::named(memory, unisono::MemoryEstimate::default());
     assert_eq!((samples, bytes), (3, 0));
+    assert_eq!(globs::progress().1, unisono::data::LoaderState::default());
     assert!(prelude::program(vec![0.0; 6], vec![0; 3]).is_ok());
 }
 
