@@ -23,3 +23,16 @@ pub(super) fn unpacked<R: BufRead>(path: &Path, _: R) -> Result<impl Read + use<
         DataError::format(path, "it is gzipped, which this build cannot read: it lacks the feature `gzip`");
     Err::<std::io::Empty, _>(refused)
 }
+
+#[cfg(all(test, not(feature = "gzip")))]
+mod tests {
+    use crate::Array;
+
+    #[test]
+    fn a_gzipped_file_is_an_error_that_names_the_feature() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [0x1f, 0x8b, 8, 0]).unwrap();
+        let error = Array::idx(file.path()).unwrap_err().to_string();
+        assert!(error.ends_with("it lacks the feature `gzip`"), "{error}");
+    }
+}
