@@ -1,15 +1,16 @@
-//! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then,
-//! such as those of the steps of a loop or of the parameters of a model.
+//! Where slices and parts of memories start. Starts are params, so that kernels that differ in nothing else
+//! are one, such as those of the steps of a loop or of the parameters of a model.
 
 use crate::trace::NodeId;
 
-/// Starts that a kernel has as params; further ones are literals. As many as `snippets/product.wgsl` has.
+/// The most starts that a kernel has as params, as many as `snippets/product.wgsl` has. Further ones are
+/// literals.
 const MOST: usize = 8;
 
-/// What starts somewhere.
+/// The thing that starts somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// A slice, along an axis.
+    /// A slice along an axis.
     Axis(NodeId, usize),
     /// A value in its memory, counted in vectors of so many elements.
     Place(NodeId, usize),
@@ -20,7 +21,7 @@ pub(super) enum Start {
 pub(super) struct Starts(Vec<(Start, u32)>);
 
 impl Starts {
-    /// A start as WGSL.
+    /// Returns a start as WGSL.
     pub(super) fn wgsl(&mut self, start: Start, number: usize) -> String {
         let known = self.0.iter().position(|(known, _)| *known == start);
         if known.is_none() && self.0.len() == MOST {
@@ -33,7 +34,7 @@ impl Starts {
         format!("params.s{index}")
     }
 
-    /// Their fields in the params, behind others.
+    /// Returns the fields of the starts in the params, behind others.
     pub(super) fn fields(&self) -> String {
         (0..self.0.len()).map(|index| format!(", s{index}: u32")).collect()
     }
