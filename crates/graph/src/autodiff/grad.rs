@@ -7,14 +7,16 @@ use crate::ops::{Checkpoint, Concat, Contract};
 use crate::trace::{Io, Lowering, NodeId, Tape, Var};
 use crate::values::Lead;
 
-/// What arrived at a node so far, apart by lead: sums over shards are made once, of the total.
+/// The gradients that arrived at a node so far. Those with a lead of shards are kept apart, so that the sum
+/// over shards is made once, of the total.
 #[derive(Default)]
 struct Arrived {
     own: Option<Var>,
     shard: Option<Var>,
-    /// Of slices along one axis that do not overlap: they are put side by side, not added.
+    /// The gradients of slices along one axis that do not overlap. They are put side by side instead of being
+    /// added.
     slices: Vec<Boxed>,
-    /// The factors of products over samples in each unrolled loop: they become one product.
+    /// The factors of products over samples in each unrolled loop. They become one product.
     steps: BTreeMap<usize, Vec<[Var; 2]>>,
 }
 
@@ -47,7 +49,7 @@ impl Boxed {
     }
 }
 
-/// The factors of a product over samples with one row each.
+/// Returns the factors of a product over samples with one row each.
 fn one_row(dy: &Var) -> Option<[Var; 2]> {
     let node = dy.tape().node(dy.id());
     let is_product = matches!(node.op.lowering(), Lowering::Contract);
@@ -56,7 +58,7 @@ fn one_row(dy: &Var) -> Option<[Var; 2]> {
 }
 
 impl Arrived {
-    /// From a node in this unrolled loop, if it is in one.
+    /// Adds the gradient that a user of the node sent, which may be in an unrolled loop.
     fn add(&mut self, dy: Var, unrolled: Option<usize>) {
         if let (Some(unrolled), Some(factors)) = (unrolled, one_row(&dy)) {
             self.steps.entry(unrolled).or_default().push(factors);
@@ -73,7 +75,7 @@ impl Arrived {
         *place = Some(place.take().map_or_else(|| dy.clone(), |old| &old + &dy));
     }
 
-    /// All of it, as a gradient of a value with lead `lead`.
+    /// Returns the sum of all of them as the gradient of a value with lead `lead`.
     fn total(mut self, lead: Lead) -> Option<Var> {
         let slices = side_by_side(std::mem::take(&mut self.slices));
         let steps = std::mem::take(&mut self.steps).into_values().filter_map(|steps| one_product(&steps));
@@ -86,7 +88,7 @@ impl Arrived {
     }
 }
 
-/// Slices put together, zeros between them.
+/// Returns slices put together, with zeros between them.
 fn side_by_side(mut slices: Vec<Boxed>) -> Option<Var> {
     if slices.len() < 2 {
         return slices.pop().map(|slice| slice.padded);
@@ -112,8 +114,8 @@ fn side_by_side(mut slices: Vec<Boxed>) -> Option<Var> {
     Some(whole.tape().apply(Concat { axis }, &parts.iter().collect::<Vec<_>>()))
 }
 
-/// The sum of a loop's products as one, over (sample, step), the steps in the order of the loop: their
-/// gradients arrived the other way round.
+/// Returns the sum of a loop's products as one product over (sample, step), with the steps in the order of
+/// the loop: their gradients arrived the other way round.
 fn one_product(steps: &[[Var; 2]]) -> Option<Var> {
     let tape = steps.first()?[0].tape();
     let factor = |i: usize| {
@@ -125,15 +127,16 @@ fn one_product(steps: &[[Var; 2]]) -> Option<Var> {
 }
 
 impl Tape {
-    /// The gradients of the scalar `y` with respect to `x`, zeros where `y` does not depend on one.
+    /// Returns the gradients of the scalar `y` with respect to `x`. They are zeros where `y` does not depend
+    /// on one.
     ///
     /// `y` is global: the sum of something over all samples ([`Var::sum_shards`]), or a function of global
     /// values. Gradients of global values are global: their parts are summed within each shard, then over the
     /// shards.
     ///
-    /// What several users of a value send back is added in the order of the users, the last one first. Slices
-    /// along one axis that do not overlap are put side by side; a weight's products in an [unrolled
-    /// loop](Tape::unrolled) are one.
+    /// The gradients that several users of a value send are added in the order of the users, the last one
+    /// first. Slices along one axis that do not overlap are put side by side, and the products of a weight in
+    /// an [unrolled loop](Tape::unrolled) are one product.
     pub fn gradients(&self, y: &Var, x: &[Var]) -> Vec<Var> {
         if y.ty().lead != Lead::Global || !y.dims().is_empty() {
             self.fail_here("gradients", format!("{} is not one number for the whole batch", y.ty()));
@@ -143,7 +146,7 @@ impl Tape {
         let mut arrived: BTreeMap<NodeId, Arrived> = BTreeMap::new();
         arrived.entry(y.id()).or_default().add_up(self.constant(1.0));
         let mut totals: BTreeMap<NodeId, Var> = BTreeMap::new();
-        // What was recorded again, and the nodes that those stand for.
+        // For each node that was recorded a second time the first one, and the other way round.
         let mut first_time: BTreeMap<NodeId, NodeId> = BTreeMap::new();
         let mut again: BTreeMap<NodeId, NodeId> = BTreeMap::new();
         while let Some((id, parts)) = arrived.pop_last() {
@@ -186,13 +189,13 @@ impl Tape {
         x.iter().map(|v| totals.get(&v.id()).cloned().unwrap_or_else(|| zero(v))).collect()
     }
 
-    /// Whether a node is a value once more that is on the way itself.
+    /// Returns whether a node is the [`Checkpoint`] of a value on the way.
     fn is_checkpoint(&self, id: NodeId, on_the_way: &[bool]) -> bool {
         let node = self.node(id);
         node.op.is::<Checkpoint>() && on_the_way[node.inputs[0]]
     }
 
-    /// Which nodes up to `last` depend on one of `x`.
+    /// Returns for each node up to `last` whether it depends on one of `x`.
     fn depends(&self, x: &[Var], last: NodeId) -> Vec<bool> {
         let mut depends = vec![false; last + 1];
         x.iter().filter(|v| v.id() <= last).for_each(|v| depends[v.id()] = true);

@@ -1,10 +1,10 @@
-//! Values that are computed again for the gradients instead of being kept (Chen et al. 2016; PyTorch's
-//! `checkpoint`).
+//! Activation checkpointing: values that are computed a second time for the gradients instead of being kept
+//! (Chen et al. 2016; PyTorch's `checkpoint`).
 //!
-//! A region is a range of nodes. When the first gradient arrives in it, its nodes are recorded once more, on
-//! the same operands behind [`Checkpoint`], and the gradients go through these. So what the region computed
-//! on the way forward is needed on the way forward only. Global values, such as a batch's statistics, are
-//! small and cost an exchange: they are kept.
+//! A region is a range of nodes. When the first gradient arrives in it, its nodes are recorded a second time,
+//! on the same operands behind [`Checkpoint`], and the gradients go through these. So what the region
+//! computed on the way forward is needed on the way forward only. Global values, such as a batch's
+//! statistics, are small and cost an exchange between devices, so they are kept.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use crate::trace::{NodeId, Tape, Var};
 use crate::values::{DType, Lead};
 
 impl Tape {
-    /// Records what `f` records as a region whose values are computed again for the gradients. Inside of
-    /// another region it is part of that one.
+    /// Records what `f` records as a region whose values are computed a second time for the gradients. A
+    /// region inside of another one is a part of that one.
     pub fn recompute<T>(&self, f: impl FnOnce() -> T) -> T {
         let first = self.len();
         self.enter_region();
@@ -24,7 +24,8 @@ impl Tape {
         result
     }
 
-    /// Records the nodes of a region once more, after `token`: the new node of each one that is not kept.
+    /// Records the nodes of a region a second time, after `token`. Returns the new node of each one that is
+    /// not kept.
     pub(crate) fn record_checkpointed(&self, region: Range<NodeId>, token: &Var) -> BTreeMap<NodeId, NodeId> {
         let mut again: BTreeMap<NodeId, NodeId> = BTreeMap::new();
         let mut late: BTreeMap<NodeId, Var> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a product's kernel makes of its sums before it stores them: the map that is behind the product.
+//! The epilogue of a product's kernel: the map that it applies to its sums before it stores them.
 
 use super::index::{Index, decode, regroup};
 use super::writer::Writer;
@@ -7,24 +7,24 @@ use crate::fuse::{Fusion, Stores, Unit};
 use crate::trace::Graph;
 use crate::values::{Lead, Type};
 
-/// The function `finish` of a product's kernel.
+/// The epilogue: the function `finish` of a product's kernel.
 #[derive(Clone, Debug)]
 pub struct Epilogue {
-    /// The function, and what it is bound to.
+    /// The text of the function and of its bindings.
     pub wgsl: String,
-    /// That, in order; the first is binding 4, behind the product's own.
+    /// The bindings in order. The first one is binding 4, behind those of the product itself.
     pub stores: Vec<Binding>,
-    /// Whether some of that is f16.
+    /// Whether a binding is f16.
     pub halves: bool,
-    /// Where parts of memories and slices start: the params `s0` and so on.
+    /// The params `s0` and so on: where parts of memories and slices start.
     pub starts: Vec<u32>,
-    /// The ops in it, for the kernel's name: `[add, relu]`.
+    /// The ops of the epilogue as a part of the kernel's name, for example `[add, relu]`.
     pub name: String,
 }
 
-/// The function for a product that has a map behind it. Four elements of a row come at once, the first of
-/// them element `at` of the result, at a row and column of it; the row goes on for `last` elements after the
-/// first.
+/// Returns the epilogue of a product that has a map behind it. The function takes four elements of a row at
+/// once. The first of them is element `at` of the result, at a row and column of it, and the row goes on for
+/// `last` elements after the first.
 pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
     let root = unit.roots[0];
     if unit.product == Some(root) {
@@ -60,7 +60,7 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     Some(Epilogue { wgsl, halves, starts, stores: writer.stores(), name })
 }
 
-/// The coordinates of a result's element in its `row`, all axes but the last taken as one.
+/// Returns the coordinates of a result's element in its `row`, all axes but the last taken as one.
 fn coords(ty: &Type, column: &str) -> Vec<String> {
     let (_, axes) = ty.dims.split_last().unwrap_or((&1, &[]));
     let rows: usize = axes.iter().product();

@@ -1,5 +1,5 @@
-//! What a product's kernel reads in place of a matrix that is only a view: each element from where it is
-//! stored. The windows of a convolution's image are never in memory that way.
+//! Implicit GEMM: what a product's kernel reads in place of a matrix that is only a view. It reads each
+//! element from where it is stored, so that the windows of a convolution's image are never in memory.
 
 use std::fmt::Write as _;
 
@@ -12,15 +12,15 @@ use crate::values::Lead;
 /// An operand of a product as functions of its kernel: `a_rows` and `a_load`, or `b_columns` and `b_load`.
 #[derive(Clone, Debug)]
 pub struct ImplicitOperand {
-    /// The functions, with the binding they load from.
+    /// The text of the functions and of the binding that they load from.
     pub wgsl: String,
-    /// That binding.
+    /// The binding that the functions load from.
     pub store: Binding,
-    /// Whether it is f16.
+    /// Whether the binding is f16.
     pub halves: bool,
 }
 
-/// Operand `side` of a product, where it is not in memory.
+/// Returns operand `side` of a product as functions, if it is not in memory.
 pub fn operand(
     graph: &Graph,
     fusion: &Fusion,
@@ -43,7 +43,7 @@ pub fn operand(
     Some(ImplicitOperand { wgsl: text.wgsl(), store, halves })
 }
 
-/// The functions' text.
+/// The parts of the functions' text.
 struct Text<'a> {
     side: usize,
     spot: &'a Spot,
@@ -52,7 +52,7 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// The variable along which four elements come at once.
+    /// Returns the variable along which four elements come at once.
     fn fours(&self) -> Option<Variable> {
         let along = |variable: &Variable| self.address.comes_in_fours(*variable);
         [Variable::Inner, Variable::Outer].into_iter().find(along).filter(|_| self.spot.inside.is_empty())
@@ -111,7 +111,7 @@ impl Text<'_> {
         )
     }
 
-    /// Loads of a block: line by line of the outer variable for a, of the inner one for b.
+    /// Returns the loads of a block: line by line of the outer variable for a, of the inner one for b.
     fn block(&self, outer: &str) -> String {
         let x = ["a", "b"][self.side];
         let by_outer = self.side == 0;
@@ -155,7 +155,7 @@ impl Text<'_> {
     }
 }
 
-/// As WGSL, over the names of the variables; `plus` wraps around.
+/// Returns a form as WGSL over the names of the variables. Its number wraps around.
 fn form_text(form: &Form, ty: &str, name: impl Fn(Variable) -> &'static str) -> String {
     let mut text = format!("{ty}({}u)", form.plus as u32);
     for (Digit { variable, step, size, leads }, factor) in &form.terms {

@@ -1,4 +1,4 @@
-//! Where elements are: indices as WGSL expressions.
+//! Indices as WGSL expressions.
 
 use crate::fuse::{Group, regrouped};
 use crate::values::strides;
@@ -6,14 +6,14 @@ use crate::values::strides;
 /// Where an element of a value is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Index {
-    /// Row-major, the lead included.
+    /// The row-major index of the element, the lead included.
     Linear(String),
-    /// A coordinate an axis, the lead first where there is one.
+    /// A coordinate for each axis, the lead first where there is one.
     Coords(Vec<String>),
 }
 
 impl Index {
-    /// Whether it is one element, whoever asks.
+    /// Returns whether the index is the same for all invocations.
     pub(super) fn is_constant(&self) -> bool {
         let is_number = |text: &String| text.strip_suffix('u').is_some_and(|n| n.parse::<u32>().is_ok());
         match self {
@@ -23,7 +23,7 @@ impl Index {
     }
 }
 
-/// Coordinates of a row-major index over `dims`.
+/// Returns the coordinates of a row-major index over `dims`.
 pub(super) fn decode(index: &str, dims: &[usize]) -> Vec<String> {
     let steps = strides(dims);
     let last = dims.len().saturating_sub(1);
@@ -37,8 +37,8 @@ pub(super) fn decode(index: &str, dims: &[usize]) -> Vec<String> {
     dims.iter().zip(&steps).enumerate().map(coordinate).collect()
 }
 
-/// Coordinates of the same element under other axes. Axes that are in both keep theirs; only between those
-/// whose sizes differ is there arithmetic.
+/// Returns the coordinates of the same element under other axes. Axes that are in both keep theirs; there is
+/// arithmetic only between those whose sizes differ.
 pub(super) fn regroup(coords: &[String], to: &[usize], from: &[usize]) -> Vec<String> {
     let split = |group: Group<'_, String>| {
         Some(match group.coords {
@@ -50,7 +50,7 @@ pub(super) fn regroup(coords: &[String], to: &[usize], from: &[usize]) -> Vec<St
         .unwrap_or_else(|| decode(&format!("({})", dot(coords, &strides(to))), from))
 }
 
-/// A coordinate times a stride.
+/// Returns a coordinate times a stride.
 pub(super) fn scaled(c: &str, s: usize) -> String {
     match (c, s) {
         ("0u", _) => "0u".into(),
@@ -59,14 +59,14 @@ pub(super) fn scaled(c: &str, s: usize) -> String {
     }
 }
 
-/// The sum of coordinates times strides.
+/// Returns the sum of coordinates times strides.
 pub(super) fn dot(coords: &[String], steps: &[usize]) -> String {
     let terms = coords.iter().zip(steps).map(|(c, &s)| scaled(c, s));
     let terms: Vec<String> = terms.filter(|term| term != "0u").collect();
     if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
 }
 
-/// An f32 that WGSL reads back to the same bits.
+/// Returns an f32 as text that WGSL reads back to the same bits.
 pub(super) fn literal(x: f32) -> String {
     match x {
         x if x.is_finite() && x.is_sign_positive() => format!("{x:?}f"),

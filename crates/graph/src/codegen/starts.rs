@@ -1,14 +1,14 @@
-//! Where slices and parts of memories start: params, for kernels that differ in nothing else are one then,
-//! such as those of the steps of a loop or of the parameters of a model.
+//! Where slices and parts of memories start. Starts are params, so that kernels that differ in nothing else
+//! are one, such as those of the steps of a loop or of the parameters of a model.
 
 use unisono_shaders::{STARTS, start};
 
 use crate::trace::NodeId;
 
-/// What starts somewhere.
+/// The thing that starts somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// A slice, along an axis.
+    /// A slice along an axis.
     Axis(NodeId, usize),
     /// A value in its memory, counted in vectors of so many elements.
     Place(NodeId, usize),

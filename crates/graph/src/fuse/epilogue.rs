@@ -1,4 +1,4 @@
-//! The last touch on units: what needs no memory after all.
+//! Epilogues: maps that the kernel of a product computes, and values that need no memory after all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::values::tree::PRODUCT_CHUNK;
 use crate::values::{DType, Lead, Type};
 
 impl Fusion {
-    /// Units, by what they load.
+    /// Returns for each value the units that load it.
     fn readers(&self, graph: &Graph) -> BTreeMap<NodeId, BTreeSet<usize>> {
         let mut readers: BTreeMap<NodeId, BTreeSet<usize>> = BTreeMap::new();
         for (at, unit) in self.units.iter().enumerate() {
@@ -24,8 +24,8 @@ impl Fusion {
         readers
     }
 
-    /// What has a place of its own in memory: new states, what is summed over shards, and parts, which are
-    /// read as the whole.
+    /// Returns the values that have a place of their own in memory: new states, what is summed over shards,
+    /// and parts, which are read as the whole.
     fn placed(&self, graph: &Graph) -> BTreeSet<NodeId> {
         let is_sum = |id: &NodeId| matches!(self.lowering[*id], Lowering::SumShards);
         let sums = (0..graph.nodes.len()).filter(is_sum).map(|id| graph.nodes[id].inputs[0]);
@@ -33,13 +33,13 @@ impl Fusion {
         placed.chain(self.parts.keys().copied()).collect()
     }
 
-    /// What has to be in memory: that, and outputs.
+    /// Returns the values that have to be in memory: those with a place of their own, and outputs.
     pub(super) fn needed(&self, graph: &Graph) -> BTreeSet<NodeId> {
         let outputs = graph.outputs.iter().map(|output| in_order(graph, self, output.node));
         self.placed(graph).into_iter().chain(outputs).collect()
     }
 
-    /// What was stored for several users, all of which came to be in its own kernel, needs no memory.
+    /// Drops values that were stored for several users, all of which came to be in the value's own kernel.
     pub(super) fn keep_in_registers(&mut self, graph: &Graph) {
         let (readers, needed) = (self.readers(graph), self.needed(graph));
         for (at, unit) in self.units.iter_mut().enumerate().filter(|(_, unit)| unit.kind == UnitKind::Map) {
@@ -54,8 +54,8 @@ impl Fusion {
         }
     }
 
-    /// A map that alone needs a matrix product, element by element, is computed where the product is: what
-    /// comes before a bias and an activation never reaches memory.
+    /// Moves a map into the kernel of a matrix product, if only that map needs the product, element by
+    /// element. What comes before a bias and an activation so never reaches memory.
     pub(super) fn fuse_epilogues(&mut self, graph: &Graph) {
         let (readers, needed) = (self.readers(graph), self.needed(graph));
         let (placed, halves) = (self.placed(graph), halves(graph));
@@ -81,7 +81,7 @@ impl Fusion {
         self.units = units.into_iter().flatten().collect();
     }
 
-    /// Whether a map can be computed by the kernel of a product: plain arithmetic on its element and those
+    /// Returns whether the kernel of a product can compute a map: plain arithmetic on its element and those
     /// beside it, and no tree after it.
     fn is_epilogue(&self, graph: &Graph, map: &Unit, root: NodeId, product: NodeId) -> bool {
         let (ty, node) = (&graph.nodes[root].ty, &graph.nodes[product]);
@@ -103,8 +103,8 @@ impl Fusion {
             && self.is_plain(graph, root, product)
     }
 
-    /// Whether nothing between a value and the product asks where it is, or looks elsewhere by more than
-    /// arithmetic.
+    /// Returns whether everything between a value and the product is arithmetic that does not ask where the
+    /// element is.
     fn is_plain(&self, graph: &Graph, id: NodeId, product: NodeId) -> bool {
         let through = |inputs: &[NodeId]| {
             inputs.iter().all(|&input| {

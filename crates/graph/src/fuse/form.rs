@@ -1,39 +1,40 @@
-//! Where an element of a matrix is in what the matrix is a view of: sums of the digits of its row and column.
+//! Addresses as sums of digits: where an element of a matrix is in what the matrix is a view of, given its
+//! row and column.
 
 use super::regroup;
 use crate::values::strides;
 
-/// What the digits of an address are taken from.
+/// The variable that a digit of an address is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Variable {
-    /// Which of the products of a batch.
+    /// The variable counts the products of a batch.
     Layer,
-    /// A row of a, a column of b.
+    /// The variable counts the rows of a, or the columns of b.
     Outer,
-    /// A step of the sum.
+    /// The variable counts the steps of the sum.
     Inner,
 }
 
-/// `variable / step % size`.
+/// A digit of a variable: `variable / step % size`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Digit {
     pub(crate) variable: Variable,
     pub(crate) step: usize,
-    /// None where it is as large as there are samples.
+    /// The size of the digit. It is `None` where there are as many values as samples.
     pub(crate) size: Option<usize>,
-    /// The leading digit: it is no larger than its size.
+    /// Whether the digit is the leading one, which is never larger than its size.
     pub(crate) leads: bool,
 }
 
-/// A sum of digits, each times a factor, and a number.
+/// A sum of digits, each times a factor, and of a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) terms: Vec<(Digit, usize)>,
     pub(crate) plus: i64,
 }
 
-/// The coordinates of a variable that goes over all elements of these axes; of any number of samples first,
-/// where it has them.
+/// Returns the coordinates of a variable that goes over all elements of these axes. A coordinate of any
+/// number of samples comes first where `samples` is set.
 pub(crate) fn axes(variable: Variable, samples: bool, dims: &[usize]) -> Vec<Form> {
     let mut step = 1;
     let mut forms: Vec<Form> = Vec::new();
@@ -67,12 +68,12 @@ impl Form {
         self
     }
 
-    /// Coordinates as one, each times its stride.
+    /// Returns coordinates as one, each times its stride.
     pub(crate) fn dot(coords: &[Self], strides: &[usize]) -> Self {
         coords.iter().zip(strides).fold(Self::default(), |sum, (c, &s)| sum.add(c.scaled(s)))
     }
 
-    /// `[self / d, self % d]`, where that is a sum of digits again.
+    /// Returns `[self / d, self % d]`, if each is a sum of digits.
     fn divided(self, d: usize) -> Option<[Self; 2]> {
         let mut parts = [Self::default(), Self::default()];
         let plus = usize::try_from(self.plus).ok()?;
@@ -100,7 +101,7 @@ impl Form {
         (largest < d).then_some(parts)
     }
 
-    /// Digits that follow each other as they did before they were taken apart are one again.
+    /// Returns the form with digits that follow each other in the variable as one digit.
     pub(crate) fn merged(mut self) -> Self {
         self.terms.sort_by_key(|(digit, factor)| (digit.variable, digit.step, *factor));
         let mut terms: Vec<(Digit, usize)> = Vec::new();
@@ -121,13 +122,13 @@ impl Form {
         Self { terms, plus: self.plus }
     }
 
-    /// The part with the digits of some variables, without the number.
+    /// Returns the part with the digits of some variables, without the number.
     pub(crate) fn of(&self, variables: &[Variable]) -> Self {
         let own = |(digit, _): &&(Digit, usize)| variables.contains(&digit.variable);
         Self { terms: self.terms.iter().filter(own).cloned().collect(), plus: 0 }
     }
 
-    /// Whether four elements from a multiple of four on, counted by `variable`, lie side by side at a
+    /// Returns whether four elements from a multiple of four on, counted by `variable`, lie side by side at a
     /// multiple of four.
     pub(crate) fn comes_in_fours(&self, variable: Variable) -> bool {
         let unit = |(digit, factor): &(Digit, usize)| {
@@ -144,7 +145,7 @@ impl Form {
     }
 }
 
-/// Coordinates of the same element under other axes, as far as they are sums of digits.
+/// Returns the coordinates of the same element under other axes, if they are sums of digits.
 pub(crate) fn regrouped(coords: &[Form], to: &[usize], from: &[usize]) -> Option<Vec<Form>> {
     regroup::regrouped(coords, to, from, &Form::default(), |group| {
         let mut high = Form::dot(group.coords, &strides(group.to)).merged();

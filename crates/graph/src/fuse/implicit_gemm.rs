@@ -1,5 +1,6 @@
-//! Operands of products that are only views of other values, such as a convolution's windows (its *implicit*
-//! matrix): the products' kernels find each element where it is stored, and the operand is never in memory.
+//! Implicit GEMM: operands of products that are only views of other values, such as the windows of a
+//! convolution's image. The kernels of the products find each element where it is stored, and the operand is
+//! never in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +11,12 @@ use crate::trace::{Graph, NodeId};
 use crate::values::DType;
 
 impl Fusion {
-    /// What only products read, and what is nothing but a view, is not stored.
+    /// Drops stored values that only products read and that are nothing but views.
     ///
     /// An element is found anew for each tile of the other operand. That is cheap beside copying it: with 3 x
-    /// 3 windows and the kernels' smallest tiles, what computing and storing the windows takes is lost again
-    /// at some hundred channels, on the slowest of the software adapters, and memory is saved everywhere. So
-    /// it is done always, and sizes do not matter.
+    /// 3 windows and the smallest tiles of the kernels, the time that computing and storing the windows takes
+    /// is lost again at some hundred channels, on the slowest of the software adapters, and memory is saved
+    /// everywhere. So it is always done, and sizes do not matter.
     pub(super) fn read_through_views(&mut self, graph: &Graph) {
         let needed = self.needed(graph);
         let mut operands: BTreeMap<NodeId, Vec<(NodeId, usize)>> = BTreeMap::new();

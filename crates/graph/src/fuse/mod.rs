@@ -1,9 +1,9 @@
-//! Fusion: which nodes become kernels, which live only inside one.
+//! Fusion: which nodes become kernels, and which live only inside of one.
 //!
-//! Every value that a kernel writes is *stored*. Dense ops and reductions store their results; a pointwise op
-//! is stored when somebody outside of its kernel needs it, else it is an expression inside the kernels of its
-//! users. Stored pointwise values of one shape that do not wait for each other share a kernel. Nothing here
-//! depends on the size of a shard, so every shard size runs the same kernels.
+//! Every value that a kernel writes is *stored*. Dense ops and reductions store their results. A pointwise op
+//! is stored when somebody outside of its kernel needs it, otherwise it is an expression inside the kernels
+//! of its users. Stored pointwise values of one shape that do not wait for each other share a kernel. Nothing
+//! here depends on the size of a shard, so every shard size runs the same kernels.
 
 mod epilogue;
 mod form;
@@ -25,45 +25,45 @@ use crate::passes::Parts;
 use crate::trace::{Graph, Input, Lowering, NodeId, Product, State, View};
 use crate::values::{Lead, Type};
 
-/// Storage buffers of one kernel: what every adapter has.
+/// The most storage buffers of one kernel: as many as every adapter has.
 pub const MAX_BINDINGS: usize = 8;
 
 /// One kernel, or a dense op with the few kernels it takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
-    /// What it computes.
+    /// What the unit computes.
     pub kind: UnitKind,
-    /// The values it stores; several only for maps.
+    /// The values that the unit stores. Only maps store several.
     pub roots: Vec<NodeId>,
-    /// Cross-shard sums on the way to it: the segment it belongs to.
+    /// The segment that the unit belongs to: the number of cross-shard sums on the way to it.
     pub segment: usize,
-    /// The matrix product, where it is one: what it stores, or what a map makes of that before it is stored.
+    /// The matrix product, if the unit is one: the unit stores it, or what a map makes of it.
     pub product: Option<NodeId>,
 }
 
 /// How a unit computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitKind {
-    /// Elementwise.
+    /// The unit is a map: it computes element by element.
     Map,
-    /// A reduction, with the expression of its operand inside.
+    /// The unit is a reduction, with the expression of its operand inside.
     Reduce,
-    /// A matrix product, plain, batched or contracted over samples.
+    /// The unit is a matrix product: plain, batched or contracted over samples.
     Product,
 }
 
 /// The graph cut into units.
 #[derive(Clone, Debug)]
 pub struct Fusion {
-    /// In an order in which they can run.
+    /// The units in an order in which they can run.
     pub units: Vec<Unit>,
-    /// Values in memory, beside inputs and states.
+    /// The values that are in memory beside inputs and states.
     pub stored: BTreeSet<NodeId>,
-    /// Cross-shard sums on the way to each node.
+    /// For each node its segment: the number of cross-shard sums on the way to it.
     pub segment: Vec<usize>,
     /// The lowering of each node.
     pub lowering: Vec<Lowering>,
-    /// Values that lie in others.
+    /// The values that lie inside of others.
     pub parts: Parts,
 }
 
@@ -104,13 +104,13 @@ struct Fuser<'a> {
     lowering: Vec<Lowering>,
     segment: Vec<usize>,
     stored: BTreeSet<NodeId>,
-    /// Products that an addition takes: it has to load them.
+    /// Products that an addition takes. It has to load them from memory.
     loaded: BTreeSet<NodeId>,
     parts: Parts,
 }
 
 impl Fuser<'_> {
-    /// The node whose elements a view shows.
+    /// Returns the node whose elements a view shows.
     fn base(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
             Lowering::View(_) => self.base(self.graph.nodes[id].inputs[0]),
@@ -122,7 +122,8 @@ impl Fuser<'_> {
         self.lowering[id].is_inline()
     }
 
-    /// Cheap enough to compute again wherever it is used: a step from leaves, without elementary functions.
+    /// Returns whether a node is cheap enough to be computed wherever it is used: a step from leaves, without
+    /// elementary functions.
     fn is_cheap(&self, id: NodeId) -> bool {
         let from_leaves = |&i: &NodeId| {
             let base = self.base(i);
@@ -140,7 +141,8 @@ impl Fuser<'_> {
         self.is_pointwise(id) && self.graph.nodes[id].inputs.is_empty()
     }
 
-    /// As little work for two users as storing it and reading it twice: a step from values in memory.
+    /// Returns whether computing a node for each of two users is as little work as storing it and reading it
+    /// twice: a step from values in memory.
     fn is_light(&self, id: NodeId) -> bool {
         let in_memory = |&i: &NodeId| {
             let source = self.source(i);
@@ -153,7 +155,8 @@ impl Fuser<'_> {
             && inputs.iter().all(in_memory)
     }
 
-    /// A lookup at a place that arithmetic gives costs its users no more than reading a copy of it would.
+    /// Returns whether a node is a lookup at a place that arithmetic gives. Such a lookup costs its users no
+    /// more than reading a copy of it would.
     fn is_moved(&self, id: NodeId) -> bool {
         matches!(self.lowering[id], Lowering::Pad(_) | Lowering::Im2Col { .. } | Lowering::Col2Im { .. })
     }
@@ -203,7 +206,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// As [`Fuser::base`], but a view that is stored is read itself.
+    /// Returns the same as [`Fuser::base`], but a view that is stored is read itself.
     fn source(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
             Lowering::View(_) if !self.stored.contains(&id) => self.source(self.graph.nodes[id].inputs[0]),
@@ -211,7 +214,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// Stores a value in the row-major order of its own axes: a reshape needs nothing, other views are
+    /// Stores a value in the row-major order of its own axes. A reshape needs nothing for it; other views are
     /// copied.
     fn store_in_order(&mut self, id: NodeId) {
         match &self.lowering[id] {
@@ -236,7 +239,7 @@ impl Fuser<'_> {
         }
     }
 
-    /// A product that would reach an addition inside a kernel goes through memory.
+    /// Stores each product that would reach an addition inside of a kernel, so that it goes through memory.
     fn store_added_products(&mut self) {
         let mut product = vec![false; self.graph.nodes.len()];
         for (id, node) in self.graph.nodes.iter().enumerate() {
@@ -262,7 +265,8 @@ impl Fuser<'_> {
         }
     }
 
-    /// Stores the operands of a kernel that would need more buffers than there are; true when it did.
+    /// Stores the operands of kernels that would need more buffers than there are. Returns whether there was
+    /// such a kernel.
     fn store_where_bindings_run_out(&mut self) -> bool {
         let before = self.stored.len();
         for root in self.stored.clone() {
@@ -280,8 +284,8 @@ impl Fuser<'_> {
         reads(self.graph, &self.lowering, &self.stored, root)
     }
 
-    /// How many buffers hold the values: scalar inputs share one, and a state's new value may share the old
-    /// one's.
+    /// Returns how many buffers hold the values. Scalar inputs share one, and the new value of a state may
+    /// share that of the old one.
     fn buffers(&self, values: impl Iterator<Item = NodeId>) -> usize {
         let whole = |id| self.parts.get(&id).map_or(id, |part| part.whole);
         let values: BTreeSet<NodeId> = values.map(whole).collect();
@@ -299,8 +303,8 @@ impl Fuser<'_> {
         node.op.is::<Input>() && node.ty == Type::global(&[])
     }
 
-    /// Units in the order of their values; a map joins an earlier one of its shape where all it loads is
-    /// there by then.
+    /// Returns the units in the order of their values. A map joins an earlier one of its shape if all that it
+    /// loads is there by then.
     fn units(&self) -> Vec<Unit> {
         let mut units: Vec<Unit> = Vec::new();
         let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -330,7 +334,7 @@ impl Fuser<'_> {
         units
     }
 
-    /// Stored values that must be there before what `root` computes again.
+    /// Returns the stored values that must be there before what `root` computes a second time.
     fn waits(&self, root: NodeId) -> BTreeSet<NodeId> {
         let mut found = BTreeSet::new();
         let mut pending = self.graph.nodes[root].inputs.clone();
@@ -346,7 +350,7 @@ impl Fuser<'_> {
         found
     }
 
-    /// The last map unit that can also compute `root`.
+    /// Returns the last map unit that can also compute `root`.
     fn home(&self, root: NodeId, units: &[Unit], made_by: &BTreeMap<NodeId, usize>) -> Option<usize> {
         let reads = self.reads(root);
         let waits = self.waits(root);
@@ -378,11 +382,11 @@ impl Fuser<'_> {
     }
 }
 
-/// What a kernel loads: each value, and whether only at the element that is computed.
+/// What a kernel loads: each value, and whether it loads only the element that it computes.
 pub type Reads = BTreeMap<NodeId, bool>;
 
 impl Fusion {
-    /// What the kernel of a stored value loads.
+    /// Returns what the kernel of a stored value loads.
     pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
         reads(graph, &self.lowering, &self.stored, root)
     }

@@ -1,19 +1,19 @@
 //! The same elements under other axes: which axes have to be taken together.
 
-/// Some axes that hold as many elements as some others.
+/// Some axes, and others that hold as many elements.
 pub(crate) struct Group<'a, C> {
-    /// A coordinate an axis.
+    /// A coordinate for each axis.
     pub(crate) coords: &'a [C],
-    /// The axes' sizes.
+    /// The lengths of the axes.
     pub(crate) to: &'a [usize],
-    /// Those of the others.
+    /// The lengths of the other axes.
     pub(crate) from: &'a [usize],
 }
 
-/// Coordinates of the same element under other axes, from those of one group at a time: from the last axes
-/// on, the fewest of both that hold equally many elements. Axes of one element are in no group; their
-/// coordinate is `zero`. None where `split` has none, or there are no such groups, as among axes without
-/// elements.
+/// Returns the coordinates of the same element under other axes, from those of one group at a time: from the
+/// last axes on, the fewest of both that hold equally many elements. Axes of one element are in no group;
+/// their coordinate is `zero`. Returns `None` where `split` does, and where there are no such groups, as
+/// among axes without elements.
 pub(crate) fn regrouped<C: Clone>(
     coords: &[C],
     to: &[usize],

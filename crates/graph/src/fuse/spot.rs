@@ -10,14 +10,15 @@ use crate::values::{Lead, Type, strides};
 /// Where the elements of an operand are.
 pub(crate) struct Spot {
     pub(crate) source: NodeId,
-    /// The lead first, where the source has one.
+    /// The coordinates in the source, with the lead first where the source has one.
     pub(crate) coords: Vec<Form>,
-    /// What has to be below a length: elsewhere it is the border.
+    /// Coordinates that have to be below a length. An element for which one is not lies on the border.
     pub(crate) inside: Vec<(Form, usize)>,
     pub(crate) fill: Option<f32>,
 }
 
-/// Whether operand `side` of a product can be read from what it is a view of, if `value` is not in memory.
+/// Returns whether operand `side` of a product can be read from what it is a view of, if `value` is not in
+/// memory.
 pub(crate) fn is_readable(
     graph: &Graph,
     fusion: &Fusion,
@@ -29,7 +30,8 @@ pub(crate) fn is_readable(
 }
 
 impl Spot {
-    /// `absent`: a stored value that is taken to be none.
+    /// Follows the views from operand `side` of a product to a value in memory. `absent` is a stored value
+    /// that is taken not to be.
     pub(crate) fn find(
         graph: &Graph,
         fusion: &Fusion,
@@ -97,7 +99,7 @@ impl Spot {
     }
 }
 
-/// The coordinates of a matrix product's operand.
+/// Returns the coordinates of the operand of a matrix product.
 fn matrix(a: &Type, b: &Type, product: MatMul, side: usize) -> Vec<Form> {
     let ty = [a, b][side];
     let samples = ty.lead != Lead::Global;

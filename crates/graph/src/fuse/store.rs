@@ -1,4 +1,4 @@
-//! Where values live: which memory, at which place in it. Sizes come later, with the run.
+//! Where values live: in which memory, and at which place in it. Sizes come later, with the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,47 +10,49 @@ use crate::values::{Lead, Type};
 /// A piece of memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Store {
-    /// All scalar inputs, in their order.
+    /// All scalar inputs in their order.
     Scalars,
-    /// An input.
+    /// Input `.0`.
     Input(usize),
-    /// A tensor of the state.
+    /// Tensor `.0` of the state.
     State(usize),
-    /// A stored value.
+    /// The stored value of a node.
     Value(NodeId),
-    /// What chunks of a reduction or product left for the tree, level 0 and 1.
+    /// What the chunks of a reduction or product leave for the tree: its levels 0 and 1.
     Temp(NodeId),
-    /// The second level of a long sum's chunks.
+    /// The second level of the chunks of a long sum.
     Temp2(NodeId),
     /// `[shards, len - joined]`: each shard's part of a bucket, without what products join themselves.
     Partial(usize),
-    /// A product that is summed over shards as it is computed; its place is where it starts in the bucket.
+    /// A product that is summed over shards as it is computed. Its place is where it starts in the bucket.
     Joined(usize),
-    /// `[shards, ...]`: a joined product whose inner axis is so long that each shard's is a tree of its own.
+    /// `[shards, ...]`: a joined product whose inner axis is so long that the product of each shard is a tree
+    /// of its own.
     Apart(NodeId),
     /// `[blocks, len]`: a bucket summed over the subtrees that lie in the run.
     Blocks(usize),
     /// `[len]`: a bucket summed over all shards.
     Sums(usize),
-    /// One word: whether a sum is not finite.
+    /// One word that says whether a sum is not finite.
     Flag(usize),
-    /// First row of each shard of the run, and the end of the last.
+    /// The first row of each shard of the run, and the end of the last one.
     ShardStarts,
 }
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The memory.
+    /// The memory that holds the value.
     pub store: Store,
     /// The value's first element in it.
     pub inside: usize,
-    /// Where its elements do not all lie one behind the other.
+    /// How the elements lie, where they do not all lie one behind the other.
     pub runs: Option<Runs>,
 }
 
 impl Place {
-    /// Elements that a value of `count` elements a sample takes from one sample to the next.
+    /// Returns the distance from one sample to the next, in elements, of a value of `count` elements a
+    /// sample.
     pub fn row(&self, count: usize) -> usize {
         self.runs.map_or(count, |runs| count / runs.len * runs.stride)
     }
@@ -59,15 +61,16 @@ impl Place {
 /// Sums over shards that travel together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The segment after which it is exchanged.
+    /// The cut at which the bucket is exchanged, which is the number of the segment before it.
     pub cut: usize,
-    /// The summed values: the `sum_shards` node and its first element in the bucket.
+    /// The summed values: each `sum_shards` node and its first element in the bucket.
     pub values: Vec<(NodeId, usize)>,
-    /// Elements, a multiple of 4, so that kernels may take four at a time.
+    /// The number of elements, a multiple of 4, so that kernels may take four at a time.
     pub len: usize,
-    /// Elements at the start that products sum over shards as they compute them, a multiple of 4.
+    /// The number of elements at the start that products sum over shards as they compute them, a multiple of
+    /// 4.
     pub joined: usize,
-    /// Elements before the padding; those after them are 0 in every sum.
+    /// The number of elements before the padding. Those after them are 0 in every sum.
     pub used: usize,
 }
 
@@ -75,33 +78,33 @@ pub struct Bucket {
 #[derive(Clone, Debug, Default)]
 pub struct Stores {
     places: BTreeMap<NodeId, Place>,
-    /// Inputs that are scalars, in order.
+    /// The inputs that are scalars, in order.
     pub scalars: Vec<usize>,
-    /// All buckets, by cut.
+    /// The buckets in the order of their cuts.
     pub buckets: Vec<Bucket>,
-    /// States whose new value is computed in place: the value by state.
+    /// The states whose new value is computed in place, with that value.
     pub in_place: BTreeMap<usize, NodeId>,
-    /// Values that are stored as f16: they are numbers that f16 holds, so no bit depends on it.
+    /// The values that are stored as f16. They are numbers that f16 holds, so no bit depends on it.
     pub halves: BTreeSet<NodeId>,
 }
 
 impl Stores {
-    /// Where a value is; views of the same order share their operand's place.
+    /// Returns where a value is. Views of the same order share the place of their operand.
     pub fn place(&self, id: NodeId) -> Place {
         self.places.get(&id).copied().unwrap_or(Place { store: Store::Value(id), inside: 0, runs: None })
     }
 
-    /// Whether a memory holds f16.
+    /// Returns whether a memory holds f16.
     pub fn is_half(&self, store: Store) -> bool {
         matches!(store, Store::Value(id) if self.halves.contains(&id))
     }
 
-    /// Bytes of each element of a memory.
+    /// Returns the bytes of each element of a memory.
     pub fn element_bytes(&self, store: Store) -> usize {
         if self.is_half(store) { 2 } else { 4 }
     }
 
-    /// Stores as f16 what it holds, but for outputs and new values of states, which leave as f32.
+    /// Stores as f16 the values that f16 holds, except outputs and new values of states, which leave as f32.
     pub fn narrow(&mut self, graph: &Graph, fusion: &Fusion) {
         let leave: BTreeSet<NodeId> = graph.roots().map(|id| in_order(graph, fusion, id)).collect();
         let known = halves(graph);
@@ -110,8 +113,8 @@ impl Stores {
         self.halves = fusion.stored.iter().copied().filter(own).collect();
     }
 
-    /// Gives every value a place. A bucket holds up to `bucket_len` elements, more only for a value that is
-    /// larger.
+    /// Gives every value a place. A bucket holds up to `bucket_len` elements; a larger value has one of its
+    /// own.
     pub fn assign(graph: &Graph, fusion: &Fusion, bucket_len: usize) -> Self {
         let mut stores = Self::default();
         let at = |store| Place { store, inside: 0, runs: None };
@@ -190,8 +193,8 @@ impl Stores {
         }
     }
 
-    /// A state's new value takes the old one's place where every kernel that still needs the old one is done,
-    /// or reads just the element it replaces.
+    /// Gives the new value of a state the place of the old one, where every kernel that still needs the old
+    /// one is done or reads just the element that it replaces.
     fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
         let last = fusion.units.iter().map(|u| u.segment).max().unwrap_or(0);
         let reads: Vec<BTreeMap<NodeId, bool>> = fusion
@@ -226,7 +229,7 @@ impl Stores {
     }
 }
 
-/// Whether a value that `sum` takes is a product over samples that nothing else needs.
+/// Returns whether a value that `sum` takes is a product over samples that nothing else needs.
 fn is_joined(graph: &Graph, fusion: &Fusion, value: NodeId, sum: NodeId) -> bool {
     let node = &graph.nodes[value];
     let same = |id: NodeId| in_order(graph, fusion, id) == value;
@@ -237,7 +240,7 @@ fn is_joined(graph: &Graph, fusion: &Fusion, value: NodeId, sum: NodeId) -> bool
         && !others.any(|(_, user)| user.inputs.iter().any(|&id| same(id)))
 }
 
-/// The node whose storage holds a value in row-major order: reshapes share it.
+/// Returns the node whose storage holds a value in row-major order. Reshapes share it.
 pub fn in_order(graph: &Graph, fusion: &Fusion, id: NodeId) -> NodeId {
     match fusion.lowering[id] {
         Lowering::View(View::Reshape) if !fusion.stored.contains(&id) => {
@@ -247,19 +250,19 @@ pub fn in_order(graph: &Graph, fusion: &Fusion, id: NodeId) -> NodeId {
     }
 }
 
-/// Rows, shards and blocks of a run: what sizes depend on.
+/// What the sizes of values depend on: the rows, shards and blocks of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Samples.
+    /// The number of samples.
     pub rows: usize,
-    /// Shards.
+    /// The number of shards.
     pub shards: usize,
-    /// Subtrees of the sum over shards that lie in the run.
+    /// The number of subtrees of the sum over shards that lie in the run.
     pub blocks: usize,
 }
 
 impl Extent {
-    /// Elements of a value.
+    /// Returns the number of elements of a value.
     pub fn count(&self, ty: &Type) -> usize {
         let lead = match ty.lead {
             Lead::Global => 1,

@@ -27,7 +27,7 @@ impl Pointwise for Abs {
 }
 
 impl Var {
-    /// The absolute value.
+    /// Returns the absolute value.
     pub fn abs(&self) -> Var {
         self.apply(Abs)
     }

@@ -4,13 +4,14 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, Var, View, join_leads};
 use crate::values::{Array, Frame, Lead, Type};
 
-/// Repeats a value over a larger shape: axes align at the last one; an axis of length 1, a missing axis and a
-/// missing lead are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value becomes one a sample.
+/// y is x repeated over a larger shape. Axes align at the last one; an axis of length 1, a missing axis and a
+/// missing lead are repeated (NumPy's broadcasting; PyTorch's `expand`). A global value then has one entry
+/// for each sample.
 #[derive(Debug, Clone, Serialize)]
 pub struct Broadcast {
-    /// Lead of the result.
+    /// The lead of the result.
     pub lead: Lead,
-    /// Axes of the result.
+    /// The axes of the result.
     pub dims: Vec<usize>,
 }
 
@@ -39,8 +40,8 @@ impl Op for Broadcast {
             .ok_or_else(|| format!("{} does not broadcast to {to}", inputs[0]))
     }
 
-    /// dx = dy summed over what was repeated. Over samples the sum is one a shard; the rest follows when it
-    /// is accumulated.
+    /// dx = dy summed over what was repeated. A sum over samples is one for each shard; where gradients are
+    /// accumulated, they are summed over the shards.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let from = x[0].ty();
         let skip = self.dims.len() - from.dims.len();
@@ -75,7 +76,8 @@ impl Op for Broadcast {
 }
 
 impl Var {
-    /// Repeats the value over a larger shape; a value that has it already is returned as it is.
+    /// Returns the value repeated over a larger shape. A value that has this shape already is returned as it
+    /// is.
     pub fn expand(&self, lead: Lead, dims: &[usize]) -> Var {
         if self.ty().lead == lead && self.dims() == dims {
             return self.clone();

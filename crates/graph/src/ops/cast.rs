@@ -4,7 +4,7 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Expression, Halves, Io, Lowering, Op, Product, Var};
 use crate::values::{Array, DType, Frame, Type};
 
-/// An i32 as f32, exact below 2^24.
+/// y is an i32 as f32, exact below 2^24.
 #[derive(Debug, Clone, Serialize)]
 pub struct ToF32;
 
@@ -41,7 +41,7 @@ impl Op for ToF32 {
 }
 
 impl Var {
-    /// An i32 value as f32; an f32 value as it is.
+    /// Returns an i32 value as f32, and an f32 value as it is.
     pub fn to_f32(&self) -> Var {
         if self.ty().dtype == DType::F32 { self.clone() } else { self.apply(ToF32) }
     }

@@ -5,12 +5,13 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, Var, join_leads};
 use crate::values::{Array, Frame, Lead, Type};
 
-/// Values one behind the other along an axis; other axes agree (PyTorch's `cat`). The batch is no such axis.
+/// y is values one behind the other along an axis other than the batch; the other axes agree (PyTorch's
+/// `cat`).
 ///
-/// A part that is computed on the device is written where it lies in the whole; others are copied there.
+/// A part that is computed on the device is written where it lies in the whole. Other parts are copied there.
 #[derive(Debug, Clone, Serialize)]
 pub struct Concat {
-    /// The axis.
+    /// The axis, without the batch.
     pub axis: usize,
 }
 
@@ -74,8 +75,8 @@ impl Op for Concat {
 }
 
 impl Var {
-    /// This value and others one behind the other along an axis (PyTorch's `cat`); other axes agree. Global
-    /// values become one a sample beside values with samples.
+    /// Returns this value and others one behind the other along an axis (PyTorch's `cat`). The other axes
+    /// agree. A global value has one entry for each sample beside values with samples.
     pub fn concat(&self, others: &[&Var], axis: isize) -> Var {
         let Some(axis) = self.axis("concat", axis) else { return self.clone() };
         let all: Vec<&Var> = std::iter::once(self).chain(others.iter().copied()).collect();

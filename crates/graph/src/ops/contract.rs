@@ -5,8 +5,8 @@ use crate::trace::{Io, Lowering, Op, Var};
 use crate::values::{Array, Frame, Lead, Type};
 use super::MatMul;
 
-/// `[B, ..., k] x [B, ..., n] -> [S; k, n]`: the products of matching rows, summed over each shard's rows;
-/// the gradient of a weight. The sum over a shard's rows has the order of [`crate::tree`] with
+/// `[B, ..., k] x [B, ..., n] -> [S; k, n]`: the products of matching rows, summed over the rows of each
+/// shard. It is the gradient of a weight. The sum has the order of [`crate::tree`] with
 /// [`crate::tree::PRODUCT_CHUNK`].
 #[derive(Debug, Clone, Serialize)]
 pub struct Contract;

@@ -5,8 +5,8 @@ use crate::trace::{Var, Window};
 use crate::values::Lead;
 
 impl Var {
-    /// The windows of an image: `[..., H, W]` to `[..., windows down, windows across, kh, kw]` (PyTorch's
-    /// `unfold`); `fill` on the border.
+    /// Returns the windows of an image with `fill` on the border (PyTorch's `unfold`):
+    /// `[..., H, W]` to `[..., windows down, windows across, kh, kw]`.
     pub fn windows(&self, window: &Window, fill: f32) -> Var {
         if let Some(image) = self.dims().last_chunk::<2>().filter(|&&image| window.is_tiling(image)) {
             return self.tiles(window, *image);
@@ -16,7 +16,7 @@ impl Var {
         repeated.apply(Im2Col { window: window.clone(), fill })
     }
 
-    /// Windows that lie side by side are just another order of the image's elements.
+    /// Returns windows that lie side by side, which are another order of the image's elements.
     fn tiles(&self, window: &Window, image: [usize; 2]) -> Var {
         let [kh, kw] = window.kernel;
         let [down, across] = [image[0] / kh, image[1] / kw];
@@ -31,8 +31,9 @@ impl Var {
         split.permute(&(0..n).chain([n, n + 2, n + 1, n + 3]).collect::<Vec<_>>())
     }
 
-    /// Windows added up where they overlap: `[..., windows down, windows across, kh, kw]` to `[..., H, W]`
-    /// (PyTorch's `fold`). Each pixel's sum runs over (kh, kw), row-major.
+    /// Returns the image of windows that are added up where they overlap (PyTorch's `fold`): `[..., windows
+    /// down, windows across, kh, kw]` to `[..., H, W]`. The sum of each pixel runs over (kh, kw) in row-major
+    /// order.
     pub fn fold(&self, window: &Window, image: [usize; 2]) -> Var {
         let n = self.dims().len().saturating_sub(4);
         let count = window.count(image).ok();
@@ -48,9 +49,9 @@ impl Var {
         self.apply(Col2Im { window: window.clone(), image }).sum(&[-2, -1])
     }
 
-    /// Two-dimensional convolution (cross-correlation, as everywhere in the field) of `[B, C, H, W]` with
-    /// `[O, C / groups, kh, kw]` (PyTorch's `conv2d` without bias): each output sums over (channel, kh, kw),
-    /// row-major.
+    /// Returns the two-dimensional convolution (in fact the cross-correlation, as everywhere in the field)
+    /// with a weight, without bias (PyTorch's `conv2d`): `[B, C, H, W]` with `[O, C / groups, kh, kw]` to
+    /// `[B, O, H, W]`. Each output sums over (channel, kh, kw) in row-major order.
     pub fn conv2d(&self, weight: &Var, window: &Window, groups: usize) -> Var {
         let (Some(&[c, h, w]), Some(&[o, per_group, kh, kw])) =
             (self.dims().first_chunk::<3>(), weight.dims().first_chunk::<4>())
@@ -82,8 +83,8 @@ impl Var {
         y.reshape(&[o, *down, *across])
     }
 
-    /// The transpose of [`Var::conv2d`] (PyTorch's `conv_transpose2d` without bias): `[B, C, h, w]` with `[C,
-    /// O / groups, kh, kw]` to `[B, O, H, W]`, where `window` lies on that image.
+    /// Returns the transpose of [`Var::conv2d`], without bias (PyTorch's `conv_transpose2d`):
+    /// `[B, C, h, w]` with `[C, O / groups, kh, kw]` to `[B, O, H, W]`, where `window` lies on the result.
     pub fn conv_transpose2d(&self, weight: &Var, window: &Window, groups: usize, image: [usize; 2]) -> Var {
         let (Some(&[c, h, w]), Some(&[c_weight, per_group, kh, kw])) =
             (self.dims().first_chunk::<3>(), weight.dims().first_chunk::<4>())
@@ -109,14 +110,14 @@ impl Var {
         windows.fold(window, image).reshape(&[groups * per_group, image[0], image[1]])
     }
 
-    /// The largest of each window (PyTorch's `max_pool2d`): `[B, C, H, W]` to `[B, C, down, across]`. The
-    /// gradient is shared by the elements that reach the maximum.
+    /// Returns the largest element of each window (PyTorch's `max_pool2d`): `[B, C, H, W]` to `[B, C, down,
+    /// across]`. The gradient is shared by the elements that reach the maximum.
     pub fn max_pool2d(&self, window: &Window) -> Var {
         self.windows(window, f32::MIN).max(&[-2, -1])
     }
 
-    /// The mean of each window's pixels, the border not among them (PyTorch's
-    /// `avg_pool2d(count_include_pad=False)`).
+    /// Returns the mean of the pixels of each window, without the border (PyTorch's `avg_pool2d` with
+    /// `count_include_pad=False`).
     pub fn avg_pool2d(&self, window: &Window) -> Var {
         let image = &self.dims()[self.dims().len().saturating_sub(2)..];
         let ones = self.tape().constant(1.0).expand(Lead::Global, image);

@@ -9,18 +9,18 @@ use crate::values::{Array, Frame, Lead, Type};
 /// y = x / (1 - rate) where the sample's own draw keeps the element, else 0 (Srivastava et al. 2014;
 /// "inverted", as in Keras and PyTorch).
 ///
-/// The draw is a function of (seed, layer, epoch, the sample's position in the epoch, element): no replica
-/// shows in it. The gradient draws again instead of storing a mask.
+/// The draw is a function of (seed, layer, epoch, the sample's position in the epoch, element), so no result
+/// depends on the replicas. The gradient draws a second time instead of storing a mask.
 #[derive(Debug, Clone, Serialize)]
 pub struct Dropout {
-    /// Share of the elements that become 0, in [0, 1).
+    /// The share of the elements that become 0, in [0, 1).
     pub rate: f32,
-    /// [`unisono_random::stream`] of the layer's path.
+    /// The random stream of the layer: [`unisono_random::stream`] of its path.
     pub stream: u32,
 }
 
 impl Dropout {
-    /// Elements whose word is at least this are kept.
+    /// Returns the least random word with which an element is kept.
     fn threshold(&self) -> u32 {
         (f64::from(self.rate) * 4_294_967_296.0) as u32
     }
@@ -82,7 +82,8 @@ impl Op for Dropout {
 }
 
 impl Var {
-    /// Drops elements of each sample at random; `path` names the layer, so that two layers never share draws.
+    /// Returns the value with elements of each sample dropped at random. `path` names the layer, so that two
+    /// layers never share draws.
     pub fn dropout(&self, rate: f32, path: &str) -> Var {
         if rate == 0.0 {
             return self.clone();

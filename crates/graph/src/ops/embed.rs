@@ -5,8 +5,8 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, Var};
 use crate::values::{Array, DType, Frame, Lead, Type};
 
-/// `[rows, width]` and ids `[B, ...]` give `[B, ..., width]`: a row for each id (PyTorch's and Keras's
-/// `Embedding`). An id outside of the table reads its last row; who feeds ids checks them.
+/// `[rows, width]` and ids `[B, ...]` give `[B, ..., width]`: the table's row for each id (PyTorch's and
+/// Keras's `Embedding`). An id outside of the table reads the last row; whoever feeds ids checks them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Embed;
 
@@ -26,9 +26,9 @@ impl Op for Embed {
         fits.then(|| ids.with_dims(&dims()).of(DType::F32)).ok_or_else(problem)
     }
 
-    /// Each row's gradient is the sum over the places that named it, in the order of (sample, position): the
-    /// product of the one-hot ids with dy, contracted over the samples. As a sum it is one of f32 numbers,
-    /// whatever the tape's precision.
+    /// The gradient of a row is the sum over the places that named it, in the order of (sample, position):
+    /// the product of the one-hot ids with dy, contracted over the samples. It is a sum and therefore one of
+    /// f32 numbers, whatever the tape's precision.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let (table, ids) = (&x[0], &x[1]);
         if ids.ty().lead != Lead::Sample {
@@ -56,7 +56,7 @@ impl Op for Embed {
 }
 
 impl Var {
-    /// With this as a table `[rows, width]`: the row for each id.
+    /// Returns the row for each id. This value is the table `[rows, width]`.
     pub fn embed(&self, ids: &Var) -> Var {
         self.tape().apply(Embed, &[self, ids])
     }

@@ -4,7 +4,7 @@ use crate::trace::{Halves, Io, Product, Var};
 use crate::values::DType;
 use super::Pointwise;
 
-/// y = 1 where a = b, else 0; operands f32 or i32.
+/// y = 1 where a = b, else 0. The operands are f32 or i32.
 #[derive(Debug, Serialize)]
 pub struct Eq;
 
@@ -22,14 +22,14 @@ impl Pointwise for Eq {
         f64::from(u8::from(x[0] == x[1]))
     }
 
-    /// None: a comparison is flat.
+    /// There is none: a comparison is flat.
     fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
         vec![None, None]
     }
 }
 
 impl Var {
-    /// 1 where the values are equal, else 0.
+    /// Returns 1 where the values are equal, else 0.
     pub fn eq_mask(&self, b: &Var) -> Var {
         self.zip(Eq, &[b])
     }

@@ -4,7 +4,7 @@ use unisono_shaders::{Snippet, snippets};
 use crate::trace::{Io, Product, Var};
 use super::Pointwise;
 
-/// y = the error function, elementwise.
+/// y = erf(x), the error function, elementwise.
 #[derive(Debug, Serialize)]
 pub struct Erf;
 
@@ -28,20 +28,21 @@ impl Pointwise for Erf {
 }
 
 impl Var {
-    /// The error function.
+    /// Returns the error function.
     pub fn erf(&self) -> Var {
         self.apply(Erf)
     }
 
-    /// x times the share of a standard normal below x (Hendrycks and Gimpel 2016; PyTorch's default `gelu`,
-    /// the exact one).
+    /// Returns x times the share of a standard normal below x (Hendrycks and Gimpel 2016). It is the exact
+    /// form, which is the default of PyTorch's `gelu`.
     pub fn gelu(&self) -> Var {
         let below = (self * std::f32::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
         self * below
     }
 }
 
-/// The error function in f64: its Taylor series near 0, the continued fraction of its complement elsewhere.
+/// Returns the error function in f64, by its Taylor series near 0 and by the continued fraction of its
+/// complement elsewhere.
 fn erf(x: f64) -> f64 {
     let scale = std::f64::consts::FRAC_2_SQRT_PI;
     let z = x.abs();

@@ -28,7 +28,7 @@ impl Pointwise for Exp {
 }
 
 impl Var {
-    /// e^x.
+    /// Returns e^x.
     pub fn exp(&self) -> Var {
         self.apply(Exp)
     }

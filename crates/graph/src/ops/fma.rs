@@ -3,10 +3,10 @@ use serde::Serialize;
 use crate::trace::{Io, Product, Var};
 use super::Pointwise;
 
-/// y = a b + c, elementwise, the only way a product meets an addition.
+/// y = a b + c, elementwise. It is the only way in which a product meets an addition.
 ///
-/// Whether the product is rounded before the addition is the device's choice, the same for all its kernels,
-/// and so part of its numeric class.
+/// A device chooses whether the product is rounded before the addition. The choice is the same for all
+/// kernels of the device, and so it is a part of its numeric class.
 #[derive(Debug, Serialize)]
 pub struct Fma;
 
@@ -29,7 +29,7 @@ impl Pointwise for Fma {
 }
 
 impl Var {
-    /// self * b + c.
+    /// Returns self * b + c.
     pub fn fma(&self, b: &Var, c: &Var) -> Var {
         self.zip(Fma, &[b, c])
     }

@@ -12,7 +12,7 @@ use crate::values::{Array, Frame, Type};
 /// ([`Var::fold`]).
 #[derive(Debug, Clone, Serialize)]
 pub struct Im2Col {
-    /// The windows.
+    /// How the windows lie on the image.
     pub window: Window,
     /// The value on the border.
     pub fill: f32,
@@ -24,7 +24,7 @@ pub struct Im2Col {
 pub struct Col2Im {
     /// The windows.
     pub window: Window,
-    /// Height and width of the image.
+    /// The height and width of the image.
     pub image: [usize; 2],
 }
 

@@ -4,12 +4,12 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Expression, Halves, Io, Lowering, Op, Product, Var};
 use crate::values::{Array, DType, Frame, Type};
 
-/// Each element's own coordinate on one axis, as i32 (NumPy's `indices`).
+/// y is each element's own coordinate on one axis, as i32 (NumPy's `indices`).
 #[derive(Debug, Clone, Serialize)]
 pub struct Iota {
-    /// Shape of the result.
+    /// The axes of the result.
     pub dims: Vec<usize>,
-    /// The axis that counts.
+    /// The axis whose coordinates are counted.
     pub axis: usize,
 }
 

@@ -28,7 +28,7 @@ impl Pointwise for Log {
 }
 
 impl Var {
-    /// The natural logarithm.
+    /// Returns the natural logarithm.
     pub fn log(&self) -> Var {
         self.apply(Log)
     }

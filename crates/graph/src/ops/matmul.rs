@@ -5,45 +5,48 @@ use crate::trace::{Io, Lowering, Op, Var};
 use crate::values::{Array, Frame, Lead, Type};
 use super::Contract;
 
-/// Rows times columns: `[..., m, k] x [..., k, n] -> [..., m, n]`, plain or batched; the sum over k has the
-/// order of [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], each product through `fma`.
+/// y is a matrix product, plain or batched: `[..., m, k] x [..., k, n] -> [..., m, n]`. The sum over k has
+/// the order of [`crate::tree`] with [`crate::tree::PRODUCT_CHUNK`], and each product is added through `fma`.
 ///
 /// A value with samples times a global matrix, `[B, ..., k] x [k, n] -> [B, ..., n]`, is one product of all
 /// rows; a global matrix times each sample's rows, `[m, k] x [B, n, k]^T -> [B, m, n]`, is one of all
 /// columns. Otherwise both operands have the same axes before the last two.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct MatMul {
-    /// The left operand is stored `[..., k, m]`.
+    /// Whether the left operand is stored `[..., k, m]`.
     pub transpose_a: bool,
-    /// The right operand is stored `[..., n, k]`.
+    /// Whether the right operand is stored `[..., n, k]`.
     pub transpose_b: bool,
 }
 
 impl MatMul {
-    /// `[rows, columns]` of a stored matrix as the product sees it.
+    /// Returns the `[rows, columns]` of a stored matrix as the product sees it.
     fn oriented(dims: &[usize], transposed: bool) -> [usize; 2] {
         let [r, c] = [dims[dims.len() - 2], dims[dims.len() - 1]];
         if transposed { [c, r] } else { [r, c] }
     }
 
-    /// The inner size, by the left operand's type.
+    /// Returns the inner size k, given the type of the left operand.
     pub(crate) fn inner(&self, a: &Type) -> usize {
         let axis = if self.transpose_a && a.dims.len() > 1 { 2 } else { 1 };
         a.dims[a.dims.len() - axis]
     }
 
-    /// Whether the left operand is one matrix for all samples, and the right one has a matrix each.
+    /// Returns whether the left operand is one matrix for all samples while the right one has a matrix for
+    /// each.
     pub(crate) fn is_columns(a: &Type, b: &Type) -> bool {
         a.lead == Lead::Global && b.lead == Lead::Sample && a.dims.len() == 2 && b.dims.len() == 2
     }
 
-    /// Columns of a sample where those of all samples are side by side in one product, four by four.
+    /// Returns the columns of a sample if the columns of all samples lie side by side in one product and are
+    /// read four at a time.
     pub(crate) fn across(&self, a: &Type, b: &Type) -> Option<usize> {
         let n = b.dims.first().copied().unwrap_or_default();
         (Self::is_columns(a, b) && n.is_multiple_of(4)).then_some(n)
     }
 
-    /// Whether the left operand's rows are samples' rows and the right operand is one matrix for all.
+    /// Returns whether the rows of the left operand are those of samples while the right operand is one
+    /// matrix for all.
     pub(crate) fn is_rows(a: &Type, b: &Type) -> bool {
         a.lead == Lead::Sample && b.lead == Lead::Global && b.dims.len() == 2 && !a.dims.is_empty()
     }
@@ -131,12 +134,13 @@ impl Op for MatMul {
 }
 
 impl Var {
-    /// Matrix product over the last two axes; see [`MatMul`].
+    /// Returns the matrix product over the last two axes; see [`MatMul`].
     pub fn matmul(&self, b: &Var) -> Var {
         self.product(b, false)
     }
 
-    /// Matrix product with the right operand stored `[..., n, k]`, as PyTorch stores a linear layer's weight.
+    /// Returns the matrix product with a right operand that is stored `[..., n, k]`, as PyTorch stores the
+    /// weight of a linear layer.
     pub fn matmul_t(&self, b: &Var) -> Var {
         self.product(b, true)
     }

@@ -7,8 +7,9 @@ use crate::values::tree::PRODUCT_CHUNK;
 use crate::values::{Array, Frame, Type};
 use super::MatMul;
 
-/// A product rounded to what f16 holds, as [`crate::ops::RoundHalf`] rounds: in the kernel that computes it,
-/// whose sums are f32. Its inner size is that of a chunk at most. The compiler makes it of the two.
+/// y is a matrix product rounded to numbers that f16 holds, as [`crate::ops::RoundHalf`] rounds. The kernel
+/// that computes the product rounds it; its sums are f32. The inner size is at most that of a chunk. The
+/// compiler makes this op of a product and its rounding.
 #[derive(Debug, Clone, Serialize)]
 pub struct MatMulHalf(pub MatMul);
 
@@ -31,7 +32,7 @@ impl Op for MatMulHalf {
         }
     }
 
-    /// That of the product.
+    /// The gradient is that of the product.
     fn gradient(&self, io: &Io<'_>) -> Vec<Option<Var>> {
         self.0.gradient(io)
     }
@@ -49,7 +50,7 @@ impl Op for MatMulHalf {
 
 pub(super) const ENTRIES: &[Entry] = &[Entry { name: "matmul_half", cases }];
 
-/// On eighths, whose sums f32 holds: what is rounded then is the same number everywhere.
+/// Returns cases on eighths, whose sums f32 holds exactly, so that every device rounds the same number.
 fn cases() -> Vec<Case> {
     let eighths = [1.0, -6.0, 4.0, 11.0, -2.0, 7.0, -13.0].map(|x: f64| x / 8.0);
     let case = |a: Type, b: Type, transpose_b| {

@@ -20,20 +20,20 @@ impl Pointwise for Maximum {
         x[0].max(x[1])
     }
 
-    /// dy to the larger one, half of it to each where they are equal (as PyTorch).
+    /// dy goes to the larger operand, half of it to each where they are equal (as in PyTorch).
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         larger_gradient(&x[0], &x[1], dy)
     }
 }
 
 impl Var {
-    /// The larger one of two values, elementwise.
+    /// Returns the larger one of two values, elementwise.
     pub fn maximum(&self, b: &Var) -> Var {
         self.zip(Maximum, &[b])
     }
 }
 
-/// dy to the larger operand, half of it to each where they are equal.
+/// Returns the gradients of two operands: dy goes to the larger one, half of it to each where they are equal.
 pub(super) fn larger_gradient(a: &Var, b: &Var, dy: &Var) -> Vec<Option<Var>> {
     let share = (a.greater(b) - b.greater(a)) * 0.5 + 0.5;
     vec![Some(dy * &share), Some(dy * &(1.0 - &share))]

@@ -20,14 +20,14 @@ impl Pointwise for Minimum {
         x[0].min(x[1])
     }
 
-    /// dy to the smaller one, half of it to each where they are equal (as PyTorch).
+    /// dy goes to the smaller operand, half of it to each where they are equal (as in PyTorch).
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         larger_gradient(&-&x[0], &-&x[1], dy)
     }
 }
 
 impl Var {
-    /// The smaller one of two values, elementwise.
+    /// Returns the smaller one of two values, elementwise.
     pub fn minimum(&self, b: &Var) -> Var {
         self.zip(Minimum, &[b])
     }

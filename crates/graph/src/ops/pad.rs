@@ -5,12 +5,12 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, Var};
 use crate::values::{Array, Frame, Lead, Type};
 
-/// The operand in a larger box, zeros around it (PyTorch's constant `pad`). The batch axis is not padded.
+/// y is x in a larger box with zeros around it (PyTorch's constant `pad`). The batch axis is not padded.
 #[derive(Debug, Clone, Serialize)]
 pub struct Pad {
-    /// Zeros in front of each axis.
+    /// The number of zeros in front of each axis.
     pub before: Vec<usize>,
-    /// Axes of the result.
+    /// The axes of the result.
     pub dims: Vec<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Op for Pad {
 }
 
 impl Var {
-    /// Zeros before and after each axis of a sample, or of a global value.
+    /// Returns the value with zeros before and after each axis of a sample, or of a global value.
     pub fn pad(&self, before: &[usize], after: &[usize]) -> Var {
         let dims = self.dims().iter().zip(before).zip(after).map(|((d, b), a)| d + b + a).collect();
         self.apply(Pad { before: before.to_vec(), dims })

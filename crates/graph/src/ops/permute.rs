@@ -30,7 +30,7 @@ impl Op for Permute {
         Ok(inputs[0].with_dims(&dims))
     }
 
-    /// The inverse permutation.
+    /// dx is dy under the inverse permutation.
     fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let mut inverse = vec![0; self.order.len()];
         self.order.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
@@ -53,13 +53,14 @@ impl Op for Permute {
 }
 
 impl Var {
-    /// Axis i of the result is axis `order[i]` of this; the batch does not count.
+    /// Returns the value with its axes in another order: axis i of the result is axis `order[i]` of this one.
+    /// The batch is not counted.
     pub fn permute(&self, order: &[usize]) -> Var {
         self.apply(Permute { order: order.to_vec() })
     }
 
-    /// Swaps two axes; negative ones count from the end, axis 0 of a value with samples is the batch and
-    /// stays.
+    /// Returns the value with two axes swapped. Negative axes count from the end. Axis 0 of a value with
+    /// samples is the batch, which stays first.
     pub fn transpose(&self, a: isize, b: isize) -> Var {
         let (Some(a), Some(b)) = (self.axis("transpose", a), self.axis("transpose", b)) else {
             return self.clone();
@@ -69,7 +70,8 @@ impl Var {
         self.apply(Permute { order })
     }
 
-    /// A user's axis as an axis of `dims`; the batch axis and axes that are not there are errors.
+    /// Returns a user's axis as an index into `dims`. The batch axis and axes that are not there are errors,
+    /// which the tape keeps.
     pub(crate) fn axis(&self, op: &str, axis: isize) -> Option<usize> {
         let rank = self.ty().rank() as isize;
         let from_front = if axis < 0 { axis + rank } else { axis };

@@ -5,8 +5,8 @@ use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
 use crate::values::{Array, Frame, Lead, Type};
 use super::Eq;
 
-/// A sum or maximum over axes, optionally also over each shard's samples. Sums have the order of
-/// [`crate::tree`] over the row-major index of the reduced axes, samples first.
+/// y is a sum or maximum over axes, and over the samples of each shard where that is asked for. Sums have the
+/// order of [`crate::tree`] over the row-major index of what is reduced, samples first.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reduce(pub Reduction);
 
@@ -36,7 +36,8 @@ impl Op for Reduce {
         Ok(x.with_dims(&kept).with_lead(lead))
     }
 
-    /// Sum: dy repeated. Max: dy shared by the elements that reach the maximum (as PyTorch's `amax`).
+    /// For a sum, dy is repeated. For a maximum, dy is shared by the elements that reach it (as in PyTorch's
+    /// `amax`).
     fn gradient(&self, Io { x, y, dy }: &Io<'_>) -> Vec<Option<Var>> {
         let x = &x[0];
         let mut kept = x.dims().to_vec();
@@ -104,34 +105,35 @@ impl Var {
         if keep_dims { y.with_axes(&kept) } else { y }
     }
 
-    /// Sum over axes; the batch is not one of them ([`Var::sum_shards`] is for that). Reduced axes disappear.
+    /// Returns the sum over axes, which disappear. The batch is not one of them: [`Var::sum_shards`] sums
+    /// over it.
     pub fn sum(&self, axes: &[isize]) -> Var {
         self.reduce(ReduceKind::Sum, axes, false)
     }
 
-    /// Sum over axes, which stay with length 1.
+    /// Returns the sum over axes, which stay with length 1.
     pub fn sum_keep(&self, axes: &[isize]) -> Var {
         self.reduce(ReduceKind::Sum, axes, true)
     }
 
-    /// Maximum over axes. Reduced axes disappear.
+    /// Returns the maximum over axes, which disappear.
     pub fn max(&self, axes: &[isize]) -> Var {
         self.reduce(ReduceKind::Max, axes, false)
     }
 
-    /// Maximum over axes, which stay with length 1.
+    /// Returns the maximum over axes, which stay with length 1.
     pub fn max_keep(&self, axes: &[isize]) -> Var {
         self.reduce(ReduceKind::Max, axes, true)
     }
 
-    /// Mean over axes: the sum divided by the number of elements. Reduced axes disappear.
+    /// Returns the mean over axes, which disappear: the sum divided by the number of elements.
     pub fn mean(&self, axes: &[isize]) -> Var {
         let sum = self.sum(axes);
         let n = self.ty().count() / sum.ty().count().max(1);
         sum / n as f32
     }
 
-    /// Sum over all axes of a sample, or of a global value.
+    /// Returns the sum over all axes of a sample, or of a global value.
     pub fn sum_all(&self) -> Var {
         if self.dims().is_empty() {
             self.clone()

@@ -20,7 +20,7 @@ impl Pointwise for Relu {
         x[0].max(0.0)
     }
 
-    /// dx = dy where x > 0, which is where y > 0, else 0: what comes before y need not be kept.
+    /// dx = dy where x > 0, which is where y > 0, else 0. So what comes before y need not be kept.
     fn gradient(&self, Io { y, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let zero = dy.tape().constant(0.0);
         vec![Some(y.greater(&zero).select(dy, &zero))]
@@ -28,7 +28,7 @@ impl Pointwise for Relu {
 }
 
 impl Var {
-    /// max(x, 0).
+    /// Returns max(x, 0).
     pub fn relu(&self) -> Var {
         self.apply(Relu)
     }

@@ -4,11 +4,11 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, Var, View};
 use crate::values::{Array, Frame, Lead, Type};
 
-/// The same elements in the same row-major order under other axes (PyTorch's `reshape`). The batch axis is
-/// not among them.
+/// y is the elements of x in the same row-major order under other axes (PyTorch's `reshape`). The batch axis
+/// is not among them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Reshape {
-    /// Axes of the result, without the batch.
+    /// The axes of the result without the batch.
     pub dims: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Op for Reshape {
     }
 }
 
-/// The same value with no way back: its gradient is zero (PyTorch's `detach`, Keras's `stop_gradient`).
+/// y = x, and its gradient is zero (PyTorch's `detach`, Keras's `stop_gradient`).
 #[derive(Debug, Clone, Serialize)]
 pub struct Detach;
 
@@ -71,22 +71,23 @@ impl Op for Detach {
 }
 
 impl Var {
-    /// The same elements under other axes; for a value with samples, `dims` are the axes of one sample.
+    /// Returns the same elements under other axes. For a value with samples, `dims` are the axes of one
+    /// sample.
     pub fn reshape(&self, dims: &[usize]) -> Var {
         self.apply(Reshape { dims: dims.to_vec() })
     }
 
-    /// As [`Var::reshape`], nothing when the axes are the same already.
+    /// Returns the same elements under other axes, and the value itself where the axes are the same already.
     pub(crate) fn with_axes(&self, dims: &[usize]) -> Var {
         if self.dims() == dims { self.clone() } else { self.reshape(dims) }
     }
 
-    /// All axes of a sample in one: `[B, 28, 28]` becomes `[B, 784]`.
+    /// Returns the value with all axes of a sample in one: `[B, 28, 28]` becomes `[B, 784]`.
     pub fn flatten(&self) -> Var {
         self.with_axes(&[self.ty().count()])
     }
 
-    /// The same value, through which no gradient flows.
+    /// Returns the same value, through which no gradient flows.
     pub fn detach(&self) -> Var {
         self.apply(Detach)
     }

@@ -8,7 +8,7 @@ use crate::values::Precision;
 use crate::values::half::round_half;
 use super::Pointwise;
 
-/// The nearest number that f16 holds, still an f32; see [`round_half`]. What mixed precision does to the
+/// y is the nearest number that f16 holds, as an f32; see [`round_half`]. Mixed precision applies it to the
 /// operands of products.
 #[derive(Debug, Serialize)]
 pub struct RoundHalf;
@@ -35,16 +35,17 @@ impl Pointwise for RoundHalf {
 }
 
 impl Var {
-    /// The nearest numbers that f16 holds.
+    /// Returns the nearest numbers that f16 holds.
     pub fn round_half(&self) -> Var {
         self.apply(RoundHalf)
     }
 }
 
 impl Tape {
-    /// An empty recording. With [`Precision::Mixed`] the operands of every product are rounded to numbers
-    /// that f16 holds, those of the gradients included, and so are products of samples: what is kept of them
-    /// for the gradients takes two bytes. Sums over samples, such as a weight's gradient, are f32.
+    /// Returns a tape with nothing recorded. With [`Precision::Mixed`] the operands of every product, those
+    /// of the gradients included, are rounded to numbers that f16 holds, and so are products of samples: what
+    /// is kept of them for the gradients takes two bytes. Sums over samples, such as the gradient of a
+    /// weight, are f32.
     pub fn with_precision(precision: Precision) -> Self {
         match precision {
             Precision::F32 => Self::new(),

@@ -20,7 +20,7 @@ impl Pointwise for Select {
         if x[0] != 0.0 { x[1] } else { x[2] }
     }
 
-    /// dy to the chosen one.
+    /// dy goes to the chosen operand.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let zero = dy.tape().constant(0.0);
         vec![None, Some(x[0].select(dy, &zero)), Some(x[0].select(&zero, dy))]
@@ -28,7 +28,7 @@ impl Pointwise for Select {
 }
 
 impl Var {
-    /// With this as a mask: `a` where it is not 0, else `b`.
+    /// Returns `a` where this value, the mask, is not 0, else `b`.
     pub fn select(&self, a: &Var, b: &Var) -> Var {
         self.zip(Select, &[a, b])
     }

@@ -27,7 +27,7 @@ impl Pointwise for Sigmoid {
 }
 
 impl Var {
-    /// 1 / (1 + e^-x).
+    /// Returns 1 / (1 + e^-x).
     pub fn sigmoid(&self) -> Var {
         self.apply(Sigmoid)
     }

@@ -20,14 +20,14 @@ impl Pointwise for Sign {
         if x[0] == 0.0 { 0.0 } else { x[0].signum() }
     }
 
-    /// None: the sign is flat.
+    /// There is none: the sign is flat.
     fn gradient(&self, _: &Io<'_>) -> Vec<Option<Var>> {
         vec![None]
     }
 }
 
 impl Var {
-    /// -1, 0 or 1.
+    /// Returns -1, 0 or 1, the sign of the value.
     pub fn sign(&self) -> Var {
         self.apply(Sign)
     }

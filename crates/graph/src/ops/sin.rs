@@ -4,7 +4,7 @@ use unisono_shaders::{Snippet, snippets};
 use crate::trace::{Io, Product, Var};
 use super::Pointwise;
 
-/// y = sin x, elementwise; good to 2 units in the last place of 1 for |x| up to 12,000.
+/// y = sin x, elementwise. The error is at most 2 units in the last place of 1 for |x| up to 12,000.
 #[derive(Debug, Serialize)]
 pub struct Sin;
 
@@ -26,7 +26,7 @@ impl Pointwise for Sin {
     }
 }
 
-/// y = cos x, elementwise; as good as [`Sin`].
+/// y = cos x, elementwise. The error is that of [`Sin`].
 #[derive(Debug, Serialize)]
 pub struct Cos;
 
@@ -49,12 +49,12 @@ impl Pointwise for Cos {
 }
 
 impl Var {
-    /// The sine, of radians.
+    /// Returns the sine of radians.
     pub fn sin(&self) -> Var {
         self.apply(Sin)
     }
 
-    /// The cosine, of radians.
+    /// Returns the cosine of radians.
     pub fn cos(&self) -> Var {
         self.apply(Cos)
     }

@@ -9,9 +9,9 @@ use crate::values::{Array, Frame, Lead, Type};
 /// stays whole.
 #[derive(Debug, Clone, Serialize)]
 pub struct Slice {
-    /// First coordinate on each axis.
+    /// The first coordinate on each axis.
     pub start: Vec<usize>,
-    /// Axes of the result.
+    /// The axes of the result.
     pub dims: Vec<usize>,
 }
 
@@ -53,8 +53,8 @@ impl Op for Slice {
 }
 
 impl Var {
-    /// The coordinates `range` of one axis; negative axes count from the end, axis 0 of a value with samples
-    /// is the batch.
+    /// Returns the coordinates `range` of one axis. Negative axes count from the end; axis 0 of a value with
+    /// samples is the batch.
     pub fn slice(&self, axis: isize, range: std::ops::Range<usize>) -> Var {
         let Some(axis) = self.axis("slice", axis) else { return self.clone() };
         let (mut start, mut dims) = (vec![0; self.dims().len()], self.dims().to_vec());

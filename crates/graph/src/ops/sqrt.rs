@@ -26,7 +26,7 @@ impl Pointwise for Sqrt {
 }
 
 impl Var {
-    /// The square root.
+    /// Returns the square root.
     pub fn sqrt(&self) -> Var {
         self.apply(Sqrt)
     }

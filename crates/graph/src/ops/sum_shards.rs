@@ -5,8 +5,8 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
 use crate::values::{Array, Frame, Lead, Type};
 
-/// The sum of the shards' values, in the order of [`crate::tree`]: the only place where samples meet. A step
-/// is cut here.
+/// y is the sum of the values of the shards, in the order of [`crate::tree`]. It is the only place where
+/// samples meet, and a step is cut here.
 #[derive(Debug, Clone, Serialize)]
 pub struct SumShards;
 
@@ -41,8 +41,8 @@ impl Op for SumShards {
 }
 
 impl Var {
-    /// The sum over all samples of the batch, on whatever replica they are: `[B, 10]` becomes `[10]`, the
-    /// same everywhere.
+    /// Returns the sum over all samples of the batch, on whatever replica they are: `[B, 10]` becomes `[10]`,
+    /// the same everywhere.
     pub fn sum_shards(&self) -> Var {
         match self.ty().lead {
             Lead::Global => {
@@ -55,7 +55,8 @@ impl Var {
         }
     }
 
-    /// The sum over each shard's samples: `[B, 10]` becomes `[S; 10]`, on the way to [`Var::sum_shards`].
+    /// Returns the sum over the samples of each shard, on the way to [`Var::sum_shards`]: `[B, 10]` becomes
+    /// `[S; 10]`.
     pub fn sum_samples(&self) -> Var {
         self.apply(Reduce(Reduction { kind: ReduceKind::Sum, axes: vec![], samples: true }))
     }

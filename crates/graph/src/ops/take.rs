@@ -5,8 +5,8 @@ use crate::trace::{Io, Lowering, Op, Var};
 use crate::values::{Array, DType, Frame, Type};
 use super::{Eq, Iota};
 
-/// y[..., ] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` on one index). An index
-/// outside of the axis reads its last element; who feeds indices checks them.
+/// y[...] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` with one index). An index
+/// outside of the axis reads the last element; whoever feeds indices checks them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Take;
 
@@ -49,12 +49,12 @@ impl Op for Take {
 }
 
 impl Var {
-    /// The element of the last axis that `index` names, for each row.
+    /// Returns for each row the element of the last axis that `index` names.
     pub fn take(&self, index: &Var) -> Var {
         self.tape().apply(Take, &[self, index])
     }
 
-    /// `[...]` of i32 becomes `[..., classes]`: 1 at the index, 0 elsewhere.
+    /// Returns the one-hot form of i32 classes, `[...]` to `[..., classes]`: 1 at the class, 0 elsewhere.
     pub fn one_hot(&self, classes: usize) -> Var {
         let dims: Vec<usize> = self.dims().iter().copied().chain([classes]).collect();
         let lead = self.ty().lead;
@@ -63,14 +63,14 @@ impl Var {
         self.add_axis().expand(lead, &dims).zip(Eq, &[&iota])
     }
 
-    /// A last axis of length 1.
+    /// Returns the value with a last axis of length 1.
     pub fn add_axis(&self) -> Var {
         let dims: Vec<usize> = self.dims().iter().copied().chain([1]).collect();
         self.reshape(&dims)
     }
 
-    /// The index of the largest element of the last axis, the first one where several are equal, as f32
-    /// (exact below 2^24).
+    /// Returns the index of the largest element of the last axis as f32, the first one where several are
+    /// equal. It is exact below 2^24.
     pub fn argmax(&self) -> Var {
         let classes = self.dims().last().copied().unwrap_or(1);
         let reached = self.zip(Eq, &[&self.max_keep(&[-1])]);

@@ -28,7 +28,7 @@ impl Pointwise for Tanh {
 }
 
 impl Var {
-    /// The hyperbolic tangent.
+    /// Returns the hyperbolic tangent.
     pub fn tanh(&self) -> Var {
         self.apply(Tanh)
     }

@@ -1,4 +1,4 @@
-//! Which values of a graph are numbers that f16 holds, and where they are made such.
+//! Which values of a graph are numbers that f16 holds, and where they are rounded to such.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::values::DType;
 use crate::values::half::round_half;
 use crate::values::tree::SUM_CHUNK;
 
-/// Whether a node's values are, by its op and by which of the nodes before it are.
+/// Returns whether the values of a node are such numbers, given which of the nodes before it are.
 pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
     let operand = |at: usize| known[node.inputs[at]];
     node.ty.dtype == DType::F32
@@ -34,8 +34,8 @@ pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
         }
 }
 
-/// Whether rounding commutes with what a node does to its one operand: it moves elements, with numbers around
-/// them that f16 holds.
+/// Returns whether rounding commutes with what a node does to its one operand: it moves elements, and what it
+/// puts around them are numbers that f16 holds.
 pub(crate) fn only_moves(lowering: &Lowering) -> bool {
     match lowering {
         Lowering::View(_) | Lowering::Pad(_) | Lowering::Col2Im { .. } => true,
@@ -44,7 +44,7 @@ pub(crate) fn only_moves(lowering: &Lowering) -> bool {
     }
 }
 
-/// The same for all nodes of a graph.
+/// Returns for each node of a graph whether its values are numbers that f16 holds.
 pub(crate) fn halves(graph: &Graph) -> Vec<bool> {
     let mut known = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
@@ -53,7 +53,8 @@ pub(crate) fn halves(graph: &Graph) -> Vec<bool> {
     known
 }
 
-/// Products that only a rounding needs, and that one kernel finishes, are rounded there.
+/// Returns the graph with products rounded in their own kernels, where only a rounding needs a product and
+/// one kernel computes all of it.
 pub(crate) fn round_products(graph: Graph) -> Graph {
     let mut uses = vec![0usize; graph.nodes.len()];
     let operands = graph.nodes.iter().flat_map(|node| node.inputs.iter().copied());

@@ -1,5 +1,5 @@
 //! Values inside of others: a part of a [`crate::ops::Concat`] is written where it lies in the whole, so that
-//! putting values together costs nothing. What cannot be written there is copied, by a node of its own.
+//! putting values together costs nothing. What cannot be written there is copied by a node of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use crate::ops::{Broadcast, Checkpoint, MatMul};
 use crate::trace::{Graph, Lowering, Node, NodeId, View};
 use crate::values::Lead;
 
-/// Elements that do not all lie one behind the other: runs of `len`, each `stride` after the one before.
+/// Elements that do not all lie one behind the other: they lie in runs of `len`, each `stride` after the one
+/// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// Elements of a run.
+    /// The number of elements of a run.
     pub len: usize,
-    /// From one run to the next.
+    /// The distance from one run to the next, in elements.
     pub stride: usize,
 }
 
@@ -22,17 +23,17 @@ pub struct Runs {
 pub struct Part {
     /// The larger value.
     pub whole: NodeId,
-    /// Its first element.
+    /// The place of the part's first element in the larger value.
     pub inside: usize,
-    /// Its elements.
+    /// How the part's elements lie in the larger value.
     pub runs: Runs,
 }
 
-/// The parts of a graph, by node.
+/// The parts of a graph by node.
 pub type Parts = BTreeMap<NodeId, Part>;
 
-/// The graph with a copy of every operand of a `concat` that cannot be computed in its place, and the places
-/// of all parts, each in a whole that is part of none.
+/// Returns the graph with a copy of every operand of a `concat` that cannot be computed in its place. Returns
+/// also the places of all parts, each in a whole that is itself no part.
 pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
     let placer = Placer::new(graph);
     let mut new = Graph { nodes: vec![], ..graph.clone() };
@@ -69,7 +70,7 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
 }
 
 impl Part {
-    /// A part of a part is a part of the whole.
+    /// Returns the part's place in the outermost whole.
     fn outermost(self, parts: &Parts) -> Self {
         let Some(outer) = parts.get(&self.whole) else { return self };
         let runs = Runs { len: self.runs.len, stride: outer.runs.stride };
@@ -80,9 +81,10 @@ impl Part {
 struct Placer<'a> {
     graph: &'a Graph,
     lowering: Vec<Lowering>,
-    /// Values with a place of their own: outputs, new states, what is summed over shards.
+    /// The values with a place of their own: outputs, new states, and what is summed over shards.
     fixed: BTreeSet<NodeId>,
-    /// The products that read a value: themselves, which operand it is, and as what.
+    /// For each value the products that read it: the product, which of its operands it is, and the node it is
+    /// read as.
     products: BTreeMap<NodeId, Vec<(NodeId, usize, NodeId)>>,
 }
 
@@ -109,7 +111,7 @@ impl<'a> Placer<'a> {
         placer
     }
 
-    /// Whose storage holds a value in row-major order.
+    /// Returns the node whose storage holds a value in row-major order.
     fn stored(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
             Lowering::View(View::Reshape) => self.stored(self.graph.nodes[id].inputs[0]),
@@ -117,7 +119,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// As [`Placer::stored`], but a value that is there a second time is not the first one.
+    /// Returns the same as [`Placer::stored`], but a checkpoint of a value is not that value.
     fn source(&self, id: NodeId) -> NodeId {
         match self.lowering[id] {
             Lowering::View(View::Reshape) if !self.graph.nodes[id].op.is::<Checkpoint>() => {
@@ -127,7 +129,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Where the operands of a `concat` lie in it; nothing for other nodes.
+    /// Returns where the operands of a `concat` lie in it, and nothing for other nodes.
     fn places(&self, id: NodeId) -> Vec<Part> {
         let Lowering::Concat(axis) = self.lowering[id] else { return vec![] };
         let node = &self.graph.nodes[id];
@@ -142,7 +144,7 @@ impl<'a> Placer<'a> {
         node.inputs.iter().map(&mut place).collect()
     }
 
-    /// Whether a value can be computed in such runs, and all that read it can read it there.
+    /// Returns whether a value can be computed in such runs, and all that read it can read it there.
     fn fits(&self, id: NodeId, runs: Runs) -> bool {
         let ty = &self.graph.nodes[id].ty;
         let is_computed = match &self.lowering[id] {

@@ -1,9 +1,9 @@
-//! Simplification: the same values from fewer nodes. Pure, and the same for every replica, so it may change
-//! last bits.
+//! Simplification: the same values from fewer nodes. It is pure and the same for every replica, so it may
+//! change last bits.
 //!
-//! One pass over the graph in order. Each node is rebuilt on its simplified operands, then the rules of
-//! [`rewrite`] are tried, then a node equal to one already there is replaced by it. What nothing needs any
-//! more falls away at the end.
+//! There is one pass over the graph in order. Each node is rebuilt on its simplified operands, then the rules
+//! of [`Rebuilt::rewrite`] are tried, then a node equal to one that is already there is replaced by it. At
+//! the end, nodes that nothing needs are dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ops;
 use crate::trace::{Graph, Key, Lowering, Node, NodeId, Op, View};
 use crate::values::half::round_half;
 
-/// The simplified graph.
+/// Returns a simplified graph of the same meaning.
 pub fn simplify(graph: &Graph) -> Graph {
     let live = graph.live();
     let mut new = Rebuilt::default();
@@ -27,7 +27,7 @@ pub fn simplify(graph: &Graph) -> Graph {
     drop_dead(&result)
 }
 
-/// Without the nodes that no output or update needs.
+/// Returns the graph without the nodes that no output or update needs.
 pub(crate) fn drop_dead(graph: &Graph) -> Graph {
     let live = graph.live();
     let mut moved = vec![0; graph.nodes.len()];
@@ -44,7 +44,7 @@ pub(crate) fn drop_dead(graph: &Graph) -> Graph {
 #[derive(Default)]
 struct Rebuilt {
     nodes: Vec<Node>,
-    /// Which of them are numbers that f16 holds.
+    /// Which nodes are numbers that f16 holds.
     halves: Vec<bool>,
     /// The nodes by op and operands.
     known: BTreeMap<(Key, Vec<NodeId>), NodeId>,
@@ -66,12 +66,13 @@ impl Rebuilt {
         id
     }
 
-    /// A new node with the type and layer of `like`.
+    /// Adds a node with the type and layer of `like`.
     fn make(&mut self, op: impl Op, inputs: &[NodeId], like: &Node) -> NodeId {
         self.add(Node { op: Arc::new(op), inputs: inputs.to_vec(), ..like.clone() })
     }
 
-    /// The rules: for our own ops by their types, for everything else by what it lowers to.
+    /// Applies the rules: to our own ops by their types, to every other op by what it lowers to. Returns the
+    /// node that stands for this one, if a rule applies.
     fn rewrite(&mut self, node: &Node) -> Option<NodeId> {
         let op = &*node.op;
         if op.is::<ops::Mul>() {
@@ -147,8 +148,8 @@ impl Rebuilt {
         }
     }
 
-    /// What is rounded already stays; what only moves elements is done to rounded ones, so that each is
-    /// rounded once.
+    /// A value that is rounded already stays. An op that only moves elements is applied to rounded ones, so
+    /// that each is rounded once.
     fn rewrite_rounding(&mut self, node: &Node) -> Option<NodeId> {
         let x = node.inputs[0];
         if self.halves[x] {
@@ -194,7 +195,7 @@ impl Rebuilt {
         }
     }
 
-    /// The number a node is everywhere.
+    /// Returns the number that a node is everywhere.
     fn constant(&self, id: NodeId) -> Option<f32> {
         match self.nodes[id].op.lowering() {
             Lowering::Constant(c) => Some(c),
@@ -203,19 +204,19 @@ impl Rebuilt {
         }
     }
 
-    /// The factors of a product, seen through an expansion.
+    /// Returns the factors of a product.
     fn product(&self, id: NodeId) -> Option<[NodeId; 2]> {
         let node = &self.nodes[id];
         node.op.is::<ops::Mul>().then(|| [node.inputs[0], node.inputs[1]])
     }
 
-    /// The operand of a negation.
+    /// Returns the operand of a negation.
     fn negated(&self, id: NodeId) -> Option<NodeId> {
         let node = &self.nodes[id];
         node.op.is::<ops::Neg>().then(|| node.inputs[0])
     }
 
-    /// A number in the shape of `like`.
+    /// Adds a number in the shape of `like`.
     fn number(&mut self, x: f32, like: &Node) -> NodeId {
         let ty = crate::values::Type::global(&[]);
         let scalar = Node {
@@ -232,7 +233,7 @@ impl Rebuilt {
     }
 }
 
-/// The view that a node is, but one that keeps a value apart on purpose.
+/// Returns the view that a node is. A checkpoint is none: it keeps a value apart on purpose.
 fn view(node: &Node) -> Option<View> {
     match node.op.lowering() {
         Lowering::View(view) if !node.op.is::<ops::Checkpoint>() => Some(view),

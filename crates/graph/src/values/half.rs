@@ -1,11 +1,12 @@
-//! f16 as a set of numbers: which f32 values it holds, and the nearest of them.
+//! The numbers that f16 holds: which f32 values they are, and the nearest of them.
 //!
 //! Mixed precision is a matter of values: operands of products are rounded to numbers that f16 holds
-//! ([`crate::ops::RoundHalf`]). Whether such a number then takes two bytes or four shows in no bit.
+//! ([`crate::ops::RoundHalf`]). No bit of a result depends on whether such a number is stored in two bytes or
+//! in four.
 
-/// The nearest f16 as an f32, of two equally near the even one; subnormal ones are kept. From 65520 on that
-/// is infinity; a NaN stays one. In integers, so that no driver has a say: the same as
-/// `shaders/snippets/round_half.wgsl`.
+/// Returns the nearest f16 as an f32, and of two equally near ones the even one. Subnormal numbers are kept,
+/// numbers from 65520 on become infinity, and a NaN stays one. All of it is computed in integers, so that no
+/// driver has a say; `shaders/snippets/round_half.wgsl` computes the same.
 ///
 /// ```
 /// use unisono_graph::half::round_half;

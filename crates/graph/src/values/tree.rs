@@ -1,4 +1,4 @@
-//! The one shape of a sum.
+//! The order of every sum.
 //!
 //! A sum over a logical index is cut into chunks of a constant length; inside a chunk it is serial; across
 //! chunks it is this binary tree: a range `[lo, hi)` splits after the largest power of two smaller than its
@@ -14,31 +14,32 @@
 //!         0   1 2   3   4   5
 //! ```
 //!
-//! Two facts follow, and everything else leans on them. The tree of n leaves is what pairing neighbours level
+//! Two facts follow, on which everything else relies. The tree of n leaves is what pairing neighbours level
 //! by level gives, so every aligned block of 2^j leaves is a subtree: blocks may be summed anywhere, by
 //! anyone. And leaves of +0 at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]):
 //! a missing shard and a shard of zeros are the same.
 
 use std::ops::Range;
 
-/// Serial length inside a chunk of a sum over an axis.
+/// The number of elements that are added serially inside a chunk of a sum over an axis.
 pub const SUM_CHUNK: usize = 256;
-/// Serial length inside a chunk of a matrix product's inner axis.
+/// The number of elements that are added serially inside a chunk of a matrix product's inner axis.
 pub const PRODUCT_CHUNK: usize = 1024;
 
-/// A subnormal or negative zero becomes +0; anything else stays.
+/// Returns +0 for a subnormal and for negative zero, and any other number as it is.
 #[inline]
 pub fn canonical(x: f32) -> f32 {
     if x.to_bits() & 0x7f80_0000 == 0 { 0.0 } else { x }
 }
 
-/// The sum of two numbers as every sum here adds them: canonical operands, canonical result.
+/// Returns the sum of two numbers as every sum here adds them: operands and result are made canonical
+/// ([`canonical`]).
 #[inline]
 pub fn add(a: f32, b: f32) -> f32 {
     canonical(canonical(a) + canonical(b))
 }
 
-/// The tree over `leaves`; 0 when there are none.
+/// Returns the sum of `leaves` in the order of the tree, 0 if there are none.
 pub fn sum(leaves: &[f32]) -> f32 {
     match leaves.len() {
         0 => 0.0,
@@ -50,22 +51,23 @@ pub fn sum(leaves: &[f32]) -> f32 {
     }
 }
 
-/// Chunks of `chunk` leaves summed serially, then the tree across them: the twin of the `reduce` kernel.
+/// Returns the sum of chunks of `chunk` leaves, which are added serially, in the order of the tree. The
+/// `reduce` kernel computes the same.
 pub fn sum_chunked(leaves: &[f32], chunk: usize) -> f32 {
     let chunks: Vec<f32> = leaves.chunks(chunk).map(|c| c.iter().fold(0.0, |acc, &x| add(acc, x))).collect();
     sum(&chunks)
 }
 
-/// Where a range of `n` >= 2 leaves splits: the largest power of two smaller than `n`.
+/// Returns where a range of `n` >= 2 leaves splits: the largest power of two smaller than `n`.
 pub fn split(n: usize) -> usize {
     debug_assert!(n >= 2);
     1 << (n - 1).ilog2()
 }
 
-/// The maximal subtrees of the tree over `leaves` that lie in `run`: what the holder of the run may sum
-/// alone.
+/// Returns the maximal subtrees of the tree over `leaves` that lie in `run`: what the holder of the run may
+/// sum alone.
 ///
-/// In order, at most `2 log2(leaves)` of them.
+/// They are in order, and at most `2 log2(leaves)` of them.
 pub fn blocks(run: Range<usize>, leaves: usize) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     collect_blocks(0..leaves, &run, &mut found);
@@ -85,8 +87,8 @@ fn collect_blocks(node: Range<usize>, run: &Range<usize>, found: &mut Vec<Range<
     collect_blocks(middle..node.end, run, found);
 }
 
-/// Sums elementwise over subtrees: `block(range)` is the vector of the subtree over `range`, when somebody
-/// summed it.
+/// Sums vectors elementwise over subtrees. `block(range)` returns the vector of the subtree over `range` if
+/// somebody summed it.
 ///
 /// Returns `None` when the blocks at hand do not cover `0..leaves` or are not as long as `into`, which
 /// receives the result.
