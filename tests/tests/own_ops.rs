@@ -1,4 +1,5 @@
-//! Ops of a user's own on every adapter: what a device computes is known by an op's type and fields, whatever its name is.
+//! Ops of a user's own on every adapter: what a device computes is known by an op's type and fields, whatever
+//! its name is.
 
 use serde::Serialize;
 use unisono_gpu::Device;

@@ -64,8 +64,8 @@ pub enum WeightPrecision {
     /// Writes f32: f32 values as they are, f16 and bf16 exactly widened, and f64 rounded.
     #[default]
     F32,
-    /// Writes f16: values are rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on become
-    /// infinite, which [`Exported::overflowed`] tells.
+    /// Writes f16: values are rounded to nearest, ties to even (f64 to f32 first). Values from 65520 on
+    /// become infinite, which [`Exported::overflowed`] tells.
     F16,
 }
 

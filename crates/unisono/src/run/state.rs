@@ -225,5 +225,4 @@ impl SavedRun {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -5,8 +5,8 @@ const REQUIRED: [&str; 5] = ["description", "keywords", "categories", "license",
 /// The most keywords, and the most categories, that crates.io takes.
 const MOST: usize = 5;
 
-/// Returns the violations of a manifest. A manifest without a package, or with `publish = false`, has none. Cargo
-/// finds a README.md beside the manifest by itself.
+/// Returns the violations of a manifest. A manifest without a package, or with `publish = false`, has none.
+/// Cargo finds a README.md beside the manifest by itself.
 pub fn check(manifest: &str, has_readme: bool) -> Vec<String> {
     let keys = package(manifest);
     if keys.is_empty() || value(&keys, "publish") == Some("false") {

@@ -71,7 +71,7 @@ fn panics(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let tests = lines
         .windows(2)
-        .position(|pair| pair[0] == "#[cfg(test)]" && pair[1].contains("mod ") && pair[1].ends_with('{'));
+        .position(|pair| is_for_tests(pair[0]) && pair[1].contains("mod ") && pair[1].ends_with('{'));
     let mut violations = Vec::new();
     for (i, line) in lines[..tests.unwrap_or(lines.len())].iter().enumerate() {
         let code = if line.starts_with("//") { "" } else { line.split(" // ").next().unwrap_or_default() };
@@ -82,6 +82,11 @@ fn panics(text: &str) -> Vec<String> {
         }
     }
     violations
+}
+
+/// Whether a line is `#[cfg(test)]` or `#[cfg(all(test, ..))]`.
+fn is_for_tests(line: &str) -> bool {
+    line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test,")
 }
 
 #[cfg(test)]
