@@ -13,7 +13,7 @@ mod values;
 
 pub use fuse::Bucket;
 pub use passes::simplify;
-pub use plan::{Lifetime, MemoryPlan, Plan, Target, plan_memory, target};
+pub use plan::{Plan, Target, target};
 pub use program::{BUCKET_BYTES, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot};
 pub use reference::{Feed, Outcome, elementary, interpret};
 pub use trace::{

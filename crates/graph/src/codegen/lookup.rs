@@ -1,4 +1,4 @@
-//! Elements found elsewhere: views, and lookups that depend on data or have something around them.
+//! Elements that are found elsewhere: views, and lookups that depend on data or have a border.
 
 use super::index::{Index, dot, regroup, scaled};
 use super::starts::Start;
@@ -72,7 +72,7 @@ impl Writer<'_> {
         self.value(x, &inner)
     }
 
-    /// A row of a table: the id says which.
+    /// Returns an element of a table's row, which the id names.
     pub(super) fn embed(&mut self, id: NodeId, index: &Index) -> String {
         let [table, ids] = [self.input(id, 0), self.input(id, 1)];
         let mut coords = self.coords(self.ty(id), index);
@@ -82,8 +82,8 @@ impl Writer<'_> {
         self.value(table, &Index::Coords(vec![row, column]))
     }
 
-    /// The operand where the element lies inside it, else 0; the operand is looked at in any case, at a place
-    /// it has.
+    /// Returns the operand's element where the place lies inside of it, else 0. The operand is loaded in any
+    /// case, at a place that it has.
     pub(super) fn pad(&mut self, id: NodeId, before: &[usize], index: &Index) -> String {
         let input = self.input(id, 0);
         let (to, from) = (self.ty(id), self.ty(input));
@@ -108,7 +108,7 @@ impl Writer<'_> {
         if inside.is_empty() { value } else { format!("select({zero}, {value}, {})", inside.join(" && ")) }
     }
 
-    /// The element of a window, or `fill` where it lies on the border.
+    /// Returns the element of a window, or `fill` where it lies on the border.
     pub(super) fn im2col(&mut self, id: NodeId, window: &Window, fill: f32, index: &Index) -> String {
         let input = self.input(id, 0);
         let (image, windows) = (last_two(&self.ty(input).dims), last_two(&self.ty(id).dims));
@@ -134,7 +134,8 @@ impl Writer<'_> {
         if inside.is_empty() { value } else { format!("select({border}, {value}, {})", inside.join(" && ")) }
     }
 
-    /// What the window that holds a pixel at a given place has there, or 0 where no window does.
+    /// Returns the element that the window which holds a pixel at a given place has there, or 0 where no
+    /// window does.
     pub(super) fn col2im(&mut self, id: NodeId, window: &Window, index: &Index) -> String {
         let input = self.input(id, 0);
         let windows = last_two(&self.ty(input).dims);
@@ -158,7 +159,7 @@ impl Writer<'_> {
     }
 }
 
-/// Down and across of `[..., down, across, kh, kw]`.
+/// Returns the numbers of windows down and across of `[..., down, across, kh, kw]`.
 fn last_two(dims: &[usize]) -> [usize; 2] {
     [dims[dims.len() - 4], dims[dims.len() - 3]]
 }

@@ -1,4 +1,4 @@
-//! WGSL of fused kernels: an expression for each value a unit stores, loads at its edges.
+//! The WGSL of fused kernels: an expression for each value that a unit stores, and loads at its edges.
 
 use std::collections::BTreeSet;
 
@@ -21,32 +21,32 @@ use crate::plan::{Access, Kernel};
 use crate::trace::{Expression, Graph, Lowering, NodeId, ReduceKind, Reduction};
 use crate::values::{DType, Lead, Type};
 
-/// Invocations of a workgroup of fused kernels.
+/// The number of invocations of a workgroup of fused kernels.
 pub const WORKGROUP: u32 = 64;
 
 /// A kernel and what its bindings are.
 #[derive(Clone, Debug)]
 pub struct Bound {
-    /// The module.
+    /// The kernel.
     pub kernel: Kernel,
-    /// What is bound, in the order of [`Kernel::bindings`].
+    /// The bindings in the order of [`Kernel::bindings`].
     pub stores: Vec<Binding>,
-    /// Elements that an invocation of a map computes.
+    /// The number of elements that an invocation of a map computes.
     pub lanes: usize,
-    /// Where parts of memories and slices start: params behind the kernel's others.
+    /// Where parts of memories and slices start. These are params behind the kernel's others.
     pub starts: Vec<u32>,
 }
 
 /// One storage buffer of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
-    /// The memory.
+    /// The memory that is bound.
     pub store: Store,
-    /// Elements of a row, where each sample has one: such a binding may be cut by rows.
+    /// The number of elements of a row, if each sample has one. Such a binding may be divided by rows.
     pub row: Option<usize>,
 }
 
-/// What a kernel is called: the ops in it.
+/// Returns what a kernel is called: the ops in it.
 pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
     let main = unit.product.unwrap_or(unit.roots[0]);
     let dense = |id: &NodeId| unit.kind != UnitKind::Map && *id == main;
@@ -64,8 +64,8 @@ pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
 
 /// Returns the kernel of a map unit. Its params are [`MapParams`].
 ///
-/// A multiple of four elements runs on four an invocation, which load and store as one, where that is worth
-/// compiling.
+/// An invocation computes four elements where their number is a multiple of four and that is worth compiling.
+/// It then loads and stores the four as one.
 pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Bound {
     let lanes = if comes_in_quads(graph, fusion, stores, unit) { 4 } else { 1 };
     let mut writer = Writer::new(graph, fusion, stores, unit);
@@ -74,8 +74,8 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
     Bound { lanes, ..writer.finish::<MapParams>(name, &body) }
 }
 
-/// The same for adapters that had better load eight elements as four pairs: where all loads come so, and
-/// there is enough to load to make up for compiling it.
+/// Returns the kernel of a map unit for adapters that are faster when they load eight elements as four pairs.
+/// `None` unless all loads come so and there is enough to load to make up for compiling it.
 pub fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Bound> {
     const LANES: usize = 8;
     let ty = &graph.nodes[unit.roots[0]].ty;
@@ -107,11 +107,11 @@ fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
     )
 }
 
-/// Elements a sample from which even elementary functions are worth compiling four times over.
+/// The number of elements a sample from which even elementary functions are worth compiling four times over.
 const MANY: usize = 1024;
 
-/// Whether a map has a multiple of four elements, and nothing in it that is long to compile for too few of
-/// them: rounding is short.
+/// Returns whether a map has a multiple of four elements and nothing in it that is long to compile for too
+/// few of them. Rounding is short.
 fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> bool {
     let ty = &graph.nodes[unit.roots[0]].ty;
     let is_short = |e: &Expression| e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
@@ -124,7 +124,7 @@ fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
     unit.roots.iter().all(fits) && divides && inside(graph, fusion, unit).iter().all(plain)
 }
 
-/// The nodes that a unit computes.
+/// Returns the nodes that a unit computes.
 fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
     let mut inside = BTreeSet::new();
     for &root in &unit.roots {
@@ -144,9 +144,10 @@ fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
     inside
 }
 
-/// Returns the kernel of a reduction: one invocation a result and chunk. Its params are [`ReduceParams`].
+/// Returns the kernel of a reduction, which has one invocation for each result and chunk. Its params are
+/// [`ReduceParams`].
 ///
-/// `chunked`: results go to `[chunks, results]` scratch for the `tree` kernel to finish.
+/// With `chunked`, results go to `[chunks, results]` scratch, which the `tree` kernel reduces.
 pub fn reduce_kernel(
     graph: &Graph,
     fusion: &Fusion,
@@ -202,11 +203,11 @@ pub fn reduce_kernel(
 
 struct Reduced {
     index: Index,
-    /// Reduced elements: of the axes, or of one sample where samples are summed too.
+    /// The number of reduced elements: of the axes, or of one sample where samples are summed too.
     inner: usize,
 }
 
-/// Where element `r` of what is reduced to result `o` is in the operand.
+/// Returns where element `r` of what is reduced to result `o` is in the operand.
 fn reduced_index(from: &Type, to: &Type, axes: &[usize], samples: bool) -> Reduced {
     let axis_dims: Vec<usize> = axes.iter().map(|&a| from.dims[a]).collect();
     let inner: usize = axis_dims.iter().product();

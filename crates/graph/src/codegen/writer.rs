@@ -1,4 +1,4 @@
-//! Writing the body of a kernel: an expression for each element, loads at its edges.
+//! Writes the body of a kernel: an expression for each element, and loads at its edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,12 +13,12 @@ use crate::plan::{Access, Kernel};
 use crate::trace::{Expression, Graph, Lowering, NodeId};
 use crate::values::{Lead, Type, strides};
 
-/// The element type of what is stored as f16; everything is computed in f32.
+/// The element type of what is stored as f16. Everything is computed in f32.
 const HALF: &str = "f16";
 
 const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 
-/// Where an element of a type is, the lead first.
+/// The coordinates of an element of two types by its index as text, where they are known without arithmetic.
 type Coordinates<'a> = (&'a Type, Vec<String>);
 
 /// Writes one kernel.
@@ -29,27 +29,27 @@ pub(super) struct Writer<'a> {
     unit: &'a Unit,
     bindings: Vec<(Binding, Access, &'static str)>,
     pub(super) snippets: BTreeSet<Snippet>,
-    /// What all invocations load alike, before anything that not all of them do: a driver may then load it
-    /// once for all lanes.
+    /// The loads that are the same for all invocations, before anything that is not the same for all of them.
+    /// A driver may then load them once for all lanes.
     pub(super) shared: String,
     pub(super) body: String,
     pub(super) indent: String,
     known: BTreeMap<(NodeId, Index), String>,
-    /// The element an invocation is at, where it computes several: its index as text, and its place among
-    /// them.
+    /// The element that an invocation is at, where it computes several: its index as text, and its place
+    /// among them.
     lane: Option<(String, usize)>,
-    /// Elements that an invocation loads as one: four, or eight as four pairs.
+    /// The number of elements that an invocation loads as one: four, or eight as four pairs.
     lanes: usize,
     /// The coordinates of an element of two types, by its index as text, where they are known without
     /// arithmetic.
     spot: Option<(String, [Coordinates<'a>; 2])>,
-    /// Bindings that are loaded four at a time, and from where.
+    /// The bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
-    /// Bindings of which single elements are loaded beside that.
+    /// The bindings of which single elements are loaded beside that.
     words: BTreeSet<usize>,
-    /// Some of these are not the same for all invocations.
+    /// Returns whether so many elements that begin at a multiple of them are one vector of the binding.
     scattered: bool,
-    /// What is added to indices, as params.
+    /// What is added to indices as params.
     pub(super) starts: Starts,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Writer<'a> {
         self.graph.nodes[id].inputs[operand]
     }
 
-    /// The element of a value at an index: a literal or the name of a `let`.
+    /// Returns the element of a value at an index: a literal or the name of a `let`.
     pub(super) fn value(&mut self, id: NodeId, index: &Index) -> String {
         let key = (id, index.clone());
         if let Some(name) = self.known.get(&key) {
@@ -128,8 +128,8 @@ impl<'a> Writer<'a> {
         name
     }
 
-    /// From here on, values are those of element `lane` of the `lanes` that an invocation computes. Returns
-    /// its index.
+    /// Makes the values from here on those of element `lane` of the `lanes` that an invocation computes.
+    /// Returns the index of that element.
     pub(super) fn enter_lane(&mut self, lane: usize, lanes: usize) -> Index {
         if lanes == 1 {
             return Index::Linear("i".into());
@@ -140,9 +140,9 @@ impl<'a> Writer<'a> {
         Index::Linear(index)
     }
 
-    /// From here on, values are those of the element of a product at `index`, which is `given` and lies at
-    /// these coordinates of the product and of what is made of it; in one of its four places where it comes
-    /// in fours.
+    /// Makes the values from here on those of the element of a product at `index`, which is `given` and lies
+    /// at these coordinates of the product and of what is made of it. It is in one of four places where
+    /// elements come in fours.
     pub(super) fn enter_result(
         &mut self,
         index: &str,
@@ -184,24 +184,24 @@ impl<'a> Writer<'a> {
         format!("{}({quad}.{})", ["low", "high"][lane % 2], XYZW[lane / 2])
     }
 
-    /// Whether all that is loaded and stored comes as vectors of pairs, but for what all invocations load
-    /// alike.
+    /// Returns whether all that is loaded and stored comes as vectors of pairs, except for what all
+    /// invocations load alike.
     pub(super) fn is_all_vectors(&self) -> bool {
         let is_number = |i: &usize| self.bindings[*i].2 == "f32";
         !self.scattered && self.quads.keys().all(is_number)
     }
 
-    /// What is loaded from a binding, as f32 where that is f16.
+    /// Returns what is loaded from a binding, as f32 where the binding is f16.
     fn widened(&self, binding: usize, ty: &str, loaded: String) -> String {
         if self.bindings[binding].2 == HALF { format!("{ty}({loaded})") } else { loaded }
     }
 
-    /// An f32 as an element of a binding.
+    /// Returns an f32 as an element of a binding.
     pub(super) fn narrowed(&self, binding: usize, value: &str) -> String {
         if self.bindings[binding].2 == HALF { format!("{HALF}({value})") } else { value.into() }
     }
 
-    /// Stores what an invocation computed of a value.
+    /// Returns the statements that store what an invocation computed of a value.
     pub(super) fn store(&mut self, root: NodeId, values: &[String]) -> String {
         let binding = self.bind(root, Access::ReadWrite);
         match values {
@@ -242,7 +242,7 @@ impl<'a> Writer<'a> {
         text
     }
 
-    /// `$row`, `$element` and `$axisN` in an expression.
+    /// Replaces `$row`, `$element` and `$axisN` in an expression.
     fn place_names(&self, id: NodeId, text: String, index: &Index) -> String {
         let ty = self.ty(id);
         let coords = self.coords(ty, index);
@@ -280,7 +280,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The element's place in its binding.
+    /// Returns the element's place in its binding.
     pub(super) fn address(&mut self, id: NodeId, index: &Index) -> String {
         let ty = self.ty(id);
         let place = self.stores.place(id);
@@ -306,12 +306,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Element `i` of a value, where an element of the binding is a vector of `lanes`.
+    /// Returns element `i` of a value, where an element of the binding is a vector of `lanes`.
     fn at(&mut self, id: NodeId, i: &str, lanes: usize) -> String {
         self.stores.place(id).at(i, lanes) + &self.offset(id, lanes)
     }
 
-    /// What is added to an index of a value that is a part of its memory.
+    /// Returns what is added to an index of a value that is a part of its memory.
     fn offset(&mut self, id: NodeId, lanes: usize) -> String {
         let place = self.stores.place(id);
         match place.store {
@@ -371,7 +371,8 @@ impl<'a> Writer<'a> {
         self.bindings.into_iter().map(|b| b.0).collect()
     }
 
-    /// The bindings, from number `first` on, and a function for each of which single elements are loaded.
+    /// Returns the bindings, from number `first` on, and a function for each binding of which single elements
+    /// are loaded.
     pub(super) fn declarations(&self, first: usize) -> String {
         let mut wgsl = String::new();
         for (i, (_, access, element)) in self.bindings.iter().enumerate() {
@@ -404,7 +405,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Where a place's elements are in its binding.
+/// How the elements of a place lie in its binding.
 impl Place {
     /// Whether so many elements that begin at a multiple of them are one vector of the binding.
     pub(super) fn comes_in(&self, lanes: usize) -> bool {
@@ -412,7 +413,7 @@ impl Place {
         self.inside.is_multiple_of(lanes) && sizes.iter().all(|size| size.is_multiple_of(lanes))
     }
 
-    /// Element `i` from the first one on, where an element of the binding is a vector of `lanes`.
+    /// Returns element `i` from the first one on, where an element of the binding is a vector of `lanes`.
     fn at(&self, i: &str, lanes: usize) -> String {
         match self.runs.map(|runs| (runs.len / lanes, runs.stride / lanes)) {
             Some((1, stride)) => format!("{i} * {stride}u"),

@@ -52,7 +52,7 @@ pub enum UnitKind {
     Product,
 }
 
-/// The graph cut into units.
+/// A graph that is partitioned into units.
 #[derive(Clone, Debug)]
 pub struct Fusion {
     /// The units in an order in which they can run.
@@ -67,7 +67,7 @@ pub struct Fusion {
     pub parts: Parts,
 }
 
-/// Cuts a simplified graph into units.
+/// Partitions a simplified graph into units.
 pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
     let mut fuser = Fuser {

@@ -8,7 +8,7 @@
 mod memory;
 pub mod target;
 
-pub use memory::{Lifetime, MemoryPlan, plan_memory};
+pub(crate) use memory::{Lifetime, plan_memory};
 pub use target::Target;
 
 /// The index of a kernel in [`Plan::kernels`].

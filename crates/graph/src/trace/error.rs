@@ -2,6 +2,7 @@
 
 /// An error in a model, found when it is traced or planned.
 #[derive(Clone, thiserror::Error, PartialEq)]
+#[non_exhaustive]
 pub enum GraphError {
     /// An op was given operands that it cannot take.
     #[error("{}{op}: {problem}", layer(.scope))]

@@ -56,7 +56,7 @@ impl Emitter<'_> {
         whole_words(elements.max(1) * program.stores.element_bytes(store))
     }
 
-    /// Gives every store a buffer.
+    /// Gives every memory a buffer, and makes the plan.
     pub(super) fn finish(self) -> Result<Plan, GraphError> {
         let exchanges = self.target.shares_memory && !self.run.is_whole();
         let is_shared = |s: &Store| exchanges && matches!(s, Store::Blocks(_) | Store::Sums(_));
@@ -104,7 +104,7 @@ impl Emitter<'_> {
         Ok(Plan { kernels: self.kernels, buffers, segments: segments.collect() })
     }
 
-    /// First row of each shard, and the end of the last.
+    /// Returns the first row of each shard, and the end of the last one.
     fn shard_starts(&self) -> Vec<u32> {
         let mut at = 0;
         let mut table = vec![0];

@@ -1,4 +1,4 @@
-//! From a program and a run to a plan: sizes, launches, transfers, memory.
+//! From a program and a run to a plan: sizes, launches, transfers and memory.
 
 mod memory;
 mod product;
@@ -18,11 +18,11 @@ use crate::values::{Lead, Type};
 
 use sums::{Destination, Source};
 
-/// A piece of a launch is a multiple of so many rows, or of twice as many where they may be f16, so that its
-/// bindings start at aligned offsets.
+/// The number of rows of which each part of a divided launch is a multiple; it is twice that number where a
+/// binding may be f16. So bindings start at aligned offsets.
 const ROW_ALIGNMENT: usize = 64;
 
-/// Bytes that hold at least so many: an odd number of f16 ends inside a word.
+/// Returns the bytes of the words that hold so many bytes: an odd number of f16 ends inside of a word.
 fn whole_words(bytes: usize) -> u64 {
     bytes.next_multiple_of(4) as u64
 }
@@ -41,7 +41,7 @@ impl Program {
     }
 }
 
-/// The plan for a run of shards.
+/// Returns the plan for a run of shards.
 fn plan(program: &Program, run: &Run, target: &Target) -> Result<Plan, GraphError> {
     let mut emitter = Emitter {
         program,
@@ -61,7 +61,7 @@ fn plan(program: &Program, run: &Run, target: &Target) -> Result<Plan, GraphErro
     emitter.finish()
 }
 
-/// A range of a store, before stores have buffers.
+/// A range of a memory, before memories have buffers.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     store: Store,
@@ -183,12 +183,12 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether a run without shards, that of an idle replica, has nothing of a value.
+    /// Returns whether a run without shards, which is that of an idle replica, has nothing of a value.
     fn is_absent(&self, ty: &Type) -> bool {
         self.run.sizes.is_empty() && ty.lead != Lead::Global
     }
 
-    /// Inputs that some kernel or output uses.
+    /// Uploads the inputs that some kernel or output uses.
     fn upload_inputs(&mut self) {
         let program = self.program;
         let mut used: Vec<Store> = Vec::new();
@@ -266,7 +266,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// New values that are not in their state's place yet.
+    /// Copies new values that are not in the place of their state yet.
     fn replace_states(&mut self) {
         let program = self.program;
         for (&state, &value) in &program.graph.updates {
@@ -281,7 +281,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Ranges of rows such that every binding fits: one range where all do.
+    /// Returns ranges of rows such that every binding fits, and one range where all rows do.
     fn row_ranges(
         &self,
         ty: &Type,
@@ -315,7 +315,7 @@ impl Emitter<'_> {
         stores.iter().map(&mut part).collect()
     }
 
-    /// Workgroups for `n` invocations, and the invocations of a row of the grid.
+    /// Returns the workgroups for `n` invocations, and the number of invocations in a row of the grid.
     fn grid(&self, n: usize, root: NodeId) -> Result<([u32; 3], u32), GraphError> {
         let groups = (n as u64).div_ceil(u64::from(WORKGROUP)).max(1);
         let most = u64::from(self.target.max_workgroups);
