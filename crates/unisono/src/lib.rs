@@ -1,26 +1,4 @@
-//! Unisono trains one model on every GPU of a machine, and its answer does not depend on how many there were.
-//!
-//! ```no_run
-//! use unisono::data::{Column, Csv, Loader, split};
-//! use unisono::{Accuracy, AdamW, Dense, Dropout, Progress, Relu, Sequential, Trainer};
-//!
-//! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let digits = Csv::new("digits.csv.gz").label(Column::Last).read()?;
-//!     let [train, held_out] = split(digits, 1437, 42)?;
-//!     let (train, held_out) = (Loader::new(train).shuffle(42), Loader::new(held_out));
-//!     let model = Sequential::new().add(Dense::new(64)).add(Relu).add(Dropout::new(0.2));
-//!     let model = model.add(Dense::new(10));
-//!     let mut trainer = Trainer::builder(model)
-//!         .optimizer(AdamW::new(1e-3))
-//!         .metric(Accuracy)
-//!         .global_batch(64)
-//!         .observer(Progress::new())
-//!         .build(&train.fields()?)?;
-//!     trainer.fit(&train, Some(&held_out), 20)?;
-//!     println!("{}", trainer.state_sha256()?);
-//!     Ok(())
-//! }
-//! ```
+#![doc = include_str!("../README.md")]
 
 mod compile;
 mod error;

@@ -8,9 +8,9 @@ use crate::run::classes::SavedClass;
 use crate::{Epoch, Evaluation, LossScale};
 
 /// What `digits --epochs 2` of version 0.1.0 wrote, before runs were saved in sections.
-const VERSION_1: &str = include_str!("../../tests/trainer_json/version1.json");
+const VERSION_1: &str = include_str!("../../../tests/trainer_json/version1.json");
 /// What `digits --precision mixed` of that version wrote at step 10.
-const VERSION_1_MIXED: &str = include_str!("../../tests/trainer_json/version1_mixed.json");
+const VERSION_1_MIXED: &str = include_str!("../../../tests/trainer_json/version1_mixed.json");
 
 fn contents(trainer: &str, carries: Tensors) -> Contents {
     Contents { trainer: serde_json::from_str(trainer).unwrap(), carries, ..Contents::default() }
