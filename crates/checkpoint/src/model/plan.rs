@@ -1,6 +1,6 @@
 //! Taking a file's tensors for a model, whatever they are called there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::model::keras::{Keras, View};
@@ -126,23 +126,9 @@ impl Plan {
         found: BTreeMap<&str, (&Info, &[u8])>,
         model: &BTreeMap<String, Info>,
     ) -> Result<(Tensors, LoadReport)> {
-        let wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|p| p.matches(name));
-        let mut sources: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for &name in found.keys().filter(|name| !self.ignore.iter().any(|p| p.matches(name))) {
-            let renamed = self.renamed(name)?;
-            if wanted(&renamed) {
-                sources.entry(renamed).or_default().push(name);
-            }
-        }
-        let names: BTreeSet<&String> = model.keys().filter(|name| wanted(name)).collect();
-        let mut report = LoadReport {
-            missing: names
-                .iter()
-                .filter(|name| !sources.contains_key(**name))
-                .map(|name| (*name).clone())
-                .collect(),
-            ..LoadReport::default()
-        };
+        let sources = self.sources(found.keys().copied())?;
+        let missing = model.keys().filter(|name| self.wants(name) && !sources.contains_key(*name));
+        let mut report = LoadReport { missing: missing.cloned().collect(), ..LoadReport::default() };
         let mut tensors = Tensors::new();
         for (name, from) in sources {
             let &[source] = from.as_slice() else {
@@ -176,6 +162,24 @@ impl Plan {
         }
     }
 
+    /// Returns the names that are wanted, each with the file's tensors that renaming gives this name.
+    fn sources<'n>(&self, file: impl Iterator<Item = &'n str>) -> Result<BTreeMap<String, Vec<&'n str>>> {
+        let mut sources: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for name in file.filter(|name| !self.ignore.iter().any(|pattern| pattern.matches(name))) {
+            let renamed = self.renamed(name)?;
+            if self.wants(&renamed) {
+                sources.entry(renamed).or_default().push(name);
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Whether the plan loads the model's tensor of this name.
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// Applies the rules for names.
     fn renamed(&self, name: &str) -> Result<String> {
         self.rules.iter().try_fold(name.to_owned(), |name, rule| match rule {
             Rule::Replace(from, to) => Ok(name.replace(from, to)),

@@ -61,19 +61,7 @@ impl Interleave {
                 format!("weights {weights:?} are not all above zero with a sum of at most {MOST_TURN}");
             return Err(DataError::Setting { setting: "interleave", what });
         }
-        // Smooth weighted round robin: at each place every source gains its weight, and the one with the most
-        // gives a sample and pays the total.
-        let mut credit = vec![0i64; weights.len()];
-        let mut given = vec![0; weights.len()];
-        let turn: Vec<_> = (0..total)
-            .map(|_| {
-                credit.iter_mut().zip(&weights).for_each(|(credit, &weight)| *credit += weight as i64);
-                let at = (0..credit.len()).rev().max_by_key(|&at| credit[at]).unwrap_or(0);
-                credit[at] -= total as i64;
-                given[at] += 1;
-                (at, given[at] - 1)
-            })
-            .collect();
+        let turn = one_turn(&weights, total);
         let mut joined = Self { sources, weights, turn, len: 0 };
         let whole =
             joined.sources.iter().zip(&joined.weights).map(|(source, weight)| source.len() / weight).min();
@@ -94,6 +82,28 @@ impl Interleave {
     }
 }
 
+/// Returns one turn of `total` places: the source at each, and how many of its samples came before.
+///
+/// It is the smooth weighted round robin: at each place every source gains its weight, and the one with the
+/// most gives a sample and pays the total.
+fn one_turn(weights: &[u64], total: u64) -> Vec<(usize, u64)> {
+    let mut credit = vec![0i64; weights.len()];
+    let mut given = vec![0; weights.len()];
+    let mut turn = Vec::new();
+    for _ in 0..total {
+        for (credit, &weight) in credit.iter_mut().zip(weights) {
+            *credit += weight as i64;
+        }
+        // Of equal ones the first.
+        let at = (0..credit.len()).rev().max_by_key(|&at| credit[at]).unwrap_or(0);
+        credit[at] -= total as i64;
+        turn.push((at, given[at]));
+        given[at] += 1;
+    }
+    turn
+}
+
+/// Checks that there are sources, and that all have the same fields.
 fn same_fields(setting: &'static str, sources: &[Arc<dyn Source>]) -> Result<(), DataError> {
     let wrong = |what: String| Err(DataError::Setting { setting, what });
     let Some(first) = sources.first() else { return wrong("no sources".into()) };
