@@ -1,4 +1,5 @@
-//! An exported model consists of two files. The model that is built again from them makes the same predictions.
+//! An exported model consists of two files. The model that is built again from them makes the same
+//! predictions.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Resuming in the middle of an epoch takes the same time at any position, because no sample before it is read,
-//! shuffled or skipped.
+//! Resuming in the middle of an epoch takes the same time at any position, because no sample before it is
+//! read, shuffled or skipped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use unisono::checkpoint::{Store, newest};
 use unisono::data::{DataError, Field, FieldSpec, Loader, Sample, Source};
 use unisono::{Dense, MeanSquaredError, Observer, Sequential, Step, Stop, Trainer};
 
-/// The number of samples. An epoch would take years, so a loader that reads everything before a position would
-/// never reach it.
+/// The number of samples. An epoch would take years, so a loader that reads everything before a position
+/// would never reach it.
 const SAMPLES: u64 = 1 << 50;
 const BATCH: u64 = 16;
 

@@ -1,5 +1,5 @@
-//! The products of convolutions read the image itself (implicit GEMM). They give the same bytes as a plain loop
-//! over its windows.
+//! The products of convolutions read the image itself (implicit GEMM). They give the same bytes as a plain
+//! loop over its windows.
 
 use std::ops::Range;
 
@@ -109,7 +109,8 @@ impl Case {
         [of(0, &x), of(1, &w), of(2, &dy)]
     }
 
-    /// Returns the element of the image at place `inner` of window `row` of a group, or `None` in the padding.
+    /// Returns the element of the image at place `inner` of window `row` of a group, or `None` in the
+    /// padding.
     fn pixel(&self, group: usize, row: usize, inner: usize) -> Option<usize> {
         let ([h, w], [kh, kw]) = (self.image, self.window.kernel);
         let at = |axis: usize, window: usize, place: usize, length: usize| {
@@ -151,8 +152,8 @@ impl Case {
                 let factors = |p: usize| (w[o * inner + p], window(sample, o / per_group, row, p));
                 y.push(chunked(0..inner, &factors));
             }
-            // The gradient of a pixel is a sum over the places of a window. Each place adds the one window that
-            // has the pixel there.
+            // The gradient of a pixel is a sum over the places of a window. Each place adds the one window
+            // that has the pixel there.
             for (group, i, row) in (0..self.groups * inner * pixels)
                 .map(|e| (e / pixels / inner, e / pixels % inner, e % pixels))
             {
@@ -229,7 +230,8 @@ fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
                 assert!(own.0[..] == apart.0[..3], "{:?} on {}", case.window, adapter.label());
                 rounds_twice &= twice.as_ref().is_some_and(|twice| own.0 == twice);
                 if !rounds_twice {
-                    let once = once.get_or_insert_with(|| case.on_host(shards, f32::mul_add).map(|v| bits(&v)));
+                    let once =
+                        once.get_or_insert_with(|| case.on_host(shards, f32::mul_add).map(|v| bits(&v)));
                     rounds_once &= own.0 == once.as_slice();
                 }
                 assert!(rounds_twice || rounds_once, "case {index} on {} with {target:?}", adapter.label());
@@ -255,7 +257,11 @@ fn the_epilogue_of_a_convolution_gives_the_bytes_of_separate_kernels() {
                 let [own, apart] = [false, true]
                     .map(|shown| run(&mut device, &target, &case.with_epilogue(shown), &values, &shards));
                 assert!(own.0[0] == apart.0[0], "{:?} on {}", case.window, adapter.label());
-                assert_eq!(own.1.len() == 1, is_short, "one kernel, unless a tree adds the chunks of the product");
+                assert_eq!(
+                    own.1.len() == 1,
+                    is_short,
+                    "one kernel, unless a tree adds the chunks of the product"
+                );
             }
         }
     }
@@ -273,7 +279,8 @@ fn windows_are_not_in_memory() {
     for case in cases() {
         let (names, bytes) = planned(&case, false);
         let moves = names.iter().filter(|name| name.contains("im2col") || *name == "copy").count();
-        // If windows do not overlap, the gradient of the image is the windows in another order, so it is copied.
+        // If windows do not overlap, the gradient of the image is the windows in another order, so it is
+        // copied.
         let output = usize::from(case.window.stride == case.window.kernel);
         assert_eq!(moves, output, "{names:?}");
         let (others, more) = planned(&case, true);

@@ -2,8 +2,8 @@
 //!
 //! The constants and the order of operations are the same. Devices differ in how `fma()` rounds, which
 //! [`Elementary::fused`] says. The table shows the greatest errors in units in the last place (ULP) of the
-//! result, measured against f64 over every 17th float and over all floats from 2^-4 to 2^7, of both signs. The
-//! last column is the bound that the tests check.
+//! result, measured against f64 over every 17th float and over all floats from 2^-4 to 2^7, of both signs.
+//! The last column is the bound that the tests check.
 //!
 //! | function | unfused | fused | bound  |
 //! |----------|---------|-------|--------|
@@ -31,7 +31,8 @@ const SMALLEST_NORMAL: u32 = 0x0080_0000;
 /// The bits of a float that raise its exponent by one.
 const OCTAVE: i32 = 0x0080_0000;
 
-/// ln 2 is the sum of this and `LN_2_LOW.0 * LN_2_LOW.1`. The product of an exponent and either part is exact.
+/// ln 2 is the sum of this and `LN_2_LOW.0 * LN_2_LOW.1`. The product of an exponent and either part is
+/// exact.
 const LN_2_HIGH: f32 = 0.69314575;
 const LN_2_LOW: (i32, f32) = (98_173, 1.4551915e-11);
 
@@ -63,8 +64,8 @@ impl Elementary {
         }
     }
 
-    /// Returns the natural logarithm, within 1 ULP. It is -infinity for 0 and for subnormals, NaN below 0, and
-    /// infinity for infinity.
+    /// Returns the natural logarithm, within 1 ULP. It is -infinity for 0 and for subnormals, NaN below 0,
+    /// and infinity for infinity.
     pub fn log(self, x: f32) -> f32 {
         let (bits, magnitude) = parts(x);
         if magnitude < SMALLEST_NORMAL {
@@ -195,8 +196,8 @@ mod tests {
         (f64::from(got) - want).abs() / 2f64.powi(exponent - 23)
     }
 
-    /// Returns 100,000 floats over all bit patterns, and 100,000 spread evenly where the functions are neither
-    /// 0 nor saturated.
+    /// Returns 100,000 floats over all bit patterns, and 100,000 spread evenly where the functions are
+    /// neither 0 nor saturated.
     fn samples() -> impl Iterator<Item = f32> {
         let all = (0..100_000u32).map(|i| f32::from_bits(i.wrapping_mul(42_949)));
         let hard = (0..100_000u32).map(|i| (i as f32 - 45_000.0) * 0.002);

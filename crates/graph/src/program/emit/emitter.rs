@@ -23,7 +23,8 @@ pub(super) struct Emitter<'a> {
     pub extent: Extent,
     /// The number of the segment that is being emitted.
     pub segment: usize,
-    /// The time by which lifetimes are counted. Every step takes one tick, and so do the uploads of a segment.
+    /// The time by which lifetimes are counted. Every step takes one tick, and so do the uploads of a
+    /// segment.
     clock: usize,
     pub segments: Vec<Steps>,
     pub kernels: Vec<Kernel>,

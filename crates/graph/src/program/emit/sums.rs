@@ -11,9 +11,9 @@ use crate::program::{Program, Slot};
 use crate::trace::{GraphError, NodeId, ReduceKind};
 use crate::values::{Lead, Type};
 
-/// The most leaves that one invocation of the tree kernel adds. They are in registers, because arrays are slow
-/// on software adapters: 8 shards of 670,000 elements take 6 ms on one core, and 36 ms with an array of waiting
-/// subtrees.
+/// The most leaves that one invocation of the tree kernel adds. They are in registers, because arrays are
+/// slow on software adapters: 8 shards of 670,000 elements take 6 ms on one core, and 36 ms with an array of
+/// waiting subtrees.
 const TREE_GROUP: usize = 8;
 /// The number of elements that one invocation of the kernel `finite` checks.
 const FINITE_SPAN: usize = 64;
@@ -155,8 +155,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Checks on the device whether all sums of a cut are finite. This is for sums that stay on the device; the
-    /// host checks the others as it adds them.
+    /// Checks on the device whether all sums of a cut are finite. This is for sums that stay on the device;
+    /// the host checks the others as it adds them.
     pub(super) fn check_finite(&mut self, segment: usize, cut: &[usize]) -> Result<(), GraphError> {
         let flag: Part = self.part(Store::Flag(segment), 0, 4);
         self.step(Step::Clear(flag));

@@ -115,8 +115,8 @@ fn ranges_of_f16_are_aligned() {
     assert!(slices.iter().any(|s| s.offset > 0));
 }
 
-/// More steps of a loop over parts of the input, and more states that are updated alike, make more launches of
-/// the same kernels.
+/// More steps of a loop over parts of the input, and more states that are updated alike, make more launches
+/// of the same kernels.
 #[test]
 fn a_kernel_serves_all_steps_of_a_loop_and_all_states() {
     let sizes = |steps: usize| {

@@ -1,5 +1,5 @@
-//! Launches of a product's kernel. A layer of the grid, which is one z, computes one matrix: a product, a chunk
-//! of one, or the sum of the products of several shards.
+//! Launches of a product's kernel. A layer of the grid, which is one z, computes one matrix: a product, a
+//! chunk of one, or the sum of the products of several shards.
 
 use unisono_shaders::{Params, ProductParams, STARTS};
 

@@ -120,8 +120,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Launches a product over samples that is summed over the shards of each block. Up to [`JOIN`] shards are
-    /// summed in registers. If the inner range has several chunks, the product of each shard is stored first.
+    /// Launches a product over samples that is summed over the shards of each block. Up to [`JOIN`] shards
+    /// are summed in registers. If the inner range has several chunks, the product of each shard is stored
+    /// first.
     fn joined(&mut self, operands: &Operands<'_>, bucket: usize, inside: usize) -> Result<(), GraphError> {
         let (root, count) = (operands.root, operands.shape.m * operands.shape.n);
         let apart = operands.shape.chunks() > 1;
@@ -149,8 +150,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Launches a product over samples for a block of shards of the run, whose sum goes to element `offset` of
-    /// a memory.
+    /// Launches a product over samples for a block of shards of the run, whose sum goes to element `offset`
+    /// of a memory.
     fn join_block(
         &mut self,
         operands: &Operands<'_>,
