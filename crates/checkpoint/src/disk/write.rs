@@ -72,8 +72,8 @@ pub(crate) fn write_files(disk: &dyn Disk, files: &[(PathBuf, Vec<&[u8]>)]) -> R
                 break;
             }
         }
-        // All must be finished before an error is returned: whoever cleans up must not meet a thread that
-        // still writes.
+        // All must be finished before an error is returned, because the caller then cleans up, and no thread
+        // may still write.
         let done: Vec<Result<Entry>> =
             begun.into_iter().map(|writing| writing.and_then(Writing::finish)).collect();
         done.into_iter().collect()

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Two facts follow, on which everything else relies. The tree of n leaves is what pairing neighbours level
-//! by level gives, so every aligned block of 2^j leaves is a subtree: blocks may be summed anywhere, by
-//! anyone. And leaves of +0 at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]):
+//! by level gives, so every aligned block of 2^j leaves is a subtree: any device or host may sum a
+//! block. And leaves of +0 at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]):
 //! a missing shard and a shard of zeros are the same.
 
 use std::ops::Range;
@@ -88,7 +88,7 @@ fn collect_blocks(node: Range<usize>, run: &Range<usize>, found: &mut Vec<Range<
 }
 
 /// Sums vectors elementwise over subtrees. `block(range)` returns the vector of the subtree over `range` if
-/// somebody summed it.
+/// it was summed.
 ///
 /// Returns `None` when the blocks at hand do not cover `0..leaves` or are not as long as `into`, which
 /// receives the result.
@@ -138,7 +138,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Neighbours paired level by level, an odd one carried up: the other description of the same tree.
+    /// Pairs neighbours level by level and carries an odd one up, which is another description of the same
+    /// tree.
     fn by_levels(mut level: Vec<f32>) -> f32 {
         level.iter_mut().for_each(|x| *x = canonical(*x));
         while level.len() > 1 {

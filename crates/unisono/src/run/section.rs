@@ -73,7 +73,7 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
 pub(crate) struct Difference {
     /// What differs and how, for the error or the warning.
     pub problem: String,
-    /// Whether a forced resume goes on all the same.
+    /// Whether a forced resume accepts the difference.
     pub forcible: bool,
 }
 
