@@ -114,7 +114,7 @@ fn sum_node<'a>(
     let middle = node.start + split(node.len());
     let (left, right) = (node.start..middle, middle..node.end);
     if let (Some(a), Some(b)) = (block(&left), block(&right)) {
-        // What two replicas have of most batches: one way through memory.
+        // With two replicas most sums are of two blocks: add them in one pass.
         let fits = a.len() == into.len() && b.len() == into.len();
         return fits
             .then(|| into.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (&a, &b))| *sum = add(a, b)));

@@ -13,8 +13,7 @@ impl Trainer {
     ///
     /// The loader says what to read and in which order. The batch size is the trainer's: a loader's own batch
     /// size is not used, and a difference is reported to the observers. After each epoch the model is
-    /// evaluated on
-    /// `validation`, whose fields are compared with the model's before the first step.
+    /// evaluated on `validation`, whose fields are compared with the model's before the first step.
     ///
     /// # Errors
     /// Before the first step: the directory of checkpoints holds a later one of another run, or the
