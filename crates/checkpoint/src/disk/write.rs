@@ -134,7 +134,7 @@ pub(crate) fn create_dirs(disk: &dyn Disk, dir: &Path) -> Result<()> {
     }
 }
 
-/// Writes and removes a small file, to learn now what would go wrong later.
+/// Writes and removes a small file, to find errors now that would occur later.
 pub(crate) fn probe(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let path = dir.join(".tmp-probe");
     let written = write_file(disk, &path, std::iter::once(&b"can this be written?\n"[..]));
