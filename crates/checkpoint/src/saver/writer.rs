@@ -23,7 +23,7 @@ pub(crate) struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) waiting: Option<Job>,
-    /// The failed saves that are tried again, oldest first: the newest that retention keeps, and the newest.
+    /// The failed saves to try again, oldest first: the last one that retention keeps, and the last one of all.
     pub(crate) failed: Vec<Job>,
     /// Whether to try the failed saves now.
     pub(crate) retry: bool,
