@@ -11,7 +11,7 @@ use unisono::gpu::{Adapter, Backend, adapters};
 use unisono_examples::{Error, bytes, program, table};
 
 #[derive(Parser)]
-#[command(about = "Lists the adapters of this machine, without opening any unless told to probe")]
+#[command(about = "Lists the adapters of this machine, and opens them only to probe them")]
 struct Flags {
     /// List these backends; may be repeated [default: vulkan, metal and dx12, each machine once; gl if these
     /// have none]

@@ -1,4 +1,5 @@
-//! A model that is exported as two files is built again from them and predicts the same.
+//! An exported model consists of two files. The model that is built again from them makes the same
+//! predictions.
 
 use std::fs;
 
@@ -42,11 +43,11 @@ fn an_exported_model_is_built_again() {
     let open = ExportedModel::open(&path).unwrap();
     assert_eq!((&*open.input, &*open.output, &*open.loss), (&[1, 8, 8][..], &[3][..], "cross-entropy"));
     let mut second = trainer(open.layer(), 2);
-    assert_ne!(second.predict(&data()).unwrap(), expected, "it has weights of its own before");
+    assert_ne!(second.predict(&data()).unwrap(), expected, "before loading, its weights are its own");
     second.load_model(&path, &Plan::new()).unwrap();
     assert_eq!(second.predict(&data()).unwrap(), expected);
 
-    // In half the bytes and nearly the same.
+    // As f16 the file is smaller, and the predictions are nearly the same.
     let half = dir.path().join("half.safetensors");
     first.export(&half, WeightPrecision::F16).unwrap();
     assert!(fs::metadata(&half).unwrap().len() < fs::metadata(&path).unwrap().len());
@@ -63,16 +64,16 @@ fn an_exported_model_is_built_again() {
 }
 
 #[test]
-fn what_is_no_model_of_this_library_is_told() {
+fn a_model_that_cannot_be_described_or_read_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.safetensors");
-    // A layer of one's own has no description, and weights all the same.
+    // A layer that the user defines has no description, but its weights are exported.
     let own = FromFn::new("own", |cx, x| cx.apply("out", &Dense::new(3), &x.flatten()));
     let mut first = trainer(own, 1);
     let exported = first.export(&path, WeightPrecision::F32).unwrap();
     assert_eq!(exported.description, None);
     assert!(ExportedModel::open(&path).unwrap_err().to_string().contains("model.json: cannot read"));
-    // And of a later version it is an error that names the layer.
+    // A model of a later version is an error that names the unknown layer.
     trainer(model(), 1).export(&path, WeightPrecision::F32).unwrap();
     let json = path.with_extension("json");
     let later = fs::read_to_string(&json).unwrap().replace("\"flatten\"", "\"unfold\"");

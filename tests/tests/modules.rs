@@ -1,5 +1,6 @@
-//! Every assembled module, generated ones included, is valid WGSL in which no product reaches an addition:
-//! for software adapters without subgroups and with those of 4, 8 and 16 lanes, and for GPUs.
+//! Every assembled module is valid WGSL in which no product reaches an addition. This holds for generated
+//! modules too, for GPUs, and for software adapters without subgroups and with subgroups of 4, 8 and 16
+//! lanes.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ use unisono_graph::target::Machine;
 use unisono_graph::{Io, Pointwise, Product, Program, Run, Tape, Target, Type, Var};
 use unisono_testkit::{prepare, products};
 
-/// The machines for which kernels are chosen, with the sizes of their subgroups: 0 where kernels must not use
-/// subgroups, and each size for which there is a product kernel that uses them.
+/// The machines for which kernels are chosen, with the sizes of their subgroups. Size 0 means that kernels
+/// must not use subgroups; each other size has a product kernel that uses them.
 const MACHINES: [(Machine, u32); 5] =
     [(Machine::Cpu, 0), (Machine::Cpu, 4), (Machine::Cpu, 8), (Machine::Cpu, 16), (Machine::Gpu, 0)];
 
@@ -114,7 +115,7 @@ fn no_product_reaches_an_addition_in_mixed_precision() {
     }
 }
 
-/// An op that declares that its result is no product, although it is one.
+/// An op that declares that its result is no product, although its kernel multiplies.
 #[derive(Debug, Serialize)]
 struct Liar;
 

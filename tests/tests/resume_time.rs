@@ -1,5 +1,5 @@
-//! Resuming in the middle of an epoch takes the same time at any position. Nothing is read, shuffled or
-//! skipped on the way.
+//! Resuming in the middle of an epoch takes the same time at any position, because no sample before it is
+//! read, shuffled or skipped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +9,12 @@ use unisono::checkpoint::{Store, newest};
 use unisono::data::{DataError, Field, FieldSpec, Loader, Sample, Source};
 use unisono::{Dense, MeanSquaredError, Observer, Sequential, Step, Stop, Trainer};
 
-/// The number of samples. An epoch would take years, so a loader that reads up to a position would never
-/// arrive.
+/// The number of samples. An epoch would take years, so a loader that reads everything before a position
+/// would never reach it.
 const SAMPLES: u64 = 1 << 50;
 const BATCH: u64 = 16;
 
-/// A source whose samples are made of their number. It counts the samples that are fetched.
+/// A source that computes each sample from its index. It counts the samples that are fetched.
 #[derive(Clone, Debug, Default)]
 struct Endless(Arc<AtomicU64>);
 
@@ -40,7 +40,7 @@ impl Source for Endless {
     }
 }
 
-/// An observer that stops the run after the first step, and notes the time.
+/// An observer that stops the run after the first step.
 struct First(Stop);
 
 impl Observer for First {
@@ -67,7 +67,7 @@ fn resumed_at(sample: u64) -> (Duration, u64) {
     let mut trainer = build(&stop);
     trainer.fit(&loader, None, 1).unwrap();
     drop(trainer);
-    // The checkpoint is rewritten to that of the same run at this position.
+    // Replace the checkpoint by that of the same run at this position.
     let mut saved = newest(dir.path()).unwrap().unwrap();
     let steps = sample / BATCH;
     let position = &mut saved.contents.trainer["sections"]["position"]["value"];
@@ -87,7 +87,7 @@ fn resumed_at(sample: u64) -> (Duration, u64) {
 #[test]
 fn resuming_takes_the_same_at_the_first_and_at_the_last_step_of_an_epoch() {
     let (first, last) = (resumed_at(0), resumed_at(SAMPLES - BATCH));
-    // The last step has no other behind it that could be read ahead.
+    // No batch follows the last step, so none is read ahead.
     assert!(
         last.1 <= first.1,
         "{} samples are read to resume at the last step, {} at the first",

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Why a device could not be found, opened, loaded or run.
 ///
-/// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device must be dropped. After the others it can go
-/// on.
+/// After [`GpuError::Lost`] and [`GpuError::Timeout`] the device must be dropped. After the other errors it
+/// can still be used.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
@@ -43,8 +43,8 @@ pub enum GpuError {
         /// What the adapter offers.
         allows: u64,
     },
-    /// The plan contradicts itself, or the caller used the device in a wrong order. This is a bug of whoever
-    /// made the plan or of the caller.
+    /// The plan contradicts itself, or the caller used the device in a wrong order. This is a bug of the code
+    /// that made the plan, or of the caller.
     #[error("{what}: {message}")]
     Plan {
         /// The kernel, buffer, segment or slot.

@@ -1,4 +1,4 @@
-//! Ops of a user's own: an op is known by its type and its fields, whatever it calls itself.
+//! Ops that a user defines are known by their type and fields, not by their names.
 
 use serde::Serialize;
 use unisono_graph::{
@@ -6,7 +6,7 @@ use unisono_graph::{
     Var, interpret, simplify,
 };
 
-/// y = N x. All of these have one name.
+/// y = N x. The ops for all N have the same name.
 #[derive(Debug, Serialize)]
 struct Times<const N: u32>;
 
@@ -29,7 +29,7 @@ impl<const N: u32> Pointwise for Times<N> {
     }
 }
 
-/// y = x + by. It shows nothing of its field to a reader of the graph.
+/// y = x + by. The printed graph does not show the field.
 #[derive(Debug, Clone, Serialize)]
 struct Shift {
     by: f32,
@@ -65,7 +65,7 @@ impl Op for Shift {
     }
 }
 
-/// y = a b / 2, under the name of an op of the registry.
+/// y = a b / 2. It has the name of an op of the registry.
 #[derive(Debug, Serialize)]
 struct HalfProduct;
 
@@ -86,7 +86,7 @@ impl Pointwise for HalfProduct {
     }
 }
 
-/// What a graph of `x` = 1 gives: as it was traced, simplified, and compiled.
+/// Returns the results of a graph for `x` = 1: as traced, simplified and compiled.
 fn values(f: impl Fn(&Var) -> Var) -> [f64; 3] {
     let tape = Tape::new();
     tape.output("y", &f(&tape.input("x", Type::sample(&[1]))));

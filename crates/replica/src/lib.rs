@@ -19,6 +19,6 @@ pub use coordinator::step::Outcome;
 pub use error::ReplicaError;
 pub use observe::report::{Left, ReplicaReport};
 pub use observe::timeline::{Activity, Interval, Span};
-pub use options::Options;
+pub use options::{DEFAULT_GLOBAL_BATCH, DEFAULT_SHARDS, Options};
 pub use schedule::{Assignment, Verdict};
 pub use worker::digest::Digest;

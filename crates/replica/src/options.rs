@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use crate::schedule::Assignment;
 
+/// The default number of samples of a full batch.
+pub const DEFAULT_GLOBAL_BATCH: usize = 32;
+/// The default number of shards into which a full batch is cut.
+pub const DEFAULT_SHARDS: usize = 8;
+
 /// How replicas work together. `global_batch` and `shards` are part of what is computed; the other options
 /// change no bit.
 ///
@@ -11,10 +16,10 @@ use crate::schedule::Assignment;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// The number of samples of a full batch. Default: 32.
+    /// The number of samples of a full batch. Default: 32 ([`DEFAULT_GLOBAL_BATCH`]).
     pub global_batch: usize,
     /// The number of shards into which a full batch is cut: at most so many replicas share the work. Default:
-    /// 8.
+    /// 8 ([`DEFAULT_SHARDS`]).
     pub shards: usize,
     /// How shards are assigned to replicas. Default: [`Assignment::Speed`].
     pub assignment: Assignment,
@@ -61,8 +66,8 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            global_batch: 32,
-            shards: 8,
+            global_batch: DEFAULT_GLOBAL_BATCH,
+            shards: DEFAULT_SHARDS,
             assignment: Assignment::Speed,
             deadline: Duration::from_secs(300),
             patience: 20,

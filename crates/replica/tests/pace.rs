@@ -75,7 +75,8 @@ fn a_replica_slowed_to_a_third_gets_fewer_shards() {
     assert!((1..=72).contains(&speed[1]), "{speed:?} of 192 shards");
 }
 
-/// Where the time of a sample is set, also on a busy machine: three to one, but for a shard or two.
+/// The times of samples are set by faults, so this holds on a busy machine too. The shards divide three to
+/// one, give or take a shard or two.
 #[test]
 fn a_replica_with_a_third_of_the_speed_gets_a_quarter_of_the_shards() {
     let takes = |replica, micros| (format!("replica-{replica}"), format!("return(sample:{micros})"));

@@ -1,4 +1,4 @@
-//! The facade's error: what can go wrong, in one enum.
+//! The errors of the facade, as one enum.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum Error {
         /// What is wrong with the setting.
         problem: String,
     },
-    /// A step needs more memory than there is, or larger tensors than the adapter takes.
+    /// A step needs more memory than there is, or larger tensors than the adapter allows.
     #[error(
         "{adapter}: a step of {global_batch} samples does not fit: {problem}; largest tensors: {largest}; {advice}"
     )]
@@ -33,7 +33,7 @@ pub enum Error {
         problem: String,
         /// The largest tensors with their sizes.
         largest: String,
-        /// Which global batch would fit.
+        /// The advice which global batch would fit.
         advice: String,
     },
     /// Mixed precision was asked for on an adapter that has no 16-bit floats.
@@ -70,7 +70,7 @@ pub enum Error {
     /// The data that a fit evaluates on are not what the model was built for, or hold a bad sample.
     #[error("validation data: {0}")]
     Validation(Box<Error>),
-    /// The loss or a gradient is not finite, and the step did not happen.
+    /// The loss or a gradient is not finite, and the step changed nothing.
     #[error("step {step}: {what} is not finite{}", first_bad(what, tensor))]
     NotFinite {
         /// The number of the step.
@@ -88,7 +88,7 @@ pub enum Error {
         /// What differs or cannot be read.
         problem: String,
     },
-    /// Adapters were chosen that would not give the same bits.
+    /// The chosen adapters would not give the same bits.
     #[error(
         "adapters of different numeric classes: {}; leave one out, or allow a mixture: then replicas still never drift apart, \
          but another mixture, or a lost replica, gives other bits",
@@ -108,7 +108,7 @@ pub enum Error {
         /// Each adapter with its class.
         classes: Vec<String>,
     },
-    /// All replicas have left. The run is over, and can go on from its newest checkpoint.
+    /// All replicas have left. The run is over, and can be resumed from its newest checkpoint.
     #[error("{left}; {}", newest(*.checkpoint))]
     NoneLeft {
         /// Which replicas left, when and why.
@@ -159,8 +159,8 @@ impl Error {
         }
     }
 
-    /// Whether this is an error of the data or of their numbers, after which the replicas hold the state of
-    /// the step before.
+    /// Returns whether this is an error of the data or of their numbers, after which the replicas hold the
+    /// state of the step before.
     pub(crate) fn leaves_state_whole(&self) -> bool {
         matches!(
             self,

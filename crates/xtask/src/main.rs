@@ -78,7 +78,7 @@ fn demo(mut args: Vec<OsString>) -> Result<(), String> {
 }
 
 /// Returns the arguments that turn on features of a bench. `uneven` slows a replica through a fault point;
-/// the others are built without fault points.
+/// the other benches are built without fault points.
 fn faults(args: &[OsString]) -> &'static [&'static str] {
     if args.iter().any(|arg| arg == "uneven") { &["--features", "faults"] } else { &[] }
 }

@@ -36,8 +36,8 @@ pub fn run(root: &Path) -> Result<(), String> {
     Err(format!("{} violations of the house rules:\n  {}", violations.len(), violations.join("\n  ")))
 }
 
-/// A check of one file, given its path from the root and its text. It returns violations as they follow the
-/// path: `:LINE: what` or `: what`.
+/// A check of one file, given its path from the root and its text. It returns the text of each
+/// violation after the path: `:LINE: what` or `: what`.
 type Check = fn(&str, &str) -> Vec<String>;
 
 /// Returns the check for a path, if there is one for files of its kind.

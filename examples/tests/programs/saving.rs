@@ -1,4 +1,4 @@
-//! Runs that are interrupted, and runs whose disk fails.
+//! Tests of runs that are interrupted, of runs whose disk fails, and of resuming with other settings.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{csv, digits, err, lines, trained};
 
-/// The number of samples of a run: 4 steps in an epoch.
+/// The number of samples of a run, for 4 steps in an epoch.
 const SAMPLES: usize = 250;
 const LONG: [&str; 6] = ["--epochs", "400", "--checkpoint-every", "2", "--replicas", "2"];
 
@@ -26,10 +26,10 @@ impl Running {
         Self { process, lines: Box::new(lines) }
     }
 
-    /// Reads lines until one contains these words.
+    /// Reads lines until one contains these words, and returns it.
     fn says(&mut self, words: &str) -> String {
         let found = self.lines.find(|line| line.contains(words));
-        found.unwrap_or_else(|| panic!("it never said {words:?}"))
+        found.unwrap_or_else(|| panic!("no line contains {words:?}"))
     }
 
     fn signal(&self, signal: &str) {
@@ -89,8 +89,8 @@ fn a_second_ctrl_c_stops_at_once() {
     assert_eq!(run.code(), Some(130));
 }
 
-/// If the directory is replaced by something else, the run warns and training goes on. Saving goes on as soon
-/// as it can.
+/// If the directory is replaced by something else, the run prints a warning and continues to train. It saves
+/// again as soon as it can.
 #[test]
 fn a_directory_that_vanishes_stops_no_run() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn the_last_the_milestones_and_the_best_stay() {
     let best = listed.iter().max_by(|a, b| a.metric.unwrap().total_cmp(&b.metric.unwrap())).unwrap();
     assert!(steps.contains(&24) && steps.contains(&16) && steps.contains(&8), "{steps:?}");
     assert!(steps.len() <= 4, "{steps:?}");
-    // The kept checkpoint is the best of all epochs; of equally good ones, the earliest.
+    // The kept checkpoint is that of the best epoch. If several are equally good, it is that of the earliest.
     let history = unisono::SavedRun::newest(&out).unwrap().unwrap().history().clone();
     let accuracy = |epoch: &unisono::Epoch| epoch.validation.as_ref().unwrap().metric("accuracy").unwrap();
     let most = history.iter().map(accuracy).fold(0.0, f64::max);
@@ -231,7 +231,7 @@ fn a_run_of_another_numeric_class_is_refused() {
         refused.contains(" (0123456789abcdef), not ") && refused.contains("the numeric class"),
         "{refused}"
     );
-    // The checkpoint looks as if another driver and an older version, which did not probe, had written it.
+    // The checkpoint is that of another driver, written by an older version, which did not probe.
     rewrite(serde_json::json!(["GeForce [vulkan, NVIDIA 600]"]));
     let refused = digits(paths);
     assert_eq!(refused.status.code(), Some(1));

@@ -11,12 +11,12 @@ use unisono_gpu::Adapter;
 use unisono_tests::conformance::{Runner, Suite};
 
 #[derive(Parser)]
-#[command(about = "Holds ops, layers, losses and optimizers to another program's numbers")]
+#[command(about = "Checks ops, layers, losses and optimizers against another program's numbers")]
 struct Flags {
     /// Directories with suites: NAME.json and NAME.safetensors
     #[arg(required = true)]
     dirs: Vec<PathBuf>,
-    /// Part of an adapter's name, repeatable; every adapter unless told
+    /// Part of an adapter's name; may be repeated [default: every adapter]
     #[arg(long, value_name = "NAME")]
     adapter: Vec<String>,
 }

@@ -1,21 +1,21 @@
-//! Optimizers, by the public ones, on given gradients.
+//! Cases of optimizers: the public optimizers run on the gradients of a case.
 
 use unisono::{Adagrad, Adam, AdamW, Chain, Gradient, Lamb, Lars, RmsProp, Schedule, Sgd, trace_update};
 use unisono_graph::{Array, Program, StateKind, Tape, Type};
 
 use super::Case;
 
-/// The compiled rule of an optimizer, with the inputs of each step.
+/// The compiled update of an optimizer, with the inputs of each step.
 pub struct Steps {
     /// The program that updates the states.
     pub program: Program,
     /// The states before the first step. The first one is the weight.
     pub states: Vec<Array>,
-    /// The inputs of the program, step by step.
+    /// The inputs of the program for each step.
     pub inputs: Vec<Vec<Array>>,
 }
 
-/// The steps of a case, if it is an optimizer's.
+/// Returns the steps of a case, or `None` if it is not a case of an optimizer.
 pub fn steps(case: &Case) -> Option<Result<Steps, String>> {
     Some(optimizer(case)?.and_then(|optimizer| trace(case, &optimizer)))
 }
@@ -45,7 +45,7 @@ fn trace(case: &Case, optimizer: &Chain) -> Result<Steps, String> {
     Ok(Steps { inputs: inputs.collect(), states, program })
 }
 
-/// The optimizer that a case names.
+/// Returns the optimizer that a case names, or `None` if it names none.
 pub fn optimizer(case: &Case) -> Option<Result<Chain, String>> {
     let lr = || case.number("lr").map(Schedule::constant);
     let number = |name: &str, default: f64| case.number(name).unwrap_or(default);
@@ -85,7 +85,7 @@ fn is_known(op: &str) -> bool {
         .contains(&op)
 }
 
-/// An optimizer with the clipping that a case asks for.
+/// Adds the clipping that a case asks for to an optimizer.
 fn clipped(case: &Case, optimizer: impl Into<Chain>) -> Chain {
     let chain = optimizer.into();
     match (case.number("clip_grad_norm"), case.number("clip_grad_value")) {

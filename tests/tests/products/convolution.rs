@@ -1,4 +1,5 @@
-//! The products of convolutions read the image itself, and give the bytes of a plain loop over its windows.
+//! The products of convolutions read the image itself (implicit GEMM). They give the same bytes as a plain
+//! loop over its windows.
 
 use std::ops::Range;
 
@@ -45,7 +46,7 @@ impl Case {
         self
     }
 
-    /// Returns the channels of a group, and the elements of a window.
+    /// Returns the inner size of the product: the elements of a window in all channels of a group.
     fn inner(&self) -> usize {
         self.channels / self.groups * self.window.kernel.iter().product::<usize>()
     }
@@ -63,8 +64,8 @@ impl Case {
         ]
     }
 
-    /// Returns a program of the convolution and the gradients of its sum with factors, with its windows in
-    /// memory or not.
+    /// Returns a program of the convolution and the gradients of its sum, weighted by `dy`. If `shown`, the
+    /// windows are an output, so that they are in memory.
     fn program(&self, shown: bool) -> Program {
         let tape = Tape::new();
         let [x, w, dy] = self.types();
@@ -83,8 +84,8 @@ impl Case {
     }
 
     /// Returns a program of the convolution with an epilogue: a bias of each channel, an activation and a
-    /// residual.
-    fn finished(&self, shown: bool) -> Program {
+    /// residual. If `shown`, the convolution itself is an output, so that no epilogue is possible.
+    fn with_epilogue(&self, shown: bool) -> Program {
         let tape = Tape::new();
         let [x, w, residual] = self.types();
         let (x, w, residual) = (tape.input("x", x), tape.input("w", w), tape.input("residual", residual));
@@ -108,7 +109,8 @@ impl Case {
         [of(0, &x), of(1, &w), of(2, &dy)]
     }
 
-    /// Returns the element of the image under place `inner` of a window of a group.
+    /// Returns the element of the image at place `inner` of window `row` of a group, or `None` in the
+    /// padding.
     fn pixel(&self, group: usize, row: usize, inner: usize) -> Option<usize> {
         let ([h, w], [kh, kw]) = (self.image, self.window.kernel);
         let at = |axis: usize, window: usize, place: usize, length: usize| {
@@ -123,8 +125,8 @@ impl Case {
         Some((channel * h + y) * w + x)
     }
 
-    /// Returns y, dx and dw as computed on the host. `step(a, b, c)` is a multiply-add.
-    fn twin(&self, shards: &[usize], step: impl Fn(f32, f32, f32) -> f32) -> [Vec<f32>; 3] {
+    /// Computes y, dx and dw on the host. `step(a, b, c)` is a multiply-add.
+    fn on_host(&self, shards: &[usize], step: impl Fn(f32, f32, f32) -> f32) -> [Vec<f32>; 3] {
         let samples = shards.iter().sum();
         let [x, w, dy] = self.values(samples);
         let (inner, pixels) = (self.inner(), self.counts().iter().product::<usize>());
@@ -150,8 +152,8 @@ impl Case {
                 let factors = |p: usize| (w[o * inner + p], window(sample, o / per_group, row, p));
                 y.push(chunked(0..inner, &factors));
             }
-            // The sum of a pixel goes over the places of a window, whichever window has the pixel at that
-            // place.
+            // The gradient of a pixel is a sum over the places of a window. Each place adds the one window
+            // that has the pixel there.
             for (group, i, row) in (0..self.groups * inner * pixels)
                 .map(|e| (e / pixels / inner, e / pixels % inner, e % pixels))
             {
@@ -219,7 +221,7 @@ fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
         for (index, case) in cases().iter().enumerate() {
             let shards = [&[4][..], &[2, 1, 1], &[1, 1, 2, 1, 1, 1, 1, 1]][index % 3];
             let values = case.values(shards.iter().sum());
-            let twice = rounds_twice.then(|| case.twin(shards, |a, b, c| a * b + c).map(|v| bits(&v)));
+            let twice = rounds_twice.then(|| case.on_host(shards, |a, b, c| a * b + c).map(|v| bits(&v)));
             let mut once = None;
             let programs = [false, true].map(|shown| case.program(shown));
             for target in targets(&adapter) {
@@ -228,7 +230,8 @@ fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
                 assert!(own.0[..] == apart.0[..3], "{:?} on {}", case.window, adapter.label());
                 rounds_twice &= twice.as_ref().is_some_and(|twice| own.0 == twice);
                 if !rounds_twice {
-                    let once = once.get_or_insert_with(|| case.twin(shards, f32::mul_add).map(|v| bits(&v)));
+                    let once =
+                        once.get_or_insert_with(|| case.on_host(shards, f32::mul_add).map(|v| bits(&v)));
                     rounds_once &= own.0 == once.as_slice();
                 }
                 assert!(rounds_twice || rounds_once, "case {index} on {} with {target:?}", adapter.label());
@@ -242,7 +245,7 @@ fn a_convolution_reads_its_image_and_gives_the_bytes_of_a_plain_loop() {
 }
 
 #[test]
-fn what_is_behind_a_convolution_gives_the_same_bytes_inside_its_kernel() {
+fn the_epilogue_of_a_convolution_gives_the_bytes_of_separate_kernels() {
     let shards = [2, 1];
     for adapter in adapters() {
         let mut device = Device::open(&adapter).unwrap();
@@ -252,9 +255,13 @@ fn what_is_behind_a_convolution_gives_the_same_bytes_inside_its_kernel() {
             let is_short = case.inner() <= PRODUCT_CHUNK;
             for target in targets(&adapter) {
                 let [own, apart] = [false, true]
-                    .map(|shown| run(&mut device, &target, &case.finished(shown), &values, &shards));
+                    .map(|shown| run(&mut device, &target, &case.with_epilogue(shown), &values, &shards));
                 assert!(own.0[0] == apart.0[0], "{:?} on {}", case.window, adapter.label());
-                assert_eq!(own.1.len() == 1, is_short, "one kernel, unless a tree comes between");
+                assert_eq!(
+                    own.1.len() == 1,
+                    is_short,
+                    "one kernel, unless a tree adds the chunks of the product"
+                );
             }
         }
     }
@@ -272,7 +279,8 @@ fn windows_are_not_in_memory() {
     for case in cases() {
         let (names, bytes) = planned(&case, false);
         let moves = names.iter().filter(|name| name.contains("im2col") || *name == "copy").count();
-        // The gradient of windows side by side is these in another order.
+        // If windows do not overlap, the gradient of the image is the windows in another order, so it is
+        // copied.
         let output = usize::from(case.window.stride == case.window.kernel);
         assert_eq!(moves, output, "{names:?}");
         let (others, more) = planned(&case, true);

@@ -62,7 +62,7 @@ pub trait Sink: Write {
 pub struct Syncing(Box<dyn FnOnce() -> io::Result<()>>);
 
 impl Syncing {
-    /// Takes what is left to be done or waited for.
+    /// Creates the handle of a file from the work that makes it durable.
     pub fn new(rest: impl FnOnce() -> io::Result<()> + 'static) -> Self {
         Self(Box::new(rest))
     }

@@ -72,8 +72,8 @@ pub(crate) fn write_files(disk: &dyn Disk, files: &[(PathBuf, Vec<&[u8]>)]) -> R
                 break;
             }
         }
-        // All must be finished before an error is returned: whoever cleans up must not meet a thread that
-        // still writes.
+        // All must be finished before an error is returned, because the caller then cleans up, and no thread
+        // may still write.
         let done: Vec<Result<Entry>> =
             begun.into_iter().map(|writing| writing.and_then(Writing::finish)).collect();
         done.into_iter().collect()
@@ -134,7 +134,7 @@ pub(crate) fn create_dirs(disk: &dyn Disk, dir: &Path) -> Result<()> {
     }
 }
 
-/// Writes and removes a small file, to learn now what would go wrong later.
+/// Writes and removes a small file, to find errors now that would occur later.
 pub(crate) fn probe(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let path = dir.join(".tmp-probe");
     let written = write_file(disk, &path, std::iter::once(&b"can this be written?\n"[..]));

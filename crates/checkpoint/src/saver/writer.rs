@@ -23,9 +23,9 @@ pub(crate) struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) waiting: Option<Job>,
-    /// The save that failed last, and before it the last of those that failed and that retention keeps.
+    /// The failed saves to try again, oldest first: the last one that retention keeps, and the last one of all.
     pub(crate) failed: Vec<Job>,
-    /// Whether what failed is to be tried now.
+    /// Whether to try the failed saves now.
     pub(crate) retry: bool,
     pub(crate) reports: Vec<Report>,
     /// The error that the next call returns.
@@ -48,8 +48,8 @@ impl State {
         self.writing || self.retry || self.waiting.is_some()
     }
 
-    /// Takes what to write now, oldest first: what failed before, if retention keeps it or nothing newer
-    /// waits, then what waits.
+    /// Takes the saves to write now, oldest first: those that failed before, if retention keeps them or nothing
+    /// newer waits, then the one that waits.
     fn take(&mut self) -> Vec<Job> {
         self.retry = false;
         let failed = std::mem::take(&mut self.failed).into_iter();
@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// The thread. It ends when this is dropped, after it has tried what was handed over.
+/// The writing thread. Dropping this ends the thread after it has tried all saves that it was given.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) shared: Arc<Shared>,
@@ -116,14 +116,14 @@ impl Drop for Thread {
     }
 }
 
-/// Lowers the thread's priority, so that writing gives way to training: where the processors are the device,
-/// a step would wait for the one whose time is taken. Threads that this one starts, to hash and to sync,
+/// Lowers the thread's priority, so that writing gives way to training. If the processors are the device, a step would
+/// otherwise wait for the processor that writes. Threads that this one starts, to hash and to sync,
 /// inherit the priority.
 #[cfg(target_os = "linux")]
 fn give_way() {
     use rustix::process::{getpriority_process, setpriority_process};
     // On Linux a priority belongs to a thread. A higher number is a lower priority: ten steps leave about a
-    // tenth of the time where others want all of it. If this fails, writing works as well.
+    // tenth of the time to this thread if others want all of it. If this fails, writing still works.
     let _ = getpriority_process(None).and_then(|own| setpriority_process(None, (own + 10).min(19)));
 }
 

@@ -30,8 +30,8 @@ pub struct Loaded {
 /// Returns the newest complete checkpoint in DIR, verified, or `None` if there is no checkpoint at all.
 ///
 /// Broken checkpoints are skipped and listed. If all are broken, that is [`Error::NoneComplete`], so that
-/// nobody starts from scratch by mistake. This needs no [`Store`](crate::Store) and disturbs none that is at
-/// work.
+/// no run starts from scratch by mistake. This needs no [`Store`](crate::Store) and disturbs none that is in
+/// use.
 pub fn newest(dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
     newest_on(&StdDisk, dir.as_ref())
 }

@@ -18,7 +18,7 @@ impl FileBytes {
     /// Maps a regular file, which must not shrink while it is mapped.
     #[expect(unsafe_code, reason = "mapping a file is unsafe: other processes may change it")]
     pub(crate) fn map(path: &Path) -> io::Result<Self> {
-        // This comes before the file is opened: opening a pipe would wait for somebody to write to it.
+        // This comes before the file is opened: opening a pipe would wait for a writer.
         if !fs::metadata(path)?.is_file() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "no regular file"));
         }

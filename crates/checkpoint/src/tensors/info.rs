@@ -1,4 +1,4 @@
-//! The element types of tensors, and what is known of a tensor without its elements.
+//! The element types of tensors, and the description of a tensor without its elements.
 
 use std::fmt;
 

@@ -35,7 +35,7 @@ impl Concat {
 /// gives as many as its weight, spread evenly, in its own order.
 ///
 /// Which source a place belongs to is arithmetic on the weights. No sample comes twice: the joined source
-/// ends where the first of its sources is used up, so a part of the others may be left out.
+/// ends when the first of its sources is used up, so samples of the other sources may be left out.
 #[derive(Clone)]
 pub struct Interleave {
     sources: Vec<Arc<dyn Source>>,

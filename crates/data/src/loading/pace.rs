@@ -23,9 +23,9 @@ pub(crate) struct Settings {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Prefetch {
-    /// This many batches beyond one a thread.
+    /// Prepare this many batches in addition to one for each thread.
     Fixed(usize),
-    /// Batches that take this many bytes together. Default: a share of the free memory.
+    /// Prepare batches that take up to this many bytes together. Default: a share of the free memory.
     Budget(Option<u64>),
 }
 
@@ -86,7 +86,7 @@ impl Pace {
                     fields.iter().map(|spec| 4 * elements(&spec.shape).unwrap_or(0) as u64).sum();
                 let batch_bytes = sample.saturating_mul(batch).max(1);
                 let fit = bytes.unwrap_or_else(share_of_free_memory) / batch_bytes;
-                // One batch is needed to go on at all.
+                // Without at least one batch, nothing proceeds.
                 let most_window = fit.clamp(1, MOST_ADAPTIVE as u64) as usize;
                 let most_threads = settings.threads.unwrap_or(cores).min(most_window);
                 let threads = settings.threads.unwrap_or(2).min(most_threads);
@@ -109,7 +109,7 @@ impl Pace {
     /// Notes that a batch was taken. `waited` tells that it was not ready, and `ready` how many more were.
     pub fn taken(&mut self, waited: bool, ready: usize) {
         self.taken += 1;
-        // The consumer always waits for the first batches, so they tell nothing.
+        // The consumer always waits for the first batches, so they say nothing about the pace.
         if !self.adaptive || self.taken <= self.threads as u64 {
             return;
         }

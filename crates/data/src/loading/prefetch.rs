@@ -45,7 +45,7 @@ pub struct Batches {
     tickets: Option<Sender<Unit>>,
     answers: Receiver<Answer>,
     crew: Crew,
-    /// The batches handed back, for their memory.
+    /// The batches that were handed back, whose memory is used again.
     spares: Sender<Sample>,
     /// The batches that came before their turn, by their number.
     early: BTreeMap<u64, Result<Made, DataError>>,

@@ -10,7 +10,7 @@ use crate::{DataError, FieldSpec, Fingerprint};
 ///
 /// Bucket i takes the sequences no longer than boundary i and longer than the one before. A batch comes from
 /// one bucket, and the first axis of the named fields is cut to the bucket's boundary; what lies beyond must
-/// be padding. Full batches come first, and then what is left of each bucket as a smaller batch. If the
+/// be padding. Full batches come first, and then the rest of each bucket as a smaller batch. If the
 /// loader shuffles, the order of the full batches and of the samples within a bucket is shuffled each epoch.
 /// Every sample comes once an epoch, and none is added.
 ///

@@ -71,8 +71,8 @@ impl Schedule {
         self.position
     }
 
-    /// Returns the start of the next epoch if what is left of this one makes no batch, else the position
-    /// itself. The very last epoch has no next one.
+    /// Returns the start of the next epoch if the rest of this one makes no batch, else the position itself.
+    /// The very last epoch has no next one.
     fn settle(&self, position: Position) -> Position {
         if self.len - position.sample >= self.least {
             return position;

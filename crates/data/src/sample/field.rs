@@ -1,4 +1,4 @@
-//! A field: a tensor of one sample or of a batch in host memory, and what is known of it before it is read.
+//! A field: a tensor of one sample or of a batch in host memory; and its name, type and shape.
 
 use std::fmt;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Values {
         if let Values::F32(values) = self { Some(values) } else { None }
     }
 
-    /// Returns the elements for change if they are f32.
+    /// Returns the elements, mutably, if they are f32.
     pub fn as_f32_mut(&mut self) -> Option<&mut [f32]> {
         if let Values::F32(values) = self { Some(values) } else { None }
     }

@@ -50,12 +50,12 @@ impl Sample {
         self.fields.iter().find(|(own, _)| **own == *name).map(|(_, field)| field)
     }
 
-    /// Returns the field of a name, for change.
+    /// Returns the field of a name, mutably.
     pub fn field_mut(&mut self, name: &str) -> Option<&mut Field> {
         self.fields.iter_mut().find(|(own, _)| **own == *name).map(|(_, field)| field)
     }
 
-    /// Returns the elements of an f32 field, for change, or `None` if there is no such field or it is of
+    /// Returns the elements of an f32 field, mutably, or `None` if there is no such field or it is of
     /// another type.
     pub fn f32_mut(&mut self, name: &str) -> Option<&mut [f32]> {
         self.field_mut(name)?.values.as_f32_mut()

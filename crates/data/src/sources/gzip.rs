@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::DataError;
 
-/// Whether bytes from a file's start are those of a gzip file.
+/// Returns whether bytes from a file's start are those of a gzip file.
 pub(super) fn is_gzipped(head: &[u8]) -> bool {
     head.starts_with(&[0x1f, 0x8b])
 }

@@ -1,6 +1,6 @@
 //! The environment variables and the machine that drivers find.
 
-/// Sets, where they are not set, the environment variables that Mesa's drivers need to do well here. Call it
+/// Sets the environment variables that make Mesa's drivers fast here, unless they are set already. Call it
 /// first thing in `main`, before threads start and before adapters are listed; nothing else of this crate
 /// touches the environment.
 ///
@@ -10,7 +10,7 @@
 ///   for a Wayland display and print `error: XDG_RUNTIME_DIR is invalid or not set in the environment` each
 ///   time.
 ///
-/// Returns whether it could: where other threads run already, or cannot be counted, it leaves the environment
+/// Returns whether it did. If other threads run already, or cannot be counted, it leaves the environment
 /// alone.
 pub fn prepare_environment() -> bool {
     // Elsewhere no driver reads any of these.
@@ -31,12 +31,12 @@ pub fn prepare_environment() -> bool {
 #[expect(unsafe_code, reason = "the only way to set a variable")]
 fn set(name: &str, value: &str) {
     if std::env::var_os(name).is_none() {
-        // SAFETY: this is the process' only thread, so that nobody reads the environment meanwhile.
+        // SAFETY: this is the process' only thread, so nothing reads the environment meanwhile.
         unsafe { std::env::set_var(name, value) };
     }
 }
 
-/// Returns the bytes of memory of this machine, where the system tells.
+/// Returns the bytes of memory of this machine, or `None` if the system does not say.
 pub(crate) fn host_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

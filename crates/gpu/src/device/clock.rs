@@ -1,11 +1,11 @@
 //! The device's own clock: it tells when the launches of a submission began and ended, in the host's time.
 //!
 //! A part of a segment writes two timestamps, at the beginning of its first pass and at the end of its last
-//! one. They arrive with its downloads, so that they cost no wait. Host and device count from different
-//! moments, and not quite as fast: each part bounds the difference anew, as the device cannot have begun
-//! before the host submitted nor ended after the host saw the end, and the last known difference is moved
-//! into these bounds. So no error adds up. What contradicts itself (time that does not move, or backwards, or
-//! more of it than has passed) turns the clock off for good.
+//! one. They arrive with its downloads, so that they cost no wait. The clocks of host and device start at
+//! different moments and run at slightly different speeds. So each part bounds their difference anew, because
+//! the device cannot have begun before the host submitted, nor ended after the host saw the end. The last
+//! known difference is moved into these bounds, so no error adds up. Timestamps that contradict themselves
+//! (time that stands still, goes backwards, or is more than has passed) turn the clock off for good.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn each_submission_moves_the_difference_into_its_bounds() {
         let (clock, at) = clock();
-        // The device's clock is 1000 ms ahead of the host's; it began 3 ms after the submission, which is not
-        // known yet.
+        // The device's clock is 1000 ms ahead of the host's. The device began 3 ms after the submission,
+        // which is not known yet.
         let first = clock.stretch([1013 * MS, 1023 * MS], at(10), at(30)).unwrap();
         assert!(near(first.from, at(10)) && near(first.to, at(20)));
-        // Here it began at once: the difference is exact.
+        // Here the device began at once, so the difference is exact.
         let second = clock.stretch([1040 * MS, 1050 * MS], at(40), at(55)).unwrap();
         assert!(near(second.from, at(40)) && near(second.to, at(50)));
-        // And stays, though these bounds are wide.
+        // The difference stays, although these bounds are wide.
         let third = clock.stretch([1080 * MS, 1090 * MS], at(60), at(99)).unwrap();
         assert!(near(third.from, at(80)) && near(third.to, at(90)));
     }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn clocks_that_drift_never_leave_the_bounds() {
         let (clock, at) = clock();
-        // A thousandth too fast for ten minutes.
+        // The device's clock is a thousandth too fast for ten minutes.
         for step in 1..60_000 {
             let host = 10 * step;
             let ticks = [0, 5].map(|more| (host + more) * MS + (host + more) * MS / 1000);

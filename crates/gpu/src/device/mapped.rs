@@ -1,5 +1,4 @@
-//! Mapped downloads: they stay where the device wrote them, and whoever keeps one reads it there, on any
-//! thread, without a copy.
+//! Mapped downloads: they stay where the device wrote them, and are read there on any thread, without a copy.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -45,7 +44,7 @@ impl Mapping {
 }
 
 impl Device {
-    /// Keeps memory mapped for as long as somebody reads it. It is unmapped here or before the next
+    /// Keeps memory mapped for as long as a download refers to it. It is unmapped here or before the next
     /// submission.
     pub(crate) fn keep_mapped(&self, mapping: Mapping) {
         hold(&self.mappings).push(mapping);
@@ -53,7 +52,7 @@ impl Device {
         let _ = self.unmap_unread();
     }
 
-    /// Unmaps all memory that nobody reads any more. Returns an error if somebody still keeps a download.
+    /// Unmaps all memory to which no download refers any more. Returns an error if a download is still kept.
     pub(crate) fn unmap_unread(&self) -> Result<(), GpuError> {
         let mut mappings = hold(&self.mappings);
         mappings.retain_mut(|mapping| {

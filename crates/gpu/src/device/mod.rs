@@ -41,7 +41,7 @@ pub struct Device {
     pub(crate) pipelines: Pipelines,
     pub(crate) pool: Pool,
     pub(crate) state: State,
-    /// The mapped downloads that somebody may still read.
+    /// The mapped downloads that may still be read.
     pub(crate) mappings: Mutex<Vec<Mapping>>,
     /// The bytes that state and scratch may take, on adapters where wgpu would not notice that they are used
     /// up.
@@ -199,7 +199,7 @@ impl Device {
     /// Makes the device lost, as if it had been unplugged: for drills. Every later use is [`GpuError::Lost`].
     pub fn lose(&self) {
         self.faults.lose("on purpose");
-        // Memory that somebody still reads must not be destroyed.
+        // Memory that is still read must not be destroyed.
         if self.unmap_unread().is_ok() {
             self.raw.destroy();
         }

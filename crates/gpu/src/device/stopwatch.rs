@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Counts the time in which the process ran.
 ///
 /// When a process is stopped (Ctrl-Z, SIGSTOP, a machine that sleeps), the host's clock goes on, and
-/// deadlines pass that nobody had a chance to keep. So a wait reads its stopwatch every [`Stopwatch::SLICE`].
+/// deadlines pass although no work could be done. So a wait reads its stopwatch every [`Stopwatch::SLICE`].
 /// When far more than that has passed since the last reading, the process was stopped, and the time counts as
 /// one slice. (If the process ran but could not read its stopwatch, a deadline comes late, never early.)
 #[derive(Clone, Debug)]

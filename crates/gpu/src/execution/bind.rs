@@ -11,7 +11,7 @@ use crate::{Device, GpuError};
 
 use super::executable::Source;
 
-/// The step of the sizes of bound uniforms, in bytes: GL asks for it.
+/// The number of bytes of which the size of a bound uniform is a multiple, as GL requires.
 const UNIFORM_STEP: usize = 16;
 
 /// The distinct bind groups of a plan, as data from which they can be made again.

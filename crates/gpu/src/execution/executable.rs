@@ -24,7 +24,7 @@ const PART_BYTES: u64 = 1 << 20;
 /// with it.
 #[derive(Debug)]
 pub struct Executable {
-    /// The faults of the device that loaded it, by which devices are told apart.
+    /// The faults of the device that loaded it. They identify the device.
     pub(crate) owner: Arc<Faults>,
     pub(crate) kernels: Vec<Compiled>,
     /// The source of each of the plan's buffers.

@@ -122,7 +122,7 @@ impl Device {
     }
 
     /// Waits until the segment's staging is no longer used by its last submission, and drops downloads that
-    /// nobody has read.
+    /// were not read.
     fn reclaim(&self, loaded: &mut LoadedSegment) -> Result<(), GpuError> {
         self.settle(&loaded.upload, loaded.last.as_ref())?;
         for part in loaded.parts.iter_mut().filter(|part| part.unread) {

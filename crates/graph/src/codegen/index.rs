@@ -3,7 +3,7 @@
 use crate::fuse::{Group, regrouped};
 use crate::values::strides;
 
-/// Where an element of a value is.
+/// The position of an element in a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Index {
     /// The row-major index of the element, the lead included.

@@ -46,7 +46,7 @@ pub struct Binding {
     pub row: Option<usize>,
 }
 
-/// Returns what a kernel is called: the ops in it.
+/// Returns the name of a kernel, which lists its ops.
 pub fn unit_name(graph: &Graph, fusion: &Fusion, unit: &Unit) -> String {
     let main = unit.product.unwrap_or(unit.roots[0]);
     let dense = |id: &NodeId| unit.kind != UnitKind::Map && *id == main;
@@ -75,7 +75,8 @@ pub fn map_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
 }
 
 /// Returns the kernel of a map unit for adapters that are faster when they load eight elements as four pairs.
-/// `None` unless all loads come so and there is enough to load to make up for compiling it.
+/// Returns `None` unless all loads are such pairs and the unit loads enough to make up for compiling a second
+/// kernel.
 pub fn pairs_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Bound> {
     const LANES: usize = 8;
     let ty = &graph.nodes[unit.roots[0]].ty;

@@ -35,7 +35,7 @@ pub(super) struct Writer<'a> {
     pub(super) body: String,
     pub(super) indent: String,
     known: BTreeMap<(NodeId, Index), String>,
-    /// The element that an invocation is at, where it computes several: its index as text, and its place
+    /// The element that is being written, if an invocation computes several: its index as text, and its place
     /// among them.
     lane: Option<(String, usize)>,
     /// The number of elements that an invocation loads as one: four, or eight as four pairs.
@@ -45,11 +45,11 @@ pub(super) struct Writer<'a> {
     spot: Option<(String, [Coordinates<'a>; 2])>,
     /// The bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
-    /// The bindings of which single elements are loaded beside that.
+    /// The bindings of which single elements are also loaded.
     words: BTreeSet<usize>,
-    /// Returns whether so many elements that begin at a multiple of them are one vector of the binding.
+    /// Whether any element that differs between invocations is loaded on its own.
     scattered: bool,
-    /// What is added to indices as params.
+    /// The params that are added to indices.
     pub(super) starts: Starts,
 }
 
@@ -128,8 +128,8 @@ impl<'a> Writer<'a> {
         name
     }
 
-    /// Makes the values from here on those of element `lane` of the `lanes` that an invocation computes.
-    /// Returns the index of that element.
+    /// Begins to write element `lane` of the `lanes` that an invocation computes. Returns the index of that
+    /// element.
     pub(super) fn enter_lane(&mut self, lane: usize, lanes: usize) -> Index {
         if lanes == 1 {
             return Index::Linear("i".into());
@@ -140,9 +140,9 @@ impl<'a> Writer<'a> {
         Index::Linear(index)
     }
 
-    /// Makes the values from here on those of the element of a product at `index`, which is `given` and lies
-    /// at these coordinates of the product and of what is made of it. It is in one of four places where
-    /// elements come in fours.
+    /// Begins to write the epilogue of a product for its element `index`, whose coordinates in the product
+    /// and in the result are given. If elements come in fours, `place` is the place of the element among the
+    /// four.
     pub(super) fn enter_result(
         &mut self,
         index: &str,
@@ -184,14 +184,14 @@ impl<'a> Writer<'a> {
         format!("{}({quad}.{})", ["low", "high"][lane % 2], XYZW[lane / 2])
     }
 
-    /// Returns whether all that is loaded and stored comes as vectors of pairs, except for what all
-    /// invocations load alike.
+    /// Returns whether all loads and stores are vectors of pairs, except for loads that are the same for all
+    /// invocations.
     pub(super) fn is_all_vectors(&self) -> bool {
         let is_number = |i: &usize| self.bindings[*i].2 == "f32";
         !self.scattered && self.quads.keys().all(is_number)
     }
 
-    /// Returns what is loaded from a binding, as f32 where the binding is f16.
+    /// Returns a loaded element as f32, which it is already unless the binding is f16.
     fn widened(&self, binding: usize, ty: &str, loaded: String) -> String {
         if self.bindings[binding].2 == HALF { format!("{ty}({loaded})") } else { loaded }
     }
@@ -201,7 +201,7 @@ impl<'a> Writer<'a> {
         if self.bindings[binding].2 == HALF { format!("{HALF}({value})") } else { value.into() }
     }
 
-    /// Returns the statements that store what an invocation computed of a value.
+    /// Returns the statements that store the elements of a value that an invocation computed.
     pub(super) fn store(&mut self, root: NodeId, values: &[String]) -> String {
         let binding = self.bind(root, Access::ReadWrite);
         match values {
@@ -407,7 +407,7 @@ impl<'a> Writer<'a> {
 
 /// How the elements of a place lie in its binding.
 impl Place {
-    /// Whether so many elements that begin at a multiple of them are one vector of the binding.
+    /// Returns whether `lanes` elements that begin at a multiple of `lanes` are one vector of the binding.
     pub(super) fn comes_in(&self, lanes: usize) -> bool {
         let sizes = self.runs.map_or([0, 0], |runs| [runs.len, runs.stride]);
         self.inside.is_multiple_of(lanes) && sizes.iter().all(|size| size.is_multiple_of(lanes))

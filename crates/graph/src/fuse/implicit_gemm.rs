@@ -11,7 +11,7 @@ use crate::trace::{Graph, NodeId};
 use crate::values::DType;
 
 impl Fusion {
-    /// Drops stored values that only products read and that are nothing but views.
+    /// Drops stored values that are views and that only products read.
     ///
     /// An element is found anew for each tile of the other operand. That is cheap beside copying it: with 3 x
     /// 3 windows and the smallest tiles of the kernels, the time that computing and storing the windows takes

@@ -1,7 +1,7 @@
 //! Fusion: which nodes become kernels, and which live only inside of one.
 //!
 //! Every value that a kernel writes is *stored*. Dense ops and reductions store their results. A pointwise op
-//! is stored when somebody outside of its kernel needs it, otherwise it is an expression inside the kernels
+//! is stored when something outside of its kernel needs it; otherwise it is an expression inside the kernels
 //! of its users. Stored pointwise values of one shape that do not wait for each other share a kernel. Nothing
 //! here depends on the size of a shard, so every shard size runs the same kernels.
 

@@ -1,6 +1,6 @@
-//! The same elements under other axes: which axes have to be taken together.
+//! Coordinates of the same elements under other axes, such as before and after a reshape.
 
-/// Some axes, and others that hold as many elements.
+/// Some axes, and other axes that hold as many elements.
 pub(crate) struct Group<'a, C> {
     /// A coordinate for each axis.
     pub(crate) coords: &'a [C],
@@ -10,10 +10,10 @@ pub(crate) struct Group<'a, C> {
     pub(crate) from: &'a [usize],
 }
 
-/// Returns the coordinates of the same element under other axes, from those of one group at a time: from the
-/// last axes on, the fewest of both that hold equally many elements. Axes of one element are in no group;
-/// their coordinate is `zero`. Returns `None` where `split` does, and where there are no such groups, as
-/// among axes without elements.
+/// Returns the coordinates of an element under other axes. It goes from the last axes to the first, and
+/// passes one group at a time to `split`: the fewest axes of both kinds that hold equally many elements. Axes
+/// of one element are in no group; their coordinate is `zero`. Returns `None` if `split` does, and if there
+/// are no such groups, as among axes without elements.
 pub(crate) fn regrouped<C: Clone>(
     coords: &[C],
     to: &[usize],

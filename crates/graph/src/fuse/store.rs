@@ -1,4 +1,4 @@
-//! Where values live: in which memory, and at which place in it. Sizes come later, with the run.
+//! The memory and the place of each value. Sizes depend on the run and are not known here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,14 @@ pub enum Store {
     State(usize),
     /// The stored value of a node.
     Value(NodeId),
-    /// What the chunks of a reduction or product leave for the tree: its levels 0 and 1.
+    /// The results of the chunks of a reduction or product, which a tree adds. Where the tree takes several
+    /// passes, it is also the results of every second one.
     Temp(NodeId),
-    /// The second level of the chunks of a long sum.
+    /// The results of the other passes of such a tree.
     Temp2(NodeId),
     /// `[shards, len - joined]`: each shard's part of a bucket, without what products join themselves.
     Partial(usize),
-    /// A product that is summed over shards as it is computed. Its place is where it starts in the bucket.
+    /// A product that is summed over shards as it is computed. Its place is its first element in the bucket.
     Joined(usize),
     /// `[shards, ...]`: a joined product whose inner axis is so long that the product of each shard is a tree
     /// of its own.
@@ -39,14 +40,14 @@ pub enum Store {
     ShardStarts,
 }
 
-/// Where a value is.
+/// The place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The memory that holds the value.
     pub store: Store,
     /// The value's first element in it.
     pub inside: usize,
-    /// How the elements lie, where they do not all lie one behind the other.
+    /// The runs in which the elements lie, or `None` if all of them lie one behind the other.
     pub runs: Option<Runs>,
 }
 
@@ -89,7 +90,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Returns where a value is. Views of the same order share the place of their operand.
+    /// Returns the place of a value. Views of the same order share the place of their operand.
     pub fn place(&self, id: NodeId) -> Place {
         self.places.get(&id).copied().unwrap_or(Place { store: Store::Value(id), inside: 0, runs: None })
     }
@@ -193,8 +194,8 @@ impl Stores {
         }
     }
 
-    /// Gives the new value of a state the place of the old one, where every kernel that still needs the old
-    /// one is done or reads just the element that it replaces.
+    /// Gives the new value of a state the place of the old one, if every kernel that needs the old one is done
+    /// by then or reads only the element that it replaces.
     fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
         let last = fusion.units.iter().map(|u| u.segment).max().unwrap_or(0);
         let reads: Vec<BTreeMap<NodeId, bool>> = fusion

@@ -3,7 +3,7 @@ use crate::passes::place_parts;
 use crate::trace::Window;
 use crate::{StateKind, Tape, Var, simplify};
 
-/// The units of a traced graph as text, one a unit: `fused[sigmoid, tanh]`.
+/// Checks the units of a traced graph, each as a text such as `fused[sigmoid, tanh]`.
 fn check(build: impl Fn(&Tape), expected: &[&str]) {
     let tape = Tape::new();
     build(&tape);
@@ -69,7 +69,7 @@ fn a_map_behind_a_product_is_part_of_its_kernel_unless_others_need_the_product()
         |t| t.output("z", &dense(t).softmax().sum(&[-1])),
         &["matmul", "fused[add, relu]", "max", "fused[sub, exp]", "sum", "sum[div]"],
     );
-    // A tree comes after a long product, and exp is long to compile.
+    // A long product is followed by a tree, and exp takes long to compile: neither gets an epilogue.
     let long = |t: &Tape| {
         let (x, w) = (t.input("x", Type::sample(&[2000])), t.input("w", Type::global(&[2000, 6])));
         t.output("y", &x.matmul(&w).relu());
@@ -94,7 +94,7 @@ fn products_read_through_views_that_nothing_else_needs() {
     };
     check(|t| convolution(t, false), &["matmul[add, relu]"]);
     check(|t| convolution(t, true), &["fused[im2col]", "matmul[add, relu]"]);
-    // A map reads the same copy, or the operand is more than a view.
+    // The operand is stored if a map reads the same copy, or if it is more than a view.
     let heads = |t: &Tape| t.input("x", Type::sample(&[4, 3, 8])).permute(&[1, 0, 2]);
     let square = |x: Var| x.matmul_t(&x);
     check(|t| t.output("y", &square(heads(t))), &["matmul"]);

@@ -6,7 +6,8 @@ use crate::trace::{Io, Lowering, Op, Var};
 use crate::values::{Array, DType, Frame, Lead, Type};
 
 /// `[rows, width]` and ids `[B, ...]` give `[B, ..., width]`: the table's row for each id (PyTorch's and
-/// Keras's `Embedding`). An id outside of the table reads the last row; whoever feeds ids checks them.
+/// Keras's `Embedding`). An id outside of the table reads the last row; the code that feeds ids must check
+/// them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Embed;
 

@@ -6,7 +6,7 @@ use crate::values::{Array, DType, Frame, Type};
 use super::{Eq, Iota};
 
 /// y[...] = x[..., index[...]]: one element of the last axis (PyTorch's `gather` with one index). An index
-/// outside of the axis reads the last element; whoever feeds indices checks them.
+/// outside of the axis reads the last element; the code that feeds indices must check them.
 #[derive(Debug, Clone, Serialize)]
 pub struct Take;
 

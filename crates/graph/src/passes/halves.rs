@@ -1,4 +1,4 @@
-//! Which values of a graph are numbers that f16 holds, and where they are rounded to such.
+//! Finds the values of a graph that are numbers that f16 holds, and the kernels that round to f16.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
         }
 }
 
-/// Returns whether rounding commutes with what a node does to its one operand: it moves elements, and what it
-/// puts around them are numbers that f16 holds.
+/// Returns whether rounding commutes with a node of one operand. It does if the node moves elements, and pads
+/// them only with numbers that f16 holds.
 pub(crate) fn only_moves(lowering: &Lowering) -> bool {
     match lowering {
         Lowering::View(_) | Lowering::Pad(_) | Lowering::Col2Im { .. } => true,
@@ -53,7 +53,7 @@ pub(crate) fn halves(graph: &Graph) -> Vec<bool> {
     known
 }
 
-/// Returns the graph with products rounded in their own kernels, where only a rounding needs a product and
+/// Returns the graph with products rounded in their own kernels. A product is if only a rounding needs it and
 /// one kernel computes all of it.
 pub(crate) fn round_products(graph: Graph) -> Graph {
     let mut uses = vec![0usize; graph.nodes.len()];

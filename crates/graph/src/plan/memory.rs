@@ -11,7 +11,7 @@ pub struct Lifetime {
     pub last: usize,
 }
 
-/// Which buffer each value lives in.
+/// The buffer of each value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// For each lifetime the index of its buffer in `buffer_bytes`.

@@ -1,10 +1,11 @@
 //! Exp, log, tanh, erf and sigmoid on the host, bit for bit as `elementary.wgsl` computes them on a device.
 //!
-//! Same constants, same order of operations. What differs between devices is how `fma()` rounds, so the twin
-//! is told. Greatest error in units in the last place of the result, measured against f64 over every 17th
-//! float and over all floats from 2^-4 to 2^7, of both signs:
+//! The constants and the order of operations are the same. Devices differ in how `fma()` rounds, which
+//! [`Elementary::fused`] says. The table shows the greatest errors in units in the last place (ULP) of the
+//! result, measured against f64 over every 17th float and over all floats from 2^-4 to 2^7, of both signs.
+//! The last column is the bound that the tests check.
 //!
-//! | function | unfused | fused | stated |
+//! | function | unfused | fused | bound  |
 //! |----------|---------|-------|--------|
 //! | exp      | 0.953   | 0.978 | 1      |
 //! | log      | 0.952   | 0.934 | 1      |
@@ -13,13 +14,13 @@
 //! | sigmoid  | 2.402   | 2.402 | 3      |
 //!
 //! Subnormal arguments and results are zeros of the same sign. On a device whose division does not round
-//! correctly, tanh and sigmoid may differ from the twin, and err by that much more.
+//! correctly, tanh and sigmoid may differ from the host's, and their error is larger by as much.
 
 /// The elementary functions of one kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elementary {
-    /// Whether the device's `fma()` rounds once, as GPUs do, or product and sum each, as software adapters
-    /// do.
+    /// Whether the device's `fma()` rounds once, as on GPUs. Otherwise it rounds the product and the sum, as
+    /// on software adapters.
     pub fused: bool,
 }
 
@@ -27,14 +28,15 @@ const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7F80_0000;
 const NAN: u32 = 0x7FC0_0000;
 const SMALLEST_NORMAL: u32 = 0x0080_0000;
-/// One step of the exponent.
+/// The bits of a float that raise its exponent by one.
 const OCTAVE: i32 = 0x0080_0000;
 
-/// ln 2 is this and `LN_2_LOW.0 * LN_2_LOW.1`; exponents times either part are exact.
+/// ln 2 is the sum of this and `LN_2_LOW.0 * LN_2_LOW.1`. The product of an exponent and either part is
+/// exact.
 const LN_2_HIGH: f32 = 0.69314575;
 const LN_2_LOW: (i32, f32) = (98_173, 1.4551915e-11);
 
-// Polynomials, highest power first.
+// The coefficients of polynomials, highest power first.
 const EXP: [f32; 6] = [0.00019740316, 0.0013935087, 0.00833357, 0.041666463, 0.16666666, 0.5];
 const LOG: [f32; 9] =
     [-0.12874292, 0.13986707, -0.12188379, 0.1400534, -0.1668018, 0.20010445, -0.24999805, 0.33333215, -0.5];
@@ -45,7 +47,7 @@ const ERFC: [f32; 7] =
     [-0.00000936472, 0.00030433064, -0.003568256, 0.023607165, -0.10605955, -0.63525695, -1.1286229];
 
 impl Elementary {
-    /// e^x, within 1 ULP. Above 88.7228: infinity; below -87.3365: 0.
+    /// Returns e^x, within 1 ULP. It is infinity above 88.7228, and 0 below -87.3365.
     pub fn exp(self, x: f32) -> f32 {
         let (bits, magnitude) = parts(x);
         let a = f32::from_bits(bits & SIGN | magnitude.min(0x42D0_0000));
@@ -62,8 +64,8 @@ impl Elementary {
         }
     }
 
-    /// The natural logarithm, within 1 ULP. Of 0 and of subnormals: -infinity; below 0: NaN; of infinity:
-    /// infinity.
+    /// Returns the natural logarithm, within 1 ULP. It is -infinity for 0 and for subnormals, NaN below 0,
+    /// and infinity for infinity.
     pub fn log(self, x: f32) -> f32 {
         let (bits, magnitude) = parts(x);
         if magnitude < SMALLEST_NORMAL {
@@ -83,7 +85,7 @@ impl Elementary {
         self.fma(k as f32, LN_2_HIGH, low)
     }
 
-    /// The hyperbolic tangent, within 2 ULP; odd; +-1 from 9.011 on.
+    /// Returns the hyperbolic tangent, within 2 ULP. It is odd, and +-1 from 9.011 on.
     pub fn tanh(self, x: f32) -> f32 {
         let (bits, magnitude) = parts(x);
         let a = f32::from_bits(if magnitude < SMALLEST_NORMAL { 0 } else { magnitude.min(0x4180_0000) });
@@ -96,14 +98,14 @@ impl Elementary {
         f32::from_bits(if is_nan(magnitude) { NAN } else { y.to_bits() | bits & SIGN })
     }
 
-    /// The error function, within 2 ULP; odd; +-1 from 3.9196 on.
+    /// Returns the error function, within 2 ULP. It is odd, and +-1 from 3.9196 on.
     pub fn erf(self, x: f32) -> f32 {
         let (bits, magnitude) = parts(x);
         let sign = bits & SIGN;
         if magnitude < SMALLEST_NORMAL {
             return f32::from_bits(sign);
         }
-        // Below 2^-96 computed 2^64 times as large, so that no part of the sum is subnormal.
+        // An argument below 2^-96 is lifted by 2^64, so that no part of the sum is subnormal.
         let lift = if magnitude < 0x0F80_0000 { 0x2000_0000 } else { 0 };
         let a = f32::from_bits(magnitude.min(0x4080_0000) + lift);
         let y = if magnitude < 0x3F60_0000 {
@@ -114,7 +116,7 @@ impl Elementary {
         f32::from_bits(if is_nan(magnitude) { NAN } else { y | sign })
     }
 
-    /// 1 / (1 + e^-x), within 3 ULP. Below -87.3365: 0.
+    /// Returns 1 / (1 + e^-x), within 3 ULP. It is 0 below -87.3365.
     pub fn sigmoid(self, x: f32) -> f32 {
         let (bits, magnitude) = parts(x);
         if is_nan(magnitude) {
@@ -133,7 +135,7 @@ impl Elementary {
     }
 }
 
-/// All bits of x, and those but for the sign.
+/// Returns all bits of x, and the bits without the sign.
 fn parts(x: f32) -> (u32, u32) {
     (x.to_bits(), x.to_bits() & !SIGN)
 }
@@ -148,7 +150,7 @@ mod tests {
 
     type Function = (&'static str, fn(Elementary, f32) -> f32, fn(f64) -> f64, f64);
 
-    /// What is documented, with its bound.
+    /// The functions with their f64 references and the bounds that the module documents, in ULP.
     const FUNCTIONS: [Function; 5] = [
         ("exp", Elementary::exp, f64::exp, 1.0),
         ("log", Elementary::log, f64::ln, 1.0),
@@ -157,7 +159,7 @@ mod tests {
         ("sigmoid", Elementary::sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 3.0),
     ];
 
-    /// The Taylor series near 0, the continued fraction of the complement elsewhere.
+    /// Returns erf(x) by its Taylor series near 0, and by the continued fraction of its complement elsewhere.
     fn erf(x: f64) -> f64 {
         let z = x.abs();
         let scale = std::f64::consts::FRAC_2_SQRT_PI;
@@ -177,7 +179,7 @@ mod tests {
     }
 
     /// Returns |got - want| in units in the last place of want.
-    /// It is 0 where want is beyond a normal float and got says so.
+    /// It is 0 if want is no normal float and got is what stands for it.
     fn ulps(got: f32, want: f64) -> f64 {
         let rounded = want as f32;
         if rounded.is_nan() || rounded.is_infinite() || want == 0.0 {
@@ -194,8 +196,8 @@ mod tests {
         (f64::from(got) - want).abs() / 2f64.powi(exponent - 23)
     }
 
-    /// 100,000 floats over all bit patterns, and 100,000 evenly over where the functions are neither 0 nor
-    /// saturated.
+    /// Returns 100,000 floats over all bit patterns, and 100,000 spread evenly where the functions are
+    /// neither 0 nor saturated.
     fn samples() -> impl Iterator<Item = f32> {
         let all = (0..100_000u32).map(|i| f32::from_bits(i.wrapping_mul(42_949)));
         let hard = (0..100_000u32).map(|i| (i as f32 - 45_000.0) * 0.002);

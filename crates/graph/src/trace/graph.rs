@@ -105,8 +105,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Gives the values that a step leaves their places among other nodes, for example after a pass: `moved`
-    /// by the old place.
+    /// Changes the nodes of outputs and new states after a pass: `moved` holds the new node of each old one.
     pub(crate) fn move_roots(&mut self, moved: &[NodeId]) {
         self.outputs.iter_mut().for_each(|output| output.node = moved[output.node]);
         self.updates.values_mut().for_each(|id| *id = moved[*id]);

@@ -1,8 +1,8 @@
-//! How windows lie on an image.
+//! The positions of windows on an image.
 
 use serde::Serialize;
 
-/// How windows lie on the last two axes of an image. Each field is `[height, width]`, in elements.
+/// The positions of windows on the last two axes of an image. Each field is `[height, width]`, in elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
     /// The size of a window.

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Two facts follow, on which everything else relies. The tree of n leaves is what pairing neighbours level
-//! by level gives, so every aligned block of 2^j leaves is a subtree: blocks may be summed anywhere, by
-//! anyone. And leaves of +0 at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]):
+//! by level gives, so every aligned block of 2^j leaves is a subtree: any device or host may sum a
+//! block. And leaves of +0 at the end change nothing, because sums turn -0 and subnormals into +0 ([`add`]):
 //! a missing shard and a shard of zeros are the same.
 
 use std::ops::Range;
@@ -88,7 +88,7 @@ fn collect_blocks(node: Range<usize>, run: &Range<usize>, found: &mut Vec<Range<
 }
 
 /// Sums vectors elementwise over subtrees. `block(range)` returns the vector of the subtree over `range` if
-/// somebody summed it.
+/// it was summed.
 ///
 /// Returns `None` when the blocks at hand do not cover `0..leaves` or are not as long as `into`, which
 /// receives the result.
@@ -114,7 +114,7 @@ fn sum_node<'a>(
     let middle = node.start + split(node.len());
     let (left, right) = (node.start..middle, middle..node.end);
     if let (Some(a), Some(b)) = (block(&left), block(&right)) {
-        // What two replicas have of most batches: one way through memory.
+        // With two replicas most sums are of two blocks: add them in one pass.
         let fits = a.len() == into.len() && b.len() == into.len();
         return fits
             .then(|| into.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (&a, &b))| *sum = add(a, b)));
@@ -138,7 +138,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Neighbours paired level by level, an odd one carried up: the other description of the same tree.
+    /// Pairs neighbours level by level and carries an odd one up, which is another description of the same
+    /// tree.
     fn by_levels(mut level: Vec<f32>) -> f32 {
         level.iter_mut().for_each(|x| *x = canonical(*x));
         while level.len() > 1 {

@@ -1,4 +1,4 @@
-//! Audits: a second replica runs again what one has run, and its sums must be the same bytes.
+//! Audits: a replica runs the shards of another one again, and its sums must be the same bytes.
 
 use unisono_graph::Program;
 use unisono_random::{Stream, below, stream};

@@ -1,4 +1,4 @@
-//! Drives the scheduler: answers of workers become events, and what the scheduler wants becomes orders.
+//! Drives the scheduler: answers of workers become events, and actions of the scheduler become orders.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::schedule::{Action, Event, Heard, Loss};
 use crate::worker::message::{Answer, Failure, Order, Reply, Request};
 
 impl Replicas {
-    /// Tells the scheduler of an event.
+    /// Passes an event to the scheduler.
     pub(crate) fn tell(&mut self, event: Event) {
         self.actions.extend(self.scheduler.on(self.watch.elapsed(), event));
     }
@@ -37,8 +37,8 @@ impl Replicas {
         }
     }
 
-    /// Waits for the next answer or the next deadline, and tells the scheduler. No other function of the
-    /// coordinator waits.
+    /// Waits for the next answer or the next deadline, and passes it to the scheduler. No other function of
+    /// the coordinator waits.
     fn hear(&mut self) {
         let slice = self.watch.slice(self.scheduler.due());
         let Some(Answer { replica, ticket, result, spans }) = self.threads.hear(slice) else {
@@ -81,7 +81,7 @@ impl Replicas {
         self.tell(Event::Answer { worker: replica, ticket, heard });
     }
 
-    /// Lets a worker go that is lost, and notes why.
+    /// Dismisses a lost worker, and records the reason.
     fn dismiss(&mut self, replica: usize, loss: Loss) {
         let failure = match loss {
             Loss::Late(after) => Failure::Silent(after),

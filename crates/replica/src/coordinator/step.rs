@@ -28,7 +28,7 @@ pub struct Outcome {
     pub left: Vec<Left>,
 }
 
-/// A program and its batch: what all attempts at a step share.
+/// A program and its batch, which all attempts at a step share.
 pub(crate) struct Task {
     pub index: usize,
     pub program: Arc<Program>,

@@ -14,7 +14,7 @@ use super::attempt::{Attempt, Kept};
 use super::replicas::Replicas;
 use super::step::{Outcome, Task};
 
-/// Why the scheduler was told to give up.
+/// The reason for which a step is given up.
 enum Trouble {
     Error(ReplicaError),
     /// A sum that stayed on the device is not finite: at this cut.

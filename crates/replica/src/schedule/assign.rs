@@ -24,10 +24,11 @@ pub enum Assignment {
 const BETTER: f64 = 0.95;
 /// The time of cuts relative to the best ones up to which they are taken if they cut fewer subtrees.
 const NEAR: f64 = 1.03;
-/// The seconds a step that new cuts must save as well: in a few hundred steps they make up for loading a
+/// The seconds that new cuts must also save in each step. In a few hundred steps this makes up for loading a
 /// plan.
 const WORTH: f64 = 250e-6;
-/// A worker that is too slow for one shard is tried again every so many steps, for so many steps.
+/// The interval in steps at which a worker that is too slow for one shard is tried again, and the number of
+/// steps for which it is tried.
 const TRY_AGAIN: (u64, u64) = (64, 3);
 
 /// Returns the shards of each worker, with an empty range for workers that idle. `costs` has the cost of each

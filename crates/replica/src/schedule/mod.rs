@@ -67,7 +67,7 @@ pub(crate) struct Job {
     pub audit: Option<usize>,
 }
 
-/// An event that the scheduler is told of.
+/// An event that the scheduler handles.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A step begins. It occurs only between steps.
@@ -124,7 +124,8 @@ pub(crate) enum Action {
     Load { worker: usize, ticket: u64, program: usize, run: Arc<Run> },
     /// Order a worker to run segments of a group of shards.
     Run { worker: usize, ticket: u64, program: usize, group: ShardGroup, segments: Range<usize> },
-    /// Order a worker to run a group that worker `of` has run, up to the last cut, for its blocks.
+    /// Order a worker to run again a group that worker `of` has run, up to the last cut, and to return its
+    /// blocks.
     Audit { worker: usize, ticket: u64, group: ShardGroup, of: usize },
     /// Compare the results of the audit with those that were kept.
     Compare { worker: usize, shards: Range<usize> },

@@ -80,8 +80,8 @@ impl Pace {
         self.sizes.push_front(size);
     }
 
-    /// Returns the line through the newest size that fits the others best, where newer ones count more; none
-    /// before the first step.
+    /// Returns the line through the newest size that fits the other sizes best, where newer ones count more.
+    /// Returns `None` before the first step.
     pub fn cost(&self) -> Option<Cost> {
         let newest = self.sizes.front()?;
         let (samples, seconds) = (newest.samples as f64, newest.usual());

@@ -187,7 +187,7 @@ impl Workers {
         self.workers.get(worker)?.paces.get(&program)?.cost()
     }
 
-    /// Returns the cost of a worker, or the mean of the others where it is not known.
+    /// Returns the cost of a worker, or the mean of the other workers' costs if it is not known.
     pub fn cost(&self, worker: usize, program: usize) -> Cost {
         let present = self.present();
         let known: Vec<Cost> = present.iter().filter_map(|&w| self.known_cost(w, program)).collect();

@@ -22,7 +22,7 @@
 //!
 //! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls
 //! `fail::FailScenario::setup` sets a fault from outside. The names begin with
-//! [`crate::Options::fault_scope`], by which several runs in one process are told apart.
+//! [`crate::Options::fault_scope`], which distinguishes several runs in one process.
 
 /// A fault that is injected.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -73,7 +73,7 @@ pub(crate) fn serve(start: Start) {
             break;
         }
     }
-    // Closing the device of a lost replica may panic as well; there is nobody to report it to.
+    // Closing the device of a lost replica may panic as well; that can no longer be reported.
     let _ = guarded(|| {
         drop(worker);
         Ok(())

@@ -11,7 +11,7 @@ use super::{Body, Math, math, statements};
 /// The origin of a product; once it is set, it stays.
 type Origin = Option<Span>;
 
-/// What may be a product, for each function.
+/// The values of each function that may be products.
 pub(super) struct Taint {
     functions: Vec<Marks>,
     globals: Vec<Origin>,

@@ -1,4 +1,4 @@
-//! How much memory a training step takes, known before any is asked for.
+//! The memory that a training step takes, estimated before any is allocated.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use unisono_replica::{can_run_few_at_once, shards};
 
 use crate::Error;
 
-/// The number of largest tensors that are named.
+/// The number of the largest tensors that an error names.
 const NAMED: usize = 3;
 
 /// What a training step takes of a device's memory, on a replica with an even share of the step: all of its
 /// tensors and its peak of values that are alive together. Staging memory of the host and the driver's own
-/// come on top. Prints as a line.
+/// memory are not included. It prints as one line.
 ///
 /// A replica runs all its shards at once where memory allows, and otherwise the largest power of two of them
 /// that fits, one such group after another. Fewer shards at once take less memory and more time, and never
@@ -36,7 +36,7 @@ pub struct MemoryEstimate {
     pub shards: usize,
     /// The number of shards that run at once.
     pub shards_at_once: usize,
-    /// The reason why not all shards of the replica run at once. `None` where all do.
+    /// The reason why not all shards of the replica run at once, or `None` if all do.
     pub limited_by: Option<String>,
 }
 
@@ -69,25 +69,26 @@ impl fmt::Display for MemoryEstimate {
     }
 }
 
-/// The devices that steps run on, and what a step may take of them.
+/// The devices that steps run on, and the memory of them that a step may take.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     /// The adapter of each replica.
     pub adapters: Vec<Adapter>,
     /// The number of shards of a step.
     pub shards: usize,
-    /// The largest number of shards that may run at once, and why no more. `None`: all of a replica's.
+    /// The largest number of shards that may run at once, and why no more. `None` means all shards of a
+    /// replica.
     pub at_once: Option<(usize, &'static str)>,
-    /// The bytes that a replica may take of its device. `None`: what the device has.
+    /// The bytes that a replica may take of its device. `None` means the memory that the device has.
     pub limit: Option<u64>,
 }
 
 impl Budget {
-    /// Returns what a step of the program takes, at most on any replica, and the largest number of shards
-    /// that may run at once wherever they are.
+    /// Returns the most memory that a step of the program takes on any replica, and the largest number of
+    /// shards that may run at once on every replica.
     ///
     /// # Errors
-    /// [`Error::TooLarge`], for the first adapter that one shard at a time does not fit.
+    /// [`Error::TooLarge`] for the first adapter on which not even one shard at a time fits.
     pub fn memory(
         &self,
         program: &Program,
@@ -115,8 +116,8 @@ impl Budget {
         Ok((most, at_once))
     }
 
-    /// Allows fewer shards at once than an estimate that a driver turned out to have no memory for. Returns
-    /// whether fewer are possible.
+    /// Allows fewer shards at once than an estimate for which a driver had no memory. Returns whether fewer
+    /// are possible.
     pub fn fewer(&mut self, program: &Program, memory: &MemoryEstimate) -> bool {
         let less = can_run_few_at_once(program) && memory.shards_at_once > 1;
         if less {
@@ -189,7 +190,7 @@ impl Budget {
     /// Returns the bytes of state and of everything else for the first shards of a batch.
     ///
     /// # Errors
-    /// What the shards need and why they do not have it.
+    /// The bytes that the shards need and the reason why they do not fit.
     fn bytes(
         &self,
         program: &Program,
@@ -210,7 +211,7 @@ impl Budget {
         Ok([state, scratch])
     }
 
-    /// Makes the error of a batch that does not fit, with the largest global batch that would.
+    /// Returns the error of a batch that does not fit, with the largest global batch that would.
     fn too_large(&self, program: &Program, adapter: &Adapter, global_batch: usize, problem: String) -> Error {
         let (mut fits, mut fails) = (0, global_batch);
         while fits + 1 < fails {
@@ -230,7 +231,7 @@ impl Budget {
         Error::TooLarge { adapter: adapter.label(), global_batch, problem, largest, advice }
     }
 
-    /// Returns the number of shards of a replica that has as many as any.
+    /// Returns the largest number of shards that a replica has.
     fn share(&self, shards: usize) -> usize {
         shards.div_ceil(self.adapters.len().max(1))
     }
@@ -241,7 +242,7 @@ fn run(sizes: &[usize], shards: usize) -> Run {
     Run { first: 0, sizes: sizes[..shards].to_vec(), shards: sizes.len() }
 }
 
-/// State, and all else.
+/// The bytes of state and of everything else.
 fn state_and_scratch(plan: &Plan) -> [u64; 2] {
     let of = |state: bool| {
         let own = |role: &Role| matches!(role, Role::State(_)) == state;

@@ -20,7 +20,8 @@ impl<'a> Reading<'a> {
         Self { program, outputs }
     }
 
-    /// Returns an output's values, where the program has it. A carry of the same name is another output.
+    /// Returns an output's values, or `None` if the program does not have it. A carry of the same name is
+    /// another output.
     pub fn named(&self, name: &str) -> Option<&'a [f32]> {
         let is_it = |output: &OutputDecl| output.kind == OutputKind::Value && output.name == name;
         let index = self.program.outputs().iter().position(is_it)?;
@@ -37,18 +38,18 @@ impl<'a> Reading<'a> {
         self.named(OUTPUT).unwrap_or_default()
     }
 
-    /// Returns the sum of the model's penalties, 0 where it has none.
+    /// Returns the sum of the model's penalties, or 0 if it has none.
     pub fn penalty(&self) -> f64 {
         self.named(PENALTY).and_then(<[f32]>::first).map_or(0.0, |&penalty| f64::from(penalty))
     }
 
-    /// Returns each metric's values, a sample each.
+    /// Returns each metric's values, one for each sample.
     pub fn metrics(&self, names: &[String]) -> Vec<Vec<f32>> {
         names.iter().map(|name| self.named(name).unwrap_or_default().to_vec()).collect()
     }
 
-    /// Returns what each sample of a batch weighs, where they differ: as the loss says, or else as the data
-    /// do.
+    /// Returns the weight of each sample of a batch, if the weights differ. They come from the loss, or else
+    /// from the data.
     pub fn weights(&self, fields: &Fields, batch: &Batch) -> Option<Vec<f32>> {
         let given = || batch.field(WEIGHT).filter(|_| fields.get(WEIGHT).is_some())?.values.as_f32();
         self.named(LOSS_WEIGHT).or_else(given).map(<[f32]>::to_vec)
@@ -65,7 +66,7 @@ impl<'a> Reading<'a> {
         [PENALTY, PENALTY_GRADIENT].into_iter().find(is_bad)
     }
 
-    /// Decides whether a training step commits: not where a loss or a penalty is not finite, nor where all
+    /// Decides whether a training step commits. It does not if a loss or a penalty is not finite, or if all
     /// weights are 0.
     pub fn verdict(&self) -> Verdict {
         let weight = self.named(WEIGHT_SUM).and_then(|w| w.first().copied());

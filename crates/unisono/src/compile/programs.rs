@@ -86,7 +86,7 @@ impl Parts {
     }
 }
 
-/// The compiled graphs, and what the host has to know of them.
+/// The compiled graphs, with what the host needs to run them.
 pub(crate) struct Programs {
     /// The programs by [`ProgramId::index`].
     compiled: Vec<Arc<Program>>,

@@ -47,7 +47,7 @@ pub enum Initializer {
     /// The rows, or the columns where they are fewer, are orthogonal vectors of this length (Saxe et al.
     /// 2014; PyTorch's `orthogonal_`). All axes after the first count as columns.
     Orthogonal(f32),
-    /// The values are these, in row-major order, for example another program's.
+    /// The values are given in row-major order, for example those of another program.
     Values(Vec<f32>),
 }
 

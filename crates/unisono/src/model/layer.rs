@@ -24,7 +24,7 @@ use crate::model::{Context, Description};
 ///     }
 /// }
 ///
-/// /// A residual block, which uses its input twice: no chain of layers can say this.
+/// /// A residual block, which uses its input twice: a chain of layers cannot express this.
 /// struct Residual;
 ///
 /// impl Layer for Residual {
@@ -75,7 +75,7 @@ impl Layer for Box<dyn Layer> {
     }
 }
 
-/// A function as a layer, for what needs no parameters or for a model in a few lines.
+/// A function as a layer, for layers without parameters or for a model in a few lines.
 ///
 /// It has no [`Layer::description`], so a model that holds one is exported as weights only.
 ///

@@ -1,26 +1,25 @@
-//! Observers, who are told how a run goes.
+//! Observers, which are called as a run proceeds.
 
 use std::path::Path;
 
 use crate::{Epoch, Evaluation};
 
-/// An observer is told of steps and epochs, in order, on the trainer's thread. What it does never changes the
-/// answer.
+/// An observer of a run. It is called in order, on the trainer's thread. It cannot change the answer.
 pub trait Observer: Send {
-    /// Is told that a step is done. Default: does nothing.
+    /// Is called after each step. Default: does nothing.
     fn step(&mut self, _step: &Step) {}
 
-    /// Is told that an epoch is done. Default: does nothing.
+    /// Is called after each epoch. Default: does nothing.
     fn epoch(&mut self, _epoch: &Epoch) {}
 
-    /// Is told that a checkpoint is in place. Default: does nothing.
+    /// Is called when a checkpoint is complete. Default: does nothing.
     fn saved(&mut self, _path: &Path) {}
 
-    /// Is told something worth knowing, such as that a replica left. Default: does nothing.
+    /// Receives a message for the user, such as that a replica left. Default: does nothing.
     fn note(&mut self, _text: &str) {}
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The step's number, from 0.
@@ -39,7 +38,7 @@ pub struct Step {
     pub now: Evaluation,
     /// The mean loss and metrics of the epoch so far.
     pub so_far: Evaluation,
-    /// Whether the step changed parameters. It does not where all weights were 0, nor where a summed gradient
-    /// was not finite and the next step has a smaller loss scale.
+    /// Whether the step changed parameters. It does not if all weights are 0, or if a summed gradient is not
+    /// finite and the next step has a smaller loss scale.
     pub committed: bool,
 }

@@ -34,7 +34,7 @@ impl Progress {
         Self { bar, epoch_started: None, trained: 0, out: Box::new(std::io::stderr()) }
     }
 
-    /// Writes plain lines to a writer of one's own.
+    /// Creates a progress that writes plain lines to this writer.
     pub fn lines(out: impl Write + Send + 'static) -> Self {
         Self { bar: None, epoch_started: None, trained: 0, out: Box::new(out) }
     }

@@ -1,4 +1,4 @@
-//! Those who watch a run: observers are told of it, and a stop may end it.
+//! The observers of a run, and the stop that may end it.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use crate::Epoch;
 use crate::observe::observer::{Observer, Step};
 use crate::run::stop::Stop;
 
-/// The observers of a run, the stop that it heeds, and what it has to say of itself.
+/// The observers of a run, its notes, and the stop that may end it.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// Those who are told of steps, epochs, checkpoints and notes.
+    /// The observers, which are called with steps, epochs, checkpoints and notes.
     pub observers: Vec<Box<dyn Observer>>,
-    /// What a user should know of the settings.
+    /// Notes for the user about the settings.
     pub notes: Vec<String>,
     /// The stop that ends fits.
     pub stop: Stop,

@@ -1,4 +1,4 @@
-//! Learning rates that fall where a run gets no better.
+//! Learning rates that are reduced when a run stops improving.
 
 use crate::objective::Epoch;
 
@@ -65,7 +65,7 @@ impl Plateau {
         self
     }
 
-    /// Sets the learning rate below which no reduction goes. Default: 0.
+    /// Sets the smallest learning rate. Default: 0.
     pub fn least(mut self, lr: f64) -> Self {
         self.least = lr;
         self

@@ -1,4 +1,4 @@
-//! The transforms of a chain, and what each does at each point of a step.
+//! The transforms of a chain, with the work of each at each point of a step.
 //!
 //! A new transform is a variant here and a method in the `transforms!` of `chain.rs`. No `match` here has a
 //! `_` arm, so the compiler asks at each point what the new transform does there. A transform that changes
@@ -18,7 +18,7 @@ pub(super) type Names = dyn Fn(&str) -> bool + Send + Sync;
 /// Accepts a parameter by its name and shape.
 pub(super) type NamesAndDims = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
 
-/// Something around an optimizer.
+/// A transform around an optimizer.
 pub(super) enum Transform {
     /// Scales all gradients so that their common norm is at most this.
     ClipNorm(f32),
@@ -31,7 +31,7 @@ pub(super) enum Transform {
 }
 
 impl Transform {
-    /// Returns whether the parameter of this name is trained, as far as this transform goes.
+    /// Returns whether this transform lets the parameter of this name be trained.
     pub(super) fn trains(&self, name: &str) -> bool {
         match self {
             Self::ClipNorm(_) | Self::ClipValue(_) | Self::DecayExempt(_) => true,

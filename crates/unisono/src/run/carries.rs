@@ -48,8 +48,8 @@ impl Carries {
         self.carries.iter_mut().for_each(|carry| carry.values.fill(0.0));
     }
 
-    /// Adds each row's carries to a batch as fields. The rows of a batch smaller than the others are the
-    /// first lanes.
+    /// Adds each row's carries to a batch as fields. The rows of a batch that is smaller than a full
+    /// one are the first lanes.
     ///
     /// # Errors
     /// The batch has more rows than there are lanes, or a sample was left out of it.

@@ -1,5 +1,4 @@
-//! The section `classes`: the numeric classes of a run's adapters, which its bits depend on beside the run
-//! itself.
+//! The section `classes`: the numeric classes of a run's adapters. The bits of a run depend on them.
 
 use std::fmt;
 
@@ -34,7 +33,7 @@ pub struct SavedClass {
     pub probe: Option<String>,
 }
 
-/// What there is in files. Older ones have the machine alone.
+/// A class as it stands in files. Older files have the machine alone.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {

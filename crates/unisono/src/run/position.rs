@@ -1,4 +1,4 @@
-//! The section `position`: how far a run is.
+//! The section `position`: the progress of a run.
 
 use serde::{Deserialize, Serialize};
 use unisono_data::{LoaderState, Position};
@@ -38,8 +38,8 @@ impl From<Written> for RunPosition {
 }
 
 impl Section for RunPosition {
-    /// Appends epoch, sample, step and the skipped samples. Digests of earlier versions hold for as long as
-    /// this order does.
+    /// Appends epoch, sample, step and the skipped samples. Digests of earlier versions stay valid as long
+    /// as this order does.
     fn digest(&self, bytes: &mut Vec<u8>) {
         let LoaderState { position: Position { epoch, sample }, skipped } = &self.data;
         bytes.extend(epoch.to_le_bytes());

@@ -22,13 +22,13 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
     /// Reads a value that a program wrote as `version`, which is from 1 to [`Section::VERSION`].
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// The value is not one that this version writes.
     fn read(_version: u32, value: Value) -> Result<Self, String> {
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 
-    /// Returns what stands for the section in a checkpoint that does not have it. Default: `None`, which
-    /// refuses the checkpoint.
+    /// Returns the value that stands for the section in a checkpoint that does not have it. Default: `None`,
+    /// which refuses the checkpoint.
     fn absent() -> Option<Self> {
         None
     }
@@ -36,7 +36,7 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
     /// Returns the section's tensors, which are saved in `carries.safetensors`. Default: there are none.
     ///
     /// # Errors
-    /// A tensor whose bytes do not fit its shape.
+    /// The bytes of a tensor do not fit its shape.
     fn tensors(&self) -> Result<Tensors, Error> {
         Ok(Tensors::new())
     }
@@ -45,12 +45,12 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
     /// none.
     ///
     /// # Errors
-    /// What is missing or does not fit.
+    /// A tensor is missing or does not fit.
     fn take_tensors(&mut self, _tensors: &mut Tensors) -> Result<(), String> {
         Ok(())
     }
 
-    /// Appends what the state's digest takes of this section beside its tensors. Default: nothing.
+    /// Appends the section's part of the state's digest, without its tensors. Default: nothing.
     ///
     /// A section that appends nothing while it has its default value leaves the digests of earlier versions
     /// as they are.
@@ -62,7 +62,7 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
         Vec::new()
     }
 
-    /// Goes on from a checkpoint's section. Default: takes its value.
+    /// Continues from a checkpoint's section. Default: takes its value.
     fn resume(&mut self, saved: Self) {
         *self = saved;
     }
@@ -71,9 +71,9 @@ pub(crate) trait Section: Default + Serialize + DeserializeOwned {
 /// A difference between a checkpoint's run and the trainer that would resume it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// What differs and how, for the error or the warning.
+    /// The text of the error or warning: what differs, and how.
     pub problem: String,
-    /// Whether a forced resume goes on all the same.
+    /// Whether a forced resume accepts the difference.
     pub forcible: bool,
 }
 
@@ -143,8 +143,8 @@ impl Sections {
         Ok(section)
     }
 
-    /// Refuses what no section has taken, since a run that went on without it would not be the run that was
-    /// saved.
+    /// Refuses sections and tensors that no section has taken, because a run that continued without them
+    /// would not be the run that was saved.
     ///
     /// # Errors
     /// There is such a section or tensor; the error names the first.

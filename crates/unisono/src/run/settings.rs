@@ -6,9 +6,9 @@ use unisono_graph::Precision;
 use crate::run::section::{Difference, Section};
 
 /// The default number of samples in a step over all replicas together.
-pub const GLOBAL_BATCH: usize = 32;
+pub const GLOBAL_BATCH: usize = unisono_replica::DEFAULT_GLOBAL_BATCH;
 /// The default number of shards that a global batch is cut into.
-pub const SHARDS: usize = 8;
+pub const SHARDS: usize = unisono_replica::DEFAULT_SHARDS;
 
 /// The settings that the answer of a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

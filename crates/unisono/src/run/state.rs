@@ -25,8 +25,7 @@ use crate::{Error, History};
 const VERSION: u32 = 2;
 
 /// Makes the state, its one pair of save and load, and the documentation of `trainer.json` of the list of
-/// sections. The order of the list is the order in which differences are told and in which sections are
-/// digested.
+/// sections. Differences are reported, and sections are digested, in the order of the list.
 macro_rules! run_state {
     ($($(#[doc = $doc:literal])+ $name:ident: $section:ty,)+) => {
         /// What a run saves, section by section.

@@ -3,29 +3,29 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks a fit to finish the step it is at, save the run and return. Clones share one state: a program
-/// keeps one and gives the trainer the other.
+/// A request to finish the current step, save the run and return from a fit. Clones share one state: a
+/// program keeps one and gives the trainer the other.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Creates a stop that nobody has asked for yet.
+    /// Creates a stop that is not requested yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks the run to end. Returns whether this was the first time.
+    /// Asks the run to end. Returns whether this is the first request.
     pub fn ask(&self) -> bool {
         !self.0.swap(true, Ordering::SeqCst)
     }
 
-    /// Returns the flag that is true once somebody has asked, for those who can only set a flag, such as
-    /// handlers of signals.
+    /// Returns the flag that becomes true with the first request, for code that can only set a flag, such as
+    /// a handler of signals.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
 
-    /// Returns whether somebody has asked.
+    /// Returns whether the run was asked to end.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

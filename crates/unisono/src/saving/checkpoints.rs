@@ -1,4 +1,4 @@
-//! The checkpoints of a trainer: a store on a thread of its own, and what is known of the saves.
+//! The checkpoints of a trainer: a store on its own thread, and the state of the saves.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -73,8 +73,8 @@ impl Saving {
         self
     }
 
-    /// Makes a checkpoint that cannot be written stop the run. Default: observers are told, the run goes on,
-    /// and the next interval tries again.
+    /// Makes a checkpoint that cannot be written stop the run. Default: the failure is reported to the
+    /// observers, the run continues, and the next interval tries again.
     pub fn require(mut self) -> Self {
         self.require = true;
         self

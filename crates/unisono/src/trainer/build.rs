@@ -24,7 +24,7 @@ impl Builder {
         Layout { f16: self.layout.f16 && self.parts.precision == Precision::Mixed, ..self.layout }
     }
 
-    /// Checks the settings that are nobody else's to check.
+    /// Checks the settings that no other part of the trainer checks.
     fn check(&self) -> Result<(), Error> {
         if self.replicas == Some(0) {
             return Err(Error::setting("replicas", "a run needs at least one"));

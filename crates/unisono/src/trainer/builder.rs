@@ -184,8 +184,8 @@ impl Builder {
     /// and never change the answer. Default: all that the replica has, or the largest power of two of them
     /// that fits its device's memory.
     ///
-    /// A model with batch norm runs all shards of a replica at once all the same. There a fast replica is
-    /// given no more shards than fit its device's memory.
+    /// A model with batch norm always runs all shards of a replica at once. There a fast replica is given no
+    /// more shards than fit its device's memory.
     pub fn shards_at_once(mut self, shards: usize) -> Self {
         self.options.shards_at_once = Some(shards);
         self
@@ -236,15 +236,15 @@ impl Builder {
         self
     }
 
-    /// Sets what the names of this run's fault points begin with, for drills with the feature `faults` of
-    /// `unisono_replica`. Default: nothing.
+    /// Sets the prefix of the names of this run's fault points, for drills with the feature `faults` of
+    /// `unisono_replica`. Default: none.
     pub fn fault_scope(mut self, scope: &str) -> Self {
         self.options.fault_scope = scope.into();
         self
     }
 
-    /// Adds an observer that is told of every step and epoch, for example `Progress`. Default: there
-    /// are none.
+    /// Adds an observer, which is called after every step and epoch, for example `Progress`.
+    /// Default: none.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(Box::new(observer));
         self

@@ -1,4 +1,4 @@
-//! The replicas of a trainer, and what is known of them.
+//! The replicas of a trainer, with their numeric classes and the records of their losses and comparisons.
 
 use unisono_replica::{Classes, Replicas};
 
@@ -8,7 +8,7 @@ use crate::run::classes::SavedClasses;
 /// The replicas that compute a run.
 pub(super) struct Crew {
     pub replicas: Replicas,
-    /// The numeric classes of what the replicas are on.
+    /// The numeric classes of the replicas' adapters.
     pub classes: Classes,
     /// Whether the run was started on a mixture of numeric classes.
     pub mixed: bool,
@@ -16,12 +16,12 @@ pub(super) struct Crew {
     pub digest_every: u64,
     /// The step after which the states were last compared.
     pub compared: Option<u64>,
-    /// The number of replicas that left and whose leaving was told.
+    /// The number of replicas whose loss was reported to observers.
     pub left_told: usize,
 }
 
 impl Crew {
-    /// Returns notes about the replicas that left since this was last asked.
+    /// Returns notes about the replicas that left since the last call.
     pub fn newly_left(&mut self) -> Vec<String> {
         let new: Vec<String> =
             self.replicas.left().iter().skip(self.left_told).map(ToString::to_string).collect();

@@ -76,11 +76,11 @@ impl ExportedModel {
 
 impl Trainer {
     /// Writes the model as plain safetensors, which any reader loads, and `NAME.json` beside it, from which
-    /// [`ExportedModel::open`] builds it again. A model with layers of one's own is written without the
-    /// latter, and [`Exported::description`] is none.
+    /// [`ExportedModel::open`] builds it again. A model with layers that the user defines is written without
+    /// the latter, and [`Exported::description`] is `None`.
     ///
     /// # Errors
-    /// Of the replicas; files that cannot be written.
+    /// The replicas fail, or a file cannot be written.
     pub fn export(&mut self, path: impl AsRef<Path>, precision: WeightPrecision) -> Result<Exported, Error> {
         let (tensors, description) = self.described()?;
         Ok(export_model(path, &tensors, &Export::default().precision(precision).description(description))?)

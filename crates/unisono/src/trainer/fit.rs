@@ -11,16 +11,17 @@ impl Trainer {
     /// Trains until `epochs` epochs are done, counted from the run's start, and returns the whole run's
     /// history.
     ///
-    /// The loader says what to read and in which order. The batch is the trainer's: a loader's own batch size
-    /// is not used, and observers are told where it differs. After each epoch the model is evaluated on
-    /// `validation`, whose fields are compared with the model's before the first step.
+    /// The loader says what to read and in which order. The batch size is the trainer's: a loader's own batch
+    /// size is not used, and a difference is reported to the observers. After each epoch the model is
+    /// evaluated on `validation`, whose fields are compared with the model's before the first step.
     ///
     /// # Errors
-    /// Before the first step, where checkpoints go to a directory that holds a later one of another run, or
-    /// the data held out do not fit. Else the first error of the pipeline, of a step or of an evaluation.
-    /// Nothing of a failed step has happened; an epoch whose evaluation failed has not ended, and the next
-    /// fit, of this run or one resumed from it, begins with that. What was done before is saved, where
-    /// checkpoints go anywhere, unless the error is one of the replicas or of the checkpoints themselves.
+    /// Before the first step: the directory of checkpoints holds a later one of another run, or the
+    /// validation data do not fit the model. After that, the first error of the pipeline, of a step or of an
+    /// evaluation. Nothing of a failed step has happened; an epoch whose evaluation failed has not ended, and
+    /// the next fit, of this run or one resumed from it, begins with that. What was done before is saved,
+    /// where checkpoints go anywhere, unless the error is one of the replicas or of the checkpoints
+    /// themselves.
     pub fn fit(
         &mut self,
         train: &Loader,
@@ -132,8 +133,8 @@ impl Trainer {
         Ok(before < reached)
     }
 
-    /// Ends an epoch: evaluates, and adds to the history. An epoch ends completely or not at all, so what may
-    /// fail comes first.
+    /// Ends an epoch: evaluates, and adds to the history. An epoch ends completely or not at all, so
+    /// everything that may fail is done first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let train = self.state.running.mean(&self.plan.parts.metric_names());
         let validation = validation.map(|loader| self.evaluate(loader)).transpose();

@@ -26,7 +26,7 @@ impl Trainer {
         &self.watch.notes
     }
 
-    /// Returns the compiled graph of a program, for those who want to look inside.
+    /// Returns the compiled graph of a program, for inspection.
     pub fn program(&self, id: ProgramId) -> &Program {
         self.plan.program(id)
     }

@@ -8,12 +8,13 @@ use crate::{Error, Trainer};
 impl Trainer {
     /// Takes in one more replica, on the first adapter whose name holds `name` (see [`unisono_gpu::select`]):
     /// from the next step on it shares the work. Returns its number. No bit shows it, except in a run on a
-    /// mixture of classes ([`crate::Builder::mixed`]), where it changes which replica runs what: from here on
-    /// the run is that of the larger mixture, which observers are told and checkpoints name.
+    /// mixture of classes ([`crate::Builder::mixed`]), where it changes which replica runs which shards:
+    /// from here on the run is that of the larger mixture, which is reported to observers and named in
+    /// checkpoints.
     ///
     /// # Errors
-    /// No such adapter; it is of another numeric class than the run's, unless that was started on a mixture;
-    /// it does not open, or does not take the state. The run goes on without it.
+    /// There is no such adapter. It is of another numeric class than the run's, unless the run was started on
+    /// a mixture. It does not open, or does not take the state. The run continues without it.
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();
@@ -48,7 +49,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns what the replicas answered. Observers are told who left meanwhile.
+    /// Returns the answer of the replicas. Reports to the observers which replicas left meanwhile.
     pub(super) fn heard<T>(&mut self, answer: Result<T, ReplicaError>) -> Result<T, Error> {
         self.tell_left();
         answer.map_err(|error| match error {

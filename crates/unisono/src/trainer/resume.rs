@@ -9,7 +9,7 @@ use crate::run::state::SavedRun;
 use crate::saving::tensors::in_order;
 use crate::{Error, Trainer};
 
-/// Where a resumed run goes on.
+/// The point from which a resumed run continues.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Resumed {
@@ -29,18 +29,18 @@ impl Trainer {
     /// which broken ones were passed over. Without any checkpoint the run starts at its start.
     ///
     /// # Errors
-    /// A checkpoint of another model; a run with other settings, on other data or in another numeric class,
-    /// for then the answer would be neither's. No complete checkpoint among those there are.
+    /// The checkpoint is of another model, or its run has other settings, other data or another numeric
+    /// class: the answer would then be that of neither run. There are checkpoints, but none is complete.
     pub fn resume(&mut self) -> Result<Option<Resumed>, Error> {
         self.resume_newest(false)
     }
 
-    /// Does [`Trainer::resume`] also with another global batch, number of shards, seed or loss, on other data
-    /// or adapters. [`Resumed::differs`] and, for the data, the observers are told what differs. The answer
-    /// is then this trainer's alone.
+    /// Resumes like [`Trainer::resume`], but also with another global batch, number of shards, seed or loss,
+    /// and on other data or adapters. [`Resumed::differs`] lists the differences; those of the data are
+    /// reported to the observers. The answer is then neither that of the saved run nor that of a new one.
     ///
     /// # Errors
-    /// As [`Trainer::resume`], but for that.
+    /// The checkpoint is of another model. There are checkpoints, but none is complete.
     pub fn force_resume(&mut self) -> Result<Option<Resumed>, Error> {
         self.resume_newest(true)
     }

@@ -24,11 +24,11 @@ impl Trainer {
     /// good while another is waiting.
     ///
     /// # Errors
-    /// A directory that cannot be written or that another run uses; a metric that there is not; an adapter
-    /// that cannot be probed.
+    /// The directory cannot be written, or another run uses it. There is no such metric. An adapter cannot be
+    /// probed.
     pub fn save_to(&mut self, saving: Saving) -> Result<(), Error> {
         saving.check(&self.plan.parts.metric_names())?;
-        // Checkpoints name the classes, and at this point nobody waits for the probe.
+        // Checkpoints name the classes. Probing now delays no step.
         self.crew.classes.probed()?;
         // The directory may be the one that is open.
         self.saver = None;
@@ -109,10 +109,10 @@ impl Trainer {
     }
 
     /// Does [`Trainer::save_model`]. A file that cannot be written is an error if [`Saving::require`] says
-    /// so, and otherwise something that observers are told.
+    /// so, and is otherwise reported to the observers.
     ///
     /// # Errors
-    /// Of the replicas, and of the disk where checkpoints are required.
+    /// The replicas fail, or the disk fails and checkpoints are required.
     pub fn save_model_or_warn(&mut self) -> Result<Option<PathBuf>, Error> {
         let required = self.saver.as_ref().is_some_and(Checkpoints::are_required);
         match self.save_model() {
@@ -144,11 +144,11 @@ impl Trainer {
         Ok(stop)
     }
 
-    /// Waits until what was saved is durable, as the end of a fit does. Observers are told what became of
-    /// each save.
+    /// Waits until all saves are durable, as the end of a fit does. The result of each save is reported to
+    /// the observers.
     ///
     /// # Errors
-    /// What could not be written, if that is required.
+    /// A save could not be written, if saves are required.
     pub fn finish_saves(&mut self) -> Result<(), Error> {
         if let Some(saver) = &mut self.saver {
             let reports = saver.saver.flush()?;
@@ -157,11 +157,11 @@ impl Trainer {
         Ok(())
     }
 
-    /// Copies the run off the devices and returns. It is written while training goes on, as at the interval
-    /// of a fit. For loops of one's own, together with [`Trainer::finish_saves`].
+    /// Copies the run off the devices and returns. The copy is written while training continues, as at the
+    /// interval of a fit. Use it in your own training loop, together with [`Trainer::finish_saves`].
     ///
     /// # Errors
-    /// The copy's; that of an earlier save, if saves are required.
+    /// The copy fails. An earlier save failed, if saves are required.
     pub fn save_behind(&mut self) -> Result<(), Error> {
         let Some(saver) = &self.saver else { return Ok(()) };
         let spare = saver.saver.spare();

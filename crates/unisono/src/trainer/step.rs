@@ -14,15 +14,16 @@ use crate::run::loss_scale::Scaling;
 use crate::{Error, Step, Trainer};
 
 impl Trainer {
-    /// Does one step on a batch, for loops of one's own. The batch may have any size up to the global batch.
+    /// Does one step on a batch, in your own training loop. The batch may have any size up to the global
+    /// batch.
     ///
     /// Means are those of the batch's epoch, and samples that were left out of it stay left out of the run. A
-    /// batch of which all samples were left out is given to no loop, so it is not known here. Nor is the
-    /// loader, so a resume cannot compare the data.
+    /// loader returns no batch if all its samples were left out, so the trainer does not count such a batch.
+    /// The trainer does not know the loader either, so a resume cannot compare the data.
     ///
     /// # Errors
-    /// A batch that does not have the model's fields; a bad sample; a loss or gradient that is not finite, in
-    /// mixed precision at the smallest loss scale. Then nothing has changed.
+    /// The batch does not have the model's fields, or a sample is bad. A loss or gradient is not finite, in
+    /// mixed precision at the smallest loss scale. Nothing has changed then.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
         if batch.after.epoch > batch.epoch {
@@ -126,7 +127,7 @@ impl Trainer {
             state.carries.take(program, &outcome.outputs);
             state.loss_scale.iter_mut().for_each(Scaling::went_well);
         }
-        // Only loops of one's own may go from any batch to any other.
+        // Only a user's own loop may go from any batch to any other.
         if batch.epoch != state.position.data.position.epoch {
             state.running = Running::default();
         }

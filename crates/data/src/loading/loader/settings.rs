@@ -34,8 +34,7 @@ impl Loader {
             Kind::Buckets(buckets) if shuffled => format!("shuffled, {}", buckets.describe()),
             Kind::Buckets(buckets) => buckets.describe(),
         };
-        // A check changes no value, and whoever finds a bad sample has to be able to add one to a run that
-        // goes on.
+        // A check changes no value, so it may be added to a run that is resumed, to find a bad sample.
         let changing = pipeline.stages.iter().filter(|stage| stage.label != super::REQUIRE_FINITE);
         let transforms: Vec<_> = changing.chain(&pipeline.batch_stages).map(|s| s.label.as_str()).collect();
         let seed = (shuffled || !transforms.is_empty()).then(|| ("seed", pipeline.seed.to_string()));
@@ -84,7 +83,7 @@ mod tests {
             (mapped.clone(), mapped.clone().seed(1), &["seed"]),
             (mapped.clone(), plain().map("b", |_, _| ()).map("a", |_, _| ()), &["transforms"]),
             (mapped.clone(), plain().map("a", |_, _| ()).map_batch("b", |_, _| Ok(())), &["transforms"]),
-            // These change nothing: a seed that nobody draws from, checks, threads.
+            // These change nothing: a seed from which nothing is drawn, checks, threads.
             (plain().seed(1), plain(), &[]),
             (mapped.clone(), mapped.clone().require_finite().skip_bad(3), &[]),
             (mapped.clone(), mapped.clone().threads(2).prefetch(5).batch(3), &[]),

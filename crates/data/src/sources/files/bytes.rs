@@ -11,7 +11,7 @@ use crate::sources::gzip::{is_gzipped, unpacked};
 /// The most bytes that deflate can make of one byte (a 258-byte match in two bits, give or take a header).
 pub(crate) const DEFLATE_LIMIT: u64 = 1032;
 
-/// Bytes that any thread may read anywhere.
+/// Bytes that any thread may read at any position.
 ///
 /// Files are read by position, not mapped: if a file is cut short while it is in use, that is then an error,
 /// not a signal that ends the process, and what was read does not count as this process's memory.
@@ -49,8 +49,8 @@ impl Bytes {
 
     /// Opens a file's bytes, and unpacks them into memory if they are gzipped.
     ///
-    /// `declared` reads from the first `head` bytes (or all, if there are fewer) how many there must be in
-    /// all. A file that holds fewer or more is an error, and no more than that is ever unpacked.
+    /// `declared` reads the total number of bytes from the first `head` bytes, or from all if there are
+    /// fewer. A file that holds fewer or more is an error, and no more than that is ever unpacked.
     pub fn open_declared(
         path: &Path,
         head: usize,
@@ -117,7 +117,7 @@ impl Bytes {
     }
 }
 
-/// Reads up to `limit` more bytes. Memory grows with what there is, not with what was declared.
+/// Reads up to `limit` more bytes. Memory grows with the bytes that are read, not with a declared size.
 pub(crate) fn take(
     path: &Path,
     from: &mut impl Read,

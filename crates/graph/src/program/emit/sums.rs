@@ -1,45 +1,50 @@
-//! The tree: across the chunks of a reduction or product, and across shards.
+//! Launches of the tree kernel, which adds the chunks of a reduction or product and the parts of shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_shaders::{FiniteParams, Params, TreeParams, module, snippets};
 
-use super::{Emitter, Part, Step};
+use super::emitter::{Emitter, Part, Step};
 use crate::fuse::{Bucket, Place, Store, in_order};
 use crate::plan::{Access, Kernel};
 use crate::program::{Program, Slot};
 use crate::trace::{GraphError, NodeId, ReduceKind};
 use crate::values::{Lead, Type};
 
-/// Leaves that one invocation of the tree kernel adds, at most: they are in registers, for arrays are slow on
-/// software adapters (8 shards of 670,000 elements on one core: 6 ms, with an array of waiting subtrees 36
-/// ms).
+/// The most leaves that one invocation of the tree kernel adds. They are in registers, because arrays are
+/// slow on software adapters: 8 shards of 670,000 elements take 6 ms on one core, and 36 ms with an array of
+/// waiting subtrees.
 const TREE_GROUP: usize = 8;
-/// The number of elements that one invocation of the finite kernel looks at.
+/// The number of elements that one invocation of the kernel `finite` checks.
 const FINITE_SPAN: usize = 64;
 
-/// Leaves of a tree: vectors at equal distances.
+/// The leaves of a tree: vectors at equal distances.
 pub(super) struct Source {
     pub store: Store,
+    /// The first element of the first leaf.
     pub first: usize,
+    /// The distance from one leaf to the next, in elements.
     pub stride: usize,
+    /// The number of leaves.
     pub leaves: usize,
 }
 
-/// Where a tree's result goes.
+/// Where the result of a tree goes.
 #[derive(Clone)]
 pub(super) struct Destination {
     store: Store,
+    /// The first element of the result.
     offset: usize,
-    /// From one shard's part to the next.
+    /// The distance from one part of the result to the next, in elements. A sample or shard has a part each.
     lead: usize,
-    /// Elements of a part.
+    /// The number of elements of a part.
     inner: usize,
-    /// Elements that count; those after them become 0.
+    /// The number of elements that count. Those after them become 0. If it is `None`, all of them count.
     used: Option<usize>,
 }
 
 impl Destination {
+    /// Returns the destination of these rows of a value.
     pub fn of(place: Place, ty: &Type, rows: &std::ops::Range<usize>) -> Self {
         let inner = ty.count().max(1);
         let lead = place.row(inner);
@@ -47,14 +52,14 @@ impl Destination {
         Self { store: place.store, offset: place.inside + skip, lead, inner, used: None }
     }
 
-    /// `count` elements in a row.
+    /// Returns a destination of `count` elements that lie one behind the other.
     pub fn vector(store: Store, offset: usize, count: usize) -> Self {
         Self { store, offset, lead: 0, inner: count, used: None }
     }
 }
 
 impl Emitter<'_> {
-    /// The tree over `leaves` vectors of `elements` each, in as many passes as it takes.
+    /// Launches the tree over `leaves` vectors of `elements` each, in as many passes as it takes.
     pub(super) fn tree(
         &mut self,
         mut from: Source,
@@ -66,45 +71,51 @@ impl Emitter<'_> {
         loop {
             let group = from.leaves.next_power_of_two().clamp(2, TREE_GROUP);
             let groups = from.leaves.div_ceil(group);
-            let last = groups == 1;
-            let target = if last {
-                to.clone()
-            } else {
-                let store =
-                    if from.store == Store::Temp(root) { Store::Temp2(root) } else { Store::Temp(root) };
-                self.grow(store, 4 * (groups * elements) as u64);
-                Destination { store, offset: 0, lead: 0, inner: elements, used: None }
-            };
-            let sizes = [elements, from.stride, from.first, target.offset, target.lead, target.inner];
-            let quads = sizes.iter().all(|s| s.is_multiple_of(4));
-            let [elements_read, stride, first, offset, lead, inner] =
-                sizes.map(|s| if quads { s / 4 } else { s });
-            let kernel = self.kernel(&tree_kernel(group, kind, quads));
-            let (grid, width) = self.grid(elements_read * groups, root)?;
-            let params = TreeParams {
-                elements: elements_read as u32,
-                leaves: from.leaves as u32,
-                leaf_stride: stride as u32,
-                x_offset: first as u32,
-                y_offset: offset as u32,
-                y_group: elements_read as u32,
-                y_lead: lead as u32,
-                inner: inner as u32,
-                width,
-                groups: groups as u32,
-                used: target.used.map_or(u32::MAX, |used| used as u32),
-            };
-            let bindings = vec![self.all(from.store), self.all(target.store)];
-            self.launch(kernel, bindings, params.words(&[]), grid, root)?;
-            if last {
-                return Ok(());
+            if groups == 1 {
+                return self.tree_pass(&from, elements, to, (group, kind), root);
             }
-            from = Source { store: target.store, first: 0, stride: elements, leaves: groups };
+            let store = if from.store == Store::Temp(root) { Store::Temp2(root) } else { Store::Temp(root) };
+            self.grow(store, 4 * (groups * elements) as u64);
+            let level = Destination::vector(store, 0, elements);
+            self.tree_pass(&from, elements, &level, (group, kind), root)?;
+            from = Source { store, first: 0, stride: elements, leaves: groups };
         }
     }
 
-    /// The buckets of this cut, each with those of its values that kernels of this segment are still to
-    /// compute.
+    /// Launches one pass of a tree, which makes one vector of each `group` leaves.
+    fn tree_pass(
+        &mut self,
+        from: &Source,
+        elements: usize,
+        to: &Destination,
+        (group, kind): (usize, ReduceKind),
+        root: NodeId,
+    ) -> Result<(), GraphError> {
+        let groups = from.leaves.div_ceil(group);
+        let sizes = [elements, from.stride, from.first, to.offset, to.lead, to.inner];
+        let quads = sizes.iter().all(|s| s.is_multiple_of(4));
+        let [elements, stride, first, offset, lead, inner] = sizes.map(|s| if quads { s / 4 } else { s });
+        let kernel = self.kernel(&tree_kernel(group, kind, quads));
+        let (grid, width) = self.grid(elements * groups, root)?;
+        let params = TreeParams {
+            elements: elements as u32,
+            leaves: from.leaves as u32,
+            leaf_stride: stride as u32,
+            x_offset: first as u32,
+            y_offset: offset as u32,
+            y_group: elements as u32,
+            y_lead: lead as u32,
+            inner: inner as u32,
+            width,
+            groups: groups as u32,
+            used: to.used.map_or(u32::MAX, |used| used as u32),
+        };
+        let bindings = vec![self.all(from.store), self.all(to.store)];
+        self.launch(kernel, bindings, params.words(&[]), grid, root)
+    }
+
+    /// Returns the buckets of the cut behind a segment, each with those of its values that kernels of the
+    /// segment compute.
     pub(super) fn open_buckets(&self, segment: usize) -> BTreeMap<usize, BTreeSet<NodeId>> {
         let Program { graph, fusion, .. } = self.program;
         let roots: BTreeSet<NodeId> = fusion
@@ -122,7 +133,8 @@ impl Emitter<'_> {
         of_cut.map(open).collect()
     }
 
-    /// A bucket, summed over the subtrees of the run; over all of them where the run is the whole batch.
+    /// Sums a bucket over the shards of each subtree that lies in the run, which is one subtree if the run is
+    /// the whole batch.
     pub(super) fn sum_bucket(&mut self, segment: usize, index: usize) -> Result<(), GraphError> {
         let program = self.program;
         let whole = self.run.is_whole();
@@ -143,7 +155,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether all sums of a cut are finite, where they stay on the device.
+    /// Checks on the device whether all sums of a cut are finite. This is for sums that stay on the device;
+    /// the host checks the others as it adds them.
     pub(super) fn check_finite(&mut self, segment: usize, cut: &[usize]) -> Result<(), GraphError> {
         let flag: Part = self.part(Store::Flag(segment), 0, 4);
         self.step(Step::Clear(flag));
@@ -166,6 +179,8 @@ impl Emitter<'_> {
     }
 }
 
+/// Returns the kernel that adds groups of so many leaves, or takes their maximum, four elements at a time or
+/// one.
 fn tree_kernel(group: usize, kind: ReduceKind, quads: bool) -> Kernel {
     let constants =
         format!("const GROUP: u32 = {group}u;\nconst MAXIMUM: bool = {};\n", kind == ReduceKind::Max);

@@ -4,8 +4,8 @@ use crate::program::Layout;
 use crate::trace::{StateKind, Tape};
 use crate::values::Precision;
 
-/// A step with everything that has samples: an input, dropout, a product, its gradient, a loss of each
-/// sample.
+/// Returns a step with every kind of value that has samples: an input, dropout, a product, its gradient and a
+/// loss of each sample.
 fn step() -> Program {
     let tape = Tape::new();
     let (x, rate) = (tape.input("x", Type::sample(&[4])), tape.input("rate", Type::global(&[])));
@@ -24,7 +24,7 @@ fn slots(transfers: &[Transfer]) -> Vec<Slot> {
     transfers.iter().map(|t| Slot::decode(t.slot)).collect()
 }
 
-/// However many buckets there are: what is to be read at the end of a segment is not written over before.
+/// What is read at the end of a segment is not overwritten before, however many buckets there are.
 #[test]
 fn downloads_keep_their_memory_until_the_end_of_the_segment() {
     let tape = Tape::new();
@@ -69,7 +69,7 @@ fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
     assert!(buffers.iter().any(|b| b.role == Role::State(0)));
 }
 
-/// A layer and its gradient in mixed precision, with rows of an odd number of elements.
+/// Returns a layer and its gradient in mixed precision, with rows of an odd number of elements.
 fn mixed(layout: Layout) -> Program {
     let tape = Tape::with_precision(Precision::Mixed);
     let x = tape.input("x", Type::sample(&[7]));
@@ -98,9 +98,9 @@ fn f16_halves_memory_where_the_device_has_it_and_is_refused_elsewhere() {
     assert!(words.kernels.iter().all(|kernel| !kernel.wgsl.contains("f16;")));
 }
 
-/// Rows of f16 that are cut into pieces start at offsets that a device can bind.
+/// Ranges of rows of f16 start at offsets that a device can bind.
 #[test]
-fn pieces_of_f16_are_aligned() {
+fn ranges_of_f16_are_aligned() {
     let target = Target { f16: true, max_binding_bytes: 20_000, ..Target::default() };
     let program = mixed(Layout { f16: true, ..Layout::default() });
     let plan = program.plan(&Run::whole(&[1000]), &target).unwrap();
@@ -115,8 +115,8 @@ fn pieces_of_f16_are_aligned() {
     assert!(slices.iter().any(|s| s.offset > 0));
 }
 
-/// A loop over parts of the input, and states that are updated alike: more of them make more launches of the
-/// same kernels.
+/// More steps of a loop over parts of the input, and more states that are updated alike, make more launches
+/// of the same kernels.
 #[test]
 fn a_kernel_serves_all_steps_of_a_loop_and_all_states() {
     let sizes = |steps: usize| {

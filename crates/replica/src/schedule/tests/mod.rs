@@ -147,9 +147,9 @@ fn pairs_from_1_to_1_to_10_to_1_reach_nine_tenths_of_the_sum_of_their_speeds() {
     }
 }
 
-/// Slow workers and workers with a large fixed cost are told apart, where launches take as long as half of
-/// all samples on the faster one, on either or on both: after two assignments of three steps each, the third
-/// is right.
+/// The scheduler distinguishes slow workers from workers with a large fixed cost, where launches take as long
+/// as half of all samples on the faster one, on either or on both: after two assignments of three steps each,
+/// the third is right.
 #[test]
 fn pairs_with_launches_that_take_their_time_reach_nine_tenths_of_what_is_possible() {
     for tenths in 10..=100 {

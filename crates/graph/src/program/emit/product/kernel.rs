@@ -1,25 +1,25 @@
-//! Which file of `shaders` computes a product, and with which constants.
+//! The kernel of a product: a file of `shaders`, with snippets and constants for what the file leaves open.
 
-use unisono_shaders::{Params, ProductParams, STARTS, module, snippets};
+use unisono_shaders::{Params, ProductParams, STARTS, Snippet, module, snippets};
 
-use super::{All, Shape};
+use super::shape::{All, Shape};
 use crate::codegen::{Epilogue, ImplicitOperand};
 use crate::plan::target::{Machine, Target};
 use crate::plan::{Access, Kernel};
 use crate::values::tree::PRODUCT_CHUNK;
 
-/// Which file of `shaders` computes a product.
+/// The file of `shaders` that computes a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// `matmul.wgsl`, with tiles of so many times four rows and columns.
+    /// The file is `matmul.wgsl`, with tiles of so many times four rows and columns.
     Registers { rows: usize, columns: usize },
-    /// `matmul_lanes.wgsl`, with subgroups of so many lanes.
+    /// The file is `matmul_lanes.wgsl`, with subgroups of so many lanes.
     Lanes(usize),
-    /// `matmul_tiles.wgsl`.
+    /// The file is `matmul_tiles.wgsl`.
     Tiles,
 }
 
-/// The family for `batch` products of `[m, k] x [k, n]`, by sizes and machine alone.
+/// Returns the family for `batch` products of `[m, k] x [k, n]`. It depends on sizes and machine alone.
 ///
 /// Measured on lavapipe (Mesa 22.3.6, one core of a Xeon), `[128, 784] x [784, 512]` with the weight stored
 /// transposed:
@@ -29,13 +29,13 @@ pub(super) enum Family {
 /// | registers, 4 x 4 | 4.8 | 0.09 s |
 /// | registers, 8 x 8 | 8.0 | 0.2 s |
 /// | registers, 16 x 16 | 13.4 | 0.6 s |
-/// | lanes, 32 x 32 a subgroup of 8 | 20 | 0.3 s |
+/// | lanes, 32 x 32 for a subgroup of 8 | 20 | 0.3 s |
 /// | tiles in workgroup memory | 3.3 | 0.25 s |
 ///
 /// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest
-/// and wastes least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides what
-/// memory costs behind many invocations, which a tile of 64 x 64 has too few of where a side is shorter than
-/// half of it.
+/// and wastes least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides the
+/// latency of memory behind many invocations. Where a side of the product is shorter than half a tile of
+/// 64 x 64, tiles would make too few invocations for that.
 pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
     const FEW_STEPS: usize = 1 << 20;
     let small = Family::Registers { rows: 1, columns: 1 };
@@ -50,121 +50,170 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
     }
 }
 
-/// How an operand is read.
+/// How a kernel reads an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Side<'a> {
-    /// From a matrix, four elements at a time or one, of f16 or f32.
+    /// The operand is a matrix in memory, of f16 or f32, and is read four elements at a time or one.
     Stored { quads: bool, half: bool },
-    /// From what the matrix would be a view of.
+    /// The operand is a view of what is in memory (implicit GEMM).
     Implicit(&'a ImplicitOperand),
 }
 
 impl Side<'_> {
-    fn halves(&self) -> bool {
+    /// Returns whether the operand is read from f16.
+    fn is_half(&self) -> bool {
         match self {
             Self::Stored { half, .. } => *half,
             Self::Implicit(implicit) => implicit.halves,
         }
     }
+
+    /// Returns the operand's letter in a kernel's name: i if it is implicit, t if transposed, n otherwise.
+    fn letter(&self, is_transposed: bool) -> &'static str {
+        match (self, is_transposed) {
+            (Side::Implicit(_), _) => "i",
+            (_, true) => "t",
+            (_, false) => "n",
+        }
+    }
 }
 
-/// How a result is written.
+/// How a kernel writes its result.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome {
+    /// Whether four elements are written at a time.
     pub(super) quads: bool,
+    /// Whether the result is stored as f16.
     pub(super) half: bool,
 }
 
-pub(super) fn fours(sizes: &[usize]) -> bool {
+/// Returns whether all sizes are multiples of four, so that a kernel may read or write four elements at once.
+pub(super) fn are_fours(sizes: &[usize]) -> bool {
     sizes.iter().all(|s| s.is_multiple_of(4))
 }
 
-/// A family's file with what it leaves open.
-pub(super) fn kernel(
-    family: Family,
-    shape: &Shape,
-    [a, b]: [Side<'_>; 2],
-    result: Outcome,
-    join: bool,
-    epilogue: Option<&Epilogue>,
-) -> Kernel {
-    use snippets::*;
-    let mut shared = vec![
-        SUM_QUADS,
-        [[C_WORDS, C_QUADS], [C_HALF_WORDS, C_HALF_QUADS]][usize::from(shape.rounds)]
-            [usize::from(result.quads)],
-        if shape.contract { INNER_SHARD } else { INNER_ALL },
-        PRODUCT,
-    ];
-    let mut written = String::new();
-    let loads = [
-        (a, A_STORED, [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]], "TRANSPOSE_A", shape.transpose_a),
-        (b, B_STORED, [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]], "TRANSPOSE_B", shape.transpose_b),
-    ];
-    for (side, stored, elements, name, transposed) in loads {
-        match side {
-            Side::Stored { quads, half } => {
-                shared.extend([elements[usize::from(half)][usize::from(quads)], stored]);
-                written += &format!("const {name}: bool = {transposed};\n");
+/// Everything that the text of a product's kernel depends on.
+pub(super) struct ProductKernel<'a> {
+    pub(super) family: Family,
+    pub(super) shape: &'a Shape,
+    /// How the left and the right operand are read.
+    pub(super) sides: [Side<'a>; 2],
+    pub(super) result: Outcome,
+    /// Whether the products of several shards are added in registers.
+    pub(super) join: bool,
+    pub(super) epilogue: Option<&'a Epilogue>,
+}
+
+impl ProductKernel<'_> {
+    /// Returns the kernel: the family's file with everything that it leaves open.
+    pub(super) fn build(&self) -> Kernel {
+        let (sizes, file) = self.file();
+        let enable = if self.uses_f16() { "enable f16;\n" } else { "" };
+        let constants = self.constants(&sizes);
+        let declaration = ProductParams::declaration(STARTS);
+        let wgsl = format!("{enable}{}", module(&declaration, &self.snippets(), &constants, file));
+        Kernel { name: self.name(), wgsl, bindings: self.bindings() }
+    }
+
+    /// Returns the family's own constants, and its file.
+    fn file(&self) -> (String, &'static str) {
+        match self.family {
+            Family::Registers { rows, columns } => (
+                format!("const ROWS: u32 = {rows}u;\nconst COLUMNS: u32 = {columns}u;\n"),
+                unisono_shaders::MATMUL,
+            ),
+            Family::Lanes(lanes) => {
+                (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES)
             }
-            Side::Implicit(implicit) => written += &implicit.wgsl,
+            Family::Tiles => (String::new(), unisono_shaders::MATMUL_TILES),
         }
     }
-    if shape.rounds {
-        shared.push(ROUND_HALF);
+
+    fn snippets(&self) -> Vec<Snippet> {
+        use snippets::*;
+        let shape = self.shape;
+        let writes = [[C_WORDS, C_QUADS], [C_HALF_WORDS, C_HALF_QUADS]];
+        let mut shared = vec![
+            SUM_QUADS,
+            writes[usize::from(shape.rounds)][usize::from(self.result.quads)],
+            if shape.contract { INNER_SHARD } else { INNER_ALL },
+            PRODUCT,
+        ];
+        let reads = [
+            (A_STORED, [[A_WORDS, A_QUADS], [A_HALF_WORDS, A_HALF_QUADS]]),
+            (B_STORED, [[B_WORDS, B_QUADS], [B_HALF_WORDS, B_HALF_QUADS]]),
+        ];
+        for (side, (stored, elements)) in self.sides.iter().zip(reads) {
+            if let Side::Stored { quads, half } = *side {
+                shared.extend([elements[usize::from(half)][usize::from(quads)], stored]);
+            }
+        }
+        if shape.rounds {
+            shared.push(ROUND_HALF);
+        }
+        if self.epilogue.is_none() {
+            shared.push(FINISH_NONE);
+        }
+        shared
     }
-    if epilogue.is_none() {
-        shared.push(FINISH_NONE);
-    }
-    let (sizes, file) = match family {
-        Family::Registers { rows, columns } => (
-            format!("const ROWS: u32 = {rows}u;\nconst COLUMNS: u32 = {columns}u;\n"),
-            unisono_shaders::MATMUL,
-        ),
-        Family::Lanes(lanes) => (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES),
-        Family::Tiles => (String::new(), unisono_shaders::MATMUL_TILES),
-    };
-    let kept = match (shape.rounds, result.half) {
-        (false, _) => "",
-        (true, false) => "alias Kept = f32;\n",
-        (true, true) => "alias Kept = f16;\n",
-    };
-    let constants = format!(
-        "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst RAGGED: bool = {};\nconst JOIN: bool = {join};\n\
-         const ACROSS: u32 = {}u;\n{sizes}{kept}{written}{}",
-        shape.contract || !shape.k.is_multiple_of(4),
-        if shape.all == All::Columns { shape.n } else { 0 },
-        epilogue.map_or("", |epilogue| &epilogue.wgsl),
-    );
-    let enable =
-        if a.halves() || b.halves() || result.half || epilogue.is_some_and(|epilogue| epilogue.halves) {
-            "enable f16;\n"
-        } else {
-            ""
+
+    /// Returns the constants of the module, and its generated functions: implicit operands and the epilogue.
+    fn constants(&self, sizes: &str) -> String {
+        let shape = self.shape;
+        let kept = match (shape.rounds, self.result.half) {
+            (false, _) => "",
+            (true, false) => "alias Kept = f32;\n",
+            (true, true) => "alias Kept = f16;\n",
         };
-    let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
-    let others = usize::from(shape.contract) + epilogue.map_or(0, |epilogue| epilogue.stores.len());
-    bindings.extend(std::iter::repeat_n(Access::Read, others));
-    // Normal, transposed, or implicit.
-    let letter = |side: Side<'_>, transposed: bool| match (side, transposed) {
-        (Side::Implicit(_), _) => "i",
-        (_, true) => "t",
-        (_, false) => "n",
-    };
-    let letters = letter(a, shape.transpose_a).to_owned() + letter(b, shape.transpose_b);
-    let name = match (shape.contract, &letters[..]) {
-        (true, "tn") => (if join { "contract_shards" } else { "contract" }).to_string(),
-        (true, _) => format!("contract{}_{letters}", if join { "_shards" } else { "" }),
-        _ => {
-            let half = if shape.rounds { "_half" } else { "" };
-            let behind = epilogue.map_or("", |epilogue| &epilogue.name);
-            format!("matmul_{letters}{half}{behind}")
+        let transposed = [("TRANSPOSE_A", shape.transpose_a), ("TRANSPOSE_B", shape.transpose_b)];
+        let mut written = String::new();
+        for (side, (name, is_transposed)) in self.sides.iter().zip(transposed) {
+            match side {
+                Side::Stored { .. } => written += &format!("const {name}: bool = {is_transposed};\n"),
+                Side::Implicit(implicit) => written += &implicit.wgsl,
+            }
         }
-    };
-    Kernel {
-        name,
-        wgsl: format!("{enable}{}", module(&ProductParams::declaration(STARTS), &shared, &constants, file)),
-        bindings,
+        format!(
+            "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst RAGGED: bool = {};\nconst JOIN: bool = {};\n\
+             const ACROSS: u32 = {}u;\n{sizes}{kept}{written}{}",
+            shape.contract || !shape.k.is_multiple_of(4),
+            self.join,
+            if shape.all == All::Columns { shape.n } else { 0 },
+            self.epilogue.map_or("", |epilogue| &epilogue.wgsl),
+        )
+    }
+
+    /// Returns whether any binding is f16.
+    fn uses_f16(&self) -> bool {
+        self.sides.iter().any(Side::is_half)
+            || self.result.half
+            || self.epilogue.is_some_and(|epilogue| epilogue.halves)
+    }
+
+    /// Returns the kernel's bindings: both operands, the result, the starts of shards where the product sums
+    /// over samples, and what the epilogue reads.
+    fn bindings(&self) -> Vec<Access> {
+        let others =
+            usize::from(self.shape.contract) + self.epilogue.map_or(0, |epilogue| epilogue.stores.len());
+        let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
+        bindings.extend(std::iter::repeat_n(Access::Read, others));
+        bindings
+    }
+
+    /// Returns the kernel's name, for example `matmul_nt_half[add, relu]` or `contract_shards`.
+    fn name(&self) -> String {
+        let [a, b] = &self.sides;
+        let letters = a.letter(self.shape.transpose_a).to_owned() + b.letter(self.shape.transpose_b);
+        if self.shape.contract {
+            let shards = if self.join { "_shards" } else { "" };
+            return match &letters[..] {
+                "tn" => format!("contract{shards}"),
+                _ => format!("contract{shards}_{letters}"),
+            };
+        }
+        let half = if self.shape.rounds { "_half" } else { "" };
+        let behind = self.epilogue.map_or("", |epilogue| &epilogue.name);
+        format!("matmul_{letters}{half}{behind}")
     }
 }
 

@@ -1,0 +1,248 @@
+//! The state of planning: the steps of each segment so far, and the size and lifetime of each memory.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::codegen::{Binding, WORKGROUP};
+use crate::fuse::{Extent, Store};
+use crate::plan::{Kernel, Target};
+use crate::program::{Program, Run, Slot};
+use crate::trace::{GraphError, NodeId};
+use crate::values::{Lead, Type};
+
+/// The number of rows of which each part of a divided launch is a multiple; it is twice that number where a
+/// binding may be f16. So bindings start at aligned offsets.
+const ROW_ALIGNMENT: usize = 64;
+
+/// A plan that is being made. Each module of `emit` adds its own kind of launches.
+pub(super) struct Emitter<'a> {
+    pub program: &'a Program,
+    pub run: &'a Run,
+    pub target: &'a Target,
+    /// The sizes of the run.
+    pub extent: Extent,
+    /// The number of the segment that is being emitted.
+    pub segment: usize,
+    /// The time by which lifetimes are counted. Every step takes one tick, and so do the uploads of a
+    /// segment.
+    clock: usize,
+    pub segments: Vec<Steps>,
+    pub kernels: Vec<Kernel>,
+    /// The bytes of each memory.
+    pub sizes: BTreeMap<Store, u64>,
+    /// The first and the last time at which each memory is used.
+    pub lives: BTreeMap<Store, (usize, usize)>,
+}
+
+/// A range of a memory, before memories have buffers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub store: Store,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// A command, before memories have buffers.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Launch { kernel: usize, bindings: Vec<Part>, params: Vec<u32>, grid: [u32; 3] },
+    Copy { from: Part, to: Part },
+    Clear(Part),
+}
+
+/// A segment, before memories have buffers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steps {
+    pub uploads: Vec<(Slot, Part)>,
+    pub steps: Vec<Step>,
+    pub downloads: Vec<(Slot, Part)>,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(program: &'a Program, run: &'a Run, target: &'a Target) -> Self {
+        Self {
+            program,
+            run,
+            target,
+            extent: run.extent(),
+            segment: 0,
+            clock: 0,
+            segments: vec![Steps::default(); program.segments()],
+            kernels: vec![],
+            sizes: BTreeMap::new(),
+            lives: BTreeMap::new(),
+        }
+    }
+}
+
+/// Steps, kernels and transfers.
+impl Emitter<'_> {
+    /// Returns the index of a kernel in the plan. Adds the kernel if the plan has none like it.
+    pub fn kernel(&mut self, kernel: &Kernel) -> usize {
+        self.kernels.iter().position(|k| k == kernel).unwrap_or_else(|| {
+            self.kernels.push(kernel.clone());
+            self.kernels.len() - 1
+        })
+    }
+
+    /// Adds a launch that computes node `root`.
+    ///
+    /// # Errors
+    /// [`GraphError::Limit`] if a binding or the grid exceeds what the device allows.
+    pub fn launch(
+        &mut self,
+        kernel: usize,
+        bindings: Vec<Part>,
+        params: Vec<u32>,
+        grid: [u32; 3],
+        root: NodeId,
+    ) -> Result<(), GraphError> {
+        if let Some(part) = bindings.iter().find(|p| p.bytes > self.target.max_binding_bytes) {
+            return Err(self.limit(root, part.bytes));
+        }
+        if grid.iter().any(|&g| g > self.target.max_workgroups) {
+            return Err(self.limit(root, u64::from(grid[1]) * u64::from(grid[2]) * 4));
+        }
+        bindings.iter().for_each(|p| self.touch(p.store));
+        self.step(Step::Launch { kernel, bindings, params, grid });
+        Ok(())
+    }
+
+    /// Adds a step to the segment.
+    pub fn step(&mut self, step: Step) {
+        self.segments[self.segment].steps.push(step);
+        self.tick();
+    }
+
+    /// Adds an upload of a whole memory to the segment.
+    pub fn upload(&mut self, slot: Slot, store: Store) {
+        let part = self.all(store);
+        self.segments[self.segment].uploads.push((slot, part));
+    }
+
+    /// Moves the clock on, so that what was used before may be overwritten from now on.
+    pub fn tick(&mut self) {
+        self.clock += 1;
+    }
+}
+
+/// Memories: their parts, sizes and lifetimes.
+impl Emitter<'_> {
+    /// Notes that a memory is used now.
+    pub fn touch(&mut self, store: Store) {
+        let clock = self.clock;
+        let life = self.lives.entry(store).or_insert((clock, clock));
+        life.1 = clock;
+    }
+
+    /// Returns a part of a memory, which becomes large enough for it and is used now.
+    pub fn part(&mut self, store: Store, offset: u64, bytes: u64) -> Part {
+        self.touch(store);
+        let all = self.size(store);
+        self.sizes.insert(store, all.max(offset + bytes));
+        Part { store, offset, bytes }
+    }
+
+    /// Returns a whole memory, which is used now.
+    pub fn all(&mut self, store: Store) -> Part {
+        let bytes = self.size(store);
+        self.part(store, 0, bytes)
+    }
+
+    /// Makes a memory at least so many bytes large.
+    pub fn grow(&mut self, store: Store, bytes: u64) {
+        let size = self.sizes.entry(store).or_insert(0);
+        *size = bytes.max(*size);
+    }
+
+    /// Returns the bytes that a memory needs. For temporary memories they are those that it has.
+    fn size(&self, store: Store) -> u64 {
+        let program = self.program;
+        let count = |ty: &Type| self.extent.count(ty);
+        let elements = match store {
+            Store::Scalars => program.stores.scalars.len(),
+            Store::Input(i) => count(&program.graph.inputs[i].ty),
+            Store::State(i) => count(&program.graph.states[i].ty),
+            Store::Value(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
+            Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) => {
+                return self.sizes.get(&store).copied().unwrap_or(4);
+            }
+            Store::Partial(b) => {
+                self.extent.shards * (program.buckets()[b].len - program.buckets()[b].joined)
+            }
+            Store::Blocks(b) => self.extent.blocks * program.buckets()[b].len,
+            Store::Sums(b) => program.buckets()[b].len,
+            Store::Flag(_) => 1,
+            Store::ShardStarts => self.extent.shards + 1,
+        };
+        whole_words(elements.max(1) * program.stores.element_bytes(store))
+    }
+
+    /// Returns the parts of memories that a launch for these rows binds.
+    pub fn bind(&mut self, stores: &[Binding], rows: &Range<usize>) -> Vec<Part> {
+        let mut part = |b: &Binding| match b.row {
+            Some(row) => {
+                let row = row * self.program.stores.element_bytes(b.store);
+                self.part(b.store, (rows.start * row) as u64, whole_words(rows.len() * row))
+            }
+            None => self.all(b.store),
+        };
+        stores.iter().map(&mut part).collect()
+    }
+}
+
+/// Sizes of launches within the limits of the device.
+impl Emitter<'_> {
+    /// Divides the rows of a value into ranges for which every binding fits. If all rows fit, there is one
+    /// range.
+    pub fn row_ranges(
+        &self,
+        ty: &Type,
+        root: NodeId,
+        stores: &[Binding],
+    ) -> Result<Vec<Range<usize>>, GraphError> {
+        let rows = self.extent.rows;
+        let bytes = |b: &Binding| Some(b.row? * self.program.stores.element_bytes(b.store));
+        let widest = stores.iter().filter_map(bytes).max().unwrap_or(0).max(4);
+        let most = self.target.max_binding_bytes / widest as u64;
+        if ty.lead != Lead::Sample || rows as u64 <= most {
+            return Ok(std::iter::once(0..rows).collect());
+        }
+        let halves = stores.iter().any(|b| self.program.stores.is_half(b.store));
+        let alignment = if halves { 2 * ROW_ALIGNMENT } else { ROW_ALIGNMENT };
+        let step = most as usize / alignment * alignment;
+        if step == 0 {
+            return Err(self.limit(root, (rows * widest) as u64));
+        }
+        Ok((0..rows).step_by(step).map(|first| first..rows.min(first + step)).collect())
+    }
+
+    /// Returns the number of values of a type in a range of rows. If the type has no value for each sample,
+    /// the range does not matter.
+    pub fn count_in(&self, ty: &Type, rows: &Range<usize>) -> usize {
+        if ty.lead == Lead::Sample { rows.len() * ty.count() } else { self.extent.count(ty) }
+    }
+
+    /// Returns the workgroups for `n` invocations, and the number of invocations in a row of the grid.
+    pub fn grid(&self, n: usize, root: NodeId) -> Result<([u32; 3], u32), GraphError> {
+        let groups = (n as u64).div_ceil(u64::from(WORKGROUP)).max(1);
+        let most = u64::from(self.target.max_workgroups);
+        let x = groups.min(most);
+        let y = groups.div_ceil(x);
+        if y > most {
+            return Err(self.limit(root, n as u64 * 4));
+        }
+        Ok(([x as u32, y as u32, 1], x as u32 * WORKGROUP))
+    }
+
+    /// Returns the error for a node that needs so many bytes and does not fit the device.
+    pub fn limit(&self, root: NodeId, needs: u64) -> GraphError {
+        let what = self.program.graph.describe(root);
+        GraphError::Limit { what, needs, adapter_allows: self.target.max_binding_bytes }
+    }
+}
+
+/// Returns the bytes of the words that hold so many bytes: an odd number of f16 ends inside of a word.
+fn whole_words(bytes: usize) -> u64 {
+    bytes.next_multiple_of(4) as u64
+}

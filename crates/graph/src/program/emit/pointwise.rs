@@ -1,0 +1,71 @@
+//! Launches of pointwise kernels and of reductions.
+
+use unisono_shaders::{MapParams, Params, ReduceParams};
+
+use super::emitter::Emitter;
+use super::sums::{Destination, Source};
+use crate::codegen::Bound;
+use crate::fuse::{Store, Unit};
+use crate::trace::{GraphError, NodeId, ReduceKind};
+use crate::values::Lead;
+use crate::values::tree::SUM_CHUNK;
+
+impl Emitter<'_> {
+    /// Launches a pointwise kernel.
+    pub(super) fn map(&mut self, unit: &Unit, bound: &Bound) -> Result<(), GraphError> {
+        let root = unit.roots[0];
+        let ty = &self.program.graph.nodes[root].ty;
+        let kernel = self.kernel(&bound.kernel);
+        for rows in self.row_ranges(ty, root, &bound.stores)? {
+            let invocations = self.count_in(ty, &rows) / bound.lanes;
+            let (grid, width) = self.grid(invocations, root)?;
+            let bindings = self.bind(&bound.stores, &rows);
+            let params = MapParams { n: invocations as u32, width, row: rows.start as u32, zero: 0 };
+            self.launch(kernel, bindings, params.words(&bound.starts), grid, root)?;
+        }
+        Ok(())
+    }
+
+    /// Launches a reduction: one kernel where the operands are short, otherwise a kernel that reduces chunks
+    /// of them and a tree over the chunks.
+    pub(super) fn reduce(
+        &mut self,
+        root: NodeId,
+        whole: &Bound,
+        chunked: &Bound,
+        kind: ReduceKind,
+    ) -> Result<(), GraphError> {
+        let ty = &self.program.graph.nodes[root].ty;
+        let chunks = self.reduce_chunks(root);
+        let bound = if chunks == 1 { whole } else { chunked };
+        let kernel = self.kernel(&bound.kernel);
+        for rows in self.row_ranges(ty, root, &bound.stores)? {
+            let n = self.count_in(ty, &rows);
+            if chunks > 1 {
+                self.grow(Store::Temp(root), 4 * (chunks * n) as u64);
+            }
+            let (grid, width) = self.grid(n * chunks, root)?;
+            let bindings = self.bind(&bound.stores, &rows);
+            let params =
+                ReduceParams { n: n as u32, width, chunks: chunks as u32, row: rows.start as u32, zero: 0 };
+            self.launch(kernel, bindings, params.words(&bound.starts), grid, root)?;
+            if chunks > 1 {
+                let to = Destination::of(self.program.stores.place(root), ty, &rows);
+                let from = Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks };
+                self.tree(from, n, &to, kind, root)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of chunks into which a reduction divides the elements that it reduces to one. If it
+    /// reduces over the samples of a shard, the longest shard counts.
+    fn reduce_chunks(&self, root: NodeId) -> usize {
+        let graph = &self.program.graph;
+        let (ty, from) = (&graph.nodes[root].ty, &graph.nodes[graph.nodes[root].inputs[0]].ty);
+        let samples = ty.lead == Lead::Shard && from.lead == Lead::Sample;
+        let inner = from.count() / ty.count().max(1);
+        let longest = self.run.sizes.iter().max().copied().unwrap_or(0);
+        if samples { longest * inner } else { inner }.div_ceil(SUM_CHUNK).max(1)
+    }
+}

@@ -1,0 +1,174 @@
+//! Launches of a product's kernel. A layer of the grid, which is one z, computes one matrix: a product, a
+//! chunk of one, or the sum of the products of several shards.
+
+use unisono_shaders::{Params, ProductParams, STARTS};
+
+use super::kernel::{Family, Outcome, ProductKernel, Side, are_fours, family};
+use super::{Operand, Operands, Shape};
+use crate::fuse::Store;
+use crate::program::emit::emitter::{Emitter, Part};
+use crate::trace::{GraphError, NodeId};
+
+/// The layers of a product's grid, and where their results go.
+#[derive(Clone, Copy)]
+pub(super) struct Layers {
+    /// The rows of a result.
+    pub m: usize,
+    /// The columns of a result.
+    pub n: usize,
+    /// The number of layers.
+    pub layers: usize,
+    /// The first element of the first result.
+    pub offset: usize,
+    /// The elements from one result to the next.
+    pub batch: usize,
+    /// The elements from one chunk of a result to the next.
+    pub chunk: usize,
+    /// The shards that layers sum, if they do.
+    pub shards: Option<Shards>,
+}
+
+/// Shards of the run whose products are summed, `join` of them in each layer.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Shards {
+    pub first: usize,
+    pub end: usize,
+    pub join: usize,
+}
+
+impl Layers {
+    /// Returns layers whose results are all at element 0.
+    pub fn new(m: usize, n: usize, layers: usize) -> Self {
+        Self { m, n, layers, offset: 0, batch: 0, chunk: 0, shards: None }
+    }
+
+    /// Returns the chunks of each product, and the number of products.
+    fn chunks_and_products(&self, shape: &Shape) -> (usize, usize) {
+        match self.shards {
+            Some(shards) => (1, self.layers * shards.join),
+            None => (shape.chunks(), self.layers / shape.chunks()),
+        }
+    }
+}
+
+/// The grid of a product's kernel without its layers.
+struct Face {
+    /// The workgroups in x and y.
+    groups: [u32; 2],
+    /// The tiles in a row of the result, for `matmul.wgsl`.
+    columns: usize,
+    /// The invocations in a row of the grid, for `matmul.wgsl`.
+    width: u32,
+}
+
+impl Emitter<'_> {
+    /// Launches one kernel for all layers, in as many launches as the device's limit on z takes.
+    pub(super) fn layers(
+        &mut self,
+        operands: &Operands<'_>,
+        mut bindings: Vec<Part>,
+        c: &Layers,
+    ) -> Result<(), GraphError> {
+        let Operands { root, shape, epilogue, .. } = operands;
+        if shape.contract {
+            bindings.push(self.all(Store::ShardStarts));
+        }
+        let (_, products) = c.chunks_and_products(shape);
+        let family = family(self.target, [c.m, c.n, shape.longest], products);
+        let kernel = ProductKernel {
+            family,
+            shape,
+            sides: self.sides(operands, c),
+            result: self.outcome(*root, shape, c),
+            join: c.shards.is_some(),
+            epilogue: *epilogue,
+        };
+        let kernel = self.kernel(&kernel.build());
+        let face = self.face(family, c, *root)?;
+        let mut starts = epilogue.map_or_else(Vec::new, |epilogue| epilogue.starts.clone());
+        starts.resize(STARTS, 0);
+        let [x, y] = face.groups;
+        let most = self.target.max_workgroups as usize;
+        for first in (0..c.layers).step_by(most) {
+            let params = params(operands, c, &face, first);
+            let grid = [x, y, most.min(c.layers - first) as u32];
+            self.launch(kernel, bindings.clone(), params.words(&starts), grid, *root)?;
+        }
+        Ok(())
+    }
+
+    /// Returns how the kernel reads each operand.
+    fn sides<'a>(&self, operands: &Operands<'a>, c: &Layers) -> [Side<'a>; 2] {
+        let shape = &operands.shape;
+        let side = |operand: &Operand<'a>, row: usize, batch: usize| match operand.implicit {
+            Some(implicit) => Side::Implicit(implicit),
+            None => Side::Stored {
+                quads: are_fours(&[row, operand.place.row(row), operand.place.inside, batch]),
+                half: self.program.stores.is_half(operand.place.store),
+            },
+        };
+        let [a_row, b_row] = stored_rows(shape, c);
+        [side(&operands.a, a_row, shape.a_batch), side(&operands.b, b_row, shape.b_batch)]
+    }
+
+    /// Returns how the kernel writes its results.
+    fn outcome(&self, root: NodeId, shape: &Shape, c: &Layers) -> Outcome {
+        let to = self.program.stores.place(root).store;
+        Outcome {
+            quads: are_fours(&[c.n, c.offset, c.batch, c.chunk]),
+            half: shape.rounds && self.program.stores.is_half(to),
+        }
+    }
+
+    /// Returns the grid that covers a result with the tiles of a family.
+    fn face(&self, family: Family, c: &Layers, root: NodeId) -> Result<Face, GraphError> {
+        let square = |side: usize| Face {
+            groups: [c.n.div_ceil(side) as u32, c.m.div_ceil(side) as u32],
+            columns: 0,
+            width: 0,
+        };
+        match family {
+            Family::Registers { rows, columns } => {
+                let columns = c.n.div_ceil(4 * columns);
+                let ([x, y, _], width) = self.grid(c.m.div_ceil(4 * rows) * columns, root)?;
+                Ok(Face { groups: [x, y], columns, width })
+            }
+            Family::Lanes(lanes) => Ok(square(4 * lanes)),
+            Family::Tiles => Ok(square(64)),
+        }
+    }
+}
+
+/// Returns the elements of a row of each operand, as it is stored.
+fn stored_rows(shape: &Shape, c: &Layers) -> [usize; 2] {
+    [if shape.transpose_a { c.m } else { shape.k }, if shape.transpose_b { shape.k } else { c.n }]
+}
+
+/// Returns the params of the launch that starts with layer `first`.
+fn params(operands: &Operands<'_>, c: &Layers, face: &Face, first: usize) -> ProductParams {
+    let Operands { a, b, shape, .. } = operands;
+    let [a_row, b_row] = stored_rows(shape, c);
+    let shards = c.shards.unwrap_or_default();
+    ProductParams {
+        m: c.m as u32,
+        n: c.n as u32,
+        k: shape.k as u32,
+        chunks: c.chunks_and_products(shape).0 as u32,
+        a_offset: a.first() as u32,
+        a_batch: a.batch(shape.a_batch) as u32,
+        b_offset: b.first() as u32,
+        b_batch: b.batch(shape.b_batch) as u32,
+        c_offset: c.offset as u32,
+        c_batch: c.batch as u32,
+        c_chunk: c.chunk as u32,
+        rows_a_sample: shape.rows_a_sample as u32,
+        first_z: first as u32,
+        columns: face.columns as u32,
+        width: face.width,
+        first_shard: shards.first as u32,
+        end_shard: shards.end as u32,
+        join: shards.join as u32,
+        a_step: a.place.row(a_row) as u32,
+        b_step: b.place.row(b_row) as u32,
+    }
+}

@@ -1,0 +1,185 @@
+//! Matrix products: which kernel, over which sizes. No choice made here shows in a result's bits.
+
+mod kernel;
+mod layers;
+mod shape;
+
+use self::layers::{Layers, Shards};
+use self::shape::Shape;
+use super::emitter::Emitter;
+use super::sums::{Destination, Source};
+use crate::codegen::{Binding, Epilogue, ImplicitOperand};
+use crate::fuse::{Place, Store, Unit, in_order};
+use crate::ops::MatMul;
+use crate::trace::{GraphError, Lowering, NodeId, ReduceKind};
+use crate::values::{Lead, Type};
+
+/// The most shards whose products one layer of the grid adds in registers. The loops of the kernels have the
+/// same bound.
+const JOIN: usize = 8;
+
+/// The operands of a product, its epilogue, and the value that is stored.
+struct Operands<'a> {
+    /// The stored value.
+    root: NodeId,
+    /// The left operand.
+    a: Operand<'a>,
+    /// The right operand.
+    b: Operand<'a>,
+    shape: Shape,
+    epilogue: Option<&'a Epilogue>,
+}
+
+/// A matrix that is stored at a place, or one that is a view of a bound memory (implicit GEMM).
+struct Operand<'a> {
+    place: Place,
+    binding: Binding,
+    implicit: Option<&'a ImplicitOperand>,
+}
+
+impl Operand<'_> {
+    /// Returns the first element of the first matrix. A view counts matrices and elements from 0.
+    fn first(&self) -> usize {
+        if self.implicit.is_some() { 0 } else { self.place.inside }
+    }
+
+    /// Returns the distance from one matrix to the next, which is `stored` elements, or 1 for a view.
+    fn batch(&self, stored: usize) -> usize {
+        if self.implicit.is_some() { 1 } else { stored }
+    }
+}
+
+impl Emitter<'_> {
+    /// Launches a product with its epilogue.
+    pub(super) fn product(
+        &mut self,
+        unit: &Unit,
+        epilogue: Option<&Epilogue>,
+        implicit: [Option<&ImplicitOperand>; 2],
+    ) -> Result<(), GraphError> {
+        let program = self.program;
+        let graph = &program.graph;
+        let root = unit.roots[0];
+        let product = unit.product.unwrap_or(root);
+        let node = &graph.nodes[product];
+        let [a, b] = [node.inputs[0], node.inputs[1]];
+        let (ta, tb) = (&graph.nodes[a].ty, &graph.nodes[b].ty);
+        let shape = match program.fusion.lowering[product] {
+            Lowering::MatMul { transpose_a, transpose_b, rounds } => {
+                Shape { rounds, ..Shape::matmul(ta, tb, &node.ty, MatMul { transpose_a, transpose_b }) }
+            }
+            _ => Shape::contract(ta, &node.ty, self.run.sizes.iter().max().copied().unwrap_or(0)),
+        };
+        let place = |id| program.stores.place(in_order(graph, &program.fusion, id));
+        let operand = |side: usize| {
+            let (id, ty) = [(a, ta), (b, tb)][side];
+            let place = place(id);
+            let binding = implicit[side].map_or_else(|| binding(place, ty), |found| found.store.clone());
+            Operand { place, binding, implicit: implicit[side] }
+        };
+        let operands = Operands { root, a: operand(0), b: operand(1), shape, epilogue };
+        match place(root) {
+            Place { store: Store::Joined(bucket), inside, .. } => self.joined(&operands, bucket, inside),
+            place => self.each(&operands, place),
+        }
+    }
+
+    /// Launches the products one by one. Each goes to its own part of a place.
+    fn each(&mut self, operands: &Operands<'_>, to: Place) -> Result<(), GraphError> {
+        let Operands { root, a, b, shape, epilogue } = operands;
+        let ty = &self.program.graph.nodes[*root].ty;
+        let chunks = shape.chunks();
+        let mut stores = vec![a.binding.clone(), b.binding.clone(), binding(to, ty)];
+        stores.extend(epilogue.iter().flat_map(|epilogue| epilogue.stores.clone()));
+        let all = || Ok(std::iter::once(0..self.extent.rows).collect());
+        let ranges = if shape.contract { all() } else { self.row_ranges(ty, *root, &stores) }?;
+        for rows in ranges {
+            let entries = match ty.lead {
+                Lead::Global => 1,
+                Lead::Shard => self.extent.shards,
+                Lead::Sample => rows.len(),
+            };
+            let [m, n, batch] = shape.of_entries(entries);
+            let elements = batch * m * n;
+            let mut bindings = self.bind(&stores, &rows);
+            let c = if chunks > 1 {
+                self.grow(Store::Temp(*root), 4 * (chunks * elements) as u64);
+                bindings[2] = self.all(Store::Temp(*root));
+                Layers { offset: 0, batch: m * n, chunk: elements, ..Layers::new(m, n, batch * chunks) }
+            } else {
+                let batch_stride = to.row(m * n);
+                Layers { offset: to.inside, batch: batch_stride, ..Layers::new(m, n, batch) }
+            };
+            self.layers(operands, bindings, &c)?;
+            if chunks > 1 {
+                let to = Destination::of(to, ty, &rows);
+                let from = Source { store: Store::Temp(*root), first: 0, stride: elements, leaves: chunks };
+                self.tree(from, elements, &to, ReduceKind::Sum, *root)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches a product over samples that is summed over the shards of each block. Up to [`JOIN`] shards
+    /// are summed in registers. If the inner range has several chunks, the product of each shard is stored
+    /// first.
+    fn joined(&mut self, operands: &Operands<'_>, bucket: usize, inside: usize) -> Result<(), GraphError> {
+        let (root, count) = (operands.root, operands.shape.m * operands.shape.n);
+        let apart = operands.shape.chunks() > 1;
+        if apart {
+            self.each(operands, Place { store: Store::Apart(root), inside: 0, runs: None })?;
+        }
+        let len = self.program.buckets()[bucket].len;
+        let store = if self.run.is_whole() { Store::Sums(bucket) } else { Store::Blocks(bucket) };
+        for (at, block) in self.run.blocks().into_iter().enumerate() {
+            let (first, end) = (block.start - self.run.first, block.end - self.run.first);
+            let offset = at * len + inside;
+            if apart {
+                let to = Destination::vector(store, offset, count);
+                let from = Source {
+                    store: Store::Apart(root),
+                    first: first * count,
+                    stride: count,
+                    leaves: end - first,
+                };
+                self.tree(from, count, &to, ReduceKind::Sum, root)?;
+            } else {
+                self.join_block(operands, first..end, store, offset)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches a product over samples for a block of shards of the run, whose sum goes to element `offset`
+    /// of a memory.
+    fn join_block(
+        &mut self,
+        operands: &Operands<'_>,
+        block: std::ops::Range<usize>,
+        store: Store,
+        offset: usize,
+    ) -> Result<(), GraphError> {
+        let (root, [m, n]) = (operands.root, [operands.shape.m, operands.shape.n]);
+        let count = m * n;
+        let join = block.len().next_power_of_two().min(JOIN);
+        let groups = block.len().div_ceil(join);
+        let both = [&operands.a, &operands.b].map(|operand| operand.binding.clone());
+        let mut bindings = self.bind(&both, &(0..self.extent.rows));
+        let shards = Some(Shards { first: block.start, end: block.end, join });
+        let c = Layers { batch: count, shards, ..Layers::new(m, n, groups) };
+        if groups == 1 {
+            bindings.push(self.all(store));
+            return self.layers(operands, bindings, &Layers { offset, ..c });
+        }
+        self.grow(Store::Temp(root), 4 * (groups * count) as u64);
+        bindings.push(self.all(Store::Temp(root)));
+        self.layers(operands, bindings, &c)?;
+        let from = Source { store: Store::Temp(root), first: 0, stride: count, leaves: groups };
+        self.tree(from, count, &Destination::vector(store, offset, count), ReduceKind::Sum, root)
+    }
+}
+
+/// Returns the binding of a value at a place.
+fn binding(place: Place, ty: &Type) -> Binding {
+    Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) }
+}
