@@ -219,3 +219,31 @@ fn what_cannot_be_carried_is_an_error() {
     assert!(error.starts_with("carries: sample ") && error.contains("left out"), "{error}");
     assert_eq!(lstm.steps(), 1, "the first batch was whole");
 }
+
+/// A carry of a model without a path has a bare name, which may be that of a value of the trainer's own.
+#[test]
+fn a_carry_may_be_called_like_a_value_of_the_trainer() {
+    let data = text(8 * 3, 3);
+    let run = |name: &'static str| {
+        let model = FromFn::new("own", move |cx, x| {
+            let before = cx.carry(name, &[]);
+            let kept = &before * 0.5 - 1.0;
+            cx.keep(&before, &kept);
+            let hidden = cx.apply("hidden", &Embedding::new(WORDS, 5), x);
+            cx.apply("out", &Dense::new(WORDS), &hidden)
+        });
+        let builder = Trainer::builder(model).optimizer(AdamW::new(0.01)).seed(3);
+        let mut trainer = builder.global_batch(4).shards(4).build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, Some(&data), 2).unwrap();
+        assert!(trainer.carry(name).unwrap().iter().all(|&x| x < 0.0));
+        let weights: Vec<_> =
+            ["hidden.weight", "out.weight"].map(|n| bits(&trainer.tensor(n).unwrap().unwrap())).into();
+        (weights, trainer.history().clone())
+    };
+    let expected = run("memory");
+    for name in
+        ["loss", "weight sum", "penalty", "gradient of the penalty", "loss weight", "output", "x", "lr"]
+    {
+        assert_eq!(run(name), expected, "{name}");
+    }
+}

@@ -1,6 +1,6 @@
 //! A learning rate that follows the history of the run is the same on any replicas, and after a resume.
 
-use unisono::{AdamW, Builder, Plateau, Schedule};
+use unisono::{AdamW, Builder, Epoch, Optimizer, Plateau, Scalar, Schedule, Update, Var};
 use unisono_tests::{loader, perceptron};
 
 fn reducing(watched: &str) -> Builder {
@@ -45,4 +45,43 @@ fn what_is_not_measured_cannot_be_watched() {
     let fields = loader(10, 1).unwrap().fields().unwrap();
     let error = reducing("f1").build(&fields).err().unwrap().to_string();
     assert_eq!(error, "optimizer: a plateau of \"f1\", but there is only loss accuracy");
+}
+
+/// Descent that does not go on from a history of so many epochs.
+struct Forgetful(usize);
+
+impl Optimizer for Forgetful {
+    fn name(&self) -> &str {
+        "forgetful"
+    }
+    fn scalars(&self, _: u64) -> Vec<Scalar> {
+        vec![Scalar::new("lr", 0.1)]
+    }
+    fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        if history.len() < self.0 { Ok(()) } else { Err("too much to remember".into()) }
+    }
+    fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        weight - gradient * cx.scalar("lr")
+    }
+}
+
+#[test]
+fn a_resume_that_the_optimizer_refuses_changes_nothing() {
+    let train = loader(50, 5).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let build = |most: usize| {
+        let builder = perceptron(8).optimizer(Forgetful(most)).global_batch(16).shards(4);
+        let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+        trainer.checkpoints(dir.path(), 0).unwrap();
+        trainer
+    };
+    let mut first = build(9);
+    first.fit(&train, None, 3).unwrap();
+    drop(first);
+    let mut second = build(3);
+    let before = second.state_sha256().unwrap();
+    let error = second.resume().unwrap_err().to_string();
+    assert!(error.contains("the optimizer cannot go on from it: too much to remember"), "{error}");
+    assert!(error.contains(&*dir.path().to_string_lossy()), "{error}");
+    assert_eq!((second.state_sha256().unwrap(), second.steps(), second.history().len()), (before, 0, 0));
 }

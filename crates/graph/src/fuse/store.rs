@@ -119,7 +119,7 @@ impl Stores {
         let mut stores = Self::default();
         let at = |store| Place { store, inside: 0, runs: None };
         stores.scalars = (0..graph.inputs.len())
-            .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind == InputKind::Data)
+            .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind != InputKind::Random)
             .collect();
         for (id, node) in graph.nodes.iter().enumerate() {
             if let Some(&Input(index)) = node.op.downcast_ref() {

@@ -4,7 +4,9 @@ use super::run::{BUCKET_BYTES, OutputDecl, Run};
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand};
 use crate::fuse::{Bucket, Fusion, Store, Stores, Unit, UnitKind, fuse, in_order};
 use crate::passes::{place_parts, round_products, simplify};
-use crate::trace::{Graph, GraphError, Input, InputDecl, Lowering, NodeId, Output, ReduceKind, StateDecl};
+use crate::trace::{
+    Graph, GraphError, Input, InputDecl, InputKind, Lowering, NodeId, Output, ReduceKind, StateDecl,
+};
 use crate::values::Lead;
 
 /// Where values lie. No bit of a result depends on it.
@@ -151,9 +153,10 @@ impl Program {
         }
     }
 
-    /// Returns whether a node depends on an input.
+    /// Returns whether a node depends on an input that is data. A carry of the same name is another input.
     pub fn depends_on(&self, node: NodeId, input: &str) -> bool {
-        let Some(index) = self.graph.inputs.iter().position(|i| i.name == input) else { return false };
+        let is_it = |decl: &InputDecl| decl.kind == InputKind::Data && decl.name == input;
+        let Some(index) = self.graph.inputs.iter().position(is_it) else { return false };
         let mut depends = vec![false; node + 1];
         for (id, at) in self.graph.nodes[..=node].iter().enumerate() {
             let is_input = at.op.downcast_ref().is_some_and(|&Input(own)| own == index);

@@ -9,7 +9,9 @@ use crate::trace::Op;
 /// What tells one op from another: its type and all of its fields.
 ///
 /// Every type that derives [`serde::Serialize`] has an identity, and nothing else has one: an op that does
-/// not derive it does not compile. The derived encoding has every field in it, so no field can be forgotten.
+/// not derive it does not compile. The derived encoding has every field in it. Within a process two ops are
+/// equal only if they also look alike to [`Debug`](std::fmt::Debug), so a field that serde was told to skip
+/// still keeps them apart.
 ///
 /// ```compile_fail
 /// use unisono_graph::{Io, Pointwise, Var};
@@ -32,7 +34,7 @@ use crate::trace::Op;
 /// ```
 ///
 /// The encoding is canonical only where the fields are: an op keeps ordered containers (no hash map), skips
-/// no field (`#[serde(skip)]`) and has no untagged enums.
+/// no field (`skip`, `skip_serializing_if`), and has neither untagged enums nor a lossy `serialize_with`.
 pub trait Identity: Any {
     /// Returns the type's full path with its generic parameters, for example `unisono_graph::ops::mul::Mul`.
     fn type_name(&self) -> &'static str;
@@ -69,7 +71,7 @@ pub struct Encoding {
 }
 
 /// What two equal ops share within a process.
-pub(crate) type Key = (TypeId, Vec<u8>);
+pub(crate) type Key = (TypeId, Vec<u8>, String);
 
 impl dyn Op {
     /// Returns whether the op is a `T`.
@@ -93,7 +95,7 @@ impl dyn Op {
     /// Returns what equal ops share in this process. `None` if the fields cannot be encoded: such an op
     /// equals no other.
     pub(crate) fn key(&self) -> Option<Key> {
-        Some(((self as &dyn Any).type_id(), self.fields().ok()?))
+        Some(((self as &dyn Any).type_id(), self.fields().ok()?, format!("{self:?}")))
     }
 }
 
@@ -101,7 +103,7 @@ impl dyn Op {
 mod tests {
     use super::*;
     use crate::ops::{Contract, MatMul, Mul};
-    use crate::trace::Constant;
+    use crate::trace::{Constant, Io, Pointwise, Var};
 
     fn same(a: &dyn Op, b: &dyn Op) -> bool {
         a.key() == b.key()
@@ -121,6 +123,35 @@ mod tests {
         assert!(same(&Constant(f32::NAN), &Constant(f32::NAN)));
         assert!(!same(&Constant(f32::NAN), &Constant(f32::from_bits(f32::NAN.to_bits() ^ 1))));
         assert!(!same(&Constant(0.0), &Constant(-0.0)));
+    }
+
+    /// An op that leaves fields out of its encoding, against the rules.
+    #[derive(Debug, Serialize)]
+    struct Clip {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        low: Option<f32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        high: Option<f32>,
+    }
+
+    impl Pointwise for Clip {
+        const NAME: &str = "clip";
+        const ARITY: usize = 1;
+        const WGSL: &str = "$0";
+        const CASES: &[&[f64]] = &[&[1.0]];
+        fn reference(&self, x: &[f64]) -> f64 {
+            x[0]
+        }
+        fn gradient(&self, io: &Io<'_>) -> Vec<Option<Var>> {
+            vec![Some(io.dy.clone())]
+        }
+    }
+
+    #[test]
+    fn fields_that_serde_skips_still_keep_ops_apart() {
+        let (low, high) = (Clip { low: Some(1.0), high: None }, Clip { low: None, high: Some(1.0) });
+        assert_eq!(low.fields(), high.fields());
+        assert!(!same(&low, &high));
     }
 
     #[test]

@@ -11,8 +11,8 @@ pub(crate) fn trace(tape: &Tape, cx: &Context) {
     kept.for_each(|(carry, value)| tape.keep(carry, value));
 }
 
-/// Returns the name of the field of a batch that holds the values of a carry. It differs from the loader's
-/// own fields, whatever these are called.
+/// Returns the name of the field of a batch that holds the values of a carry. No program takes a
+/// field of the loader by such a name.
 pub(crate) fn field(name: &str) -> String {
     format!("carry {name}")
 }

@@ -1,7 +1,7 @@
 //! What a program computed for a batch, read by the names of its outputs.
 
 use unisono_data::Batch;
-use unisono_graph::Program;
+use unisono_graph::{OutputDecl, OutputKind, Program};
 use unisono_replica::{Outputs, Verdict};
 
 use crate::compile::fields::{Fields, WEIGHT};
@@ -20,9 +20,10 @@ impl<'a> Reading<'a> {
         Self { program, outputs }
     }
 
-    /// Returns an output's values, where the program has it.
+    /// Returns an output's values, where the program has it. A carry of the same name is another output.
     pub fn named(&self, name: &str) -> Option<&'a [f32]> {
-        let index = self.program.outputs().iter().position(|o| o.name == name)?;
+        let is_it = |output: &OutputDecl| output.kind == OutputKind::Value && output.name == name;
+        let index = self.program.outputs().iter().position(is_it)?;
         self.outputs.floats(index)
     }
 

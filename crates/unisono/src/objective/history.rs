@@ -16,6 +16,7 @@ use crate::objective::{Metric, number};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(deny_unknown_fields)]
 pub struct Evaluation {
     /// The mean loss. In training it includes the penalties.
     #[serde(with = "number")]
@@ -37,6 +38,7 @@ impl Evaluation {
 /// What was measured in an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(deny_unknown_fields)]
 pub struct Epoch {
     /// The number of the epoch, from 0.
     pub epoch: u32,
@@ -62,6 +64,7 @@ pub type History = Vec<Epoch>;
 
 /// The sums from which an [`Evaluation`] is made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Running {
     #[serde(with = "number")]
     loss: f64,

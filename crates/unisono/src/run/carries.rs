@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-use unisono_checkpoint::{Tensor, Tensors};
+use serde::{Deserialize, Serialize, Serializer};
+use unisono_checkpoint::{Tensor, TensorDType, Tensors};
 use unisono_data::{Batch, Field};
 use unisono_graph::{InputKind, OutputDecl, OutputKind, Program};
 use unisono_replica::Outputs;
@@ -15,8 +15,8 @@ use crate::compile::carries;
 use crate::run::section::{Difference, Section};
 
 /// The carries of a model. A lane is a row of the batch.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Vec<String>", from = "Vec<String>")]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "Vec<String>")]
 pub(crate) struct Carries {
     lanes: usize,
     carries: Vec<Carry>,
@@ -95,9 +95,10 @@ impl Carries {
     }
 }
 
-impl From<Carries> for Vec<String> {
-    fn from(carries: Carries) -> Self {
-        carries.carries.into_iter().map(|carry| carry.name).collect()
+/// Writes the names of the carries. Their values are tensors.
+impl Serialize for Carries {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.carries.iter().map(|carry| &carry.name))
     }
 }
 
@@ -120,12 +121,12 @@ impl Section for Carries {
             let name = &carry.name;
             let tensor =
                 tensors.remove(name).ok_or_else(|| format!("carries.safetensors has no tensor {name:?}"))?;
+            if tensor.info().dtype != TensorDType::F32 {
+                return Err(format!("the tensor {name:?} is not of type F32"));
+            }
             let words = tensor.bytes().as_chunks::<4>().0.iter();
             carry.values = words.map(|&word| f32::from_le_bytes(word)).collect();
             carry.shape = tensor.shape().to_vec();
-            if carry.values.len() != carry.shape.iter().product::<usize>() {
-                return Err(format!("the tensor {:?} is not of type F32", carry.name));
-            }
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::run::section::{Difference, Section};
 pub struct SavedClasses {
     /// The classes, each once, in the order of the machines' names. `None` in checkpoints of versions that
     /// did not record them.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub class: Option<Vec<SavedClass>>,
     /// The machine of each replica in a run on a mixture of classes, in the order in which shards are given
     /// to them; otherwise empty. With the number of shards it determines which replica runs which shards.

@@ -22,7 +22,7 @@ use crate::run::section::{Difference, Section};
 /// assert_ne!(slow, LossScale::default());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum LossScale {
     /// The scale is always this one. A sum that is not finite is an error.
     Fixed(f32),
@@ -125,6 +125,7 @@ fn is_power_of_two(x: f32) -> bool {
 
 /// The loss scale of a run, and how it came about: a part of the run's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Scaling {
     /// The setting that says how the scale changes.
     pub setting: LossScale,
@@ -139,6 +140,22 @@ pub struct Scaling {
 impl Scaling {
     pub(crate) fn new(setting: LossScale) -> Self {
         Self { setting, scale: setting.initial(), good: 0, skipped: 0 }
+    }
+
+    /// Checks a scale that was read from a checkpoint of a run that has done `steps` steps.
+    ///
+    /// # Errors
+    /// A scale that is not a power of two, so that scaling back would not be exact; more skipped steps than
+    /// steps.
+    pub(crate) fn check(&self, steps: u64) -> Result<(), String> {
+        self.setting.check()?;
+        if !is_power_of_two(self.scale) {
+            return Err(format!("the loss scale {} is not a power of two", self.scale));
+        }
+        if self.skipped > steps {
+            return Err(format!("the loss scale skipped {} of {steps} steps", self.skipped));
+        }
+        Ok(())
     }
 
     /// Returns the loss scale of a run that goes on from `saved`: that, or under another setting a scale from

@@ -168,7 +168,23 @@ impl RunState {
             Ok(VERSION) => Sections::parse(trainer["sections"].clone(), tensors)?,
             _ => return Err(format!("version {version} of trainer.json, where 1 and {VERSION} are known")),
         };
-        Ok(SavedRun { unisono, state: Self::of(sections)? })
+        let state = Self::of(sections)?;
+        state.check()?;
+        Ok(SavedRun { unisono, state })
+    }
+}
+
+impl RunState {
+    /// Checks what no single section can: numbers that fit together and that a run can go on from.
+    ///
+    /// # Errors
+    /// What is impossible about the state.
+    fn check(&self) -> Result<(), String> {
+        let step = self.position.step;
+        if step == u64::MAX {
+            return Err(format!("after step {step} there is no next one"));
+        }
+        self.loss_scale.as_ref().map_or(Ok(()), |scaling| scaling.check(step))
     }
 }
 

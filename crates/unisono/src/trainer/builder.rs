@@ -243,7 +243,7 @@ impl Builder {
         self
     }
 
-    /// Adds an observer that is told of every step and epoch, for example [`crate::Progress`]. Default: there
+    /// Adds an observer that is told of every step and epoch, for example `Progress`. Default: there
     /// are none.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(Box::new(observer));

@@ -57,6 +57,7 @@ impl Trainer {
             path: loaded.path.clone(),
             problem: format!("does not fit the model and its optimizer:\n{report}"),
         })?;
+        self.optimizer_goes_on(&loaded.path, &run)?;
         self.apply(run, &tensors)?;
         let step = self.steps();
         self.saver.iter_mut().for_each(|saver| saver.resumed(step, force));
@@ -85,10 +86,23 @@ impl Trainer {
         Ok(differs)
     }
 
+    /// Checks that the optimizer can go on from a saved run's history.
+    ///
+    /// # Errors
+    /// The optimizer watches something that the history does not have. The optimizer is then as before.
+    fn optimizer_goes_on(&mut self, path: &Path, run: &SavedRun) -> Result<(), Error> {
+        let Err(problem) = self.plan.parts.optimizer.observe(run.history()) else { return Ok(()) };
+        self.observe()?;
+        Err(Error::Resume {
+            path: path.into(),
+            problem: format!("the optimizer cannot go on from it: {problem}"),
+        })
+    }
+
     /// Takes a saved run's state, and its tensors in the order of the states.
     ///
     /// # Errors
-    /// Of the replicas; a history that the optimizer cannot go on from.
+    /// Of the replicas.
     fn apply(&mut self, run: SavedRun, tensors: &[&Tensor]) -> Result<(), Error> {
         for (index, tensor) in tensors.iter().enumerate() {
             let written = self.crew.replicas.write_state(index, tensor.bytes());

@@ -128,6 +128,11 @@ impl House {
             .collect();
         let gone = order.iter().filter(|room| !self.rooms.contains_key(**room));
         violations.extend(gone.map(|room| format!("there is no room {room}")));
+        for source in self.rooms.values().flatten() {
+            if imports(source).contains("*") {
+                violations.push(format!("{} imports everything at the crate's root", source.path));
+            }
+        }
         for ((from, to), names) in &self.arrows {
             if place(from).is_some() && place(from) < place(to) {
                 let names: Vec<String> =
@@ -157,7 +162,7 @@ impl House {
 
 /// Whether a file holds tests alone.
 fn is_test(path: &str) -> bool {
-    path.ends_with("tests.rs") || path.contains("tests/")
+    path.split('/').any(|part| part == "tests.rs" || part == "tests")
 }
 
 /// The room of each name that is defined in one room alone, or that the crate's root re-exports from a room.
@@ -214,13 +219,19 @@ fn leaves(tree: &UseTree) -> Vec<String> {
 
 /// What a file takes from its crate: the first name behind each `crate::`, outside of its tests.
 fn imports(source: &Source) -> BTreeSet<String> {
-    let mut visitor = Imports::default();
+    let mut visitor = Imports { depth: depth(&source.path), names: BTreeSet::new() };
     visitor.visit_file(&source.file);
     visitor.names
 }
 
-#[derive(Default)]
+/// The number of `super`s that lead from a file's module to the crate's root.
+fn depth(path: &str) -> usize {
+    path.split('/').filter(|part| *part != "mod.rs").count()
+}
+
 struct Imports {
+    /// See [`depth`].
+    depth: usize,
     names: BTreeSet<String>,
 }
 
@@ -232,31 +243,41 @@ impl<'ast> Visit<'ast> for Imports {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if let UseTree::Path(path) = &item.tree
-            && path.ident == "crate"
-            && !item.attrs.iter().any(is_for_tests)
-        {
-            self.names.extend(firsts(&path.tree));
+        if !item.attrs.iter().any(is_for_tests) {
+            self.names.extend(from_root(&item.tree, self.depth));
         }
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let mut segments = path.segments.iter();
-        if segments.next().is_some_and(|segment| segment.ident == "crate") {
-            self.names.extend(segments.next().map(|segment| segment.ident.to_string()));
+        let up = path.segments.iter().take_while(|segment| segment.ident == "super").count();
+        let is_root = path.segments[up.min(path.segments.len() - 1)].ident == "crate";
+        let first = if is_root { 1 } else { up };
+        if is_root || up > 0 && up == self.depth {
+            self.names.extend(path.segments.get(first).map(|segment| segment.ident.to_string()));
         }
         syn::visit::visit_path(self, path);
     }
 }
 
-/// The names that a tree of imports begins with.
+/// The names that a tree of imports takes from the crate's root, which is `crate` or so many `super`s away.
+fn from_root(tree: &UseTree, depth: usize) -> Vec<String> {
+    match tree {
+        UseTree::Path(path) if path.ident == "crate" => firsts(&path.tree),
+        UseTree::Path(path) if path.ident == "super" && depth == 1 => firsts(&path.tree),
+        UseTree::Path(path) if path.ident == "super" && depth > 1 => from_root(&path.tree, depth - 1),
+        UseTree::Group(group) => group.items.iter().flat_map(|item| from_root(item, depth)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The names that a tree of imports begins with. A glob of the root has none, and is named as such.
 fn firsts(tree: &UseTree) -> Vec<String> {
     match tree {
         UseTree::Path(path) => vec![path.ident.to_string()],
         UseTree::Name(name) => vec![name.ident.to_string()],
         UseTree::Rename(rename) => vec![rename.ident.to_string()],
         UseTree::Group(group) => group.items.iter().flat_map(firsts).collect(),
-        UseTree::Glob(_) => Vec::new(),
+        UseTree::Glob(_) => vec!["*".to_owned()],
     }
 }
 
@@ -301,6 +322,21 @@ mod tests {
         for name in ["Renamed in high.rs", "low in high.rs", "Own in high.rs"] {
             assert!(violations[0].contains(name), "{name}: {violations:?}");
         }
+    }
+
+    #[test]
+    fn an_arrow_through_super_is_seen_too() {
+        for (path, text) in [
+            ("low/mod.rs", "use super::high::Far;"),
+            ("low/deep.rs", "use super::super::high::Far;"),
+            ("low/deep.rs", "fn f() -> super::super::high::Far {}"),
+            ("low/requests.rs", "use {crate::high::Far, std::fmt};"),
+        ] {
+            let house = house(&[(path, text), ("high.rs", "pub struct Far;")]);
+            assert_eq!(house.violations(&["low", "high"]).len(), 1, "{path}: {text}");
+        }
+        let inside = house(&[("low/deep.rs", "use super::Own;"), ("high.rs", "pub struct Own;")]);
+        assert_eq!(inside.violations(&["low", "high"]), [""; 0]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub struct Residual {
 /// The description of a [`Residual`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(deny_unknown_fields)]
 pub struct ResidualDescription {
     /// The inner layer.
     pub inner: Box<Description>,

@@ -21,6 +21,7 @@ pub struct Sequential {
 /// The description of a [`Sequential`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(deny_unknown_fields)]
 pub struct SequentialDescription {
     /// The layers, first to last.
     pub layers: Vec<Description>,

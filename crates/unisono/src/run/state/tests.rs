@@ -105,6 +105,18 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
         let broken = problem(&|t| t["sections"][name]["value"] = 7.into());
         assert!(broken.starts_with(&format!("the section {name:?}: ")), "{broken}");
     }
+    let scale = problem(&|t| t["sections"]["loss_scale"]["value"]["scale"] = 3.0.into());
+    assert_eq!(scale, "the loss scale 3 is not a power of two");
+    let skipped = problem(&|t| t["sections"]["loss_scale"]["value"]["skipped"] = 9.into());
+    assert_eq!(skipped, "the loss scale skipped 9 of 6 steps");
+    let step = problem(&|t| t["sections"]["position"]["value"]["step"] = u64::MAX.into());
+    assert_eq!(step, format!("after step {} there is no next one", u64::MAX));
+    let class = problem(&|t| {
+        t["sections"]["classes"]["value"].as_object_mut().unwrap().remove("class");
+    });
+    assert!(class.contains("missing field `class`"), "{class}");
+    let more = problem(&|t| t["sections"]["running"]["value"]["more"] = 1.into());
+    assert!(more.contains("unknown field `more`"), "{more}");
     let later = problem(&|t| t["version"] = 3.into());
     assert_eq!(later, "version 3 of trainer.json, where 1 and 2 are known");
     assert_eq!(problem(&|t| *t = json!({})), "trainer.json has no version");
