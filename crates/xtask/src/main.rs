@@ -35,7 +35,7 @@ enum Task {
     Bench(Rest),
     /// Check the house rules
     Tidy,
-    /// Print each crate's rooms, highest first, and which rooms each imports from
+    /// Print each crate's rooms, the latest first, and which rooms each imports from
     Rooms,
 }
 

@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod metadata;
+mod paths;
 pub mod rooms;
 mod source;
 
@@ -10,8 +11,11 @@ use std::path::{Path, PathBuf};
 
 use crate::{cargo, root};
 
-/// The directories in which the repository keeps code.
-const PLACES: [&str; 4] = ["crates", "shaders", "examples", "tests"];
+/// The directories in which the repository keeps code and documents.
+const PLACES: [&str; 5] = ["crates", "docs", "examples", "shaders", "tests"];
+/// Files and directories outside of these that documents may name.
+const BESIDE: [&str; 7] =
+    [".cargo", ".ci", ".github", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "deny.toml"];
 
 /// Checks the files of the repository, and their format. The error lists every violation.
 pub fn run(root: &Path) -> Result<(), String> {
@@ -19,16 +23,22 @@ pub fn run(root: &Path) -> Result<(), String> {
     for place in PLACES {
         collect(&root.join(place), &mut files)?;
     }
+    for place in BESIDE.map(|place| root.join(place)) {
+        if place.is_dir() { collect(&place, &mut files)? } else { files.push(place) }
+    }
     files.sort();
+    let shown = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
+    let names: Vec<String> = files.iter().map(shown).collect();
     let mut violations = unformatted(root)?;
     violations.extend(rooms::check(root)?);
-    for path in files {
-        let shown = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
-        if let Some(check) = check_of(&shown) {
-            let text = fs::read_to_string(&path).map_err(|error| format!("{shown}: {error}"))?;
-            violations
-                .extend(check(&shown, &text).into_iter().map(|violation| format!("{shown}{violation}")));
-        }
+    for (path, name) in files.iter().zip(&names) {
+        let text = || fs::read_to_string(path).map_err(|error| format!("{name}: {error}"));
+        let found = match check_of(name) {
+            Some(check) => check(name, &text()?),
+            None if paths::applies_to(name) => paths::check(&text()?, &names),
+            None => continue,
+        };
+        violations.extend(found.into_iter().map(|violation| format!("{name}{violation}")));
     }
     if violations.is_empty() {
         return Ok(());

@@ -5,8 +5,8 @@ use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, ReduceKind, Reduction, Var};
 use crate::values::{Array, Frame, Lead, Type};
 
-/// y is the sum of the values of the shards, in the order of [`crate::tree`]. It is the only place where
-/// samples meet, and a step is cut here.
+/// y is the sum of the values of the shards, in the order of [`crate::tree`]. It is the only op that
+/// makes a global value of samples, and a step is cut here.
 #[derive(Debug, Clone, Serialize)]
 pub struct SumShards;
 

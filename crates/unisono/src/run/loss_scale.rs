@@ -185,7 +185,9 @@ impl Scaling {
         }
     }
 
-    /// Counts a step with a summed gradient that was not finite. Returns whether a smaller scale may help.
+    /// Counts a step with a summed gradient that was not finite, and backs off: multiplies the scale by
+    /// `backoff` (Default: 0.5, which halves it), but goes no lower than `least`. Returns whether the scale
+    /// became smaller, so that the next step may be good. A fixed scale stays as it is.
     pub(crate) fn overflowed(&mut self) -> bool {
         let LossScale::Dynamic { backoff, least, .. } = self.setting else { return false };
         if self.scale <= least {

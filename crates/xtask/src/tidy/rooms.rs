@@ -1,7 +1,8 @@
 //! Rooms: the modules at the top of a crate, and which of them may import which.
 //!
-//! A crate's rooms stand in one order, lowest first. A room imports only from rooms below it, so there is no
-//! circle. The order is written down here, so that a new arrow upwards is noticed when it is made.
+//! A crate's rooms stand in one list, from earlier to later. A room imports only from rooms earlier in the
+//! list, so there is no circle. The list is here, so that a new import from a later room is noticed when it
+//! is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree};
 
-/// The rooms of each crate that has some, lowest first.
+/// The rooms of each crate that has some, from earlier to later.
 const ROOMS: [(&str, &[&str]); 6] = [
     ("crates/checkpoint", &["tensors", "disk", "model", "store", "saver", "inspect"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
@@ -29,7 +30,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// Files at the top of a crate that stand above all rooms: they only re-export.
+/// Files at the top of a crate that come after all rooms: they only re-export.
 const ABOVE: [&str; 2] = ["lib", "prelude"];
 
 /// The rooms of one crate and the arrows between them.
@@ -137,7 +138,7 @@ impl House {
                 let names: Vec<String> =
                     names.iter().map(|(name, path)| format!("{name} in {path}")).collect();
                 violations.push(format!(
-                    "the room {from} may not import from {to}, which is above it: {}",
+                    "the room {from} may not import from {to}, which is later in the list: {}",
                     names.join(", ")
                 ));
             }
@@ -145,15 +146,15 @@ impl House {
         violations
     }
 
-    /// A line for each room, highest first: its lines and the rooms that it imports from.
+    /// A line for each room, the latest first: its lines and the rooms that it imports from.
     fn show(&self, order: &[&str]) -> String {
         let mut text = String::new();
         for room in order.iter().rev() {
             let lines: usize = self.rooms.get(*room).into_iter().flatten().map(|source| source.lines).sum();
-            let below =
+            let earlier =
                 order.iter().filter(|to| self.arrows.contains_key(&((*room).to_owned(), (**to).to_owned())));
-            let below: Vec<&str> = below.copied().collect();
-            text.push_str(&format!("  {room:<14} {lines:>6} lines  -> {}\n", below.join(", ")));
+            let earlier: Vec<&str> = earlier.copied().collect();
+            text.push_str(&format!("  {room:<14} {lines:>6} lines  -> {}\n", earlier.join(", ")));
         }
         text
     }
@@ -304,7 +305,7 @@ mod tests {
     ];
 
     #[test]
-    fn arrows_down_are_fine_and_tests_go_where_they_like() {
+    fn imports_from_earlier_rooms_are_fine_and_tests_go_where_they_like() {
         let house = house(&FILES);
         assert_eq!(house.violations(&["low", "high"]), [""; 0]);
         assert_eq!(
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_up_is_named_with_what_it_takes() {
+    fn an_import_from_a_later_room_is_named_with_what_it_takes() {
         let violations = house(&FILES).violations(&["high", "low"]);
         assert_eq!(violations.len(), 1);
         assert!(violations[0].contains("the room high may not import from low"), "{violations:?}");
