@@ -13,6 +13,7 @@ use unisono_checkpoint::{Contents, Disk, Options, Store, load_with, parse_tensor
 const ROUNDS: usize = 50_000;
 
 fn put(disk: &PowerDisk, path: &Path, bytes: &[u8]) {
+    disk.remove(path).unwrap();
     let mut file = disk.create(path).unwrap();
     file.write_all(bytes).unwrap();
 }

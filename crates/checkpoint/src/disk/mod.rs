@@ -1,10 +1,12 @@
 //! The file operations that checkpoints are made of, and files that are complete or not there.
 
 pub(crate) mod listed;
+pub(crate) mod temporary;
 pub(crate) mod write;
 
 use std::fmt;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +24,8 @@ const BLOCK: usize = 1 << 20;
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Makes one directory. Its parent must exist.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Makes a file, or empties the one that exists.
+    /// Makes a new file. If anything has the name, a link that leads nowhere included, that is an error, and
+    /// nothing is opened or followed.
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>>;
     /// Makes the entries of a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
@@ -31,6 +34,12 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file, or a directory with all it holds. That nothing is there is no error.
     fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Returns a number for the name of a temporary file, which nobody can guess and which does not come
+    /// again. Default: 64 bits that follow from the system's random numbers.
+    fn token(&self) -> u64 {
+        RandomState::new().build_hasher().finish()
+    }
 
     /// Whether there is a directory at the path.
     fn is_dir(&self, path: &Path) -> bool;
@@ -89,7 +98,8 @@ impl Disk for StdDisk {
     }
 
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
-        Ok(Box::new(StdSink(BufWriter::with_capacity(BLOCK, File::create(file)?))))
+        let new = File::options().write(true).create_new(true).open(file)?;
+        Ok(Box::new(StdSink(BufWriter::with_capacity(BLOCK, new))))
     }
 
     /// Syncs a directory. Only Unix can do that, and not on every file system; where it cannot be done,

@@ -8,6 +8,8 @@
 //!                                          '--> .old-step-N  --the new one is durable-->  .tmp-gone-step-N
 //! ```
 //!
+//! Each `.tmp-` name has a suffix besides, which nobody can guess.
+//!
 //! If a save is interrupted, `Store::recover` finishes it: `.tmp-...` is removed, and `.old-step-N` is put
 //! back if no step-N took its place. So a directory that has its final name is complete from its first
 //! instant to its last.
@@ -23,6 +25,7 @@ mod upkeep;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disk::temporary::{sweep, temporary_name};
 use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file, write_files};
 use crate::disk::{Disk, StdDisk};
 use crate::model::export::{Export, Exported, export_on};
@@ -31,7 +34,7 @@ use crate::store::load::{Loaded, list_on, newest_on};
 use crate::store::lock::Lock;
 use crate::store::manifest::Manifest;
 use crate::store::names::{
-    CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, sibling, step_name,
+    CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TRAINER, sibling, step_name,
 };
 use crate::store::retention::{Candidate, Options};
 use crate::tensors::encoded::Encoded;
@@ -75,6 +78,7 @@ impl Store {
         let checkpoints = dir.join(CHECKPOINTS);
         create_dirs(&*disk, &checkpoints)?;
         let lock = Lock::acquire(&dir.join(LOCK))?;
+        sweep(&*disk, &dir)?;
         probe(&*disk, &dir)?;
         probe(&*disk, &checkpoints)?;
         let store = Self { dir, checkpoints, options, disk, lock };
@@ -102,7 +106,7 @@ impl Store {
         let reopened = self.reopen_if_gone()?;
         let mut not_removed = self.recover()?;
         self.make_way(step)?;
-        let temporary = self.checkpoints.join(format!("{TEMPORARY}{}", step_name(step)));
+        let temporary = self.checkpoints.join(temporary_name(&*self.disk, &step_name(step)));
         let path = self.checkpoints.join(step_name(step));
         let saved =
             self.write(&temporary, step, contents, metric).and_then(|()| self.publish(&temporary, &path));

@@ -1,0 +1,169 @@
+//! Links and pipes that somebody planted under the names that are written: nothing is written, made or
+//! removed elsewhere, and nothing waits for a pipe.
+#![cfg(unix)]
+
+mod common;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use common::{contents, names};
+use serde_json::json;
+use unisono_checkpoint::{Disk, Error, Export, StdDisk, Store, newest, read_tensors, write_model};
+
+/// Runs what may hang, and panics if it does.
+fn soon<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    thread::spawn(move || done.send(act()));
+    wait.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// A directory of somebody else, with a file that must stay as it is, and nothing else.
+struct Elsewhere(tempfile::TempDir);
+
+impl Elsewhere {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(".tmp-precious"), "precious").unwrap();
+        Self(dir)
+    }
+
+    fn precious(&self) -> PathBuf {
+        self.0.path().join(".tmp-precious")
+    }
+
+    fn absent(&self) -> PathBuf {
+        self.0.path().join("absent")
+    }
+
+    fn check(&self, what: &str) {
+        assert_eq!(names(self.0.path()), [".tmp-precious"], "{what}");
+        assert_eq!(fs::read_to_string(self.precious()).unwrap(), "precious", "{what}");
+    }
+}
+
+/// Opens a run, saves twice, and exports its model.
+fn whole_run(dir: &Path) -> Result<(), Error> {
+    let mut store = Store::open(dir)?;
+    store.save(1, &contents(1))?;
+    store.save(2, &contents(2))?;
+    store.write_model(&contents(1).model)?;
+    store.export_model(&contents(2).model, &Export::default().description(json!({ "layers": [] })))?;
+    Ok(())
+}
+
+/// The names that could be guessed, in versions before this test.
+const GUESSED: [&str; 7] = [
+    ".tmp-probe",
+    "checkpoints/.tmp-probe",
+    "checkpoints/.tmp-step-00000001",
+    "checkpoints/.tmp-gone-step-00000001",
+    ".model.safetensors.tmp",
+    ".model.json.tmp",
+    "model.json",
+];
+
+/// Plants something under one name after the other, and checks that a run passes it by.
+fn planted(plant: fn(&Elsewhere, &Path)) {
+    for name in GUESSED {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
+        let run = dir.path().to_owned();
+        fs::create_dir(run.join("checkpoints")).unwrap();
+        plant(&elsewhere, &run.join(name));
+        soon(name, move || whole_run(&run)).unwrap();
+        elsewhere.check(name);
+        assert_eq!(newest(dir.path()).unwrap().unwrap().contents, contents(2), "{name}");
+        assert_eq!(read_tensors(dir.path().join("model.safetensors")).unwrap(), contents(2).model);
+        for written in ["model.safetensors", "model.json"] {
+            assert!(fs::symlink_metadata(dir.path().join(written)).unwrap().is_file(), "{name}: {written}");
+        }
+        let left = [".lock", "checkpoints", "model.json", "model.safetensors"];
+        assert_eq!(names(dir.path()), left, "{name}");
+        assert_eq!(names(&dir.path().join("checkpoints")), ["step-00000001", "step-00000002"], "{name}");
+    }
+}
+
+#[test]
+fn a_link_to_a_file_is_not_written_through() {
+    planted(|elsewhere, at| symlink(elsewhere.precious(), at).unwrap());
+}
+
+#[test]
+fn a_link_to_nothing_makes_nothing() {
+    planted(|elsewhere, at| symlink(elsewhere.absent(), at).unwrap());
+}
+
+#[test]
+fn a_pipe_is_not_waited_for() {
+    planted(|_, at| pipe(at));
+}
+
+#[test]
+fn a_model_is_not_written_through_a_link_beside_it() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
+    let path = dir.path().join("m.safetensors");
+    symlink(elsewhere.precious(), dir.path().join(".m.safetensors.tmp")).unwrap();
+    symlink(elsewhere.absent(), &path).unwrap();
+    write_model(&path, &contents(1).model).unwrap();
+    elsewhere.check("a model");
+    assert_eq!(read_tensors(&path).unwrap(), contents(1).model);
+    // What is beside it is not this run's, and stays.
+    assert_eq!(names(dir.path()), [".m.safetensors.tmp", "m.safetensors"]);
+}
+
+#[test]
+fn only_new_files_are_created() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
+    let plants: [fn(&Elsewhere, &Path); 4] = [
+        |elsewhere, at| symlink(elsewhere.precious(), at).unwrap(),
+        |elsewhere, at| symlink(elsewhere.absent(), at).unwrap(),
+        |_, at| pipe(at),
+        |_, at| fs::write(at, "old").unwrap(),
+    ];
+    for (i, plant) in plants.into_iter().enumerate() {
+        let at = dir.path().join(i.to_string());
+        plant(&elsewhere, &at);
+        let error = soon("create", move || StdDisk.create(&at).map(drop)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{i}");
+    }
+    elsewhere.check("create");
+    assert_ne!(StdDisk.token(), StdDisk.token());
+}
+
+#[test]
+fn leftovers_go_by_their_pattern_and_nothing_behind_them() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
+    let run = dir.path();
+    fs::create_dir(run.join("checkpoints")).unwrap();
+    for name in [".tmp-probe-0123456789abcdef", ".tmp-file-0123456789abcdef", ".tmp-mine", ".tmp-file-0123"] {
+        fs::write(run.join(name), "left").unwrap();
+    }
+    symlink(elsewhere.precious(), run.join(".tmp-file-00000000000000aa")).unwrap();
+    symlink(elsewhere.0.path(), run.join("checkpoints/.tmp-step-00000003-00000000000000aa")).unwrap();
+    pipe(&run.join(".tmp-file-00000000000000bb"));
+    fs::create_dir(run.join(".tmp-file-00000000000000cc")).unwrap();
+    let ours = run.to_owned();
+    soon("leftovers", move || whole_run(&ours)).unwrap();
+    elsewhere.check("leftovers");
+    let left = [
+        ".lock",
+        ".tmp-file-00000000000000cc",
+        ".tmp-file-0123",
+        ".tmp-mine",
+        "checkpoints",
+        "model.json",
+        "model.safetensors",
+    ];
+    assert_eq!(names(run), left, "a directory is none of ours, nor is another's file");
+    assert_eq!(names(&run.join("checkpoints")), ["step-00000001", "step-00000002"]);
+}
