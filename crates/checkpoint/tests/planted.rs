@@ -167,3 +167,96 @@ fn leftovers_go_by_their_pattern_and_nothing_behind_them() {
     assert_eq!(names(run), left, "a directory is none of ours, nor is another's file");
     assert_eq!(names(&run.join("checkpoints")), ["step-00000001", "step-00000002"]);
 }
+
+#[test]
+fn a_lock_that_is_a_link_or_a_pipe_is_refused() {
+    let plants: [fn(&Elsewhere, &Path); 3] = [
+        |elsewhere, at| symlink(elsewhere.precious(), at).unwrap(),
+        |elsewhere, at| symlink(elsewhere.absent(), at).unwrap(),
+        |_, at| pipe(at),
+    ];
+    for plant in plants {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
+        plant(&elsewhere, &dir.path().join(".lock"));
+        let run = dir.path().to_owned();
+        let error = soon("lock", move || Store::open(run)).unwrap_err();
+        assert!(error.to_string().ends_with(".lock: cannot open: no regular file"), "{error}");
+        elsewhere.check("lock");
+    }
+}
+
+/// A lock that became a link to itself is not the one that a second run would hold.
+#[test]
+fn a_lock_that_becomes_a_link_is_noticed() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut store = Store::open(dir.path()).unwrap();
+    let (lock, moved) = (dir.path().join(".lock"), elsewhere.path().join("moved"));
+    fs::hard_link(&lock, &moved).unwrap();
+    fs::remove_file(&lock).unwrap();
+    symlink(&moved, &lock).unwrap();
+    let error = store.save(1, &contents(1)).unwrap_err();
+    assert!(error.to_string().ends_with(".lock: cannot open: no regular file"), "{error}");
+}
+
+/// The files of a checkpoint may be links, but not to what is no file, or to one that does not end.
+#[test]
+fn a_checkpoint_whose_files_are_devices_or_pipes_is_skipped() {
+    let plants: [fn(&Path); 4] = [
+        |at| pipe(at),
+        |at| symlink("/dev/zero", at).unwrap(),
+        |at| symlink("/dev/tty", at).unwrap(),
+        // Its length is 0, and it goes on for hundreds of gigabytes.
+        |at| symlink("/proc/self/pagemap", at).unwrap(),
+    ];
+    let count = if Path::new("/proc/self/pagemap").exists() { 4 } else { 3 };
+    for (i, plant) in plants.into_iter().take(count).enumerate() {
+        for name in ["manifest.json", "trainer.json", "model.safetensors", "optimizer.safetensors"] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut store = Store::open(dir.path()).unwrap();
+            store.save(1, &contents(1)).unwrap();
+            let path = store.save(2, &contents(2)).unwrap().path.join(name);
+            fs::remove_file(&path).unwrap();
+            plant(&path);
+            let run = dir.path().to_owned();
+            let found = soon(name, move || newest(run)).unwrap().unwrap();
+            assert_eq!((found.step, found.skipped.len()), (1, 1), "{name} {i}");
+            let reason = &found.skipped[0].reason;
+            assert!(reason.contains(name), "{reason}");
+            assert!(!reason.contains("memory"), "read without a limit: {reason}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("pipe");
+    pipe(&at);
+    let reads: [fn(&Path) -> std::io::Result<()>; 5] = [
+        |at| StdDisk.read(at).map(drop),
+        |at| StdDisk.read_at_most(at, 10).map(drop),
+        |at| StdDisk.stream(at, &mut |_| {}),
+        |at| StdDisk.open(at).map(drop),
+        |at| StdDisk.sync_dir(at),
+    ];
+    for read in reads {
+        let at = at.clone();
+        soon("read", move || read(&at)).unwrap_err();
+    }
+    let file = dir.path().join("file");
+    fs::write(&file, "0123456789").unwrap();
+    assert_eq!(StdDisk.read_at_most(&file, 10).unwrap(), b"0123456789");
+    assert_eq!(StdDisk.read_at_most(&file, 9).unwrap_err().kind(), ErrorKind::FileTooLarge);
+}
+
+#[test]
+fn a_trainer_state_that_could_not_be_read_again_is_not_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    let mut large = contents(1);
+    large.trainer = json!("x".repeat(1 << 24));
+    let error = store.save(1, &large).unwrap_err();
+    assert!(error.to_string().starts_with("cannot be stored: trainer.json takes 16777219 bytes"), "{error}");
+    assert!(!error.may_pass());
+    assert_eq!(newest(dir.path()).unwrap(), None);
+}

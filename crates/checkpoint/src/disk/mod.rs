@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::tensors::bytes::FileBytes;
+use crate::tensors::regular::{open_regular, read_at_most, too_long};
 
 /// The number of bytes written or read at once.
 const BLOCK: usize = 1 << 20;
@@ -47,8 +48,16 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Returns the length of a regular file in bytes. Anything else is an error.
     fn size(&self, file: &Path) -> io::Result<u64>;
-    /// Reads a whole file.
+    /// Reads a whole regular file. Anything else is an error, and is not waited for.
     fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
+    /// Reads a regular file that may have at most so many bytes. A longer one is an error of the kind
+    /// [`ErrorKind::FileTooLarge`], and no more than the limit is ever read of it.
+    fn read_at_most(&self, file: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        if self.size(file)? > limit {
+            return Err(too_long(limit));
+        }
+        self.read(file)
+    }
     /// Opens a whole file, which need not be read before it is looked at.
     fn open(&self, file: &Path) -> io::Result<FileBytes> {
         self.read(file).map(FileBytes::from)
@@ -108,6 +117,9 @@ impl Disk for StdDisk {
         if cfg!(not(unix)) {
             return Ok(());
         }
+        if !fs::metadata(dir)?.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
         match File::open(dir)?.sync_all() {
             Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
             result => result,
@@ -147,7 +159,17 @@ impl Disk for StdDisk {
     }
 
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
-        fs::read(file)
+        // What is appended while it is read is left out: no writer of ours appends.
+        let file = open_regular(file)?;
+        let length = file.metadata()?.len();
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(usize::try_from(length).map_err(|_| ErrorKind::OutOfMemory)?)?;
+        file.take(length).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_at_most(&self, file: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        read_at_most(file, limit)
     }
 
     /// Maps the file into memory.
@@ -156,9 +178,10 @@ impl Disk for StdDisk {
     }
 
     fn stream(&self, file: &Path, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        let mut file = File::open(file)?;
-        let length = usize::try_from(file.metadata()?.len()).unwrap_or(BLOCK);
-        let mut block = vec![0; length.clamp(1, BLOCK)];
+        let file = open_regular(file)?;
+        let length = file.metadata()?.len();
+        let mut block = vec![0; usize::try_from(length).unwrap_or(BLOCK).clamp(1, BLOCK)];
+        let mut file = file.take(length);
         loop {
             match file.read(&mut block) {
                 Ok(0) => return Ok(()),

@@ -17,7 +17,7 @@
 pub(crate) mod contents;
 pub(crate) mod load;
 mod lock;
-mod manifest;
+pub(crate) mod manifest;
 pub(crate) mod names;
 pub(crate) mod retention;
 mod upkeep;
@@ -32,7 +32,7 @@ use crate::model::export::{Export, Exported, export_on};
 use crate::store::contents::Contents;
 use crate::store::load::{Loaded, list_on, newest_on};
 use crate::store::lock::Lock;
-use crate::store::manifest::Manifest;
+use crate::store::manifest::{LONGEST_TRAINER, Manifest};
 use crate::store::names::{
     CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TRAINER, sibling, step_name,
 };
@@ -187,6 +187,10 @@ impl Store {
         let json = |error: serde_json::Error| Error::Unstorable { reason: error.to_string() };
         let mut trainer = serde_json::to_vec_pretty(&contents.trainer).map_err(json)?;
         trainer.push(b'\n');
+        if trainer.len() as u64 > LONGEST_TRAINER {
+            let reason = format!("{TRAINER} takes {} bytes, more than {LONGEST_TRAINER}", trainer.len());
+            return Err(Error::Unstorable { reason });
+        }
         disk.create_dir(temporary).map_err(io(temporary, "create a directory"))?;
         let mut files = vec![
             (temporary.join(MODEL), model.parts().collect()),

@@ -88,10 +88,10 @@ pub enum Error {
     /// The thread that writes checkpoints has ended, which is a bug of this crate.
     #[error("the thread that writes checkpoints has stopped")]
     Stopped,
-    /// Tensors cannot be stored in the safetensors format.
-    #[error("cannot be stored as safetensors: {reason}")]
+    /// Tensors cannot be stored in the safetensors format, or the trainer's state not in a checkpoint.
+    #[error("cannot be stored: {reason}")]
     Unstorable {
-        /// The tensor concerned, and the reason.
+        /// The tensor or file concerned, and the reason.
         reason: String,
     },
 }
