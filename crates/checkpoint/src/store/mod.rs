@@ -34,7 +34,7 @@ use crate::store::load::{Loaded, list_on, newest_on};
 use crate::store::lock::Lock;
 use crate::store::manifest::{LONGEST_TRAINER, Manifest};
 use crate::store::names::{
-    CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TRAINER, sibling, step_name,
+    CARRIES, CHECKPOINTS, LATEST, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TRAINER, sibling, step_name,
 };
 use crate::store::retention::{Candidate, Options};
 use crate::tensors::encoded::Encoded;
@@ -95,7 +95,7 @@ impl Store {
     ///
     /// A checkpoint of the same step is replaced, and removed only after its successor is durable. A complete
     /// one of a later step is [`Error::Behind`]: it would be found in place of this one. Broken ones in the
-    /// way are renamed `broken-step-...` and kept.
+    /// way are renamed `broken-step-...` and kept. A step later than 2^53 is [`Error::Step`].
     pub fn save(&mut self, step: u64, contents: &Contents) -> Result<Saved> {
         self.save_with_metric(step, contents, None)
     }
@@ -103,6 +103,9 @@ impl Store {
     /// Saves as [`Store::save`] does, with the metric measured at this step, for [`Options::best`]. It is
     /// stored in the manifest. A metric that is not finite counts as none.
     pub fn save_with_metric(&mut self, step: u64, contents: &Contents, metric: Option<f64>) -> Result<Saved> {
+        if step > LATEST {
+            return Err(Error::Step { step, latest: LATEST });
+        }
         let reopened = self.reopen_if_gone()?;
         let mut not_removed = self.recover()?;
         self.make_way(step)?;
@@ -200,7 +203,7 @@ impl Store {
         if !contents.carries.is_empty() {
             files.push((temporary.join(CARRIES), carries.parts().collect()));
         }
-        let manifest = Manifest::new(step, metric, write_files(disk, &files)?).to_json().map_err(json)?;
+        let manifest = Manifest::new(step, metric, write_files(disk, &files)?).into_json().map_err(json)?;
         write_file(disk, &temporary.join(MANIFEST), std::iter::once(&*manifest))?;
         sync_dir(disk, temporary)
     }

@@ -27,6 +27,10 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 /// The prefix of a checkpoint that makes room for another of its step.
 pub(crate) const OLD: &str = ".old-";
 
+/// The latest step that a checkpoint may have, 2^53: every reader of JSON holds it exactly, and no counter of
+/// steps wraps soon after.
+pub(crate) const LATEST: u64 = 1 << 53;
+
 /// Returns the name of a step's checkpoint, such as `step-00000042`. Names sort as steps do up to 99,999,999,
 /// and stay readable beyond.
 pub(crate) fn step_name(step: u64) -> String {

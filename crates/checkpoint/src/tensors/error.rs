@@ -43,6 +43,14 @@ pub enum Error {
         /// The step of the later checkpoint.
         newest: u64,
     },
+    /// The step is later than any that a checkpoint may have, 2^53.
+    #[error("step {step} is later than {latest}, the latest that a checkpoint may have")]
+    Step {
+        /// The step to be saved.
+        step: u64,
+        /// The latest step that can be saved.
+        latest: u64,
+    },
     /// A file does not hold what it should.
     #[error("{path}: {reason}")]
     Broken {
