@@ -260,3 +260,38 @@ fn a_trainer_state_that_could_not_be_read_again_is_not_saved() {
     assert!(!error.may_pass());
     assert_eq!(newest(dir.path()).unwrap(), None);
 }
+
+#[test]
+fn a_directory_of_checkpoints_that_is_a_link_is_refused() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
+    let checkpoints = dir.path().join("checkpoints");
+    symlink(elsewhere.0.path(), &checkpoints).unwrap();
+    let expected = "checkpoints: cannot write: it is a link; link the run's directory instead";
+    let error = Store::open(dir.path()).unwrap_err();
+    assert!(error.to_string().ends_with(expected), "{error}");
+    elsewhere.check("opening");
+
+    fs::remove_file(&checkpoints).unwrap();
+    let mut store = Store::open(dir.path()).unwrap();
+    store.save(1, &contents(1)).unwrap();
+    fs::rename(&checkpoints, dir.path().join("moved")).unwrap();
+    symlink(elsewhere.0.path(), &checkpoints).unwrap();
+    let error = store.save(2, &contents(2)).unwrap_err();
+    assert!(error.to_string().ends_with(expected) && error.may_pass(), "{error}");
+    elsewhere.check("saving");
+}
+
+/// A broken checkpoint is moved aside under a name that nothing has, a link included.
+#[test]
+fn a_broken_checkpoint_is_moved_past_what_is_planted() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
+    let mut store = Store::open(dir.path()).unwrap();
+    let path = store.save(1, &contents(1)).unwrap().path;
+    fs::write(path.join("trainer.json"), "").unwrap();
+    symlink(elsewhere.absent(), path.with_file_name("broken-step-00000001")).unwrap();
+    pipe(&path.with_file_name("broken-2-step-00000001"));
+    store.save(1, &contents(1)).unwrap();
+    let there = ["broken-2-step-00000001", "broken-3-step-00000001", "broken-step-00000001", "step-00000001"];
+    assert_eq!(names(path.parent().unwrap()), there);
+    elsewhere.check("broken");
+}

@@ -44,6 +44,10 @@ pub trait Disk: fmt::Debug + Send + Sync {
 
     /// Whether there is a directory at the path.
     fn is_dir(&self, path: &Path) -> bool;
+    /// Whether there is a symbolic link at the path. Default: there are none.
+    fn is_link(&self, _path: &Path) -> bool {
+        false
+    }
     /// Returns the names in a directory, in any order. Names that are not UTF-8 are left out.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Returns the length of a regular file in bytes. Anything else is an error.
@@ -144,6 +148,10 @@ impl Disk for StdDisk {
 
     fn is_dir(&self, path: &Path) -> bool {
         path.is_dir()
+    }
+
+    fn is_link(&self, path: &Path) -> bool {
+        path.is_symlink()
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {

@@ -22,6 +22,7 @@ pub(crate) mod names;
 pub(crate) mod retention;
 mod upkeep;
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ use crate::store::names::{
 };
 use crate::store::retention::{Candidate, Options};
 use crate::tensors::encoded::Encoded;
-use crate::tensors::error::{Error, Result, Skipped, io};
+use crate::tensors::error::{self, Error, Result, Skipped};
 use crate::tensors::tensor::Tensors;
 
 /// The result of a save.
@@ -67,7 +68,8 @@ pub struct Store {
 
 impl Store {
     /// Opens DIR, and makes it if it is not there. If it cannot be written or is in use, this is an error
-    /// that names path and reason.
+    /// that names path and reason. DIR may be a link, but not `DIR/checkpoints`: what is written and removed
+    /// is in DIR.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(dir, Options::default(), Arc::new(StdDisk))
     }
@@ -77,6 +79,7 @@ impl Store {
         let dir = dir.as_ref().to_owned();
         let checkpoints = dir.join(CHECKPOINTS);
         create_dirs(&*disk, &checkpoints)?;
+        no_link(&*disk, &checkpoints)?;
         let lock = Lock::acquire(&dir.join(LOCK))?;
         sweep(&*disk, &dir)?;
         probe(&*disk, &dir)?;
@@ -173,6 +176,7 @@ impl Store {
     /// place. Returns whether either was so.
     fn reopen_if_gone(&mut self) -> Result<bool> {
         let path = self.dir.join(LOCK);
+        no_link(&*self.disk, &self.checkpoints)?;
         if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&path) {
             return Ok(false);
         }
@@ -194,7 +198,7 @@ impl Store {
             let reason = format!("{TRAINER} takes {} bytes, more than {LONGEST_TRAINER}", trainer.len());
             return Err(Error::Unstorable { reason });
         }
-        disk.create_dir(temporary).map_err(io(temporary, "create a directory"))?;
+        disk.create_dir(temporary).map_err(error::io(temporary, "create a directory"))?;
         let mut files = vec![
             (temporary.join(MODEL), model.parts().collect()),
             (temporary.join(OPTIMIZER), optimizer.parts().collect()),
@@ -218,4 +222,14 @@ impl Store {
         self.rename(temporary, path)?;
         Ok(old)
     }
+}
+
+/// Refuses a directory of checkpoints that is a link: whoever planted it chose where files are removed.
+fn no_link(disk: &dyn Disk, checkpoints: &Path) -> Result<()> {
+    if disk.is_link(checkpoints) {
+        let reason =
+            io::Error::new(ErrorKind::NotADirectory, "it is a link; link the run's directory instead");
+        return Err(error::io(checkpoints, "write")(reason));
+    }
+    Ok(())
 }

@@ -16,9 +16,11 @@ impl Store {
     pub(crate) fn make_way(&self, step: u64) -> Result<()> {
         for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
             if verify(&*self.disk, &found.path, found.step).is_err() {
+                let names = self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))?;
+                let taken = |path: &Path| names.iter().any(|name| path.ends_with(name));
                 let mut aside = sibling(&found.path, "broken-");
                 for n in 2.. {
-                    if !self.disk.is_dir(&aside) {
+                    if !taken(&aside) {
                         break;
                     }
                     aside = sibling(&found.path, &format!("broken-{n}-"));
