@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use common::contents;
 use common::mutate::{FILES, Random, forge, seal};
-use unisono_checkpoint::{Error, Store, list, load, newest};
+use unisono_checkpoint::{Error, Store, inspect, list, load, newest};
 
 fn saved(dir: &Path) -> (PathBuf, Vec<Vec<u8>>) {
     let path = Store::open(dir).unwrap().save(5, &contents(5)).unwrap().path;
@@ -125,4 +125,48 @@ fn a_step_that_would_wrap_is_refused() {
     let mut store = Store::open(dir.path()).unwrap();
     store.save(1 << 53, &contents(5)).unwrap();
     assert_eq!(store.newest().unwrap().unwrap().step, 1 << 53);
+}
+
+/// Makes a safetensors file of one tensor whose bytes are a hole, which takes no room on the disk.
+#[cfg(target_os = "linux")]
+fn hole(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let header = format!(r#"{{"w":{{"dtype":"U8","shape":[{bytes}],"data_offsets":[0,{bytes}]}}}}"#);
+    fs::write(path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat())?;
+    fs::File::options().write(true).open(path)?.set_len(8 + header.len() as u64 + bytes)
+}
+
+/// Where the system promises memory that it does not have, nothing could be seen.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_longer_than_memory_is_an_error() {
+    if fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "1") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hole.safetensors");
+    // 8 TiB: more than any memory, less than an address space.
+    if hole(&path, 1 << 43).is_err() {
+        return;
+    }
+    let error = unisono_checkpoint::read_tensors(&path).unwrap_err().to_string();
+    assert!(error.contains("hole.safetensors: cannot read: "), "{error}");
+}
+
+#[test]
+fn sizes_that_no_sum_can_hold_are_listed() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let (path, files) = saved(dir.path());
+    let mut text = String::from_utf8(files[3].clone()).unwrap();
+    let long = [u64::MAX / 2; 3];
+    for ((name, file), length) in FILES.iter().zip(&files).zip(long) {
+        let handle = fs::File::options().write(true).open(path.join(name)).unwrap();
+        // Only some file systems have files of this length.
+        if handle.set_len(length).is_err() {
+            return;
+        }
+        let old = format!("\"bytes\": {},", file.len());
+        text = text.replacen(&old, &format!("\"bytes\": {length},"), 1);
+    }
+    fs::write(path.join("manifest.json"), seal(&text)).unwrap();
+    assert_eq!(inspect::list(dir.path()).unwrap()[0].bytes, u64::MAX);
 }
