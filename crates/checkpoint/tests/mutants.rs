@@ -13,8 +13,16 @@ use unisono_checkpoint::{Contents, Disk, Options, Store, load_with, parse_tensor
 const ROUNDS: usize = 50_000;
 
 fn put(disk: &PowerDisk, path: &Path, bytes: &[u8]) {
+    disk.remove(path).unwrap();
     let mut file = disk.create(path).unwrap();
     file.write_all(bytes).unwrap();
+}
+
+/// Returns the manifest that is saved.
+fn manifest() -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = Store::open(dir.path()).unwrap().save(5, &contents(5)).unwrap().path;
+    std::fs::read(path.join(FILES[3])).unwrap()
 }
 
 /// Each round changes one file, or two, of a checkpoint.
@@ -47,9 +55,10 @@ fn mutants(seed: u64, forged: bool, mut check: impl FnMut(bool, Result<Contents,
 #[test]
 fn no_file_with_a_wrong_hash_is_accepted() {
     let mut accepted = 0;
-    mutants(1, false, |untouched, found, _| {
+    let saved = manifest();
+    mutants(1, false, |untouched, found, now| {
         if let Ok(found) = found {
-            assert!(untouched && found == contents(5));
+            assert!(untouched && found == contents(5) && now[3] == saved);
             accepted += 1;
         }
     });

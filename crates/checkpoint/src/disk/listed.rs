@@ -25,15 +25,23 @@ pub(crate) fn open_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Res
     size_as_listed(disk, path, entry)?;
     let mut hash = Sha256::new();
     disk.stream(path, &mut |piece| hash.update(piece)).map_err(io(path, "read"))?;
-    if hex(&hash.finalize()) != entry.sha256 {
-        return Err(broken(path, "its SHA-256 is not the one in the manifest"));
-    }
+    same_hash(path, entry, hash)?;
     disk.open(path).map_err(io(path, "read"))
 }
 
-/// Reads a text as it is listed. The caller parses a copy, which no writer can change on the way.
-pub(crate) fn read_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<Vec<u8>> {
-    open_as_listed(disk, path, entry).map(|bytes| bytes.to_vec())
+/// Reads a text as it is listed, of at most so many bytes. What is returned is what was hashed.
+pub(crate) fn read_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry, limit: u64) -> Result<Vec<u8>> {
+    size_as_listed(disk, path, entry)?;
+    let bytes = disk.read_at_most(path, limit).map_err(io(path, "read"))?;
+    same_hash(path, entry, Sha256::new_with_prefix(&bytes))?;
+    Ok(bytes)
+}
+
+fn same_hash(path: &Path, entry: &Entry, hash: Sha256) -> Result<()> {
+    if hex(&hash.finalize()) == entry.sha256 {
+        return Ok(());
+    }
+    Err(broken(path, "its SHA-256 is not the one in the manifest"))
 }
 
 pub(crate) fn size_as_listed(disk: &dyn Disk, path: &Path, entry: &Entry) -> Result<()> {

@@ -1,16 +1,19 @@
 //! The file operations that checkpoints are made of, and files that are complete or not there.
 
 pub(crate) mod listed;
+pub(crate) mod temporary;
 pub(crate) mod write;
 
 use std::fmt;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use crate::tensors::bytes::FileBytes;
+use crate::tensors::regular::{open_regular, read_at_most, too_long};
 
 /// The number of bytes written or read at once.
 const BLOCK: usize = 1 << 20;
@@ -22,7 +25,8 @@ const BLOCK: usize = 1 << 20;
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Makes one directory. Its parent must exist.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Makes a file, or empties the one that exists.
+    /// Makes a new file. If anything has the name, a link that leads nowhere included, that is an error, and
+    /// nothing is opened or followed.
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>>;
     /// Makes the entries of a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
@@ -32,14 +36,32 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Removes a file, or a directory with all it holds. That nothing is there is no error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
+    /// Returns a number for the name of a temporary file, which nobody can guess and which does not come
+    /// again. Default: 64 bits that follow from the system's random numbers.
+    fn token(&self) -> u64 {
+        RandomState::new().build_hasher().finish()
+    }
+
     /// Whether there is a directory at the path.
     fn is_dir(&self, path: &Path) -> bool;
+    /// Whether there is a symbolic link at the path. Default: there are none.
+    fn is_link(&self, _path: &Path) -> bool {
+        false
+    }
     /// Returns the names in a directory, in any order. Names that are not UTF-8 are left out.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Returns the length of a regular file in bytes. Anything else is an error.
     fn size(&self, file: &Path) -> io::Result<u64>;
-    /// Reads a whole file.
+    /// Reads a whole regular file. Anything else is an error, and is not waited for.
     fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
+    /// Reads a regular file that may have at most so many bytes. A longer one is an error of the kind
+    /// [`ErrorKind::FileTooLarge`], and no more than the limit is ever read of it.
+    fn read_at_most(&self, file: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        if self.size(file)? > limit {
+            return Err(too_long(limit));
+        }
+        self.read(file)
+    }
     /// Opens a whole file, which need not be read before it is looked at.
     fn open(&self, file: &Path) -> io::Result<FileBytes> {
         self.read(file).map(FileBytes::from)
@@ -89,7 +111,8 @@ impl Disk for StdDisk {
     }
 
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
-        Ok(Box::new(StdSink(BufWriter::with_capacity(BLOCK, File::create(file)?))))
+        let new = File::options().write(true).create_new(true).open(file)?;
+        Ok(Box::new(StdSink(BufWriter::with_capacity(BLOCK, new))))
     }
 
     /// Syncs a directory. Only Unix can do that, and not on every file system; where it cannot be done,
@@ -97,6 +120,9 @@ impl Disk for StdDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         if cfg!(not(unix)) {
             return Ok(());
+        }
+        if !fs::metadata(dir)?.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
         }
         match File::open(dir)?.sync_all() {
             Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
@@ -124,6 +150,10 @@ impl Disk for StdDisk {
         path.is_dir()
     }
 
+    fn is_link(&self, path: &Path) -> bool {
+        path.is_symlink()
+    }
+
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
         names.filter_map(io::Result::transpose).collect()
@@ -137,7 +167,17 @@ impl Disk for StdDisk {
     }
 
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
-        fs::read(file)
+        // What is appended while it is read is left out: no writer of ours appends.
+        let file = open_regular(file)?;
+        let length = file.metadata()?.len();
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(usize::try_from(length).map_err(|_| ErrorKind::OutOfMemory)?)?;
+        file.take(length).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_at_most(&self, file: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        read_at_most(file, limit)
     }
 
     /// Maps the file into memory.
@@ -146,9 +186,10 @@ impl Disk for StdDisk {
     }
 
     fn stream(&self, file: &Path, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        let mut file = File::open(file)?;
-        let length = usize::try_from(file.metadata()?.len()).unwrap_or(BLOCK);
-        let mut block = vec![0; length.clamp(1, BLOCK)];
+        let file = open_regular(file)?;
+        let length = file.metadata()?.len();
+        let mut block = vec![0; usize::try_from(length).unwrap_or(BLOCK).clamp(1, BLOCK)];
+        let mut file = file.take(length);
         loop {
             match file.read(&mut block) {
                 Ok(0) => return Ok(()),

@@ -7,6 +7,7 @@ use std::thread;
 use sha2::{Digest, Sha256};
 
 use crate::disk::listed::Entry;
+use crate::disk::temporary::{FILE, PROBE, temporary_name};
 use crate::disk::{Disk, StdDisk, Syncing};
 use crate::tensors::digest::hex;
 use crate::tensors::encoded::Encoded;
@@ -16,8 +17,12 @@ use crate::tensors::tensor::Tensors;
 /// Files of at least this many bytes are hashed while they are written.
 const LARGE: usize = 1 << 20;
 
-/// Writes tensors as a plain safetensors file: first beside it (`.NAME.tmp`), then, once that is durable,
-/// renamed into place. Equal tensors make equal files, byte for byte.
+/// Writes tensors as a plain safetensors file: first beside it, under a name that nobody can guess, then,
+/// once that is durable, renamed into place. A link at the path is replaced, not followed. Equal tensors make
+/// equal files, byte for byte.
+///
+/// A process that is killed here may leave `.tmp-file-` and 16 hex digits in the file's directory. No run
+/// needs it.
 pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
     replace_model(&StdDisk, path.as_ref(), tensors)
 }
@@ -36,7 +41,7 @@ pub(crate) fn replace_file<'a>(
         return Err(broken(path, "names no file"));
     };
     let name = name.to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.tmp"));
+    let temporary = path.with_file_name(temporary_name(disk, FILE));
     let written = write_file(disk, &temporary, parts).and_then(|entry| {
         disk.rename(&temporary, path).map_err(io(path, "move the finished file here"))?;
         Ok(Entry { name: name.into_owned(), ..entry })
@@ -44,7 +49,8 @@ pub(crate) fn replace_file<'a>(
     match written {
         Ok(entry) => sync_dir(disk, &parent(path)).map(|()| entry),
         Err(error) => {
-            // The error that is reported is that of writing.
+            // The error that is reported is that of writing. The name is this call's own, so what has it, if
+            // anything, is what was begun here.
             let _ = disk.remove(&temporary);
             Err(error)
         }
@@ -136,7 +142,7 @@ pub(crate) fn create_dirs(disk: &dyn Disk, dir: &Path) -> Result<()> {
 
 /// Writes and removes a small file, to find errors now that would occur later.
 pub(crate) fn probe(disk: &dyn Disk, dir: &Path) -> Result<()> {
-    let path = dir.join(".tmp-probe");
+    let path = dir.join(temporary_name(disk, PROBE));
     let written = write_file(disk, &path, std::iter::once(&b"can this be written?\n"[..]));
     let removed = disk.remove(&path).map_err(io(&path, "remove"));
     written.and(removed)

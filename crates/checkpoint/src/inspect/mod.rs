@@ -91,7 +91,7 @@ pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
         let empty = Listed { step: found.step, path: found.path, bytes: 0, metric: None, problem: None };
         match glance(&StdDisk, &empty.path) {
             Ok(manifest) => {
-                let bytes = manifest.files.iter().map(|entry| entry.bytes).sum();
+                let bytes = manifest.files.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes));
                 Listed { bytes, metric: manifest.metric, ..empty }
             }
             Err(error) => Listed { problem: Some(error.to_string()), ..empty },

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::disk::listed::{open_as_listed, read_as_listed};
 use crate::disk::{Disk, StdDisk};
 use crate::store::load::{newest_on, read_manifest};
+use crate::store::manifest::LONGEST_TRAINER;
 use crate::store::names::{CARRIES, CHECKPOINTS, MODEL, OPTIMIZER};
 use crate::tensors::error::{Result, broken};
 use crate::tensors::file::TensorFile;
@@ -43,7 +44,7 @@ impl Target {
                 let bytes = open_as_listed(disk, &file, entry)?;
                 files.push((entry.name.clone(), TensorFile::new(&file, bytes)?));
             } else {
-                let parsed = serde_json::from_slice(&read_as_listed(disk, &file, entry)?);
+                let parsed = serde_json::from_slice(&read_as_listed(disk, &file, entry, LONGEST_TRAINER)?);
                 trainer = Some(parsed.map_err(|error| broken(&file, format!("no valid JSON: {error}")))?);
             }
         }

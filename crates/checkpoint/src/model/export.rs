@@ -134,11 +134,7 @@ pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
     let path = path.as_ref();
     let disk: &dyn Disk = &StdDisk;
     let beside = path.with_extension("json");
-    let bytes = disk.size(&beside).map_err(io(&beside, "read"))?;
-    if bytes > LONGEST {
-        return Err(broken(&beside, format!("{bytes} bytes are too many for a description")));
-    }
-    let text = disk.read(&beside).map_err(io(&beside, "read"))?;
+    let text = disk.read_at_most(&beside, LONGEST).map_err(io(&beside, "read"))?;
     let described: Described = serde_json::from_slice(&text)
         .map_err(|error| broken(&beside, format!("no valid description of a model: {error}")))?;
     if described.format != FORMAT || described.version != VERSION {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::disk::listed::{open_as_listed, read_as_listed, size_as_listed};
 use crate::disk::{Disk, StdDisk};
 use crate::store::contents::Contents;
-use crate::store::manifest::{FILES, LONGEST, Manifest};
+use crate::store::manifest::{FILES, LONGEST, LONGEST_TRAINER, Manifest};
 use crate::store::names::{CHECKPOINTS, MANIFEST, OLD, step_of};
 use crate::tensors::error::{Error, Result, Skipped, broken, io};
 use crate::tensors::file::parse_tensors;
@@ -116,7 +116,7 @@ fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
             Some(fourth) => parse_tensors(&carries, &open_as_listed(disk, &carries, fourth)?)?,
             None => Tensors::new(),
         },
-        trainer: serde_json::from_slice(&read_as_listed(disk, &trainer, third)?)
+        trainer: serde_json::from_slice(&read_as_listed(disk, &trainer, third, LONGEST_TRAINER)?)
             .map_err(|error| broken(&trainer, format!("no valid JSON: {error}")))?,
     };
     Ok((manifest.step, contents))
@@ -134,9 +134,5 @@ pub(crate) fn glance(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
 
 pub(crate) fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
     let manifest = path.join(MANIFEST);
-    let bytes = disk.size(&manifest).map_err(io(&manifest, "read"))?;
-    if bytes > LONGEST {
-        return Err(broken(&manifest, format!("{bytes} bytes are too many for a manifest")));
-    }
-    Manifest::parse(&manifest, &disk.read(&manifest).map_err(io(&manifest, "read"))?)
+    Manifest::parse(&manifest, &disk.read_at_most(&manifest, LONGEST).map_err(io(&manifest, "read"))?)
 }

@@ -6,6 +6,7 @@ use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use crate::tensors::error::{Error, Result, io};
+use crate::tensors::regular::open_to_lock;
 
 /// Holds a directory for one store. The system releases it when the owner dies, however it dies, so the lock
 /// file itself stays and its presence means nothing.
@@ -15,15 +16,9 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
+    /// Opens the file and locks it. A link or a pipe in its place is an error.
     pub(crate) fn acquire(path: &Path) -> Result<Self> {
-        let mut options = File::options();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(io(path, "open"))?;
+        let file = open_to_lock(path).map_err(io(path, "open"))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
@@ -39,7 +34,7 @@ impl Lock {
             use std::os::unix::fs::MetadataExt;
             let identity = |found: Metadata| (found.dev(), found.ino());
             let held = self.file.metadata().map(identity);
-            matches!((held, fs::metadata(path).map(identity)), (Ok(held), Ok(found)) if held == found)
+            matches!((held, fs::symlink_metadata(path).map(identity)), (Ok(held), Ok(found)) if held == found)
         }
         // On other systems an open file cannot be removed.
         #[cfg(not(unix))]

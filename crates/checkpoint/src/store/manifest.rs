@@ -1,19 +1,33 @@
 //! The manifest, `manifest.json`: what a checkpoint's files must be. It is written last.
+//!
+//! It ends in a checksum of its own, `"sha256"`: the SHA-256 of the whole manifest in which the 64 digits of
+//! this value are zeros. Version 1 had none, and is read without it.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::disk::listed::Entry;
-use crate::store::names::{CARRIES, MODEL, OPTIMIZER, TRAINER};
+use crate::store::names::{CARRIES, LATEST, MODEL, OPTIMIZER, TRAINER};
+use crate::tensors::digest::hex;
 use crate::tensors::error::{Result, broken};
 
 const FORMAT: &str = "unisono-checkpoint";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The version that had no checksum.
+const UNSEALED: u32 = 1;
+/// What stands before and after the digits of the checksum. Nothing follows.
+const SEAL: (&[u8], &[u8]) = (b"\"sha256\": \"", b"\"\n}\n");
+/// The number of digits of the checksum.
+const DIGITS: usize = 64;
 /// The files of a checkpoint, in the order in which they are written and listed. The last need not be there.
 pub(crate) const FILES: [&str; 4] = [MODEL, OPTIMIZER, TRAINER, CARRIES];
 /// The most bytes of a manifest.
 pub(crate) const LONGEST: u64 = 1 << 16;
+/// The most bytes of `trainer.json`. Parsed, it may take thirty times as many.
+pub(crate) const LONGEST_TRAINER: u64 = 1 << 24;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +39,9 @@ pub(crate) struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metric: Option<f64>,
     pub(crate) files: Vec<Entry>,
+    /// The checksum. It comes last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
 }
 
 /// The format and version. They are read first, so that another version is reported as such, not as a missing
@@ -38,18 +55,24 @@ struct Version {
 impl Manifest {
     pub(crate) fn new(step: u64, metric: Option<f64>, files: Vec<Entry>) -> Self {
         let metric = metric.filter(|metric| metric.is_finite());
-        Self { format: FORMAT.to_owned(), version: VERSION, step, metric, files }
+        Self { format: FORMAT.to_owned(), version: VERSION, step, metric, files, sha256: None }
     }
 
     pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self> {
         let invalid = |error: serde_json::Error| broken(path, format!("no valid manifest: {error}"));
         let Version { format, version } = serde_json::from_slice(text).map_err(invalid)?;
-        if format != FORMAT || version != VERSION {
-            let reason =
-                format!("format {format:?} version {version}, where {FORMAT:?} version {VERSION} is known");
-            return Err(broken(path, reason));
+        if format != FORMAT || ![UNSEALED, VERSION].contains(&version) {
+            let known = format!("{FORMAT:?} versions {UNSEALED} and {VERSION} are known");
+            return Err(broken(path, format!("format {format:?} version {version}, where {known}")));
         }
-        let manifest: Self = serde_json::from_slice(text).map_err(invalid)?;
+        let mut manifest: Self = serde_json::from_slice(text).map_err(invalid)?;
+        let sealed = manifest.sha256.take().is_some();
+        if sealed != (version == VERSION) || sealed && !is_sealed(text) {
+            return Err(broken(path, "no valid manifest: its SHA-256 of itself is wrong"));
+        }
+        if manifest.step > LATEST {
+            return Err(broken(path, format!("step {} is later than {LATEST}", manifest.step)));
+        }
         let names: Vec<&str> = manifest.files.iter().map(|entry| entry.name.as_str()).collect();
         if names != FILES && names != FILES[..3] {
             return Err(broken(
@@ -60,11 +83,32 @@ impl Manifest {
         Ok(manifest)
     }
 
-    pub(crate) fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-        let mut text = serde_json::to_vec_pretty(self)?;
+    /// Returns the text, with its checksum.
+    pub(crate) fn into_json(mut self) -> serde_json::Result<Vec<u8>> {
+        self.sha256 = Some("0".repeat(DIGITS));
+        let mut text = serde_json::to_vec_pretty(&self)?;
         text.push(b'\n');
+        let checksum = hex(&Sha256::digest(&text));
+        if let Some(digits) = digits(&text) {
+            text[digits].copy_from_slice(checksum.as_bytes());
+        }
         Ok(text)
     }
+}
+
+/// Whether a text ends in the right checksum.
+fn is_sealed(text: &[u8]) -> bool {
+    let Some(digits) = digits(text) else { return false };
+    let mut zeroed = text.to_vec();
+    zeroed[digits.clone()].fill(b'0');
+    hex(&Sha256::digest(&zeroed)).as_bytes() == &text[digits]
+}
+
+/// Returns where the digits of the checksum are, if the text ends in one.
+fn digits(text: &[u8]) -> Option<Range<usize>> {
+    let end = text.strip_suffix(SEAL.1)?.len();
+    let start = end.checked_sub(DIGITS)?;
+    text[..start].ends_with(SEAL.0).then_some(start..end)
 }
 
 #[cfg(test)]
@@ -79,9 +123,9 @@ mod tests {
     fn a_manifest_comes_back() {
         let entry = |name: &&str| Entry { name: name.to_string(), bytes: 7, sha256: "00".repeat(32) };
         for metric in [None, Some(0.1 + 0.2)] {
-            let manifest = Manifest::new(42, metric, FILES.iter().map(entry).collect());
-            let text = manifest.to_json().unwrap();
-            assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest);
+            let manifest = || Manifest::new(42, metric, FILES.iter().map(entry).collect());
+            let text = manifest().into_json().unwrap();
+            assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest());
         }
         assert_eq!(Manifest::new(42, Some(f64::NAN), Vec::new()).metric, None);
     }
@@ -89,13 +133,24 @@ mod tests {
     #[test]
     fn what_is_none_is_named() {
         assert!(error("").starts_with("manifest.json: no valid manifest: EOF"));
-        let newer = r#"{"format": "unisono-checkpoint", "version": 2, "pages": []}"#;
+        let newer = r#"{"format": "unisono-checkpoint", "version": 3, "pages": []}"#;
         assert!(
-            error(newer).contains("version 2, where \"unisono-checkpoint\" version 1"),
+            error(newer).contains("version 3, where \"unisono-checkpoint\" versions 1 and 2 are known"),
             "{}",
             error(newer)
         );
         let fewer = r#"{"format": "unisono-checkpoint", "version": 1, "step": 0, "files": []}"#;
         assert!(error(fewer).contains("lists other files"));
+        let unsealed = fewer.replace(": 1", ": 2");
+        assert!(error(&unsealed).ends_with("its SHA-256 of itself is wrong"), "{}", error(&unsealed));
+    }
+
+    #[test]
+    fn a_checksum_is_that_of_the_text_with_zeros_in_its_place() {
+        let text = Manifest::new(42, Some(0.5), Vec::new()).into_json().unwrap();
+        let (at, zeros) = (text.len() - 4 - 64, "0".repeat(64));
+        let zeroed = [&text[..at], zeros.as_bytes(), &text[text.len() - 4..]].concat();
+        assert!(zeroed.ends_with(format!("\"sha256\": \"{zeros}\"\n}}\n").as_bytes()));
+        assert_eq!(hex(&Sha256::digest(&zeroed)).as_bytes(), &text[at..][..64]);
     }
 }

@@ -8,6 +8,8 @@
 //!                                          '--> .old-step-N  --the new one is durable-->  .tmp-gone-step-N
 //! ```
 //!
+//! Each `.tmp-` name has a suffix besides, which nobody can guess.
+//!
 //! If a save is interrupted, `Store::recover` finishes it: `.tmp-...` is removed, and `.old-step-N` is put
 //! back if no step-N took its place. So a directory that has its final name is complete from its first
 //! instant to its last.
@@ -15,27 +17,29 @@
 pub(crate) mod contents;
 pub(crate) mod load;
 mod lock;
-mod manifest;
+pub(crate) mod manifest;
 pub(crate) mod names;
 pub(crate) mod retention;
 mod upkeep;
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disk::temporary::{sweep, temporary_name};
 use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file, write_files};
 use crate::disk::{Disk, StdDisk};
 use crate::model::export::{Export, Exported, export_on};
 use crate::store::contents::Contents;
 use crate::store::load::{Loaded, list_on, newest_on};
 use crate::store::lock::Lock;
-use crate::store::manifest::Manifest;
+use crate::store::manifest::{LONGEST_TRAINER, Manifest};
 use crate::store::names::{
-    CARRIES, CHECKPOINTS, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TEMPORARY, TRAINER, sibling, step_name,
+    CARRIES, CHECKPOINTS, LATEST, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TRAINER, sibling, step_name,
 };
 use crate::store::retention::{Candidate, Options};
 use crate::tensors::encoded::Encoded;
-use crate::tensors::error::{Error, Result, Skipped, io};
+use crate::tensors::error::{self, Error, Result, Skipped};
 use crate::tensors::tensor::Tensors;
 
 /// The result of a save.
@@ -64,7 +68,8 @@ pub struct Store {
 
 impl Store {
     /// Opens DIR, and makes it if it is not there. If it cannot be written or is in use, this is an error
-    /// that names path and reason.
+    /// that names path and reason. DIR may be a link, but not `DIR/checkpoints`: what is written and removed
+    /// is in DIR.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(dir, Options::default(), Arc::new(StdDisk))
     }
@@ -74,7 +79,9 @@ impl Store {
         let dir = dir.as_ref().to_owned();
         let checkpoints = dir.join(CHECKPOINTS);
         create_dirs(&*disk, &checkpoints)?;
+        no_link(&*disk, &checkpoints)?;
         let lock = Lock::acquire(&dir.join(LOCK))?;
+        sweep(&*disk, &dir)?;
         probe(&*disk, &dir)?;
         probe(&*disk, &checkpoints)?;
         let store = Self { dir, checkpoints, options, disk, lock };
@@ -91,7 +98,7 @@ impl Store {
     ///
     /// A checkpoint of the same step is replaced, and removed only after its successor is durable. A complete
     /// one of a later step is [`Error::Behind`]: it would be found in place of this one. Broken ones in the
-    /// way are renamed `broken-step-...` and kept.
+    /// way are renamed `broken-step-...` and kept. A step later than 2^53 is [`Error::Step`].
     pub fn save(&mut self, step: u64, contents: &Contents) -> Result<Saved> {
         self.save_with_metric(step, contents, None)
     }
@@ -99,10 +106,13 @@ impl Store {
     /// Saves as [`Store::save`] does, with the metric measured at this step, for [`Options::best`]. It is
     /// stored in the manifest. A metric that is not finite counts as none.
     pub fn save_with_metric(&mut self, step: u64, contents: &Contents, metric: Option<f64>) -> Result<Saved> {
+        if step > LATEST {
+            return Err(Error::Step { step, latest: LATEST });
+        }
         let reopened = self.reopen_if_gone()?;
         let mut not_removed = self.recover()?;
         self.make_way(step)?;
-        let temporary = self.checkpoints.join(format!("{TEMPORARY}{}", step_name(step)));
+        let temporary = self.checkpoints.join(temporary_name(&*self.disk, &step_name(step)));
         let path = self.checkpoints.join(step_name(step));
         let saved =
             self.write(&temporary, step, contents, metric).and_then(|()| self.publish(&temporary, &path));
@@ -166,6 +176,7 @@ impl Store {
     /// place. Returns whether either was so.
     fn reopen_if_gone(&mut self) -> Result<bool> {
         let path = self.dir.join(LOCK);
+        no_link(&*self.disk, &self.checkpoints)?;
         if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&path) {
             return Ok(false);
         }
@@ -183,7 +194,11 @@ impl Store {
         let json = |error: serde_json::Error| Error::Unstorable { reason: error.to_string() };
         let mut trainer = serde_json::to_vec_pretty(&contents.trainer).map_err(json)?;
         trainer.push(b'\n');
-        disk.create_dir(temporary).map_err(io(temporary, "create a directory"))?;
+        if trainer.len() as u64 > LONGEST_TRAINER {
+            let reason = format!("{TRAINER} takes {} bytes, more than {LONGEST_TRAINER}", trainer.len());
+            return Err(Error::Unstorable { reason });
+        }
+        disk.create_dir(temporary).map_err(error::io(temporary, "create a directory"))?;
         let mut files = vec![
             (temporary.join(MODEL), model.parts().collect()),
             (temporary.join(OPTIMIZER), optimizer.parts().collect()),
@@ -192,7 +207,7 @@ impl Store {
         if !contents.carries.is_empty() {
             files.push((temporary.join(CARRIES), carries.parts().collect()));
         }
-        let manifest = Manifest::new(step, metric, write_files(disk, &files)?).to_json().map_err(json)?;
+        let manifest = Manifest::new(step, metric, write_files(disk, &files)?).into_json().map_err(json)?;
         write_file(disk, &temporary.join(MANIFEST), std::iter::once(&*manifest))?;
         sync_dir(disk, temporary)
     }
@@ -207,4 +222,14 @@ impl Store {
         self.rename(temporary, path)?;
         Ok(old)
     }
+}
+
+/// Refuses a directory of checkpoints that is a link: whoever planted it chose where files are removed.
+fn no_link(disk: &dyn Disk, checkpoints: &Path) -> Result<()> {
+    if disk.is_link(checkpoints) {
+        let reason =
+            io::Error::new(ErrorKind::NotADirectory, "it is a link; link the run's directory instead");
+        return Err(error::io(checkpoints, "write")(reason));
+    }
+    Ok(())
 }

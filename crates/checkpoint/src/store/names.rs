@@ -3,7 +3,7 @@
 //! | in `DIR/checkpoints` | is |
 //! |---|---|
 //! | `step-00000042` | complete |
-//! | `.tmp-...` | being written or being deleted; a leftover unless the lock is held |
+//! | `.tmp-...-0123456789abcdef` | being written or being deleted; a leftover unless the lock is held |
 //! | `.old-step-00000042` | complete, making room for another of its step; counts while there is no other |
 //! | `broken-step-00000042` | found broken when its step came round again; kept for a person to look at |
 
@@ -24,10 +24,12 @@ pub(crate) const TRAINER: &str = "trainer.json";
 /// The manifest, in a checkpoint.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// The prefix of names that may be deleted on sight.
-pub(crate) const TEMPORARY: &str = ".tmp-";
 /// The prefix of a checkpoint that makes room for another of its step.
 pub(crate) const OLD: &str = ".old-";
+
+/// The latest step that a checkpoint may have, 2^53: every reader of JSON holds it exactly, and no counter of
+/// steps wraps soon after.
+pub(crate) const LATEST: u64 = 1 << 53;
 
 /// Returns the name of a step's checkpoint, such as `step-00000042`. Names sort as steps do up to 99,999,999,
 /// and stay readable beyond.

@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::disk::temporary::{TEMPORARY, temporary_name};
 use crate::disk::write::sync_dir;
 use crate::store::Store;
 use crate::store::load::{Found, glance, list_on, verify};
-use crate::store::names::{OLD, TEMPORARY, sibling, step_of};
+use crate::store::names::{OLD, sibling, step_of};
 use crate::store::retention::Candidate;
 use crate::tensors::error::{Error, Result, Skipped, io};
 
@@ -15,9 +16,11 @@ impl Store {
     pub(crate) fn make_way(&self, step: u64) -> Result<()> {
         for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
             if verify(&*self.disk, &found.path, found.step).is_err() {
+                let names = self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))?;
+                let taken = |path: &Path| names.iter().any(|name| path.ends_with(name));
                 let mut aside = sibling(&found.path, "broken-");
                 for n in 2.. {
-                    if !self.disk.is_dir(&aside) {
+                    if !taken(&aside) {
                         break;
                     }
                     aside = sibling(&found.path, &format!("broken-{n}-"));
@@ -71,7 +74,9 @@ impl Store {
     /// Removes a complete checkpoint. It is renamed first, so that at no time there is a partial one under
     /// its name.
     pub(crate) fn retire(&self, path: &Path) -> Result<()> {
-        let gone = sibling(path, ".tmp-gone-");
+        let plain = sibling(path, "gone-");
+        let name = plain.file_name().unwrap_or_default().to_string_lossy();
+        let gone = path.with_file_name(temporary_name(&*self.disk, &name));
         self.rename(path, &gone)?;
         self.disk.remove(&gone).map_err(io(&gone, "remove"))
     }

@@ -1,10 +1,11 @@
 //! The bytes of a file, mapped or read.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::ops::Deref;
 use std::path::Path;
+
+use crate::tensors::regular::open_regular;
 
 /// The bytes of a file: mapped into memory, or read.
 pub struct FileBytes(Inner);
@@ -18,11 +19,7 @@ impl FileBytes {
     /// Maps a regular file, which must not shrink while it is mapped.
     #[expect(unsafe_code, reason = "mapping a file is unsafe: other processes may change it")]
     pub(crate) fn map(path: &Path) -> io::Result<Self> {
-        // This comes before the file is opened: opening a pipe would wait for a writer.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "no regular file"));
-        }
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
         }

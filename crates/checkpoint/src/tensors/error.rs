@@ -43,6 +43,14 @@ pub enum Error {
         /// The step of the later checkpoint.
         newest: u64,
     },
+    /// The step is later than any that a checkpoint may have, 2^53.
+    #[error("step {step} is later than {latest}, the latest that a checkpoint may have")]
+    Step {
+        /// The step to be saved.
+        step: u64,
+        /// The latest step that can be saved.
+        latest: u64,
+    },
     /// A file does not hold what it should.
     #[error("{path}: {reason}")]
     Broken {
@@ -88,10 +96,10 @@ pub enum Error {
     /// The thread that writes checkpoints has ended, which is a bug of this crate.
     #[error("the thread that writes checkpoints has stopped")]
     Stopped,
-    /// Tensors cannot be stored in the safetensors format.
-    #[error("cannot be stored as safetensors: {reason}")]
+    /// Tensors cannot be stored in the safetensors format, or the trainer's state not in a checkpoint.
+    #[error("cannot be stored: {reason}")]
     Unstorable {
-        /// The tensor concerned, and the reason.
+        /// The tensor or file concerned, and the reason.
         reason: String,
     },
 }

@@ -60,9 +60,10 @@ impl TensorFile {
         copy(self.header.tensors.get(name)?, &self.bytes)
     }
 
-    /// Returns a copy of all tensors.
+    /// Returns a copy of all tensors. [`read_tensors`] gives an error where memory does not suffice.
     pub fn tensors(&self) -> Tensors {
-        copies(&self.header, &self.bytes)
+        let tensors = self.header.tensors.iter();
+        tensors.filter_map(|(name, place)| Some((name.clone(), copy(place, &self.bytes)?))).collect()
     }
 
     /// Returns what the writer noted beside the tensors. PyTorch's files have `format: pt`.
@@ -73,22 +74,31 @@ impl TensorFile {
 
 /// Reads a whole safetensors file. Its metadata is passed over.
 pub fn read_tensors(path: impl AsRef<Path>) -> Result<Tensors> {
-    TensorFile::open(path).map(|file| file.tensors())
+    let file = TensorFile::open(path)?;
+    copies(file.path(), &file.header, &file.bytes)
 }
 
 /// Reads the bytes of a safetensors file. `path` is for the error message. Checks all that
 /// [`TensorFile::open`] does.
 pub fn parse_tensors(path: &Path, file: &[u8]) -> Result<Tensors> {
-    Ok(copies(&parse_header(path, file)?, file))
+    copies(path, &parse_header(path, file)?, file)
 }
 
 fn parse_header(path: &Path, file: &[u8]) -> Result<Header> {
     Header::parse(file).map_err(|reason| broken(path, format!("no valid safetensors: {reason}")))
 }
 
-fn copies(header: &Header, file: &[u8]) -> Tensors {
-    let tensors = header.tensors.iter();
-    tensors.filter_map(|(name, place)| Some((name.clone(), copy(place, file)?))).collect()
+/// Copies all tensors. That memory does not suffice is an error: a file with holes may be longer than it.
+fn copies(path: &Path, header: &Header, file: &[u8]) -> Result<Tensors> {
+    let mut tensors = Tensors::new();
+    for (name, Place { info, bytes }) in &header.tensors {
+        let part = file.get(bytes.clone()).unwrap_or_default();
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(part.len()).map_err(|error| io(path, "read")(error.into()))?;
+        bytes.extend_from_slice(part);
+        tensors.insert(name.clone(), Tensor::new(info.dtype, info.shape.clone(), bytes)?);
+    }
+    Ok(tensors)
 }
 
 /// Copies a tensor. For a checked header this is never `None`.

@@ -10,5 +10,6 @@ pub(crate) mod file;
 pub(crate) mod float;
 pub(crate) mod header;
 pub(crate) mod info;
+pub(crate) mod regular;
 pub(crate) mod report;
 pub(crate) mod tensor;

@@ -42,12 +42,23 @@ impl Random {
     }
 }
 
+fn sha(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns a manifest's text with the right checksum of itself.
+pub fn seal(manifest: &str) -> String {
+    let at = manifest.rfind("\"sha256\": \"").unwrap() + 11;
+    let (before, after) = (&manifest[..at], &manifest[at + 64..]);
+    let checksum = sha(format!("{before}{}{after}", "0".repeat(64)).as_bytes());
+    format!("{before}{checksum}{after}")
+}
+
 /// Returns the manifest's text with the sizes and hashes of other files.
 pub fn forge(manifest: &str, name: &str, old: &[u8], new: &[u8]) -> String {
-    let sha =
-        |bytes: &[u8]| Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let at = manifest.find(name).unwrap();
     let (before, after) = manifest.split_at(at);
     let size = |bytes: &[u8]| format!("\"bytes\": {},", bytes.len());
-    format!("{before}{}", after.replacen(&size(old), &size(new), 1).replacen(&sha(old), &sha(new), 1))
+    let after = after.replacen(&size(old), &size(new), 1).replacen(&sha(old), &sha(new), 1);
+    seal(&format!("{before}{after}"))
 }

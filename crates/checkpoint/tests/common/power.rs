@@ -27,6 +27,8 @@ struct World {
     nodes: Vec<Node>,
     /// The number of operations until power fails.
     left: usize,
+    /// The number of names that were made.
+    tokens: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -68,7 +70,7 @@ fn missing() -> io::Error {
 impl PowerDisk {
     pub fn new(base: &Path) -> Self {
         let root = Node::Dir { now: Names::new(), safe: Names::new(), changes: Vec::new() };
-        let world = World { nodes: vec![root], left: usize::MAX };
+        let world = World { nodes: vec![root], left: usize::MAX, tokens: 0 };
         Self {
             base: base.into(),
             world: Arc::new(Mutex::new(world)),
@@ -190,12 +192,7 @@ impl Disk for PowerDisk {
 
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
         let node = self.step(|world| match self.find(world, file) {
-            Ok(found) => {
-                if let Node::File { now, .. } = &mut world.nodes[found] {
-                    now.clear();
-                }
-                Ok(found)
-            }
+            Ok(_) => Err(ErrorKind::AlreadyExists.into()),
             Err(_) => self.add(world, file, Node::File { now: Vec::new(), safe: Vec::new() }),
         })?;
         Ok(Box::new(PowerSink { disk: self.clone(), node }))
@@ -224,6 +221,13 @@ impl Disk for PowerDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.step(|world| self.take(world, path))
+    }
+
+    /// Counts, so that a seed gives the same names each time.
+    fn token(&self) -> u64 {
+        let world = &mut *self.world.lock().unwrap();
+        world.tokens += 1;
+        world.tokens
     }
 
     fn is_dir(&self, path: &Path) -> bool {

@@ -1,0 +1,66 @@
+//! Opening regular files, and nothing else: a pipe would be waited for, and a device may never end.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// Opens a regular file to be read. Links are followed.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    // This comes before the file is opened, because opening a device may have effects.
+    regular(&fs::metadata(path)?)?;
+    let file = flags(File::options().read(true), false).open(path)?;
+    // This comes after, because another file may have taken its place.
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens a file to be locked, and makes it if nothing has the name. Links are not followed.
+pub(crate) fn open_to_lock(path: &Path) -> io::Result<File> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => regular(&found)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let mut options = File::options();
+    let file = flags(options.read(true).write(true).create(true).truncate(false), true).open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Reads a regular file of at most so many bytes. The limit holds for what is read, too: there are files that
+/// have no length and do not end.
+pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    let length = file.metadata()?.len();
+    if length > limit {
+        return Err(too_long(limit));
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(length).map_err(|_| ErrorKind::OutOfMemory)?)?;
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit { Err(too_long(limit)) } else { Ok(bytes) }
+}
+
+/// Returns the error of a file that is longer than it may be.
+pub(crate) fn too_long(limit: u64) -> io::Error {
+    io::Error::new(ErrorKind::FileTooLarge, format!("longer than the {limit} bytes that it may have"))
+}
+
+fn regular(found: &Metadata) -> io::Result<()> {
+    if found.is_file() { Ok(()) } else { Err(io::Error::new(ErrorKind::InvalidInput, "no regular file")) }
+}
+
+/// Sets what keeps opening from waiting for a pipe and, where asked, from following a link.
+#[cfg(unix)]
+fn flags(options: &mut OpenOptions, no_links: bool) -> &mut OpenOptions {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let links = if no_links { OFlags::NOFOLLOW } else { OFlags::empty() };
+    options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY | links).bits() as i32)
+}
+
+/// Sets nothing: the checks before and after opening are all that there is.
+#[cfg(not(unix))]
+fn flags(options: &mut OpenOptions, _no_links: bool) -> &mut OpenOptions {
+    options
+}
