@@ -2,7 +2,8 @@
 
 use unisono::data::{Loader, Memory, Position};
 use unisono::{
-    AdamW, Context, Dense, Embedding, FromFn, Initializer, Metric, Sequential, Trainer, Type, Var,
+    AdamW, Context, Dense, Description, Dropout, Embedding, FromFn, Initializer, Layer, Metric, Schedule,
+    Sequential, Sgd, Trainer, Type, Var,
 };
 use unisono_tests::{FEATURES, blobs, loader, perceptron};
 
@@ -215,4 +216,36 @@ fn ids_in_slices_of_the_input_are_checked_against_their_own_table() {
         }
     }
     assert_eq!(trainer.state_sha256().unwrap(), before);
+}
+
+#[test]
+fn layers_that_cannot_work_are_named_from_code_and_from_a_description() {
+    let data = loader(10, 1).unwrap();
+    let models: [(Sequential, &[&str]); 4] = [
+        (Sequential::new().add(Dense::new(0)), &["0.dense", "units is 0"]),
+        (Sequential::new().add(Dense::new(1 << 62)), &["0.dense", "has more than 2^48 elements"]),
+        (Sequential::new().add(Dense::new(1 << 40)), &["0.weight", "needs"]),
+        (Sequential::new().add(Dense::new(3)).add(Dropout::new(2.0)), &["1.dropout", "rate is 2"]),
+    ];
+    for (model, parts) in models {
+        let json = serde_json::to_string(&model.description().unwrap()).unwrap();
+        let again = serde_json::from_str::<Description>(&json).unwrap().layer();
+        has(&refused(Trainer::builder(model), &data), parts);
+        has(&refused(Trainer::builder(again), &data), parts);
+    }
+}
+
+#[test]
+fn optimizers_that_cannot_work_are_named() {
+    let data = loader(10, 1).unwrap();
+    let endless = Schedule::function(|step| 0.1 / (step as f64 - step as f64));
+    has(
+        &refused(perceptron(4).optimizer(Sgd::new(f64::NAN)), &data),
+        &["sgd: the learning rate of step 0 is NaN"],
+    );
+    has(
+        &refused(perceptron(4).optimizer(AdamW::new(endless)), &data),
+        &["adamw: the learning rate of step 0 is inf"],
+    );
+    has(&refused(perceptron(4).optimizer(AdamW::new(0.1).betas(0.9, -1.0)), &data), &["adamw: beta2 is -1"]);
 }

@@ -22,6 +22,7 @@ pub use sample::field::{Field, FieldDType, FieldSpec, Values};
 pub use sample::fingerprint::Fingerprint;
 pub use sample::position::{LoaderState, Position};
 pub use sample::source::Source;
+pub use sources::budget::DECODED_BYTES;
 #[cfg(feature = "csv")]
 pub use sources::csv::{Column, Csv};
 #[cfg(feature = "pictures")]

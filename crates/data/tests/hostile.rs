@@ -216,3 +216,184 @@ fn jpeg_files() {
     survive("jpeg", &given("pil420.jpg"), Room(room.0, room.1), folder);
     survive("progressive jpeg", &given("pil.jpg"), room, folder);
 }
+
+/// Returns the message of the error that opening gives, and the most bytes that were allocated meanwhile.
+fn cost<T>(open: impl FnOnce() -> Result<T, DataError>) -> (String, isize) {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let message = open().err().map_or_else(|| "taken".into(), |error| error.to_string());
+    (message, PEAK.get() - before)
+}
+
+/// Writes `count` bytes, gzipped, to a file.
+fn write_gzipped(path: &Path, byte: u8, count: usize) {
+    use std::io::Write;
+    let file = std::fs::File::create(path).unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    let block = vec![byte; 1 << 16];
+    (0..count >> 16).for_each(|_| encoder.write_all(&block).unwrap());
+    encoder.finish().unwrap();
+}
+
+#[test]
+fn a_line_without_end_is_refused_at_the_limit() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("line.csv.gz");
+    write_gzipped(&path, b'1', 64 << 20);
+    let (message, took) = cost(|| Csv::new(&path).read());
+    let expected = "line.csv.gz: the text of line 1 takes 8388609 bytes, and the limit is 8388608: raise it with \
+                    `Csv::most_bytes`";
+    assert!(message.ends_with(expected), "{message}");
+    assert!(took < 40 << 20, "{took} bytes");
+    // A quoted value goes on over the ends of lines.
+    write_gzipped(&path, b'\n', 1 << 20);
+    let packed = std::fs::read(&path).unwrap();
+    let quoted = [&gzipped(b"\"")[..], &packed[..]].concat();
+    std::fs::write(&path, quoted).unwrap();
+    let (message, took) = cost(|| Csv::new(&path).most_bytes(1 << 20).read());
+    assert!(message.contains("the limit is 65536: raise it with `Csv::most_bytes`"), "{message}");
+    assert!(took < 2 << 20, "{took} bytes");
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn a_table_keeps_to_its_budget() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("table.csv");
+    std::fs::write(&path, "1,2\n".repeat(100_000)).unwrap();
+    let table = || Csv::new(&path).target(Column::Last);
+    assert_eq!(table().most_bytes(800_000).read().unwrap().len(), 100_000);
+    let (message, took) = cost(|| table().most_bytes(799_999).read());
+    let expected = "table.csv: the table up to line 100000 takes 800000 bytes, and the limit is 799999: raise it with \
+                    `Csv::most_bytes`";
+    assert!(message.ends_with(expected), "{message}");
+    assert!(took < 2 << 20, "{took} bytes");
+}
+
+#[test]
+fn what_is_unpacked_keeps_to_its_budget() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("x.idx.gz");
+    std::fs::write(&path, gzipped(&idx())).unwrap();
+    assert!(Array::idx_within(&path, 116).is_ok());
+    let (message, _) = cost(|| Array::idx_within(&path, 115));
+    let expected =
+        "the unpacked array takes 116 bytes, and the limit is 115: raise it with `Array::idx_within`";
+    assert!(message.ends_with(expected), "{message}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/arrays_packed.npz");
+    assert!(Array::npz(&path, "images").is_ok());
+    let (message, _) = cost(|| Array::npz_within(&path, "images", 10));
+    assert!(message.ends_with("and the limit is 10: raise it with `Array::npz_within`"), "{message}");
+}
+
+/// Returns the start of a PNG file of three channels, and zeros where its pixels should be.
+fn png_of(side: u32, zeros: u32) -> Vec<u8> {
+    let chunk = |kind: &[u8; 4], data: &[u8]| {
+        let mut crc = flate2::Crc::new();
+        crc.update(kind);
+        crc.update(data);
+        [&(data.len() as u32).to_be_bytes(), &kind[..], data, &crc.sum().to_be_bytes()].concat()
+    };
+    let side = side.to_be_bytes();
+    let header = chunk(b"IHDR", &[&side[..], &side, &[8, 2, 0, 0, 0]].concat());
+    [b"\x89PNG\r\n\x1a\n", &header[..], &chunk(b"IDAT", &vec![0; zeros as usize])].concat()
+}
+
+#[test]
+fn a_huge_picture_is_refused_before_it_is_decoded() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("class/huge.png");
+    std::fs::create_dir(dir.path().join("class")).unwrap();
+    std::fs::write(&path, png_of(20_000, 1_300_000)).unwrap();
+    let (message, took) = cost(|| ImageFolder::open(dir.path())?.fetch(0));
+    let expected = "huge.png: a picture of 20000 x 20000 takes 7201300045 bytes, and the limit is 536870912: raise it \
+                    with `ImageFolder::most_bytes`";
+    assert!(message.ends_with(expected), "{message}");
+    assert!(took < 4 << 20, "{took} bytes");
+    // The budget covers the file, and what it is resized to.
+    let given = |name: &str| std::fs::write(&path, given(name)).unwrap();
+    for (name, format) in [("pal.png", "PNG"), ("pil420.jpg", "JPEG")] {
+        given(name);
+        let open = || ImageFolder::open(dir.path());
+        assert!(open().unwrap().fetch(0).is_ok(), "{format}");
+        let (message, _) = cost(|| open()?.most_bytes(4000).fetch(0));
+        assert!(message.contains("the limit is 4000"), "{format}: {message}");
+        let (message, _) = cost(|| open()?.size(1 << 40, usize::MAX).fetch(0));
+        assert!(message.contains("takes more bytes than can be counted"), "{format}: {message}");
+    }
+}
+
+#[test]
+fn stored_arrays_are_checked_against_the_archives_checksum() {
+    let good = given("arrays.npz");
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("arrays.npz");
+    std::fs::write(&path, &good).unwrap();
+    let array = Array::npz(&path, "images").unwrap();
+    let row: Vec<u8> = match array.row(1).unwrap() {
+        unisono_data::Values::F32(row) => row.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        _ => panic!("images are f32"),
+    };
+    let at = good.windows(row.len()).position(|window| window == row).unwrap();
+    let mut bad = good.clone();
+    bad[at] ^= 1;
+    std::fs::write(&path, &bad).unwrap();
+    let (message, _) = cost(|| Array::npz(&path, "images"));
+    assert!(message.to_lowercase().contains("checksum"), "{message}");
+}
+
+#[test]
+fn names_that_occur_twice_in_safetensors_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("x.safetensors");
+    let tensor = r#"{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#;
+    let twice = [
+        ("x", format!(r#"{{"x":{tensor},"x":{tensor}}}"#)),
+        ("x", format!(r#"{{"x":{tensor},"\u0078":{tensor}}}"#)),
+        ("__metadata__", format!(r#"{{"__metadata__":{{}},"x":{tensor},"__metadata__":{{}}}}"#)),
+    ];
+    for (name, header) in twice {
+        let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 8]].concat();
+        std::fs::write(&path, file).unwrap();
+        let (message, _) = cost(|| Array::safetensors(&path, "x"));
+        assert!(message.contains(&format!("the name {name:?} occurs twice")), "{header}: {message}");
+    }
+}
+
+/// Opens each format in a thread of its own, so that a hang is a failure.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_refused() {
+    let dir = TempDir::new().unwrap();
+    std::fs::create_dir(dir.path().join("class")).unwrap();
+    let pipe = dir.path().join("class/x.png");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let zero = PathBuf::from("/dev/zero");
+    for path in [pipe, zero] {
+        let (done, outcome) = std::sync::mpsc::channel();
+        let root = dir.path().to_path_buf();
+        let opened = path.clone();
+        std::thread::spawn(move || {
+            let message = |result: Result<(), DataError>| result.unwrap_err().to_string();
+            let _ = done.send(("csv", message(Csv::new(&opened).read().map(drop))));
+            let _ = done.send(("idx", message(Array::idx(&opened).map(drop))));
+            let _ = done.send(("npy", message(Array::npy(&opened).map(drop))));
+            let _ = done.send(("npz", message(Array::npz(&opened, "x").map(drop))));
+            let _ = done.send(("safetensors", message(Array::safetensors(&opened, "x").map(drop))));
+            let _ = done.send(("cifar", message(Cifar::ten([&opened]).map(drop))));
+            let _ = done.send(("tokens", message(Tokens::open(&opened, Width::U8, 4).map(drop))));
+            let _ = done
+                .send(("pictures", message(ImageFolder::open(root).and_then(|all| all.fetch(0)).map(drop))));
+        });
+        for _ in 0..8 {
+            let (format, message) = outcome.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+            assert!(message.ends_with("not a regular file"), "{format} of {}: {message}", path.display());
+        }
+    }
+}

@@ -12,19 +12,13 @@ const LEAST_BITS: u32 = 6;
 /// `0..len`.
 ///
 /// It takes constant time and memory for any length. [`Permutation`] says how, and shares the set-up between
-/// positions.
-///
-/// # Panics
-/// Panics when `position >= len`, as with a slice.
-pub fn permute(seed: u64, epoch: u32, position: u64, len: u64) -> u64 {
+/// positions. A position that is not below `len` has no item: it gives `None`.
+pub fn permute(seed: u64, epoch: u32, position: u64, len: u64) -> Option<u64> {
     Permutation::new(seed, epoch, len).at(position)
 }
 
-/// Returns the position at which [`permute`] gives `item`.
-///
-/// # Panics
-/// Panics when `item >= len`.
-pub fn unpermute(seed: u64, epoch: u32, item: u64, len: u64) -> u64 {
+/// Returns the position at which [`permute`] gives `item`, or `None` where `item` is not below `len`.
+pub fn unpermute(seed: u64, epoch: u32, item: u64, len: u64) -> Option<u64> {
     Permutation::new(seed, epoch, len).position_of(item)
 }
 
@@ -69,34 +63,28 @@ impl Permutation {
         self.len == 0
     }
 
-    /// Returns the item at a position.
-    ///
-    /// # Panics
-    /// Panics when `position >= len`.
-    pub fn at(&self, position: u64) -> u64 {
-        assert!(position < self.len, "position {position} of a permutation of {}", self.len);
-        let mut value = position;
-        loop {
-            value = self.network(value, 0..ROUNDS);
-            if value < self.len {
-                return value;
-            }
-        }
+    /// Returns the item at a position, or `None` where the position is not below [`len`](Self::len).
+    pub fn at(&self, position: u64) -> Option<u64> {
+        self.walk(position, |value| self.network(value, 0..ROUNDS))
     }
 
-    /// Returns the position of an item: the inverse of [`at`](Self::at).
-    ///
-    /// # Panics
-    /// Panics when `item >= len`.
-    pub fn position_of(&self, item: u64) -> u64 {
-        assert!(item < self.len, "item {item} of a permutation of {}", self.len);
-        let mut value = item;
-        loop {
-            value = self.network(value, (0..ROUNDS).rev());
-            if value < self.len {
-                return value;
-            }
+    /// Returns the position of an item, the inverse of [`at`](Self::at), or `None` where the item is not below
+    /// [`len`](Self::len).
+    pub fn position_of(&self, item: u64) -> Option<u64> {
+        self.walk(item, |value| self.network(value, (0..ROUNDS).rev()))
+    }
+
+    /// Passes `from` through a bijection until the result falls inside. From a value that lies outside there
+    /// may be no way in, so it gives `None`.
+    fn walk(&self, from: u64, step: impl Fn(u64) -> u64) -> Option<u64> {
+        if from >= self.len {
+            return None;
         }
+        let mut value = step(from);
+        while value >= self.len {
+            value = step(value);
+        }
+        Some(value)
     }
 
     /// Runs the rounds in the given order. Each round is its own inverse.
@@ -135,9 +123,9 @@ mod tests {
             let permutation = Permutation::new(7, len as u32 % 5, len);
             let mut seen = vec![false; len as usize];
             for position in 0..len {
-                let item = permutation.at(position);
+                let item = permutation.at(position).unwrap();
                 assert!(!std::mem::replace(&mut seen[item as usize], true), "len {len}: {item} twice");
-                assert_eq!(permutation.position_of(item), position);
+                assert_eq!(permutation.position_of(item), Some(position));
             }
         }
     }
@@ -151,17 +139,27 @@ mod tests {
             let ends = (0..100).chain(len - 100..len);
             let across = (0..1000).map(|i| i * (len / 1000));
             for position in ends.chain(across) {
-                let item = permute(3, 1, position, len);
+                let item = permute(3, 1, position, len).unwrap();
                 assert!(item < len);
-                assert_eq!(unpermute(3, 1, item, len), position);
+                assert_eq!(unpermute(3, 1, item, len), Some(position));
             }
         }
     }
 
     #[test]
     fn a_length_of_one_is_the_identity() {
-        assert_eq!(permute(1, 2, 0, 1), 0);
+        assert_eq!(permute(1, 2, 0, 1), Some(0));
         assert!(Permutation::new(1, 2, 0).is_empty());
+    }
+
+    #[test]
+    fn what_lies_outside_has_no_place() {
+        for len in [0, 1, 5, 64, 1000, 1 << 40] {
+            for outside in [len, len + 1, 63.max(len), u64::MAX] {
+                assert_eq!(permute(1, 2, outside, len), None, "position {outside} of {len}");
+                assert_eq!(unpermute(1, 2, outside, len), None, "item {outside} of {len}");
+            }
+        }
     }
 
     /// Checks that all 120 orders of five items are about equally frequent over seeds (chi-squared, 119
@@ -172,7 +170,7 @@ mod tests {
         let runs = 24_000u32;
         for seed in 0..u64::from(runs) {
             let permutation = Permutation::new(seed, 0, 5);
-            let order: [u64; 5] = std::array::from_fn(|position| permutation.at(position as u64));
+            let order: [u64; 5] = std::array::from_fn(|position| permutation.at(position as u64).unwrap());
             *counts.entry(order).or_insert(0u32) += 1;
         }
         assert_eq!(counts.len(), 120);
@@ -189,8 +187,9 @@ mod tests {
         let (mut counts, mut adjacent) = ([0u32; 10], 0);
         for epoch in 0..10_000 {
             let permutation = Permutation::new(11, epoch, len);
-            counts[(permutation.at(0) / 100) as usize] += 1;
-            adjacent += u32::from(permutation.at(501).abs_diff(permutation.at(500)) == 1);
+            let [first, a, b] = [0, 501, 500].map(|position| permutation.at(position).unwrap());
+            counts[(first / 100) as usize] += 1;
+            adjacent += u32::from(a.abs_diff(b) == 1);
         }
         assert!(counts.iter().all(|&count| count.abs_diff(1000) < 150), "{counts:?}");
         assert!(adjacent < 50, "{adjacent} of about 20");
@@ -199,9 +198,9 @@ mod tests {
     /// Pins the algorithm: this order must never change.
     #[test]
     fn golden_order() {
-        let order: Vec<u64> = (0..10).map(|position| permute(42, 3, position, 10)).collect();
+        let order: Vec<u64> = (0..10).map(|position| permute(42, 3, position, 10).unwrap()).collect();
         assert_eq!(order, GOLDEN);
-        assert_eq!(permute(42, 3, 123_456_789, 1 << 40), GOLDEN_FAR);
+        assert_eq!(permute(42, 3, 123_456_789, 1 << 40), Some(GOLDEN_FAR));
     }
 
     const GOLDEN: [u64; 10] = [7, 3, 6, 1, 2, 5, 4, 8, 9, 0];

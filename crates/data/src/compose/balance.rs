@@ -51,7 +51,8 @@ pub fn balance<S: Source>(
     let mut chosen = Vec::new();
     for turn in 0..each.unwrap_or(0) {
         for (indices, order) in &orders {
-            chosen.push(indices[order.at((turn % indices.len()) as u64) as usize]);
+            let at = order.at((turn % indices.len()) as u64);
+            chosen.extend(at.and_then(|at| indices.get(at as usize)));
         }
     }
     Subset::new(Arc::new(source), chosen)

@@ -42,7 +42,7 @@ impl<S: Source> Subset<S> {
             Chosen::Listed(indices) => {
                 usize::try_from(index).ok().and_then(|at| indices.get(at).copied()).ok_or(beyond)
             }
-            Chosen::Permuted { order, start, len } if index < *len => Ok(order.at(start + index)),
+            Chosen::Permuted { order, start, len } if index < *len => order.at(start + index).ok_or(beyond),
             Chosen::Permuted { .. } => Err(beyond),
         }
     }
@@ -116,7 +116,8 @@ impl<S: Source> Source for Subset<S> {
             Chosen::Listed(indices) => indices.iter().fold(hash, |hash, &index| hash.word(index)).finish(),
             // The first samples identify the permutation, whose key is not accessible.
             Chosen::Permuted { order, start, len } => {
-                (0..(*len).min(16)).fold(hash.word(*start), |hash, i| hash.word(order.at(start + i))).finish()
+                let first = (0..(*len).min(16)).filter_map(|i| order.at(start + i));
+                first.fold(hash.word(*start), Fingerprint::word).finish()
             }
         }
     }

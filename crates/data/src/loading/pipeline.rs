@@ -114,7 +114,10 @@ impl Pipeline {
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let index = order.at(position);
+            let Some(index) = order.at(position) else {
+                let (epoch, len) = (unit.epoch, self.source.len());
+                return Some(Err(DataError::Position { epoch, sample: position, len }));
+            };
             if known.contains(&index) {
                 skipped.push(index);
                 continue;

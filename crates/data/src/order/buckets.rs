@@ -138,34 +138,38 @@ pub(crate) struct EpochBuckets<'a> {
 }
 
 impl EpochBuckets<'_> {
-    /// Returns the bucket of a position, and which of the bucket's samples it is before they are shuffled.
-    fn place(&self, position: u64) -> (usize, u64) {
+    /// Returns the bucket of a position, and which of the bucket's samples it is before they are shuffled, or
+    /// `None` where the order of the batches has no such position.
+    fn place(&self, position: u64) -> Option<(usize, u64)> {
         let buckets = self.buckets;
         match position.checked_sub(buckets.full()) {
             None => {
                 let batch = position / buckets.batch;
-                let batch = self.batches.as_ref().map_or(batch, |order| order.at(batch));
+                let batch = self.batches.as_ref().map_or(Some(batch), |order| order.at(batch))?;
                 let bucket = bucket_of(&buckets.full_before, batch);
-                (bucket, (batch - buckets.full_before[bucket]) * buckets.batch + position % buckets.batch)
+                Some((
+                    bucket,
+                    (batch - buckets.full_before[bucket]) * buckets.batch + position % buckets.batch,
+                ))
             }
             Some(beyond) => {
                 let bucket = bucket_of(&buckets.rest_before, beyond);
                 let full = buckets.members[bucket].len() as u64 / buckets.batch * buckets.batch;
-                (bucket, full + beyond - buckets.rest_before[bucket])
+                Some((bucket, full + beyond - buckets.rest_before[bucket]))
             }
         }
     }
 
-    /// Returns the index in the source of the sample at a position.
-    pub fn at(&self, position: u64) -> u64 {
-        let (bucket, at) = self.place(position);
-        let at = self.members[bucket].as_ref().map_or(at, |order| order.at(at));
-        self.buckets.members[bucket][at as usize]
+    /// Returns the index in the source of the sample at a position, or `None` beyond the epoch's end.
+    pub fn at(&self, position: u64) -> Option<u64> {
+        let (bucket, at) = self.place(position)?;
+        let at = self.members[bucket].as_ref().map_or(Some(at), |order| order.at(at))?;
+        self.buckets.members[bucket].get(at as usize).copied()
     }
 
     /// Returns what the fields look like in the batch at a position.
     pub fn cut_to(&self, first: u64, specs: &[FieldSpec]) -> Vec<FieldSpec> {
-        let (bucket, _) = self.place(first);
+        let Some((bucket, _)) = self.place(first) else { return specs.to_vec() };
         let boundary = self.buckets.boundaries[bucket];
         let mut specs = specs.to_vec();
         for spec in specs.iter_mut().filter(|spec| self.buckets.fields.contains(&spec.name)) {

@@ -67,17 +67,18 @@ pub(crate) enum EpochOrder<'a> {
 }
 
 impl EpochOrder<'_> {
-    /// Returns the index in the source of the sample at a position within the epoch.
-    pub fn at(&mut self, position: u64) -> u64 {
+    /// Returns the index in the source of the sample at a position within the epoch, or `None` where a shuffle
+    /// has no such position.
+    pub fn at(&mut self, position: u64) -> Option<u64> {
         match self {
-            EpochOrder::Plain => position,
+            EpochOrder::Plain => Some(position),
             EpochOrder::Shuffled(order) => order.at(position),
             EpochOrder::Window { seed, epoch, len, window, offset, current } => {
                 let (start, size) = match position.checked_sub(*offset) {
                     None => (0, (*offset).min(*len)),
                     Some(beyond) => {
                         let start = *offset + beyond / *window * *window;
-                        (start, (*len - start).min(*window))
+                        (start, len.saturating_sub(start).min(*window))
                     }
                 };
                 let order = match current {
@@ -87,12 +88,12 @@ impl EpochOrder<'_> {
                         &mut other.insert((start, Permutation::new(key, *epoch, size))).1
                     }
                 };
-                start + order.at(position - start)
+                Some(start + order.at(position - start)?)
             }
             // Row r reads a stretch of len / rows samples; the first len % rows rows read one more.
             &mut EpochOrder::Lanes { rows, len } => {
                 let (time, row) = (position / rows, position % rows);
-                row * (len / rows) + row.min(len % rows) + time
+                Some(row * (len / rows) + row.min(len % rows) + time)
             }
             EpochOrder::Buckets(order) => order.at(position),
         }
@@ -115,7 +116,7 @@ mod tests {
     fn all(kind: Kind, epoch: u32, len: u64) -> Vec<u64> {
         let order = Order { shuffled: false, kind };
         let mut order = order.of_epoch(3, epoch, len);
-        (0..len).map(|position| order.at(position)).collect()
+        (0..len).map(|position| order.at(position).unwrap()).collect()
     }
 
     #[test]
@@ -142,7 +143,7 @@ mod tests {
         assert!(
             (0..1000)
                 .rev()
-                .all(|position| kind.of_epoch(3, 1, 1000).at(position) == order[position as usize])
+                .all(|position| kind.of_epoch(3, 1, 1000).at(position) == Some(order[position as usize]))
         );
     }
 
@@ -157,7 +158,8 @@ mod tests {
             for kind in [Kind::Window(1 << 33), Kind::Lanes(64)] {
                 let order = Order { shuffled: false, kind };
                 let mut order = order.of_epoch(1, 0, len);
-                let some: Vec<u64> = (0..1000).map(|i| order.at(len - 1 - i * (len / 1000))).collect();
+                let some: Vec<u64> =
+                    (0..1000).map(|i| order.at(len - 1 - i * (len / 1000)).unwrap()).collect();
                 let distinct: std::collections::HashSet<_> = some.iter().collect();
                 assert!(distinct.len() == 1000 && some.iter().all(|&index| index < len));
             }

@@ -71,6 +71,24 @@ pub enum DataError {
         /// The description of the error.
         what: String,
     },
+    /// Decoding a file takes more memory than its source may use.
+    #[error(
+        "{}: {what} {}, and the limit is {most}: raise it with `{setting}`",
+        path.display(),
+        needs.map_or_else(|| "takes more bytes than can be counted".into(), |needs| format!("takes {needs} bytes"))
+    )]
+    Budget {
+        /// The file.
+        path: PathBuf,
+        /// The part of the file that takes the memory.
+        what: String,
+        /// The number of bytes that it takes at least, or `None` where they cannot be counted.
+        needs: Option<u64>,
+        /// The limit in bytes.
+        most: u64,
+        /// The setting of the source that raises the limit.
+        setting: &'static str,
+    },
     /// A source's fields do not fit each other, or a field is missing or of another type than needed.
     #[error("field '{field}': {what}")]
     Field {

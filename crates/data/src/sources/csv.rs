@@ -1,9 +1,11 @@
 //! CSV files: tables of numbers in text, gzipped or not.
 
-use std::fs::File;
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use super::budget::{Budget, DECODED_BYTES, open_regular, reserve};
 use super::gzip::{is_gzipped, unpacked};
 use crate::{DataError, Memory, Values};
 
@@ -20,6 +22,7 @@ pub struct Csv {
     delimiter: u8,
     answer: Answer,
     shape: Option<Vec<usize>>,
+    most: u64,
 }
 
 /// A column of a table.
@@ -50,7 +53,7 @@ impl Csv {
     /// Describes a file without header, label or target.
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_path_buf();
-        Self { path, header: false, delimiter: b',', answer: Answer::None, shape: None }
+        Self { path, header: false, delimiter: b',', answer: Answer::None, shape: None, most: DECODED_BYTES }
     }
 
     /// Sets whether the first line holds the columns' names. Default: false.
@@ -83,8 +86,16 @@ impl Csv {
         self
     }
 
+    /// Sets the most bytes that the table's values may take, four for each. Default: [`DECODED_BYTES`]. The text
+    /// of one line may take a 64th of it, since its columns take many times their text.
+    pub fn most_bytes(mut self, most: u64) -> Self {
+        self.most = most;
+        self
+    }
+
     /// Reads the file.
     pub fn read(&self) -> Result<Memory, DataError> {
+        let line_bytes = Rc::new(Cell::new(0));
         let mut reader = ::csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)
@@ -93,13 +104,15 @@ impl Csv {
             .terminator(::csv::Terminator::Any(b'\n'))
             // With this, every record ends with a line feed, so the reader's line is always the one after the
             // record.
-            .from_reader(self.open()?.chain(&b"\n"[..]));
+            .from_reader(self.open(&line_bytes)?.chain(&b"\n"[..]));
         let mut record = ::csv::StringRecord::new();
         let mut table: Option<Table> = None;
         let mut names = None;
         loop {
             let read = reader.read_record(&mut record);
             let line = reader.position().line();
+            // The reader is at most one buffer ahead of the record.
+            line_bytes.set(0);
             match read {
                 Err(error) => return Err(self.broken(line, &error)),
                 Ok(false) => break,
@@ -120,16 +133,28 @@ impl Csv {
         table.ok_or_else(|| self.table_error("no samples"))?.finish(self)
     }
 
-    fn open(&self) -> Result<Box<dyn Read>, DataError> {
+    fn open(&self, line_bytes: &Rc<Cell<u64>>) -> Result<Box<dyn Read>, DataError> {
         let io = |cause| DataError::Io { path: self.path.clone(), cause };
-        let mut file = BufReader::new(File::open(&self.path).map_err(io)?);
+        let mut file = BufReader::new(open_regular(&self.path)?);
         let gzipped = is_gzipped(file.fill_buf().map_err(io)?);
-        Ok(if gzipped { Box::new(unpacked(&self.path, file)?) } else { Box::new(file) })
+        let inner: Box<dyn Read> =
+            if gzipped { Box::new(unpacked(&self.path, file)?) } else { Box::new(file) };
+        Ok(Box::new(LimitedLines { inner, most: self.line_budget().most, read: line_bytes.clone() }))
+    }
+
+    fn line_budget(&self) -> Budget {
+        Budget { most: (self.most / 64).max(LEAST_LINE), setting: "Csv::most_bytes" }
     }
 
     /// Returns the error of a file that cannot be read on. `line` is the one that the reader is at.
     fn broken(&self, line: u64, error: &::csv::Error) -> DataError {
         let (line, cause) = match error.kind() {
+            ::csv::ErrorKind::Io(cause) if cause.get_ref().is_some_and(|cause| cause.is::<LineTooLong>()) => {
+                let Budget { most, setting } = self.line_budget();
+                let what = format!("the text of line {line}");
+                let needs = Some(most.saturating_add(1));
+                return DataError::Budget { path: self.path.clone(), what, needs, most, setting };
+            }
             ::csv::ErrorKind::Utf8 { .. } => (line - 1, "not UTF-8".to_owned()),
             ::csv::ErrorKind::Io(cause) => (line, cause.to_string()),
             _ => (line, error.to_string()),
@@ -141,6 +166,30 @@ impl Csv {
         DataError::CsvTable { path: self.path.clone(), what: what.into() }
     }
 }
+
+/// The least limit of a line's text: less than the readers' buffers hold cannot be told apart.
+const LEAST_LINE: u64 = 1 << 16;
+
+/// A reader that fails in a line that is too long, before more of it is held than the limit.
+struct LimitedLines {
+    inner: Box<dyn Read>,
+    most: u64,
+    /// The bytes read since the last line ended, which whoever parses the lines sets back.
+    read: Rc<Cell<u64>>,
+}
+
+impl Read for LimitedLines {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.read.set(self.read.get().saturating_add(read as u64));
+        if self.read.get() > self.most { Err(std::io::Error::other(LineTooLong)) } else { Ok(read) }
+    }
+}
+
+/// The error of a line that is too long, which [`Csv::read`] turns into one that names file and limit.
+#[derive(Debug, thiserror::Error)]
+#[error("the line is too long")]
+struct LineTooLong;
 
 /// The values read so far.
 struct Table {
@@ -180,6 +229,14 @@ impl Table {
             let (found, expected) = (record.len(), self.width);
             return Err(DataError::CsvWidth { path: csv.path.clone(), line, found, expected });
         }
+        let held = self.features.len() + self.labels.len() + self.targets.len();
+        let budget = Budget { most: csv.most, setting: "Csv::most_bytes" };
+        let needs = held.checked_add(self.width).and_then(|values| (values as u64).checked_mul(4));
+        budget.check(&csv.path, &format!("the table up to line {line}"), needs)?;
+        let most = usize::try_from(csv.most / 4).unwrap_or(usize::MAX);
+        reserve(&csv.path, &mut self.features, self.width, most)?;
+        reserve(&csv.path, &mut self.labels, 1, most)?;
+        reserve(&csv.path, &mut self.targets, 1, most)?;
         for (column, value) in record.iter().enumerate() {
             let wrong = |expected| DataError::CsvValue {
                 path: csv.path.clone(),

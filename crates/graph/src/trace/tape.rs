@@ -97,7 +97,8 @@ impl Tape {
         self.push(Arc::new(Input(index)), &[], Some(ty))
     }
 
-    /// Declares a tensor that outlives the step. Two states of one name are an error.
+    /// Declares a tensor that outlives the step. Two states of one name are an error, and so is a tensor of
+    /// more than 2^48 elements.
     pub fn state(&self, name: &str, dims: &[usize], kind: StateKind) -> Var {
         let ty = Type::global(dims);
         let (index, known) = {
@@ -108,6 +109,10 @@ impl Tape {
         };
         if known {
             self.fail(GraphError::Duplicate { kind: "state", name: name.into() });
+        }
+        if !ty.is_countable() {
+            self.fail_here("state", format!("{name}: {}", too_large(&ty)));
+            return self.push(Arc::new(State(index)), &[], Some(Type::global(&vec![1; dims.len()])));
         }
         self.push(Arc::new(State(index)), &[], Some(ty))
     }
@@ -331,7 +336,13 @@ fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
         return Err("reads data from outside, which only declared inputs and states do".into());
     }
     op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
-    op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())
+    let ty = op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())?;
+    if ty.is_countable() { Ok(ty) } else { Err(too_large(&ty)) }
+}
+
+/// Returns the problem of a type whose elements cannot be counted.
+fn too_large(ty: &Type) -> String {
+    format!("{ty} has more than 2^48 elements")
 }
 
 impl Recording {

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::values::Type;
+
 /// The positions of windows on the last two axes of an image. Each field is `[height, width]`, in elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
@@ -24,16 +26,19 @@ impl Window {
     /// Returns how many windows there are on an image, down and across.
     ///
     /// # Errors
-    /// Says that no window fits the image.
+    /// Says that no window fits the image, or that the windows have more elements than a value may have.
     pub fn count(&self, image: [usize; 2]) -> Result<[usize; 2], String> {
         let along = |a: usize| {
-            let span = self.dilation[a] * self.kernel[a].saturating_sub(1) + 1;
-            let length = image[a] + 2 * self.padding[a];
+            let span = self.dilation[a].checked_mul(self.kernel[a].saturating_sub(1))?.checked_add(1)?;
+            let length = self.padding[a].checked_mul(2)?.checked_add(image[a])?;
             let valid = self.kernel[a] > 0 && self.stride[a] > 0 && self.dilation[a] > 0 && span <= length;
             valid.then(|| (length - span) / self.stride[a] + 1)
         };
         match (along(0), along(1)) {
-            (Some(h), Some(w)) => Ok([h, w]),
+            (Some(h), Some(w)) if Type::global(&[h, w, self.kernel[0], self.kernel[1]]).is_countable() => {
+                Ok([h, w])
+            }
+            (Some(h), Some(w)) => Err(format!("{h} x {w} windows {self:?} are too many")),
             _ => Err(format!("no window {self:?} fits an image of {image:?}")),
         }
     }

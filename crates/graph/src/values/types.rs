@@ -112,9 +112,17 @@ impl Type {
         Self { lead, ..self.clone() }
     }
 
-    /// Returns the number of elements of one sample, of one shard's sum, or of the global value.
+    /// Returns the number of elements of one sample, of one shard's sum, or of the global value. More than a
+    /// `usize` holds counts as `usize::MAX`.
     pub fn count(&self) -> usize {
-        self.dims.iter().product()
+        self.dims.iter().fold(1, |count, &length| count.saturating_mul(length))
+    }
+
+    /// Returns whether the lengths of the axes other than 0 have a product of at most 2^48, so that no size or
+    /// offset in bytes wraps. A tape refuses values that have more.
+    pub(crate) fn is_countable(&self) -> bool {
+        let product = self.dims.iter().try_fold(1usize, |count, &length| count.checked_mul(length.max(1)));
+        product.is_some_and(|product| product as u64 <= 1 << 48)
     }
 
     /// Returns the number of axes. The batch axis is counted.
@@ -142,9 +150,9 @@ impl fmt::Display for Type {
 
 /// Returns row-major strides in elements.
 pub fn strides(dims: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; dims.len()];
+    let mut strides = vec![1usize; dims.len()];
     for axis in (1..dims.len()).rev() {
-        strides[axis - 1] = strides[axis] * dims[axis];
+        strides[axis - 1] = strides[axis].saturating_mul(dims[axis]);
     }
     strides
 }

@@ -101,6 +101,8 @@ impl Context {
     /// `dims`.
     ///
     /// It starts with what `initializer` draws for that name, so adding a layer does not change the others.
+    ///
+    /// Errors: an axis has the length 0.
     pub fn parameter(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
         let parameter = self.declare(name, dims, StateKind::Parameter, initializer);
         let var = parameter.var.clone();
@@ -166,6 +168,9 @@ impl Context {
     }
 
     fn declare(&self, name: &str, dims: &[usize], kind: StateKind, initializer: Initializer) -> Parameter {
+        if dims.contains(&0) {
+            self.fail("declare", format!("{name} {dims:?} has no elements"));
+        }
         let name = self.full(name);
         Parameter { var: self.tape.state(&name, dims, kind), name, initializer }
     }

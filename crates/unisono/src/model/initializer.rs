@@ -55,10 +55,15 @@ impl Initializer {
     /// Returns the values of the parameter called `name`.
     ///
     /// # Errors
-    /// [`Initializer::Values`] of another length; the error is the message.
+    /// [`Initializer::Values`] of another length, or a tensor for which there is no memory; the error is the
+    /// message.
     pub fn values(&self, seed: u64, name: &str, dims: &[usize]) -> Result<Vec<f32>, String> {
-        let count = dims.iter().product();
-        let mut out = vec![0.0; count];
+        let no_memory = || format!("no memory for {name} {dims:?}");
+        let count = dims.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
+        let count = count.ok_or_else(no_memory)?;
+        let mut out = Vec::new();
+        out.try_reserve_exact(count).map_err(|_| no_memory())?;
+        out.resize(count, 0.0);
         let [fan_in, fan_out] = fans(dims);
         let mut uniform = |square: f32| fill_uniform(seed, name, -square.sqrt(), square.sqrt(), &mut out);
         match self {

@@ -113,6 +113,18 @@ impl Chain {
         }
     }
 
+    /// Checks the settings of the optimizer and of the transforms around it: see [`Optimizer::check`].
+    ///
+    /// # Errors
+    /// A setting cannot work; the error is the message, which names the optimizer, the setting and its value.
+    pub fn check(&self) -> Result<(), String> {
+        self.transforms.iter().try_for_each(Transform::check)?;
+        match &self.rule {
+            Rule::One(rule) => rule.check().map_err(|problem| format!("{}: {problem}", rule.name())),
+            Rule::Groups(groups) => groups.check(),
+        }
+    }
+
     /// Adds a transform around all that is there.
     pub(super) fn with(mut self, transform: Transform) -> Self {
         self.transforms.push(transform);

@@ -75,6 +75,10 @@ impl Groups {
         self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.observe(history))
     }
 
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.optimizers.iter().try_for_each(Chain::check)
+    }
+
     pub(super) fn trains(&self, name: &str) -> bool {
         self.optimizers[self.index(name)].trains(name)
     }

@@ -1,6 +1,7 @@
 use unisono_graph::Var;
 
 use super::moments::Moments;
+use super::settings::not_negative;
 use super::update::{norm, ratio};
 use super::{Optimizer, Scalar, Schedule, Update};
 use crate::objective::Epoch;
@@ -70,6 +71,12 @@ impl Optimizer for Lamb {
 
     fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         self.lr.observe(history)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.lr.check()?;
+        self.moments.check()?;
+        not_negative("weight_decay", self.weight_decay)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -1,5 +1,6 @@
 use unisono_graph::Var;
 
+use super::settings::not_negative;
 use super::update::{norm, ratio};
 use super::{Optimizer, Scalar, Schedule, Update};
 use crate::objective::Epoch;
@@ -61,6 +62,13 @@ impl Optimizer for Lars {
 
     fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         self.lr.observe(history)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.lr.check()?;
+        not_negative("momentum", self.momentum)?;
+        not_negative("weight_decay", self.weight_decay)?;
+        not_negative("trust", self.trust)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

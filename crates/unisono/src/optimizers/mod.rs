@@ -13,6 +13,7 @@ mod moments;
 mod plateau;
 mod rmsprop;
 mod schedule;
+mod settings;
 mod sgd;
 mod transform;
 mod update;
@@ -90,6 +91,17 @@ pub trait Optimizer: Send + Sync {
     /// Something that the optimizer needs is not measured; the error is the message. To find this out before
     /// a run, the trainer asks with an epoch in which everything is 0.
     fn observe(&mut self, history: &[Epoch]) -> Result<(), String>;
+
+    /// Checks the settings, before a run. Default: `Ok(())`.
+    ///
+    /// An optimizer with a [`Schedule`] asks [`Schedule::check`] too. Whatever this method does, scalars of step
+    /// 0 that are not finite are an error.
+    ///
+    /// # Errors
+    /// A setting cannot work; the error is the message, which names the setting and its value.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Traces the parameter's new value. Whatever else has to be kept between steps is a state of `cx`.
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var;

@@ -1,6 +1,7 @@
 use unisono_graph::Var;
 
 use super::Update;
+use super::settings::{kept_share, not_negative};
 
 /// Adam's running averages of the gradient and of its square, and the correction of their start at zero.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,13 @@ pub(super) struct Moments {
 impl Moments {
     /// PyTorch's defaults: betas 0.9 and 0.999, epsilon 1e-8.
     pub const DEFAULT: Self = Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+
+    /// Checks the betas, which must be in [0, 1), and epsilon.
+    pub fn check(&self) -> Result<(), String> {
+        kept_share("beta1", self.beta1)?;
+        kept_share("beta2", self.beta2)?;
+        not_negative("epsilon", self.epsilon)
+    }
 
     /// Returns 1 / (1 - beta1^t) with t = step + 1.
     pub fn first_correction(&self, step: u64) -> f64 {

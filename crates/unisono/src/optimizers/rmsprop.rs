@@ -1,5 +1,6 @@
 use unisono_graph::Var;
 
+use super::settings::{kept_share, not_negative};
 use super::{Optimizer, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
@@ -77,6 +78,14 @@ impl Optimizer for RmsProp {
 
     fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         self.lr.observe(history)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.lr.check()?;
+        kept_share("alpha", self.alpha)?;
+        not_negative("epsilon", self.epsilon)?;
+        not_negative("momentum", self.momentum)?;
+        not_negative("weight_decay", self.weight_decay)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

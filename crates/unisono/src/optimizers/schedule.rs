@@ -107,6 +107,18 @@ impl Schedule {
         Ok(())
     }
 
+    /// Checks the learning rate of step 0, without reductions.
+    ///
+    /// # Errors
+    /// It is NaN or infinite, as an f32 too; the error is the message.
+    pub fn check(&self) -> Result<(), String> {
+        let lr = self.planned(0);
+        if (lr as f32).is_finite() {
+            return Ok(());
+        }
+        Err(format!("the learning rate of step 0 is {lr}, and must be finite"))
+    }
+
     /// Returns the learning rate of a step.
     pub fn at(&self, step: u64) -> f64 {
         let lr = self.planned(step);

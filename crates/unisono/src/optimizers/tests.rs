@@ -1,4 +1,5 @@
 mod composition;
+mod settings;
 
 use unisono_graph::{Array, Feed, Frame, StateKind, Tape, Type, interpret};
 

@@ -9,6 +9,7 @@ use std::fmt;
 
 use unisono_graph::Var;
 
+use super::settings::limit;
 use super::update::norm_of_all;
 use super::{Gradient, Update};
 
@@ -36,6 +37,15 @@ impl Transform {
         match self {
             Self::ClipNorm(_) | Self::ClipValue(_) | Self::DecayExempt(_) => true,
             Self::Freeze(frozen) => !frozen(name),
+        }
+    }
+
+    /// Checks the transform's setting.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self {
+            Self::ClipNorm(norm) => limit("clip_norm", *norm),
+            Self::ClipValue(value) => limit("clip_value", *value),
+            Self::DecayExempt(_) | Self::Freeze(_) => Ok(()),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::npz;
 use super::{Bytes, Element, idx, npy, safetensors};
 use crate::sample::field::elements;
+use crate::sources::budget::DECODED_BYTES;
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
 
 /// An array in a file. Rows are read when they are asked for; only a compressed file is unpacked into memory.
@@ -21,9 +22,15 @@ pub struct Array {
 }
 
 impl Array {
-    /// Opens an IDX file (MNIST's format), gzipped or not, of any rank.
+    /// Opens an IDX file (MNIST's format), gzipped or not, of any rank. A gzipped one may unpack to at most
+    /// [`DECODED_BYTES`].
     pub fn idx(path: impl AsRef<Path>) -> Result<Self, DataError> {
-        idx::read(path.as_ref())
+        Self::idx_within(path, DECODED_BYTES)
+    }
+
+    /// Opens an IDX file as [`idx`](Self::idx) does, of which a gzipped one may unpack to at most `most_bytes`.
+    pub fn idx_within(path: impl AsRef<Path>, most_bytes: u64) -> Result<Self, DataError> {
+        idx::read(path.as_ref(), most_bytes)
     }
 
     /// Opens a NumPy `.npy` file in C order.
@@ -32,9 +39,19 @@ impl Array {
     }
 
     /// Opens the array of a name in a NumPy `.npz` file, compressed or not. Needs the feature `zip`.
+    ///
+    /// The archive's checksum of the array is checked, for which the array is read once. A compressed array may
+    /// unpack to at most [`DECODED_BYTES`].
     #[cfg(feature = "zip")]
     pub fn npz(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
-        npz::read(path.as_ref(), name)
+        Self::npz_within(path, name, DECODED_BYTES)
+    }
+
+    /// Opens an array of a `.npz` file as [`npz`](Self::npz) does, of which a compressed one may unpack to at
+    /// most `most_bytes`.
+    #[cfg(feature = "zip")]
+    pub fn npz_within(path: impl AsRef<Path>, name: &str, most_bytes: u64) -> Result<Self, DataError> {
+        npz::read(path.as_ref(), name, most_bytes)
     }
 
     /// Opens the tensor of a name in a safetensors file.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::DataError;
+use crate::sources::budget::{Budget, open_regular, reserve};
 use crate::sources::gzip::{is_gzipped, unpacked};
 
 /// The most bytes that deflate can make of one byte (a 258-byte match in two bits, give or take a header).
@@ -32,13 +33,9 @@ enum Place {
 impl Bytes {
     /// Opens the bytes of a file, as they are.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let io = |cause| DataError::Io { path: path.into(), cause };
-        let file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
-        if !metadata.is_file() {
-            return Err(DataError::format(path, "not a regular file"));
-        }
-        Ok(Self { path: path.into(), place: Place::Disk(Arc::new(file)), start: 0, len: metadata.len() })
+        let file = open_regular(path)?;
+        let len = file.metadata().map_err(|cause| DataError::Io { path: path.into(), cause })?.len();
+        Ok(Self { path: path.into(), place: Place::Disk(Arc::new(file)), start: 0, len })
     }
 
     /// Takes bytes in memory that came from a file.
@@ -50,10 +47,12 @@ impl Bytes {
     /// Opens a file's bytes, and unpacks them into memory if they are gzipped.
     ///
     /// `declared` reads the total number of bytes from the first `head` bytes, or from all if there are
-    /// fewer. A file that holds fewer or more is an error, and no more than that is ever unpacked.
+    /// fewer. A file that holds fewer or more is an error, and so is a gzipped file that declares more than the
+    /// budget. No more than is declared is ever unpacked.
     pub fn open_declared(
         path: &Path,
         head: usize,
+        budget: Budget,
         declared: impl FnOnce(&[u8]) -> Result<u64, DataError>,
     ) -> Result<Self, DataError> {
         let file = Self::open(path)?;
@@ -71,7 +70,8 @@ impl Bytes {
         if declared / DEFLATE_LIMIT > file.len {
             return Err(DataError::format(path, format!("declares {declared} bytes, more than it can hold")));
         }
-        take(path, &mut unpacked, (declared + 1).saturating_sub(bytes.len() as u64), &mut bytes)?;
+        budget.check(path, "the unpacked array", Some(declared))?;
+        take(path, &mut unpacked, declared.saturating_add(1).saturating_sub(bytes.len() as u64), &mut bytes)?;
         match bytes.len() as u64 {
             len if len == declared => Ok(Self::held(path, bytes)),
             len => Err(size(path, declared, len)),
@@ -124,7 +124,18 @@ pub(crate) fn take(
     limit: u64,
     bytes: &mut Vec<u8>,
 ) -> Result<(), DataError> {
-    from.take(limit).read_to_end(bytes).map_err(|cause| DataError::Io { path: path.into(), cause })?;
+    let mut left = limit;
+    while left > 0 {
+        // Memory doubles, and never exceeds the limit.
+        let part = left.min((bytes.len() as u64).max(1 << 12));
+        reserve(path, bytes, part as usize, usize::MAX)?;
+        let read = from.by_ref().take(part).read_to_end(bytes);
+        let read = read.map_err(|cause| DataError::Io { path: path.into(), cause })? as u64;
+        left -= read;
+        if read < part {
+            break;
+        }
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::{Bytes, picture};
+use crate::sources::budget::{Budget, DECODED_BYTES};
 use crate::transforms::augment::resize_pixels;
 use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
@@ -24,6 +25,7 @@ pub struct ImageFolder {
     files: Vec<(PathBuf, i32)>,
     channels: usize,
     size: Option<[usize; 2]>,
+    most: u64,
     specs: Vec<FieldSpec>,
 }
 
@@ -31,8 +33,15 @@ impl ImageFolder {
     /// Lists a directory. No picture is opened.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, DataError> {
         let root = root.as_ref().to_path_buf();
-        let mut folder =
-            Self { root, classes: Vec::new(), files: Vec::new(), channels: 3, size: None, specs: Vec::new() };
+        let mut folder = Self {
+            root,
+            classes: vec![],
+            files: vec![],
+            channels: 3,
+            size: None,
+            most: DECODED_BYTES,
+            specs: vec![],
+        };
         for directory in names(&folder.root)? {
             let path = folder.root.join(&directory);
             if !path.is_dir() {
@@ -63,6 +72,14 @@ impl ImageFolder {
         self.with_specs()
     }
 
+    /// Sets the most bytes that one picture may take while it is decoded: the file, its pixels as bytes and as
+    /// f32, and the resized ones. Default: [`DECODED_BYTES`], enough for 30 million pixels. A larger picture is
+    /// an error. Each worker thread of a loader decodes one picture at a time.
+    pub fn most_bytes(mut self, most: u64) -> Self {
+        self.most = most;
+        self
+    }
+
     /// Returns the names of the directories, in the order of the classes' numbers.
     pub fn classes(&self) -> &[String] {
         &self.classes
@@ -76,6 +93,21 @@ impl ImageFolder {
             FieldSpec { name: "y".into(), dtype: FieldDType::I32, shape: vec![] },
         ];
         self
+    }
+
+    /// Returns the bytes that a picture takes: the file, `pixel` bytes for each pixel, the values as f32, and
+    /// the resized values.
+    fn takes(&self, packed: u64, pixel: u64, size: [usize; 2]) -> Option<u64> {
+        let values = |[height, width]: [usize; 2], bytes: u64| {
+            (height as u64).checked_mul(width as u64)?.checked_mul(bytes)
+        };
+        let as_f32 = 4 * self.channels as u64;
+        let resized = self.size.map_or(Some(0), |size| {
+            // Each row and column of the result is found from two of the picture, with their weight.
+            let taps = (size[0] as u64).checked_add(size[1] as u64)?.checked_mul(24)?;
+            values(size, as_f32)?.checked_add(taps)
+        });
+        packed.checked_add(values(size, pixel + as_f32)?)?.checked_add(resized?)
     }
 
     fn file(&self, index: u64) -> Option<&(PathBuf, i32)> {
@@ -115,9 +147,14 @@ impl Source for ImageFolder {
     fn fetch(&self, index: u64) -> Result<Sample, DataError> {
         let (file, class) = self.file(index).ok_or(DataError::Index { index, len: self.len() })?;
         let bytes = Bytes::open(&self.root.join(file))?;
-        let bytes = bytes.to_vec(0, bytes.len())?;
-        let picture = picture::decode(&bytes, self.channels)
-            .map_err(|what| DataError::other(format!("decode: {what}")))?;
+        let packed = bytes.len();
+        let budget = Budget { most: self.most, setting: "ImageFolder::most_bytes" };
+        budget.check(bytes.path(), "the file itself", Some(packed))?;
+        let packed_bytes = bytes.to_vec(0, packed)?;
+        let picture = picture::decode(&packed_bytes, self.channels, |pixel, [height, width]| {
+            let what = format!("a picture of {width} x {height}");
+            budget.check(bytes.path(), &what, self.takes(packed, pixel, [height, width]))
+        })?;
         let from = [picture.height, picture.width, self.channels];
         let to = self.size.unwrap_or([picture.height, picture.width]);
         let pixels: Vec<f32> = picture.pixels.into_iter().map(f32::from).collect();

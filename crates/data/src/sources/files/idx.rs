@@ -5,13 +5,15 @@ use std::path::Path;
 
 use super::{Array, Bytes, Element};
 use crate::DataError;
+use crate::sources::budget::Budget;
 
 /// The bytes of the longest header: four, and 255 extents.
 const HEAD: usize = 4 + 4 * 255;
 
-pub(super) fn read(path: &Path) -> Result<Array, DataError> {
+pub(super) fn read(path: &Path, most: u64) -> Result<Array, DataError> {
+    let budget = Budget { most, setting: "Array::idx_within" };
     let mut header = None;
-    let bytes = Bytes::open_declared(path, HEAD, |head| {
+    let bytes = Bytes::open_declared(path, HEAD, budget, |head| {
         let parsed = parse(head).map_err(|what| DataError::format(path, what))?;
         let total = parsed.total;
         header = Some(parsed);

@@ -1,9 +1,12 @@
 //! Tensors in safetensors files, which are read by position.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 
 use ::safetensors::Dtype as Stored;
 use ::safetensors::tensor::Metadata;
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::{Array, Bytes, Element};
 use crate::DataError;
@@ -20,8 +23,10 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Array, DataError> {
     if length > MOST_HEADER || length > bytes.len() - 8 {
         return Err(wrong(format!("a header of {length} bytes in a file of {}", bytes.len())));
     }
-    let header: Metadata = serde_json::from_slice(&bytes.to_vec(8, length)?)
-        .map_err(|error| wrong(format!("the header does not parse: {error}")))?;
+    let text = bytes.to_vec(8, length)?;
+    let unparsed = |error| wrong(format!("the header does not parse: {error}"));
+    serde_json::from_slice::<UniqueNames>(&text).map_err(unparsed)?;
+    let header: Metadata = serde_json::from_slice(&text).map_err(unparsed)?;
     let data = bytes.part(8 + length, bytes.len() - 8 - length)?;
     let tensor = header.info(name).ok_or_else(|| wrong(format!("no tensor {name:?}")))?;
     let element = match tensor.dtype {
@@ -44,4 +49,32 @@ pub(super) fn read(path: &Path, name: &str) -> Result<Array, DataError> {
     let len =
         end.checked_sub(start).ok_or_else(|| wrong(format!("tensor {name:?} ends before it starts")))?;
     Array::new(data.part(start as u64, len as u64)?, element, false, tensor.shape.clone())
+}
+
+/// A header no two of whose tensors have one name. [`Metadata`] would keep the last of them in silence.
+struct UniqueNames;
+
+impl<'de> Deserialize<'de> for UniqueNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(UniqueNames)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueNames {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        let mut names = BTreeSet::new();
+        while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
+            if names.contains(&name) {
+                return Err(A::Error::custom(format_args!("the name {name:?} occurs twice")));
+            }
+            names.insert(name);
+        }
+        Ok(self)
+    }
 }

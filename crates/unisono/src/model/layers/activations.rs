@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
-use crate::model::{Context, Forward};
+use super::settings::{finite, valid};
+use crate::model::{Context, Forward, Layer};
 
 macro_rules! activation {
     ($(#[$doc:meta])* $layer:ident, $method:ident) => {
@@ -71,7 +72,10 @@ macro_rules! with_number {
         }
 
         impl Forward for $layer {
-            fn forward(&self, _: &mut Context, x: &Var) -> Var {
+            fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+                if !valid(self.name(), cx, [finite(stringify!($number), self.$number)]) {
+                    return x.clone();
+                }
                 x.$method(self.$number)
             }
         }

@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
 use super::functional::{batch_norm, batch_norm_with};
+use super::settings::{not_negative, share, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Batch normalization of each channel (Ioffe and Szegedy 2015; PyTorch's `BatchNorm1d` and `BatchNorm2d`):
@@ -16,7 +17,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` `[C]` (Default: ones), `bias` `[C]` (Default: zeros). Statistics: `running_mean`
 /// `[C]`, which starts as zeros, and `running_var` `[C]`, which starts as ones.
 ///
-/// Errors: the input has no axis of channels.
+/// Errors: the input has no axis of channels, epsilon is negative or not finite, or the momentum is not in
+/// [0, 1].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchNorm {
@@ -56,6 +58,10 @@ impl Forward for BatchNorm {
             cx.fail(self.name(), format!("needs samples with an axis of channels, got {}", x.ty()));
             return x.clone();
         };
+        let settings = [not_negative("epsilon", self.epsilon), share("momentum", self.momentum)];
+        if !valid(self.name(), cx, settings) {
+            return x.clone();
+        }
         let weight = cx.parameter("weight", &[channels], Initializer::Ones);
         let bias = cx.parameter("bias", &[channels], Initializer::Zeros);
         let mean = cx.statistic("running_mean", &[channels], Initializer::Zeros);

@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
 use unisono_graph::{Lead, Var};
 
+use super::settings::{self, Problem, positive, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Initializer, Layer};
 
@@ -16,8 +17,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` `[out, C / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: the input is no batch of images, no window fits into it, or `groups` does not divide both numbers
-/// of channels.
+/// Errors: a setting is 0, the input is no batch of images, no window fits into it, or `groups` does not divide
+/// both numbers of channels.
 ///
 /// ```
 /// use unisono::{Conv2d, MaxPool2d, Relu, Sequential};
@@ -84,13 +85,26 @@ impl Conv2d {
 
 impl Forward for Conv2d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        let Some([channels, ..]) = image(self.name(), cx, x) else { return x.clone() };
-        let (groups, [kh, kw]) = (self.groups.max(1), self.window.kernel);
-        let dims = [self.channels, channels / groups, kh, kw];
+        let Some([channels, h, w]) = image(self.name(), cx, x) else { return x.clone() };
+        if !valid(self.name(), cx, convolution(self.channels, self.groups, &self.window)) {
+            return x.clone();
+        }
+        if let Err(problem) = self.window.count([h, w]) {
+            cx.fail(self.name(), problem);
+            return x.clone();
+        }
+        let [kh, kw] = self.window.kernel;
+        let dims = [self.channels, channels / self.groups, kh, kw];
         let weight = cx.parameter("weight", &dims, self.initializer.clone());
         let y = x.conv2d(&weight, &self.window, self.groups);
         if self.bias { biased(cx, &y, self.channels) } else { y }
     }
+}
+
+/// Checks the settings that both kinds of convolution have.
+pub(super) fn convolution(channels: usize, groups: usize, window: &Window) -> [Problem; 5] {
+    let [kernel, stride, dilation] = settings::window(window);
+    [positive("channels", channels), positive("groups", groups), kernel, stride, dilation]
 }
 
 /// Returns channels, height and width of `[B, C, H, W]`. Anything else is an error of the layer.

@@ -2,7 +2,8 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 use unisono_graph::ops::Window;
 
-use super::conv2d::{biased, image};
+use super::conv2d::{biased, convolution, image};
+use super::settings::{Problem, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Initializer, Layer};
 
@@ -15,8 +16,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` `[C, out / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: the input is no batch of images, the padding leaves nothing of the output, or `groups` does not
-/// divide both numbers of channels.
+/// Errors: a setting is 0 where it cannot be, the output padding is not below the stride, the input is no batch
+/// of images, the padding leaves nothing of the output, or `groups` does not divide both numbers of channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvTranspose2d {
@@ -82,24 +83,38 @@ impl ConvTranspose2d {
         self
     }
 
-    /// Returns the output's length along an axis (0: height, 1: width), or `None` where nothing would be
-    /// left.
+    /// Checks that the output padding is below the stride, since a stride more of it is another window.
+    fn output_padding_problem(&self) -> Problem {
+        let (extra, stride) = (self.output_padding, self.window.stride);
+        let below = (0..2).all(|axis| extra[axis] < stride[axis]);
+        (!below).then(|| format!("output_padding is {extra:?}, and must be below the stride {stride:?}"))
+    }
+
+    /// Returns the output's length along an axis (0: height, 1: width), or `None` where nothing would be left
+    /// or the length cannot be counted.
     fn along(&self, axis: usize, length: usize) -> Option<usize> {
         let w = &self.window;
-        let span = w.dilation[axis] * w.kernel[axis].checked_sub(1)? + 1;
-        let whole = length.checked_sub(1)? * w.stride[axis] + span + self.output_padding[axis];
-        whole.checked_sub(2 * w.padding[axis]).filter(|&n| n > 0)
+        let span = w.dilation[axis].checked_mul(w.kernel[axis].checked_sub(1)?)?.checked_add(1)?;
+        let starts = length.checked_sub(1)?.checked_mul(w.stride[axis])?;
+        let whole = starts.checked_add(span)?.checked_add(self.output_padding[axis])?;
+        whole.checked_sub(w.padding[axis].checked_mul(2)?).filter(|&n| n > 0)
     }
 }
 
 impl Forward for ConvTranspose2d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let Some([channels, h, w]) = image(self.name(), cx, x) else { return x.clone() };
+        let settings = convolution(self.channels, self.groups, &self.window).into_iter();
+        if !valid(self.name(), cx, settings.chain([self.output_padding_problem()])) {
+            return x.clone();
+        }
         let (Some(height), Some(width)) = (self.along(0, h), self.along(1, w)) else {
-            cx.fail(self.name(), format!("padding {:?} leaves nothing of {}", self.window.padding, x.ty()));
+            let problem =
+                format!("{:?} of {} leaves nothing, or more than can be counted", self.window, x.ty());
+            cx.fail(self.name(), problem);
             return x.clone();
         };
-        if self.groups == 0 || !self.channels.is_multiple_of(self.groups) {
+        if !self.channels.is_multiple_of(self.groups) {
             cx.fail(self.name(), format!("{} channels do not make {} groups", self.channels, self.groups));
             return x.clone();
         }

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::{Lead, Var};
 
+use super::settings::{positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Fully connected layer, y = x W^T + b over the last axis (Keras's `Dense`, PyTorch's `Linear`).
@@ -10,7 +11,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` `[out, in]`, as PyTorch stores it (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: the input has no axis of features, or other features than [`Dense::input`] states.
+/// Errors: there are no units, the input has no axis of features, or other features than [`Dense::input`]
+/// states.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dense {
@@ -54,6 +56,10 @@ impl Forward for Dense {
             cx.fail(self.name(), format!("needs samples with an axis of features, got {}", x.ty()));
             return x.clone();
         };
+        let settings = [positive("units", self.units), positive("the number of input features", features)];
+        if !valid(self.name(), cx, settings) {
+            return x.clone();
+        }
         if let Some(expected) = self.input.filter(|&n| n != features) {
             let wanted = x.ty().with_dims(&[&x.dims()[..x.dims().len() - 1], &[expected]].concat());
             cx.fail(self.name(), format!("expected input {wanted}, got {}", x.ty()));

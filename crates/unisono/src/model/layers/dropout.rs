@@ -1,7 +1,8 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
-use crate::model::{Context, Forward};
+use super::settings::{rate, valid};
+use crate::model::{Context, Forward, Layer};
 
 /// Dropout (Srivastava et al. 2014; Keras's and PyTorch's `Dropout`): in training, each element becomes 0
 /// with probability `rate`, and the others are multiplied by 1 / (1 - rate). In evaluation and prediction y =
@@ -28,6 +29,9 @@ impl Dropout {
 
 impl Forward for Dropout {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        if !valid(self.name(), cx, [rate("rate", self.rate)]) {
+            return x.clone();
+        }
         if cx.is_training() { x.dropout(self.rate, &cx.path()) } else { x.clone() }
     }
 }

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Var};
 
+use super::settings::{positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Embedding: the row of a table for each id (PyTorch's and Keras's `Embedding`).
@@ -13,7 +14,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 ///
 /// Parameters: `weight` `[rows, width]` (Default: normal with deviation 1).
 ///
-/// Errors: the input's dtype is not i32.
+/// Errors: the table has no rows or no width, or the input's dtype is not i32.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Embedding {
@@ -45,6 +46,9 @@ impl Forward for Embedding {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         if x.ty().dtype != DType::I32 {
             cx.fail(self.name(), format!("needs ids of i32, got {}", x.ty()));
+            return x.clone();
+        }
+        if !valid(self.name(), cx, [positive("rows", self.rows), positive("width", self.width)]) {
             return x.clone();
         }
         let weight = cx.parameter("weight", &[self.rows, self.width], self.initializer.clone());

@@ -19,6 +19,7 @@ mod recompute;
 mod recurrent;
 mod residual;
 mod sequential;
+mod settings;
 mod size;
 mod transformer;
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
 use super::functional::{group_norm, layer_norm, rms_norm};
+use super::settings::{not_negative, positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Layer normalization (Ba et al. 2016; PyTorch's `LayerNorm`): y = (x - mean) / sqrt(variance + epsilon)
@@ -14,7 +15,7 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` (Default: ones) and `bias` (Default: zeros), both with the axes that are normalized,
 /// `[F]`.
 ///
-/// Errors: the input has fewer axes than are normalized.
+/// Errors: the input has fewer axes than are normalized, or epsilon is negative or not finite.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerNorm {
@@ -29,7 +30,7 @@ pub struct LayerNorm {
 ///
 /// Parameters: `weight` with the axes that are normalized, `[F]` (Default: ones).
 ///
-/// Errors: the input has fewer axes than are normalized.
+/// Errors: the input has fewer axes than are normalized, or epsilon is negative or not finite.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RmsNorm {
@@ -44,7 +45,7 @@ pub struct RmsNorm {
 ///
 /// Parameters: `weight` `[C]` (Default: ones), `bias` `[C]` (Default: zeros).
 ///
-/// Errors: the groups do not divide the channels.
+/// Errors: the groups do not divide the channels, or epsilon is negative or not finite.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupNorm {
@@ -109,6 +110,9 @@ fn last_axes(layer: &str, cx: &Context, axes: usize, x: &Var) -> Option<Vec<usiz
 impl Forward for LayerNorm {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let Some(dims) = last_axes(self.name(), cx, self.axes, x) else { return x.clone() };
+        if !valid(self.name(), cx, [not_negative("epsilon", self.epsilon)]) {
+            return x.clone();
+        }
         let weight = cx.parameter("weight", &dims, Initializer::Ones);
         let bias = cx.parameter("bias", &dims, Initializer::Zeros);
         layer_norm(x, self.axes, Some(&weight), Some(&bias), self.epsilon)
@@ -118,6 +122,9 @@ impl Forward for LayerNorm {
 impl Forward for RmsNorm {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         let Some(dims) = last_axes(self.name(), cx, self.axes, x) else { return x.clone() };
+        if !valid(self.name(), cx, [not_negative("epsilon", self.epsilon)]) {
+            return x.clone();
+        }
         let weight = cx.parameter("weight", &dims, Initializer::Ones);
         rms_norm(x, self.axes, Some(&weight), self.epsilon)
     }
@@ -125,6 +132,10 @@ impl Forward for RmsNorm {
 
 impl Forward for GroupNorm {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        let settings = [positive("groups", self.groups), not_negative("epsilon", self.epsilon)];
+        if !valid(self.name(), cx, settings) {
+            return x.clone();
+        }
         let channels = x.dims().first().copied().unwrap_or(0);
         let weight = cx.parameter("weight", &[channels], Initializer::Ones);
         let bias = cx.parameter("bias", &[channels], Initializer::Zeros);

@@ -5,6 +5,7 @@ use unisono_graph::Var;
 use unisono_graph::ops::Window;
 
 use super::conv2d::image;
+use super::settings::{self, valid};
 use super::size::{Size, WindowData, window};
 use crate::model::{Context, Forward, Layer};
 
@@ -13,8 +14,8 @@ use crate::model::{Context, Forward, Layer};
 /// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
 /// and W' alike. It has no parameters.
 ///
-/// Errors: the input is no batch of images, no window fits into it, or the padding is above half of the
-/// kernel size.
+/// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or the
+/// padding is above half of the kernel size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxPool2d {
@@ -28,8 +29,8 @@ pub struct MaxPool2d {
 /// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
 /// and W' alike. It has no parameters.
 ///
-/// Errors: the input is no batch of images, no window fits into it, or the padding is above half of the
-/// kernel size.
+/// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or the
+/// padding is above half of the kernel size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AvgPool2d {
@@ -101,7 +102,10 @@ fn side_by_side(kernel: impl Into<Size>) -> Window {
 /// half of the kernel size is refused, because a window of padding alone has no largest element.
 fn fits(layer: &str, cx: &Context, window: &Window, x: &Var) -> bool {
     let Some([_, h, w]) = image(layer, cx, x) else { return false };
-    let half = (0..2).all(|a| 2 * window.padding[a] <= window.kernel[a]);
+    if !valid(layer, cx, settings::window(window)) {
+        return false;
+    }
+    let half = (0..2).all(|a| window.padding[a] <= window.kernel[a] / 2);
     if let Err(problem) = window.count([h, w]) {
         cx.fail(layer, problem);
     } else if !half {

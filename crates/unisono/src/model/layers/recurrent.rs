@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Lead, Type, Var};
 
 use super::functional::{GruWeights, LstmWeights, Steps, gru_steps, join, lstm_steps, stack};
+use super::settings::{rate, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
 /// Long short-term memory (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with `batch_first=True`, Keras's
@@ -20,7 +21,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// names of the backward direction end in `_reverse`.
 ///
 /// Errors: the input is no batch of sequences of f32 with a step and a feature at least, there are no units
-/// or layers, or the layer is both stateful and bidirectional.
+/// or layers, more than 2^24 units or 1,024 layers, the dropout rate is not in [0, 1), or the layer is both
+/// stateful and bidirectional.
 ///
 /// ```
 /// use unisono::{Dense, Lstm, Sequential};
@@ -52,6 +54,11 @@ pub struct Lstm {
 pub struct Gru {
     shape: Shape,
 }
+
+/// The most hidden features. The square of more, times the gates, is more than a weight can have.
+const MOST_UNITS: usize = 1 << 24;
+/// The most layers on top of each other. Each is traced step by step, so that many more would not end.
+const MOST_LAYERS: usize = 1024;
 
 /// The settings that both layers have. Its field names are part of the format of exported models.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -184,6 +191,17 @@ impl Shape {
                 layer,
                 format!("needs a layer, a unit and sequences [B, steps, features], got {problem}"),
             );
+            return x.clone();
+        }
+        let most = |setting: &str, value: usize, most: usize| {
+            (value > most).then(|| format!("{setting} is {value}, and must be at most {most}"))
+        };
+        let settings = [
+            most("units", self.units, MOST_UNITS),
+            most("layers", self.layers, MOST_LAYERS),
+            rate("dropout", self.dropout),
+        ];
+        if !valid(layer, cx, settings) {
             return x.clone();
         }
         if let Some(mask) = mask.filter(|mask| mask.ty() != &Type::sample(&x.dims()[..1])) {

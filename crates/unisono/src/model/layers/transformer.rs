@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
+use super::settings::{rate, valid};
 use super::{Dense, Dropout, LayerNorm, MultiHeadAttention};
 use crate::model::{Context, Forward, Layer};
 
@@ -52,6 +53,9 @@ impl TransformerBlock {
     /// Computes the block where no position attends to those whose `mask` `[B, T]` is 0. `None` masks
     /// nothing.
     pub fn masked(&self, cx: &mut Context, x: &Var, mask: Option<&Var>) -> Var {
+        if !valid(self.name(), cx, [rate("dropout", self.dropout)]) {
+            return x.clone();
+        }
         let width = x.dims().last().copied().unwrap_or(1);
         let drop = |cx: &mut Context, name: &str, x: Var| match self.dropout {
             0.0 => x,

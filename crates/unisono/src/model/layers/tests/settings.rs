@@ -1,0 +1,127 @@
+//! Settings that cannot work are errors that name layer and setting, from code and from a description alike.
+
+use unisono_graph::{DType, Tape, Type};
+
+use super::super::*;
+use crate::model::context::Mode;
+use crate::{Context, Layer};
+
+/// Returns the error of tracing a layer, without and with its way through JSON.
+fn errors(layer: Box<dyn Layer>, input: &Type) -> Vec<String> {
+    let json = serde_json::to_string(&layer.description().unwrap()).unwrap();
+    // JSON has no numbers that are not finite.
+    let again = serde_json::from_str::<Description>(&json).ok().map(Description::layer);
+    let trace = |layer: Box<dyn Layer>| {
+        let tape = Tape::new();
+        let mut cx = Context::new(&tape, Mode::Train);
+        let x = tape.input("x", input.clone());
+        cx.apply("0", &layer, &x);
+        tape.finish().map_or_else(|error| error.to_string(), |_| format!("{json} is taken"))
+    };
+    std::iter::once(layer).chain(again).map(trace).collect()
+}
+
+fn check(input: Type, cases: Vec<(Box<dyn Layer>, &str)>) {
+    for (layer, problem) in cases {
+        let name = layer.name().to_string();
+        for error in errors(layer, &input) {
+            assert!(
+                error.contains(&format!("0.{name}: ")) && error.contains(problem),
+                "{problem:?}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn features() {
+    let cases: Vec<(Box<dyn Layer>, &str)> = vec![
+        (Box::new(Dense::new(0)), "dense: units is 0, and must be at least 1"),
+        (Box::new(Dense::new(usize::MAX)), "[18446744073709551615, 12] has more than 2^48 elements"),
+        (Box::new(Dense::new(1 << 62)), "more than 2^48 elements"),
+        (Box::new(Dropout::new(f32::NAN)), "dropout: rate is NaN, and must be in [0, 1)"),
+        (Box::new(Dropout::new(1.0)), "rate is 1, and must be in [0, 1)"),
+        (Box::new(Dropout::new(-0.1)), "rate is -0.1, and must be in [0, 1)"),
+        (Box::new(BatchNorm::new().momentum(f32::NAN)), "batch_norm: momentum is NaN"),
+        (Box::new(BatchNorm::new().momentum(-0.1)), "momentum is -0.1, and must be in [0, 1]"),
+        (Box::new(BatchNorm::new().momentum(1.5)), "momentum is 1.5, and must be in [0, 1]"),
+        (Box::new(BatchNorm::new().epsilon(f32::INFINITY)), "batch_norm: epsilon is inf"),
+        (Box::new(LayerNorm::new().epsilon(f32::NAN)), "layer_norm: epsilon is NaN"),
+        (Box::new(LayerNorm::new().axes(usize::MAX)), "layer_norm: "),
+        (Box::new(RmsNorm::new().epsilon(-1e-5)), "rms_norm: epsilon is -0.00001"),
+        (Box::new(GroupNorm::new(0)), "group_norm: groups is 0, and must be at least 1"),
+        (Box::new(GroupNorm::new(2).epsilon(f32::NAN)), "group_norm: epsilon is NaN"),
+        (Box::new(Elu::new(f32::NAN)), "elu: alpha is NaN, and must be finite"),
+        (Box::new(LeakyRelu::new(f32::INFINITY)), "leaky_relu: slope is inf, and must be finite"),
+    ];
+    check(Type::sample(&[12]), cases);
+    check(Type::sample(&[0]), vec![(Box::new(Dense::new(3)), "the number of input features is 0")]);
+}
+
+#[test]
+fn ids() {
+    let cases: Vec<(Box<dyn Layer>, &str)> = vec![
+        (Box::new(Embedding::new(4, 0)), "embedding: width is 0, and must be at least 1"),
+        (Box::new(Embedding::new(0, 4)), "embedding: rows is 0, and must be at least 1"),
+        (Box::new(Embedding::new(usize::MAX, 2)), "more than 2^48 elements"),
+    ];
+    check(Type::sample(&[5]).of(DType::I32), cases);
+}
+
+#[test]
+fn sequences() {
+    let cases: Vec<(Box<dyn Layer>, &str)> = vec![
+        (Box::new(Lstm::new(0)), "lstm: "),
+        (Box::new(Lstm::new(usize::MAX)), "lstm: units is 18446744073709551615, and must be at most"),
+        (Box::new(Gru::new(2).layers(usize::MAX)), "gru: layers is 18446744073709551615"),
+        (Box::new(Gru::new(2).dropout(f32::NAN)), "gru: dropout is NaN, and must be in [0, 1)"),
+        (Box::new(Lstm::new(2).layers(2).dropout(1.5)), "lstm: dropout is 1.5, and must be in [0, 1)"),
+        (Box::new(MultiHeadAttention::new(0)), "multi_head_attention: "),
+        (Box::new(TransformerBlock::new(2).dropout(f32::NAN)), "transformer_block: dropout is NaN"),
+    ];
+    check(Type::sample(&[3, 4]), cases);
+}
+
+#[test]
+fn images() {
+    const MOST: usize = usize::MAX;
+    let conv = || Conv2d::new(4, 3);
+    let back = || ConvTranspose2d::new(4, 3);
+    let zero = |setting: &str| format!("{setting} is 0 x 0, and must be at least 1 x 1");
+    let [kernel, stride, dilation] = ["kernel", "stride", "dilation"].map(zero);
+    let cases: Vec<(Box<dyn Layer>, &str)> = vec![
+        (Box::new(Conv2d::new(0, 3)), "channels is 0, and must be at least 1"),
+        (Box::new(Conv2d::new(4, 0)), &kernel),
+        (Box::new(conv().stride(0)), &stride),
+        (Box::new(conv().dilation(0)), &dilation),
+        (Box::new(conv().groups(0)), "groups is 0, and must be at least 1"),
+        (Box::new(conv().padding(MOST)), "fits an image"),
+        (Box::new(conv().padding(MOST / 2)), "fits an image"),
+        (Box::new(conv().padding(MOST / 4)), "are too many"),
+        (Box::new(Conv2d::new(4, MOST).padding(MOST)), "fits an image"),
+        (Box::new(conv().dilation(MOST)), "fits an image"),
+        (Box::new(conv().stride(MOST).padding(MOST)), "fits an image"),
+        (Box::new(Conv2d::new(MOST, 3)), "more than 2^48 elements"),
+        (Box::new(ConvTranspose2d::new(0, 3)), "channels is 0, and must be at least 1"),
+        (Box::new(ConvTranspose2d::new(4, 0)), &kernel),
+        (Box::new(back().stride(0)), &stride),
+        (Box::new(back().dilation(0)), &dilation),
+        (Box::new(back().groups(0)), "groups is 0, and must be at least 1"),
+        (Box::new(back().padding(MOST)), "leaves nothing, or more than can be counted"),
+        (Box::new(back().stride(MOST)), "leaves nothing, or more than can be counted"),
+        (Box::new(back().dilation(MOST)), "leaves nothing, or more than can be counted"),
+        (Box::new(back().output_padding(1)), "output_padding is [1, 1], and must be below the stride [1, 1]"),
+        (Box::new(back().stride(MOST / 8)), ""),
+        (Box::new(back().dilation(MOST / 8)), ""),
+        (Box::new(MaxPool2d::new(0)), &kernel),
+        (Box::new(MaxPool2d::new(2).stride(0)), &stride),
+        (Box::new(MaxPool2d::new(2).padding(MOST)), "fits an image"),
+        (Box::new(MaxPool2d::new(2).padding(1 << 63)), "fits an image"),
+        (Box::new(MaxPool2d::new(MOST)), "fits an image"),
+        (Box::new(AvgPool2d::new(0)), &kernel),
+        (Box::new(AvgPool2d::new(2).stride(0)), &stride),
+        (Box::new(AvgPool2d::new(2).padding(MOST)), "fits an image"),
+        (Box::new(AvgPool2d::new(1 << 62).padding(1 << 61)), "too many"),
+    ];
+    check(Type::sample(&[4, 8, 8]), cases);
+}

@@ -1,0 +1,84 @@
+//! Settings that cannot work are errors that name optimizer and setting.
+
+use unisono_graph::{StateKind, Tape, Type};
+
+use super::super::*;
+
+/// A rule of a user, who gave no check of settings.
+struct Own;
+
+impl Optimizer for Own {
+    fn name(&self) -> &str {
+        "own"
+    }
+    fn scalars(&self, step: u64) -> Vec<Scalar> {
+        vec![Scalar::new("pace", 1.0 / step as f32)]
+    }
+    fn observe(&mut self, _: &[Epoch]) -> Result<(), String> {
+        Ok(())
+    }
+    fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        weight - gradient * cx.scalar("pace")
+    }
+}
+
+/// Returns the error of tracing an optimizer, which a trainer's build returns.
+fn error(optimizer: impl Into<Chain>) -> String {
+    let tape = Tape::new();
+    let weight = tape.state("w", &[2], StateKind::Parameter);
+    let gradient = tape.input("dw", Type::global(&[2]));
+    trace_update(&tape, &optimizer.into(), vec![Gradient { name: "w".into(), weight, gradient }]);
+    tape.finish().map_or_else(|error| error.to_string(), |_| "taken".into())
+}
+
+#[test]
+fn each_is_named() {
+    let nan = f64::NAN;
+    let cases: Vec<(Chain, &str)> = vec![
+        (Sgd::new(nan).into(), "sgd: the learning rate of step 0 is NaN, and must be finite"),
+        (Sgd::new(1e300).into(), "sgd: the learning rate of step 0 is 1000000"),
+        (
+            Sgd::new(Schedule::function(|step| 0.0 / step as f64)).into(),
+            "sgd: the learning rate of step 0 is NaN",
+        ),
+        (AdamW::new(Schedule::cosine(nan, 9).warm_up(3)).into(), "adamw: the learning rate of step 0 is NaN"),
+        (Sgd::new(0.1).momentum(-0.5).into(), "sgd: momentum is -0.5, and must be finite and not negative"),
+        (Sgd::new(0.1).weight_decay(nan).into(), "sgd: weight_decay is NaN"),
+        (Adam::new(0.1).betas(-0.1, 0.9).into(), "adam: beta1 is -0.1, and must be in [0, 1)"),
+        (Adam::new(0.1).betas(0.9, 1.0).into(), "adam: beta2 is 1, and must be in [0, 1)"),
+        (AdamW::new(0.1).betas(nan, 0.9).into(), "adamw: beta1 is NaN"),
+        (AdamW::new(0.1).epsilon(-1e-8).into(), "adamw: epsilon is -0.00000001"),
+        (AdamW::new(0.1).weight_decay(-0.1).into(), "adamw: weight_decay is -0.1"),
+        (Lamb::new(0.1).epsilon(f64::INFINITY).into(), "lamb: epsilon is inf"),
+        (Lars::new(0.1).trust(nan).into(), "lars: trust is NaN"),
+        (Lars::new(0.1).momentum(nan).into(), "lars: momentum is NaN"),
+        (Adagrad::new(0.1).lr_decay(-1.0).into(), "adagrad: lr_decay is -1"),
+        (Adagrad::new(0.1).epsilon(nan).into(), "adagrad: epsilon is NaN"),
+        (RmsProp::new(0.1).alpha(1.5).into(), "rmsprop: alpha is 1.5, and must be in [0, 1)"),
+        (RmsProp::new(0.1).epsilon(nan).into(), "rmsprop: epsilon is NaN"),
+        (Sgd::new(0.1).clip_norm(f32::NAN), "clip_norm is NaN, and must not be negative"),
+        (Sgd::new(0.1).clip_value(-1.0), "clip_value is -1, and must not be negative"),
+        (
+            Groups::new(Sgd::new(0.1)).group(|_| false, Adam::new(nan).clip_norm(1.0)).into(),
+            "adam: the learning rate of step 0 is NaN",
+        ),
+        (Own.into(), "own: the scalar \"pace\" of step 0 is inf"),
+    ];
+    for (optimizer, problem) in cases {
+        let error = error(optimizer);
+        assert!(error.contains(&format!("optimizer: {problem}")), "{problem:?} is not in: {error}");
+    }
+}
+
+#[test]
+fn settings_at_their_ends_are_taken() {
+    let ends: [Chain; 4] = [
+        Sgd::new(0.0).momentum(1.0).into(),
+        Adam::new(0.1).betas(0.0, 0.0).epsilon(0.0).into(),
+        RmsProp::new(0.1).alpha(0.0).into(),
+        Sgd::new(0.1).clip_norm(0.0).clip_value(f32::INFINITY),
+    ];
+    for optimizer in ends {
+        assert_eq!(error(optimizer), "taken");
+    }
+}
