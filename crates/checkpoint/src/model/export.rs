@@ -121,6 +121,10 @@ pub(crate) fn export_on(
         let mut text = serde_json::to_vec_pretty(&content)
             .map_err(|error| Error::Unstorable { reason: error.to_string() })?;
         text.push(b'\n');
+        if text.len() as u64 > LONGEST {
+            let reason = format!("the description takes {} bytes, more than {LONGEST}", text.len());
+            return Err(Error::Unstorable { reason });
+        }
         let beside = path.with_extension("json");
         replace_file(disk, &beside, std::iter::once(&*text))?;
         described = Some(beside);
@@ -195,6 +199,18 @@ mod tests {
         export_model(&path, &Tensors::new(), &Export::default()).unwrap();
         let error = read_export(&path).unwrap_err().to_string();
         assert!(error.contains("digits.safetensors: has "), "{error}");
+    }
+
+    #[test]
+    fn a_description_that_could_not_be_read_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.safetensors");
+        let export = Export::default().description(json!("x".repeat(LONGEST as usize)));
+        let error = export_model(&path, &model(), &export).unwrap_err().to_string();
+        assert!(error.starts_with("cannot be stored: the description takes 167"), "{error}");
+        std::fs::write(path.with_extension("json"), vec![b' '; LONGEST as usize + 1]).unwrap();
+        let error = read_export(&path).unwrap_err().to_string();
+        assert!(error.ends_with("m.json: cannot read: longer than the 16777216 bytes that it may have"));
     }
 
     #[test]
