@@ -68,8 +68,8 @@ impl Permutation {
         self.walk(position, |value| self.network(value, 0..ROUNDS))
     }
 
-    /// Returns the position of an item, the inverse of [`at`](Self::at), or `None` where the item is not below
-    /// [`len`](Self::len).
+    /// Returns the position of an item, the inverse of [`at`](Self::at), or `None` where the item is not
+    /// below [`len`](Self::len).
     pub fn position_of(&self, item: u64) -> Option<u64> {
         self.walk(item, |value| self.network(value, (0..ROUNDS).rev()))
     }

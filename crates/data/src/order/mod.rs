@@ -67,8 +67,8 @@ pub(crate) enum EpochOrder<'a> {
 }
 
 impl EpochOrder<'_> {
-    /// Returns the index in the source of the sample at a position within the epoch, or `None` where a shuffle
-    /// has no such position.
+    /// Returns the index in the source of the sample at a position within the epoch, or `None` where a
+    /// shuffle has no such position.
     pub fn at(&mut self, position: u64) -> Option<u64> {
         match self {
             EpochOrder::Plain => Some(position),

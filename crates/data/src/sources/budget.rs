@@ -5,15 +5,16 @@ use std::path::Path;
 
 use crate::DataError;
 
-/// The most bytes that decoding one file takes by default, 512 MiB: the values of a CSV file, the array unpacked
-/// from a compressed file, or all buffers of one picture. The sources that decode have a setting for it.
+/// The most bytes that decoding one file takes by default, 512 MiB: the values of a CSV file, the array
+/// unpacked from a compressed file, or all buffers of one picture. The sources that decode have a setting for
+/// it.
 pub const DECODED_BYTES: u64 = 512 << 20;
 
 /// Opens a file for reading.
 ///
 /// # Errors
-/// The file cannot be opened, or is not a regular file: a device may have no end, and a pipe that nobody writes
-/// to would never open.
+/// The file cannot be opened, or is not a regular file: a device may have no end, and a pipe that nobody
+/// writes to would never open.
 pub(crate) fn open_regular(path: &Path) -> Result<File, DataError> {
     let io = |cause| DataError::Io { path: path.into(), cause };
     let refused = || Err(DataError::format(path, "not a regular file"));

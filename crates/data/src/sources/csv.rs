@@ -86,8 +86,8 @@ impl Csv {
         self
     }
 
-    /// Sets the most bytes that the table's values may take, four for each. Default: [`DECODED_BYTES`]. The text
-    /// of one line may take a 64th of it, since its columns take many times their text.
+    /// Sets the most bytes that the table's values may take, four for each. Default: [`DECODED_BYTES`]. The
+    /// text of one line may take a 64th of it, since its columns take many times their text.
     pub fn most_bytes(mut self, most: u64) -> Self {
         self.most = most;
         self

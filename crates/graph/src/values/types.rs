@@ -118,8 +118,8 @@ impl Type {
         self.dims.iter().fold(1, |count, &length| count.saturating_mul(length))
     }
 
-    /// Returns whether the lengths of the axes other than 0 have a product of at most 2^48, so that no size or
-    /// offset in bytes wraps. A tape refuses values that have more.
+    /// Returns whether the lengths of the axes other than 0 have a product of at most 2^48, so that no size
+    /// or offset in bytes wraps. A tape refuses values that have more.
     pub(crate) fn is_countable(&self) -> bool {
         let product = self.dims.iter().try_fold(1usize, |count, &length| count.checked_mul(length.max(1)));
         product.is_some_and(|product| product as u64 <= 1 << 48)

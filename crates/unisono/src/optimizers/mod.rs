@@ -94,8 +94,8 @@ pub trait Optimizer: Send + Sync {
 
     /// Checks the settings, before a run. Default: `Ok(())`.
     ///
-    /// An optimizer with a [`Schedule`] asks [`Schedule::check`] too. Whatever this method does, scalars of step
-    /// 0 that are not finite are an error.
+    /// An optimizer with a [`Schedule`] asks [`Schedule::check`] too. Whatever this method does, scalars of
+    /// step 0 that are not finite are an error.
     ///
     /// # Errors
     /// A setting cannot work; the error is the message, which names the setting and its value.

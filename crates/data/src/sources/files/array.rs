@@ -28,7 +28,8 @@ impl Array {
         Self::idx_within(path, DECODED_BYTES)
     }
 
-    /// Opens an IDX file as [`idx`](Self::idx) does, of which a gzipped one may unpack to at most `most_bytes`.
+    /// Opens an IDX file as [`idx`](Self::idx) does, of which a gzipped one may unpack to at most
+    /// `most_bytes`.
     pub fn idx_within(path: impl AsRef<Path>, most_bytes: u64) -> Result<Self, DataError> {
         idx::read(path.as_ref(), most_bytes)
     }
@@ -40,8 +41,8 @@ impl Array {
 
     /// Opens the array of a name in a NumPy `.npz` file, compressed or not. Needs the feature `zip`.
     ///
-    /// The archive's checksum of the array is checked, for which the array is read once. A compressed array may
-    /// unpack to at most [`DECODED_BYTES`].
+    /// The archive's checksum of the array is checked, for which the array is read once. A compressed array
+    /// may unpack to at most [`DECODED_BYTES`].
     #[cfg(feature = "zip")]
     pub fn npz(path: impl AsRef<Path>, name: &str) -> Result<Self, DataError> {
         Self::npz_within(path, name, DECODED_BYTES)

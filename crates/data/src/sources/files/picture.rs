@@ -27,9 +27,9 @@ const JPEG_PIXELS_A_BYTE: u64 = 64 * 8;
 
 /// Decodes to one channel (luminance) or three (red, green, blue). Transparency is dropped.
 ///
-/// A picture larger than the file could hold, given its size, is refused before the pixels are allocated. So is
-/// one that `allow` refuses, which is asked with the bytes that decoding takes for each pixel, without the file,
-/// and with height and width.
+/// A picture larger than the file could hold, given its size, is refused before the pixels are allocated. So
+/// is one that `allow` refuses, which is asked with the bytes that decoding takes for each pixel, without the
+/// file, and with height and width.
 pub(super) fn decode(
     file: &[u8],
     channels: usize,
@@ -66,7 +66,8 @@ fn jpeg(file: &[u8], channels: usize, allow: Allow<'_>) -> Result<Picture, DataE
     decoder.decode_headers().map_err(broken)?;
     let (width, height) = decoder.dimensions().ok_or_else(|| wrong("JPEG: no dimensions"))?;
     holds(file, width as u64 * height as u64 / JPEG_PIXELS_A_BYTE, (height, width))?;
-    // Beside the pixels there are the coefficients of a progressive file: 16 bits for each of three components.
+    // Beside the pixels there are the coefficients of a progressive file: 16 bits for each of three
+    // components.
     allow(channels as u64 + 6, [height, width])?;
     let pixels = decoder.decode().map_err(broken)?;
     if pixels.len() != width * height * channels {

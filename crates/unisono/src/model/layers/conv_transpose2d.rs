@@ -16,8 +16,9 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Parameters: `weight` `[C, out / groups, kh, kw]` (Default: Glorot uniform), `bias` `[out]` (Default:
 /// zeros).
 ///
-/// Errors: a setting is 0 where it cannot be, the output padding is not below the stride, the input is no batch
-/// of images, the padding leaves nothing of the output, or `groups` does not divide both numbers of channels.
+/// Errors: a setting is 0 where it cannot be, the output padding is not below the stride, the input is no
+/// batch of images, the padding leaves nothing of the output, or `groups` does not divide both numbers of
+/// channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvTranspose2d {

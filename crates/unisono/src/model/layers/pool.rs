@@ -14,8 +14,8 @@ use crate::model::{Context, Forward, Layer};
 /// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
 /// and W' alike. It has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or the
-/// padding is above half of the kernel size.
+/// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or
+/// the padding is above half of the kernel size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxPool2d {
@@ -29,8 +29,8 @@ pub struct MaxPool2d {
 /// Shapes: `[B, C, H, W]` to `[B, C, H', W']` with H' = (H + 2 padding - kernel) / stride + 1, rounded down,
 /// and W' alike. It has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or the
-/// padding is above half of the kernel size.
+/// Errors: the kernel size or the stride is 0, the input is no batch of images, no window fits into it, or
+/// the padding is above half of the kernel size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AvgPool2d {

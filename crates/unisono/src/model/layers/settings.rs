@@ -1,5 +1,5 @@
-//! Checks of layers' settings. Settings come from code or from a model's description alike, so they are checked
-//! where a layer is traced.
+//! Checks of layers' settings. Settings come from code or from a model's description alike, so they are
+//! checked where a layer is traced.
 
 use unisono_graph::ops::Window;
 
