@@ -47,8 +47,8 @@ impl Bytes {
     /// Opens a file's bytes, and unpacks them into memory if they are gzipped.
     ///
     /// `declared` reads the total number of bytes from the first `head` bytes, or from all if there are
-    /// fewer. A file that holds fewer or more is an error, and so is a gzipped file that declares more than the
-    /// budget. No more than is declared is ever unpacked.
+    /// fewer. A file that holds fewer or more is an error, and so is a gzipped file that declares more than
+    /// the budget. No more than is declared is ever unpacked.
     pub fn open_declared(
         path: &Path,
         head: usize,
