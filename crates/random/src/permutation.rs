@@ -142,8 +142,8 @@ mod tests {
         }
     }
 
-    /// Checks lengths that are too large to list. It suffices that there is an inverse: at(x) = at(y) then gives
-    /// x = y.
+    /// Checks lengths that are too large to list. It suffices that there is an inverse: at(x) = at(y) then
+    /// gives x = y.
     #[test]
     fn huge_lengths_have_an_inverse() {
         let lengths = [1 << 32, (1 << 32) + 1, 3_000_000_019, (1 << 48) - 59, 1 << 48, u64::MAX];

@@ -23,7 +23,8 @@ pub(crate) struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) waiting: Option<Job>,
-    /// The failed saves to try again, oldest first: the last one that retention keeps, and the last one of all.
+    /// The failed saves to try again, oldest first: the last one that retention keeps, and the last one of
+    /// all.
     pub(crate) failed: Vec<Job>,
     /// Whether to try the failed saves now.
     pub(crate) retry: bool,
@@ -48,8 +49,8 @@ impl State {
         self.writing || self.retry || self.waiting.is_some()
     }
 
-    /// Takes the saves to write now, oldest first: those that failed before, if retention keeps them or nothing
-    /// newer waits, then the one that waits.
+    /// Takes the saves to write now, oldest first: those that failed before, if retention keeps them or
+    /// nothing newer waits, then the one that waits.
     fn take(&mut self) -> Vec<Job> {
         self.retry = false;
         let failed = std::mem::take(&mut self.failed).into_iter();
@@ -116,9 +117,9 @@ impl Drop for Thread {
     }
 }
 
-/// Lowers the thread's priority, so that writing gives way to training. If the processors are the device, a step would
-/// otherwise wait for the processor that writes. Threads that this one starts, to hash and to sync,
-/// inherit the priority.
+/// Lowers the thread's priority, so that writing gives way to training. If the processors are the device, a
+/// step would otherwise wait for the processor that writes. Threads that this one starts, to hash and to
+/// sync, inherit the priority.
 #[cfg(target_os = "linux")]
 fn give_way() {
     use rustix::process::{getpriority_process, setpriority_process};

@@ -141,8 +141,8 @@ impl Scaling {
         Self { setting, scale: setting.initial(), good: 0, skipped: 0 }
     }
 
-    /// Returns the loss scale of a run that is resumed from `saved`. It is the saved one, or the start value if
-    /// the setting is another one.
+    /// Returns the loss scale of a run that is resumed from `saved`. It is the saved one, or the start value
+    /// if the setting is another one.
     pub(crate) fn resumed(self, saved: Option<Self>) -> Self {
         match saved {
             Some(saved) if saved.setting == self.setting => saved,
