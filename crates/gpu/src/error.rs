@@ -108,9 +108,21 @@ fn no_backend(wanted: &str, missing: &[&str]) -> String {
     )
 }
 
+/// Names the backends that this build was given.
+fn compiled() -> String {
+    let backends = [
+        ("Vulkan", cfg!(feature = "vulkan")),
+        ("Metal", cfg!(feature = "metal")),
+        ("DX12", cfg!(feature = "dx12")),
+        ("GL", cfg!(feature = "gles")),
+    ];
+    let compiled: Vec<&str> = backends.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+    compiled.join(" or ")
+}
+
 fn no_adapter(wanted: &str, available: &[String]) -> String {
     match (wanted, available) {
-        ("", []) => "no adapter found: no driver for Vulkan, Metal, DX12 or GL".to_owned(),
+        ("", []) => format!("no adapter found: no driver for {}", compiled()),
         (_, []) => format!("no adapter matches {wanted:?}: none found"),
         _ => format!("no adapter matches {wanted:?}; there are: {}", available.join(", ")),
     }

@@ -12,6 +12,9 @@ use crate::sources::gzip::{is_gzipped, unpacked};
 /// The most bytes that deflate can make of one byte (a 258-byte match in two bits, give or take a header).
 pub(crate) const DEFLATE_LIMIT: u64 = 1032;
 
+/// The bytes of a packed file that are read at once.
+const PACKED: usize = 32 << 10;
+
 /// Bytes that any thread may read at any position.
 ///
 /// Files are read by position, not mapped: if a file is cut short while it is in use, that is then an error,
@@ -63,7 +66,7 @@ impl Bytes {
         }
         let Place::Disk(mut packed) = file.place.clone() else { return Ok(file) };
         packed.seek(SeekFrom::Start(0)).map_err(|cause| DataError::Io { path: path.into(), cause })?;
-        let mut unpacked = unpacked(path, BufReader::new(packed))?;
+        let mut unpacked = unpacked(path, BufReader::with_capacity(PACKED, packed))?;
         let mut bytes = Vec::new();
         take(path, &mut unpacked, head as u64, &mut bytes)?;
         let declared = declared(&bytes)?;
