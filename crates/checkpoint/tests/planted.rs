@@ -145,7 +145,13 @@ fn leftovers_go_by_their_pattern_and_nothing_behind_them() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), Elsewhere::new());
     let run = dir.path();
     fs::create_dir(run.join("checkpoints")).unwrap();
-    for name in [".tmp-probe-0123456789abcdef", ".tmp-file-0123456789abcdef", ".tmp-mine", ".tmp-file-0123"] {
+    for name in [
+        ".tmp-probe-0123456789abcdef",
+        ".tmp-file-0123456789abcdef",
+        ".tmp-mine",
+        ".tmp-file-0123",
+        ".tmp-export-0123456789abcdef",
+    ] {
         fs::write(run.join(name), "left").unwrap();
     }
     symlink(elsewhere.precious(), run.join(".tmp-file-00000000000000aa")).unwrap();
@@ -157,6 +163,7 @@ fn leftovers_go_by_their_pattern_and_nothing_behind_them() {
     elsewhere.check("leftovers");
     let left = [
         ".lock",
+        ".tmp-export-0123456789abcdef",
         ".tmp-file-00000000000000cc",
         ".tmp-file-0123",
         ".tmp-mine",
@@ -254,9 +261,9 @@ fn a_trainer_state_that_could_not_be_read_again_is_not_saved() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     let mut large = contents(1);
-    large.trainer = json!("x".repeat(1 << 24));
+    large.trainer = json!("x".repeat(1 << 28));
     let error = store.save(1, &large).unwrap_err();
-    assert!(error.to_string().starts_with("cannot be stored: trainer.json takes 16777219 bytes"), "{error}");
+    assert!(error.to_string().starts_with("cannot be stored: trainer.json takes 268435459 bytes"), "{error}");
     assert!(!error.may_pass());
     assert_eq!(newest(dir.path()).unwrap(), None);
 }

@@ -200,7 +200,7 @@ fn the_final_model_is_a_plain_file() {
     assert_eq!(names(dir.path()), [".lock", "checkpoints", "model.safetensors"]);
     let error = write_model(dir.path().join("nowhere/m.safetensors"), &contents(1).model).unwrap_err();
     assert!(error.to_string().contains(": cannot create: No such file"), "{error}");
-    assert!(error.to_string().contains("nowhere/.tmp-file-"), "{error}");
+    assert!(error.to_string().contains("nowhere/.tmp-export-"), "{error}");
 }
 
 #[test]

@@ -111,10 +111,10 @@ fn no_backend(wanted: &str, missing: &[&str]) -> String {
 /// Names the backends that this build was given.
 fn compiled() -> String {
     let backends = [
-        ("Vulkan", cfg!(feature = "vulkan")),
-        ("Metal", cfg!(feature = "metal")),
-        ("DX12", cfg!(feature = "dx12")),
-        ("GL", cfg!(feature = "gles")),
+        ("Vulkan", cfg!(all(feature = "vulkan", not(target_vendor = "apple")))),
+        ("Metal", cfg!(all(feature = "metal", target_vendor = "apple"))),
+        ("DX12", cfg!(all(feature = "dx12", windows))),
+        ("GL", cfg!(all(feature = "gles", not(target_vendor = "apple")))),
     ];
     let compiled: Vec<&str> = backends.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
     compiled.join(" or ")

@@ -55,7 +55,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Reads a whole regular file. Anything else is an error, and is not waited for.
     fn read(&self, file: &Path) -> io::Result<Vec<u8>>;
     /// Reads a regular file that may have at most so many bytes. A longer one is an error of the kind
-    /// [`ErrorKind::FileTooLarge`], and no more than the limit is ever read of it.
+    /// [`ErrorKind::FileTooLarge`], and at most one byte more than the limit is read of it.
     fn read_at_most(&self, file: &Path, limit: u64) -> io::Result<Vec<u8>> {
         if self.size(file)? > limit {
             return Err(too_long(limit));

@@ -10,8 +10,11 @@ use crate::tensors::error::{Result, io};
 pub(crate) const TEMPORARY: &str = ".tmp-";
 /// The temporary file that shows whether a directory can be written.
 pub(crate) const PROBE: &str = "probe";
-/// The temporary file that replaces another when it is complete.
+/// The temporary file that replaces another in a run's directory when it is complete. The directory is
+/// locked.
 pub(crate) const FILE: &str = "file";
+/// The temporary file of an export, which needs no lock. It is never swept, since its process may be at work.
+pub(crate) const EXPORT: &str = "export";
 /// The names that temporary files had in a run's directory in earlier versions.
 const EARLIER: [&str; 3] = [".tmp-probe", ".model.safetensors.tmp", ".model.json.tmp"];
 

@@ -7,7 +7,7 @@ use std::thread;
 use sha2::{Digest, Sha256};
 
 use crate::disk::listed::Entry;
-use crate::disk::temporary::{FILE, PROBE, temporary_name};
+use crate::disk::temporary::{EXPORT, PROBE, temporary_name};
 use crate::disk::{Disk, StdDisk, Syncing};
 use crate::tensors::digest::hex;
 use crate::tensors::encoded::Encoded;
@@ -21,27 +21,29 @@ const LARGE: usize = 1 << 20;
 /// once that is durable, renamed into place. A link at the path is replaced, not followed. Equal tensors make
 /// equal files, byte for byte.
 ///
-/// A process that is killed here may leave `.tmp-file-` and 16 hex digits in the file's directory. No run
+/// A process that is killed here may leave `.tmp-export-` and 16 hex digits in the file's directory. No run
 /// needs it.
 pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
-    replace_model(&StdDisk, path.as_ref(), tensors)
+    replace_model(&StdDisk, path.as_ref(), EXPORT, tensors)
 }
 
-pub(crate) fn replace_model(disk: &dyn Disk, path: &Path, tensors: &Tensors) -> Result<()> {
-    replace_file(disk, path, Encoded::new(tensors)?.parts()).map(drop)
+pub(crate) fn replace_model(disk: &dyn Disk, path: &Path, what: &str, tensors: &Tensors) -> Result<()> {
+    replace_file(disk, path, what, Encoded::new(tensors)?.parts()).map(drop)
 }
 
-/// Writes a file so that, whatever happens, the old one or the new one is there.
+/// Writes a file so that, whatever happens, the old one or the new one is there. `what` is the temporary
+/// file's kind, [`EXPORT`] or, under the lock of a run's directory, [`FILE`](crate::disk::temporary::FILE).
 pub(crate) fn replace_file<'a>(
     disk: &dyn Disk,
     path: &Path,
+    what: &str,
     parts: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Entry> {
     let Some(name) = path.file_name() else {
         return Err(broken(path, "names no file"));
     };
     let name = name.to_string_lossy();
-    let temporary = path.with_file_name(temporary_name(disk, FILE));
+    let temporary = path.with_file_name(temporary_name(disk, what));
     let written = write_file(disk, &temporary, parts).and_then(|entry| {
         disk.rename(&temporary, path).map_err(io(path, "move the finished file here"))?;
         Ok(Entry { name: name.into_owned(), ..entry })

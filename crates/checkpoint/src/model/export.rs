@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::disk::listed::Entry;
 use crate::disk::listed::open_as_listed;
+use crate::disk::temporary::EXPORT;
 use crate::disk::write::replace_file;
 use crate::disk::{Disk, StdDisk};
 use crate::tensors::encoded::Encoded;
@@ -94,12 +95,13 @@ struct Described {
 /// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal
 /// files.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
-    export_on(&StdDisk, path.as_ref(), tensors, export)
+    export_on(&StdDisk, path.as_ref(), EXPORT, tensors, export)
 }
 
 pub(crate) fn export_on(
     disk: &dyn Disk,
     path: &Path,
+    what: &str,
     tensors: &Tensors,
     export: &Export,
 ) -> Result<Exported> {
@@ -113,7 +115,7 @@ pub(crate) fn export_on(
         overflowed.extend((lost > 0).then(|| (name.clone(), lost)));
         converted.insert(name.clone(), tensor);
     }
-    let weights = replace_file(disk, path, Encoded::new(&converted)?.parts())?;
+    let weights = replace_file(disk, path, what, Encoded::new(&converted)?.parts())?;
     let mut described = None;
     if let Some(description) = &export.description {
         let description = description.clone();
@@ -126,7 +128,7 @@ pub(crate) fn export_on(
             return Err(Error::Unstorable { reason });
         }
         let beside = path.with_extension("json");
-        replace_file(disk, &beside, std::iter::once(&*text))?;
+        replace_file(disk, &beside, what, std::iter::once(&*text))?;
         described = Some(beside);
     }
     Ok(Exported { weights: path.to_owned(), description: described, overflowed })

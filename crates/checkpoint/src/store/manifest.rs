@@ -27,7 +27,7 @@ pub(crate) const FILES: [&str; 4] = [MODEL, OPTIMIZER, TRAINER, CARRIES];
 /// The most bytes of a manifest.
 pub(crate) const LONGEST: u64 = 1 << 16;
 /// The most bytes of `trainer.json`. Parsed, it may take thirty times as many.
-pub(crate) const LONGEST_TRAINER: u64 = 1 << 24;
+pub(crate) const LONGEST_TRAINER: u64 = 1 << 28;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

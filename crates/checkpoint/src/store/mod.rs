@@ -26,7 +26,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::temporary::{sweep, temporary_name};
+use crate::disk::temporary::{FILE, sweep, temporary_name};
 use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file, write_files};
 use crate::disk::{Disk, StdDisk};
 use crate::model::export::{Export, Exported, export_on};
@@ -161,7 +161,7 @@ impl Store {
     pub fn write_model(&self, tensors: &Tensors) -> Result<PathBuf> {
         create_dirs(&*self.disk, &self.dir)?;
         let path = self.dir.join(MODEL);
-        replace_model(&*self.disk, &path, tensors)?;
+        replace_model(&*self.disk, &path, FILE, tensors)?;
         Ok(path)
     }
 
@@ -169,7 +169,7 @@ impl Store {
     /// [`export_model`](crate::export_model) does.
     pub fn export_model(&self, tensors: &Tensors, export: &Export) -> Result<Exported> {
         create_dirs(&*self.disk, &self.dir)?;
-        export_on(&*self.disk, &self.dir.join(MODEL), tensors, export)
+        export_on(&*self.disk, &self.dir.join(MODEL), FILE, tensors, export)
     }
 
     /// Makes and locks the directory again if it has vanished under the run, and locks another that took its

@@ -8,7 +8,11 @@ use std::path::Path;
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     // This comes before the file is opened, because opening a device may have effects.
     regular(&fs::metadata(path)?)?;
-    let file = flags(File::options().read(true), false).open(path)?;
+    let file = match flags(File::options().read(true), false).open(path) {
+        // Another process holds a lease, as servers of files do: opening waits until the lease is given back.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => File::open(path)?,
+        opened => opened?,
+    };
     // This comes after, because another file may have taken its place.
     regular(&file.metadata()?)?;
     Ok(file)

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use crate::DataError;
 
-/// The most bytes that decoding one file takes by default, 512 MiB: the values of a CSV file, the array
+/// The most bytes that decoding one file takes by default, 2 GiB: the values of a CSV file, the array
 /// unpacked from a compressed file, or all buffers of one picture. The sources that decode have a setting for
 /// it.
-pub const DECODED_BYTES: u64 = 512 << 20;
+pub const DECODED_BYTES: u64 = 2 << 30;
 
 /// Opens a file for reading.
 ///

@@ -151,7 +151,7 @@ impl Csv {
         let (line, cause) = match error.kind() {
             ::csv::ErrorKind::Io(cause) if cause.get_ref().is_some_and(|cause| cause.is::<LineTooLong>()) => {
                 let Budget { most, setting } = self.line_budget();
-                let what = format!("the text of line {line}");
+                let what = format!("the text of line {line}, which may take a 64th of the budget,");
                 let needs = Some(most.saturating_add(1));
                 return DataError::Budget { path: self.path.clone(), what, needs, most, setting };
             }

@@ -113,12 +113,12 @@ impl Update {
 /// Traces a step of an optimizer: its scalars become inputs of `tape`, and every parameter that is trained
 /// and what is kept for it get new values. A trainer does this; call it to trace steps of your own.
 ///
-/// Errors: [`Chain::check`] fails, or a scalar of step 0 is not finite.
+/// Errors: [`Chain::check`] fails, or a scalar of step 0 is NaN.
 pub fn trace_update(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>) {
     let first = optimizer.scalars(0);
     let finite = first.iter().try_for_each(|s| {
         let problem = || format!("{}: the scalar {:?} of step 0 is {}", optimizer.name(), s.name, s.value);
-        if s.value.is_finite() { Ok(()) } else { Err(problem()) }
+        if !s.value.is_nan() { Ok(()) } else { Err(problem()) }
     });
     if let Err(problem) = optimizer.check().and(finite) {
         return tape.fail_here("optimizer", problem);

@@ -40,7 +40,8 @@ impl Trainer {
     /// reported to the observers. The answer is then neither that of the saved run nor that of a new one.
     ///
     /// # Errors
-    /// The checkpoint is of another model. There are checkpoints, but none is complete.
+    /// The checkpoint is of another model, optimizer or metrics, or of a later version. The optimizer cannot
+    /// go on from its history. There are checkpoints, but none is complete. The replicas fail.
     pub fn force_resume(&mut self) -> Result<Option<Resumed>, Error> {
         self.resume_newest(true)
     }

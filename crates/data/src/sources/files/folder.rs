@@ -73,8 +73,8 @@ impl ImageFolder {
     }
 
     /// Sets the most bytes that one picture may take while it is decoded: the file, its pixels as bytes and
-    /// as f32, and the resized ones. Default: [`DECODED_BYTES`], enough for about 25 million pixels. A larger
-    /// picture is an error. Each worker thread of a loader decodes one picture at a time.
+    /// as f32, and the resized ones. Default: [`DECODED_BYTES`], enough for about 100 million pixels. A
+    /// larger picture is an error. Each worker thread of a loader decodes one picture at a time.
     pub fn most_bytes(mut self, most: u64) -> Self {
         self.most = most;
         self

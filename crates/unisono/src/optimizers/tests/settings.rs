@@ -12,7 +12,7 @@ impl Optimizer for Own {
         "own"
     }
     fn scalars(&self, step: u64) -> Vec<Scalar> {
-        vec![Scalar::new("pace", 1.0 / step as f32)]
+        vec![Scalar::new("pace", 0.0 / step as f32)]
     }
     fn observe(&mut self, _: &[Epoch]) -> Result<(), String> {
         Ok(())
@@ -62,7 +62,7 @@ fn each_is_named() {
             Groups::new(Sgd::new(0.1)).group(|_| false, Adam::new(nan).clip_norm(1.0)).into(),
             "adam: the learning rate of step 0 is NaN",
         ),
-        (Own.into(), "own: the scalar \"pace\" of step 0 is inf"),
+        (Own.into(), "own: the scalar \"pace\" of step 0 is NaN"),
     ];
     for (optimizer, problem) in cases {
         let error = error(optimizer);
