@@ -83,9 +83,11 @@ impl State {
     }
 
     /// Takes the saves to write now, oldest first: those that failed before, if retention keeps them or
-    /// nothing newer waits, then the one that waits.
+    /// nothing newer waits, then the one that waits. There are none if all that is asked for is trust.
     fn take(&mut self) -> Vec<Job> {
-        self.retry = false;
+        if !std::mem::take(&mut self.retry) && self.waiting.is_none() {
+            return Vec::new();
+        }
         let failed = std::mem::take(&mut self.failed).into_iter();
         let newer = self.waiting.take();
         let still = |job: &Job| newer.as_ref().is_none_or(|newer| job.kept && job.step < newer.step);
