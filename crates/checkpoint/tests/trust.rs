@@ -204,6 +204,11 @@ fn a_record_that_is_none_is_named_and_counts_as_empty() {
             assert_eq!(store.distrust(2).unwrap().len(), 0);
         } else {
             assert_eq!(store.trust(2).unwrap(), Some(2), "{i}");
+            assert!(
+                fs::symlink_metadata(&record).unwrap().is_file(),
+                "{i}: a link is replaced, not followed"
+            );
+            assert!(!record.with_file_name("nowhere").exists());
             assert_eq!(trusted(&store), Some(2));
             assert_eq!(store.save(3, &contents(3)).unwrap().record_problem, None);
         }
