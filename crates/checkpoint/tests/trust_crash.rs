@@ -267,7 +267,7 @@ fn passing(act: fn(&mut Store) -> Result<()>, expected: &[u64], counts: fn(usize
     let (mut failed, mut checked) = (0, 0);
     for at in 0..40 {
         let mut synced = false;
-        for cut in (0..25).chain([1000]) {
+        for (cut, luck) in (0..18).chain([1000]).flat_map(|cut| (0..8).map(move |luck| (cut, luck))) {
             let disk = PowerDisk::new(dir.path());
             let open = || Store::open_with(dir.path(), Options::default(), Arc::new(disk.clone())).unwrap();
             let mut store = open();
@@ -288,7 +288,7 @@ fn passing(act: fn(&mut Store) -> Result<()>, expected: &[u64], counts: fn(usize
             disk.fails_after(cut);
             let again = act(&mut store);
             drop(store);
-            disk.cut(&mut Random(at as u64 * 1000 + cut as u64));
+            disk.cut(&mut Random(luck));
             let newest = newest_with(&disk, dir.path()).unwrap().unwrap().step;
             let trusted = open().trusted().unwrap().unwrap().0;
             let found = newest * 10 + trusted;
