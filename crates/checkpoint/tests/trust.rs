@@ -166,7 +166,10 @@ fn another_runs_directory_is_not_trusted() {
 
 /// What somebody put in place of the record, and a part of the reason why it is none.
 #[cfg(unix)]
-const PLANTS: [(fn(&Path), &str); 8] = [
+type Plant = (fn(&Path), &'static str);
+
+#[cfg(unix)]
+const PLANTS: [Plant; 8] = [
     (|at| fs::write(at, "").unwrap(), "EOF"),
     (|at| fs::write(at, "[[[[").unwrap(), "no valid record"),
     (|at| fs::write(at, r#"{"format": "unisono-trusted", "version": 9}"#).unwrap(), "version 9"),
