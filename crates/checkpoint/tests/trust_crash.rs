@@ -315,7 +315,7 @@ fn a_rename_that_was_not_synced_is_synced_by_the_next_attempt() {
 #[test]
 fn thousands_of_power_cuts_lose_no_trusted_checkpoint_and_revive_no_suspect() {
     let dir = tempfile::tempdir().unwrap();
-    let seeds = std::env::var("UNISONO_POWER_SEEDS").map_or(250, |seeds| seeds.parse().unwrap());
+    let seeds = std::env::var("UNISONO_POWER_SEEDS").map_or(120, |seeds| seeds.parse().unwrap());
     let mut saves = 0;
     for seed in 0..seeds {
         saves += lives(seed, dir.path(), |_| {}).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
