@@ -23,6 +23,18 @@ fn begun(dir: &Path, options: &Options) {
     }
 }
 
+fn copy(from: &Path, to: &Path) {
+    for name in names(from) {
+        let (from, to) = (from.join(&name), to.join(&name));
+        if from.is_dir() {
+            std::fs::create_dir(&to).unwrap();
+            copy(&from, &to);
+        } else {
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+}
+
 /// Does something to a run of five steps, failing at one operation after the other of opening it and doing
 /// that. `check` looks at the directory as it is left, and gets the result.
 fn every_fault(
@@ -32,10 +44,12 @@ fn every_fault(
     check: fn(&Path, &Result<()>, &str) -> usize,
 ) {
     let options = Options::default().keep(keep);
+    let template = tempfile::tempdir().unwrap();
+    begun(template.path(), &options);
     let mut outcomes = [0; 2];
     for fault in 0.. {
         let dir = tempfile::tempdir().unwrap();
-        begun(dir.path(), &options);
+        copy(template.path(), dir.path());
         let disk = Arc::new(Faulty::new(fault, then));
         let opened = Store::open_with(dir.path(), options.clone(), disk.clone());
         let result = opened.and_then(|mut store| act(&mut store));
