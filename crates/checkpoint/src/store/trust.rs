@@ -66,8 +66,8 @@ impl Store {
     /// new ones, and [`Store::clear`] removes all.
     ///
     /// # Errors
-    /// The record could not be written, or a checkpoint could not be renamed. What can be renamed is renamed
-    /// nevertheless. If the record was written, no suspect is found any more, and the next call, save or
+    /// The record could not be written (then the checkpoints are renamed nevertheless), or a checkpoint could
+    /// not be renamed. If the record was written, no suspect is found any more, and the next call, save or
     /// [`Store::open`] goes on.
     pub fn distrust(&mut self, after: u64) -> Result<Vec<PathBuf>> {
         self.still_here()?;
