@@ -3,6 +3,7 @@
 mod settings;
 mod start;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use unisono_random::Draws;
@@ -51,6 +52,8 @@ pub struct Loader {
     pace: Settings,
     /// The fields after each stage, found once, when first needed.
     specs: OnceLock<Arc<StageSpecs>>,
+    /// The flag that asks the loader and its iterators to stop.
+    stop: Option<Arc<AtomicBool>>,
 }
 
 impl Loader {
@@ -65,7 +68,7 @@ impl Loader {
             skip: 0,
         };
         let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
-        Self { pipeline, batch: None, drop_last: false, pace, specs: OnceLock::new() }
+        Self { pipeline, batch: None, drop_last: false, pace, specs: OnceLock::new(), stop: None }
     }
 
     /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` takes its global
@@ -196,6 +199,16 @@ impl Loader {
     /// preparation than fit into this many bytes, but always one. Default: an eighth of the free memory.
     pub fn prefetch_bytes(mut self, bytes: u64) -> Self {
         self.pace.prefetch = Prefetch::Budget(Some(bytes));
+        self
+    }
+
+    /// Sets a flag that asks to stop, for example from a handler of signals. Default: there is none.
+    ///
+    /// As soon as it is true, an iterator's next batch is the error [`DataError::Stopped`], after which the
+    /// iterator ends, and so is the result of [`fields`](Self::fields). A wait for a sample notices the flag
+    /// too, even if the source never returns that sample.
+    pub fn stop_on(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.stop = Some(flag);
         self
     }
 
