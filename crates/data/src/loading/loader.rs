@@ -50,10 +50,10 @@ pub struct Loader {
     batch: Option<usize>,
     drop_last: bool,
     pace: Settings,
-    /// The fields after each stage, found once, when first needed.
-    specs: OnceLock<Arc<StageSpecs>>,
-    /// The flag that asks the loader and its iterators to stop.
-    stop: Option<Arc<AtomicBool>>,
+    /// The fields after each stage, found once for all clones, when first needed.
+    specs: Arc<OnceLock<Arc<StageSpecs>>>,
+    /// The flags that ask the loader and its iterators to stop.
+    stop: Vec<Arc<AtomicBool>>,
 }
 
 impl Loader {
@@ -68,7 +68,7 @@ impl Loader {
             skip: 0,
         };
         let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
-        Self { pipeline, batch: None, drop_last: false, pace, specs: OnceLock::new(), stop: None }
+        Self { pipeline, batch: None, drop_last: false, pace, specs: Arc::default(), stop: Vec::new() }
     }
 
     /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` takes its global
@@ -202,13 +202,13 @@ impl Loader {
         self
     }
 
-    /// Sets a flag that asks to stop, for example from a handler of signals. Default: there is none.
+    /// Adds a flag that asks to stop, for example from a handler of signals. Default: there is none.
     ///
-    /// As soon as it is true, an iterator's next batch is the error [`DataError::Stopped`], after which the
+    /// As soon as one is true, an iterator's next batch is the error [`DataError::Stopped`], after which the
     /// iterator ends, and so is the result of [`fields`](Self::fields). A wait for a sample notices the flag
     /// too, even if the source never returns that sample.
     pub fn stop_on(mut self, flag: Arc<AtomicBool>) -> Self {
-        self.stop = Some(flag);
+        self.stop.push(flag);
         self
     }
 
@@ -269,7 +269,7 @@ impl Loader {
 
     fn stage(mut self, stage: Stage) -> Self {
         self.pipeline.stages.push(stage);
-        self.specs = OnceLock::new();
+        self.specs = Arc::default();
         self
     }
 }

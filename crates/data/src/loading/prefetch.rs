@@ -66,8 +66,8 @@ pub struct Batches {
     consumed: u64,
     started: Instant,
     waited: Duration,
-    /// The flag that asks this iterator to end.
-    asked: Arc<AtomicBool>,
+    /// The flags that ask this iterator to end.
+    stop: Vec<Arc<AtomicBool>>,
     workers: Vec<JoinHandle<()>>,
     /// Each worker holds a sender, so that the receiver is disconnected when the last one has ended.
     running: (Sender<()>, Receiver<()>),
@@ -80,6 +80,11 @@ pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// The longest time that the end of an iterator waits for its threads.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Returns whether one of the flags is set.
+pub(super) fn is_asked(flags: &[Arc<AtomicBool>]) -> bool {
+    flags.iter().any(|flag| flag.load(Ordering::Relaxed))
+}
+
 impl Batches {
     pub(crate) fn start(
         pipeline: Arc<Pipeline>,
@@ -87,7 +92,7 @@ impl Batches {
         schedule: Schedule,
         pace: Pace,
         known: BTreeSet<u64>,
-        asked: Arc<AtomicBool>,
+        stop: Vec<Arc<AtomicBool>>,
     ) -> Result<Self, DataError> {
         let (tickets, ticket_queue) = bounded(pace.most_window);
         let (answer_queue, answers) = bounded(pace.most_window);
@@ -119,7 +124,7 @@ impl Batches {
             consumed: 0,
             started: Instant::now(),
             waited: Duration::ZERO,
-            asked,
+            stop,
             workers: Vec::new(),
             running: bounded(0),
         };
@@ -218,7 +223,7 @@ impl Batches {
             });
             match answer {
                 Ok((number, made)) => drop(self.early.insert(number, made)),
-                Err(RecvTimeoutError::Timeout) if self.is_asked() => break Err(DataError::Stopped),
+                Err(RecvTimeoutError::Timeout) if is_asked(&self.stop) => break Err(DataError::Stopped),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     break Err(DataError::Threads("they ended by themselves".into()));
@@ -249,11 +254,6 @@ impl Batches {
         Ok(batch)
     }
 
-    /// Returns whether the iterator is asked to end.
-    fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
-    }
-
     /// Ends the iterator and its threads. A thread that does not end within [`PATIENCE`] is left alone.
     fn end(&mut self) {
         self.crew.stop.store(true, Ordering::Relaxed);
@@ -281,7 +281,7 @@ impl Iterator for Batches {
                 self.end();
                 return None;
             }
-            if self.is_asked() {
+            if is_asked(&self.stop) {
                 self.end();
                 return Some(Err(DataError::Stopped));
             }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use super::Loader;
 use crate::loading::pace::Pace;
 use crate::loading::pipeline::StageSpecs;
-use crate::loading::prefetch::LOOK;
+use crate::loading::prefetch::{LOOK, is_asked};
 use crate::order::Kind;
 use crate::order::schedule::Schedule;
 use crate::{Batches, DataError, LoaderState};
@@ -45,8 +44,7 @@ impl Loader {
             let what = format!("{} samples were skipped, but only {} may be", known.len(), pipeline.skip);
             return wrong("skip_bad", what);
         }
-        let asked = self.stop.clone().unwrap_or_default();
-        Batches::start(Arc::new(pipeline), specs, schedule, pace, known, asked)
+        Batches::start(Arc::new(pipeline), specs, schedule, pace, known, self.stop.clone())
     }
 
     pub(super) fn specs(&self) -> Result<Arc<StageSpecs>, DataError> {
@@ -72,9 +70,9 @@ impl Loader {
     /// own, so that a source that does not return delays no stop. That thread then ends when the source
     /// returns.
     fn probed(&self) -> Result<StageSpecs, DataError> {
-        let Some(stop) = self.stop.as_ref().filter(|_| self.pipeline.reads_to_probe()) else {
+        if self.stop.is_empty() || !self.pipeline.reads_to_probe() {
             return self.pipeline.probe();
-        };
+        }
         let (pipeline, (answer, found)) = (self.pipeline.clone(), bounded(1));
         std::thread::Builder::new()
             .name("unisono-data-probe".into())
@@ -86,7 +84,7 @@ impl Loader {
         loop {
             match found.recv_timeout(LOOK) {
                 Ok(specs) => return specs,
-                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                Err(RecvTimeoutError::Timeout) if is_asked(&self.stop) => {
                     return Err(DataError::Stopped);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
