@@ -13,7 +13,8 @@ const EPOCHS: u32 = 3;
 
 /// Returns a trainer whose steps are four an epoch on 50 samples.
 fn build(optimizer: impl Into<Chain>, replicas: usize, data: &Loader) -> Trainer {
-    let model = Sequential::new().add(Dense::new(8)).add(Relu).add(Dropout::new(0.25)).add(Dense::new(CLASSES));
+    let model =
+        Sequential::new().add(Dense::new(8)).add(Relu).add(Dropout::new(0.25)).add(Dense::new(CLASSES));
     let builder = Trainer::builder(model).optimizer(optimizer).seed(11).global_batch(16).shards(4);
     builder.replicas(replicas).build(&data.fields().unwrap()).unwrap()
 }
@@ -120,8 +121,7 @@ fn a_schedule_that_is_nan_at_step_7_is_an_error_before_that_step() {
     for (lr, shown) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (-1e300, &format!("{}", -1e300))] {
         let dir = tempfile::tempdir().unwrap();
         let problem = format!("sgd: the learning rate of step 7 is {shown}");
-        let mut trainer =
-            refused_at_step_7(Sgd::new(wrong_at(7, lr)).into(), &problem, &data, dir.path());
+        let mut trainer = refused_at_step_7(Sgd::new(wrong_at(7, lr)).into(), &problem, &data, dir.path());
         // Another attempt is the same error, and the state stays what it was.
         let before = trainer.state_sha256().unwrap();
         assert!(trainer.fit(&data, None, EPOCHS).is_err());
@@ -138,7 +138,8 @@ fn a_schedule_that_is_nan_at_step_7_is_an_error_before_that_step() {
 #[test]
 fn numbers_of_groups_and_of_a_users_optimizer_are_looked_at_too() {
     let data = loader(50, 5).unwrap();
-    let groups = Groups::new(Sgd::new(0.1)).group(|name| name.ends_with("bias"), Sgd::new(wrong_at(7, f64::NAN)));
+    let groups =
+        Groups::new(Sgd::new(0.1)).group(|name| name.ends_with("bias"), Sgd::new(wrong_at(7, f64::NAN)));
     let cases: [(Chain, &str); 2] = [
         (groups.into(), "sgd: the learning rate of step 7 is NaN"),
         (Own.into(), "own: the scalar \"pace\" of step 7 is inf"),

@@ -57,12 +57,7 @@ impl Trainer {
     }
 
     /// Prepares the programs of a fit, checks that its evaluations can work, and starts its batches.
-    fn begin(
-        &mut self,
-        train: &Loader,
-        validation: Option<&Loader>,
-        epochs: u32,
-    ) -> Result<Batches, Error> {
+    fn begin(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<Batches, Error> {
         let loader = self.reader(train);
         self.prepare(ProgramId::Train, loader.samples())?;
         if let Some(validation) = validation {

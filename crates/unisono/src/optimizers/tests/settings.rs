@@ -77,14 +77,8 @@ fn each_is_named() {
         (Own.into(), "own: the scalar \"pace\" of step 0 is NaN, and must be finite"),
         (Adam::new(3e38).betas(0.999, 0.9).into(), "adam: the scalar \"step\" of step 0 is inf"),
         (AdamW::new(0.1).weight_decay(1e300).into(), "adamw: weight_decay is 1000000"),
-        (
-            Sgd::new(0.1).transform_gradients(Wrong(2)),
-            "wrong 1: 1 gradients became 2",
-        ),
-        (
-            Sgd::new(0.1).transform_gradients(Wrong(1)),
-            "wrong 1: the gradient of w, [2], became []",
-        ),
+        (Sgd::new(0.1).transform_gradients(Wrong(2)), "wrong 1: 1 gradients became 2"),
+        (Sgd::new(0.1).transform_gradients(Wrong(1)), "wrong 1: the gradient of w, [2], became []"),
     ];
     for (optimizer, problem) in cases {
         let error = error(optimizer);
