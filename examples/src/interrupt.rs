@@ -1,4 +1,5 @@
-//! Signals that end a run. The first one finishes the step and saves, the second one ends the program at once.
+//! Signals that end a run. The first one finishes the step and saves, the second one ends the program at
+//! once.
 //!
 //! | signal | sent by | exit code |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! Runs whose data do not come: a source that never returns, as from a disk or a network that hangs. One signal
-//! ends such a run within seconds, with the signal's exit code and a checkpoint of the steps done.
+//! Runs whose data do not come: a source that never returns, as from a disk or a network that hangs. One
+//! signal ends such a run within seconds, with the signal's exit code and a checkpoint of the steps done.
 //!
 //! This program has no test harness, because it is also the program that hangs: it starts itself, with
 //! [`CHILD`] set.

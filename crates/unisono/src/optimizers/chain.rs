@@ -53,8 +53,8 @@ macro_rules! transforms {
             Chain::from(self).with(Transform::ClipValue(value))
         }
 
-        /// Transforms all gradients by a rule of one's own before they are used. Default: gradients stay as they
-        /// are.
+        /// Transforms all gradients by a rule of one's own before they are used. Default: gradients stay as
+        /// they are.
         $($vis)* fn transform_gradients(
             self,
             transform: impl $crate::GradientTransform + 'static,
@@ -114,8 +114,8 @@ impl Chain {
     /// Returns the scalars of a step as [`Chain::scalars`] does, all of them finite.
     ///
     /// # Errors
-    /// One is NaN or infinite, for example because a schedule gives such a number at this step. The error is the
-    /// message, which names the optimizer, the learning rate or the scalar, and the step.
+    /// One is NaN or infinite, for example because a schedule gives such a number at this step. The error is
+    /// the message, which names the optimizer, the learning rate or the scalar, and the step.
     pub fn finite_scalars(&self, step: u64) -> Result<Vec<Scalar>, String> {
         let rule = match &self.rule {
             Rule::One(rule) => rule,

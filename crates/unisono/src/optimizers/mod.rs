@@ -79,8 +79,8 @@ pub trait Optimizer: Send + Sync {
     /// Returns the optimizer's name, which checkpoints hold.
     fn name(&self) -> &str;
 
-    /// Returns the scalars of a step, 0 being the first: always the same names in the same order. A step whose
-    /// scalars are not all finite is refused before it runs.
+    /// Returns the scalars of a step, 0 being the first: always the same names in the same order. A step
+    /// whose scalars are not all finite is refused before it runs.
     fn scalars(&self, step: u64) -> Vec<Scalar>;
 
     /// Shows the optimizer the epochs so far, each time one has ended and when a run is resumed. What the
@@ -105,8 +105,8 @@ pub trait Optimizer: Send + Sync {
         Ok(())
     }
 
-    /// Returns the schedule of the learning rate, so that the error of a step whose learning rate is not finite
-    /// names it. Default: `None`; the error then names a scalar.
+    /// Returns the schedule of the learning rate, so that the error of a step whose learning rate is not
+    /// finite names it. Default: `None`; the error then names a scalar.
     fn schedule(&self) -> Option<&Schedule> {
         None
     }

@@ -99,7 +99,8 @@ impl Schedule {
     /// [`Optimizer::observe`](super::Optimizer::observe).
     ///
     /// # Errors
-    /// What the plateau watches is not measured, or one of its settings cannot work; the error is the message.
+    /// What the plateau watches is not measured, or one of its settings cannot work; the error is the
+    /// message.
     pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         if let Some(plateau) = &self.plateau {
             self.reductions = plateau.reductions(history)?;
@@ -107,8 +108,8 @@ impl Schedule {
         Ok(())
     }
 
-    /// Checks the learning rate of step 0, without reductions. [`Schedule::check_at`] checks those of the other
-    /// steps when they come.
+    /// Checks the learning rate of step 0, without reductions. [`Schedule::check_at`] checks those of the
+    /// other steps when they come.
     ///
     /// # Errors
     /// It is NaN or infinite, as an f32 too; the error is the message.

@@ -20,10 +20,11 @@ pub(super) type Names = dyn Fn(&str) -> bool + Send + Sync;
 pub(super) type NamesAndDims = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
 
 /// A rule of one's own that changes the gradients of a step, all of them together, before an optimizer uses
-/// them. [`Optimizer::transform_gradients`](super::Optimizer::transform_gradients) puts it around an optimizer.
+/// them. [`Optimizer::transform_gradients`](super::Optimizer::transform_gradients) puts it around an
+/// optimizer.
 ///
-/// The rule is traced once and becomes part of the step, behind the sums over all samples. So it computes the same
-/// bits on any number of replicas.
+/// The rule is traced once and becomes part of the step, behind the sums over all samples. So it computes the
+/// same bits on any number of replicas.
 ///
 /// ```
 /// use unisono::{Gradient, GradientTransform, Optimizer, Sgd, Tape, Var};
@@ -47,13 +48,13 @@ pub(super) type NamesAndDims = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
 /// let optimizer = Sgd::new(0.1).transform_gradients(Centralise).clip_norm(1.0);
 /// ```
 pub trait GradientTransform: Send + Sync {
-    /// Returns the name and version of the rule, for example `"centralise 1"`. Errors contain it. A rule that is
-    /// changed so that it computes something else needs another version.
+    /// Returns the name and version of the rule, for example `"centralise 1"`. Errors contain it. A rule that
+    /// is changed so that it computes something else needs another version.
     fn name(&self) -> &str;
 
-    /// Traces the rule on `tape`. It gets the gradients of all parameters that are trained, with their parameters,
-    /// in the order of the parameters' names. It returns the new gradients in the same order and with the same
-    /// shapes.
+    /// Traces the rule on `tape`. It gets the gradients of all parameters that are trained, with their
+    /// parameters, in the order of the parameters' names. It returns the new gradients in the same order and
+    /// with the same shapes.
     fn transform(&self, tape: &Tape, gradients: &[Gradient]) -> Vec<Var>;
 }
 
@@ -122,8 +123,8 @@ fn clip_norm(gradients: Vec<Gradient>, norm: f32) -> Vec<Gradient> {
     map(gradients, |g| g * &factor)
 }
 
-/// Returns what a user's rule makes of all gradients, or reports that it does not give one of the same type for
-/// each.
+/// Returns what a user's rule makes of all gradients, or reports that it does not give one of the same type
+/// for each.
 fn transformed(gradients: Vec<Gradient>, rule: &dyn GradientTransform) -> Vec<Gradient> {
     let Some(tape) = gradients.first().map(|g| g.gradient.tape().clone()) else { return gradients };
     let new = tape.scope(rule.name(), || rule.transform(&tape, &gradients));

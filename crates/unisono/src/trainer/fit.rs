@@ -24,8 +24,8 @@ impl Trainer {
     /// themselves. At the end, [`Error::NotSaved`] if the run is saved to a directory and its last step could
     /// not be, even where a failed save does not end a run in between.
     ///
-    /// That a run is asked to stop ([`Trainer::stop_on`]) is no error: the fit ends after the current step, is
-    /// saved and returns the history so far. It does not wait for a batch that is not ready. An evaluation
+    /// That a run is asked to stop ([`Trainer::stop_on`]) is no error: the fit ends after the current step,
+    /// is saved and returns the history so far. It does not wait for a batch that is not ready. An evaluation
     /// ends after the current batch, and the epoch then has not ended, as if the evaluation had failed.
     pub fn fit(
         &mut self,

@@ -23,8 +23,8 @@ impl Trainer {
     ///
     /// # Errors
     /// The batch does not have the model's fields, or a sample is bad. A loss or gradient is not finite, in
-    /// mixed precision at the smallest loss scale. The learning rate or another scalar of the optimizer is not
-    /// finite at this step. Nothing has changed then.
+    /// mixed precision at the smallest loss scale. The learning rate or another scalar of the optimizer is
+    /// not finite at this step. Nothing has changed then.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
         if batch.after.epoch > batch.epoch {
