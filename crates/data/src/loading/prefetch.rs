@@ -15,9 +15,8 @@
 //!   tickets, which ends their wait. Then it waits for them, which takes at most one sample a thread, but no
 //!   longer than [`PATIENCE`]. A thread whose source or transform has not returned by then, and may never do
 //!   so, is left alone: it ends after its sample, and until then it keeps the pipeline in memory.
-//! * *Being stopped*: a loader may have a flag that asks it to stop (`Loader::stop_on`). The consumer looks
-//! at
-//!   the flag before it takes a batch and, while it waits for one, every [`LOOK`].
+//! * *Being stopped*: a loader may have flags that ask it to stop (`Loader::stop_on`). The consumer looks at
+//!   them before it takes a batch and, while it waits for one, every [`LOOK`].
 //! * *Bad samples*: a worker leaves them out of its batch and says so. Whether that is allowed is decided by
 //!   the consumer, batch by batch in order, so it never depends on which worker was first.
 //!
