@@ -61,9 +61,9 @@ impl Source for Stuck {
     fn fetch(&self, index: u64) -> Result<Sample, DataError> {
         if index >= self.stuck_from {
             let _ = writeln!(stderr(), "sample {index} hangs");
-        }
-        while index >= self.stuck_from {
-            park();
+            loop {
+                park();
+            }
         }
         let x = [1, 7, 31].map(|factor| (index * factor % 17) as f32 / 17.0);
         Ok(Sample::new().with("x", Field::f32([3], x)).with("y", Field::i32([], [(index % 3) as i32])))

@@ -22,8 +22,10 @@ impl Source for Stuck {
         &self.fields
     }
     fn fetch(&self, index: u64) -> Result<Sample, DataError> {
-        while index >= self.stuck_from {
-            std::thread::park();
+        if index >= self.stuck_from {
+            loop {
+                std::thread::park();
+            }
         }
         Ok(Sample::new().with("x", Field::f32([1], [index as f32])))
     }
