@@ -22,10 +22,15 @@ struct Homes {
     loads: Vec<BTreeSet<NodeId>>,
     /// How many buffers each unit needs.
     buffers: Vec<usize>,
-    /// The units that bind a value, of each space apart, each with the number of buffers that it needs. Units
-    /// that take no further buffer at all are left out.
-    binding: BTreeMap<(Space, NodeId), BTreeSet<(usize, usize)>>,
+    /// The units that bind a memory, which the value that lies there as a whole stands for.
+    binding: Index,
+    /// The units that load or compute a value.
+    knowing: Index,
 }
+
+/// Units by a value, of each space apart, each behind the number of buffers that it needs. Units that need
+/// too many already are left out.
+type Index = BTreeMap<(Space, NodeId), BTreeSet<(usize, usize)>>;
 
 impl Fuser<'_> {
     /// Returns the units in the order of their values. A map joins an earlier one of its shape if all that it
@@ -102,7 +107,6 @@ impl Fuser<'_> {
             reads.keys().chain(&waits).filter_map(|id| made_by.get(id)).max().copied().unwrap_or(0);
         let candidates = self.candidates(root, reads, space, homes);
         let mut below = units.len();
-        // Only units that bind a value of the kernel are related to it.
         loop {
             let last = candidates.iter().filter_map(|&(binding, most)| last_of(binding, most, earliest..below));
             let unit = last.max()?;
@@ -131,8 +135,8 @@ impl Fuser<'_> {
         in_register && related && self.buffers(all) <= MAX_BINDINGS
     }
 
-    /// Returns for each value that the kernel of `root` binds the units that bind it too, and the most
-    /// buffers that one of these may need if it shall take `root`.
+    /// Returns sets of units in which all are that can take `root`, and for each set the most buffers that one
+    /// of its units may need.
     ///
     /// A unit that shares nothing but common values with the kernel gets all others as new buffers, so it is
     /// out of the question if it has not that many left. This keeps the search short where thousands of
@@ -147,7 +151,7 @@ impl Fuser<'_> {
         let bound: BTreeSet<NodeId> = reads.keys().chain([&root]).map(|&id| self.whole(id)).collect();
         let binding = |id: &NodeId| homes.binding.get(&(space, *id));
         let is_common = |id: &NodeId| binding(id).is_some_and(|units| units.len() > COMMON);
-        let rare: BTreeSet<NodeId> = bound.iter().copied().filter(|id| !is_common(id)).collect();
+        let (common, rare): (BTreeSet<NodeId>, BTreeSet<NodeId>) = bound.into_iter().partition(is_common);
         // A state and its new value share a buffer, so they count as one, or not at all where the unit might
         // have the other of the two.
         let is_new = |id: &&NodeId| match self.state(**id) {
@@ -157,9 +161,11 @@ impl Fuser<'_> {
             }),
             None => true,
         };
-        let least = rare.iter().filter(is_new).count();
-        let most = |id: &NodeId| if rare.contains(id) { MAX_BINDINGS } else { MAX_BINDINGS.saturating_sub(least) };
-        bound.iter().filter_map(|id| Some((binding(id)?, most(id)))).collect()
+        let left = MAX_BINDINGS.saturating_sub(rare.iter().filter(is_new).count());
+        let sharing = rare.iter().filter_map(|id| Some((binding(id)?, MAX_BINDINGS)));
+        let known = reads.keys().filter(|id| common.contains(&self.whole(**id)));
+        let related = known.filter_map(|id| Some((homes.knowing.get(&(space, *id))?, left)));
+        sharing.chain(related).collect()
     }
 
     /// Notes that `root` is in a unit.
@@ -167,22 +173,21 @@ impl Fuser<'_> {
         homes.loads.resize_with(units.len(), BTreeSet::new);
         homes.buffers.resize(units.len(), 0);
         let (UnitKind::Map, Some(space)) = (units[at].kind, self.space(root)) else { return };
-        let bound = |homes: &Homes| -> BTreeSet<NodeId> {
-            let roots = units[at].roots.iter();
-            homes.loads[at].iter().chain(roots).map(|&id| self.whole(id)).collect()
-        };
         let before = homes.buffers[at];
-        for id in bound(homes) {
-            if let Some(units) = homes.binding.get_mut(&(space, id)) {
-                units.remove(&(before, at));
+        for id in homes.loads[at].iter().chain(&units[at].roots) {
+            for (index, id) in [(&mut homes.binding, self.whole(*id)), (&mut homes.knowing, *id)] {
+                index.get_mut(&(space, id)).map(|units| units.remove(&(before, at)));
             }
         }
         homes.loads[at].extend(reads.keys());
-        let bound = bound(homes);
-        homes.buffers[at] = self.buffers(bound.iter().copied());
-        if homes.buffers[at] <= MAX_BINDINGS {
-            for id in bound {
-                homes.binding.entry((space, id)).or_default().insert((homes.buffers[at], at));
+        let known = || homes.loads[at].iter().chain(&units[at].roots).copied();
+        let buffers = self.buffers(known());
+        homes.buffers[at] = buffers;
+        if buffers <= MAX_BINDINGS {
+            for id in homes.loads[at].iter().chain(&units[at].roots) {
+                for (index, id) in [(&mut homes.binding, self.whole(*id)), (&mut homes.knowing, *id)] {
+                    index.entry((space, id)).or_default().insert((buffers, at));
+                }
             }
         }
     }

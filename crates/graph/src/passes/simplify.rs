@@ -46,8 +46,8 @@ struct Rebuilt {
     nodes: Vec<Node>,
     /// Which nodes are numbers that f16 holds.
     halves: Vec<bool>,
-    /// The nodes by op and operands.
-    known: BTreeMap<(Key, Vec<NodeId>), NodeId>,
+    /// The nodes by operands and op. Operands come first because they are told apart fastest.
+    known: BTreeMap<(Vec<NodeId>, Key), NodeId>,
 }
 
 impl Rebuilt {
@@ -60,7 +60,7 @@ impl Rebuilt {
 
     /// Adds a node unless there is one that is equal to it.
     fn merge(&mut self, node: Node) -> NodeId {
-        let key = node.op.key().map(|op| (op, node.inputs.clone()));
+        let key = node.op.key().map(|op| (node.inputs.clone(), op));
         if let Some(&id) = key.as_ref().and_then(|key| self.known.get(key)) {
             return id;
         }
