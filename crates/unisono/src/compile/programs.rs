@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use unisono_graph::{Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
+use unisono_graph::{
+    Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var,
+};
 
 use crate::compile::carries;
 use crate::compile::fields::{Fields, INPUT, TARGET, WEIGHT};
@@ -189,6 +191,11 @@ impl Trace {
         }
         tape.output(LOSS, &loss);
         let own = tape.scope("loss", || parts.loss.weight(&y));
+        if let Some(weight) = own.as_ref().filter(|weight| weight.ty() != &Type::sample(&[])) {
+            let problem = format!("weighs with {}, not a number for each sample", weight.ty());
+            tape.fail(GraphError::Op { scope: "loss".into(), op: parts.loss.name().into(), problem });
+        }
+        check(&tape)?;
         let weighs = own.is_some();
         let weight = match (given, own) {
             (Some(given), Some(own)) => Some(given * own),
@@ -198,7 +205,8 @@ impl Trace {
             tape.output(LOSS_WEIGHT, weight);
         }
         for metric in &parts.metrics {
-            tape.output(metric.name(), &metric.per_sample(&output, &y));
+            let each = measured(&tape, metric.name(), metric.per_sample(&output, &y));
+            tape.output(metric.name(), &each);
         }
         carries::trace(&tape, &cx);
         check(&tape)?;
@@ -236,6 +244,35 @@ impl Trace {
         tape.in_f32(|| trace_update(tape, &parts.optimizer, gradients.collect()));
         Ok(tape.finish()?)
     }
+}
+
+/// Returns what a metric measures as a number for each sample. One number that depends on no sample is that
+/// of every sample. Everything else is an error, because its mean would depend on the batch size.
+fn measured(tape: &Tape, name: &str, value: Var) -> Var {
+    let fail = |problem| tape.fail(GraphError::Op { scope: "metric".into(), op: name.into(), problem });
+    match value.ty() {
+        ty if ty == &Type::sample(&[]) => value,
+        ty if ty == &Type::global(&[]) => {
+            if tape.finish().is_ok_and(|graph| has_samples(&graph, &value)) {
+                fail("gives a sum over all samples of a batch, not a number for each sample".into());
+            }
+            value.expand(Lead::Sample, &[])
+        }
+        ty => {
+            fail(format!("gives {ty}, not a number for each sample, which is [B]"));
+            value
+        }
+    }
+}
+
+/// Returns whether a global value depends on samples, through a sum over them.
+fn has_samples(graph: &Graph, value: &Var) -> bool {
+    let mut depends = vec![false; value.id() + 1];
+    for (id, node) in graph.nodes[..=value.id()].iter().enumerate() {
+        depends[id] = matches!(node.op.lowering(), Lowering::SumShards)
+            || node.ty.lead == Lead::Global && node.inputs.iter().any(|&input| depends[input]);
+    }
+    depends[value.id()]
 }
 
 /// Reports a loss or a metric that does not fit the model's output and the target, or a metric's name that is
