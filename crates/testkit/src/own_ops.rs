@@ -4,9 +4,7 @@
 mod families;
 
 use serde::Serialize;
-use unisono_graph::{
-    Array, Expression, Frame, Halves, Io, Lowering, Op, Pointwise, Product, Type, Var,
-};
+use unisono_graph::{Array, Expression, Frame, Halves, Io, Lowering, Op, Pointwise, Product, Type, Var};
 
 pub use families::{FAMILIES, Made};
 

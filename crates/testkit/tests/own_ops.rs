@@ -1,11 +1,9 @@
 //! Ops of a user's own are known by their types and fields, by the passes and on every adapter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_gpu::Device;
-use unisono_graph::{
-    Array, Feed, Frame, Graph, Program, StateKind, Tape, Type, Var, interpret, simplify,
-};
+use unisono_graph::{Array, Feed, Frame, Graph, Program, StateKind, Tape, Type, Var, interpret, simplify};
 use unisono_random::Draws;
 use unisono_testkit::own_ops::{FAMILIES, HalfProduct, Made, Shift, Times};
 use unisono_testkit::{adapters, relative_error, run};
@@ -115,7 +113,7 @@ fn nodes_are_merged_exactly_where_op_and_operands_are_equal() {
             let node = *node_of.entry(*class).or_insert(output.node);
             assert_eq!(node, output.node, "seed {seed}: equal nodes are two in\n{graph}");
         }
-        let apart: std::collections::BTreeSet<usize> = node_of.values().copied().collect();
+        let apart: BTreeSet<usize> = node_of.values().copied().collect();
         assert_eq!(apart.len(), node_of.len(), "seed {seed}: different nodes are one in\n{graph}");
         merged += nodes.len() - node_of.len();
     }
@@ -128,7 +126,7 @@ fn random_graph(seed: u64) -> Graph {
     let weight = tape.state("w", &[4, 4], StateKind::Parameter);
     let inputs = [tape.input("a", Type::sample(&[4])), tape.input("b", Type::sample(&[4]))];
     let mut nodes: Vec<Var> = inputs.to_vec();
-    nodes.push(weight.slice(0, 1..2).reshape(&[4]));
+    nodes.push(&inputs[1] * &weight.slice(0, 1..2).reshape(&[4]));
     for _ in 0..4 + draws.below(12) {
         let [x, y] = [(); 2].map(|()| pick(&nodes, &mut draws).clone());
         let new = match draws.below(16) {
@@ -176,7 +174,10 @@ fn passes_keep_what_random_graphs_mean() {
         for (stage, other) in [("simplified", &simplify(&graph)), ("compiled", program.graph())] {
             let found = interpret(other, &feed);
             for (name, array) in &expected.outputs {
-                assert!(is_near(&found.outputs[name], array), "seed {seed}, {stage}: {name}\n{graph}\n{other}");
+                assert!(
+                    is_near(&found.outputs[name], array),
+                    "seed {seed}, {stage}: {name}\n{graph}\n{other}"
+                );
             }
             assert!(is_near(&found.updates[&0], &expected.updates[&0]), "seed {seed}, {stage}\n{graph}");
         }

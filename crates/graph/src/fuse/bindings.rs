@@ -61,6 +61,8 @@ impl Fuser<'_> {
         let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut pending: Vec<NodeId> = users[value].clone();
         while let Some(id) = pending.pop() {
+            #[cfg(test)]
+            super::tests::count();
             if self.stored.contains(&id) {
                 found.insert(id);
             } else if !matches!(self.lowering[id], Lowering::SumShards) && seen.insert(id) {
@@ -77,6 +79,8 @@ impl Fuser<'_> {
         let mut seen: BTreeSet<NodeId> = BTreeSet::new();
         let mut pending = VecDeque::from([root]);
         while let Some(id) = pending.pop_front() {
+            #[cfg(test)]
+            super::tests::count();
             let in_memory = self.stored.contains(&id)
                 || matches!(self.lowering[id], Lowering::Leaf | Lowering::SumShards);
             if in_memory && id != root {
@@ -103,10 +107,8 @@ impl Fuser<'_> {
         let before = self.stored.len();
         let mut depth = vec![0usize; self.graph.nodes.len()];
         for id in 0..self.graph.nodes.len() {
-            let is_end = matches!(
-                self.lowering[id],
-                Lowering::Leaf | Lowering::SumShards | Lowering::Constant(_)
-            );
+            let is_end =
+                matches!(self.lowering[id], Lowering::Leaf | Lowering::SumShards | Lowering::Constant(_));
             if is_end || self.stored.contains(&id) {
                 continue;
             }

@@ -27,6 +27,8 @@ pub(crate) fn reads(
     let mut seen: BTreeSet<(NodeId, bool)> = BTreeSet::new();
     let mut pending = vec![(root, !matches!(lowering[root], Lowering::Reduce(_)))];
     while let Some((id, aligned)) = pending.pop() {
+        #[cfg(test)]
+        super::tests::count();
         let in_memory = is_stored(id) || matches!(lowering[id], Lowering::Leaf | Lowering::SumShards);
         if in_memory && id != root {
             let entry = found.entry(id).or_insert(true);

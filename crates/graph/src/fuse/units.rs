@@ -108,8 +108,11 @@ impl Fuser<'_> {
         let candidates = self.candidates(root, reads, space, homes);
         let mut below = units.len();
         loop {
-            let last = candidates.iter().filter_map(|&(binding, most)| last_of(binding, most, earliest..below));
+            let last =
+                candidates.iter().filter_map(|&(binding, most)| last_of(binding, most, earliest..below));
             let unit = last.max()?;
+            #[cfg(test)]
+            super::tests::count();
             if self.takes(root, reads, (unit, &units[unit]), made_by, &homes.loads[unit]) {
                 return Some(unit);
             }
@@ -156,9 +159,11 @@ impl Fuser<'_> {
         // have the other of the two.
         let is_new = |id: &&NodeId| match self.state(**id) {
             _ if self.is_scalar_input(**id) || self.replaces.contains_key(*id) => false,
-            Some(state) => self.graph.updates.get(&state).is_none_or(|value| {
-                self.replaces.get(value) != Some(&state) || rare.contains(value)
-            }),
+            Some(state) => self
+                .graph
+                .updates
+                .get(&state)
+                .is_none_or(|value| self.replaces.get(value) != Some(&state) || rare.contains(value)),
             None => true,
         };
         let left = MAX_BINDINGS.saturating_sub(rare.iter().filter(is_new).count());

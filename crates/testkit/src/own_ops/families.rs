@@ -208,7 +208,7 @@ macro_rules! op {
 }
 
 /// A type parameter that says something.
-trait Label: Debug + Send + Sync + Serialize + 'static {
+pub(super) trait Label: Debug + Send + Sync + Serialize + 'static {
     const NUMBER: u64;
 }
 
@@ -239,7 +239,14 @@ op!(Table { values: Vec<f32>, more: Vec<f32>, label: &'static str }, 30);
 op!(Generic<T> { of: PhantomData<T>, by: f32 }, 40 + T::NUMBER);
 op!(Wide { n: u64, i: i8, x: f64, flag: bool, letter: char }, 50);
 op!(Captured { constants: Vec<(f32, bool)>, unit: () }, 60);
-op!(Skipped { by: f32, #[serde(skip)] hidden: i8 }, 70);
+op!(
+    Skipped {
+        by: f32,
+        #[serde(skip)]
+        hidden: i8
+    },
+    70
+);
 
 /// All families of ops.
 pub const FAMILIES: &[Family] = &[

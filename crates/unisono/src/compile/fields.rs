@@ -26,7 +26,6 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    #[cfg(test)] pub fn raw(types: Vec<(String, Type)>) -> Self { Self { types, ids: BTreeMap::new() } }
     /// Selects the fields of supervised training: [`INPUT`], [`TARGET`] and, where there is one, [`WEIGHT`].
     ///
     /// # Errors

@@ -8,6 +8,3 @@ pub(crate) mod memory;
 pub(crate) mod outputs;
 pub(crate) mod plan;
 pub(crate) mod programs;
-
-#[cfg(test)]
-mod throwaway;

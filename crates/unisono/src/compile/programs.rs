@@ -332,3 +332,6 @@ fn trace_predict(parts: &Parts, fields: &Fields, _: &Trace) -> Result<Graph, Err
     carries::trace(&tape, &cx);
     Ok(tape.finish()?)
 }
+
+#[cfg(test)]
+mod tests;
