@@ -64,13 +64,13 @@ fn chains_of_views_need_no_stack() {
         let turned = |x: &Var| x.reshape(&[2, 3]).transpose(1, 2).reshape(&[6]);
         let chain = move |x: &Var| (0..5_000).fold(x.clone(), |x, _| turned(&x)).round_half().tanh();
         let (launches, _) = on_a_small_stack(move || launches(precision, chain));
-        assert!((1..300).contains(&launches), "{precision}: {launches} launches");
+        assert!((500..700).contains(&launches), "{precision}: {launches} launches");
     }
 }
 
 #[test]
 fn parts_of_parts_need_no_stack() {
-    let nested = |x: &Var| (0..600).fold(x.clone(), |y, _| y.tanh().concat(&[x], 0));
+    let nested = |x: &Var| (0..600).fold(x.clone(), |y, _| y.tanh().concat(&[x], 1));
     let (launches, _) = on_a_small_stack(move || launches(Precision::F32, nested));
     assert!(launches >= 600, "{launches} launches");
 }

@@ -135,7 +135,7 @@ fn random_graph(seed: u64) -> Graph {
             2 => (&x * &y).tanh(),
             3 => -&x,
             4 => x.matmul(&weight) * 0.25,
-            5 => x.slice(0, 0..2).concat(&[&y.slice(0, 2..4)], 0),
+            5 => x.slice(1, 0..2).concat(&[&y.slice(1, 2..4)], 1),
             6 => &x - &x.max(&[-1]).reshape(&[1]),
             7 => x.reshape(&[2, 2]).transpose(1, 2).reshape(&[4]),
             _ => tape.apply_dyn(random_op(seed, &mut draws).op, &[&x]),

@@ -12,6 +12,10 @@ use crate::values::Type;
 /// a recursion of this depth, and drivers take long to compile kernels of thousands of statements.
 const MAX_DEPTH: usize = 128;
 
+/// The most permuted axes on a path from a kernel's result to what it loads. The text of an index may double
+/// with each.
+const MAX_PERMUTED: usize = 8;
+
 impl Fuser<'_> {
     /// Stores the operands of kernels that would need more buffers than there are.
     ///
@@ -100,25 +104,31 @@ impl Fuser<'_> {
         self.buffers(values.into_iter().chain([root])) > MAX_BINDINGS
     }
 
-    /// Stores values where kernels would be deeper than [`MAX_DEPTH`]. Returns whether there was such a
-    /// kernel. Only pointwise values and views that move elements are stored; between two of them there is
-    /// at most one other view.
+    /// Stores values where kernels would be deeper than [`MAX_DEPTH`] or permute axes more often than
+    /// [`MAX_PERMUTED`]. Returns whether there was such a kernel.
     pub(super) fn store_where_kernels_are_deep(&mut self) -> bool {
         let before = self.stored.len();
-        let mut depth = vec![0usize; self.graph.nodes.len()];
+        // For each node how deep it is in its kernel, and how many nodes below it permute axes.
+        let mut depth = vec![[0usize; 2]; self.graph.nodes.len()];
         for id in 0..self.graph.nodes.len() {
             let is_end =
                 matches!(self.lowering[id], Lowering::Leaf | Lowering::SumShards | Lowering::Constant(_));
             if is_end || self.stored.contains(&id) {
                 continue;
             }
-            let below = loaded_operands(self.graph, &self.lowering, id).map(|(_, input)| depth[input]).max();
-            depth[id] = below.unwrap_or(0) + 1;
-            let moves = matches!(self.lowering[id], Lowering::View(View::Permute(_) | View::Slice(_)));
-            if depth[id] >= MAX_DEPTH && (moves || self.is_pointwise(id)) {
-                depth[id] = 0;
+            let permutes = matches!(self.lowering[id], Lowering::View(View::Permute(_)));
+            let moves = permutes || matches!(self.lowering[id], Lowering::View(View::Slice(_)));
+            let mut own = [1, usize::from(permutes)];
+            for axis in 0..2 {
+                let operands = loaded_operands(self.graph, &self.lowering, id);
+                own[axis] += operands.map(|(_, input)| depth[input][axis]).max().unwrap_or(0);
+            }
+            let is_deep = own[0] >= MAX_DEPTH && (moves || self.is_pointwise(id));
+            if is_deep || permutes && own[1] > MAX_PERMUTED {
                 self.stored.insert(id);
                 self.loaded.insert(id);
+            } else {
+                depth[id] = own;
             }
         }
         self.stored.len() > before
