@@ -6,7 +6,10 @@
 //!     cargo xtask bench uneven
 //!     cargo xtask bench checkpoint
 //!     cargo xtask bench peers --rounds 3
+//!     cargo xtask bench build --layers 500,1000,2000
 
+#[path = "bench/build.rs"]
+mod build;
 #[path = "bench/checkpoint.rs"]
 mod checkpoint;
 #[path = "bench/kernels.rs"]
@@ -83,6 +86,9 @@ struct Flags {
     /// waiting: then what else the machine does hardly shows
     #[arg(long, value_name = "MICROSECONDS")]
     sample_micros: Option<u32>,
+    /// Numbers of layers that `build` compares
+    #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', default_value = "500,1000,2000", value_parser = clap::value_parser!(u32).range(1..))]
+    layers: Vec<u32>,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
     #[arg(long, value_name = "N", hide = true)]
     alone: Option<u32>,
@@ -121,6 +127,8 @@ enum What {
     Uneven,
     /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
     Checkpoint,
+    /// What it takes to build deep models, without a device: tracing, gradients, passes and plans
+    Build,
     /// `mlp` and `cnn` beside Burn on the same adapter, in turns; builds Burn first
     Peers,
 }
@@ -135,6 +143,7 @@ fn main() -> ExitCode {
         What::Scaling => scaling::measure(&flags),
         What::Uneven => uneven::measure(&flags),
         What::Checkpoint => checkpoint::run(&flags),
+        What::Build => build::measure(&flags.layers),
         What::Peers => peers::measure(&flags),
     })
 }

@@ -7,7 +7,7 @@ use unisono::checkpoint::read_tensors;
 use unisono::data::{Loader, Memory, Values};
 use unisono::{
     Accuracy, AdamW, Assignment, BatchNorm, Builder, Context, Conv2d, CrossEntropy, Dense, Dropout, Flatten,
-    FromFn, MaxPool2d, Relu, Sequential, Trainer, Var,
+    FromFn, MaxPool2d, Metric, Relu, Sequential, Trainer, Var,
 };
 use unisono_random::Draws;
 
@@ -149,4 +149,29 @@ fn accuracy_is_that_of_the_labels_that_count() {
     assert!((evaluated(Accuracy::new().ignore_index(-100)) - 2.0 / 3.0).abs() < 1e-6);
     // The sample means are one of four each, weighted by the two labels and the one label that count.
     assert!((evaluated(Accuracy) - 0.25).abs() < 1e-6);
+}
+
+/// A metric that is the same number for all samples.
+struct Quarter;
+
+impl Metric for Quarter {
+    fn name(&self) -> &str {
+        "quarter"
+    }
+    fn per_sample(&self, output: &Var, _: &Var) -> Var {
+        output.tape().constant(0.25)
+    }
+}
+
+#[test]
+fn a_constant_metric_is_that_constant_in_any_batch_and_on_any_replicas() {
+    let data = Loader::new(pictures(19, 3, 0.0));
+    for (batch, replicas) in [(8, 1), (5, 3)] {
+        let builder = convolutional().metric(Quarter).global_batch(batch).shards(4).replicas(replicas);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, Some(&data), 1).unwrap();
+        let epoch = &trainer.history()[0];
+        assert_eq!(epoch.train.metric("quarter"), Some(0.25));
+        assert_eq!(epoch.validation.as_ref().and_then(|held_out| held_out.metric("quarter")), Some(0.25));
+    }
 }

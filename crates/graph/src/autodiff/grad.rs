@@ -13,9 +13,9 @@ use crate::values::Lead;
 struct Arrived {
     own: Option<Var>,
     shard: Option<Var>,
-    /// The gradients of slices along one axis that do not overlap. They are put side by side instead of being
-    /// added.
-    slices: Vec<Boxed>,
+    /// The gradients of slices along one axis that do not overlap, by where they start and end. They are put
+    /// side by side instead of being added.
+    slices: BTreeMap<(usize, usize), Boxed>,
     /// The factors of products over samples in each unrolled loop. They become one product.
     steps: BTreeMap<usize, Vec<[Var; 2]>>,
 }
@@ -43,9 +43,19 @@ impl Boxed {
         }
     }
 
-    fn is_beside(&self, other: &Self) -> bool {
-        let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;
-        self.axis == other.axis && apart && self.inside.ty().lead == other.inside.ty().lead
+    fn key(&self) -> (usize, usize) {
+        (self.range.start, self.range.end)
+    }
+
+    /// Returns whether the slice is beside all others, which are beside each other. So its neighbours tell.
+    fn is_beside(&self, others: &BTreeMap<(usize, usize), Self>) -> bool {
+        let beside = |other: &Self| {
+            let apart = self.range.end <= other.range.start || other.range.end <= self.range.start;
+            self.axis == other.axis && apart && self.inside.ty().lead == other.inside.ty().lead
+        };
+        let before = others.range(..self.key()).next_back();
+        let behind = others.range(self.key()..).next();
+        before.into_iter().chain(behind).all(|(_, other)| beside(other))
     }
 }
 
@@ -64,8 +74,8 @@ impl Arrived {
             self.steps.entry(unrolled).or_default().push(factors);
             return;
         }
-        match Boxed::of(&dy).filter(|new| self.slices.iter().all(|old| old.is_beside(new))) {
-            Some(boxed) => self.slices.push(boxed),
+        match Boxed::of(&dy).filter(|new| new.is_beside(&self.slices)) {
+            Some(boxed) => _ = self.slices.insert(boxed.key(), boxed),
             None => self.add_up(dy),
         }
     }
@@ -77,7 +87,7 @@ impl Arrived {
 
     /// Returns the sum of all of them as the gradient of a value with lead `lead`.
     fn total(mut self, lead: Lead) -> Option<Var> {
-        let slices = side_by_side(std::mem::take(&mut self.slices));
+        let slices = side_by_side(std::mem::take(&mut self.slices).into_values().collect());
         let steps = std::mem::take(&mut self.steps).into_values().filter_map(|steps| one_product(&steps));
         slices.into_iter().chain(steps).for_each(|all| self.add_up(all));
         let shard = if lead == Lead::Global { self.shard.map(|s| s.sum_shards()) } else { self.shard };
@@ -88,12 +98,11 @@ impl Arrived {
     }
 }
 
-/// Returns slices put together, with zeros between them.
+/// Returns slices put together, with zeros between them. The slices come in their order.
 fn side_by_side(mut slices: Vec<Boxed>) -> Option<Var> {
     if slices.len() < 2 {
         return slices.pop().map(|slice| slice.padded);
     }
-    slices.sort_by_key(|slice| slice.range.start);
     let (axis, whole) = (slices[0].axis, slices[0].padded.clone());
     let zeros = |range: Range<usize>| {
         let mut dims = whole.dims().to_vec();

@@ -105,23 +105,29 @@ impl Fusion {
 
     /// Returns whether everything between a value and the product is arithmetic that does not ask where the
     /// element is.
-    fn is_plain(&self, graph: &Graph, id: NodeId, product: NodeId) -> bool {
-        let through = |inputs: &[NodeId]| {
-            inputs.iter().all(|&input| {
-                input == product || self.stored.contains(&input) || self.is_plain(graph, input, product)
-            })
-        };
-        match &self.lowering[id] {
-            Lowering::Constant(c) => c.is_finite(),
-            Lowering::Leaf | Lowering::SumShards => true,
-            Lowering::View(_) => through(&graph.nodes[id].inputs[..1]),
-            Lowering::Pointwise(e) => {
-                let placed = ["$row", "$element", "$axis"].iter().any(|name| e.wgsl.contains(name));
-                let known = e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
-                !placed && known && e.whole.is_empty() && through(&graph.nodes[id].inputs)
+    fn is_plain(&self, graph: &Graph, root: NodeId, product: NodeId) -> bool {
+        let (mut pending, mut seen) = (vec![root], BTreeSet::new());
+        while let Some(id) = pending.pop() {
+            let is_end = id != root && (id == product || self.stored.contains(&id));
+            if is_end || !seen.insert(id) {
+                continue;
             }
-            _ => false,
+            match &self.lowering[id] {
+                Lowering::Constant(c) if c.is_finite() => {}
+                Lowering::Leaf | Lowering::SumShards => {}
+                Lowering::View(_) => pending.push(graph.nodes[id].inputs[0]),
+                Lowering::Pointwise(e) => {
+                    let placed = ["$row", "$element", "$axis"].iter().any(|name| e.wgsl.contains(name));
+                    let known = e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
+                    if placed || !known || !e.whole.is_empty() {
+                        return false;
+                    }
+                    pending.extend(&graph.nodes[id].inputs);
+                }
+                _ => return false,
+            }
         }
+        true
     }
 }
 

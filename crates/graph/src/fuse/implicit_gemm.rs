@@ -31,22 +31,23 @@ impl Fusion {
             }
             if product != unit.roots[0] {
                 // What the map behind it reads.
-                let mut stored = self.stored.clone();
-                stored.insert(product);
-                others.extend(reads(graph, &self.lowering, &stored, unit.roots[0]).into_keys());
+                let is_stored = |id| id == product || self.stored.contains(&id);
+                others.extend(reads(graph, &self.lowering, is_stored, unit.roots[0]).into_keys());
             }
         }
         let maps = self.units.iter().filter(|unit| unit.kind == UnitKind::Map);
         let computed: BTreeSet<NodeId> = maps.flat_map(|unit| unit.roots.iter().copied()).collect();
+        let mut dropped: BTreeSet<NodeId> = BTreeSet::new();
         for (value, users) in operands {
             let ty = &graph.nodes[value].ty;
             let is_free = computed.contains(&value) && !needed.contains(&value) && !others.contains(&value);
             let is_view = |&(product, side): &(NodeId, usize)| is_readable(graph, self, product, side, value);
             if is_free && (ty.dtype, ty.count() > 0) == (DType::F32, true) && users.iter().all(is_view) {
                 self.stored.remove(&value);
-                self.units.iter_mut().for_each(|unit| unit.roots.retain(|&root| root != value));
+                dropped.insert(value);
             }
         }
+        self.units.iter_mut().for_each(|unit| unit.roots.retain(|root| !dropped.contains(root)));
         self.units.retain(|unit| !unit.roots.is_empty());
     }
 }

@@ -5,14 +5,18 @@
 //! of its users. Stored pointwise values of one shape that do not wait for each other share a kernel. Nothing
 //! here depends on the size of a shard, so every shard size runs the same kernels.
 
+mod bindings;
 mod epilogue;
 mod form;
 mod implicit_gemm;
+mod reads;
 mod regroup;
 mod spot;
 mod store;
+mod units;
 
 pub(crate) use self::form::{Digit, Form, Variable};
+pub(crate) use self::reads::reads;
 pub(crate) use self::regroup::{Group, regrouped};
 pub(crate) use self::spot::Spot;
 pub use self::store::Bucket;
@@ -20,10 +24,8 @@ pub(crate) use self::store::{Extent, Place, Store, Stores, in_order};
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ops::Checkpoint;
 use crate::passes::Parts;
-use crate::trace::{Graph, Input, Lowering, NodeId, Product, State, View};
-use crate::values::{Lead, Type};
+use crate::trace::{Graph, Lowering, NodeId, Product, View};
 
 /// The most storage buffers of one kernel: as many as every adapter has.
 pub const MAX_BINDINGS: usize = 8;
@@ -70,6 +72,10 @@ pub struct Fusion {
 /// Partitions a simplified graph into units.
 pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
+    let mut replaces = BTreeMap::new();
+    for (&state, &value) in &graph.updates {
+        replaces.entry(value).or_insert(state);
+    }
     let mut fuser = Fuser {
         graph,
         segment: segments(graph, &lowering),
@@ -77,10 +83,14 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
         stored: BTreeSet::new(),
         loaded: BTreeSet::new(),
         parts,
+        replaces,
     };
     fuser.store_what_is_shared();
     fuser.store_added_products();
-    while fuser.store_where_bindings_run_out() {}
+    fuser.store_where_bindings_run_out();
+    if fuser.store_where_kernels_are_deep() {
+        fuser.store_where_bindings_run_out();
+    }
     let units = fuser.units();
     let Fuser { stored, segment, lowering, parts, .. } = fuser;
     let mut fusion = Fusion { units, stored, segment, lowering, parts };
@@ -104,18 +114,21 @@ struct Fuser<'a> {
     lowering: Vec<Lowering>,
     segment: Vec<usize>,
     stored: BTreeSet<NodeId>,
-    /// Products that an addition takes. It has to load them from memory.
+    /// The values that other kernels have to load from memory: products that an addition takes, and values
+    /// that are stored because their kernel is deep.
     loaded: BTreeSet<NodeId>,
     parts: Parts,
+    /// For each value that replaces states when the step commits the first of these states.
+    replaces: BTreeMap<NodeId, usize>,
 }
 
 impl Fuser<'_> {
     /// Returns the node whose elements a view shows.
-    fn base(&self, id: NodeId) -> NodeId {
-        match self.lowering[id] {
-            Lowering::View(_) => self.base(self.graph.nodes[id].inputs[0]),
-            _ => id,
+    fn base(&self, mut id: NodeId) -> NodeId {
+        while matches!(self.lowering[id], Lowering::View(_)) {
+            id = self.graph.nodes[id].inputs[0];
         }
+        id
     }
 
     fn is_pointwise(&self, id: NodeId) -> bool {
@@ -207,22 +220,21 @@ impl Fuser<'_> {
     }
 
     /// Returns the same as [`Fuser::base`], but a view that is stored is read itself.
-    fn source(&self, id: NodeId) -> NodeId {
-        match self.lowering[id] {
-            Lowering::View(_) if !self.stored.contains(&id) => self.source(self.graph.nodes[id].inputs[0]),
-            _ => id,
+    fn source(&self, mut id: NodeId) -> NodeId {
+        while matches!(self.lowering[id], Lowering::View(_)) && !self.stored.contains(&id) {
+            id = self.graph.nodes[id].inputs[0];
         }
+        id
     }
 
     /// Stores a value in the row-major order of its own axes. A reshape needs nothing for it; other views are
     /// copied.
-    fn store_in_order(&mut self, id: NodeId) {
-        match &self.lowering[id] {
-            Lowering::View(View::Reshape) => self.store_in_order(self.graph.nodes[id].inputs[0]),
-            Lowering::Leaf | Lowering::SumShards => {}
-            _ => {
-                self.stored.insert(id);
-            }
+    fn store_in_order(&mut self, mut id: NodeId) {
+        while matches!(self.lowering[id], Lowering::View(View::Reshape)) {
+            id = self.graph.nodes[id].inputs[0];
+        }
+        if !matches!(self.lowering[id], Lowering::Leaf | Lowering::SumShards) {
+            self.stored.insert(id);
         }
     }
 
@@ -264,158 +276,6 @@ impl Fuser<'_> {
             };
         }
     }
-
-    /// Stores the operands of kernels that would need more buffers than there are. Returns whether there was
-    /// such a kernel.
-    fn store_where_bindings_run_out(&mut self) -> bool {
-        let before = self.stored.len();
-        for root in self.stored.clone() {
-            if self.buffers(self.reads(root).into_keys().chain([root])) <= MAX_BINDINGS {
-                continue;
-            }
-            let bases = self.graph.nodes[root].inputs.iter().map(|&i| self.base(i));
-            let pointwise: Vec<NodeId> = bases.filter(|&b| self.is_pointwise(b)).collect();
-            self.stored.extend(pointwise);
-        }
-        self.stored.len() > before
-    }
-
-    fn reads(&self, root: NodeId) -> Reads {
-        reads(self.graph, &self.lowering, &self.stored, root)
-    }
-
-    /// Returns how many buffers hold the values. Scalar inputs share one, and the new value of a state may
-    /// share that of the old one.
-    fn buffers(&self, values: impl Iterator<Item = NodeId>) -> usize {
-        let whole = |id| self.parts.get(&id).map_or(id, |part| part.whole);
-        let values: BTreeSet<NodeId> = values.map(whole).collect();
-        let scalars = values.iter().filter(|&&id| self.is_scalar_input(id)).count();
-        let replaced = |id: &NodeId| {
-            let state = self.graph.updates.iter().find(|(_, v)| *v == id).map(|(&state, _)| state);
-            let read = |v: &NodeId| self.graph.nodes[*v].op.downcast_ref().map(|&State(index)| index);
-            state.is_some() && values.iter().any(|v| read(v) == state)
-        };
-        values.len() - scalars.saturating_sub(1) - values.iter().filter(|id| replaced(id)).count()
-    }
-
-    fn is_scalar_input(&self, id: NodeId) -> bool {
-        let node = &self.graph.nodes[id];
-        node.op.is::<Input>() && node.ty == Type::global(&[])
-    }
-
-    /// Returns the units in the order of their values. A map joins an earlier one of its shape if all that it
-    /// loads is there by then.
-    fn units(&self) -> Vec<Unit> {
-        let mut units: Vec<Unit> = Vec::new();
-        let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for &root in &self.stored {
-            let kind = match self.lowering[root] {
-                // It is there when the last of its parts is.
-                Lowering::Concat(_) => {
-                    let parts = self.graph.nodes[root].inputs.iter().map(|&i| self.source(i));
-                    let last = parts.filter_map(|part| made_by.get(&part)).max().copied();
-                    made_by.extend(last.map(|unit| (root, unit)));
-                    continue;
-                }
-                Lowering::Reduce(_) => UnitKind::Reduce,
-                Lowering::MatMul { .. } | Lowering::Contract => UnitKind::Product,
-                _ => UnitKind::Map,
-            };
-            let home = if kind == UnitKind::Map { self.home(root, &units, &made_by) } else { None };
-            let unit = home.unwrap_or(units.len());
-            if home.is_none() {
-                let product = (kind == UnitKind::Product).then_some(root);
-                units.push(Unit { kind, roots: vec![], segment: self.segment[root], product });
-            }
-            units[unit].roots.push(root);
-            made_by.insert(root, unit);
-        }
-        units.sort_by_key(|u| u.segment);
-        units
-    }
-
-    /// Returns the stored values that must be there before what `root` computes a second time.
-    fn waits(&self, root: NodeId) -> BTreeSet<NodeId> {
-        let mut found = BTreeSet::new();
-        let mut pending = self.graph.nodes[root].inputs.clone();
-        while let Some(id) = pending.pop() {
-            let node = &self.graph.nodes[id];
-            if node.op.is::<Checkpoint>() {
-                let token = self.source(node.inputs[1]);
-                found.extend(self.reads(token).into_keys().chain([token]));
-            } else if !self.stored.contains(&id) {
-                pending.extend(&node.inputs);
-            }
-        }
-        found
-    }
-
-    /// Returns the last map unit that can also compute `root`.
-    fn home(&self, root: NodeId, units: &[Unit], made_by: &BTreeMap<NodeId, usize>) -> Option<usize> {
-        let reads = self.reads(root);
-        let waits = self.waits(root);
-        let earliest =
-            reads.keys().chain(&waits).filter_map(|id| made_by.get(id)).max().copied().unwrap_or(0);
-        (earliest..units.len()).rev().find(|&u| {
-            let unit = &units[u];
-            let first = unit.roots[0];
-            let ty = &self.graph.nodes[root].ty;
-            let other = &self.graph.nodes[first].ty;
-            let same_space = unit.kind == UnitKind::Map
-                && unit.segment == self.segment[root]
-                && (ty.lead, ty.count()) == (other.lead, other.count())
-                && ty.lead != Lead::Shard;
-            if !same_space {
-                return false;
-            }
-            let inside: Vec<NodeId> =
-                reads.keys().copied().filter(|id| made_by.get(id) == Some(&u)).collect();
-            let apart =
-                |id: &NodeId| self.loaded.contains(id) || matches!(self.lowering[*id], Lowering::Concat(_));
-            let in_register = inside.iter().all(|id| reads[id] && !apart(id));
-            let theirs: BTreeSet<NodeId> =
-                unit.roots.iter().flat_map(|&r| self.reads(r).into_keys()).collect();
-            let related = !inside.is_empty() || reads.keys().any(|id| theirs.contains(id));
-            let all = theirs.iter().chain(reads.keys()).chain(&unit.roots).copied().chain([root]);
-            in_register && related && self.buffers(all) <= MAX_BINDINGS
-        })
-    }
-}
-
-/// What a kernel loads: each value, and whether it loads only the element that it computes.
-pub type Reads = BTreeMap<NodeId, bool>;
-
-impl Fusion {
-    /// Returns what the kernel of a stored value loads.
-    pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
-        reads(graph, &self.lowering, &self.stored, root)
-    }
-}
-
-fn reads(graph: &Graph, lowering: &[Lowering], stored: &BTreeSet<NodeId>, root: NodeId) -> Reads {
-    let mut found = Reads::new();
-    let mut pending = vec![(root, !matches!(lowering[root], Lowering::Reduce(_)))];
-    while let Some((id, aligned)) = pending.pop() {
-        let in_memory = stored.contains(&id) || matches!(lowering[id], Lowering::Leaf | Lowering::SumShards);
-        if in_memory && id != root {
-            let entry = found.entry(id).or_insert(true);
-            *entry = *entry && aligned;
-            continue;
-        }
-        let is_view = matches!(lowering[id], Lowering::View(_));
-        for (operand, &input) in
-            graph.nodes[id].inputs.iter().enumerate().filter(|(o, _)| *o == 0 || !is_view)
-        {
-            let stays = match &lowering[id] {
-                Lowering::View(View::Reshape) => true,
-                Lowering::Pointwise(e) => !e.whole.contains(&operand),
-                Lowering::Take => operand == 1,
-                _ => false,
-            };
-            pending.push((input, aligned && stays));
-        }
-    }
-    found
 }
 
 #[cfg(test)]

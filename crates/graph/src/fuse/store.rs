@@ -122,10 +122,11 @@ impl Stores {
         stores.scalars = (0..graph.inputs.len())
             .filter(|&i| graph.inputs[i].ty == Type::global(&[]) && graph.inputs[i].kind != InputKind::Random)
             .collect();
+        let scalars: BTreeMap<usize, usize> = stores.scalars.iter().copied().zip(0..).collect();
         for (id, node) in graph.nodes.iter().enumerate() {
             if let Some(&Input(index)) = node.op.downcast_ref() {
-                let place = match stores.scalars.iter().position(|&s| s == index) {
-                    Some(inside) => Place { inside, ..at(Store::Scalars) },
+                let place = match scalars.get(&index) {
+                    Some(&inside) => Place { inside, ..at(Store::Scalars) },
                     None => at(Store::Input(index)),
                 };
                 stores.places.insert(id, place);
@@ -154,8 +155,7 @@ impl Stores {
         let mut sums: Vec<NodeId> =
             (0..graph.nodes.len()).filter(|&id| matches!(fusion.lowering[id], Lowering::SumShards)).collect();
         let source = |id: NodeId| in_order(graph, fusion, graph.nodes[id].inputs[0]);
-        let joined: BTreeSet<NodeId> =
-            sums.iter().copied().filter(|&id| is_joined(graph, fusion, source(id), id)).collect();
+        let joined = joined(graph, fusion, &sums);
         let joins = |id: NodeId| joined.contains(&id);
         // Joined ones first, then multiples of eight and of four: all of these start at one.
         let rest = |count: usize, of: usize| !count.is_multiple_of(of);
@@ -163,11 +163,14 @@ impl Stores {
             let count = graph.nodes[id].ty.count();
             (!joins(id), rest(count, 8), rest(count, 4))
         });
+        let mut of_cut: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for &id in &sums {
             let (cut, count) = (fusion.segment[id] - 1, graph.nodes[id].ty.count());
-            let open = self.buckets.iter().rposition(|b| b.cut == cut && b.len + count <= bucket_len);
+            let own = of_cut.entry(cut).or_default();
+            let open = own.iter().copied().rfind(|&b| self.buckets[b].len + count <= bucket_len);
             let bucket = open.unwrap_or_else(|| {
                 self.buckets.push(Bucket { cut, values: vec![], len: 0, joined: 0, used: 0 });
+                own.push(self.buckets.len() - 1);
                 self.buckets.len() - 1
             });
             let inside = self.buckets[bucket].len;
@@ -198,30 +201,30 @@ impl Stores {
     /// done by then or reads only the element that it replaces.
     fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
         let last = fusion.units.iter().map(|u| u.segment).max().unwrap_or(0);
-        let reads: Vec<BTreeMap<NodeId, bool>> = fusion
-            .units
-            .iter()
-            .map(|u| {
-                let mut all = BTreeMap::new();
-                for (id, aligned) in u.roots.iter().flat_map(|&r| fusion.reads(graph, r)) {
-                    let entry = all.entry(id).or_insert(true);
-                    *entry = *entry && aligned;
+        let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
+        // For each state the units that read it, and whether each reads only the element that it computes.
+        let mut readers: BTreeMap<usize, BTreeMap<usize, bool>> = BTreeMap::new();
+        for (at, unit) in fusion.units.iter().enumerate() {
+            for &root in &unit.roots {
+                made_by.entry(root).or_insert(at);
+                for (id, aligned) in fusion.reads(graph, root) {
+                    if let Some(&State(state)) = graph.nodes[id].op.downcast_ref() {
+                        let known = readers.entry(state).or_default().entry(at).or_insert(true);
+                        *known = *known && aligned;
+                    }
                 }
-                all
-            })
-            .collect();
+            }
+        }
         let mut taken = BTreeSet::new();
         for (&state, &value) in &graph.updates {
-            let unit = fusion.units.iter().position(|u| u.roots.contains(&value));
+            let unit = made_by.get(&value).copied();
             let Some(unit) =
                 unit.filter(|&u| fusion.units[u].kind == UnitKind::Map && fusion.units[u].segment == last)
             else {
                 continue;
             };
-            let is_state = |id: &NodeId| self.place(*id).store == Store::State(state);
-            let safe = reads.iter().enumerate().skip(unit).all(|(u, r)| {
-                r.iter().filter(|(id, _)| is_state(id)).all(|(_, &aligned)| u == unit && aligned)
-            });
+            let mut late = readers.get(&state).into_iter().flat_map(|readers| readers.range(unit..));
+            let safe = late.all(|(&reader, &aligned)| reader == unit && aligned);
             if safe && taken.insert(value) {
                 self.places.insert(value, Place { store: Store::State(state), inside: 0, runs: None });
                 self.in_place.insert(state, value);
@@ -230,25 +233,47 @@ impl Stores {
     }
 }
 
-/// Returns whether a value that `sum` takes is a product over samples that nothing else needs.
-fn is_joined(graph: &Graph, fusion: &Fusion, value: NodeId, sum: NodeId) -> bool {
-    let node = &graph.nodes[value];
-    let same = |id: NodeId| in_order(graph, fusion, id) == value;
-    let mut others = graph.nodes.iter().enumerate().filter(|(id, _)| *id != sum && !same(*id));
-    matches!(fusion.lowering[value], Lowering::Contract)
-        && node.ty.count().is_multiple_of(4)
-        && !graph.outputs.iter().any(|output| same(output.node))
-        && !others.any(|(_, user)| user.inputs.iter().any(|&id| same(id)))
+/// Returns the products over samples that only a sum over shards needs.
+fn joined(graph: &Graph, fusion: &Fusion, sums: &[NodeId]) -> BTreeSet<NodeId> {
+    let source: Vec<NodeId> = sources(graph, fusion);
+    // Views of the same memory are not users of it.
+    let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
+    for (id, node) in graph.nodes.iter().enumerate() {
+        for &input in &node.inputs {
+            let own = source[input];
+            if matches!(fusion.lowering[own], Lowering::Contract) && source[id] != own {
+                users.entry(own).or_default().insert(id);
+            }
+        }
+    }
+    let shown: BTreeSet<NodeId> = graph.outputs.iter().map(|output| source[output.node]).collect();
+    let is_joined = |sum: &NodeId| {
+        let value = source[graph.nodes[*sum].inputs[0]];
+        matches!(fusion.lowering[value], Lowering::Contract)
+            && graph.nodes[value].ty.count().is_multiple_of(4)
+            && !shown.contains(&value)
+            && users.get(&value).is_none_or(|users| users.iter().eq([sum]))
+    };
+    sums.iter().copied().filter(is_joined).collect()
+}
+
+/// Returns for each node what [`in_order`] does.
+fn sources(graph: &Graph, fusion: &Fusion) -> Vec<NodeId> {
+    let mut sources: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
+    for (id, node) in graph.nodes.iter().enumerate() {
+        let is_alias =
+            matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id);
+        sources.push(if is_alias { sources[node.inputs[0]] } else { id });
+    }
+    sources
 }
 
 /// Returns the node whose storage holds a value in row-major order. Reshapes share it.
-pub fn in_order(graph: &Graph, fusion: &Fusion, id: NodeId) -> NodeId {
-    match fusion.lowering[id] {
-        Lowering::View(View::Reshape) if !fusion.stored.contains(&id) => {
-            in_order(graph, fusion, graph.nodes[id].inputs[0])
-        }
-        _ => id,
+pub fn in_order(graph: &Graph, fusion: &Fusion, mut id: NodeId) -> NodeId {
+    while matches!(fusion.lowering[id], Lowering::View(View::Reshape)) && !fusion.stored.contains(&id) {
+        id = graph.nodes[id].inputs[0];
     }
+    id
 }
 
 /// What the sizes of values depend on: the rows, shards and blocks of a run.

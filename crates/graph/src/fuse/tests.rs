@@ -1,6 +1,9 @@
+use std::cell::Cell;
+
 use super::*;
 use crate::passes::place_parts;
 use crate::trace::Window;
+use crate::values::Type;
 use crate::{StateKind, Tape, Var, simplify};
 
 /// Checks the units of a traced graph, each as a text such as `fused[sigmoid, tanh]`.
@@ -129,4 +132,45 @@ fn sums_over_shards_cut_the_step() {
     let graph = simplify(&tape.finish().unwrap());
     let segments: Vec<usize> = fuse(&graph, Parts::new()).units.iter().map(|u| u.segment).collect();
     assert_eq!(segments, [0, 1, 1]);
+}
+
+thread_local! {
+    /// The visits to nodes and units by fusion on this thread.
+    static VISITS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a visit of fusion to a node or a unit.
+pub(super) fn count() {
+    VISITS.set(VISITS.get() + 1);
+}
+
+/// Returns the nodes of a tower with an optimizer, and how often fusion visited one or asked a unit.
+fn tower(layers: usize) -> [usize; 2] {
+    let tape = Tape::new();
+    let lr = tape.input("lr", Type::global(&[]));
+    let weights: Vec<Var> =
+        (0..layers).map(|i| tape.state(&format!("w{i}"), &[4, 4], StateKind::Parameter)).collect();
+    let x = tape.input("x", Type::sample(&[4]));
+    let y = weights.iter().fold(x, |x, w| x.matmul(w).tanh().dropout(0.5, "drop"));
+    let gradients = tape.gradients(&y.sum(&[-1]).sum_shards(), &weights);
+    let squares = gradients.iter().map(|g| g.square().sum_all());
+    let norm = squares.reduce(|a, b| a + b).unwrap().sqrt();
+    for (i, (w, gradient)) in weights.iter().zip(&gradients).enumerate() {
+        let m = tape.state(&format!("m{i}"), &[4, 4], StateKind::Optimizer);
+        let new = &m * 0.9 + gradient / &norm;
+        tape.update(&m, &new);
+        tape.update(w, &(w - &(&new * &lr)));
+    }
+    let (graph, parts) = place_parts(&simplify(&tape.finish().unwrap()));
+    VISITS.set(0);
+    fuse(&graph, parts);
+    [graph.nodes.len(), VISITS.get()]
+}
+
+#[test]
+fn fusion_visits_each_node_a_few_times_however_deep_the_model_is() {
+    for layers in [50, 400] {
+        let [nodes, visits] = tower(layers);
+        assert!(visits < 20 * nodes, "{layers} layers: {visits} visits to {nodes} nodes");
+    }
 }

@@ -36,7 +36,7 @@ pub type Parts = BTreeMap<NodeId, Part>;
 /// also the places of all parts, each in a whole that is itself no part.
 pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
     let placer = Placer::new(graph);
-    let mut new = Graph { nodes: vec![], ..graph.clone() };
+    let mut new = graph.with_nodes(vec![]);
     let mut moved: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
     let mut parts = Parts::new();
     for (id, node) in graph.nodes.iter().enumerate() {
@@ -65,17 +65,21 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
     }
     parts.values_mut().for_each(|part| part.whole = moved[part.whole]);
     new.move_roots(&moved);
-    let outermost = parts.iter().map(|(&id, &part)| (id, part.outermost(&parts))).collect();
-    (new, outermost)
+    (new, outermost(parts))
 }
 
-impl Part {
-    /// Returns the part's place in the outermost whole.
-    fn outermost(self, parts: &Parts) -> Self {
-        let Some(outer) = parts.get(&self.whole) else { return self };
-        let runs = Runs { len: self.runs.len, stride: outer.runs.stride };
-        Self { whole: outer.whole, inside: self.inside + outer.inside, runs }.outermost(parts)
+/// Returns the parts with their places in the outermost wholes.
+fn outermost(parts: Parts) -> Parts {
+    let mut outermost = Parts::new();
+    // A whole comes after its parts.
+    for (id, part) in parts.into_iter().rev() {
+        let in_outer = outermost.get(&part.whole).map(|outer: &Part| {
+            let runs = Runs { len: part.runs.len, stride: outer.runs.stride };
+            Part { whole: outer.whole, inside: part.inside + outer.inside, runs }
+        });
+        outermost.insert(id, in_outer.unwrap_or(part));
     }
+    outermost
 }
 
 struct Placer<'a> {
@@ -112,21 +116,21 @@ impl<'a> Placer<'a> {
     }
 
     /// Returns the node whose storage holds a value in row-major order.
-    fn stored(&self, id: NodeId) -> NodeId {
-        match self.lowering[id] {
-            Lowering::View(View::Reshape) => self.stored(self.graph.nodes[id].inputs[0]),
-            _ => id,
+    fn stored(&self, mut id: NodeId) -> NodeId {
+        while matches!(self.lowering[id], Lowering::View(View::Reshape)) {
+            id = self.graph.nodes[id].inputs[0];
         }
+        id
     }
 
     /// Returns the same as [`Placer::stored`], but a checkpoint of a value is not that value.
-    fn source(&self, id: NodeId) -> NodeId {
-        match self.lowering[id] {
-            Lowering::View(View::Reshape) if !self.graph.nodes[id].op.is::<Checkpoint>() => {
-                self.source(self.graph.nodes[id].inputs[0])
-            }
-            _ => id,
+    fn source(&self, mut id: NodeId) -> NodeId {
+        while matches!(self.lowering[id], Lowering::View(View::Reshape))
+            && !self.graph.nodes[id].op.is::<Checkpoint>()
+        {
+            id = self.graph.nodes[id].inputs[0];
         }
+        id
     }
 
     /// Returns where the operands of a `concat` lie in it, and nothing for other nodes.

@@ -22,7 +22,7 @@ pub fn simplify(graph: &Graph) -> Graph {
         let inputs = node.inputs.iter().map(|&i| moved[i]).collect();
         moved[id] = new.add(Node { inputs, ..node.clone() });
     }
-    let mut result = Graph { nodes: new.nodes, ..graph.clone() };
+    let mut result = graph.with_nodes(new.nodes);
     result.move_roots(&moved);
     drop_dead(&result)
 }
@@ -36,7 +36,7 @@ pub(crate) fn drop_dead(graph: &Graph) -> Graph {
         moved[id] = nodes.len();
         nodes.push(Node { inputs: node.inputs.iter().map(|&i| moved[i]).collect(), ..node.clone() });
     }
-    let mut result = Graph { nodes, ..graph.clone() };
+    let mut result = graph.with_nodes(nodes);
     result.move_roots(&moved);
     result
 }
@@ -46,16 +46,21 @@ struct Rebuilt {
     nodes: Vec<Node>,
     /// Which nodes are numbers that f16 holds.
     halves: Vec<bool>,
-    /// The nodes by op and operands.
-    known: BTreeMap<(Key, Vec<NodeId>), NodeId>,
+    /// The nodes by operands and op. Operands come first because they are told apart fastest.
+    known: BTreeMap<(Vec<NodeId>, Key), NodeId>,
 }
 
 impl Rebuilt {
     fn add(&mut self, node: Node) -> NodeId {
-        if let Some(id) = self.rewrite(&node) {
-            return id;
+        match self.rewrite(&node) {
+            Some(id) => id,
+            None => self.merge(node),
         }
-        let key = node.op.key().map(|op| (op, node.inputs.clone()));
+    }
+
+    /// Adds a node unless there is one that is equal to it.
+    fn merge(&mut self, node: Node) -> NodeId {
+        let key = node.op.key().map(|op| (node.inputs.clone(), op));
         if let Some(&id) = key.as_ref().and_then(|key| self.known.get(key)) {
             return id;
         }
@@ -151,20 +156,32 @@ impl Rebuilt {
     /// A value that is rounded already stays. An op that only moves elements is applied to rounded ones, so
     /// that each is rounded once.
     fn rewrite_rounding(&mut self, node: &Node) -> Option<NodeId> {
-        let x = node.inputs[0];
-        if self.halves[x] {
-            return Some(x);
+        let mut x = node.inputs[0];
+        let mut moves: Vec<Node> = Vec::new();
+        let mut rounded = loop {
+            let like = || Node { inputs: vec![x], ty: self.nodes[x].ty.clone(), ..node.clone() };
+            if self.halves[x] {
+                break x;
+            }
+            if let Some(c) = self.constant(x) {
+                let like = like();
+                break self.number(round_half(c), &like);
+            }
+            let moved = &self.nodes[x];
+            if moved.inputs.len() != 1 || !only_moves(&moved.op.lowering()) {
+                if moves.is_empty() {
+                    return None;
+                }
+                let like = like();
+                break self.merge(like);
+            }
+            moves.push(moved.clone());
+            x = moved.inputs[0];
+        };
+        for moved in moves.into_iter().rev() {
+            rounded = self.add(Node { inputs: vec![rounded], ..moved });
         }
-        if let Some(c) = self.constant(x) {
-            return Some(self.number(round_half(c), node));
-        }
-        let moved = self.nodes[x].clone();
-        if moved.inputs.len() != 1 || !only_moves(&moved.op.lowering()) {
-            return None;
-        }
-        let ty = self.nodes[moved.inputs[0]].ty.clone();
-        let rounded = self.add(Node { inputs: moved.inputs.clone(), ty, ..node.clone() });
-        Some(self.add(Node { inputs: vec![rounded], ..moved }))
+        Some(rounded)
     }
 
     /// A view of a view is one view; a view that changes nothing is none.

@@ -1,5 +1,8 @@
 //! Programs: graphs compiled as far as it goes without sizes. Plans for runs of shards are made from them.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use super::run::{BUCKET_BYTES, OutputDecl, Run};
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand};
 use crate::fuse::{Bucket, Fusion, Store, Stores, Unit, UnitKind, fuse, in_order};
@@ -124,6 +127,12 @@ impl Program {
         self.fusion.segment.iter().max().map_or(1, |s| s + 1)
     }
 
+    /// Returns the units of a segment. They lie side by side.
+    pub(crate) fn units_of(&self, segment: usize) -> Range<usize> {
+        let units = &self.fusion.units;
+        units.partition_point(|u| u.segment < segment)..units.partition_point(|u| u.segment <= segment)
+    }
+
     /// Returns whether the last segment needs only global values of the segments before, and has no output
     /// with samples. A device may then run shards one after another, each with a plan of its own, and commit
     /// with the last of these plans.
@@ -167,12 +176,14 @@ impl Program {
 
     /// Returns whether the new value of a state depends on a node.
     fn feeds(&self, id: usize, state: usize) -> bool {
-        let mut pending = vec![self.graph.updates[&state]];
+        let (mut pending, mut seen) = (vec![self.graph.updates[&state]], BTreeSet::new());
         while let Some(at) = pending.pop() {
             if at == id {
                 return true;
             }
-            pending.extend(self.graph.nodes[at].inputs.iter().filter(|&&i| i >= id));
+            if seen.insert(at) {
+                pending.extend(self.graph.nodes[at].inputs.iter().filter(|&&i| i >= id));
+            }
         }
         false
     }

@@ -35,7 +35,7 @@ pub struct InputDecl {
 }
 
 /// Who fills an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InputKind {
     /// The caller fills it with each batch.
     Data,
@@ -59,7 +59,7 @@ pub struct Output {
 }
 
 /// What an output is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OutputKind {
     /// It is a result of the step.
     Value,
@@ -105,6 +105,13 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Returns a graph with other nodes and all else the same.
+    pub(crate) fn with_nodes(&self, nodes: Vec<Node>) -> Self {
+        let Self { nodes: _, inputs, states, outputs, updates } = self;
+        let (inputs, states, outputs) = (inputs.clone(), states.clone(), outputs.clone());
+        Self { nodes, inputs, states, outputs, updates: updates.clone() }
+    }
+
     /// Changes the nodes of outputs and new states after a pass: `moved` holds the new node of each old one.
     pub(crate) fn move_roots(&mut self, moved: &[NodeId]) {
         self.outputs.iter_mut().for_each(|output| output.node = moved[output.node]);

@@ -4,7 +4,7 @@
 //! model code reads like arithmetic.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +27,10 @@ struct Recording {
     scopes: Vec<String>,
     scope: Arc<str>,
     error: Option<GraphError>,
+    /// The names that are taken.
+    names: BTreeSet<Name>,
+    /// The input with the key and position of random ops, if it is declared.
+    random: Option<usize>,
     /// The ranges of nodes that gradients compute a second time, in order.
     regions: Vec<Range<NodeId>>,
     /// How many regions the trace is in, one inside the other.
@@ -35,8 +39,18 @@ struct Recording {
     rounding: Option<Arc<dyn Op>>,
     /// For each value that was rounded for a product, the rounded one.
     rounded: BTreeMap<NodeId, NodeId>,
-    /// The ranges of nodes that are the steps of a loop.
-    unrolled: Vec<Range<NodeId>>,
+    /// The number of loops whose steps are recorded.
+    loops: usize,
+    /// For each node that is in a loop the number of the innermost one.
+    loop_of: BTreeMap<NodeId, usize>,
+}
+
+/// A name, which is unique among those of one kind.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Input(InputKind, String),
+    State(String),
+    Output(OutputKind, String),
 }
 
 impl Tape {
@@ -76,7 +90,7 @@ impl Tape {
     /// Returns the key and position from which dropout draws. They are declared once, however often they are
     /// asked for.
     pub fn random(&self) -> Var {
-        let found = self.inner.borrow().graph.inputs.iter().position(|i| i.kind == InputKind::Random);
+        let found = self.inner.borrow().random;
         match found {
             Some(index) => self.push(Arc::new(Input(index)), &[], Some(RandomKey::ty())),
             None => self.declare_input(RandomKey::INPUT, RandomKey::ty(), InputKind::Random),
@@ -85,10 +99,14 @@ impl Tape {
 
     fn declare_input(&self, name: &str, ty: Type, kind: InputKind) -> Var {
         let (index, known) = {
-            let graph = &mut self.inner.borrow_mut().graph;
-            let known = graph.inputs.iter().any(|i| (i.kind, i.name.as_str()) == (kind, name));
-            graph.inputs.push(InputDecl { name: name.into(), ty: ty.clone(), kind });
-            (graph.inputs.len() - 1, known)
+            let mut inner = self.inner.borrow_mut();
+            let known = !inner.names.insert(Name::Input(kind, name.into()));
+            let index = inner.graph.inputs.len();
+            inner.graph.inputs.push(InputDecl { name: name.into(), ty: ty.clone(), kind });
+            if kind == InputKind::Random {
+                inner.random.get_or_insert(index);
+            }
+            (index, known)
         };
         if known {
             let kind = if kind == InputKind::Carry { "carry" } else { "input" };
@@ -102,10 +120,10 @@ impl Tape {
     pub fn state(&self, name: &str, dims: &[usize], kind: StateKind) -> Var {
         let ty = Type::global(dims);
         let (index, known) = {
-            let graph = &mut self.inner.borrow_mut().graph;
-            let known = graph.states.iter().any(|s| s.name == name);
-            graph.states.push(StateDecl { name: name.into(), ty: ty.clone(), kind });
-            (graph.states.len() - 1, known)
+            let mut inner = self.inner.borrow_mut();
+            let known = !inner.names.insert(Name::State(name.into()));
+            inner.graph.states.push(StateDecl { name: name.into(), ty: ty.clone(), kind });
+            (inner.graph.states.len() - 1, known)
         };
         if known {
             self.fail(GraphError::Duplicate { kind: "state", name: name.into() });
@@ -201,7 +219,9 @@ impl Tape {
 
     /// Returns the region that a node is in.
     pub(crate) fn region(&self, id: NodeId) -> Option<Range<NodeId>> {
-        self.inner.borrow().regions.iter().find(|r| r.contains(&id)).cloned()
+        let regions = &self.inner.borrow().regions;
+        let at = regions.partition_point(|region| region.end <= id);
+        regions.get(at).filter(|region| region.contains(&id)).cloned()
     }
 
     /// Records what `f` records as the steps of one loop. The gradient of a weight that multiplies one row of
@@ -211,13 +231,16 @@ impl Tape {
         let first = self.len();
         let result = f();
         let end = self.len();
-        self.inner.borrow_mut().unrolled.push(first..end);
+        let inner = &mut *self.inner.borrow_mut();
+        // Loops inside of this one are there already.
+        (first..end).for_each(|id| _ = inner.loop_of.entry(id).or_insert(inner.loops));
+        inner.loops += 1;
         result
     }
 
     /// Returns the number of the innermost loop that a node is in.
     pub(crate) fn unrolled_at(&self, id: NodeId) -> Option<usize> {
-        self.inner.borrow().unrolled.iter().position(|loop_| loop_.contains(&id))
+        self.inner.borrow().loop_of.get(&id).copied()
     }
 
     /// Runs `f` as a part of the layer `scope`, whatever layer is being traced.
@@ -279,10 +302,9 @@ impl Tape {
 
     fn show(&self, name: &str, kind: OutputKind, x: &Var) {
         let known = {
-            let outputs = &mut self.inner.borrow_mut().graph.outputs;
-            let known = outputs.iter().any(|own| (own.kind, own.name.as_str()) == (kind, name));
-            outputs.push(Output { name: name.into(), kind, node: x.id });
-            known
+            let mut inner = self.inner.borrow_mut();
+            inner.graph.outputs.push(Output { name: name.into(), kind, node: x.id });
+            !inner.names.insert(Name::Output(kind, name.into()))
         };
         if known {
             let kind = if kind == OutputKind::Carry { "kept carry" } else { "output" };

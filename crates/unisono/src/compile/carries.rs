@@ -19,7 +19,8 @@ pub(crate) fn field(name: &str) -> String {
 
 /// Returns the first carry that would only be known when the step is already committed.
 pub(crate) fn too_late(program: &Program) -> Option<&str> {
-    let late = |segment: usize| segment + 1 == program.segments();
+    let last = program.segments() - 1;
+    let late = |segment: usize| segment == last;
     let carries = program.outputs().iter().filter(|output| output.kind == OutputKind::Carry);
     carries.filter(|output| late(output.segment)).map(|output| &*output.name).next()
 }

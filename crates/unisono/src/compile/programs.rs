@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use unisono_graph::{Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
+use unisono_graph::{
+    Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var,
+};
 
 use crate::compile::carries;
 use crate::compile::fields::{Fields, INPUT, TARGET, WEIGHT};
@@ -44,10 +46,10 @@ macro_rules! programs {
             /// All programs, in the order in which replicas number them.
             pub const ALL: &[Self] = &[$(Self::$id),+];
 
-            /// Traces the program's graph.
-            fn trace(self, parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
+            /// Traces the program's graph, given the forward pass in training.
+            fn trace(self, parts: &Parts, fields: &Fields, forward: &Trace) -> Result<Graph, Error> {
                 match self {
-                    $(Self::$id => $trace(parts, fields),)+
+                    $(Self::$id => $trace(parts, fields, forward),)+
                 }
             }
         }
@@ -110,11 +112,12 @@ impl Programs {
     /// # Errors
     /// Shapes that do not fit, naming the layer; a carry that is known too late.
     pub fn trace(parts: &Parts, fields: &Fields, layout: Layout) -> Result<Self, Error> {
-        let Trace { tape, cx, input, output, .. } = Trace::new(parts, fields, Mode::Train)?;
-        let forward = tape.finish()?;
-        let limits = cx.id_limits(&forward, &input);
+        let trace = Trace::new(parts, fields, Mode::Train)?;
+        let forward = trace.tape.finish()?;
+        let Trace { cx, input, output, .. } = &trace;
+        let limits = cx.id_limits(&forward, input);
         let compile =
-            |id: &ProgramId| Ok(Arc::new(Program::compile_with(&id.trace(parts, fields)?, layout)?));
+            |id: &ProgramId| Ok(Arc::new(Program::compile_with(&id.trace(parts, fields, &trace)?, layout)?));
         let compiled = ProgramId::ALL.iter().map(compile).collect::<Result<Vec<_>, Error>>()?;
         let mut programs = Self {
             compiled,
@@ -129,9 +132,10 @@ impl Programs {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));
         }
-        let asked: Vec<Parameter> = [cx.parameters(), cx.statistics()].concat();
-        let start = |name: &str| asked.iter().find(|p| p.name == name).map(|p| p.initializer.clone());
-        programs.initializers = programs.train().states().iter().map(|s| start(&s.name)).collect();
+        let asked = cx.parameters().iter().chain(cx.statistics());
+        let start: BTreeMap<&str, &Initializer> = asked.map(|p| (&*p.name, &p.initializer)).collect();
+        let initializer = |name: &str| start.get(name).map(|&initializer| initializer.clone());
+        programs.initializers = programs.train().states().iter().map(|s| initializer(&s.name)).collect();
         Ok(programs)
     }
 
@@ -177,9 +181,9 @@ impl Trace {
         let (x, y, given) = (inputs[INPUT].clone(), inputs[TARGET].clone(), inputs.get(WEIGHT).cloned());
         let output = parts.model.forward(&mut cx, &x);
         // An error of the model comes before what follows from it.
-        tape.finish()?;
+        check(&tape)?;
         fits(&tape, parts, &output, &y);
-        tape.finish()?;
+        check(&tape)?;
         let loss = tape.scope("loss", || tape.in_f32(|| parts.loss.per_sample(&output, &y)));
         if loss.ty() != &Type::sample(&[]) {
             let problem = format!("gives {}, not a number for each sample", loss.ty());
@@ -187,6 +191,11 @@ impl Trace {
         }
         tape.output(LOSS, &loss);
         let own = tape.scope("loss", || parts.loss.weight(&y));
+        if let Some(weight) = own.as_ref().filter(|weight| weight.ty() != &Type::sample(&[])) {
+            let problem = format!("weighs with {}, not a number for each sample", weight.ty());
+            tape.fail(GraphError::Op { scope: "loss".into(), op: parts.loss.name().into(), problem });
+        }
+        check(&tape)?;
         let weighs = own.is_some();
         let weight = match (given, own) {
             (Some(given), Some(own)) => Some(given * own),
@@ -196,16 +205,17 @@ impl Trace {
             tape.output(LOSS_WEIGHT, weight);
         }
         for metric in &parts.metrics {
-            tape.output(metric.name(), &metric.per_sample(&output, &y));
+            let each = measured(&tape, metric.name(), metric.per_sample(&output, &y));
+            tape.output(metric.name(), &each);
         }
         carries::trace(&tape, &cx);
-        tape.finish()?;
+        check(&tape)?;
         Ok(Self { tape, cx, input: x, output, loss, weight })
     }
 
     /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of
     /// the weights once. In mixed precision they are those of a scaled loss, and are scaled back first.
-    fn with_update(self, parts: &Parts) -> Result<Graph, Error> {
+    fn with_update(&self, parts: &Parts) -> Result<Graph, Error> {
         let tape = &self.tape;
         let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
         let weight = self.weight.clone().unwrap_or(ones);
@@ -234,6 +244,35 @@ impl Trace {
         tape.in_f32(|| trace_update(tape, &parts.optimizer, gradients.collect()));
         Ok(tape.finish()?)
     }
+}
+
+/// Returns what a metric measures as a number for each sample. One number that depends on no sample is that
+/// of every sample. Everything else is an error, because its mean would depend on the batch size.
+fn measured(tape: &Tape, name: &str, value: Var) -> Var {
+    let fail = |problem| tape.fail(GraphError::Op { scope: "metric".into(), op: name.into(), problem });
+    match value.ty() {
+        ty if ty == &Type::sample(&[]) => value,
+        ty if ty == &Type::global(&[]) => {
+            if tape.finish().is_ok_and(|graph| has_samples(&graph, &value)) {
+                fail("gives a sum over all samples of a batch, not a number for each sample".into());
+            }
+            value.expand(Lead::Sample, &[])
+        }
+        ty => {
+            fail(format!("gives {ty}, not a number for each sample, which is [B]"));
+            value
+        }
+    }
+}
+
+/// Returns whether a global value depends on samples, through a sum over them.
+fn has_samples(graph: &Graph, value: &Var) -> bool {
+    let mut depends = vec![false; value.id() + 1];
+    for (id, node) in graph.nodes[..=value.id()].iter().enumerate() {
+        depends[id] = matches!(node.op.lowering(), Lowering::SumShards)
+            || node.ty.lead == Lead::Global && node.inputs.iter().any(|&input| depends[input]);
+    }
+    depends[value.id()]
 }
 
 /// Reports a loss or a metric that does not fit the model's output and the target, or a metric's name that is
@@ -268,18 +307,23 @@ fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
     }
 }
 
-/// Traces a training step.
-fn trace_train(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
-    Trace::new(parts, fields, Mode::Train)?.with_update(parts)
+/// Returns the first error of a trace so far.
+fn check(tape: &Tape) -> Result<(), GraphError> {
+    tape.error().map_or(Ok(()), Err)
+}
+
+/// Traces a training step: what comes behind the forward pass.
+fn trace_train(parts: &Parts, _: &Fields, forward: &Trace) -> Result<Graph, Error> {
+    forward.with_update(parts)
 }
 
 /// Traces an evaluation.
-fn trace_evaluate(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
+fn trace_evaluate(parts: &Parts, fields: &Fields, _: &Trace) -> Result<Graph, Error> {
     Ok(Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?)
 }
 
 /// Traces a prediction, which takes the model's input alone.
-fn trace_predict(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
+fn trace_predict(parts: &Parts, fields: &Fields, _: &Trace) -> Result<Graph, Error> {
     let tape = Tape::with_precision(parts.precision);
     let mut cx = Context::new(&tape, Mode::Evaluate);
     let input = tape.input(INPUT, fields.expect(INPUT)?.clone());
@@ -288,3 +332,6 @@ fn trace_predict(parts: &Parts, fields: &Fields) -> Result<Graph, Error> {
     carries::trace(&tape, &cx);
     Ok(tape.finish()?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,15 @@
 //! The context: what a layer asks while the model is traced.
 
-use unisono_graph::{Graph, GraphError, Lead, StateKind, Tape, Type, Var};
+use std::collections::BTreeMap;
+
+use unisono_graph::{Graph, GraphError, Lead, NodeId, StateKind, Tape, Type, Var};
 
 use crate::model::ids;
 use crate::model::{Initializer, Layer};
+
+/// The most layers inside of one another. Layers are traced by a recursion, which needs a few kilobytes of
+/// the stack for each.
+pub(crate) const MAX_NESTING: usize = 128;
 
 /// Whether a model is traced for training or for evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +65,8 @@ pub struct Context {
     parameters: Vec<Parameter>,
     statistics: Vec<Parameter>,
     carries: Vec<Carry>,
+    /// The number of each carry in `carries` by its node.
+    carry_at: BTreeMap<NodeId, usize>,
     summary: Vec<SummaryLine>,
     penalties: Vec<Var>,
     ids: Vec<(Var, usize)>,
@@ -75,6 +83,7 @@ impl Context {
             parameters: vec![],
             statistics: vec![],
             carries: vec![],
+            carry_at: BTreeMap::new(),
             summary: vec![],
             penalties: vec![],
             ids: vec![],
@@ -143,6 +152,7 @@ impl Context {
     /// ```
     pub fn carry(&mut self, name: &str, dims: &[usize]) -> Var {
         let var = self.tape.carry(&self.full(name), Type::sample(dims));
+        self.carry_at.insert(var.id(), self.carries.len());
         self.carries.push(Carry { var: var.clone(), kept: None });
         var
     }
@@ -151,7 +161,8 @@ impl Context {
     ///
     /// Errors: `carry` is no carry of this model, or the two types differ.
     pub fn keep(&mut self, carry: &Var, value: &Var) {
-        let problem = match self.carries.iter_mut().find(|own| own.var.id() == carry.id()) {
+        let own = self.carry_at.get(&carry.id()).map(|&at| &mut self.carries[at]);
+        let problem = match own {
             Some(own) if own.var.ty() == value.ty() => {
                 own.kept = Some(value.clone());
                 return;
@@ -183,13 +194,22 @@ impl Context {
     }
 
     /// Applies a layer under a name of its own. Its parameters are `path.name.*`.
+    ///
+    /// Errors: more than 128 layers are inside of one another.
     pub fn apply(&mut self, name: &str, layer: &dyn Layer, x: &Var) -> Var {
         self.within(name, layer.name(), |cx| layer.forward(cx, x))
     }
 
     /// Traces `forward` as a layer of this kind under a name of its own, for layers that take more than one
     /// value.
+    ///
+    /// Errors: more than 128 layers are inside of one another. `forward` is then not called, and the value
+    /// is a number.
     pub fn within(&mut self, name: &str, kind: &str, forward: impl FnOnce(&mut Self) -> Var) -> Var {
+        if self.path.len() == MAX_NESTING {
+            self.fail("nesting", format!("more than {MAX_NESTING} layers are inside of one another"));
+            return self.tape.constant(0.0);
+        }
         self.path.push(name.into());
         let (first, line) = (self.parameters.len(), self.summary.len());
         let tape = self.tape.clone();

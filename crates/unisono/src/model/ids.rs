@@ -1,6 +1,8 @@
 //! Finds which elements of a model's input are ids of embedding tables, by following them through ops that
 //! only move elements.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use unisono_graph::{Array, Frame, Graph, Lowering, NodeId};
 
 /// Returns, for each element of a sample of the input, the number of rows of the smallest table that it is an
@@ -22,16 +24,31 @@ pub(crate) fn limits(graph: &Graph, input: NodeId, ids: &[(NodeId, usize)]) -> O
 /// Returns, for each element of a node's value for one sample, which element of the input it is, counted from
 /// 1, and 0 if it is none.
 fn places(graph: &Graph, id: NodeId, input: NodeId) -> Array {
-    let (node, frame) = (&graph.nodes[id], Frame { shards: vec![1] });
-    let moves = matches!(node.op.lowering(), Lowering::View(_) | Lowering::Concat(_) | Lowering::Pad(_));
-    if id != input && moves {
-        let operands: Vec<Array> = node.inputs.iter().map(|&id| places(graph, id, input)).collect();
-        return node.op.reference(&operands.iter().collect::<Vec<_>>(), &node.ty, &frame);
+    let frame = Frame { shards: vec![1] };
+    let moves = |id: NodeId| {
+        let lowering = graph.nodes[id].op.lowering();
+        id != input && matches!(lowering, Lowering::View(_) | Lowering::Concat(_) | Lowering::Pad(_))
+    };
+    let (mut pending, mut needed) = (vec![id], BTreeSet::new());
+    while let Some(at) = pending.pop() {
+        if needed.insert(at) && moves(at) {
+            pending.extend(&graph.nodes[at].inputs);
+        }
     }
-    let dims = frame.dims(&node.ty);
-    let mut place = 0.0;
-    Array::generate(&dims, |_| {
-        place += 1.0;
-        if id == input { place } else { 0.0 }
-    })
+    let mut known: BTreeMap<NodeId, Array> = BTreeMap::new();
+    for at in needed {
+        let node = &graph.nodes[at];
+        let places = if moves(at) {
+            let operands: Vec<&Array> = node.inputs.iter().filter_map(|id| known.get(id)).collect();
+            node.op.reference(&operands, &node.ty, &frame)
+        } else {
+            let mut place = 0.0;
+            Array::generate(&frame.dims(&node.ty), |_| {
+                place += 1.0;
+                if at == input { place } else { 0.0 }
+            })
+        };
+        known.insert(at, places);
+    }
+    known.remove(&id).unwrap_or_else(|| Array::scalar(0.0))
 }

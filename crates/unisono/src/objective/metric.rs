@@ -34,7 +34,11 @@ pub trait Metric: Send + Sync {
         Ok(())
     }
 
-    /// Traces the metric of each sample, `[B]`.
+    /// Traces the metric of each sample, an f32 `[B]`. A number that depends on no sample, such as
+    /// [`Tape::constant`](crate::Tape::constant), is taken as that of every sample.
+    ///
+    /// Errors: the value has axes, is of another type, or is a sum over the samples of a batch, whose mean
+    /// would depend on the batch size. Building the trainer returns them.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 }
 

@@ -1,5 +1,7 @@
 //! What an optimizer sees of one parameter, and the tracing of a step.
 
+use std::collections::BTreeMap;
+
 use unisono_graph::{StateKind, Tape, Type, Var};
 
 use super::Chain;
@@ -125,8 +127,12 @@ pub fn trace_update(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>) {
     let order: Vec<String> = gradients.iter().map(|g| g.name.clone()).collect();
     gradients.sort_by(|a, b| a.name.cmp(&b.name));
     let prepared = optimizer.prepare(gradients);
+    let mut by_name: BTreeMap<&str, &Gradient> = BTreeMap::new();
+    for gradient in &prepared {
+        by_name.entry(&gradient.name).or_insert(gradient);
+    }
     for name in order {
-        let Some(Gradient { weight, gradient, .. }) = prepared.iter().find(|g| g.name == name) else {
+        let Some(Gradient { weight, gradient, .. }) = by_name.get(&*name) else {
             tape.fail_here("optimizer", format!("{} lost the gradient of {name}", optimizer.name()));
             return;
         };

@@ -1,6 +1,6 @@
 //! The state of planning: the steps of each segment so far, and the size and lifetime of each memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use crate::codegen::{Binding, WORKGROUP};
@@ -28,6 +28,12 @@ pub(super) struct Emitter<'a> {
     clock: usize,
     pub segments: Vec<Steps>,
     pub kernels: Vec<Kernel>,
+    /// The index of each kernel in `kernels`. It is looked up in, never iterated.
+    known: HashMap<Kernel, usize>,
+    /// The buckets of each cut.
+    pub buckets_of: BTreeMap<usize, Vec<usize>>,
+    /// The outputs that are ready at the end of each segment.
+    pub outputs_of: BTreeMap<usize, Vec<usize>>,
     /// The bytes of each memory.
     pub sizes: BTreeMap<Store, u64>,
     /// The first and the last time at which each memory is used.
@@ -60,6 +66,14 @@ pub(super) struct Steps {
 
 impl<'a> Emitter<'a> {
     pub fn new(program: &'a Program, run: &'a Run, target: &'a Target) -> Self {
+        let mut buckets_of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, bucket) in program.buckets().iter().enumerate() {
+            buckets_of.entry(bucket.cut).or_default().push(index);
+        }
+        let mut outputs_of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, output) in program.outputs().iter().enumerate() {
+            outputs_of.entry(output.segment).or_default().push(index);
+        }
         Self {
             program,
             run,
@@ -69,6 +83,9 @@ impl<'a> Emitter<'a> {
             clock: 0,
             segments: vec![Steps::default(); program.segments()],
             kernels: vec![],
+            known: HashMap::new(),
+            buckets_of,
+            outputs_of,
             sizes: BTreeMap::new(),
             lives: BTreeMap::new(),
         }
@@ -79,10 +96,12 @@ impl<'a> Emitter<'a> {
 impl Emitter<'_> {
     /// Returns the index of a kernel in the plan. Adds the kernel if the plan has none like it.
     pub fn kernel(&mut self, kernel: &Kernel) -> usize {
-        self.kernels.iter().position(|k| k == kernel).unwrap_or_else(|| {
-            self.kernels.push(kernel.clone());
-            self.kernels.len() - 1
-        })
+        if let Some(&index) = self.known.get(kernel) {
+            return index;
+        }
+        self.kernels.push(kernel.clone());
+        self.known.insert(kernel.clone(), self.kernels.len() - 1);
+        self.kernels.len() - 1
     }
 
     /// Adds a launch that computes node `root`.

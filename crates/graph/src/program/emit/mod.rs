@@ -29,7 +29,7 @@ impl Program {
             return Err(GraphError::NoF16 { what: self.graph.describe(id) });
         }
         let mut emitter = Emitter::new(self, run, target);
-        for segment in 0..self.segments() {
+        for segment in 0..emitter.segments.len() {
             emitter.emit_segment(segment)?;
         }
         emitter.finish()
@@ -51,7 +51,7 @@ impl Emitter<'_> {
         if self.run.is_whole() && !cut.is_empty() {
             self.check_finite(segment, &cut)?;
         }
-        if segment + 1 == self.program.segments() {
+        if segment + 1 == self.segments.len() {
             self.replace_states();
         }
         self.tick();
@@ -65,8 +65,8 @@ impl Emitter<'_> {
         if self.run.is_whole() {
             return;
         }
-        let (program, segment) = (self.program, self.segment);
-        for (bucket, _) in program.buckets().iter().enumerate().filter(|(_, b)| b.cut + 1 == segment) {
+        let before = self.segment.checked_sub(1).and_then(|cut| self.buckets_of.get(&cut).cloned());
+        for bucket in before.into_iter().flatten() {
             self.upload(Slot::Sums(bucket), Store::Sums(bucket));
         }
     }
@@ -74,18 +74,17 @@ impl Emitter<'_> {
     /// Uploads the inputs that some kernel or output uses.
     fn upload_inputs(&mut self) {
         let program = self.program;
-        let mut used: Vec<Store> = Vec::new();
+        let mut used: BTreeSet<Store> = BTreeSet::new();
         let loads = program.fusion.units.iter().flat_map(|u| u.roots.iter());
         let reads = loads
             .flat_map(|&r| program.fusion.reads(&program.graph, r).into_keys())
             .chain(program.graph.roots());
         for id in reads {
             let store = program.stores.place(in_order(&program.graph, &program.fusion, id)).store;
-            if matches!(store, Store::Scalars | Store::Input(_)) && !used.contains(&store) {
-                used.push(store);
+            if matches!(store, Store::Scalars | Store::Input(_)) {
+                used.insert(store);
             }
         }
-        used.sort_unstable();
         for store in used {
             match store {
                 Store::Input(i) if self.is_absent(&program.graph.inputs[i].ty) => {}
@@ -100,18 +99,28 @@ impl Emitter<'_> {
     /// come.
     fn compute(&mut self, mut open: BTreeMap<usize, BTreeSet<NodeId>>) -> Result<(), GraphError> {
         let (program, segment) = (self.program, self.segment);
-        let units = program.fusion.units.iter().zip(&program.kernels);
-        for (unit, kernels) in units.filter(|(u, _)| u.segment == segment) {
+        let mut buckets_with: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
+        for (&bucket, sources) in &open {
+            sources.iter().for_each(|&source| buckets_with.entry(source).or_default().push(bucket));
+        }
+        let is_full = |(bucket, sources): (&usize, &BTreeSet<NodeId>)| sources.is_empty().then_some(*bucket);
+        let mut full: BTreeSet<usize> = open.iter().filter_map(is_full).collect();
+        let range = program.units_of(segment);
+        for (unit, kernels) in program.fusion.units[range.clone()].iter().zip(&program.kernels[range]) {
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
             self.launch_unit(unit, kernels)?;
-            for sources in open.values_mut() {
-                sources.retain(|source| !unit.roots.contains(source));
+            for root in &unit.roots {
+                for bucket in buckets_with.get(root).into_iter().flatten() {
+                    let Some(sources) = open.get_mut(bucket) else { continue };
+                    sources.remove(root);
+                    if sources.is_empty() {
+                        full.insert(*bucket);
+                    }
+                }
             }
-            let full: Vec<usize> =
-                open.iter().filter(|(_, sources)| sources.is_empty()).map(|(&bucket, _)| bucket).collect();
-            for bucket in full {
+            for bucket in std::mem::take(&mut full) {
                 open.remove(&bucket);
                 self.sum_bucket(segment, bucket)?;
             }
@@ -152,7 +161,8 @@ impl Emitter<'_> {
         let downloads: Vec<Store> =
             self.segments[segment].downloads.iter().map(|(_, part)| part.store).collect();
         downloads.into_iter().for_each(|store| self.touch(store));
-        for (index, output) in program.outputs().iter().enumerate().filter(|(_, o)| o.segment == segment) {
+        for index in self.outputs_of.get(&segment).cloned().unwrap_or_default() {
+            let output = &program.outputs()[index];
             let id = program.graph.outputs[index].node;
             let place = program.stores.place(in_order(&program.graph, &program.fusion, id));
             if output.sum.is_some() && !self.run.is_whole() || self.is_absent(&output.ty) {

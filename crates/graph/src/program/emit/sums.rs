@@ -118,19 +118,14 @@ impl Emitter<'_> {
     /// segment compute.
     pub(super) fn open_buckets(&self, segment: usize) -> BTreeMap<usize, BTreeSet<NodeId>> {
         let Program { graph, fusion, .. } = self.program;
-        let roots: BTreeSet<NodeId> = fusion
-            .units
-            .iter()
-            .filter(|u| u.segment == segment)
-            .flat_map(|u| u.roots.iter().copied())
-            .collect();
-        let of_cut = self.program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == segment);
-        let open = |(index, bucket): (usize, &Bucket)| {
-            let sources =
-                bucket.values.iter().map(|&(id, _)| in_order(graph, fusion, graph.nodes[id].inputs[0]));
+        let units = &fusion.units[self.program.units_of(segment)];
+        let roots: BTreeSet<NodeId> = units.iter().flat_map(|u| u.roots.iter().copied()).collect();
+        let open = |&index: &usize| {
+            let values = self.program.buckets()[index].values.iter();
+            let sources = values.map(|&(id, _)| in_order(graph, fusion, graph.nodes[id].inputs[0]));
             (index, sources.filter(|id| roots.contains(id)).collect())
         };
-        of_cut.map(open).collect()
+        self.buckets_of.get(&segment).into_iter().flatten().map(open).collect()
     }
 
     /// Sums a bucket over the shards of each subtree that lies in the run, which is one subtree if the run is

@@ -42,11 +42,11 @@ pub trait Loss: Send + Sync {
     /// The loss does not take such outputs, or a setting of its own makes no sense; the error is the message.
     fn target(&self, output: &Type) -> Result<Type, String>;
 
-    /// Traces the loss of each sample, `[B]`.
+    /// Traces the loss of each sample, an f32 `[B]`. Building the trainer refuses everything else.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 
-    /// Traces the weight of each sample, `[B]`, by which the weight that the data give it is multiplied.
-    /// Default: `None`, which stands for 1. The loss of a global batch is its weighted mean.
+    /// Traces the weight of each sample, an f32 `[B]`, by which the weight that the data give it is
+    /// multiplied. Building the trainer refuses everything else. Default: `None`, which stands for 1. The loss of a global batch is its weighted mean.
     fn weight(&self, _target: &Var) -> Option<Var> {
         None
     }

@@ -1,14 +1,16 @@
-//! Ops that a user defines are known by their type and fields, not by their names.
+//! Ops as users write them, outside of the graph's crate: what a device computes is known by their types and
+//! fields, whatever their names are.
+
+mod families;
 
 use serde::Serialize;
-use unisono_graph::{
-    Array, Expression, Feed, Frame, Graph, Halves, Io, Lowering, Op, Pointwise, Product, Program, Tape, Type,
-    Var, interpret, simplify,
-};
+use unisono_graph::{Array, Expression, Frame, Halves, Io, Lowering, Op, Pointwise, Product, Type, Var};
 
-/// y = N x. The ops for all N have the same name.
+pub use families::{FAMILIES, Made};
+
+/// y = N x, where N is 2 or 3. The ops for all N have the same name.
 #[derive(Debug, Serialize)]
-struct Times<const N: u32>;
+pub struct Times<const N: u32>;
 
 impl<const N: u32> Pointwise for Times<N> {
     const NAME: &str = "times";
@@ -31,8 +33,9 @@ impl<const N: u32> Pointwise for Times<N> {
 
 /// y = x + by. The printed graph does not show the field.
 #[derive(Debug, Clone, Serialize)]
-struct Shift {
-    by: f32,
+pub struct Shift {
+    /// What is added.
+    pub by: f32,
 }
 
 impl Op for Shift {
@@ -67,7 +70,7 @@ impl Op for Shift {
 
 /// y = a b / 2. It has the name of an op of the registry.
 #[derive(Debug, Serialize)]
-struct HalfProduct;
+pub struct HalfProduct;
 
 impl Pointwise for HalfProduct {
     const NAME: &str = "mul";
@@ -84,34 +87,4 @@ impl Pointwise for HalfProduct {
         let half = |other: &Var| Some(other.zip(HalfProduct, &[dy]));
         vec![half(&x[1]), half(&x[0])]
     }
-}
-
-/// Returns the results of a graph for `x` = 1: as traced, simplified and compiled.
-fn values(f: impl Fn(&Var) -> Var) -> [f64; 3] {
-    let tape = Tape::new();
-    tape.output("y", &f(&tape.input("x", Type::sample(&[1]))));
-    let graph = tape.finish().unwrap();
-    let feed = Feed {
-        frame: Frame { shards: vec![1] },
-        inputs: vec![Array::new(&[1, 1], vec![1.0])],
-        states: vec![],
-    };
-    let value = |graph: &Graph| interpret(graph, &feed).outputs["y"].data[0];
-    [value(&graph), value(&simplify(&graph)), value(Program::compile(&graph).unwrap().graph())]
-}
-
-#[test]
-fn two_types_of_one_name_stay_apart() {
-    assert_eq!(values(|x| x.apply(Times::<2>) + x.apply(Times::<3>) * 10.0), [32.0; 3]);
-}
-
-#[test]
-fn one_type_with_two_values_of_a_field_stays_apart() {
-    assert_eq!(values(|x| x.apply(Shift { by: 2.0 }) + x.apply(Shift { by: 1.0 }) * 10.0), [23.0; 3]);
-}
-
-#[test]
-fn an_op_called_mul_is_not_our_product() {
-    assert_eq!(values(|x| x.zip(HalfProduct, &[&x.tape().constant(1.0)])), [0.5; 3]);
-    assert_eq!(values(|x| x.zip(HalfProduct, &[x]) + 1.0), [1.5; 3]);
 }
