@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use unisono_graph::{Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var};
+use unisono_graph::{Graph, GraphError, Layout, Precision, Program, StateKind, Tape, Type, Var, simplify};
 
 use crate::compile::carries;
 use crate::compile::fields::{Fields, INPUT, TARGET, WEIGHT};
+use crate::identity::graph::of_graph;
+use crate::identity::part::Part;
+use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::optimizers::{Chain, Gradient, trace_update};
 use crate::{Context, Error, Initializer, Layer, Loss, Metric};
@@ -102,6 +105,19 @@ pub(crate) struct Programs {
     pub output: Type,
     /// The upper limits of the ids in each field, see [`Fields::ids`].
     pub ids: BTreeMap<String, Vec<usize>>,
+    /// What is traced, as parts of the run's identity.
+    pub identity: Traced,
+}
+
+/// What is traced, as parts of a run's identity.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Traced {
+    /// The forward pass in training, with loss and metrics.
+    pub model: Part,
+    /// What the parameters start with.
+    pub start: Part,
+    /// The whole training step, with gradients and the optimizer's rule.
+    pub training: Part,
 }
 
 impl Programs {
@@ -113,9 +129,15 @@ impl Programs {
         let Trace { tape, cx, input, output, .. } = Trace::new(parts, fields, Mode::Train)?;
         let forward = tape.finish()?;
         let limits = cx.id_limits(&forward, &input);
-        let compile =
-            |id: &ProgramId| Ok(Arc::new(Program::compile_with(&id.trace(parts, fields)?, layout)?));
-        let compiled = ProgramId::ALL.iter().map(compile).collect::<Result<Vec<_>, Error>>()?;
+        let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
+        let mut compiled = Vec::new();
+        for id in ProgramId::ALL {
+            let graph = id.trace(parts, fields)?;
+            if *id == ProgramId::Train {
+                identity.training = of_graph(&simplify(&graph));
+            }
+            compiled.push(Arc::new(Program::compile_with(&graph, layout)?));
+        }
         let mut programs = Self {
             compiled,
             forward,
@@ -124,12 +146,14 @@ impl Programs {
             input: input.ty().clone(),
             output: output.ty().clone(),
             ids: limits.into_iter().map(|limits| (INPUT.to_owned(), limits)).collect(),
+            identity,
         };
         if let Some(name) = carries::too_late(programs.train()) {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));
         }
         let asked: Vec<Parameter> = [cx.parameters(), cx.statistics()].concat();
+        programs.identity.start = start_values(&asked);
         let start = |name: &str| asked.iter().find(|p| p.name == name).map(|p| p.initializer.clone());
         programs.initializers = programs.train().states().iter().map(|s| start(&s.name)).collect();
         Ok(programs)

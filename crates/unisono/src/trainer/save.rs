@@ -1,6 +1,7 @@
 //! A run into checkpoints: when it is saved, and what happens where it cannot be.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use unisono_checkpoint::{Contents, Export, Plan};
 use unisono_graph::StateKind;
@@ -50,6 +51,7 @@ impl Trainer {
         if self.crew.is_unchecked(self.state.position.step) {
             self.check_replicas()?;
         }
+        self.content_for_checkpoint()?;
         self.state.classes = self.crew.saved_classes()?;
         let mut contents = self.tensors_on_devices(spare)?;
         self.state.save(&mut contents)?;
@@ -127,6 +129,11 @@ impl Trainer {
     /// Saves where the interval or the end of a fit asks for it, and this step is not saved yet. At the end
     /// waits until it is durable. Returns whether the fit was asked to stop.
     pub(super) fn save_when_due(&mut self, end: bool) -> Result<bool, Error> {
+        if end {
+            self.content_at_end()?
+        } else {
+            self.content_within(Duration::ZERO)?
+        }
         let (stop, step) = (self.watch.stop.is_asked(), self.steps());
         if stop && !end {
             self.watch.note(&format!("asked to stop: step {step} is the last"));
