@@ -31,6 +31,8 @@ pub(crate) struct RunIdentity {
     pub data: DataContent,
     /// What code decides and nothing stands for.
     pub not_covered: Vec<String>,
+    /// The weights that were loaded from a file, each time: the number of steps done then, and their hash.
+    pub loaded: Vec<(u64, String)>,
     /// The runs that this one was made of.
     pub ancestors: Vec<Ancestor>,
 }
@@ -43,7 +45,7 @@ impl Section for RunIdentity {
 
     /// A resumed run keeps what its trainer is made of, and goes on with the saved run's data and past.
     fn resume(&mut self, saved: Self) {
-        (self.order, self.data) = (saved.order, saved.data);
+        (self.order, self.data, self.loaded) = (saved.order, saved.data, saved.loaded);
         self.ancestors = saved.ancestors;
         self.settle();
     }
@@ -68,6 +70,12 @@ impl RunIdentity {
             problems = self.training.differences(&saved.training, "the training step of ");
         }
         problems
+    }
+
+    /// Notes weights that the run goes on with instead of its own.
+    pub fn load(&mut self, step: u64, sha256: String) {
+        self.loaded.push((step, sha256));
+        self.settle();
     }
 
     /// Takes the order of a fit's data. `epoch` is the one that the fit starts with.
@@ -127,6 +135,10 @@ impl RunIdentity {
             add(&mut hash, identity.as_deref().unwrap_or("unknown"));
             add(&mut hash, &step.to_string());
             differs.iter().for_each(|text| add(&mut hash, text));
+        }
+        for (step, sha256) in &self.loaded {
+            add(&mut hash, &format!("weights at step {step}"));
+            add(&mut hash, sha256);
         }
         self.sha256 = Some(hex(&hash.finalize()));
     }

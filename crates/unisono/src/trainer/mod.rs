@@ -2,8 +2,8 @@
 //!
 //! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
 //! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
-//! checkpoints, `load` and `export` about weights, `join` about replicas that come and go, `inspect` about
-//! what a user can ask.
+//! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
+//! replicas that come and go, `inspect` about what a user can ask.
 
 mod build;
 pub(crate) mod builder;
