@@ -84,11 +84,11 @@ fn another_layer_without_weights() {
     let sgd = || Sgd::new(0.1);
     let error = refusal((model(Tanh, 0.1), sgd()), (model(Relu, 0.1), sgd()));
     assert!(
-        error.ends_with("the model's layer \"1\" of the run is [tanh] to [B, 5], not [relu] to [B, 5]"),
+        error.ends_with("the model's layer \"1.tanh\" of the run is [tanh] to [B, 5], not [relu] to [B, 5]"),
         "{error}"
     );
     let error = refusal((model(Relu, 0.1), sgd()), (model(Relu, 0.2), sgd()));
-    assert!(error.contains("the model's layer \"2\" of the run is [dropout 0.1 "), "{error}");
+    assert!(error.contains("the model's layer \"2.dropout\" of the run is [dropout 0.1 "), "{error}");
     assert!(error.contains(" not [dropout 0.2 "), "{error}");
     let with = |start| Sequential::new().add(Dense::new(3).initializer(start));
     let error = refusal((with(Initializer::HeNormal), sgd()), (with(Initializer::Normal(0.1)), sgd()));

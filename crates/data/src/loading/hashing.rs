@@ -66,7 +66,7 @@ impl Hashing {
     /// The content could not be read.
     pub fn wait(&self, most: Duration) -> Result<Option<Content>, DataError> {
         let hurries = self.asked.hurry.swap(!most.is_zero(), Ordering::Relaxed);
-        if let Some(thread) = &self.thread {
+        if let Some(thread) = self.thread.as_ref().filter(|_| !most.is_zero()) {
             thread.thread().unpark();
         }
         let answer = self.answer.recv_timeout(most);

@@ -61,13 +61,20 @@ impl Part {
         }
         let own: BTreeMap<&str, &Entry> = self.entries.iter().map(|entry| (&*entry.name, entry)).collect();
         let old: BTreeMap<&str, &Entry> = saved.entries.iter().map(|entry| (&*entry.name, entry)).collect();
-        let gone = saved.entries.iter().filter_map(|before| match own.get(&*before.name) {
+        let is_new = |now: &Entry| !old.contains_key(&*now.name);
+        let gone = saved.entries.iter().enumerate().filter_map(|(at, before)| match own.get(&*before.name) {
             Some(now) if *now == before => None,
             Some(now) => Some(changed(kind, before, now)),
-            None => Some(format!("{kind}{} of the run is {}, and is not here", before.name, before.text)),
+            // One in the same place, such as another activation, stands for it.
+            None => Some(match self.entries.get(at).filter(|now| is_new(now)) {
+                Some(now) => changed(kind, before, now),
+                None => format!("{kind}{} of the run is {}, and is not here", before.name, before.text),
+            }),
         });
-        let new = self.entries.iter().filter(|now| !old.contains_key(&*now.name));
-        let new = new.map(|now| format!("{kind}{} is {}, and is not in the run", now.name, now.text));
+        let is_told =
+            |at: usize| saved.entries.get(at).is_some_and(|before| !own.contains_key(&*before.name));
+        let new = self.entries.iter().enumerate().filter(|(at, now)| is_new(now) && !is_told(*at));
+        let new = new.map(|(_, now)| format!("{kind}{} is {}, and is not in the run", now.name, now.text));
         let mut all: Vec<String> = gone.chain(new).collect();
         if all.is_empty() {
             all.push(format!("{kind}order or the connections differ"));
@@ -93,9 +100,9 @@ impl Entry {
     }
 }
 
-/// Says how an entry changed.
+/// Says how an entry changed, or which one stands in its place.
 fn changed(kind: &str, before: &Entry, now: &Entry) -> String {
-    let name = &now.name;
+    let name = &before.name;
     if before.text == now.text {
         return format!("{kind}{name} of the run is another ({}) than this one", before.text);
     }

@@ -21,6 +21,8 @@ pub(super) struct DataHash {
     job: Option<Hashing>,
     /// Whether the answer of the job is still to come.
     pending: bool,
+    /// Whether a checkpoint has waited for the answer.
+    waited: bool,
     /// Whether the run was on data before, which have to be found again.
     expected: bool,
     /// The number of steps done when the data came.
@@ -92,7 +94,7 @@ impl Trainer {
                 let job = Some(Hashing::start(source)?);
                 let expected = self.state.identity.data.is_known();
                 let step = self.steps();
-                self.data_hash = DataHash { job, pending: true, expected, step, problem: None };
+                self.data_hash = DataHash { job, pending: true, expected, step, ..DataHash::default() };
                 if !expected {
                     self.state.identity.set_data(DataContent::NotYetHashed);
                 }
@@ -127,13 +129,14 @@ impl Trainer {
     }
 
     /// Waits for the data's hash as long as a checkpoint has to: until it is known where a run was resumed,
-    /// since nothing may be saved of a run on other data, and a moment otherwise.
+    /// since nothing may be saved of a run on other data. Otherwise the first checkpoint waits a moment.
     ///
     /// # Errors
     /// As [`Trainer::content_within`].
     pub(super) fn content_for_checkpoint(&mut self) -> Result<(), Error> {
         if !self.data_hash.expected {
-            return self.content_within(CHECKPOINT_WAITS);
+            let first = !std::mem::replace(&mut self.data_hash.waited, true);
+            return self.content_within(if first { CHECKPOINT_WAITS } else { Duration::ZERO });
         }
         while self.data_hash.pending {
             self.content_within(WAIT)?;
