@@ -125,8 +125,8 @@ impl Chain {
         }
     }
 
-    /// Returns the settings of the rule by name, and the transforms around it. The functions of transforms and
-    /// groups, which choose parameters by name, are covered by what is traced.
+    /// Returns the settings of the rule by name, and the transforms around it. The functions of transforms
+    /// and groups, which choose parameters by name, are covered by what is traced.
     pub fn settings(&self) -> OptimizerSettings {
         let settings = match &self.rule {
             Rule::One(rule) => rule.settings().unwrap_or_else(|| {

@@ -74,15 +74,15 @@ impl Schedule {
         Shape::Function { f: Arc::new(lr), name: None }.into()
     }
 
-    /// Gives the function of a schedule a name and a version, by which a resumed run is compared with its own.
-    /// Default: none, and a run's identity says that the function is not covered. Other schedules ignore it.
+    /// Gives the function of a schedule a name and a version, by which a resumed run is compared with its
+    /// own. Default: none, and a run's identity says that the function is not covered. Other schedules ignore it.
     ///
     /// Change the version whenever the function, or a number in it, changes.
     ///
     /// ```
     /// use unisono::{Schedule, Sgd};
     ///
-    /// let root = Schedule::function(|step| 0.1 / ((step + 1) as f64).sqrt()).named("inverse root of 0.1", 1);
+    /// let root = Schedule::function(|step| 0.1 / ((step + 1) as f64).sqrt()).named("inverse root", 1);
     /// let optimizer = Sgd::new(root);
     /// ```
     pub fn named(mut self, function: &str, version: u32) -> Self {
