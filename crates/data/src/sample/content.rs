@@ -23,9 +23,6 @@ pub enum Coverage {
 #[derive(Clone, Debug, Default)]
 pub struct ContentHash(Sha256);
 
-/// The number of values that are converted to bytes at once.
-const AT_ONCE: usize = 1024;
-
 impl ContentHash {
     /// Returns the hash of nothing.
     pub fn new() -> Self {
@@ -48,14 +45,14 @@ impl ContentHash {
         self.bytes(text.as_bytes());
     }
 
-    /// Adds f32 values by their bits.
+    /// Adds f32 values by their bits, little-endian.
     pub fn f32s(&mut self, values: &[f32]) {
-        self.words(values, f32::to_bits);
+        self.words(bytemuck::cast_slice(values));
     }
 
-    /// Adds i32 values.
+    /// Adds i32 values, little-endian.
     pub fn i32s(&mut self, values: &[i32]) {
-        self.words(values, |value| value as u32);
+        self.words(bytemuck::cast_slice(values));
     }
 
     /// Adds a sample: each field's name, shape and values.
@@ -84,13 +81,11 @@ impl ContentHash {
         self.0.finalize().into()
     }
 
-    fn words<T: Copy>(&mut self, values: &[T], bits: impl Fn(T) -> u32) {
-        let mut bytes = [0; 4 * AT_ONCE];
-        for part in values.chunks(AT_ONCE) {
-            for (four, &value) in bytes.chunks_exact_mut(4).zip(part) {
-                four.copy_from_slice(&bits(value).to_le_bytes());
-            }
-            self.bytes(&bytes[..4 * part.len()]);
+    fn words(&mut self, words: &[u32]) {
+        if cfg!(target_endian = "little") {
+            self.bytes(bytemuck::cast_slice(words));
+        } else {
+            words.iter().for_each(|word| self.bytes(&word.to_le_bytes()));
         }
     }
 }

@@ -135,9 +135,9 @@ run_state! {
     /// What samples carry from batch to batch: the names of the tensors in `carries.safetensors`.
     carries: Carries,
     /// What makes the run this run: the hash `sha256` over the parts `model`, `start`, `training`,
-    /// `optimizer`, `settings`, `order` and `data`, each with the names by which a difference is told, then what is
-    /// `not_covered`, and the `ancestors` that the run was made of by force. Another model, optimizer or data
-    /// are an error unless forced.
+    /// `optimizer`, `settings`, `order` and `data`, each with the names by which a difference is told, then
+    /// what is `not_covered`, the weights `loaded`, and the `ancestors` that the run was made of by force.
+    /// Another model, optimizer or data are an error unless forced.
     identity: RunIdentity,
 }
 
