@@ -75,7 +75,8 @@ impl Schedule {
     }
 
     /// Gives the function of a schedule a name and a version, by which a resumed run is compared with its
-    /// own. Default: none, and a run's identity says that the function is not covered. Other schedules ignore it.
+    /// own. Default: none, and a run's identity says that the function is not covered. Other schedules
+    /// ignore it.
     ///
     /// Change the version whenever the function, or a number in it, changes.
     ///
