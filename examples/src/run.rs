@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
-use unisono::{BestBy, Builder, Precision, Progress, Saving, Trainer};
+use unisono::{BestBy, Builder, Identity, Precision, Progress, Saving, Trainer};
 
 use crate::interrupt::{self, Interrupted};
 use crate::{Error, Lines, RunFlags};
@@ -62,6 +62,7 @@ impl Run {
         }
         let sha256 = trainer.state_sha256()?;
         eprintln!("{} steps, state {sha256}", trainer.steps());
+        print_identity(&trainer.identity());
         if self.flags.json {
             Lines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256)?;
         }
@@ -128,5 +129,17 @@ impl Run {
             trainer.history().iter().try_for_each(|epoch| lines.epoch(epoch))?;
         }
         Ok(())
+    }
+}
+
+/// Writes what makes the run this run: the first digits of its identity, what is not in it, and the runs that
+/// it was made of by force.
+fn print_identity(identity: &Identity) {
+    eprintln!("identity  {identity}");
+    identity.not_covered.iter().for_each(|what| eprintln!("note: the identity does not cover {what}"));
+    for ancestor in &identity.ancestors {
+        let from =
+            ancestor.identity.as_deref().and_then(|digits| digits.get(..12)).unwrap_or("an unknown run");
+        eprintln!("note: forced at step {} from {from}: {}", ancestor.step, ancestor.differs.join("; "));
     }
 }

@@ -6,7 +6,7 @@ use unisono_gpu::Device;
 use unisono_graph::{Array, Feed, Frame, Graph, Program, StateKind, Tape, Type, Var, interpret, simplify};
 use unisono_random::Draws;
 use unisono_testkit::own_ops::{FAMILIES, HalfProduct, Made, Shift, Times};
-use unisono_testkit::{adapters, relative_error, run};
+use unisono_testkit::{Ran, adapters, relative_error, run};
 
 /// Returns the results of a graph for `x` = 1: as traced, simplified and compiled.
 fn values(f: impl Fn(&Var) -> Var) -> [f64; 3] {
@@ -51,7 +51,7 @@ fn a_device_computes_each_op_as_its_own() {
     tape.output("gradient", &slope[0]);
     let program = Program::compile(&tape.finish().unwrap()).unwrap();
     for mut device in devices() {
-        let (outputs, _) = run(&mut device, &program, &one()).unwrap();
+        let outputs = run(&mut device, &program, &one()).unwrap().outputs;
         let found = ["types", "fields", "alone", "before a sum", "gradient"].map(|name| outputs[name][0]);
         assert_eq!(found, [32.0, 23.0, 0.5, 1.5, 3.0]);
     }
@@ -192,7 +192,7 @@ fn devices_compute_what_random_graphs_mean() {
             let (graph, feed) = (random_graph(seed), feed(seed));
             let expected = interpret(&graph, &feed);
             let program = Program::compile(&graph).unwrap();
-            let (outputs, states) = run(&mut device, &program, &feed).unwrap();
+            let Ran { outputs, states, .. } = run(&mut device, &program, &feed).unwrap();
             for (name, array) in &expected.outputs {
                 let error = relative_error(&outputs[name], array);
                 assert!(error < 1e-5, "seed {seed}: {name} is off by {error:e}\n{graph}");

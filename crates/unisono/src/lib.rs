@@ -2,6 +2,7 @@
 
 mod compile;
 mod error;
+mod identity;
 mod model;
 mod objective;
 mod observe;
@@ -33,6 +34,7 @@ pub use observe::progress::Progress;
 pub use observe::report::Report;
 pub use observe::summary::Summary;
 pub use optimizers::*;
+pub use run::ancestry::Ancestor;
 pub use run::classes::{SavedClass, SavedClasses};
 pub use run::loss_scale::{LossScale, Scaling};
 pub use run::settings::{GLOBAL_BATCH, RunSettings, SHARDS};
@@ -42,4 +44,5 @@ pub use saving::policy::{BestBy, Saving};
 pub use trainer::Trainer;
 pub use trainer::builder::Builder;
 pub use trainer::export::ExportedModel;
+pub use trainer::identity::Identity;
 pub use trainer::resume::Resumed;

@@ -4,6 +4,7 @@
 //! checkpoint, or of a safetensors file.
 
 mod diff;
+mod identity;
 mod target;
 
 use std::fmt;
@@ -240,7 +241,10 @@ impl fmt::Display for Shown {
             writeln!(f)?;
         }
         match &self.trainer {
-            Some(trainer) => write!(f, "trainer.json\n{trainer:#}"),
+            Some(trainer) => {
+                identity::lines(trainer).iter().try_for_each(|line| writeln!(f, "{line}"))?;
+                write!(f, "trainer.json\n{:#}", identity::shortened(trainer))
+            }
             None => Ok(()),
         }
     }

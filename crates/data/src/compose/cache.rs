@@ -1,9 +1,10 @@
 //! A cache: samples are kept in memory once they were fetched.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{DataError, FieldSpec, Sample, Source};
+use crate::{ContentHash, Coverage, DataError, FieldSpec, Sample, Source};
 
 /// A source whose samples are kept, within a budget of bytes, the first time they are fetched. Those that do
 /// not fit are fetched each time.
@@ -70,6 +71,14 @@ impl<S: Source> Source for Cache<S> {
 
     fn fingerprint(&self) -> u64 {
         self.source.fingerprint()
+    }
+
+    fn coverage(&self) -> Coverage {
+        self.source.coverage()
+    }
+
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        self.source.hash_content(samples, hash)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Several sources joined into one: one after another, or taking turns by weight.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{DataError, FieldSpec, Fingerprint, Sample, Source};
+use crate::compose::subset::{hash_part, part_coverage};
+use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
 
 /// A source made of several, one after another.
 #[derive(Clone)]
@@ -143,6 +145,19 @@ macro_rules! joined_source {
                 let $own = self;
                 let hash = $extra.iter().fold(hash, |hash, &word| hash.word(word));
                 self.sources.iter().fold(hash, |hash, source| hash.word(source.fingerprint())).finish()
+            }
+
+            fn coverage(&self) -> Coverage {
+                part_coverage(&self.sources)
+            }
+
+            fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+                for index in samples {
+                    let beyond = DataError::Index { index, len: self.len() };
+                    let (source, at) = self.place(index).ok_or(beyond)?;
+                    hash_part(source, at, hash)?;
+                }
+                Ok(())
             }
         }
 

@@ -1,10 +1,11 @@
 //! Parts of a source: chosen samples, and random splits.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use unisono_random::Permutation;
 
-use crate::{DataError, FieldSpec, Fingerprint, Sample, Source};
+use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample, Source};
 
 /// Some samples of a source, in a given order.
 #[derive(Clone, Debug)]
@@ -120,6 +121,32 @@ impl<S: Source> Source for Subset<S> {
                 first.fold(hash.word(*start), Fingerprint::word).finish()
             }
         }
+    }
+
+    fn coverage(&self) -> Coverage {
+        part_coverage([&self.source])
+    }
+
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        samples.into_iter().try_for_each(|index| hash_part(&self.source, self.index_in_source(index)?, hash))
+    }
+}
+
+/// Returns the coverage of a source made of others: their samples are hashed, or named one by one.
+pub(crate) fn part_coverage<S: Source>(sources: impl IntoIterator<Item = S>) -> Coverage {
+    let is_unknown = |source: S| source.coverage() == Coverage::Unknown;
+    if sources.into_iter().any(is_unknown) { Coverage::Unknown } else { Coverage::Hashed }
+}
+
+/// Adds a sample of one of the sources that another is made of to a hash.
+pub(crate) fn hash_part(source: &dyn Source, index: u64, hash: &mut ContentHash) -> Result<(), DataError> {
+    match source.coverage() {
+        Coverage::Named(name) => {
+            hash.text(&name);
+            hash.word(index);
+            Ok(())
+        }
+        Coverage::Hashed | Coverage::Unknown => source.hash_content(index..index + 1, hash),
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Loader {
     /// `None` until it is set.
     batch: Option<usize>,
     drop_last: bool,
+    /// Whether the transform that was added last is one of batches.
+    last_is_batch: bool,
     pace: Settings,
     /// The fields after each stage, found once for all clones, when first needed.
     specs: Arc<OnceLock<Arc<StageSpecs>>>,
@@ -68,7 +70,8 @@ impl Loader {
             skip: 0,
         };
         let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
-        Self { pipeline, batch: None, drop_last: false, pace, specs: Arc::default(), stop: Vec::new() }
+        let specs = Arc::default();
+        Self { pipeline, batch: None, drop_last: false, last_is_batch: false, pace, specs, stop: Vec::new() }
     }
 
     /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` takes its global
@@ -140,7 +143,10 @@ impl Loader {
         transform: impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
     ) -> Self {
         let name = name.into();
-        self.stage(Stage { label: format!("map '{name}'"), name, run: Arc::new(transform) })
+        self.stage(
+            Stage { label: format!("map '{name}'"), name, version: None, run: Arc::new(transform) },
+            false,
+        )
     }
 
     /// Adds a transform of whole batches, which runs after all others. It gets each field stacked, samples
@@ -149,13 +155,35 @@ impl Loader {
     /// Its draws are keyed by (seed, name, epoch, position of the batch's first sample). What it makes of a
     /// sample may depend on the batch, so a run that resumes within a batch does not repeat it.
     pub fn map_batch(
-        mut self,
+        self,
         name: impl Into<String>,
         transform: impl Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync + 'static,
     ) -> Self {
         let name = name.into();
-        let stage = Stage { label: format!("map_batch '{name}'"), name, run: Arc::new(transform) };
-        self.pipeline.batch_stages.push(stage);
+        let label = format!("map_batch '{name}'");
+        self.stage(Stage { label, name, version: None, run: Arc::new(transform) }, true)
+    }
+
+    /// Sets the version of the transform that was added last. Default: none, and the transform's code is not
+    /// covered by the run's identity.
+    ///
+    /// A closure cannot be compared with another. Change the version whenever the closure, or a number in
+    /// it, changes, and a run that the old one started is not resumed with the new one unnoticed.
+    ///
+    /// ```
+    /// use unisono_data::{Loader, Memory};
+    ///
+    /// let numbers = Memory::labelled(vec![0.0; 8], [1], vec![0; 8])?;
+    /// let loader = Loader::new(numbers).map("noise", |_, _| ()).version("2: normal, 0.01");
+    /// assert_eq!(loader.settings()["transforms"], "map 'noise' version 2: normal, 0.01");
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        let pipeline = &mut self.pipeline;
+        let stages = if self.last_is_batch { &mut pipeline.batch_stages } else { &mut pipeline.stages };
+        if let Some(stage) = stages.last_mut() {
+            stage.version = Some(version.into());
+        }
         self
     }
 
@@ -172,7 +200,7 @@ impl Loader {
     /// Adds a check that refuses samples which hold an infinity or a NaN at this stage.
     pub fn require_finite(self) -> Self {
         let run = Arc::new(|sample: &mut Sample, _: &mut Draws| Ok(check_finite(sample)?));
-        self.stage(Stage { label: REQUIRE_FINITE.into(), name: String::new(), run })
+        self.stage(Stage { label: REQUIRE_FINITE.into(), name: String::new(), version: None, run }, false)
     }
 
     /// Sets whether an epoch's last batch is left out if it is not full. Default: false.
@@ -262,12 +290,22 @@ impl Loader {
         &*self.pipeline.source
     }
 
+    /// Returns the source as clones of this loader share it.
+    pub fn shared_source(&self) -> Arc<dyn Source> {
+        self.pipeline.source.clone()
+    }
+
     /// Returns what the fields of a sample look like after all transforms, which is what a model will be fed.
     pub fn fields(&self) -> Result<Vec<FieldSpec>, DataError> {
         Ok(self.specs()?.last().cloned().unwrap_or_default())
     }
 
-    fn stage(mut self, stage: Stage) -> Self {
+    fn stage(mut self, stage: Stage, of_batches: bool) -> Self {
+        self.last_is_batch = of_batches;
+        if of_batches {
+            self.pipeline.batch_stages.push(stage);
+            return self;
+        }
         self.pipeline.stages.push(stage);
         self.specs = Arc::default();
         self

@@ -1,6 +1,7 @@
 //! From a source and an order to batches: the loader, the pipeline of one sample, and the threads that run
 //! ahead.
 
+pub(crate) mod hashing;
 pub(crate) mod loader;
 mod pace;
 mod pipeline;

@@ -23,6 +23,8 @@ pub(crate) struct Stage {
     pub name: String,
     /// The name that errors use, such as "map 'crop'".
     pub label: String,
+    /// The version of its code that the user gave.
+    pub version: Option<String>,
     pub run: Arc<Run>,
 }
 

@@ -2,11 +2,13 @@
 
 pub(crate) mod batch;
 pub(crate) mod check;
+pub(crate) mod content;
 pub(crate) mod error;
 pub(crate) mod field;
 pub(crate) mod fingerprint;
 pub(crate) mod position;
 pub(crate) mod source;
+pub(crate) mod tree;
 
 use std::sync::Arc;
 

@@ -1,8 +1,10 @@
 //! The trait behind every data set.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{DataError, FieldSpec, Fingerprint, Sample};
+use crate::sample::tree::hash_fetched;
+use crate::{ContentHash, Coverage, DataError, FieldSpec, Fingerprint, Sample};
 
 /// A data set: a length, and samples by index.
 ///
@@ -60,6 +62,25 @@ pub trait Source: Send + Sync {
     fn fingerprint(&self) -> u64 {
         Fingerprint::new().source(self.len(), self.fields()).finish()
     }
+
+    /// Returns how the content takes part in a run's identity. Default: [`Coverage::Unknown`].
+    ///
+    /// A source whose samples may be read once more returns [`Coverage::Hashed`]. One that computes them
+    /// returns [`Coverage::Named`] with a name and a version.
+    fn coverage(&self) -> Coverage {
+        Coverage::Unknown
+    }
+
+    /// Adds the content of samples to a hash: whatever decides their values. Default: fetches the samples.
+    ///
+    /// Sources that hold bytes hash these without decoding them. It is called on a thread of its own, for
+    /// one block of samples after another.
+    ///
+    /// # Errors
+    /// The content cannot be read.
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        hash_fetched(self, samples, hash)
+    }
 }
 
 macro_rules! source_behind_a_pointer {
@@ -82,6 +103,12 @@ macro_rules! source_behind_a_pointer {
             }
             fn fingerprint(&self) -> u64 {
                 (**self).fingerprint()
+            }
+            fn coverage(&self) -> Coverage {
+                (**self).coverage()
+            }
+            fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+                (**self).hash_content(samples, hash)
             }
         }
     )*};

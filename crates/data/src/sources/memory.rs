@@ -1,9 +1,10 @@
 //! Samples in memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::sample::field::elements;
-use crate::{DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values};
+use crate::{ContentHash, Coverage, DataError, Field, FieldSpec, Fingerprint, Sample, Source, Values};
 
 /// Arrays in memory: one contiguous array a field, sample after sample.
 ///
@@ -100,6 +101,23 @@ impl Source for Memory {
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs);
         self.arrays.iter().fold(hash, Fingerprint::values).finish()
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage::Hashed
+    }
+
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        for array in &self.arrays {
+            let size = array.len() / self.len.max(1);
+            let values = samples.start as usize * size..samples.end as usize * size;
+            match array {
+                Values::F32(all) => all.get(values).map(|values| hash.f32s(values)),
+                Values::I32(all) => all.get(values).map(|values| hash.i32s(values)),
+            }
+            .ok_or(DataError::Index { index: samples.end, len: self.len() })?;
+        }
+        Ok(())
     }
 }
 

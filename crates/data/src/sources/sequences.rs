@@ -1,6 +1,10 @@
 //! Sequences of different lengths, in memory.
 
-use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
+use std::ops::Range;
+
+use crate::{
+    ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values,
+};
 
 /// Sequences of i32 and their classes: "x", padded at its end to the longest sequence, "length", and "y".
 ///
@@ -78,5 +82,17 @@ impl Source for Sequences {
         let hash = Fingerprint::new().source(self.len(), &self.specs).word(self.padding as u64);
         let hash = self.ends.iter().fold(hash, |hash, &end| hash.word(end as u64));
         hash.values(&Values::I32(self.labels.clone())).values(&Values::I32(self.values.clone())).finish()
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage::Hashed
+    }
+
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        hash.i32s(&[self.padding]);
+        for index in samples {
+            hash.sample(&self.fetch(index)?);
+        }
+        Ok(())
     }
 }

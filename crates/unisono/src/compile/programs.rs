@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var,
+    Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var, simplify,
 };
 
 use crate::compile::carries;
 use crate::compile::fields::{Fields, INPUT, TARGET, WEIGHT};
+use crate::identity::graph::of_graph;
+use crate::identity::part::Part;
+use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::optimizers::{Chain, Gradient, trace_update};
 use crate::{Context, Error, Initializer, Layer, Loss, Metric};
@@ -104,6 +107,19 @@ pub(crate) struct Programs {
     pub output: Type,
     /// The upper limits of the ids in each field, see [`Fields::ids`].
     pub ids: BTreeMap<String, Vec<usize>>,
+    /// What is traced, as parts of the run's identity.
+    pub identity: Traced,
+}
+
+/// What is traced, as parts of a run's identity.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Traced {
+    /// The forward pass in training, with loss and metrics.
+    pub model: Part,
+    /// What the parameters start with.
+    pub start: Part,
+    /// The whole training step, with gradients and the optimizer's rule.
+    pub training: Part,
 }
 
 impl Programs {
@@ -116,9 +132,15 @@ impl Programs {
         let forward = trace.tape.finish()?;
         let Trace { cx, input, output, .. } = &trace;
         let limits = cx.id_limits(&forward, input);
-        let compile =
-            |id: &ProgramId| Ok(Arc::new(Program::compile_with(&id.trace(parts, fields, &trace)?, layout)?));
-        let compiled = ProgramId::ALL.iter().map(compile).collect::<Result<Vec<_>, Error>>()?;
+        let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
+        let mut compiled = Vec::new();
+        for id in ProgramId::ALL {
+            let graph = id.trace(parts, fields, &trace)?;
+            if *id == ProgramId::Train {
+                identity.training = of_graph(&simplify(&graph));
+            }
+            compiled.push(Arc::new(Program::compile_with(&graph, layout)?));
+        }
         let mut programs = Self {
             compiled,
             forward,
@@ -127,13 +149,15 @@ impl Programs {
             input: input.ty().clone(),
             output: output.ty().clone(),
             ids: limits.into_iter().map(|limits| (INPUT.to_owned(), limits)).collect(),
+            identity,
         };
         if let Some(name) = carries::too_late(programs.train()) {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));
         }
-        let asked = cx.parameters().iter().chain(cx.statistics());
-        let start: BTreeMap<&str, &Initializer> = asked.map(|p| (&*p.name, &p.initializer)).collect();
+        let asked: Vec<Parameter> = [cx.parameters(), cx.statistics()].concat();
+        programs.identity.start = start_values(&asked);
+        let start: BTreeMap<&str, &Initializer> = asked.iter().map(|p| (&*p.name, &p.initializer)).collect();
         let initializer = |name: &str| start.get(name).map(|&initializer| initializer.clone());
         programs.initializers = programs.train().states().iter().map(|s| initializer(&s.name)).collect();
         Ok(programs)

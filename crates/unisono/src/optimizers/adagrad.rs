@@ -1,7 +1,7 @@
 use unisono_graph::Var;
 
 use super::settings::not_negative;
-use super::{Optimizer, Scalar, Schedule, Update};
+use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
 /// Adagrad (Duchi et al. 2011; PyTorch's and Keras's `Adagrad`).
@@ -71,6 +71,15 @@ impl Optimizer for Adagrad {
         not_negative("lr_decay", self.lr_decay)?;
         not_negative("epsilon", self.epsilon)?;
         not_negative("weight_decay", self.weight_decay)
+    }
+
+    fn settings(&self) -> Option<OptimizerSettings> {
+        let settings = OptimizerSettings::new()
+            .schedule("lr", &self.lr)
+            .with("lr_decay", self.lr_decay)
+            .with("epsilon", self.epsilon)
+            .with("weight_decay", self.weight_decay);
+        Some(settings)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::moments::Moments;
 use super::settings::not_negative;
-use super::{Optimizer, Scalar, Schedule, Update};
+use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019; PyTorch's and Keras's `AdamW`).
@@ -77,6 +77,16 @@ impl Optimizer for AdamW {
         self.lr.check()?;
         self.moments.check()?;
         not_negative("weight_decay", self.weight_decay)
+    }
+
+    fn settings(&self) -> Option<OptimizerSettings> {
+        let settings = OptimizerSettings::new()
+            .schedule("lr", &self.lr)
+            .with("beta1", self.moments.beta1)
+            .with("beta2", self.moments.beta2)
+            .with("epsilon", self.moments.epsilon)
+            .with("weight_decay", self.weight_decay);
+        Some(settings)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -5,7 +5,7 @@ use std::fmt;
 use unisono_graph::Var;
 
 use super::transform::Transform;
-use super::{Gradient, Groups, Optimizer, Scalar, Update};
+use super::{Gradient, Groups, Optimizer, OptimizerSettings, Scalar, Update};
 use crate::objective::Epoch;
 
 /// An [`Optimizer`], or [`Groups`] of them, and an ordered list of transforms around it, such as gradient
@@ -153,6 +153,21 @@ impl Chain {
             Rule::One(rule) => rule.check().map_err(|problem| format!("{}: {problem}", rule.name())),
             Rule::Groups(groups) => groups.check(),
         }
+    }
+
+    /// Returns the settings of the rule by name, and the transforms around it. The functions of transforms
+    /// and groups, which choose parameters by name, are covered by what is traced.
+    pub fn settings(&self) -> OptimizerSettings {
+        let settings = match &self.rule {
+            Rule::One(rule) => rule.settings().unwrap_or_else(|| {
+                let what = format!("the settings of the optimizer {:?}", rule.name());
+                OptimizerSettings::new().uncovered(what)
+            }),
+            Rule::Groups(groups) => groups.settings(),
+        };
+        let transforms: Vec<String> =
+            self.transforms.iter().map(|transform| format!("{transform:?}")).collect();
+        settings.with("transforms", if transforms.is_empty() { "none".into() } else { transforms.join(", ") })
     }
 
     /// Adds a transform around all that is there.

@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::chain::transforms;
 use super::transform::{Names, Transform};
-use super::{Chain, Gradient, Scalar, Update};
+use super::{Chain, Gradient, OptimizerSettings, Scalar, Update};
 use crate::objective::Epoch;
 
 /// Parameter groups: an optimizer for most parameters, and others for those whose names they accept
@@ -82,6 +82,12 @@ impl Groups {
 
     pub(super) fn check(&self) -> Result<(), String> {
         self.optimizers.iter().try_for_each(Chain::check)
+    }
+
+    /// Returns the settings of all groups.
+    pub(super) fn settings(&self) -> OptimizerSettings {
+        let groups = self.optimizers.iter().enumerate();
+        groups.fold(OptimizerSettings::new(), |all, (i, group)| all.group(&prefix(i), group.settings()))
     }
 
     pub(super) fn trains(&self, name: &str) -> bool {

@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::settings::not_negative;
 use super::update::{norm, ratio};
-use super::{Optimizer, Scalar, Schedule, Update};
+use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
 /// LARS for large batches (You et al. 2017, algorithm 1): each tensor moves in proportion to its own norm.
@@ -73,6 +73,15 @@ impl Optimizer for Lars {
         not_negative("momentum", self.momentum)?;
         not_negative("weight_decay", self.weight_decay)?;
         not_negative("trust", self.trust)
+    }
+
+    fn settings(&self) -> Option<OptimizerSettings> {
+        let settings = OptimizerSettings::new()
+            .schedule("lr", &self.lr)
+            .with("momentum", self.momentum)
+            .with("weight_decay", self.weight_decay)
+            .with("trust", self.trust);
+        Some(settings)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

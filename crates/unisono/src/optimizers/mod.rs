@@ -6,6 +6,7 @@ mod adagrad;
 mod adam;
 mod adamw;
 mod chain;
+mod described;
 mod groups;
 mod lamb;
 mod lars;
@@ -27,6 +28,7 @@ pub use adagrad::Adagrad;
 pub use adam::Adam;
 pub use adamw::AdamW;
 pub use chain::Chain;
+pub use described::OptimizerSettings;
 pub use groups::Groups;
 pub use lamb::Lamb;
 pub use lars::Lars;
@@ -108,6 +110,12 @@ pub trait Optimizer: Send + Sync {
     /// Returns the schedule of the learning rate, so that the error of a step whose learning rate is not
     /// finite names it. Default: `None`; the error then names a scalar.
     fn schedule(&self) -> Option<&Schedule> {
+        None
+    }
+
+    /// Returns the settings by name, by which a resumed run is compared with its own. Default: `None`, and a
+    /// run's identity says that they are not covered. The rule itself is covered either way, as it is traced.
+    fn settings(&self) -> Option<OptimizerSettings> {
         None
     }
 

@@ -102,6 +102,16 @@ impl Plateau {
         Ok(reductions)
     }
 
+    /// Returns the plateau as text, with all its numbers.
+    pub(super) fn describe(&self) -> String {
+        let Self { watched, highest, factor, patience, threshold, cooldown, least } = self;
+        let best = if *highest { "highest" } else { "lowest" };
+        format!(
+            "a plateau of the {best} {watched:?} (factor {factor}, patience {patience}, threshold {threshold}, \
+             cooldown {cooldown}, least {least})"
+        )
+    }
+
     /// Returns a learning rate after this number of reductions.
     pub(super) fn reduced(&self, lr: f64, reductions: u32) -> f64 {
         (0..reductions).fold(lr, |lr, _| (lr * self.factor).max(self.least.min(lr)))

@@ -1,7 +1,7 @@
 use unisono_graph::Var;
 
 use super::settings::{kept_share, not_negative};
-use super::{Optimizer, Scalar, Schedule, Update};
+use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
 /// RMSprop (Tieleman and Hinton 2012; PyTorch's and Keras's `RMSprop`).
@@ -90,6 +90,17 @@ impl Optimizer for RmsProp {
         not_negative("epsilon", self.epsilon)?;
         not_negative("momentum", self.momentum)?;
         not_negative("weight_decay", self.weight_decay)
+    }
+
+    fn settings(&self) -> Option<OptimizerSettings> {
+        let settings = OptimizerSettings::new()
+            .schedule("lr", &self.lr)
+            .with("alpha", self.alpha)
+            .with("epsilon", self.epsilon)
+            .with("momentum", self.momentum)
+            .with("centred", self.centred)
+            .with("weight_decay", self.weight_decay);
+        Some(settings)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

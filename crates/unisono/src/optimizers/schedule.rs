@@ -35,7 +35,7 @@ enum Shape {
     Cosine { lr: f64, steps: u64, to: f64 },
     Polynomial { lr: f64, steps: u64, power: f64, to: f64 },
     OneCycle { highest: f64, steps: u64 },
-    Function(Arc<dyn Fn(u64) -> f64 + Send + Sync>),
+    Function { f: Arc<dyn Fn(u64) -> f64 + Send + Sync>, name: Option<String> },
 }
 
 impl Schedule {
@@ -71,7 +71,26 @@ impl Schedule {
 
     /// Creates a schedule from any function of the step. For runs to repeat, it must depend on nothing else.
     pub fn function(lr: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Self {
-        Shape::Function(Arc::new(lr)).into()
+        Shape::Function { f: Arc::new(lr), name: None }.into()
+    }
+
+    /// Gives the function of a schedule a name and a version, by which a resumed run is compared with its
+    /// own. Default: none, and a run's identity says that the function is not covered. Other schedules
+    /// ignore it.
+    ///
+    /// Change the version whenever the function, or a number in it, changes.
+    ///
+    /// ```
+    /// use unisono::{Schedule, Sgd};
+    ///
+    /// let root = Schedule::function(|step| 0.1 / ((step + 1) as f64).sqrt()).named("inverse root", 1);
+    /// let optimizer = Sgd::new(root);
+    /// ```
+    pub fn named(mut self, function: &str, version: u32) -> Self {
+        if let Shape::Function { name, .. } = &mut self.shape {
+            *name = Some(format!("{function:?} version {version}"));
+        }
+        self
     }
 
     /// Sets the learning rate at which a cosine or a polynomial ends. Default: 0. Other schedules ignore it.
@@ -131,6 +150,23 @@ impl Schedule {
         self.plateau.as_ref().map_or(lr, |plateau| plateau.reduced(lr, self.reductions))
     }
 
+    /// Returns the schedule as text, with all its numbers. A function is its name and version.
+    pub(super) fn describe(&self) -> String {
+        let shape = self.shape.describe();
+        let warm_up = if self.warm_up > 0 {
+            format!(", after {} of warm-up", steps(self.warm_up))
+        } else {
+            String::new()
+        };
+        let plateau = self.plateau.as_ref().map(|plateau| format!(", reduced on {}", plateau.describe()));
+        format!("{shape}{warm_up}{}", plateau.unwrap_or_default())
+    }
+
+    /// Returns whether the schedule is a function that has no name.
+    pub(super) fn is_unnamed(&self) -> bool {
+        matches!(self.shape, Shape::Function { name: None, .. })
+    }
+
     /// Returns the learning rate without the plateau's reductions.
     fn planned(&self, step: u64) -> f64 {
         if step < self.warm_up {
@@ -141,6 +177,21 @@ impl Schedule {
 }
 
 impl Shape {
+    /// Returns the shape as text, with all its numbers.
+    fn describe(&self) -> String {
+        match self {
+            Self::Constant(lr) => lr.to_string(),
+            Self::Step { lr, every, factor } => format!("{lr} times {factor} after each {}", steps(*every)),
+            Self::Cosine { lr, steps: n, to } => format!("cosine from {lr} to {to} in {}", steps(*n)),
+            Self::Polynomial { lr, steps: n, power, to } => {
+                format!("polynomial of power {power} from {lr} to {to} in {}", steps(*n))
+            }
+            Self::OneCycle { highest, steps: n } => format!("one cycle up to {highest} in {}", steps(*n)),
+            Self::Function { name: Some(name), .. } => format!("the function {name}"),
+            Self::Function { name: None, .. } => "a function without a name".to_owned(),
+        }
+    }
+
     fn at(&self, step: u64) -> f64 {
         // The share of `steps` that is over: 1 at the end and beyond.
         let share = |steps: u64| if step < steps { step as f64 / steps as f64 } else { 1.0 };
@@ -152,7 +203,7 @@ impl Shape {
                 to + (lr - to) * libm::pow(1.0 - share(*steps), *power)
             }
             Self::OneCycle { highest, steps } => one_cycle(*highest, *steps, step),
-            Self::Function(f) => f(step),
+            Self::Function { f, .. } => f(step),
         }
     }
 }
@@ -163,6 +214,10 @@ fn finite_at(step: u64, lr: f64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("the learning rate of step {step} is {lr}, and must be finite"))
+}
+
+fn steps(count: u64) -> String {
+    format!("{count} steps")
 }
 
 /// Returns the value along half a cosine from `a` at share 0 to `b` at share 1.

@@ -1,7 +1,7 @@
 use unisono_graph::Var;
 
 use super::settings::not_negative;
-use super::{Optimizer, Scalar, Schedule, Update};
+use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
 /// Stochastic gradient descent with momentum and coupled weight decay (PyTorch's `SGD` without dampening).
@@ -69,6 +69,15 @@ impl Optimizer for Sgd {
         self.lr.check()?;
         not_negative("momentum", self.momentum)?;
         not_negative("weight_decay", self.weight_decay)
+    }
+
+    fn settings(&self) -> Option<OptimizerSettings> {
+        let settings = OptimizerSettings::new()
+            .schedule("lr", &self.lr)
+            .with("momentum", self.momentum)
+            .with("nesterov", self.nesterov)
+            .with("weight_decay", self.weight_decay);
+        Some(settings)
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

@@ -1,8 +1,11 @@
 //! The state of a run: what it saves in a checkpoint, section by section, and what its next step depends on.
 
+pub(crate) mod ancestry;
 pub(crate) mod carries;
 pub(crate) mod classes;
+pub(crate) mod content;
 pub(crate) mod data;
+pub(crate) mod identity;
 pub(crate) mod loss_scale;
 pub(crate) mod position;
 pub(crate) mod section;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use unisono_graph::Precision;
 
+use crate::run::loss_scale::Scaling;
 use crate::run::section::{Difference, Section};
 
 /// The default number of samples in a step over all replicas together.
@@ -43,6 +44,26 @@ impl Default for RunSettings {
             optimizer: String::new(),
             metrics: Vec::new(),
         }
+    }
+}
+
+impl RunSettings {
+    /// Returns the settings by name, with that of the loss scale, for the run's identity.
+    pub(crate) fn named(&self, scaling: Option<&Scaling>) -> Vec<(String, String)> {
+        let Self { global_batch, shards, seed, precision, loss, optimizer, metrics } = self;
+        let scale = scaling.map_or("none".to_owned(), |scaling| format!("{:?}", scaling.setting));
+        [
+            ("global_batch", global_batch.to_string()),
+            ("shards", shards.to_string()),
+            ("seed", seed.to_string()),
+            ("precision", precision.to_string()),
+            ("loss", loss.clone()),
+            ("optimizer", optimizer.clone()),
+            ("metrics", metrics.join(", ")),
+            ("loss_scale", scale),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::objective::history::Running;
 use crate::run::carries::Carries;
 use crate::run::classes::SavedClasses;
 use crate::run::data::{Fingerprint, Order};
+use crate::run::identity::RunIdentity;
 use crate::run::loss_scale::Scaling;
 use crate::run::position::RunPosition;
 use crate::run::section::{Difference, Section, Sections};
@@ -133,6 +134,11 @@ run_state! {
     running: Running,
     /// What samples carry from batch to batch: the names of the tensors in `carries.safetensors`.
     carries: Carries,
+    /// What makes the run this run: the hash `sha256` over the parts `model`, `start`, `training`,
+    /// `optimizer`, `settings`, `order` and `data`, each with the names by which a difference is told, then
+    /// what is `not_covered`, the weights `loaded`, and the `ancestors` that the run was made of by force.
+    /// Another model, optimizer or data are an error unless forced.
+    identity: RunIdentity,
 }
 
 impl Section for History {}
@@ -201,6 +207,12 @@ impl SavedRun {
     /// Reads the run of a checkpoint; errors name its path.
     pub(crate) fn load(path: &Path, contents: &Contents) -> Result<Self, Error> {
         RunState::load(contents).map_err(|problem| Error::Resume { path: path.into(), problem })
+    }
+
+    /// Returns the run's identity as hexadecimal digits, if the checkpoint says it: those of earlier versions
+    /// do not, nor do those that were written before the data were hashed.
+    pub fn identity(&self) -> Option<&str> {
+        self.state.identity.sha256.as_deref()
     }
 
     /// Returns the settings that the run's answer depends on.

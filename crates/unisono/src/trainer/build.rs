@@ -8,14 +8,17 @@ use unisono_replica::{Assignment, Classes, ReplicaError, Replicas, describe_clas
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
 use crate::compile::plan::{Plan, supports};
-use crate::compile::programs::{Parts, ProgramId, Programs};
+use crate::compile::programs::{Parts, ProgramId, Programs, Traced};
+use crate::identity::part::Part;
 use crate::observe::watch::Watch;
 use crate::run::carries::Carries;
+use crate::run::identity::RunIdentity;
 use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
 use crate::trainer::crew::Crew;
+use crate::trainer::identity::DataHash;
 use crate::{Epoch, Error, MemoryEstimate, Scaling};
 
 impl Builder {
@@ -102,9 +105,10 @@ impl Builder {
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
-        let state = RunState { settings, loss_scale, carries, ..RunState::default() };
+        let identity = identity(&plan, &settings, loss_scale.as_ref());
+        let state = RunState { settings, loss_scale, carries, identity, ..RunState::default() };
         let watch = Watch { observers: self.observers, notes, ..Watch::default() };
-        Ok(Trainer { plan, crew, state, using, saver: None, watch })
+        Ok(Trainer { plan, crew, state, using, saver: None, watch, data_hash: DataHash::default() })
     }
 
     /// Returns the run's settings on so many replicas.
@@ -162,6 +166,27 @@ fn give_start_values(programs: &Programs, replicas: &mut Replicas, seed: u64) ->
         replicas.write_state(index, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())?;
     }
     Ok(())
+}
+
+/// Returns the run's identity as far as it is known without data.
+fn identity(plan: &Plan, settings: &RunSettings, scaling: Option<&Scaling>) -> RunIdentity {
+    let Traced { model, start, training } = plan.programs.identity.clone();
+    let optimizer = plan.parts.optimizer.settings();
+    let mut entries = optimizer.entries().to_vec();
+    if !optimizer.not_covered().is_empty() {
+        // What is not covered shows in the first step at least.
+        let first = plan.parts.optimizer.scalars(0).into_iter();
+        entries.extend(first.map(|s| (format!("scalar {:?} of step 0", s.name), s.value.to_string())));
+    }
+    RunIdentity {
+        model,
+        start,
+        training,
+        optimizer: Part::of_settings(entries),
+        settings: Part::of_settings(settings.named(scaling)),
+        not_covered: optimizer.not_covered().to_vec(),
+        ..RunIdentity::default()
+    }
 }
 
 /// Shows the optimizer an epoch of zeros, so that it can say before the run what it needs and is not

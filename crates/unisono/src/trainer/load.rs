@@ -12,7 +12,7 @@ use crate::{Error, Trainer};
 impl Trainer {
     /// Takes parameters and statistics from a safetensors file; the [`Plan`] says which and what they are
     /// called there. Returns what became of each. The run's position, history and optimizer stay what they
-    /// are.
+    /// are; the weights become a part of its identity.
     ///
     /// # Errors
     /// A file that cannot be read or that does not fit, all that does not fit listed. Then nothing has
@@ -30,6 +30,9 @@ impl Trainer {
                 self.heard(written)?;
             }
         }
+        // A run that started elsewhere is another.
+        let loaded = unisono_checkpoint::state_sha256(&[("model", &tensors)], &[]);
+        self.state.identity.load(self.steps(), loaded);
         Ok(report)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
 //! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
-//! checkpoints, `load` and `export` about weights, `join` about replicas that come and go, `inspect` about
-//! what a user can ask.
+//! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
+//! replicas that come and go, `inspect` about what a user can ask.
 
 mod build;
 pub(crate) mod builder;
@@ -12,6 +12,7 @@ mod diagnose;
 mod evaluate;
 pub(crate) mod export;
 mod fit;
+pub(crate) mod identity;
 mod inspect;
 mod join;
 mod load;
@@ -26,6 +27,7 @@ use crate::run::carries::Carries;
 use crate::run::state::RunState;
 use crate::saving::checkpoints::Checkpoints;
 use crate::trainer::crew::Crew;
+use crate::trainer::identity::DataHash;
 
 /// Trains a model on every replica.
 pub struct Trainer {
@@ -41,4 +43,6 @@ pub struct Trainer {
     saver: Option<Checkpoints>,
     /// Who watches.
     watch: Watch,
+    /// The hash of the data, which is computed beside the training.
+    data_hash: DataHash,
 }

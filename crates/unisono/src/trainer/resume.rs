@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use unisono_checkpoint::Tensor;
 use unisono_data::{Loader, Position};
 
+use crate::run::identity::RunIdentity;
 use crate::run::section::{Difference, Section};
 use crate::run::state::SavedRun;
 use crate::saving::tensors::in_order;
@@ -61,9 +62,12 @@ impl Trainer {
             path: loaded.path.clone(),
             problem: format!("does not fit the model and its optimizer:\n{report}"),
         })?;
-        let differs = self.compare(&loaded.path, &run, force)?;
+        let mut differs = self.compare(&loaded.path, &run, force)?;
         self.optimizer_goes_on(&loaded.path, &run)?;
+        differs.extend(self.compare_identity(&loaded.path, &run, force)?);
+        let before = run.state.identity.clone();
         self.apply(run, &tensors)?;
+        self.go_on_as(&before, &differs);
         let step = self.steps();
         self.saver.iter_mut().for_each(|saver| saver.resumed(step, force));
         let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
@@ -82,6 +86,30 @@ impl Trainer {
             );
         }
         check(path, self.state.differences(&run.state), force)
+    }
+
+    /// Compares what a saved run is with what this trainer is made of. Returns what differs where that is
+    /// forced.
+    ///
+    /// # Errors
+    /// All that differs, where that is not forced.
+    fn compare_identity(&self, path: &Path, run: &SavedRun, force: bool) -> Result<Vec<String>, Error> {
+        let problems = self.state.identity.problems(&run.state.identity);
+        if force || problems.is_empty() {
+            return Ok(problems);
+        }
+        Err(Error::Resume { path: path.into(), problem: problems.join("; ") })
+    }
+
+    /// Notes what a resumed run was, where it is not known or not what this one is.
+    fn go_on_as(&mut self, before: &RunIdentity, differs: &[String]) {
+        if !before.is_known() {
+            let what = "the checkpoint does not say what its run is: the model and the optimizer's settings are not compared";
+            self.watch.note(&format!("note: {what}"));
+            self.diverge(None, [&[what.to_owned()], differs].concat());
+        } else if !differs.is_empty() {
+            self.diverge(before.sha256.clone(), differs.to_vec());
+        }
     }
 
     /// Checks that the optimizer can go on from a saved run's history.
@@ -117,9 +145,11 @@ impl Trainer {
         let found = train.source().fingerprint();
         match self.state.data.0.replace(found) {
             Some(before) if before != found && self.is_forced() => {
-                self.watch.note(&format!(
-                    "warning: the run was on data with fingerprint {before:016x}, and goes on with {found:016x}"
-                ));
+                let differs = format!(
+                    "the run was on data with fingerprint {before:016x}, and goes on with {found:016x}"
+                );
+                self.watch.note(&format!("warning: {differs}"));
+                self.diverge(self.state.identity.sha256.clone(), vec![differs]);
                 Ok(())
             }
             Some(before) if before != found => {
@@ -146,13 +176,15 @@ impl Trainer {
                 return Err(Error::setting("data", problem));
             }
             self.watch.note(&format!("warning: {problem}"));
+            self.diverge(self.state.identity.sha256.clone(), vec![problem]);
         }
         self.state.loader.set(found);
-        Ok(())
+        self.identify_order(train);
+        self.identify_data(train)
     }
 
     /// Whether the run was resumed with other settings or data than it was started with.
-    fn is_forced(&self) -> bool {
+    pub(super) fn is_forced(&self) -> bool {
         self.saver.as_ref().is_some_and(|saver| saver.forced)
     }
 }

@@ -1,6 +1,7 @@
 //! A run into checkpoints: when it is saved, and what happens where it cannot be.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use unisono_checkpoint::{Contents, Export, Plan};
 use unisono_graph::StateKind;
@@ -50,6 +51,7 @@ impl Trainer {
         if self.crew.is_unchecked(self.state.position.step) {
             self.check_replicas()?;
         }
+        self.content_for_checkpoint()?;
         self.state.classes = self.crew.saved_classes()?;
         let mut contents = self.tensors_on_devices(spare)?;
         self.state.save(&mut contents)?;
@@ -135,6 +137,11 @@ impl Trainer {
 
     /// Hands the run over to be written, if that is due. Observers are told what became of earlier saves.
     fn hand_over_when_due(&mut self, end: bool) -> Result<(), Error> {
+        if end {
+            self.content_at_end()?;
+        } else {
+            self.content_within(Duration::ZERO)?;
+        }
         let step = self.steps();
         let Some(saver) = &mut self.saver else { return Ok(()) };
         let reports = saver.saver.poll()?;

@@ -26,7 +26,18 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ),
     (
         "crates/unisono",
-        &["error", "model", "objective", "optimizers", "compile", "run", "observe", "saving", "trainer"],
+        &[
+            "error",
+            "model",
+            "objective",
+            "optimizers",
+            "identity",
+            "compile",
+            "run",
+            "observe",
+            "saving",
+            "trainer",
+        ],
     ),
 ];
 

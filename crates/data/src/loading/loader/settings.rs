@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Loader;
+use crate::loading::pipeline::Stage;
 use crate::order::Kind;
 
 impl Loader {
@@ -36,7 +37,7 @@ impl Loader {
         };
         // A check changes no value, so it may be added to a run that is resumed, to find a bad sample.
         let changing = pipeline.stages.iter().filter(|stage| stage.label != super::REQUIRE_FINITE);
-        let transforms: Vec<_> = changing.chain(&pipeline.batch_stages).map(|s| s.label.as_str()).collect();
+        let transforms: Vec<_> = changing.chain(&pipeline.batch_stages).map(described).collect();
         let seed = (shuffled || !transforms.is_empty()).then(|| ("seed", pipeline.seed.to_string()));
         let others = [
             ("order", order),
@@ -44,6 +45,25 @@ impl Loader {
             ("transforms", if transforms.is_empty() { "none".to_owned() } else { transforms.join(", ") }),
         ];
         seed.into_iter().chain(others).map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+impl Loader {
+    /// Returns the transforms whose code no version stands for, by kind and name. [`Loader::settings`] tells
+    /// them from others by their names alone.
+    pub fn unversioned(&self) -> Vec<String> {
+        let stages = self.pipeline.stages.iter().chain(&self.pipeline.batch_stages);
+        let unversioned =
+            stages.filter(|stage| stage.version.is_none() && stage.label != super::REQUIRE_FINITE);
+        unversioned.map(|stage| stage.label.clone()).collect()
+    }
+}
+
+/// Returns a transform's kind and name, and its version if it has one.
+fn described(stage: &Stage) -> String {
+    match &stage.version {
+        Some(version) => format!("{} version {version}", stage.label),
+        None => stage.label.clone(),
     }
 }
 

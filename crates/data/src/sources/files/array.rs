@@ -1,5 +1,6 @@
 //! Arrays in files, whose first axis counts the samples.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +9,9 @@ use super::npz;
 use super::{Bytes, Element, idx, npy, safetensors};
 use crate::sample::field::elements;
 use crate::sources::budget::DECODED_BYTES;
-use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
+use crate::{
+    ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values,
+};
 
 /// An array in a file. Rows are read when they are asked for; only a compressed file is unpacked into memory.
 #[derive(Clone, Debug)]
@@ -113,6 +116,14 @@ impl Array {
         self.element.decode(&bytes, self.big_endian, self.dtype)
     }
 
+    /// Adds the bytes of rows to a hash, and how they are read.
+    fn hash(&self, rows: &Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        let row = self.shape.get(1..).and_then(elements).unwrap_or(0);
+        let size = (row * self.element.bytes()) as u64;
+        hash.text(&format!("{:?} {} as {}", self.element, self.big_endian, self.dtype));
+        self.bytes.hash(rows.start.saturating_mul(size), (rows.end - rows.start).saturating_mul(size), hash)
+    }
+
     fn spec(&self, name: Arc<str>) -> FieldSpec {
         FieldSpec { name, dtype: self.dtype, shape: self.shape.get(1..).unwrap_or(&[]).to_vec() }
     }
@@ -185,5 +196,13 @@ impl Source for Arrays {
         let hash = Fingerprint::new().source(self.len(), &self.specs);
         let add = |hash: Fingerprint, array: &Array| array.bytes.fingerprint(hash.clone()).unwrap_or(hash);
         self.arrays.iter().fold(hash, add).finish()
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage::Hashed
+    }
+
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        self.arrays.iter().try_for_each(|array| array.hash(&samples, hash))
     }
 }

@@ -166,6 +166,19 @@ fn read_at(file: &File, mut start: u64, mut bytes: &mut [u8]) -> std::io::Result
 }
 
 impl Bytes {
+    /// Adds a part of the bytes to a hash of the content, all of them.
+    pub fn hash(&self, start: u64, len: u64, hash: &mut crate::ContentHash) -> Result<(), DataError> {
+        const AT_ONCE: u64 = 1 << 20;
+        hash.word(len);
+        let mut done = 0;
+        while done < len {
+            let bytes = self.to_vec(start.saturating_add(done), AT_ONCE.min(len - done))?;
+            hash.bytes(&bytes);
+            done += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Adds the bytes to a hash: all of them up to 64 MiB, beyond that 1,024 evenly spaced blocks of 64 KiB.
     pub fn fingerprint(&self, hash: crate::Fingerprint) -> Result<crate::Fingerprint, DataError> {
         const BLOCK: u64 = 1 << 16;

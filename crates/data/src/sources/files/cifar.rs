@@ -1,9 +1,10 @@
 //! CIFAR-10 and CIFAR-100 in their binary version.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::Bytes;
-use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
+use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
 /// The number of pixels in one plane.
 const PLANE: usize = 32 * 32;
@@ -110,5 +111,19 @@ impl Source for Cifar {
         let hash = Fingerprint::new().source(self.len(), &self.specs);
         let add = |hash: Fingerprint, file: &Bytes| file.fingerprint(hash.clone()).unwrap_or(hash);
         self.files.iter().fold(hash, add).finish()
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage::Hashed
+    }
+
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        hash.word(self.labels as u64);
+        hash.word(self.classes.into());
+        for index in samples {
+            let (file, at) = self.place(index).ok_or(DataError::Index { index, len: self.len() })?;
+            file.hash(at * self.record(), self.record(), hash)?;
+        }
+        Ok(())
     }
 }

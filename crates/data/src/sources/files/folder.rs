@@ -1,12 +1,13 @@
 //! Image folders: one directory a class.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{Bytes, picture};
 use crate::sources::budget::{Budget, DECODED_BYTES};
 use crate::transforms::augment::resize_pixels;
-use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
+use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
 /// JPEG and PNG files in directories, one directory a class: "x", f32 of shape [height, width, channels] with
 /// values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
@@ -184,5 +185,25 @@ impl Source for ImageFolder {
                 name.iter().fold(hash, |hash, &byte| hash.word(byte.into()))
             })
             .finish()
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage::Hashed
+    }
+
+    /// Hashes the files' bytes, without decoding them, and what they are decoded to.
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        let [height, width] = self.size.unwrap_or_default();
+        [self.channels, height, width].into_iter().for_each(|extent| hash.word(extent as u64));
+        for index in samples {
+            let (file, class) = self.file(index).ok_or(DataError::Index { index, len: self.len() })?;
+            hash.i32s(&[*class]);
+            match Bytes::open(&self.root.join(file)) {
+                Ok(bytes) => bytes.hash(0, bytes.len(), hash)?,
+                // A loader may skip it.
+                Err(_) => hash.text("no file"),
+            }
+        }
+        Ok(())
     }
 }

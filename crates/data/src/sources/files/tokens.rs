@@ -1,9 +1,12 @@
 //! Tokens: text as bytes, or files of tokens, cut into windows with the next token as the target.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::{Bytes, Element};
-use crate::{DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values};
+use crate::{
+    ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values,
+};
 
 /// The width in which a token is stored: a byte of text, or a little-endian number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,5 +144,20 @@ impl Source for Tokens {
     fn fingerprint(&self) -> u64 {
         let hash = Fingerprint::new().source(self.len(), &self.specs).word(self.stride);
         self.bytes.fingerprint(hash.clone()).unwrap_or(hash).finish()
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage::Hashed
+    }
+
+    /// Hashes the tokens from the first window to the end of the last.
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        let size = self.element.bytes() as u64;
+        [size, self.context, self.stride].into_iter().for_each(|word| hash.word(word));
+        let Some(last) = samples.end.checked_sub(1).filter(|&last| last < self.len()) else {
+            return Err(DataError::Index { index: samples.end, len: self.len() });
+        };
+        let [start, end] = [samples.start * self.stride, last * self.stride + self.context + 1];
+        self.bytes.hash(start * size, (end - start) * size, hash)
     }
 }

@@ -1,0 +1,111 @@
+//! The content of a data set, hashed on a thread of its own beside the training.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+
+use crate::{Content, DataError, Source};
+
+/// How many times as long as it works the thread rests, while nobody waits for it.
+const REST: u32 = 3;
+
+/// A data set that is being hashed, or was.
+///
+/// While nobody waits, the thread works a quarter of the time, so that what the training needs of the
+/// processor and the disk is left to it. Dropping this ends the thread after the block it is at.
+#[derive(Debug)]
+pub struct Hashing {
+    source: Weak<dyn Source>,
+    asked: Arc<Asked>,
+    answer: Receiver<Result<Content, DataError>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread is asked to do.
+#[derive(Debug, Default)]
+struct Asked {
+    /// Whether it should not rest.
+    hurry: AtomicBool,
+    /// Whether it should end.
+    stop: AtomicBool,
+}
+
+impl Hashing {
+    /// Starts to hash all samples of a source.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start(source: Arc<dyn Source>) -> Result<Self, DataError> {
+        let asked = Arc::new(Asked::default());
+        let (give, answer) = bounded(1);
+        let weak = Arc::downgrade(&source);
+        let own = asked.clone();
+        let work = move || {
+            let result = hash(&*source, &own);
+            // The source, which may be large, goes before the answer comes.
+            drop(source);
+            if let Some(result) = result.transpose() {
+                let _ = give.send(result);
+            }
+        };
+        let spawned = thread::Builder::new().name("hash of the data".into()).spawn(work);
+        Ok(Self { source: weak, asked, answer, thread: Some(spawned.map_err(DataError::other)?) })
+    }
+
+    /// Returns whether this is the hashing of a source, and not of another with the same samples.
+    pub fn is_of(&self, source: &Arc<dyn Source>) -> bool {
+        std::ptr::addr_eq(self.source.as_ptr(), Arc::as_ptr(source))
+    }
+
+    /// Returns the content, once, if it is known within a time. While this waits, the thread does not rest.
+    ///
+    /// # Errors
+    /// The content could not be read.
+    pub fn wait(&self, most: Duration) -> Result<Option<Content>, DataError> {
+        let hurries = self.asked.hurry.swap(!most.is_zero(), Ordering::Relaxed);
+        if let Some(thread) = self.thread.as_ref().filter(|_| !most.is_zero()) {
+            thread.thread().unpark();
+        }
+        let answer = self.answer.recv_timeout(most);
+        self.asked.hurry.store(hurries, Ordering::Relaxed);
+        match answer {
+            Ok(result) => result.map(Some),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(DataError::other("the data are hashed no more")),
+        }
+    }
+}
+
+/// Hashes a source until it is done or asked to stop.
+fn hash(source: &dyn Source, asked: &Asked) -> Result<Option<Content>, DataError> {
+    let mut since = Instant::now();
+    Content::of(source, || {
+        let until = Instant::now() + since.elapsed() * REST;
+        while !asked.hurry.load(Ordering::Relaxed) && !asked.stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now >= until {
+                break;
+            }
+            // Whoever waits, or wants this to end, unparks the thread.
+            thread::park_timeout(until - now);
+        }
+        since = Instant::now();
+        !asked.stop.load(Ordering::Relaxed)
+    })
+}
+
+impl Drop for Hashing {
+    fn drop(&mut self) {
+        self.asked.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A thread that is within a block of a slow source ends by itself.
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

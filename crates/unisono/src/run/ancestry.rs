@@ -1,0 +1,17 @@
+//! Where a run comes from, if it is not one from its start: the runs that it was made of by force.
+
+use serde::{Deserialize, Serialize};
+
+/// A run that another was made of: by a forced resume with other settings or data, or out of a checkpoint
+/// that says nothing of its identity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Ancestor {
+    /// The identity of the run until then, as hexadecimal digits. `None` where it is not known.
+    pub identity: Option<String>,
+    /// The number of steps that were done then.
+    pub step: u64,
+    /// What differs since then.
+    pub differs: Vec<String>,
+}
