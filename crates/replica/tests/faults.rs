@@ -123,7 +123,7 @@ fn a_flipped_bit_is_found() {
     three.check_digests().unwrap();
     step(&mut three, 0, BATCH).unwrap();
     let error = three.check_digests().unwrap_err();
-    let ReplicaError::Digests { groups } = &error else { panic!("{error}") };
+    let ReplicaError::Digests { groups, .. } = &error else { panic!("{error}") };
     assert_eq!(groups.len(), 2);
     assert!(groups[0].starts_with("replica 0 (") && groups[1].starts_with("replica 1 ("), "{error}");
     let digests = three.digests().unwrap();

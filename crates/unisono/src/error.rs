@@ -116,6 +116,31 @@ pub enum Error {
         /// The step of the newest checkpoint, if there is one.
         checkpoint: Option<u64>,
     },
+    /// Replicas were found to be wrong, and the run went back to a state that is trusted. A fit goes on by
+    /// itself; your own loop goes on with the batches from [`crate::Trainer::position`].
+    #[error("{why}; the run is back at step {step}")]
+    RolledBack {
+        /// What was found, and which replicas are wrong.
+        why: String,
+        /// The number of steps done.
+        step: u64,
+    },
+    /// The steps after a state that is trusted are refused. The trainer has that state again, and checkpoints
+    /// after it are set aside.
+    #[error("{why}; the run is back at step {step}")]
+    Refused {
+        /// What was found.
+        why: String,
+        /// The number of steps done.
+        step: u64,
+    },
+    /// The state may be wrong, and there is none to go back to. The trainer does nothing more until a run is
+    /// resumed or weights are loaded.
+    #[error("the state may be wrong: {why}")]
+    Untrusted {
+        /// What was found.
+        why: String,
+    },
     /// A trace could not be written.
     #[error("trace {}: {source}", path.display())]
     Trace {

@@ -1,6 +1,7 @@
 //! The coordinator: the thread that calls [`replicas::Replicas`]. It tells the scheduler what it hears and
 //! does what the scheduler wants.
 
+mod accuse;
 mod all_reduce;
 mod attempt;
 mod audit;

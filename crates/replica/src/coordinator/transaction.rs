@@ -19,12 +19,6 @@ enum Trouble {
     Error(ReplicaError),
     /// A sum that stayed on the device is not finite: at this cut.
     BadCut(usize),
-    /// Two replicas returned different bytes for the same shards.
-    Differ {
-        of: usize,
-        by: usize,
-        group: ShardGroup,
-    },
 }
 
 /// A step that is under way.
@@ -33,23 +27,19 @@ pub(super) struct Transaction<'a> {
     task: &'a Task,
     /// The samples of each shard.
     sizes: Vec<usize>,
-    /// Whether the step is audited: then the blocks of sums are kept until the audit is done.
-    audits: bool,
     attempt: Attempt,
     /// The first thing that went wrong.
     trouble: Option<Trouble>,
-    /// Whose shards are being audited, and which.
-    audit: Option<(usize, ShardGroup)>,
 }
 
 impl<'a> Transaction<'a> {
     /// Tells the scheduler of the step.
     pub fn begin(replicas: &'a mut Replicas, task: &'a Task, job: Job) -> Self {
-        let (sizes, audits) = (job.sizes.clone(), job.audit.is_some());
+        let sizes = job.sizes.clone();
         replicas.overlap.start(&task.program, sizes.len());
         replicas.tell(Event::Begin(job));
         let attempt = Attempt::new(&task.program, sizes.len());
-        Self { replicas, task, sizes, audits, attempt, trouble: None, audit: None }
+        Self { replicas, task, sizes, attempt, trouble: None }
     }
 
     /// Does what the scheduler wants until the step is over.
@@ -63,14 +53,6 @@ impl<'a> Transaction<'a> {
                     self.replicas.overlap.runs(worker, group.shards.clone(), group.run.shards);
                     self.order(worker, ticket, &group, segments);
                 }
-                Action::Refresh { worker, ticket, group } => {
-                    self.order(worker, ticket, &group, self.before_commit());
-                }
-                Action::Audit { worker, ticket, group, of } => {
-                    self.order(worker, ticket, &group, self.before_commit());
-                    self.audit = Some((of, group));
-                }
-                Action::Compare { worker, .. } => self.compare(worker),
                 Action::Keep { worker, shards, segments } => self.keep(worker, shards, segments),
                 Action::Restart => self.restart(),
                 Action::Sum { cut, shards, leaves } => self.sum(cut, shards, leaves),
@@ -86,27 +68,10 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// All segments but the last one.
-    fn before_commit(&self) -> Range<usize> {
-        0..self.task.program.segments() - 1
-    }
-
     /// Orders a worker to run segments of a group of shards.
     fn order(&mut self, worker: usize, ticket: u64, group: &ShardGroup, segments: Range<usize>) {
         let work = self.replicas.work(self.task, &mut self.attempt, worker, group, segments);
         self.replicas.send(worker, ticket, Request::Run(work));
-    }
-
-    /// Compares what an audit returned with what was kept of the same shards.
-    fn compare(&mut self, by: usize) {
-        let (reply, early) = (self.replicas.replies.remove(&by), self.replicas.overlap.sent(by));
-        if let (Some((of, group)), Some(Reply::Results(mut again))) = (self.audit.take(), reply) {
-            again.blocks.extend(early);
-            if !self.attempt.has_given(&self.task.program, &group, &again) {
-                self.trouble.get_or_insert(Trouble::Differ { of, by, group });
-                self.replicas.tell(Event::GiveUp);
-            }
-        }
     }
 
     /// Keeps what a worker returned, which counts from now on.
@@ -134,9 +99,7 @@ impl<'a> Transaction<'a> {
         let summed = self.replicas.all_reduce(&self.task.program, &mut self.attempt, cut, shards, leaves);
         self.replicas.context.added = Some((began, Instant::now()));
         self.replicas.overlap.next();
-        if !self.audits {
-            self.attempt.forget(cut);
-        }
+        self.attempt.forget(cut);
         self.attempt.gather(&self.task.program);
         match summed {
             Ok(()) => self.replicas.tell(Event::Summed),
@@ -166,7 +129,7 @@ impl<'a> Transaction<'a> {
         }
         let outputs = std::mem::take(&mut self.attempt.outputs);
         self.replicas.recycle(self.attempt);
-        Outcome { outputs, committed, left: std::mem::take(&mut self.replicas.untold) }
+        Outcome { outputs, committed, left: std::mem::take(&mut self.replicas.untold), audit: None }
     }
 
     /// The step was given up: returns why, after finding the culprit where that takes more work.
@@ -175,9 +138,6 @@ impl<'a> Transaction<'a> {
         let error = match self.trouble {
             Some(Trouble::Error(error)) => error,
             Some(Trouble::BadCut(cut)) => self.replicas.diagnose(self.task, &self.sizes, cut),
-            Some(Trouble::Differ { of, by, group }) => {
-                self.replicas.arbitrate(self.task, &mut self.attempt, of, by, &group)
-            }
             None => self.replicas.refused(self.task.index),
         };
         let error = error.showing(&self.task.program, &self.attempt.outputs);

@@ -104,6 +104,8 @@ pub(crate) enum Failure {
     Panic(String),
     /// The worker did not answer for so long.
     Silent(Duration),
+    /// The worker's results are wrong.
+    Wrong(String),
 }
 
 impl Failure {
@@ -127,6 +129,7 @@ impl std::fmt::Display for Failure {
             Self::Gpu(error) => error.fmt(f),
             Self::Panic(message) => write!(f, "its thread panicked: {message}"),
             Self::Silent(after) => write!(f, "no answer after {after:?}"),
+            Self::Wrong(message) => f.write_str(message),
         }
     }
 }

@@ -51,6 +51,25 @@ impl Checkpoints {
         Ok(self.saver.with_store(|store| store.newest())?)
     }
 
+    /// Sets checkpoints of later steps aside, which may be wrong. Returns their new paths.
+    ///
+    /// # Errors
+    /// One cannot be renamed.
+    pub fn distrust(&mut self, after: u64) -> Result<Vec<PathBuf>, Error> {
+        self.saved = self.saved.filter(|saved| *saved <= after);
+        self.durable = self.durable.filter(|durable| *durable <= after);
+        Ok(self.saver.distrust(after)?)
+    }
+
+    /// Whether the checkpoint of a step is the newest that is trusted.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn is_trusted(&self, step: u64) -> Result<bool, Error> {
+        let trusted = self.saver.with_store(|store| store.trusted())?;
+        Ok(trusted.is_some_and(|(trusted, _)| trusted == step))
+    }
+
     /// Returns the step and the directory of the best checkpoint.
     ///
     /// # Errors

@@ -104,7 +104,7 @@ impl Builder {
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let state = RunState { settings, loss_scale, carries, ..RunState::default() };
         let watch = Watch { observers: self.observers, notes, ..Watch::default() };
-        Ok(Trainer { plan, crew, state, using, saver: None, watch })
+        Ok(Trainer { plan, crew, state, using, saver: None, watch, trust: Trust::default() })
     }
 
     /// Returns the run's settings on so many replicas.
@@ -134,7 +134,7 @@ impl Builder {
         if mixed {
             // An audit would only find that the adapters differ, which is known.
             options =
-                options.with(|o| (o.one_updates, o.assignment, o.audit_every) = (true, Assignment::Even, 0));
+                options.with(|o| (o.one_updates, o.assignment, o.audits) = (true, Assignment::Even, Audits::Never));
         }
         loop {
             let (memory, shards_at_once) = budget.memory(programs.train(), global_batch)?;

@@ -12,6 +12,8 @@ pub(super) struct Crew {
     pub classes: Classes,
     /// Whether the run was started on a mixture of numeric classes.
     pub mixed: bool,
+    /// Whether steps are audited.
+    pub is_audited: bool,
     /// The interval in steps at which the replicas' states are compared, 0 for never.
     pub digest_every: u64,
     /// The step after which the states were last compared.

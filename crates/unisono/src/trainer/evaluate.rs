@@ -14,6 +14,7 @@ impl Trainer {
     /// # Errors
     /// Data that do not fit the model; a bad sample; an error of the replicas.
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
+        self.check_before_leaving()?;
         let mut running = Running::default();
         let names = self.plan.parts.metric_names();
         self.prepare(ProgramId::Evaluate, loader.samples())?;

@@ -37,15 +37,33 @@ impl Trainer {
             self.can_evaluate(validation).map_err(Error::of_validation)?;
         }
         [Some(train), validation].into_iter().flatten().for_each(|loader| self.note_batch(loader));
-        let mut batches = loader.epochs(self.state.position.data.clone(), epochs)?;
-        let result = self.fit_batches(&mut batches, train, validation, epochs);
-        self.watch.input = Some(batches.seen());
+        let result = self.fit_to_the_end(&loader, train, validation, epochs);
         if let Err(error) = result {
             self.save_despite(&error);
             return Err(error);
         }
         self.save_when_due(true)?;
         Ok(&self.state.history)
+    }
+
+    /// Does the steps of all batches. Steps that replicas made wrongly are made again.
+    fn fit_to_the_end(
+        &mut self,
+        loader: &Loader,
+        train: &Loader,
+        validation: Option<&Loader>,
+        epochs: u32,
+    ) -> Result<(), Error> {
+        loop {
+            let mut batches = loader.epochs(self.state.position.data.clone(), epochs)?;
+            let result = self.fit_batches(&mut batches, train, validation, epochs);
+            self.watch.input = Some(batches.seen());
+            // What leaves the fit is what all replicas have.
+            match result.and_then(|()| self.check_before_leaving()) {
+                Err(Error::RolledBack { .. }) => {}
+                result => return result,
+            }
+        }
     }
 
     /// Tells observers once that a loader's own batch size is not used.
@@ -111,6 +129,10 @@ impl Trainer {
             }
             if carried.replace(batch.epoch) != Some(batch.epoch) {
                 self.state.carries.reset();
+            }
+            // No later audit would find what is wrong from here on.
+            if batch.after.epoch >= epochs {
+                self.crew.replicas.audit_next(ProgramId::Train.index());
             }
             let mut step = self.step_inner(&batch, Some(train.source()), feed::behind(&batch))?;
             (step.epochs, step.of) = (epochs, train.samples());

@@ -30,6 +30,7 @@ impl Trainer {
                 self.heard(written)?;
             }
         }
+        self.state_was_set();
         Ok(report)
     }
 }

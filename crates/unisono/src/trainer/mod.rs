@@ -2,7 +2,8 @@
 //!
 //! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
 //! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
-//! checkpoints, `load` and `export` about weights, `join` about replicas that come and go, `inspect` about
+//! checkpoints, `load` and `export` about weights, `join` about replicas that come and go, `trust` about the
+//! way back after a replica was wrong, `inspect` about
 //! what a user can ask.
 
 mod build;
@@ -19,6 +20,7 @@ pub(crate) mod resume;
 mod save;
 mod step;
 mod tensors;
+mod trust;
 
 use crate::compile::plan::Plan;
 use crate::observe::watch::Watch;
@@ -26,6 +28,7 @@ use crate::run::carries::Carries;
 use crate::run::state::RunState;
 use crate::saving::checkpoints::Checkpoints;
 use crate::trainer::crew::Crew;
+use crate::trainer::trust::Trust;
 
 /// Trains a model on every replica.
 pub struct Trainer {
@@ -41,4 +44,6 @@ pub struct Trainer {
     saver: Option<Checkpoints>,
     /// Who watches.
     watch: Watch,
+    /// How far the run is trusted.
+    trust: Trust,
 }

@@ -7,6 +7,7 @@ use unisono_data::{Loader, Position};
 
 use crate::run::state::SavedRun;
 use crate::saving::tensors::in_order;
+use crate::trainer::trust::Trust;
 use crate::{Error, Trainer};
 
 /// The point from which a resumed run continues.
@@ -61,6 +62,8 @@ impl Trainer {
         self.optimizer_goes_on(&loaded.path, &run)?;
         self.apply(run, &tensors)?;
         let step = self.steps();
+        let trusted = self.saver.as_ref().map_or(Ok(true), |saver| saver.is_trusted(step))?;
+        self.trust = if trusted { Trust::Begins } else { Trust::Resumed };
         self.saver.iter_mut().for_each(|saver| saver.resumed(step, force));
         let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
         Ok(Some(Resumed { step, path: loaded.path, skipped, differs }))

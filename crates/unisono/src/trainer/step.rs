@@ -44,10 +44,14 @@ impl Trainer {
         after: Position,
     ) -> Result<Step, Error> {
         self.check_batch(batch, names)?;
+        let before = self.before_step()?;
         let batch = &*self.state.carries.with(batch)?;
         let feed = self.plan.feed(ProgramId::Train, batch, &self.scalars(), self.state.settings.seed)?;
-        let outcome = self.judged(batch, &feed, names)?;
+        let mut outcome = self.judged(batch, &feed, names)?;
         let step = self.record(batch, &outcome, after);
+        if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
+            self.confirm(before, audit);
+        }
         if self.crew.is_comparison_due(self.state.position.step) {
             self.check_replicas()?;
         }
