@@ -24,7 +24,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The checkpoints of a run, newest first.
+    /// The checkpoints of a run, newest first, and whether they are trusted; then the suspects of a failed
+    /// audit.
     List { run: PathBuf },
     /// Reads everything and compares it with its hashes.
     Verify { path: PathBuf },
@@ -57,7 +58,12 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<bool> {
     match command {
         Command::List { run } => {
-            print(inspect::list(run)?);
+            print(inspect::list(&run)?);
+            let audited = inspect::audited(run)?;
+            print(audited.suspects);
+            if let Some(problem) = audited.problem {
+                eprintln!("no checkpoint is trusted: {}", problem.reason);
+            }
             Ok(true)
         }
         Command::Verify { path } => {

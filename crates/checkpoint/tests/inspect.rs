@@ -23,6 +23,12 @@ fn a_run_is_listed_shown_and_verified() {
             && listed[0].to_string().ends_with("  metric 0.5")
     );
 
+    store.trust(1).unwrap();
+    let listed = inspect::list(dir.path()).unwrap();
+    assert_eq!(listed.iter().map(|listed| listed.trusted).collect::<Vec<_>>(), [false, true]);
+    assert!(listed[1].to_string().ends_with(" bytes  trusted"), "{}", listed[1]);
+    assert_eq!(inspect::audited(dir.path()).unwrap(), inspect::Audited::default());
+
     for path in [dir.path(), &newest] {
         let shown = inspect::show(path).unwrap();
         assert_eq!((shown.step, &shown.path, shown.trainer), (Some(2), &newest, Some(contents(2).trainer)));

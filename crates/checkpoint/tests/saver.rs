@@ -34,6 +34,7 @@ fn said(reports: &[Report]) -> Vec<String> {
             format!("failed {step}: {}", reason.kind())
         }
         Report::Failed { step, error } => format!("failed {step}: {error}"),
+        other => format!("{other:?}"),
     };
     reports.iter().map(one).collect()
 }

@@ -2,6 +2,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
 
+use unisono::checkpoint::Store;
+
 use crate::{csv, lines, trained};
 
 /// Runs the program. Returns its exit code, its standard output and its standard error.
@@ -23,6 +25,13 @@ fn a_run_is_listed_shown_verified_compared_and_converted() {
     let (code, shown, _) = checkpoint(["list".into(), path("one")]);
     assert_eq!((code, shown.lines().count()), (Some(0), 2), "{shown}");
     assert!(shown.starts_with("step        4  ") && shown.contains("  metric "), "{shown}");
+
+    let mut store = Store::open(dir.path().join("one")).unwrap();
+    let newest = store.newest_step().unwrap();
+    store.trust(newest.unwrap()).unwrap();
+    let (code, trusted, _) = checkpoint(["list".into(), path("one")]);
+    let marked = shown.lines().map(|line| format!("{line}  trusted\n")).collect::<String>();
+    assert_eq!((code, trusted), (Some(0), marked));
 
     let (code, shown, _) = checkpoint(["show".into(), path("one")]);
     assert_eq!(code, Some(0));
@@ -52,6 +61,16 @@ fn a_run_is_listed_shown_verified_compared_and_converted() {
     let (code, shown, _) = checkpoint(["verify".into(), path("one")]);
     assert_eq!(code, Some(1));
     assert!(shown.contains("broken  ") && shown.contains("SHA-256") && shown.contains("ok      "), "{shown}");
+
+    let suspects = store.distrust(0).unwrap();
+    fs::write(one.join("checkpoints/trusted.json"), "{").unwrap();
+    let (code, shown, complaint) = checkpoint(["list".into(), path("one")]);
+    assert_eq!((code, shown.lines().count()), (Some(0), suspects.len()), "{shown}");
+    assert!(shown.lines().all(|line| line.contains("  suspect: ")), "{shown}");
+    assert!(
+        complaint.starts_with("no checkpoint is trusted: ") && complaint.contains("no valid record"),
+        "{complaint}"
+    );
 }
 
 #[test]

@@ -15,9 +15,10 @@ pub use self::diff::{Diff, TensorDiff, diff};
 
 use crate::disk::{Disk, StdDisk};
 use crate::inspect::target::Target;
-use crate::store::load::{self, glance, list_on};
-use crate::store::names::{CHECKPOINTS, step_of};
-use crate::tensors::error::{Result, broken};
+use crate::store::load::{self, all_on, glance, list_on};
+use crate::store::names::{CHECKPOINTS, step_of, suspect_of};
+use crate::store::record::Record;
+use crate::tensors::error::{Result, Skipped, broken, io};
 use crate::tensors::file::TensorFile;
 use crate::tensors::float::to_f64;
 use crate::tensors::info::Info;
@@ -35,8 +36,23 @@ pub struct Listed {
     pub bytes: u64,
     /// The metric that it was saved with.
     pub metric: Option<f64>,
+    /// Whether an audit of the run's steps up to it has passed.
+    pub trusted: bool,
+    /// Whether a later audit failed, so that it may hold wrong numbers.
+    pub suspect: bool,
     /// The reason why it is not complete.
     pub problem: Option<String>,
+}
+
+/// What the audits of a run left beside its checkpoints.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Audited {
+    /// The checkpoints that may hold wrong numbers, newest first. No run resumes from them.
+    pub suspects: Vec<Listed>,
+    /// The record of trusted checkpoints, if it is there and cannot be read, and the reason. No checkpoint is
+    /// then trusted.
+    pub problem: Option<Skipped>,
 }
 
 /// The result of verifying a checkpoint or a file.
@@ -83,21 +99,42 @@ pub struct Row {
 
 /// Lists the checkpoints of a run, newest first. A directory that is not a run's is an error.
 pub fn list(dir: impl AsRef<Path>) -> Result<Vec<Listed>> {
-    if !StdDisk.is_dir(&dir.as_ref().join(CHECKPOINTS)) {
-        return Err(broken(dir.as_ref(), "is no directory of a run"));
-    }
+    let checkpoints = checkpoints_of(dir.as_ref())?;
+    let (record, _) = Record::read(&StdDisk, &checkpoints);
     let found = list_on(&StdDisk, dir.as_ref())?.into_iter();
-    let listed = |found: load::Found| {
-        let empty = Listed { step: found.step, path: found.path, bytes: 0, metric: None, problem: None };
-        match glance(&StdDisk, &empty.path) {
-            Ok(manifest) => {
-                let bytes = manifest.files.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes));
-                Listed { bytes, metric: manifest.metric, ..empty }
-            }
-            Err(error) => Listed { problem: Some(error.to_string()), ..empty },
+    Ok(found.map(|found| listed(found.step, found.path, &record, false)).collect())
+}
+
+/// Returns what the audits of a run left beside the checkpoints that [`list()`] returns. A directory that is
+/// not a run's is an error.
+pub fn audited(dir: impl AsRef<Path>) -> Result<Audited> {
+    let checkpoints = checkpoints_of(dir.as_ref())?;
+    let (record, problem) = Record::read(&StdDisk, &checkpoints);
+    let names = StdDisk.list(&checkpoints).map_err(io(&checkpoints, "list"))?;
+    let mut found: Vec<(u64, PathBuf)> =
+        names.iter().filter_map(|name| Some((suspect_of(name)?, checkpoints.join(name)))).collect();
+    // These were to be renamed when the process ended.
+    let left = all_on(&StdDisk, dir.as_ref())?.into_iter().filter(|found| record.distrusts(found.step));
+    found.extend(left.map(|found| (found.step, found.path)));
+    found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let suspects = found.into_iter().map(|(step, path)| listed(step, path, &Record::default(), true));
+    Ok(Audited { suspects: suspects.collect(), problem })
+}
+
+fn checkpoints_of(dir: &Path) -> Result<PathBuf> {
+    let checkpoints = dir.join(CHECKPOINTS);
+    if StdDisk.is_dir(&checkpoints) { Ok(checkpoints) } else { Err(broken(dir, "is no directory of a run")) }
+}
+
+fn listed(step: u64, path: PathBuf, record: &Record, suspect: bool) -> Listed {
+    let empty = Listed { step, path, bytes: 0, metric: None, trusted: false, suspect, problem: None };
+    match glance(&StdDisk, &empty.path) {
+        Ok((manifest, sha256)) => {
+            let bytes = manifest.files.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes));
+            Listed { bytes, metric: manifest.metric, trusted: record.trusts(step, &sha256), ..empty }
         }
-    };
-    Ok(found.map(listed).collect())
+        Err(error) => Listed { problem: Some(error.to_string()), ..empty },
+    }
 }
 
 /// Reads all of a file, of a checkpoint, or of all checkpoints of a run, and compares it with its hashes.
@@ -159,6 +196,12 @@ impl fmt::Display for Listed {
         write!(f, "step {:>8}  {:>12} bytes", self.step, self.bytes)?;
         if let Some(metric) = self.metric {
             write!(f, "  metric {metric}")?;
+        }
+        if self.trusted {
+            write!(f, "  trusted")?;
+        }
+        if self.suspect {
+            write!(f, "  suspect: {}", self.path.display())?;
         }
         match &self.problem {
             Some(problem) => write!(f, "  broken: {problem}"),

@@ -15,12 +15,17 @@
 //! written and whose memory waits to be filled again, and, when saving fails, the last that failed and the
 //! last of those that retention would keep.
 //!
+//! [`Saver::trust`] leaves a note for the thread and marks the saves that wait or are being written. The
+//! thread first trusts what is complete, then writes, and trusts each marked save when it is complete. So a
+//! save that is handed over later is not trusted by an earlier note, even if it has the same step.
+//!
 //! It cannot deadlock: the thread never waits for a caller while anything waits to be written, callers wait
 //! only while the thread has something to do, and neither holds the state's mutex while a file is written.
 
 pub(crate) mod report;
 mod writer;
 
+use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::saver::report::Report;
@@ -91,11 +96,34 @@ impl Saver {
         let best = self.retention.best_of(&[state.best.as_slice(), &[new]].concat());
         state.best.push(new);
         state.best.retain(|candidate| best.contains(&candidate.step));
-        if let Some(old) = state.waiting.replace(Job { step, contents, metric, kept }) {
+        let job = Job { step, contents, metric, kept, audited: false };
+        if let Some(old) = state.waiting.replace(job) {
             state.reports.push(Report::Replaced { step: old.step, by: step });
         }
         self.thread.shared.changed.notify_all();
         Ok(())
+    }
+
+    /// Notes that an audit has passed: the checkpoints of steps up to `upto` that were handed over before this
+    /// call are trusted as soon as they are complete, as [`Store::trust`] says. Returns at once.
+    ///
+    /// If that cannot be recorded, it is a [`Report::NotTrusted`] and tried again with the next save, flush or
+    /// call of this.
+    pub fn trust(&self, upto: u64) {
+        self.thread.shared.lock().trust(upto);
+        self.thread.shared.changed.notify_all();
+    }
+
+    /// Notes that an audit has failed: the checkpoints of steps later than `after` are renamed, as
+    /// [`Store::distrust`] says, and saves of such steps that wait, or have failed, are given up. Waits until
+    /// nothing is being written.
+    pub fn distrust(&self, after: u64) -> Result<Vec<PathBuf>> {
+        self.thread.shared.lock().drop_later(after);
+        self.with_store(|store| {
+            // A save that was being written may have failed meanwhile.
+            self.thread.shared.lock().drop_later(after);
+            store.distrust(after)
+        })
     }
 
     /// Returns contents that were written and are no longer needed, so that their memory can be filled again.
@@ -117,7 +145,7 @@ impl Saver {
     pub fn flush(&self) -> Result<Vec<Report>> {
         drop(self.when_idle());
         let mut state = self.thread.shared.lock();
-        state.retry = !state.failed.is_empty();
+        state.retry = !state.failed.is_empty() || state.trust_again.is_some();
         self.thread.shared.changed.notify_all();
         drop(state);
         drop(self.when_idle());
@@ -132,7 +160,7 @@ impl Saver {
         let result = f(&mut store);
         // `f` may have cleared the directory. If it cannot be listed, the record of the best stays as it was.
         if let Ok(found) = store.candidates() {
-            self.thread.shared.lock().best = found.into_iter().map(|(_, candidate)| candidate).collect();
+            self.thread.shared.lock().best = found.into_iter().map(|found| found.candidate).collect();
         }
         result
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::store::Saved;
 use crate::tensors::error::Error;
 
-/// The outcome of a save.
+/// The outcome of a save, or of a note that checkpoints are trusted.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Report {
     /// The checkpoint is complete and durable.
     Saved {
@@ -28,6 +29,20 @@ pub enum Report {
     /// it again, or saves its successor instead.
     Failed {
         /// The checkpoint's step.
+        step: u64,
+        /// The reason.
+        error: Error,
+    },
+    /// The checkpoint was not written, because an audit failed and its step is distrusted
+    /// ([`Saver::distrust`](crate::Saver::distrust)).
+    Dropped {
+        /// The checkpoint's step.
+        step: u64,
+    },
+    /// It could not be recorded that checkpoints are trusted. It deserves a warning. The next save or flush
+    /// tries again, and until then retention keeps the checkpoint that was the newest trusted one before.
+    NotTrusted {
+        /// The step up to which checkpoints are to be trusted.
         step: u64,
         /// The reason.
         error: Error,

@@ -18,6 +18,8 @@ pub(crate) struct Job {
     pub(crate) metric: Option<f64>,
     /// Whether retention will keep it. If so, its successor does not replace it.
     pub(crate) kept: bool,
+    /// Whether an audit of its step has passed, so that it is trusted once it is complete.
+    pub(crate) audited: bool,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +30,12 @@ pub(crate) struct State {
     pub(crate) failed: Vec<Job>,
     /// Whether to try the failed saves now.
     pub(crate) retry: bool,
+    /// The step up to which the checkpoints that are complete are to be trusted.
+    pub(crate) trust: Option<u64>,
+    /// The step up to which checkpoints are to be trusted that were tried in vain.
+    pub(crate) trust_again: Option<u64>,
+    /// The step up to which the saves that are being written are to be trusted.
+    pub(crate) trust_written: Option<u64>,
     pub(crate) reports: Vec<Report>,
     /// The error that the next call returns.
     pub(crate) fatal: Option<Error>,
@@ -46,13 +54,40 @@ impl State {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.writing || self.retry || self.waiting.is_some()
+        self.writing || self.has_work()
+    }
+
+    fn has_work(&self) -> bool {
+        self.waiting.is_some() || self.retry || self.trust.is_some()
+    }
+
+    /// Marks the saves that were handed over and are not complete, up to a step, as audited, and has those
+    /// that are complete trusted.
+    pub(crate) fn trust(&mut self, upto: u64) {
+        for job in self.failed.iter_mut().chain(&mut self.waiting) {
+            job.audited |= job.step <= upto;
+        }
+        self.trust_written = self.trust_written.max(Some(upto));
+        self.trust = self.trust.max(Some(upto));
+    }
+
+    /// Drops the saves of later steps that are not being written.
+    pub(crate) fn drop_later(&mut self, after: u64) {
+        let mut dropped: Vec<u64> =
+            self.failed.extract_if(.., |job| job.step > after).map(|job| job.step).collect();
+        dropped.extend(self.waiting.take_if(|job| job.step > after).map(|job| job.step));
+        self.reports.extend(dropped.into_iter().map(|step| Report::Dropped { step }));
+        for trust in [&mut self.trust, &mut self.trust_again] {
+            *trust = trust.map(|upto| upto.min(after));
+        }
     }
 
     /// Takes the saves to write now, oldest first: those that failed before, if retention keeps them or
-    /// nothing newer waits, then the one that waits.
+    /// nothing newer waits, then the one that waits. There are none if all that is asked for is trust.
     fn take(&mut self) -> Vec<Job> {
-        self.retry = false;
+        if !std::mem::take(&mut self.retry) && self.waiting.is_none() {
+            return Vec::new();
+        }
         let failed = std::mem::take(&mut self.failed).into_iter();
         let newer = self.waiting.take();
         let still = |job: &Job| newer.as_ref().is_none_or(|newer| job.kept && job.step < newer.step);
@@ -95,7 +130,7 @@ pub(crate) struct Thread {
 impl Thread {
     pub(crate) fn start(store: Store, require: bool) -> Result<Self> {
         let dir = store.dir().to_owned();
-        let best = store.candidates()?.into_iter().map(|(_, candidate)| candidate).collect();
+        let best = store.candidates()?.into_iter().map(|found| found.candidate).collect();
         let state = Mutex::new(State { best, ..State::default() });
         let shared = Arc::new(Shared { state, changed: Condvar::new(), store: Mutex::new(store) });
         let theirs = Arc::clone(&shared);
@@ -136,16 +171,22 @@ fn work(shared: &Shared, require: bool) {
     let _stopped = Stopped(shared);
     give_way();
     loop {
-        let idle = |state: &mut State| state.waiting.is_none() && !state.retry && !state.closing;
+        let idle = |state: &mut State| !state.has_work() && !state.closing;
         let waiting = shared.changed.wait_while(shared.lock(), idle);
         let mut state = waiting.unwrap_or_else(PoisonError::into_inner);
-        if state.waiting.is_none() && !state.retry {
+        if !state.has_work() {
             return;
         }
+        // What is trusted is what is complete now. A save that comes after it counts only if it is marked.
+        let trust = state.trust.take().max(state.trust_again.take());
+        state.trust_written = None;
         let jobs = state.take();
         state.writing = true;
         shared.changed.notify_all();
         drop(state);
+        if let Some(upto) = trust {
+            note_trust(shared, upto);
+        }
         for job in jobs {
             write(shared, job, require);
         }
@@ -154,16 +195,22 @@ fn work(shared: &Shared, require: bool) {
     }
 }
 
-fn write(shared: &Shared, job: Job, require: bool) {
+fn write(shared: &Shared, mut job: Job, require: bool) {
     let start = Instant::now();
     let mut store = shared.store.lock().unwrap_or_else(PoisonError::into_inner);
     let result = store.save_with_metric(job.step, &job.contents, job.metric);
     drop(store);
     let mut state = shared.lock();
+    job.audited |= state.trust_written.is_some_and(|upto| job.step <= upto);
+    let to_trust = (result.is_ok() && job.audited).then_some(job.step);
     match result {
         Ok(saved) => {
             // An older checkpoint cannot be saved any more, because it would be found in place of this one.
             state.failed.retain(|failed| failed.step > job.step);
+            if !job.audited && state.trust_again >= Some(job.step) {
+                // What was to be trusted under this step is replaced.
+                state.trust_again = job.step.checked_sub(1);
+            }
             state.reports.push(Report::Saved { step: job.step, saved, took: start.elapsed() });
             state.spare = job.contents;
         }
@@ -177,6 +224,25 @@ fn write(shared: &Shared, job: Job, require: bool) {
             if may_pass {
                 state.remember(job);
             }
+        }
+    }
+    drop(state);
+    if let Some(step) = to_trust {
+        note_trust(shared, step);
+    }
+}
+
+/// Records that the complete checkpoints up to a step are trusted, or reports why not.
+fn note_trust(shared: &Shared, upto: u64) {
+    let mut store = shared.store.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = store.trust(upto);
+    drop(store);
+    let mut state = shared.lock();
+    match result {
+        Ok(_) => state.trust_again = state.trust_again.filter(|again| *again > upto),
+        Err(error) => {
+            state.trust_again = state.trust_again.max(Some(upto));
+            state.reports.push(Report::NotTrusted { step: upto, error });
         }
     }
 }

@@ -4,11 +4,15 @@ use std::cmp::Reverse;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::disk::listed::{open_as_listed, read_as_listed, size_as_listed};
 use crate::disk::{Disk, StdDisk};
 use crate::store::contents::Contents;
 use crate::store::manifest::{FILES, LONGEST, LONGEST_TRAINER, Manifest};
 use crate::store::names::{CHECKPOINTS, MANIFEST, OLD, step_of};
+use crate::store::record::Record;
+use crate::tensors::digest::hex;
 use crate::tensors::error::{Error, Result, Skipped, broken, io};
 use crate::tensors::file::parse_tensors;
 use crate::tensors::tensor::Tensors;
@@ -62,7 +66,20 @@ pub(crate) struct Found {
     pub(crate) path: PathBuf,
 }
 
+/// Lists the checkpoints, newest first, one for each step. Those that are distrusted and not yet renamed are
+/// left out.
 pub(crate) fn list_on(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
+    let mut found = all_on(disk, dir)?;
+    // The record is read after the names: if a distrust ends in between, the old names lead nowhere.
+    let (record, _) = Record::read(disk, &dir.join(CHECKPOINTS));
+    found.retain(|found| !record.distrusts(found.step));
+    found.dedup_by_key(|found| found.step);
+    Ok(found)
+}
+
+/// Lists all that has the name of a checkpoint, newest first. Of one step there may be two: the second then
+/// made room for the first.
+pub(crate) fn all_on(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
     let checkpoints = dir.join(CHECKPOINTS);
     let names = match disk.list(&checkpoints) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -76,7 +93,6 @@ pub(crate) fn list_on(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
         })
         .collect();
     found.sort_by_key(|&(step, old, _)| (Reverse(step), old));
-    found.dedup_by_key(|&mut (step, ..)| step);
     Ok(found.into_iter().map(|(step, _, path)| Found { step, path }).collect())
 }
 
@@ -123,16 +139,21 @@ fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
 }
 
 /// Reads a manifest, and checks that the files it lists are there and of their sizes. Nothing but the
-/// manifest is read.
-pub(crate) fn glance(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
-    let manifest = read_manifest(disk, path)?;
+/// manifest is read. Returns it with its SHA-256.
+pub(crate) fn glance(disk: &dyn Disk, path: &Path) -> Result<(Manifest, String)> {
+    let (manifest, text) = parsed_manifest(disk, path)?;
     for entry in &manifest.files {
         size_as_listed(disk, &path.join(&entry.name), entry)?;
     }
-    Ok(manifest)
+    Ok((manifest, hex(&Sha256::digest(&text))))
 }
 
 pub(crate) fn read_manifest(disk: &dyn Disk, path: &Path) -> Result<Manifest> {
+    parsed_manifest(disk, path).map(|(manifest, _)| manifest)
+}
+
+fn parsed_manifest(disk: &dyn Disk, path: &Path) -> Result<(Manifest, Vec<u8>)> {
     let manifest = path.join(MANIFEST);
-    Manifest::parse(&manifest, &disk.read_at_most(&manifest, LONGEST).map_err(io(&manifest, "read"))?)
+    let text = disk.read_at_most(&manifest, LONGEST).map_err(io(&manifest, "read"))?;
+    Ok((Manifest::parse(&manifest, &text)?, text))
 }

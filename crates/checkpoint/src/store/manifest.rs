@@ -1,27 +1,20 @@
 //! The manifest, `manifest.json`: what a checkpoint's files must be. It is written last.
 //!
-//! It ends in a checksum of its own, `"sha256"`: the SHA-256 of the whole manifest in which the 64 digits of
-//! this value are zeros. Version 1 had none, and is read without it.
+//! It ends in a checksum of its own. Version 1 had none, and is read without it.
 
-use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::disk::listed::Entry;
 use crate::store::names::{CARRIES, LATEST, MODEL, OPTIMIZER, TRAINER};
-use crate::tensors::digest::hex;
+use crate::store::seal::{is_sealed, sealed, zeros};
 use crate::tensors::error::{Result, broken};
 
 const FORMAT: &str = "unisono-checkpoint";
 const VERSION: u32 = 2;
 /// The version that had no checksum.
 const UNSEALED: u32 = 1;
-/// What stands before and after the digits of the checksum. Nothing follows.
-const SEAL: (&[u8], &[u8]) = (b"\"sha256\": \"", b"\"\n}\n");
-/// The number of digits of the checksum.
-const DIGITS: usize = 64;
 /// The files of a checkpoint, in the order in which they are written and listed. The last need not be there.
 pub(crate) const FILES: [&str; 4] = [MODEL, OPTIMIZER, TRAINER, CARRIES];
 /// The most bytes of a manifest.
@@ -66,8 +59,8 @@ impl Manifest {
             return Err(broken(path, format!("format {format:?} version {version}, where {known}")));
         }
         let mut manifest: Self = serde_json::from_slice(text).map_err(invalid)?;
-        let sealed = manifest.sha256.take().is_some();
-        if sealed != (version == VERSION) || sealed && !is_sealed(text) {
+        let has_seal = manifest.sha256.take().is_some();
+        if has_seal != (version == VERSION) || has_seal && !is_sealed(text) {
             return Err(broken(path, "no valid manifest: its SHA-256 of itself is wrong"));
         }
         if manifest.step > LATEST {
@@ -85,30 +78,9 @@ impl Manifest {
 
     /// Returns the text, with its checksum.
     pub(crate) fn into_json(mut self) -> serde_json::Result<Vec<u8>> {
-        self.sha256 = Some("0".repeat(DIGITS));
-        let mut text = serde_json::to_vec_pretty(&self)?;
-        text.push(b'\n');
-        let checksum = hex(&Sha256::digest(&text));
-        if let Some(digits) = digits(&text) {
-            text[digits].copy_from_slice(checksum.as_bytes());
-        }
-        Ok(text)
+        self.sha256 = Some(zeros());
+        sealed(&self)
     }
-}
-
-/// Whether a text ends in the right checksum.
-fn is_sealed(text: &[u8]) -> bool {
-    let Some(digits) = digits(text) else { return false };
-    let mut zeroed = text.to_vec();
-    zeroed[digits.clone()].fill(b'0');
-    hex(&Sha256::digest(&zeroed)).as_bytes() == &text[digits]
-}
-
-/// Returns where the digits of the checksum are, if the text ends in one.
-fn digits(text: &[u8]) -> Option<Range<usize>> {
-    let end = text.strip_suffix(SEAL.1)?.len();
-    let start = end.checked_sub(DIGITS)?;
-    text[..start].ends_with(SEAL.0).then_some(start..end)
 }
 
 #[cfg(test)]
@@ -143,14 +115,5 @@ mod tests {
         assert!(error(fewer).contains("lists other files"));
         let unsealed = fewer.replace(": 1", ": 2");
         assert!(error(&unsealed).ends_with("its SHA-256 of itself is wrong"), "{}", error(&unsealed));
-    }
-
-    #[test]
-    fn a_checksum_is_that_of_the_text_with_zeros_in_its_place() {
-        let text = Manifest::new(42, Some(0.5), Vec::new()).into_json().unwrap();
-        let (at, zeros) = (text.len() - 4 - 64, "0".repeat(64));
-        let zeroed = [&text[..at], zeros.as_bytes(), &text[text.len() - 4..]].concat();
-        assert!(zeroed.ends_with(format!("\"sha256\": \"{zeros}\"\n}}\n").as_bytes()));
-        assert_eq!(hex(&Sha256::digest(&zeroed)).as_bytes(), &text[at..][..64]);
     }
 }

@@ -5,13 +5,15 @@
 //! ```text
 //! .tmp-step-N  --complete and synced-->  step-N  --retention lets it go-->  .tmp-gone-step-N  -->  nothing
 //!                                          |  its step is saved again
-//!                                          '--> .old-step-N  --the new one is durable-->  .tmp-gone-step-N
+//!                                          |--> .old-step-N  --the new one is durable-->  .tmp-gone-step-N
+//!                                          |  it is distrusted: this is recorded before the renames
+//!                                          '--> suspect-step-N  --others are distrusted-->  .tmp-gone-...
 //! ```
 //!
 //! Each `.tmp-` name has a suffix besides, which nobody can guess.
 //!
 //! If a save is interrupted, `Store::recover` finishes it: `.tmp-...` is removed, and `.old-step-N` is put
-//! back if no step-N took its place. So a directory that has its final name is complete from its first
+//! back if no step-N took its place. `Store::finish_distrust` does so for suspects. So a directory that has its final name is complete from its first
 //! instant to its last.
 
 pub(crate) mod contents;
@@ -19,8 +21,11 @@ pub(crate) mod load;
 mod lock;
 pub(crate) mod manifest;
 pub(crate) mod names;
+pub(crate) mod record;
 pub(crate) mod retention;
-mod upkeep;
+mod seal;
+mod trust;
+pub(crate) mod upkeep;
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -31,7 +36,7 @@ use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file
 use crate::disk::{Disk, StdDisk};
 use crate::model::export::{Export, Exported, export_on};
 use crate::store::contents::Contents;
-use crate::store::load::{Loaded, list_on, newest_on};
+use crate::store::load::{Loaded, all_on, newest_on};
 use crate::store::lock::Lock;
 use crate::store::manifest::{LONGEST_TRAINER, Manifest};
 use crate::store::names::{
@@ -54,6 +59,9 @@ pub struct Saved {
     /// Whether the directory was gone, or another was in its place, so that it was made and locked anew. This
     /// deserves a warning: the checkpoints before this one may be elsewhere.
     pub reopened: bool,
+    /// The record of trusted checkpoints, if it is there and cannot be read, and the reason. This deserves a
+    /// warning: no checkpoint is trusted, nor kept because it was, until [`Store::trust`] is called again.
+    pub record_problem: Option<Skipped>,
 }
 
 /// A run's directory, opened for saving and locked against a second run until dropped.
@@ -64,6 +72,8 @@ pub struct Store {
     pub(crate) options: Options,
     pub(crate) disk: Arc<dyn Disk>,
     lock: Lock,
+    /// Whether the record of trusted checkpoints that is read is known to be the one that is durable.
+    record_is_durable: bool,
 }
 
 impl Store {
@@ -84,8 +94,9 @@ impl Store {
         sweep(&*disk, &dir)?;
         probe(&*disk, &dir)?;
         probe(&*disk, &checkpoints)?;
-        let store = Self { dir, checkpoints, options, disk, lock };
+        let mut store = Self { dir, checkpoints, options, disk, lock, record_is_durable: false };
         store.recover()?;
+        store.finish_distrust()?;
         Ok(store)
     }
 
@@ -111,17 +122,19 @@ impl Store {
         }
         let reopened = self.reopen_if_gone()?;
         let mut not_removed = self.recover()?;
+        self.finish_distrust()?;
         self.make_way(step)?;
         let temporary = self.checkpoints.join(temporary_name(&*self.disk, &step_name(step)));
         let path = self.checkpoints.join(step_name(step));
         let saved =
             self.write(&temporary, step, contents, metric).and_then(|()| self.publish(&temporary, &path));
-        let surplus = saved.and_then(|replaced| Ok((replaced, self.surplus()?)));
+        let (record, record_problem) = self.record();
+        let surplus = saved.and_then(|replaced| Ok((replaced, self.surplus(&record)?)));
         match surplus {
             Ok((replaced, surplus)) => {
                 let unwanted = replaced.into_iter().chain(surplus);
                 not_removed.extend(unwanted.filter_map(|old| Skipped::of(&old, self.retire(&old))));
-                Ok(Saved { path, not_removed, reopened })
+                Ok(Saved { path, not_removed, reopened, record_problem })
             }
             Err(error) => {
                 // The error that is reported is that of saving. A leftover is removed at the next save.
@@ -139,22 +152,23 @@ impl Store {
     /// Returns the step of the newest checkpoint that looks complete by its names and sizes. Nothing is
     /// verified.
     pub fn newest_step(&self) -> Result<Option<u64>> {
-        Ok(self.candidates()?.first().map(|(_, candidate)| candidate.step))
+        Ok(self.candidates()?.first().map(|found| found.candidate.step))
     }
 
     /// Returns the step and directory of the best checkpoint by [`Options::best`], or `None` without that
     /// option or any metric.
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
         let mut found = self.candidates()?;
-        let candidates: Vec<Candidate> = found.iter().map(|(_, candidate)| *candidate).collect();
+        let candidates: Vec<Candidate> = found.iter().map(|found| found.candidate).collect();
         let best = self.options.best_of(&candidates).first().copied();
-        let at = found.iter().position(|(_, candidate)| Some(candidate.step) == best);
-        Ok(at.map(|at| found.swap_remove(at)).map(|(path, candidate)| (candidate.step, path)))
+        let at = found.iter().position(|found| Some(found.candidate.step) == best);
+        Ok(at.map(|at| found.swap_remove(at)).map(|found| (found.candidate.step, found.path)))
     }
 
-    /// Removes every checkpoint, for a run that starts anew in an old directory on purpose.
+    /// Removes every checkpoint, suspects included, for a run that starts anew in an old directory on purpose.
     pub fn clear(&mut self) -> Result<()> {
-        list_on(&*self.disk, &self.dir)?.iter().try_for_each(|found| self.retire(&found.path))
+        all_on(&*self.disk, &self.dir)?.iter().try_for_each(|found| self.retire(&found.path))?;
+        self.forget_trust()
     }
 
     /// Writes `DIR/model.safetensors`, the final model, as [`write_model`](crate::write_model) does.

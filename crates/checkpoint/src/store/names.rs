@@ -6,6 +6,8 @@
 //! | `.tmp-...-0123456789abcdef` | being written or being deleted; a leftover unless the lock is held |
 //! | `.old-step-00000042` | complete, making room for another of its step; counts while there is no other |
 //! | `broken-step-00000042` | found broken when its step came round again; kept for a person to look at |
+//! | `suspect-step-00000042` | distrusted after a failed audit; kept for a person to look at |
+//! | `trusted.json` | the record of the checkpoints that are trusted, and of a distrust that is not finished |
 
 use std::path::{Path, PathBuf};
 
@@ -24,8 +26,16 @@ pub(crate) const TRAINER: &str = "trainer.json";
 /// The manifest, in a checkpoint.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
+/// The record of the checkpoints that are trusted, in the directory of checkpoints.
+pub(crate) const TRUSTED: &str = "trusted.json";
+
 /// The prefix of a checkpoint that makes room for another of its step.
 pub(crate) const OLD: &str = ".old-";
+/// The prefix of a broken checkpoint that was in the way. Of several of one name, the second has `broken-2-`.
+pub(crate) const BROKEN: &str = "broken-";
+/// The prefix of a checkpoint that may hold wrong numbers. Of several of one name, the second has
+/// `suspect-2-`.
+pub(crate) const SUSPECT: &str = "suspect-";
 
 /// The latest step that a checkpoint may have, 2^53: every reader of JSON holds it exactly, and no counter of
 /// steps wraps soon after.
@@ -41,6 +51,16 @@ pub(crate) fn step_name(step: u64) -> String {
 pub(crate) fn step_of(name: &str) -> Option<u64> {
     let step = name.strip_prefix("step-")?.parse().ok()?;
     (step_name(step) == name).then_some(step)
+}
+
+/// Returns the step of a suspect's name, such as `suspect-step-00000042` or `suspect-2-step-00000042`, and
+/// `None` for any other name.
+pub(crate) fn suspect_of(name: &str) -> Option<u64> {
+    let rest = name.strip_prefix(SUSPECT)?;
+    step_of(rest).or_else(|| {
+        let (number, plain) = rest.split_once('-')?;
+        number.parse::<u64>().ok().and_then(|_| step_of(plain))
+    })
 }
 
 /// Returns the path with a prefix to its name, in place of the prefix that it has.
@@ -62,6 +82,17 @@ mod tests {
             ["step-42", "step-+0000042", "step-0000000042", "step-", "step-00000042x", ".old-step-00000042"]
         {
             assert_eq!(step_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_suspect_is_known_by_its_name() {
+        for name in ["suspect-step-00000042", "suspect-2-step-00000042"] {
+            assert_eq!((suspect_of(name), step_of(name)), (Some(42), None), "{name}");
+        }
+        for name in ["step-00000042", "suspect-", "suspect-step-42", "suspect-x-step-00000042", "suspect-2-"]
+        {
+            assert_eq!(suspect_of(name), None, "{name}");
         }
     }
 }

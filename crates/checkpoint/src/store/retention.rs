@@ -5,8 +5,11 @@ use std::cmp::Ordering;
 /// The rules by which a [`Store`](crate::Store) keeps checkpoints: the last few, and besides them milestones
 /// and the best.
 ///
+/// The newest trusted checkpoint always stays in addition to those that the rules keep, until a newer one is
+/// trusted ([`Store::trust`](crate::Store::trust)).
+///
 /// This is decided after each save, among the checkpoints that are complete, the new one included. The others
-/// are then removed, once the new one is durable. Broken ones neither count nor are removed.
+/// are then removed, once the new one is durable. Broken ones and suspects neither count nor are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -81,14 +84,16 @@ pub(crate) struct Candidate {
 }
 
 impl Options {
-    /// Returns, for each of the candidates, newest first, whether it stays.
-    pub(crate) fn stays(&self, newest_first: &[Candidate]) -> Vec<bool> {
+    /// Returns, for each of the candidates, newest first, whether it stays. `trusted` is the newest trusted
+    /// step.
+    pub(crate) fn stays(&self, newest_first: &[Candidate], trusted: Option<u64>) -> Vec<bool> {
         let best = self.best_of(newest_first);
         let stays = |(age, candidate): (usize, &Candidate)| {
             self.keep == 0
                 || age < self.keep
                 || self.is_milestone(candidate.step)
                 || best.contains(&candidate.step)
+                || trusted == Some(candidate.step)
         };
         newest_first.iter().enumerate().map(stays).collect()
     }
@@ -122,7 +127,7 @@ mod tests {
         let mut there: Vec<Candidate> = Vec::new();
         for &(step, metric) in metrics {
             there.insert(0, Candidate { step, metric: Some(metric) });
-            let mut stays = options.stays(&there).into_iter();
+            let mut stays = options.stays(&there, None).into_iter();
             there.retain(|_| stays.next().unwrap());
         }
         there.iter().map(|candidate| candidate.step).collect()

@@ -7,25 +7,32 @@ use crate::disk::temporary::{TEMPORARY, temporary_name};
 use crate::disk::write::sync_dir;
 use crate::store::Store;
 use crate::store::load::{Found, glance, list_on, verify};
-use crate::store::names::{OLD, sibling, step_of};
+use crate::store::names::{BROKEN, OLD, sibling, step_of};
+use crate::store::record::Record;
 use crate::store::retention::Candidate;
 use crate::tensors::error::{Error, Result, Skipped, io};
+
+/// A checkpoint that looks complete by its names and sizes.
+pub(crate) struct Complete {
+    pub(crate) path: PathBuf,
+    pub(crate) candidate: Candidate,
+    /// The SHA-256 of its `manifest.json`.
+    pub(crate) manifest: String,
+}
+
+impl Complete {
+    /// Whether a record says that it is trusted.
+    pub(crate) fn is_in(&self, record: &Record) -> bool {
+        record.trusts(self.candidate.step, &self.manifest)
+    }
+}
 
 impl Store {
     /// Refuses a step that is earlier than a complete checkpoint, and moves broken ones aside.
     pub(crate) fn make_way(&self, step: u64) -> Result<()> {
         for found in list_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step >= step) {
             if verify(&*self.disk, &found.path, found.step).is_err() {
-                let names = self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))?;
-                let taken = |path: &Path| names.iter().any(|name| path.ends_with(name));
-                let mut aside = sibling(&found.path, "broken-");
-                for n in 2.. {
-                    if !taken(&aside) {
-                        break;
-                    }
-                    aside = sibling(&found.path, &format!("broken-{n}-"));
-                }
-                self.rename(&found.path, &aside)?;
+                self.rename(&found.path, &self.aside(&found.path, BROKEN)?)?;
             } else if found.step > step {
                 return Err(Error::Behind { path: found.path, step, newest: found.step });
             }
@@ -34,28 +41,29 @@ impl Store {
     }
 
     /// Returns the checkpoints that retention lets go. Broken ones do not count and are not removed.
-    pub(crate) fn surplus(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) fn surplus(&self, record: &Record) -> Result<Vec<PathBuf>> {
         let found = self.candidates()?;
-        let candidates: Vec<Candidate> = found.iter().map(|(_, candidate)| *candidate).collect();
-        let stays = self.options.stays(&candidates);
-        Ok(found.into_iter().zip(stays).filter(|(_, stays)| !stays).map(|((path, _), _)| path).collect())
+        let candidates: Vec<Candidate> = found.iter().map(|found| found.candidate).collect();
+        let trusted = found.iter().find(|found| found.is_in(record)).map(|found| found.candidate.step);
+        let stays = self.options.stays(&candidates, trusted);
+        Ok(found.into_iter().zip(stays).filter(|(_, stays)| !stays).map(|(found, _)| found.path).collect())
     }
 
     /// Returns the checkpoints that look complete, newest first.
-    pub(crate) fn candidates(&self) -> Result<Vec<(PathBuf, Candidate)>> {
+    pub(crate) fn candidates(&self) -> Result<Vec<Complete>> {
         let found = list_on(&*self.disk, &self.dir)?.into_iter();
-        let candidate = |found: Found| {
-            let manifest =
-                glance(&*self.disk, &found.path).ok().filter(|manifest| manifest.step == found.step)?;
-            Some((found.path, Candidate { step: found.step, metric: manifest.metric }))
+        let complete = |Found { step, path }: Found| {
+            let (found, manifest) = glance(&*self.disk, &path).ok()?;
+            let candidate = Candidate { step, metric: found.metric };
+            (found.step == step).then_some(Complete { path, candidate, manifest })
         };
-        Ok(found.filter_map(candidate).collect())
+        Ok(found.filter_map(complete).collect())
     }
 
     /// Finishes or undoes what a killed process left, as far as possible. Returns what could not be moved.
     pub(crate) fn recover(&self) -> Result<Vec<Skipped>> {
         let mut stuck = Vec::new();
-        for name in self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))? {
+        for name in self.names()? {
             let path = self.checkpoints.join(&name);
             if name.starts_with(TEMPORARY) {
                 stuck.extend(Skipped::of(&path, self.disk.remove(&path).map_err(io(&path, "remove"))));
@@ -79,6 +87,25 @@ impl Store {
         let gone = path.with_file_name(temporary_name(&*self.disk, &name));
         self.rename(path, &gone)?;
         self.disk.remove(&gone).map_err(io(&gone, "remove"))
+    }
+
+    /// Returns a path with a prefix to its name, and with a number where that name is taken.
+    pub(crate) fn aside(&self, path: &Path, prefix: &str) -> Result<PathBuf> {
+        let names = self.names()?;
+        let taken = |path: &Path| names.iter().any(|name| path.ends_with(name));
+        let mut aside = sibling(path, prefix);
+        for n in 2.. {
+            if !taken(&aside) {
+                break;
+            }
+            aside = sibling(path, &format!("{prefix}{n}-"));
+        }
+        Ok(aside)
+    }
+
+    /// Returns the names in the directory of checkpoints.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        self.disk.list(&self.checkpoints).map_err(io(&self.checkpoints, "list"))
     }
 
     /// Renames within the directory of checkpoints, and makes that durable.

@@ -157,6 +157,14 @@ impl Checkpoints {
                 Report::Failed { step, error } => watch.note(&format!(
                     "warning: step {step} is not saved: {error}; the run goes on, the next save tries again"
                 )),
+                Report::Dropped { step } => {
+                    watch.note(&format!("note: step {step} is not saved: an audit failed"));
+                }
+                Report::NotTrusted { step, error } => watch.note(&format!(
+                    "warning: it is not recorded that checkpoints up to step {step} are trusted: {error}; the \
+                     next save tries again"
+                )),
+                other => watch.note(&format!("warning: {other:?}")),
             }
         }
     }
@@ -171,7 +179,7 @@ impl Checkpoints {
         // The last report counts: a step that failed was tried twice.
         let own = reports.iter().rposition(|report| match report {
             Report::Saved { step: done, .. } | Report::Failed { step: done, .. } => *done == step,
-            Report::Replaced { .. } => false,
+            _ => false,
         });
         let own = own.map(|at| reports.remove(at));
         self.tell(reports, watch);

@@ -1,0 +1,172 @@
+//! Trusted checkpoints: what an audit of the run's steps says of the checkpoints that were made meanwhile.
+//!
+//! ```text
+//! complete  --the audit passes: trust()-->     trusted: recorded in `trusted.json`, the newest always stays
+//!           --the audit fails: distrust()-->   distrusted: recorded in `trusted.json`, not found any more
+//!                                                   '--one rename each-->  suspect-step-N, for a person
+//! ```
+//!
+//! Several checkpoints are distrusted at one instant, at which the new record takes the old one's place: from
+//! then on no reader finds them, under whatever name they are. After that they are renamed, and when all
+//! renames are durable, the mark is taken from the record. If the process ends in between, the next
+//! [`Store::open`](crate::Store::open) or save goes on, and refuses to save before that is done. Without the
+//! mark, a process that ends between two renames would leave a suspect as the newest checkpoint, whatever
+//! their order.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use crate::disk::temporary::FILE;
+use crate::disk::write::{replace_file, sync_dir};
+use crate::store::load::all_on;
+use crate::store::names::{LOCK, SUSPECT, TRUSTED, suspect_of};
+use crate::store::record::{MOST, Mark, Record};
+use crate::store::upkeep::Complete;
+use crate::store::{Store, no_link};
+use crate::tensors::error::{Error, Result, Skipped, io};
+
+impl Store {
+    /// Notes that an audit has passed: each complete checkpoint of a step up to `upto` is now trusted. Returns
+    /// the newest trusted step.
+    ///
+    /// Complete means that the sizes of the files are those in the manifest. Nothing is written if nothing
+    /// changes. Of more than 1000 trusted checkpoints the newest 1000 are recorded. When this returns, the
+    /// record is durable. A checkpoint that is saved again later is not trusted, unless it is the same byte
+    /// for byte.
+    pub fn trust(&mut self, upto: u64) -> Result<Option<u64>> {
+        self.still_here()?;
+        let (record, _) = self.record();
+        let mut complete = self.candidates()?;
+        complete.retain(|found| found.candidate.step <= upto || found.is_in(&record));
+        let mark = |found: Complete| Mark { step: found.candidate.step, manifest: found.manifest };
+        let trusted: Vec<Mark> = complete.into_iter().take(MOST).map(mark).collect();
+        let newest = trusted.first().map(|mark| mark.step);
+        self.keep(&record, Record { trusted, ..record.clone() })?;
+        Ok(newest)
+    }
+
+    /// Returns step and directory of the newest trusted checkpoint, or `None` if none is trusted.
+    ///
+    /// Its manifest was compared with the SHA-256 in the record, and the sizes of its files with the manifest.
+    /// [`load`](crate::load) compares their contents. A record that cannot be read counts as empty; [`Saved`]
+    /// tells the reason.
+    ///
+    /// [`Saved`]: crate::Saved
+    pub fn trusted(&self) -> Result<Option<(u64, PathBuf)>> {
+        let (record, _) = self.record();
+        let newest = self.candidates()?.into_iter().find(|found| found.is_in(&record));
+        Ok(newest.map(|found| (found.candidate.step, found.path)))
+    }
+
+    /// Notes that an audit has failed: all checkpoints of steps later than `after`, trusted ones included, may
+    /// hold wrong numbers. They are renamed `suspect-step-...`, and are not found any more. Returns their new
+    /// paths, newest first.
+    ///
+    /// A person may look at them. The suspects of earlier calls are removed, as far as possible, if there are
+    /// new ones, and [`Store::clear`] removes all.
+    ///
+    /// # Errors
+    /// The record could not be written, or a checkpoint could not be renamed. What can be renamed is renamed
+    /// nevertheless. If the record was written, no suspect is found any more, and the next call, save or
+    /// [`Store::open`] goes on.
+    pub fn distrust(&mut self, after: u64) -> Result<Vec<PathBuf>> {
+        self.still_here()?;
+        self.recover()?;
+        let (record, _) = self.record();
+        let goes_on = record.distrusted_after.is_some();
+        let after = record.distrusted_after.map_or(after, |earlier| earlier.min(after));
+        let mut trusted = record.trusted.clone();
+        trusted.retain(|mark| mark.step <= after);
+        if !goes_on {
+            if !all_on(&*self.disk, &self.dir)?.iter().any(|found| found.step > after) {
+                self.keep(&record, Record { trusted, distrusted_after: None })?;
+                return Ok(Vec::new());
+            }
+            self.remove_suspects();
+        }
+        let marked = Record { trusted, distrusted_after: Some(after) };
+        let kept = self.keep(&record, marked.clone());
+        let renamed = self.set_aside(after);
+        kept?;
+        let renamed = renamed?;
+        self.keep(&marked, Record { distrusted_after: None, ..marked.clone() })?;
+        Ok(renamed)
+    }
+
+    /// Renames the suspects that a killed process left under their names. Until this succeeds nothing can be
+    /// saved, because a later suspect would be in the way.
+    pub(crate) fn finish_distrust(&mut self) -> Result<()> {
+        let (record, _) = self.record();
+        let Some(after) = record.distrusted_after else { return Ok(()) };
+        self.set_aside(after)?;
+        self.keep(&record, Record { distrusted_after: None, ..record.clone() })
+    }
+
+    /// Returns the record, and why it cannot be read.
+    pub(crate) fn record(&self) -> (Record, Option<Skipped>) {
+        Record::read(&*self.disk, &self.checkpoints)
+    }
+
+    /// Removes all suspects, and the record.
+    pub(crate) fn forget_trust(&mut self) -> Result<()> {
+        if !self.disk.is_dir(&self.checkpoints) {
+            return Ok(());
+        }
+        let names = self.names()?;
+        for name in names.iter().filter(|name| suspect_of(name).is_some()) {
+            self.retire(&self.checkpoints.join(name))?;
+        }
+        if names.iter().any(|name| name == TRUSTED) {
+            let record = self.checkpoints.join(TRUSTED);
+            self.disk.remove(&record).map_err(io(&record, "remove"))?;
+            sync_dir(&*self.disk, &self.checkpoints)?;
+        }
+        Ok(())
+    }
+
+    /// Renames the checkpoints of later steps, newest first, and those that made room for another of their
+    /// step. When this returns, the new names are durable.
+    fn set_aside(&self, after: u64) -> Result<Vec<PathBuf>> {
+        let mut renamed = Vec::new();
+        for found in all_on(&*self.disk, &self.dir)?.into_iter().filter(|found| found.step > after) {
+            let aside = self.aside(&found.path, SUSPECT)?;
+            self.rename(&found.path, &aside)?;
+            renamed.push(aside);
+        }
+        // An earlier attempt may have renamed without syncing.
+        sync_dir(&*self.disk, &self.checkpoints)?;
+        Ok(renamed)
+    }
+
+    fn remove_suspects(&self) {
+        for name in self.names().unwrap_or_default().iter().filter(|name| suspect_of(name).is_some()) {
+            // A suspect that stays harms nobody, and is tried again with the next ones.
+            let _ = self.retire(&self.checkpoints.join(name));
+        }
+    }
+
+    /// Makes a new record durable in place of the one that was read. Writes nothing if they are equal.
+    fn keep(&mut self, read: &Record, new: Record) -> Result<()> {
+        let path = self.checkpoints.join(TRUSTED);
+        if *read != new {
+            let text = new.to_json().map_err(|error| Error::Unstorable { reason: error.to_string() })?;
+            self.record_is_durable = false;
+            replace_file(&*self.disk, &path, FILE, std::iter::once(&*text))?;
+        } else if !self.record_is_durable {
+            sync_dir(&*self.disk, &self.checkpoints)?;
+        }
+        self.record_is_durable = true;
+        Ok(())
+    }
+
+    /// Refuses a directory that is gone, or has another one or a link in its place: what is there is not what
+    /// was audited.
+    fn still_here(&self) -> Result<()> {
+        no_link(&*self.disk, &self.checkpoints)?;
+        let lock = self.dir.join(LOCK);
+        if self.lock.is_at(&lock) {
+            return Ok(());
+        }
+        Err(io(&lock, "find the lock that this run holds")(ErrorKind::NotFound.into()))
+    }
+}
