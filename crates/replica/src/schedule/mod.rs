@@ -291,6 +291,10 @@ impl Scheduler {
     /// for the rest.
     fn lower_limit(&mut self, worker: usize, task: &Task) -> bool {
         let (Some(step), Task::Load { program, run }) = (&mut self.step, task) else { return false };
+        // Nobody else runs the shards of a worker that runs them alone.
+        if step.job.roles == Roles::Alone(worker) {
+            return false;
+        }
         let others = if step.job.few_at_once { 0 } else { step.job.sizes.len() };
         let lowered = self.workers.lower_limit(worker, *program, run.sizes.len(), others);
         if lowered && step.phase == Phase::Load {

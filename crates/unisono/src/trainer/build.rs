@@ -3,7 +3,7 @@
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision};
-use unisono_replica::{Assignment, Classes, ReplicaError, Replicas, describe_classes, is_one_machine};
+use unisono_replica::{Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine};
 
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
@@ -16,6 +16,7 @@ use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
 use crate::trainer::crew::Crew;
+use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Scaling};
 
 impl Builder {
@@ -94,6 +95,7 @@ impl Builder {
             replicas,
             classes: Classes::new(budget.adapters),
             mixed,
+            is_audited: !mixed && is_audited(self.options.audits),
             digest_every: self.digest_every,
             compared: None,
             left_told: 0,
@@ -146,6 +148,15 @@ impl Builder {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// Returns whether a rule audits any step.
+fn is_audited(rule: Audits) -> bool {
+    match rule {
+        Audits::Never | Audits::Every(0) => false,
+        Audits::Share(share) => share > 0.0,
+        _ => true,
     }
 }
 

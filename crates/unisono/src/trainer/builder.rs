@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use unisono_graph::{Layout, Precision};
-use unisono_replica::{Assignment, Options};
+use unisono_replica::{Assignment, Audits, Options};
 
 use crate::compile::programs::Parts;
 use crate::observe::observer::Observer;
 use crate::run::settings::RunSettings;
 use crate::trainer::Trainer;
 use crate::{Chain, CrossEntropy, Layer, Loss, LossScale, Metric, Sgd};
+
+/// The default share of the time that audits take.
+const AUDIT_SHARE: f64 = 0.015;
 
 /// Builds a [`Trainer`]. Made by [`Trainer::builder`].
 pub struct Builder {

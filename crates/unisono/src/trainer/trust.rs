@@ -88,7 +88,7 @@ impl Trainer {
         let step = state.position.step;
         let tensors = audit.before;
         self.trust = Trust::State(Box::new(Trusted { state, tensors, was_in_doubt: false }));
-        self.saver.iter().for_each(|saver| saver.saver.trust(step + 1));
+        self.saver.iter_mut().for_each(|saver| saver.confirm(step + 1));
     }
 
     /// Goes back to the trusted state after the replicas were found to be wrong. Returns the error that says
@@ -108,11 +108,7 @@ impl Trainer {
                     self.watch.rolled_back(step);
                     return Error::RolledBack { why, step };
                 }
-                let more = match found {
-                    ReplicaError::StateNotFinite { .. } => String::new(),
-                    _ => "; the run is refused: find out which device is wrong, and resume without it".to_owned(),
-                };
-                Error::Refused { why: format!("{why}{more}"), step }
+                Error::Refused { why, step }
             }
             Err(problem) => {
                 let why = format!("{why}; {problem}");
@@ -167,7 +163,7 @@ impl Trainer {
         let saver = self.saver.as_ref().ok_or(none)?;
         let found = saver.saver.with_store(|store| store.trusted()).map_err(|error| error.to_string())?;
         let (_, path) = found.ok_or(none)?;
-        let contents = unisono_checkpoint::load(&path).map_err(|error| error.to_string())?.contents;
+        let (_, contents) = unisono_checkpoint::load(&path).map_err(|error| error.to_string())?;
         let run = SavedRun::load(&path, &contents).map_err(|error| error.to_string())?;
         let tensors = in_order(&contents, self.plan.programs.train().states()).map_err(|report| report.to_string())?;
         let tensors = tensors.into_iter().map(|tensor| tensor.bytes().to_vec()).collect();

@@ -368,10 +368,11 @@ fn who_has_no_shards_runs_only_where_the_state_changes() {
 fn noise_does_not_move_shards_about() {
     let mut draw = Draw(11);
     let mut workers = Workers::new(2, policy());
-    let sizes = vec![8; 32];
+    let job = Job { few_at_once: false, ..job(32, true) };
     let mut seen: Vec<Vec<Range<usize>>> = Vec::new();
     for step in 4..60 {
-        let ranges = workers.assign(Assignment::Speed, 0, &sizes, false, step);
+        let ranges = workers.assign(Assignment::Speed, &job, vec![0, 1], step);
+        let ranges: Vec<Range<usize>> = ranges.into_values().collect();
         for (worker, range) in ranges.iter().enumerate() {
             let disturbed = if draw.once_in(2) { 1.0 + 2.0 * draw.unit() } else { 1.0 };
             let seconds = (8 * range.len()) as f64 * [1e-3, 3e-3][worker] * disturbed;
