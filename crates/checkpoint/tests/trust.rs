@@ -166,7 +166,10 @@ fn another_runs_directory_is_not_trusted() {
 
 /// What somebody put in place of the record, and a part of the reason why it is none.
 #[cfg(unix)]
-const PLANTS: [(fn(&Path), &str); 8] = [
+type Plant = (fn(&Path), &'static str);
+
+#[cfg(unix)]
+const PLANTS: [Plant; 8] = [
     (|at| fs::write(at, "").unwrap(), "EOF"),
     (|at| fs::write(at, "[[[[").unwrap(), "no valid record"),
     (|at| fs::write(at, r#"{"format": "unisono-trusted", "version": 9}"#).unwrap(), "version 9"),
@@ -204,6 +207,11 @@ fn a_record_that_is_none_is_named_and_counts_as_empty() {
             assert_eq!(store.distrust(2).unwrap().len(), 0);
         } else {
             assert_eq!(store.trust(2).unwrap(), Some(2), "{i}");
+            assert!(
+                fs::symlink_metadata(&record).unwrap().is_file(),
+                "{i}: a link is replaced, not followed"
+            );
+            assert!(!record.with_file_name("nowhere").exists());
             assert_eq!(trusted(&store), Some(2));
             assert_eq!(store.save(3, &contents(3)).unwrap().record_problem, None);
         }

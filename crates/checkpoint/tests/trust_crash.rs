@@ -23,6 +23,18 @@ fn begun(dir: &Path, options: &Options) {
     }
 }
 
+fn copy(from: &Path, to: &Path) {
+    for name in names(from) {
+        let (from, to) = (from.join(&name), to.join(&name));
+        if from.is_dir() {
+            std::fs::create_dir(&to).unwrap();
+            copy(&from, &to);
+        } else {
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+}
+
 /// Does something to a run of five steps, failing at one operation after the other of opening it and doing
 /// that. `check` looks at the directory as it is left, and gets the result.
 fn every_fault(
@@ -32,10 +44,12 @@ fn every_fault(
     check: fn(&Path, &Result<()>, &str) -> usize,
 ) {
     let options = Options::default().keep(keep);
+    let template = tempfile::tempdir().unwrap();
+    begun(template.path(), &options);
     let mut outcomes = [0; 2];
     for fault in 0.. {
         let dir = tempfile::tempdir().unwrap();
-        begun(dir.path(), &options);
+        copy(template.path(), dir.path());
         let disk = Arc::new(Faulty::new(fault, then));
         let opened = Store::open_with(dir.path(), options.clone(), disk.clone());
         let result = opened.and_then(|mut store| act(&mut store));
@@ -125,6 +139,11 @@ fn any_one_operation_of_a_distrust_fails_and_a_second_try_succeeds() {
     });
 }
 
+/// Does something, and does it again if it fails.
+fn twice<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    act().or_else(|_| act())
+}
+
 /// A run of several lives, each ended by a power cut.
 struct Lives<'a> {
     base: &'a Path,
@@ -144,8 +163,8 @@ impl Lives<'_> {
         contents.trainer["number"].as_u64().unwrap()
     }
 
-    /// Does random things until one fails. Returns the step up to which the last began to distrust, if it was
-    /// that.
+    /// Does random things until one fails twice. If that was a distrust, returns the newest step before it,
+    /// and the step after which it distrusts.
     fn live(&mut self, store: &mut Store, random: &mut Random) -> Option<(u64, u64)> {
         loop {
             let last = store.newest_step().ok()?.unwrap_or(0);
@@ -158,12 +177,12 @@ impl Lives<'_> {
                     new.trainer["number"] = self.saves.into();
                     self.saves += 1;
                     self.saved.push(new.clone());
-                    store.save(step, &new).ok()?;
+                    twice(|| store.save(step, &new)).ok()?;
                 }
                 6..9 => {
                     let upto = last.saturating_sub(random.below(3) as u64).max(floor);
                     self.perhaps.push(upto);
-                    let newest = store.trust(upto).ok()?;
+                    let newest = twice(|| store.trust(upto)).ok()?;
                     self.trusted = newest;
                     self.perhaps.clear();
                 }
@@ -171,8 +190,10 @@ impl Lives<'_> {
                     let after = floor + random.below((last - floor.min(last)) as usize + 1) as u64;
                     let later: Vec<u64> =
                         self.steps().into_iter().filter(|(step, _)| *step > after).map(|(_, n)| n).collect();
-                    if store.distrust(after).is_err() {
-                        return Some((last, after));
+                    let failed_before = self.disk.has_failed_once();
+                    if twice(|| store.distrust(after)).is_err() {
+                        // If the one failure was that of the record, the renames go on without it.
+                        return (self.disk.has_failed_once() == failed_before).then_some((last, after));
                     }
                     self.bad.extend(later);
                 }
@@ -244,6 +265,7 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> std::result::Resul
     let mut run = Lives { base, disk, saves: 0, saved: Vec::new(), bad, trusted: None, perhaps: Vec::new() };
     for _ in 0..4 {
         run.disk.fails_after(random.below(600));
+        run.disk.fails_once_after(random.below(300));
         let options = Options::default().keep(1 + random.below(4));
         let opened = Store::open_with(base, options, Arc::new(run.disk.clone()));
         let distrust = opened.ok().and_then(|mut store| run.live(&mut store, random));
@@ -252,11 +274,62 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> std::result::Resul
     Ok(run.saves)
 }
 
+/// Syncing a directory fails in passing, and what was done before it counts as durable only after it was
+/// synced by another attempt. Then the power is cut, at each operation of the other attempt and after it.
+fn passing(act: fn(&mut Store) -> Result<()>, expected: &[u64], counts: fn(usize) -> bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut failed, mut checked) = (0, 0);
+    for at in 0..40 {
+        let mut synced = false;
+        for (cut, luck) in (0..18).chain([1000]).flat_map(|cut| (0..8).map(move |luck| (cut, luck))) {
+            let disk = PowerDisk::new(dir.path());
+            let open = || Store::open_with(dir.path(), Options::default(), Arc::new(disk.clone())).unwrap();
+            let mut store = open();
+            for step in 1..=3 {
+                store.save(step, &contents(step)).unwrap();
+            }
+            store.trust(1).unwrap();
+            disk.fails_once_after(at);
+            let Err(error) = act(&mut store) else { break };
+            if !error.to_string().ends_with("checkpoints: cannot sync: once") {
+                break;
+            }
+            failed += usize::from(!synced);
+            synced = true;
+            if !counts(failed) {
+                break;
+            }
+            disk.fails_after(cut);
+            let again = act(&mut store);
+            drop(store);
+            disk.cut(&mut Random(luck));
+            let newest = newest_with(&disk, dir.path()).unwrap().unwrap().step;
+            let trusted = open().trusted().unwrap().unwrap().0;
+            let found = newest * 10 + trusted;
+            assert!(expected.contains(&found), "sync {failed}, cut {cut}: {found}");
+            assert!(again.is_err() || found == expected[0], "sync {failed}, cut {cut}: {found} in the end");
+            checked += 1;
+        }
+    }
+    assert!(failed > 0 && checked > 20, "{failed} failed, {checked} checked");
+}
+
+#[test]
+fn a_record_that_was_not_synced_is_synced_by_the_next_attempt() {
+    passing(|store| store.trust(2).map(drop), &[32, 31], |_| true);
+}
+
+/// The first sync is that of the record: without it the renames go on, and may be cut short.
+#[test]
+fn a_rename_that_was_not_synced_is_synced_by_the_next_attempt() {
+    passing(|store| store.distrust(1).map(drop), &[11, 31], |failed| failed > 1);
+}
+
 /// Cuts the power four times a seed. `UNISONO_POWER_SEEDS` sets the number of seeds.
 #[test]
 fn thousands_of_power_cuts_lose_no_trusted_checkpoint_and_revive_no_suspect() {
     let dir = tempfile::tempdir().unwrap();
-    let seeds = std::env::var("UNISONO_POWER_SEEDS").map_or(250, |seeds| seeds.parse().unwrap());
+    let seeds = std::env::var("UNISONO_POWER_SEEDS").map_or(120, |seeds| seeds.parse().unwrap());
     let mut saves = 0;
     for seed in 0..seeds {
         saves += lives(seed, dir.path(), |_| {}).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -113,6 +113,22 @@ fn a_save_that_failed_at_first_is_trusted_when_it_succeeds() {
 }
 
 #[test]
+fn a_save_that_fails_while_its_audit_passes_is_trusted_when_it_succeeds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (saver, gate) = saver(dir.path(), Options::default());
+    gate.close();
+    saver.save(5, contents(5)).unwrap();
+    gate.await_arrival();
+    saver.trust(5);
+    gate.fail(Some(ErrorKind::StorageFull));
+    gate.open();
+    saver.with_store(|_| ());
+    gate.fail(None);
+    assert_eq!(said(&saver.flush().unwrap()), ["failed 5", "saved 5"]);
+    assert_eq!(trusted(&saver), Some(5));
+}
+
+#[test]
 fn a_record_that_cannot_be_written_is_told_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let (saver, gate) = saver(dir.path(), Options::default().keep(1));

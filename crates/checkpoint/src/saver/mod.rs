@@ -104,11 +104,11 @@ impl Saver {
         Ok(())
     }
 
-    /// Notes that an audit has passed: the checkpoints of steps up to `upto` that were handed over before this
-    /// call are trusted as soon as they are complete, as [`Store::trust`] says. Returns at once.
+    /// Notes that an audit has passed: the checkpoints of steps up to `upto` that were handed over before
+    /// this call are trusted as soon as they are complete, as [`Store::trust`] says. Returns at once.
     ///
-    /// If that cannot be recorded, it is a [`Report::NotTrusted`] and tried again with the next save, flush or
-    /// call of this.
+    /// If that cannot be recorded, it is a [`Report::NotTrusted`] and tried again with the next save, flush
+    /// or call of this.
     pub fn trust(&self, upto: u64) {
         self.thread.shared.lock().trust(upto);
         self.thread.shared.changed.notify_all();

@@ -13,8 +13,8 @@
 //! Each `.tmp-` name has a suffix besides, which nobody can guess.
 //!
 //! If a save is interrupted, `Store::recover` finishes it: `.tmp-...` is removed, and `.old-step-N` is put
-//! back if no step-N took its place. `Store::finish_distrust` does so for suspects. So a directory that has its final name is complete from its first
-//! instant to its last.
+//! back if no step-N took its place. If a distrust is interrupted, `Store::finish_distrust` renames the rest.
+//! So a directory that has its final name is complete from its first instant to its last.
 
 pub(crate) mod contents;
 pub(crate) mod load;
@@ -165,7 +165,8 @@ impl Store {
         Ok(at.map(|at| found.swap_remove(at)).map(|found| (found.candidate.step, found.path)))
     }
 
-    /// Removes every checkpoint, suspects included, for a run that starts anew in an old directory on purpose.
+    /// Removes every checkpoint, suspects included, for a run that starts anew in an old directory on
+    /// purpose.
     pub fn clear(&mut self) -> Result<()> {
         all_on(&*self.disk, &self.dir)?.iter().try_for_each(|found| self.retire(&found.path))?;
         self.forget_trust()

@@ -26,8 +26,8 @@ use crate::store::{Store, no_link};
 use crate::tensors::error::{Error, Result, Skipped, io};
 
 impl Store {
-    /// Notes that an audit has passed: each complete checkpoint of a step up to `upto` is now trusted. Returns
-    /// the newest trusted step.
+    /// Notes that an audit has passed: each complete checkpoint of a step up to `upto` is now trusted.
+    /// Returns the newest trusted step.
     ///
     /// Complete means that the sizes of the files are those in the manifest. Nothing is written if nothing
     /// changes. Of more than 1000 trusted checkpoints the newest 1000 are recorded. When this returns, the
@@ -47,9 +47,9 @@ impl Store {
 
     /// Returns step and directory of the newest trusted checkpoint, or `None` if none is trusted.
     ///
-    /// Its manifest was compared with the SHA-256 in the record, and the sizes of its files with the manifest.
-    /// [`load`](crate::load) compares their contents. A record that cannot be read counts as empty; [`Saved`]
-    /// tells the reason.
+    /// Its manifest was compared with the SHA-256 in the record, and the sizes of its files with the
+    /// manifest. [`load`](crate::load) compares their contents. A record that cannot be read counts as empty;
+    /// [`Saved`] tells the reason.
     ///
     /// [`Saved`]: crate::Saved
     pub fn trusted(&self) -> Result<Option<(u64, PathBuf)>> {
@@ -58,16 +58,16 @@ impl Store {
         Ok(newest.map(|found| (found.candidate.step, found.path)))
     }
 
-    /// Notes that an audit has failed: all checkpoints of steps later than `after`, trusted ones included, may
-    /// hold wrong numbers. They are renamed `suspect-step-...`, and are not found any more. Returns their new
-    /// paths, newest first.
+    /// Notes that an audit has failed: all checkpoints of steps later than `after`, trusted ones included,
+    /// may hold wrong numbers. They are renamed `suspect-step-...`, and are not found any more. Returns their
+    /// new paths, newest first.
     ///
     /// A person may look at them. The suspects of earlier calls are removed, as far as possible, if there are
     /// new ones, and [`Store::clear`] removes all.
     ///
     /// # Errors
-    /// The record could not be written, or a checkpoint could not be renamed. What can be renamed is renamed
-    /// nevertheless. If the record was written, no suspect is found any more, and the next call, save or
+    /// The record could not be written (then the checkpoints are renamed nevertheless), or a checkpoint could
+    /// not be renamed. If the record was written, no suspect is found any more, and the next call, save or
     /// [`Store::open`] goes on.
     pub fn distrust(&mut self, after: u64) -> Result<Vec<PathBuf>> {
         self.still_here()?;

@@ -27,6 +27,8 @@ struct World {
     nodes: Vec<Node>,
     /// The number of operations until power fails.
     left: usize,
+    /// The number of operations until one fails and those after it do not, if one is to.
+    once: Option<usize>,
     /// The number of names that were made.
     tokens: u64,
 }
@@ -70,7 +72,7 @@ fn missing() -> io::Error {
 impl PowerDisk {
     pub fn new(base: &Path) -> Self {
         let root = Node::Dir { now: Names::new(), safe: Names::new(), changes: Vec::new() };
-        let world = World { nodes: vec![root], left: usize::MAX, tokens: 0 };
+        let world = World { nodes: vec![root], left: usize::MAX, once: None, tokens: 0 };
         Self {
             base: base.into(),
             world: Arc::new(Mutex::new(world)),
@@ -84,10 +86,20 @@ impl PowerDisk {
         self.world.lock().unwrap().left = operations;
     }
 
+    /// Makes one operation fail after so many.
+    pub fn fails_once_after(&self, operations: usize) {
+        self.world.lock().unwrap().once = Some(operations);
+    }
+
+    /// Whether the one operation has failed that was to.
+    pub fn has_failed_once(&self) -> bool {
+        self.world.lock().unwrap().once.is_none()
+    }
+
     /// Cuts the power and restores it. What survives is now on the disk.
     pub fn cut(&self, random: &mut Random) {
         let world = &mut *self.world.lock().unwrap();
-        world.left = usize::MAX;
+        (world.left, world.once) = (usize::MAX, None);
         let chance = random.below(4);
         for node in &mut world.nodes {
             let gone = Node::File { now: Vec::new(), safe: Vec::new() };
@@ -110,6 +122,12 @@ impl PowerDisk {
 
     fn step<T>(&self, operation: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
         let world = &mut *self.world.lock().unwrap();
+        if let Some(once) = world.once {
+            world.once = once.checked_sub(1);
+            if world.once.is_none() {
+                return Err(io::Error::other("once"));
+            }
+        }
         let Some(left) = world.left.checked_sub(1) else { return Err(io::Error::other("no power")) };
         world.left = left;
         operation(world)
