@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::batch::outputs::Outputs;
+use crate::coordinator::attempt::BlockDigests;
 use crate::coordinator::audit::State;
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::step::Task;
@@ -17,9 +18,15 @@ use crate::schedule::{Event, Job, Roles, Verdict};
 use crate::worker::digest::Digest;
 use crate::worker::message::Failure;
 
-/// What a replica makes of a step alone: its outputs, and the state after it. `None` for the outputs if a sum
-/// is not finite.
-type Opinion = (Option<Outputs>, Option<Digest>);
+/// What a replica makes of a step alone. It is all none if a sum is not finite.
+#[derive(Debug, Default, PartialEq)]
+struct Opinion {
+    outputs: Option<Outputs>,
+    /// The sums over all shards, before they are rounded with others.
+    blocks: BlockDigests,
+    /// The state after it.
+    state: Option<Digest>,
+}
 
 /// Who is wrong, and why this is known.
 struct Finding {
@@ -71,8 +78,8 @@ impl Replicas {
         }
         let groups = grouped(&opinions);
         match groups.first() {
-            Some(((_, right), who)) if groups.len() == 1 && !who.is_empty() => {
-                return transient(*right, seen);
+            Some((right, who)) if groups.len() == 1 && !who.is_empty() => {
+                return transient(right.state, seen);
             }
             Some((_, right)) if 2 * right.len() > opinions.len() => {
                 let wrong = opinions.keys().copied().filter(|replica| !right.contains(replica));
@@ -116,8 +123,8 @@ impl Replicas {
         let task = Task { index, program: Arc::clone(&program), feed };
         let job = self.job_of(index, rows);
         let given = self.opinions(&task, &job, &State::default(), Verdict::Commit);
-        let right = |(outputs, _): &Opinion| {
-            outputs.as_ref().is_some_and(|given| known_answer::is_right(&program, rows, given))
+        let right = |opinion: &Opinion| {
+            opinion.outputs.as_ref().is_some_and(|given| known_answer::is_right(&program, rows, given))
         };
         let wrong: Vec<usize> =
             given.iter().filter(|(_, opinion)| !right(opinion)).map(|(&replica, _)| replica).collect();
@@ -137,7 +144,7 @@ impl Replicas {
         let mut opinions = BTreeMap::new();
         for replica in self.scheduler.present() {
             self.write_all(job, before);
-            let alone = Job { roles: Roles::Alone(replica), ..job.clone() };
+            let alone = Job { roles: Roles::Alone(replica), audited: true, ..job.clone() };
             self.is_diagnosing = true;
             let made = self.once(task, alone, &mut |_| verdict);
             self.is_diagnosing = false;
@@ -146,9 +153,10 @@ impl Replicas {
                 Ok(made) => {
                     let after = self.result(job, &made).unwrap_or_default();
                     let own = after.into_iter().find(|(of, _)| *of == replica);
-                    (Some(made.outputs), own.map(|(_, digest)| digest))
+                    let state = own.map(|(_, digest)| digest);
+                    Opinion { outputs: Some(made.outputs), blocks: made.blocks, state }
                 }
-                Err(ReplicaError::NotFinite { .. }) => (None, None),
+                Err(ReplicaError::NotFinite { .. }) => Opinion::default(),
                 Err(_) => continue,
             };
             if self.threads.is_present(replica) {

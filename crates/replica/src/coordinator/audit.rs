@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::coordinator::attempt::BlockDigests;
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::step::{Audited, Outcome, Task};
 use crate::error::ReplicaError;
@@ -42,6 +43,7 @@ impl Replicas {
         decide: &mut dyn FnMut(&crate::Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
         let began = Instant::now();
+        let job = Job { audited: true, ..job };
         let before = if job.changes_state { self.agreed_state()? } else { State::default() };
         let read = began.elapsed();
         let stepping = Instant::now();
@@ -64,7 +66,8 @@ impl Replicas {
                 first.left.extend(again.left.iter().cloned());
                 // Of a replica that leaves while it commits, outputs of the last segment are missing.
                 let outputs = !first.left.is_empty() || first.outputs == again.outputs;
-                outputs && one_digest(&[&after, &self.result(&job, &again)?])
+                let blocks = same_where_both_are(&first.blocks, &again.blocks);
+                blocks && outputs && one_digest(&[&after, &self.result(&job, &again)?])
             }
             Err(ReplicaError::NotFinite { .. }) => false,
             Err(error) => return Err(error),
@@ -76,6 +79,7 @@ impl Replicas {
         self.audits.passed(task.index, took, read + auditing.elapsed());
         let before = Arc::try_unwrap(before).unwrap_or_else(|shared| (*shared).clone());
         first.audit = Some(Audited { before });
+        first.blocks.clear();
         Ok(first)
     }
 
@@ -99,6 +103,12 @@ impl Replicas {
         let all: Vec<usize> = (0..self.ready(0)?.program.states().len()).collect();
         Ok(Arc::new(self.read_states(&all, Vec::new())?))
     }
+}
+
+/// Returns whether the blocks of the same shards are the same. A fault in one of them may be lost when it is
+/// added to others, so comparing sums alone would find less.
+fn same_where_both_are(first: &BlockDigests, again: &BlockDigests) -> bool {
+    first.iter().all(|(block, digest)| again.get(block).is_none_or(|other| other == digest))
 }
 
 /// Returns whether all replicas of all lists have the same digest.

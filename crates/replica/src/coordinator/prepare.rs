@@ -60,6 +60,7 @@ impl Replicas {
             few_at_once: ready.few_at_once,
             load_only: false,
             roles: Roles::Usual,
+            audited: false,
         }
     }
 

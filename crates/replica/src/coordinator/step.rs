@@ -8,7 +8,7 @@ use unisono_graph::Program;
 
 use crate::batch::feed::Feed;
 use crate::batch::outputs::Outputs;
-use crate::coordinator::attempt::Attempt;
+use crate::coordinator::attempt::{Attempt, BlockDigests};
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::transaction::Transaction;
 use crate::error::ReplicaError;
@@ -28,6 +28,8 @@ pub struct Outcome {
     pub left: Vec<Left>,
     /// What an audit of the step found, if there was one; it found nothing wrong.
     pub audit: Option<Audited>,
+    /// The digests of all blocks of an audited step whose sums came to the host.
+    pub(crate) blocks: BlockDigests,
 }
 
 /// An audit that a step has passed: it was made twice, by different replicas where there are several, from

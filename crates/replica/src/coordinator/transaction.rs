@@ -28,6 +28,8 @@ pub(super) struct Transaction<'a> {
     /// The samples of each shard.
     sizes: Vec<usize>,
     attempt: Attempt,
+    /// Whether digests of all blocks are kept.
+    audited: bool,
     /// The first thing that went wrong.
     trouble: Option<Trouble>,
 }
@@ -35,11 +37,11 @@ pub(super) struct Transaction<'a> {
 impl<'a> Transaction<'a> {
     /// Tells the scheduler of the step.
     pub fn begin(replicas: &'a mut Replicas, task: &'a Task, job: Job) -> Self {
-        let sizes = job.sizes.clone();
+        let (sizes, audited) = (job.sizes.clone(), job.audited);
         replicas.overlap.start(&task.program, sizes.len());
         replicas.tell(Event::Begin(job));
         let attempt = Attempt::new(&task.program, sizes.len());
-        Self { replicas, task, sizes, attempt, trouble: None }
+        Self { replicas, task, sizes, attempt, audited, trouble: None }
     }
 
     /// Does what the scheduler wants until the step is over.
@@ -99,6 +101,9 @@ impl<'a> Transaction<'a> {
         let summed = self.replicas.all_reduce(&self.task.program, &mut self.attempt, cut, shards, leaves);
         self.replicas.context.added = Some((began, Instant::now()));
         self.replicas.overlap.next();
+        if self.audited {
+            self.attempt.digest_blocks(&self.task.program, cut, leaves);
+        }
         self.attempt.forget(cut);
         self.attempt.gather(&self.task.program);
         match summed {
@@ -128,8 +133,9 @@ impl<'a> Transaction<'a> {
             report.samples += samples as u64;
         }
         let outputs = std::mem::take(&mut self.attempt.outputs);
+        let blocks = std::mem::take(&mut self.attempt.blocks);
         self.replicas.recycle(self.attempt);
-        Outcome { outputs, committed, left: std::mem::take(&mut self.replicas.untold), audit: None }
+        Outcome { outputs, committed, left: std::mem::take(&mut self.replicas.untold), audit: None, blocks }
     }
 
     /// The step was given up: returns why, after finding the culprit where that takes more work.

@@ -68,6 +68,8 @@ pub(crate) struct Job {
     pub load_only: bool,
     /// Which workers run the shards.
     pub roles: Roles,
+    /// Whether digests of all blocks are kept, so that a step can be compared with the same step made again.
+    pub audited: bool,
 }
 
 /// Which workers run the shards of a step. The bytes of a step do not depend on it, which is what audits
@@ -77,8 +79,8 @@ pub(crate) enum Roles {
     /// All workers, as the policy assigns them.
     #[default]
     Usual,
-    /// All workers, as the policy assigns them if the first so many stand behind the others: then most shards
-    /// are run by another worker than usual.
+    /// All workers, each with the shards that the policy assigns to the one so many places before it: then
+    /// another worker runs each shard than usual. Where one has no memory for them, shards are assigned anew.
     Rotated(usize),
     /// One worker runs all shards, and its sums come to the host. The others only commit.
     Alone(usize),

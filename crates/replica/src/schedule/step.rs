@@ -89,12 +89,15 @@ impl Step {
         let present = workers.present();
         let Job { program, few_at_once, .. } = self.job;
         let mut among = present.clone();
-        match self.job.roles {
-            Roles::Alone(worker) if present.contains(&worker) => among = vec![worker],
-            Roles::Rotated(places) => among.rotate_left(places % present.len().max(1)),
-            Roles::Usual | Roles::Alone(_) => {}
+        if let Roles::Alone(worker) = self.job.roles
+            && present.contains(&worker)
+        {
+            among = vec![worker];
         }
         let mut ranges = workers.assign(policy.assignment, &self.job, among, self.number);
+        if let Roles::Rotated(places) = self.job.roles {
+            ranges = workers.rotated(&self.job, ranges, places);
+        }
         let leader = present.first().copied();
         let commits = |worker| self.job.changes_state && (!policy.one_updates || Some(worker) == leader);
         let at_once = |worker| if few_at_once { workers.at_once(worker, program) } else { usize::MAX };

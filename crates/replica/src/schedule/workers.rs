@@ -225,6 +225,22 @@ impl Workers {
         among.into_iter().zip(ranges).collect()
     }
 
+    /// Gives each worker the shards of the one so many places before it, as far as all have memory for that.
+    pub fn rotated(
+        &self,
+        job: &Job,
+        ranges: BTreeMap<usize, Range<usize>>,
+        places: usize,
+    ) -> BTreeMap<usize, Range<usize>> {
+        let (workers, mut shards): (Vec<usize>, Vec<Range<usize>>) = ranges.clone().into_iter().unzip();
+        shards.rotate_right(places % workers.len().max(1));
+        let fits = |(&worker, shards): (&usize, &Range<usize>)| {
+            job.few_at_once || shards.len() <= self.limit(worker, job.program, usize::MAX)
+        };
+        let fit = workers.iter().zip(&shards).all(fits);
+        if fit { workers.into_iter().zip(shards).collect() } else { ranges }
+    }
+
     /// Returns how long an order may take: a multiple of the worker's pace, within bounds.
     pub fn within(&self, worker: usize, program: usize, run: &Arc<Run>) -> Duration {
         let Policy { patience, grace, deadline, loading, .. } = self.policy;

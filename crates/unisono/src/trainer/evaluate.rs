@@ -14,7 +14,6 @@ impl Trainer {
     /// # Errors
     /// Data that do not fit the model; a bad sample; an error of the replicas.
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
-        self.check_before_leaving()?;
         let mut running = Running::default();
         let names = self.plan.parts.metric_names();
         self.prepare(ProgramId::Evaluate, loader.samples())?;
@@ -62,6 +61,7 @@ impl Trainer {
 
     /// Runs a program that changes no state, and takes what samples carry from this batch to the next.
     fn use_model(&mut self, id: ProgramId, batch: &Batch) -> Result<Outcome, Error> {
+        self.check_before_leaving()?;
         let feed = self.plan.feed(id, batch, &[], self.state.settings.seed)?;
         let outcome = self.crew.replicas.step(id.index(), &feed, &mut |_| Verdict::Commit);
         let outcome = self.heard(outcome)?;

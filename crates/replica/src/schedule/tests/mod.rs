@@ -44,7 +44,7 @@ pub(super) fn policy() -> Policy {
 /// Returns a step of one cut with eight samples in each shard.
 fn job(shards: usize, changes_state: bool) -> Job {
     let sizes = vec![8; shards];
-    Job { program: 0, sizes, segments: 2, changes_state, few_at_once: true, load_only: false, roles: Roles::Usual }
+    Job { program: 0, sizes, segments: 2, changes_state, few_at_once: true, load_only: false, roles: Roles::Usual, audited: false }
 }
 
 /// Runs a schedule drawn from a seed. Returns how many workers were lost, late and joined, and how many steps
@@ -92,6 +92,7 @@ fn schedule(seed: u64) -> [usize; 4] {
                 few_at_once: may && !world.draw.once_in(3),
                 load_only: world.draw.once_in(8),
                 roles,
+                audited: false,
             },
             skip: world.draw.once_in(8),
             not_finite: world.draw.once_in(20),
