@@ -1,9 +1,19 @@
-//! What Ctrl-C does: the first one finishes the step, saves and exits with 130, the second one stops at once.
-//! SIGTERM does the same. SIGHUP is not handled, so that `nohup` works.
+//! Signals that end a run. The first one finishes the step and saves, the second one ends the program at
+//! once.
+//!
+//! | signal | sent by | exit code |
+//! |---|---|---|
+//! | SIGINT | Ctrl-C | 130 |
+//! | SIGTERM | `kill`, batch systems, containers | 143 |
+//! | SIGHUP | a terminal that closes | 129 |
+//!
+//! SIGHUP is left alone if it was ignored at the start, so that `nohup` works, and where the system does not
+//! tell; it then ends the program at once or not at all.
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -11,11 +21,12 @@ use unisono::Stop;
 
 use crate::Error;
 
-/// The exit code that a shell expects of a program that Ctrl-C ended.
-pub(crate) const EXIT: u8 = 130;
+/// A shell reports a program that a signal ended with this and the signal's number.
+const SIGNALLED: i32 = 128;
 
-/// The request to stop. It is global because signals belong to the process.
-static STOP: OnceLock<Stop> = OnceLock::new();
+/// The request to stop, and the signal that made it, 0 before. It is global because signals belong to the
+/// process.
+static REQUEST: OnceLock<(Stop, Arc<AtomicUsize>)> = OnceLock::new();
 
 /// The error of a run that ended before its last epoch because it was asked to.
 #[derive(Debug)]
@@ -38,18 +49,46 @@ impl fmt::Display for Interrupted {
     }
 }
 
-/// Returns the request that Ctrl-C sets. The first call installs the handlers of the signals.
+/// Returns the request that the signals set. The first call installs their handlers.
 pub(crate) fn stop() -> Result<Stop, Error> {
-    if let Some(stop) = STOP.get() {
+    if let Some((stop, _)) = REQUEST.get() {
         return Ok(stop.clone());
     }
-    let stop = STOP.get_or_init(Stop::new).clone();
-    for signal in [SIGINT, SIGTERM] {
+    let (stop, by) = REQUEST.get_or_init(Default::default);
+    for signal in signals() {
         // The order matters: the handler that exits on a set flag has to run before the handler that sets the
-        // flag.
-        flag::register_conditional_shutdown(signal, EXIT.into(), stop.flag())
+        // flag, and who sees the flag has to see the signal too.
+        flag::register_conditional_shutdown(signal, SIGNALLED + signal, stop.flag())
+            .and_then(|_| flag::register_usize(signal, Arc::clone(by), signal as usize))
             .and_then(|_| flag::register(signal, stop.flag()))
             .map_err(|error| format!("signal {signal} cannot be handled: {error}"))?;
     }
-    Ok(stop)
+    Ok(stop.clone())
+}
+
+/// Returns the exit code of a program whose run was interrupted: that of the signal which did it.
+pub(crate) fn exit_code() -> u8 {
+    let by = REQUEST.get().map_or(0, |(_, by)| by.load(Ordering::SeqCst) as i32);
+    let by = if by == 0 { SIGINT } else { by };
+    u8::try_from(SIGNALLED + by).unwrap_or(u8::MAX)
+}
+
+/// Returns the signals that end a run.
+fn signals() -> Vec<i32> {
+    let mut signals = vec![SIGINT, SIGTERM];
+    #[cfg(unix)]
+    if is_ignored(signal_hook::consts::SIGHUP) == Some(false) {
+        signals.push(signal_hook::consts::SIGHUP);
+    }
+    signals
+}
+
+/// Returns whether a signal is ignored, as `nohup` makes it for the programs that it starts, or `None` where
+/// the system does not tell.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> Option<bool> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask >> (signal - 1) & 1 == 1)
 }

@@ -16,6 +16,7 @@ mod run;
 mod table;
 mod text;
 
+use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -33,7 +34,8 @@ pub use text::{Text, TextFlags};
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Reads the command line and runs a program. An error prints one line on standard error and exits with 1.
-/// Wrong flags exit with 2, an interrupted run with 130.
+/// Wrong flags exit with 2, a run that a signal interrupted with 128 and the signal's number: 130 for Ctrl-C,
+/// 143 for SIGTERM, 129 for SIGHUP.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
     // The faults that the variable FAILPOINTS names are active until this is dropped.
     #[cfg(feature = "faults")]
@@ -41,12 +43,14 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
     match run(F::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
-                eprintln!("{interrupted}");
-                return ExitCode::from(interrupt::EXIT);
-            }
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
+            let stopped = matches!(error.downcast_ref(), Some(unisono::Error::Stopped));
+            let interrupted = stopped || error.is::<Interrupted>();
+            // The terminal may be gone. That is no reason for another exit code.
+            let _ = match interrupted {
+                true => writeln!(stderr(), "{error}"),
+                false => writeln!(stderr(), "error: {error}"),
+            };
+            if interrupted { ExitCode::from(interrupt::exit_code()) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -40,7 +40,8 @@ impl Run {
     /// standard output if asked for. For a resumed run this is the history of the whole run.
     ///
     /// # Errors
-    /// It returns the error that stopped the run.
+    /// It returns the error that stopped the run, [`Interrupted`] if that was a signal. It is an error too if
+    /// the last checkpoint or the final model cannot be written to the directory of `--out`.
     pub fn train(&self, builder: Builder, train: &Loader, held_out: &Loader) -> Result<Trainer, Error> {
         let mut trainer = self.builder(builder).build(&train.fields()?)?;
         eprintln!("{}", trainer.summary());
@@ -54,7 +55,7 @@ impl Run {
         if interrupt::stop()?.is_asked() && trainer.position().epoch < self.epochs {
             return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
-        trainer.save_model_or_warn()?;
+        trainer.save_model()?;
         eprintln!("{}", trainer.report());
         if let Some(path) = &self.flags.trace {
             trainer.write_trace(path)?;

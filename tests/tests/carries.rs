@@ -139,6 +139,14 @@ fn carries_are_saved_and_come_back() {
     stateless.checkpoints(parts.path(), 0).unwrap();
     let error = stateless.resume().unwrap_err().to_string();
     assert!(error.contains("the model has no carry \"1.c_l0\""), "{error}");
+    drop(stateless);
+
+    // A wider layer has other carries because it has other parameters, which is what to say.
+    let mut wider = trainer(Lstm::new(7).stateful(), 1, &data).unwrap();
+    wider.checkpoints(parts.path(), 0).unwrap();
+    let error = wider.resume().unwrap_err().to_string();
+    assert!(error.contains("does not fit the model") && error.contains("1.weight_ih_l0"), "{error}");
+    assert!(!error.contains("carry"), "{error}");
 }
 
 /// One replica is lost within a step and one while it commits. No lane is lost.

@@ -9,7 +9,7 @@ use unisono::checkpoint::list;
 use unisono::data::{Loader, Position};
 use unisono::{
     Accuracy, BestBy, Builder, Dense, Dropout, Error, FromFn, Plateau, Relu, Saving, Schedule, Sequential,
-    Sgd, Trainer,
+    Sgd, Stop, Trainer,
 };
 use unisono_tests::{CLASSES, FEATURES, blobs, loader};
 
@@ -195,6 +195,59 @@ fn an_epoch_whose_last_samples_were_left_out_ends_too() {
         let run = finished(trainer, (!at_once).then_some((dir.path(), 2)), &train, &held_out);
         assert_eq!(run, expected, "at once: {at_once}");
     }
+}
+
+#[test]
+fn a_fit_whose_last_step_is_not_saved_fails_and_the_trainer_still_holds_it() {
+    let train = loader(50, 5).unwrap();
+    let held_out = loader(20, 6).unwrap();
+    let expected = undisturbed(&train, &held_out);
+    let dir = tempfile::tempdir().unwrap();
+    let [full, other] = ["full", "other"].map(|name| dir.path().join(name));
+    let mut trainer = build(2, &train);
+    trainer.checkpoints(&full, 3).unwrap();
+    std::fs::remove_dir_all(&full).unwrap();
+    std::fs::write(&full, "in the way").unwrap();
+    let error = trainer.fit(&train, Some(&held_out), 2).unwrap_err();
+    assert!(matches!(&error, Error::NotSaved { dir, step: 8, .. } if *dir == full), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("full: the last step, 8, is not saved: "), "{message}");
+    assert_eq!((trainer.steps(), trainer.history().len()), (8, 2), "training went on in between");
+    // Another attempt is another error, not the end of the run.
+    assert!(matches!(trainer.fit(&train, Some(&held_out), 2), Err(Error::NotSaved { step: 8, .. })));
+
+    trainer.checkpoints(&other, 0).unwrap();
+    trainer.fit(&train, Some(&held_out), 2).unwrap();
+    assert_eq!(steps(&other), [8]);
+    drop(trainer);
+    assert_eq!(resumed(&other, 8, &train, &held_out), expected);
+}
+
+#[test]
+fn a_request_to_stop_ends_an_evaluation_between_its_batches() {
+    let train = loader(50, 5).unwrap();
+    let expected = undisturbed(&train, &loader(200, 6).unwrap());
+    let stop = Stop::new();
+    let (evaluated, asks) = (Arc::new(AtomicU32::new(0)), stop.clone());
+    let counter = Arc::clone(&evaluated);
+    let held_out = loader(200, 6).unwrap();
+    let asking = held_out.clone().threads(1).prefetch(0).map("ask", move |_, _| {
+        // The first sample of all finds the fields.
+        if counter.fetch_add(1, Ordering::Relaxed) == 20 {
+            asks.ask();
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let mut trainer = build(2, &train);
+    trainer.checkpoints(dir.path(), 0).unwrap();
+    trainer.stop_on(&stop);
+    trainer.fit(&train, Some(&asking), EPOCHS).unwrap();
+    assert!(evaluated.load(Ordering::Relaxed) < 100, "{evaluated:?} of 200 samples");
+    assert_eq!((trainer.steps(), trainer.history().len()), (4, 0), "the first epoch has not ended");
+    assert!(matches!(trainer.evaluate(&held_out), Err(Error::Stopped)));
+    assert!(matches!(trainer.predict(&held_out), Err(Error::Stopped)));
+    drop(trainer);
+    assert_eq!(resumed(dir.path(), 4, &train, &held_out), expected);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! A resumed run goes on with the order and the transforms that it had. Others would train on some samples
 //! twice and on some never.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use unisono::checkpoint::{Store, newest};
 use unisono::data::Loader;
-use unisono::{Observer, Stop, Trainer};
+use unisono::{Observer, Step, Stop, Trainer};
 use unisono_tests::{blobs, perceptron};
 
 fn plain() -> Loader {
@@ -20,7 +21,7 @@ fn jittered() -> Loader {
 }
 
 fn trainer(dir: &Path) -> Trainer {
-    let builder = perceptron(4).global_batch(4).replicas(1);
+    let builder = perceptron(4).global_batch(4).replicas(1).observer(First);
     let mut trainer = builder.build(&plain().fields().unwrap()).unwrap();
     trainer.checkpoints(dir, 0).unwrap();
     trainer
@@ -32,10 +33,24 @@ fn resumed(dir: &Path) -> Trainer {
     trainer
 }
 
+thread_local! {
+    /// The stop of this test's run.
+    static STOP: RefCell<Stop> = RefCell::default();
+}
+
+/// Asks the run to stop after each step.
+struct First;
+
+impl Observer for First {
+    fn step(&mut self, _: &Step) {
+        STOP.with_borrow(|stop| _ = stop.ask());
+    }
+}
+
 /// Fits until the first step is done.
 fn fit_one_step(mut trainer: Trainer, loader: &Loader, epochs: u32) {
     let stop = Stop::new();
-    stop.ask();
+    STOP.set(stop.clone());
     trainer.stop_on(&stop);
     trainer.fit(loader, None, epochs).unwrap();
     assert_eq!(trainer.position().sample, 4, "in the middle of an epoch");

@@ -3,14 +3,24 @@
 use std::collections::BTreeMap;
 
 use unisono_gpu::{Device, GpuError};
-use unisono_graph::{DType, Feed, InputKind, Program, RandomKey, Run, Slot, Target, Type};
+use unisono_graph::{DType, Feed, InputKind, OutputKind, Program, RandomKey, Run, Slot, Target, Type};
 
-/// Tensors by name: the outputs of a step, or its new states.
-pub type Tensor = BTreeMap<String, Vec<f32>>;
+/// Tensors by name.
+pub type Tensors = BTreeMap<String, Vec<f32>>;
 
-/// Runs all segments of a step on the values of an interpreter's feed. Returns the outputs, and the states
-/// after the commit.
-pub fn run(device: &mut Device, program: &Program, feed: &Feed) -> Result<(Tensor, Tensor), GpuError> {
+/// What a step computed. The names within each part are unique, but a carry may be called like an output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ran {
+    /// The outputs of [`OutputKind::Value`].
+    pub outputs: Tensors,
+    /// The outputs of [`OutputKind::Carry`].
+    pub carries: Tensors,
+    /// The states after the commit.
+    pub states: Tensors,
+}
+
+/// Runs all segments of a step on the values of an interpreter's feed.
+pub fn run(device: &mut Device, program: &Program, feed: &Feed) -> Result<Ran, GpuError> {
     let target = device.target();
     run_for(device, &target, program, feed)
 }
@@ -21,7 +31,7 @@ pub fn run_for(
     target: &Target,
     program: &Program,
     feed: &Feed,
-) -> Result<(Tensor, Tensor), GpuError> {
+) -> Result<Ran, GpuError> {
     let whole = Run::whole(&feed.frame.shards);
     let plan = program
         .plan(&whole, target)
@@ -32,7 +42,7 @@ pub fn run_for(
         device.write_state(index, &bytes(&program.states()[index].ty, &state.data))?;
     }
     let mut executable = device.load(&plan)?;
-    let mut outputs = Tensor::new();
+    let mut ran = Ran::default();
     for segment in 0..plan.segments.len() {
         device.run(
             &mut executable,
@@ -49,17 +59,21 @@ pub fn run_for(
             },
             &mut |transfer, data| {
                 if let Slot::Output(i) = Slot::decode(transfer.slot) {
-                    let name = program.outputs()[i].name.clone();
-                    outputs.insert(name, bytemuck::pod_collect_to_vec(data));
+                    let output = &program.outputs()[i];
+                    let part = match output.kind {
+                        OutputKind::Value => &mut ran.outputs,
+                        OutputKind::Carry => &mut ran.carries,
+                    };
+                    part.insert(output.name.clone(), bytemuck::pod_collect_to_vec(data));
                 }
             },
         )?;
     }
-    let mut states = Tensor::new();
     for (index, state) in program.states().iter().enumerate() {
-        states.insert(state.name.clone(), bytemuck::pod_collect_to_vec(&device.read_state(index)?));
+        let values = bytemuck::pod_collect_to_vec(&device.read_state(index)?);
+        ran.states.insert(state.name.clone(), values);
     }
-    Ok((outputs, states))
+    Ok(ran)
 }
 
 /// Returns values as a device holds them.

@@ -46,7 +46,7 @@ fn devices_give_the_host_twins_bytes() {
             let program = Program::compile(&tape.finish().unwrap()).unwrap();
             let x = Array::new(&[INPUTS], inputs.iter().map(|&x| f64::from(x)).collect());
             let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![x], states: vec![] };
-            let (outputs, _) = run(&mut device, &program, &feed).unwrap();
+            let outputs = run(&mut device, &program, &feed).unwrap().outputs;
             for (kind, fused) in [false, true].into_iter().enumerate() {
                 let same = |(&x, y): (&f32, &f32)| twin(Elementary { fused }, x).to_bits() == y.to_bits();
                 let equal = inputs.iter().zip(&outputs["y"]).filter(|p| same((p.0, p.1))).count();

@@ -48,7 +48,7 @@ fn storing_as_f16_changes_no_bit() {
         let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![x], states: vec![] };
         for adapter in adapters().into_iter().filter(|a| a.features.f16) {
             let mut device = opened(&adapter);
-            let (outputs, _) = run(&mut device, &program, &feed).unwrap();
+            let outputs = run(&mut device, &program, &feed).unwrap().outputs;
             let same = |(i, y): (usize, &f32)| y.to_bits() == numbers[i / 3].to_bits();
             let other = outputs["z"].iter().enumerate().find(|&(i, y)| !same((i, y)));
             assert_eq!(other, None, "{}", adapter.label());
@@ -81,7 +81,7 @@ fn mixed_precision_equals_its_reference_on_every_adapter_with_f16() {
             let mut step = |layout| {
                 let program = Program::compile_with(&graph, layout).unwrap();
                 let expected = interpret(program.graph(), &feed).outputs;
-                (run(&mut device, &program, &feed).unwrap().0, expected)
+                (run(&mut device, &program, &feed).unwrap().outputs, expected)
             };
             let (halves, expected) = step(STORED);
             assert_eq!(halves, step(Layout { f16: false, ..STORED }).0, "{}", adapter.label());

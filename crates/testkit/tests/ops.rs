@@ -29,9 +29,9 @@ fn every_op_equals_its_reference_on_every_adapter() {
                 let prepared = prepare(case, &SHARDS).unwrap_or_else(|e| panic!("{name}: {e}"));
                 let expected = &interpret(&prepared.graph, &prepared.feed).outputs["y"];
                 let program = Program::compile(&prepared.graph).unwrap();
-                let (outputs, _) =
+                let ran =
                     run(&mut device, &program, &prepared.feed).unwrap_or_else(|e| panic!("{name}: {e}"));
-                let error = relative_error(&outputs["y"], expected);
+                let error = relative_error(&ran.outputs["y"], expected);
                 // A sum that is almost halfway between two f16 may round to either.
                 let rounds = entry.name == "matmul_half";
                 if error > if rounds { HALF_ULP } else { TOLERANCE } {

@@ -3,7 +3,7 @@
 use unisono_gpu::Device;
 use unisono_graph::{Array, Feed, Frame, Program, StateKind, Tape, Target, Type};
 use unisono_random::Draws;
-use unisono_testkit::{adapters, run_for};
+use unisono_testkit::{Ran, adapters, run_for};
 
 /// The number of elements from which pairs are used.
 const COUNT: usize = 1 << 16;
@@ -50,7 +50,7 @@ fn pairs_change_no_bit() {
             let plan = program.plan(&unisono_graph::Run::whole(&[2, 1]), &target).unwrap();
             let count = plan.kernels.iter().filter(|kernel| kernel.wgsl.contains("vec4<u64>")).count();
             assert_eq!(count, if pairs { 2 } else { 0 }, "{}", program.describe());
-            let (outputs, states) = run_for(&mut device, &target, &program, &feed).unwrap();
+            let Ran { outputs, states, .. } = run_for(&mut device, &target, &program, &feed).unwrap();
             let bits = |values: &Vec<f32>| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             outputs.values().chain(states.values()).map(bits).collect::<Vec<_>>()
         });

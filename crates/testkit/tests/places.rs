@@ -50,7 +50,7 @@ fn parts_are_where_they_belong_on_every_adapter() {
                 states: vec![Array::new(&[2 * width, width], numbers(2 * width * width))],
             };
             let expected = interpret(&graph, &feed).outputs;
-            let (outputs, _) = run(&mut device, &Program::compile(&graph).unwrap(), &feed).unwrap();
+            let outputs = run(&mut device, &Program::compile(&graph).unwrap(), &feed).unwrap().outputs;
             for name in ["y", "dw"] {
                 let error = relative_error(&outputs[name], &expected[name]);
                 assert!(error < 1e-5, "{name}, width {width}, on {}: {error:e}", adapter.label());

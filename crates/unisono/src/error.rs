@@ -149,9 +149,24 @@ pub enum Error {
         /// Why it could not be written.
         source: std::io::Error,
     },
+    /// The last step of a fit, or of a run that was asked to stop, could not be saved. The trainer still
+    /// holds its state, which can be saved to another directory or exported.
+    #[error("{}: the last step, {step}, is not saved: {reason}", dir.display())]
+    NotSaved {
+        /// The directory that the run is saved to.
+        dir: PathBuf,
+        /// The step.
+        step: u64,
+        /// Why it could not be saved.
+        reason: unisono_checkpoint::Error,
+    },
+    /// An evaluation or a prediction ended early because the run was asked to stop, see
+    /// [`Trainer::stop_on`](crate::Trainer::stop_on). A fit that is asked to stop returns no error.
+    #[error("stopped on request")]
+    Stopped,
     /// The input pipeline failed.
     #[error(transparent)]
-    Data(#[from] unisono_data::DataError),
+    Data(unisono_data::DataError),
     /// An adapter or a device failed.
     #[error(transparent)]
     Gpu(#[from] unisono_gpu::GpuError),
@@ -161,6 +176,15 @@ pub enum Error {
     /// The checkpoints failed.
     #[error(transparent)]
     Checkpoint(#[from] unisono_checkpoint::Error),
+}
+
+impl From<unisono_data::DataError> for Error {
+    fn from(error: unisono_data::DataError) -> Self {
+        match error {
+            unisono_data::DataError::Stopped => Self::Stopped,
+            error => Self::Data(error),
+        }
+    }
 }
 
 /// Prints what `Display` prints.

@@ -19,7 +19,17 @@ struct Running {
 
 impl Running {
     fn start(data: &Path, out: &Path, flags: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_digits"));
+        Self::of(Command::new(env!("CARGO_BIN_EXE_digits")), data, out, flags)
+    }
+
+    /// Starts the program from a shell, after the commands of `before`.
+    fn shell(before: &str, data: &Path, out: &Path, flags: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{before}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_digits")]);
+        Self::of(shell, data, out, flags)
+    }
+
+    fn of(mut command: Command, data: &Path, out: &Path, flags: &[&str]) -> Self {
         command.arg("--data").arg(data).arg("--out").arg(out).args(flags);
         let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stderr.take().unwrap()).lines().map(Result::unwrap);
@@ -53,17 +63,17 @@ fn checkpoints(out: &Path) -> Vec<(u64, PathBuf)> {
 
 #[test]
 #[cfg(unix)]
-fn ctrl_c_finishes_the_step_saves_and_exits_with_130() {
+fn a_signal_finishes_the_step_saves_and_exits_with_its_code() {
     let dir = tempfile::tempdir().unwrap();
     let data = csv(dir.path(), &lines(SAMPLES));
-    for signal in ["-INT", "-TERM"] {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let out = dir.path().join(signal);
         let mut run = Running::start(&data, &out, &LONG);
         run.says("saved ");
         run.signal(signal);
         run.says("asked to stop: step ");
         let last = run.says("interrupted after step ");
-        assert_eq!(run.code(), Some(130));
+        assert_eq!(run.code(), Some(code), "{signal}");
         let step: u64 = last.split(' ').nth(3).unwrap().trim_end_matches(';').parse().unwrap();
         assert_eq!(checkpoints(&out)[0].0, step, "the step it stopped at is saved");
         assert!(!out.join("model.safetensors").exists());
@@ -87,6 +97,58 @@ fn a_second_ctrl_c_stops_at_once() {
     run.signal("-INT");
     run.signal("-INT");
     assert_eq!(run.code(), Some(130));
+}
+
+/// When a terminal closes, nobody reads the run's messages any more.
+#[test]
+#[cfg(unix)]
+fn a_run_whose_terminal_closes_saves_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let out = dir.path().join("out");
+    // Without an interval, only the end of a run is saved.
+    let mut run = Running::start(&data, &out, &["--epochs", "4000", "--replicas", "2"]);
+    run.says("epoch 2");
+    run.lines = Box::new(std::iter::empty());
+    run.signal("-HUP");
+    assert_eq!(run.code(), Some(129));
+    assert_eq!(checkpoints(&out).len(), 1);
+}
+
+/// `nohup` starts programs with SIGHUP ignored.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_that_ignores_hangups_goes_on_after_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let mut run = Running::shell("trap '' HUP", &data, &dir.path().join("out"), &LONG);
+    run.says("saved ");
+    run.signal("-HUP");
+    // A step and its checkpoint after the signal.
+    (0..20).for_each(|_| drop(run.says("saved ")));
+    run.signal("-TERM");
+    assert_eq!(run.code(), Some(143));
+}
+
+/// No file may be longer than 32 KiB, which is less than the model, so that no checkpoint can be written from
+/// the start on.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_whose_last_step_is_not_saved_ends_with_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = csv(dir.path(), &lines(SAMPLES));
+    let out = dir.path().join("out");
+    let flags = ["--epochs", "3", "--checkpoint-every", "2", "--replicas", "1"];
+    let mut run = Running::shell("trap '' XFSZ; ulimit -f 64", &data, &out, &flags);
+    let warning = run.says("warning: ");
+    assert!(warning.contains("is not saved") && warning.contains("the run goes on"), "{warning}");
+    run.says("epoch 3");
+    let error = run.says("error: ");
+    for words in [out.to_str().unwrap(), "the last step, 12, is not saved", "File too large"] {
+        assert!(error.contains(words), "{words:?} is not in {error}");
+    }
+    assert_eq!(run.code(), Some(1));
+    assert!(checkpoints(&out).is_empty());
 }
 
 /// If the directory is replaced by something else, the run prints a warning and continues to train. It saves

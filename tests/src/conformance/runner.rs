@@ -109,7 +109,8 @@ impl Runner {
     }
 
     fn step(&mut self, program: &Program, feed: &Feed) -> Result<(Values, Values), String> {
-        unisono_testkit::run(&mut self.device, program, feed).map_err(|e| e.to_string())
+        let ran = unisono_testkit::run(&mut self.device, program, feed).map_err(|e| e.to_string())?;
+        Ok((ran.outputs, ran.states))
     }
 }
 

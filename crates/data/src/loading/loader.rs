@@ -3,6 +3,7 @@
 mod settings;
 mod start;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use unisono_random::Draws;
@@ -49,8 +50,10 @@ pub struct Loader {
     batch: Option<usize>,
     drop_last: bool,
     pace: Settings,
-    /// The fields after each stage, found once, when first needed.
-    specs: OnceLock<Arc<StageSpecs>>,
+    /// The fields after each stage, found once for all clones, when first needed.
+    specs: Arc<OnceLock<Arc<StageSpecs>>>,
+    /// The flags that ask the loader and its iterators to stop.
+    stop: Vec<Arc<AtomicBool>>,
 }
 
 impl Loader {
@@ -65,7 +68,7 @@ impl Loader {
             skip: 0,
         };
         let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
-        Self { pipeline, batch: None, drop_last: false, pace, specs: OnceLock::new() }
+        Self { pipeline, batch: None, drop_last: false, pace, specs: Arc::default(), stop: Vec::new() }
     }
 
     /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` takes its global
@@ -199,6 +202,16 @@ impl Loader {
         self
     }
 
+    /// Adds a flag that asks to stop, for example from a handler of signals. Default: there is none.
+    ///
+    /// As soon as one is true, an iterator's next batch is the error [`DataError::Stopped`], after which the
+    /// iterator ends, and so is the result of [`fields`](Self::fields). A wait for a sample notices the flag
+    /// too, even if the source never returns that sample.
+    pub fn stop_on(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.stop.push(flag);
+        self
+    }
+
     /// Returns the batches of one epoch.
     pub fn epoch(&self, epoch: u32) -> Result<Batches, DataError> {
         self.batches(Position { epoch, sample: 0 }.into(), u64::from(epoch) + 1)
@@ -256,7 +269,7 @@ impl Loader {
 
     fn stage(mut self, stage: Stage) -> Self {
         self.pipeline.stages.push(stage);
-        self.specs = OnceLock::new();
+        self.specs = Arc::default();
         self
     }
 }

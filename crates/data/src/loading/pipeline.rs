@@ -63,6 +63,11 @@ impl Pipeline {
         }
     }
 
+    /// Returns whether [`Pipeline::probe`] reads a sample.
+    pub fn reads_to_probe(&self) -> bool {
+        !self.stages.is_empty()
+    }
+
     fn probe_with(&self, index: u64) -> Result<StageSpecs, DataError> {
         let mut specs = vec![self.source.fields().to_vec()];
         let varying: Vec<_> = self.source.fields().iter().filter(|spec| spec.varies()).collect();

@@ -12,7 +12,11 @@
 //!   only for a ticket, and the consumer only for a batch whose ticket is out. A worker answers every ticket,
 //!   be it with an error (panics are caught).
 //! * *Stopping*: the consumer sets `stop`, which workers look at before each sample, and drops its end of the
-//!   tickets, which ends their wait. Then it joins them. It waits for at most one sample a thread.
+//!   tickets, which ends their wait. Then it waits for them, which takes at most one sample a thread, but no
+//!   longer than [`PATIENCE`]. A thread whose source or transform has not returned by then, and may never do
+//!   so, is left alone: it ends after its sample, and until then it keeps the pipeline in memory.
+//! * *Being stopped*: a loader may have flags that ask it to stop (`Loader::stop_on`). The consumer looks at
+//!   them before it takes a batch and, while it waits for one, every [`LOOK`].
 //! * *Bad samples*: a worker leaves them out of its batch and says so. Whether that is allowed is decided by
 //!   the consumer, batch by batch in order, so it never depends on which worker was first.
 //!
@@ -22,11 +26,11 @@ mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::loading::pace::Pace;
 use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
@@ -38,6 +42,9 @@ use crate::{Batch, DataError, LoaderState, Position, Sample, Seen};
 
 /// An iterator over the batches from a position on, in order. Threads prepare them, and end with this
 /// iterator.
+///
+/// Dropping it waits until the threads have finished the samples that they are at, for at most a second. A
+/// thread that takes longer, because its source or transform does not return, ends after that sample.
 pub struct Batches {
     schedule: Schedule,
     pace: Pace,
@@ -59,11 +66,24 @@ pub struct Batches {
     consumed: u64,
     started: Instant,
     waited: Duration,
+    /// The flags that ask this iterator to end.
+    stop: Vec<Arc<AtomicBool>>,
     workers: Vec<JoinHandle<()>>,
+    /// Each worker holds a sender, so that the receiver is disconnected when the last one has ended.
+    running: (Sender<()>, Receiver<()>),
 }
 
 /// The number of batches handed back that are kept for their memory.
 const MOST_SPARES: usize = 2;
+/// The interval at which a wait looks whether it is asked to end.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// The longest time that the end of an iterator waits for its threads.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Returns whether one of the flags is set.
+pub(super) fn is_asked(flags: &[Arc<AtomicBool>]) -> bool {
+    flags.iter().any(|flag| flag.load(Ordering::Relaxed))
+}
 
 impl Batches {
     pub(crate) fn start(
@@ -72,6 +92,7 @@ impl Batches {
         schedule: Schedule,
         pace: Pace,
         known: BTreeSet<u64>,
+        stop: Vec<Arc<AtomicBool>>,
     ) -> Result<Self, DataError> {
         let (tickets, ticket_queue) = bounded(pace.most_window);
         let (answer_queue, answers) = bounded(pace.most_window);
@@ -103,7 +124,9 @@ impl Batches {
             consumed: 0,
             started: Instant::now(),
             waited: Duration::ZERO,
+            stop,
             workers: Vec::new(),
+            running: bounded(0),
         };
         // On failure, dropping `batches` ends the threads that already run.
         batches.top_up()?;
@@ -163,10 +186,15 @@ impl Batches {
     /// Starts the threads, and hands out the tickets, that the pace asks for.
     fn top_up(&mut self) -> Result<(), DataError> {
         while self.workers.len() < self.pace.threads {
-            let crew = self.crew.clone();
+            let (crew, running) = (self.crew.clone(), self.running.0.clone());
             let worker = std::thread::Builder::new()
                 .name(format!("unisono-data-{}", self.workers.len()))
-                .spawn(move || work(&crew));
+                .spawn(move || {
+                    work(&crew);
+                    // The pipeline goes first: who waits for the end of the threads finds it gone.
+                    drop(crew);
+                    drop(running);
+                });
             self.workers.push(worker.map_err(|error| DataError::Threads(error.to_string()))?);
         }
         while self.issued - self.taken < self.pace.window as u64 {
@@ -180,6 +208,9 @@ impl Batches {
     }
 
     /// Waits for the batch whose turn it is.
+    ///
+    /// # Errors
+    /// The batch could not be made; the iterator is asked to end and the batch is not ready.
     fn receive(&mut self) -> Result<Made, DataError> {
         let mut since = None;
         let made = loop {
@@ -188,12 +219,16 @@ impl Batches {
             }
             let answer = self.answers.try_recv().or_else(|_| {
                 since.get_or_insert_with(Instant::now);
-                self.answers.recv()
+                self.answers.recv_timeout(LOOK)
             });
             match answer {
-                Ok((number, made)) => self.early.insert(number, made),
-                Err(_) => break Err(DataError::Threads("they ended by themselves".into())),
-            };
+                Ok((number, made)) => drop(self.early.insert(number, made)),
+                Err(RecvTimeoutError::Timeout) if is_asked(&self.stop) => break Err(DataError::Stopped),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    break Err(DataError::Threads("they ended by themselves".into()));
+                }
+            }
         };
         self.waited += since.map_or(Duration::ZERO, |since| since.elapsed());
         self.pace.taken(since.is_some(), self.ready());
@@ -219,11 +254,18 @@ impl Batches {
         Ok(batch)
     }
 
-    /// Ends the threads and the iterator.
+    /// Ends the iterator and its threads. A thread that does not end within [`PATIENCE`] is left alone.
     fn end(&mut self) {
         self.crew.stop.store(true, Ordering::Relaxed);
         self.tickets = None;
-        for worker in self.workers.drain(..) {
+        if self.workers.is_empty() {
+            return;
+        }
+        let (own, running) = std::mem::replace(&mut self.running, bounded(0));
+        drop(own);
+        // Nothing is ever sent, so this ends with the last thread or with the patience.
+        let all_end = running.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected);
+        for worker in self.workers.drain(..).filter(|worker| all_end || worker.is_finished()) {
             // A panic of the thread was reported in place of a batch.
             let _ = worker.join();
         }
@@ -238,6 +280,10 @@ impl Iterator for Batches {
             if self.tickets.is_none() || self.taken == self.issued {
                 self.end();
                 return None;
+            }
+            if is_asked(&self.stop) {
+                self.end();
+                return Some(Err(DataError::Stopped));
             }
             let made = self.receive();
             self.taken += 1;

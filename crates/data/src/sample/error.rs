@@ -193,6 +193,9 @@ pub enum DataError {
         /// The reason.
         what: String,
     },
+    /// The flag of [`Loader::stop_on`](crate::Loader::stop_on) was set. Nothing is wrong with the data.
+    #[error("stopped on request while data were read")]
+    Stopped,
     /// A worker thread could not be started, or ended by itself.
     #[error("loader threads: {0}")]
     Threads(String),

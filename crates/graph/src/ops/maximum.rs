@@ -3,7 +3,8 @@ use serde::Serialize;
 use crate::trace::{Halves, Io, Product, Var};
 use super::Pointwise;
 
-/// y = max(a, b), elementwise.
+/// y = max(a, b), elementwise. If one of them is NaN, y is a or b, as the driver has it; the reference then
+/// is NaN, as in PyTorch.
 #[derive(Debug, Serialize)]
 pub struct Maximum;
 
@@ -17,7 +18,7 @@ impl Pointwise for Maximum {
     const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, -1.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {
-        x[0].max(x[1])
+        if x[0].is_nan() || x[0] >= x[1] { x[0] } else { x[1] }
     }
 
     /// dy goes to the larger operand, half of it to each where they are equal (as in PyTorch).
@@ -27,7 +28,8 @@ impl Pointwise for Maximum {
 }
 
 impl Var {
-    /// Returns the larger one of two values, elementwise.
+    /// Returns the larger one of two values, elementwise. If one of them is NaN, the result is either of the
+    /// two.
     pub fn maximum(&self, b: &Var) -> Var {
         self.zip(Maximum, &[b])
     }

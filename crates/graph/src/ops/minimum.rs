@@ -3,7 +3,8 @@ use serde::Serialize;
 use crate::trace::{Halves, Io, Product, Var};
 use super::{Pointwise, maximum::larger_gradient};
 
-/// y = min(a, b), elementwise.
+/// y = min(a, b), elementwise. If one of them is NaN, y is a or b, as the driver has it; the reference then
+/// is NaN, as in PyTorch.
 #[derive(Debug, Serialize)]
 pub struct Minimum;
 
@@ -17,7 +18,7 @@ impl Pointwise for Minimum {
     const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, -1.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {
-        x[0].min(x[1])
+        if x[0].is_nan() || x[0] <= x[1] { x[0] } else { x[1] }
     }
 
     /// dy goes to the smaller operand, half of it to each where they are equal (as in PyTorch).
@@ -27,7 +28,8 @@ impl Pointwise for Minimum {
 }
 
 impl Var {
-    /// Returns the smaller one of two values, elementwise.
+    /// Returns the smaller one of two values, elementwise. If one of them is NaN, the result is either of the
+    /// two.
     pub fn minimum(&self, b: &Var) -> Var {
         self.zip(Minimum, &[b])
     }

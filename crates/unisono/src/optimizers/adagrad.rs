@@ -62,6 +62,10 @@ impl Optimizer for Adagrad {
         self.lr.observe(history)
     }
 
+    fn schedule(&self) -> Option<&Schedule> {
+        Some(&self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         not_negative("lr_decay", self.lr_decay)?;

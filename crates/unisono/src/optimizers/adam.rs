@@ -69,6 +69,10 @@ impl Optimizer for Adam {
         self.lr.observe(history)
     }
 
+    fn schedule(&self) -> Option<&Schedule> {
+        Some(&self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         self.moments.check()?;

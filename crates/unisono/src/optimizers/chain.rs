@@ -53,6 +53,15 @@ macro_rules! transforms {
             Chain::from(self).with(Transform::ClipValue(value))
         }
 
+        /// Transforms all gradients by a rule of one's own before they are used. Default: gradients stay as
+        /// they are.
+        $($vis)* fn transform_gradients(
+            self,
+            transform: impl $crate::GradientTransform + 'static,
+        ) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::Custom(Box::new(transform)))
+        }
+
         /// Takes the parameters whose name `exempt` accepts out of weight decay. Default: all parameters
         /// decay.
         $($vis)* fn decay_exempt(
@@ -99,6 +108,27 @@ impl Chain {
         match &self.rule {
             Rule::One(rule) => rule.scalars(step),
             Rule::Groups(groups) => groups.scalars(step),
+        }
+    }
+
+    /// Returns the scalars of a step as [`Chain::scalars`] does, all of them finite.
+    ///
+    /// # Errors
+    /// One is NaN or infinite, for example because a schedule gives such a number at this step. The error is
+    /// the message, which names the optimizer, the learning rate or the scalar, and the step.
+    pub fn finite_scalars(&self, step: u64) -> Result<Vec<Scalar>, String> {
+        let rule = match &self.rule {
+            Rule::One(rule) => rule,
+            Rule::Groups(groups) => return groups.finite_scalars(step),
+        };
+        let named = |problem| format!("{}: {problem}", rule.name());
+        rule.schedule().map_or(Ok(()), |schedule| schedule.check_at(step)).map_err(named)?;
+        let scalars = rule.scalars(step);
+        match scalars.iter().find(|scalar| !scalar.value.is_finite()) {
+            Some(Scalar { name, value }) => {
+                Err(named(format!("the scalar {name:?} of step {step} is {value}, and must be finite")))
+            }
+            None => Ok(scalars),
         }
     }
 

@@ -64,11 +64,16 @@ impl Groups {
     }
 
     pub(super) fn scalars(&self, step: u64) -> Vec<Scalar> {
-        let of_group = |(i, optimizer): (usize, &Chain)| {
-            let own = optimizer.scalars(step);
-            own.into_iter().map(move |s| Scalar::new(&format!("{}{}", prefix(i), s.name), s.value))
-        };
-        self.optimizers.iter().enumerate().flat_map(of_group).collect()
+        let groups = self.optimizers.iter().enumerate();
+        groups.flat_map(|(i, optimizer)| in_group(i, optimizer.scalars(step))).collect()
+    }
+
+    pub(super) fn finite_scalars(&self, step: u64) -> Result<Vec<Scalar>, String> {
+        let mut all = Vec::new();
+        for (i, optimizer) in self.optimizers.iter().enumerate() {
+            all.extend(in_group(i, optimizer.finite_scalars(step)?));
+        }
+        Ok(all)
     }
 
     pub(super) fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
@@ -96,6 +101,11 @@ impl Groups {
         let index = self.index(cx.parameter());
         cx.in_group(&prefix(index), |cx| self.optimizers[index].update(cx, weight, gradient))
     }
+}
+
+/// Returns the scalars of a group under their full names.
+fn in_group(index: usize, scalars: Vec<Scalar>) -> impl Iterator<Item = Scalar> {
+    scalars.into_iter().map(move |s| Scalar::new(&format!("{}{}", prefix(index), s.name), s.value))
 }
 
 /// Returns what the names of a group's scalars start with.

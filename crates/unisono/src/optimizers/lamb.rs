@@ -73,6 +73,10 @@ impl Optimizer for Lamb {
         self.lr.observe(history)
     }
 
+    fn schedule(&self) -> Option<&Schedule> {
+        Some(&self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         self.moments.check()?;

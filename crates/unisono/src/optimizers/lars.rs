@@ -64,6 +64,10 @@ impl Optimizer for Lars {
         self.lr.observe(history)
     }
 
+    fn schedule(&self) -> Option<&Schedule> {
+        Some(&self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         not_negative("momentum", self.momentum)?;

@@ -34,6 +34,7 @@ pub use plateau::Plateau;
 pub use rmsprop::RmsProp;
 pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
+pub use transform::GradientTransform;
 pub use update::{Gradient, Scalar, Update, trace_update};
 
 /// An optimizer: the rule by which a gradient changes a parameter. It is traced once for each parameter; the
@@ -78,7 +79,8 @@ pub trait Optimizer: Send + Sync {
     /// Returns the optimizer's name, which checkpoints hold.
     fn name(&self) -> &str;
 
-    /// Returns the scalars of a step, 0 being the first: always the same names in the same order.
+    /// Returns the scalars of a step, 0 being the first: always the same names in the same order. A step
+    /// whose scalars are not all finite is refused before it runs.
     fn scalars(&self, step: u64) -> Vec<Scalar>;
 
     /// Shows the optimizer the epochs so far, each time one has ended and when a run is resumed. What the
@@ -101,6 +103,12 @@ pub trait Optimizer: Send + Sync {
     /// A setting cannot work; the error is the message, which names the setting and its value.
     fn check(&self) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Returns the schedule of the learning rate, so that the error of a step whose learning rate is not
+    /// finite names it. Default: `None`; the error then names a scalar.
+    fn schedule(&self) -> Option<&Schedule> {
+        None
     }
 
     /// Traces the parameter's new value. Whatever else has to be kept between steps is a state of `cx`.

@@ -1,5 +1,6 @@
 //! Learning rates that are reduced when a run stops improving.
 
+use super::settings::not_negative;
 use crate::objective::Epoch;
 
 /// When a schedule reduces the learning rate: after epochs in which the watched quantity got no better
@@ -74,10 +75,13 @@ impl Plateau {
     /// Returns how many reductions a run of this history has had.
     ///
     /// # Errors
-    /// The watched quantity is not measured, or the factor is not in [0, 1); the error is the message.
+    /// The watched quantity is not measured, or a setting cannot work; the error is the message.
     pub(super) fn reductions(&self, history: &[Epoch]) -> Result<u32, String> {
         if !(0.0..1.0).contains(&self.factor) {
             return Err(format!("a plateau's factor {} is not in [0, 1)", self.factor));
+        }
+        for (setting, value) in [("threshold", self.threshold), ("least learning rate", self.least)] {
+            not_negative(&format!("a plateau's {setting}"), value)?;
         }
         let (mut best, mut bad, mut cooling, mut reductions) = (None, 0, 0, 0);
         for epoch in history {
@@ -155,6 +159,20 @@ mod tests {
         assert_eq!(reductions(&plateau, &creeping), [0; 5]);
         assert_eq!(reductions(&plateau.clone().threshold(1e-3), &creeping), [0, 0, 0, 0, 1]);
         assert_eq!(reductions(&plateau.cooldown(3), &losses), [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn settings_that_are_no_numbers_are_refused() {
+        let plateau = || Plateau::lowest("loss");
+        for (plateau, problem) in [
+            (plateau().factor(f64::NAN), "a plateau's factor NaN is not in [0, 1)"),
+            (plateau().threshold(f64::NAN), "a plateau's threshold is NaN, and must be finite"),
+            (plateau().least(f64::NAN), "a plateau's least learning rate is NaN, and must be finite"),
+            (plateau().least(1e300), "a plateau's least learning rate is 1000"),
+        ] {
+            let error = plateau.reductions(&[]).unwrap_err();
+            assert!(error.starts_with(problem), "{problem:?}: {error}");
+        }
     }
 
     #[test]

@@ -80,6 +80,10 @@ impl Optimizer for RmsProp {
         self.lr.observe(history)
     }
 
+    fn schedule(&self) -> Option<&Schedule> {
+        Some(&self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         kept_share("alpha", self.alpha)?;

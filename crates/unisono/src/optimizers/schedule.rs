@@ -99,7 +99,8 @@ impl Schedule {
     /// [`Optimizer::observe`](super::Optimizer::observe).
     ///
     /// # Errors
-    /// What the plateau watches is not measured, or its factor is not in [0, 1); the error is the message.
+    /// What the plateau watches is not measured, or one of its settings cannot work; the error is the
+    /// message.
     pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         if let Some(plateau) = &self.plateau {
             self.reductions = plateau.reductions(history)?;
@@ -107,16 +108,21 @@ impl Schedule {
         Ok(())
     }
 
-    /// Checks the learning rate of step 0, without reductions.
+    /// Checks the learning rate of step 0, without reductions. [`Schedule::check_at`] checks those of the
+    /// other steps when they come.
     ///
     /// # Errors
     /// It is NaN or infinite, as an f32 too; the error is the message.
     pub fn check(&self) -> Result<(), String> {
-        let lr = self.planned(0);
-        if (lr as f32).is_finite() {
-            return Ok(());
-        }
-        Err(format!("the learning rate of step 0 is {lr}, and must be finite"))
+        finite_at(0, self.planned(0))
+    }
+
+    /// Checks the learning rate of a step.
+    ///
+    /// # Errors
+    /// As [`Schedule::check`].
+    pub fn check_at(&self, step: u64) -> Result<(), String> {
+        finite_at(step, self.at(step))
     }
 
     /// Returns the learning rate of a step.
@@ -149,6 +155,14 @@ impl Shape {
             Self::Function(f) => f(step),
         }
     }
+}
+
+/// Checks the learning rate of a step, which must be finite as an f32 too.
+fn finite_at(step: u64, lr: f64) -> Result<(), String> {
+    if (lr as f32).is_finite() {
+        return Ok(());
+    }
+    Err(format!("the learning rate of step {step} is {lr}, and must be finite"))
 }
 
 /// Returns the value along half a cosine from `a` at share 0 to `b` at share 1.

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use unisono_graph::Var;
+use unisono_graph::{Tape, Var};
 
 use super::settings::limit;
 use super::update::norm_of_all;
@@ -19,12 +19,53 @@ pub(super) type Names = dyn Fn(&str) -> bool + Send + Sync;
 /// Accepts a parameter by its name and shape.
 pub(super) type NamesAndDims = dyn Fn(&str, &[usize]) -> bool + Send + Sync;
 
+/// A rule of one's own that changes the gradients of a step, all of them together, before an optimizer uses
+/// them. [`Optimizer::transform_gradients`](super::Optimizer::transform_gradients) puts it around an
+/// optimizer.
+///
+/// The rule is traced once and becomes part of the step, behind the sums over all samples. So it computes the
+/// same bits on any number of replicas.
+///
+/// ```
+/// use unisono::{Gradient, GradientTransform, Optimizer, Sgd, Tape, Var};
+///
+/// /// Subtracts from the gradient of each matrix its mean.
+/// struct Centralise;
+///
+/// impl GradientTransform for Centralise {
+///     fn name(&self) -> &str {
+///         "centralise 1"
+///     }
+///     fn transform(&self, _: &Tape, gradients: &[Gradient]) -> Vec<Var> {
+///         let centralised = gradients.iter().map(|g| match g.gradient.dims() {
+///             [_, _] => &g.gradient - g.gradient.mean(&[0, 1]),
+///             _ => g.gradient.clone(),
+///         });
+///         centralised.collect()
+///     }
+/// }
+///
+/// let optimizer = Sgd::new(0.1).transform_gradients(Centralise).clip_norm(1.0);
+/// ```
+pub trait GradientTransform: Send + Sync {
+    /// Returns the name and version of the rule, for example `"centralise 1"`. Errors contain it. A rule that
+    /// is changed so that it computes something else needs another version.
+    fn name(&self) -> &str;
+
+    /// Traces the rule on `tape`. It gets the gradients of all parameters that are trained, with their
+    /// parameters, in the order of the parameters' names. It returns the new gradients in the same order and
+    /// with the same shapes.
+    fn transform(&self, tape: &Tape, gradients: &[Gradient]) -> Vec<Var>;
+}
+
 /// A transform around an optimizer.
 pub(super) enum Transform {
     /// Scales all gradients so that their common norm is at most this.
     ClipNorm(f32),
     /// Cuts every element of every gradient to this absolute value.
     ClipValue(f32),
+    /// Changes all gradients by a user's rule.
+    Custom(Box<dyn GradientTransform>),
     /// Takes the parameters that this accepts out of weight decay.
     DecayExempt(Box<NamesAndDims>),
     /// Keeps the parameters that this accepts as they are.
@@ -35,7 +76,7 @@ impl Transform {
     /// Returns whether this transform lets the parameter of this name be trained.
     pub(super) fn trains(&self, name: &str) -> bool {
         match self {
-            Self::ClipNorm(_) | Self::ClipValue(_) | Self::DecayExempt(_) => true,
+            Self::ClipNorm(_) | Self::ClipValue(_) | Self::Custom(_) | Self::DecayExempt(_) => true,
             Self::Freeze(frozen) => !frozen(name),
         }
     }
@@ -45,7 +86,7 @@ impl Transform {
         match self {
             Self::ClipNorm(norm) => limit("clip_norm", *norm),
             Self::ClipValue(value) => limit("clip_value", *value),
-            Self::DecayExempt(_) | Self::Freeze(_) => Ok(()),
+            Self::Custom(_) | Self::DecayExempt(_) | Self::Freeze(_) => Ok(()),
         }
     }
 
@@ -57,6 +98,7 @@ impl Transform {
                 let bound = |x: f32| g.tape().constant(x);
                 g.minimum(&bound(*value)).maximum(&bound(-value))
             }),
+            Self::Custom(rule) => transformed(gradients, &**rule),
             Self::DecayExempt(_) | Self::Freeze(_) => gradients,
         }
     }
@@ -69,7 +111,7 @@ impl Transform {
                     cx.exempt();
                 }
             }
-            Self::ClipNorm(_) | Self::ClipValue(_) | Self::Freeze(_) => {}
+            Self::ClipNorm(_) | Self::ClipValue(_) | Self::Custom(_) | Self::Freeze(_) => {}
         }
     }
 }
@@ -79,6 +121,26 @@ fn clip_norm(gradients: Vec<Gradient>, norm: f32) -> Vec<Gradient> {
     let Some(common) = norm_of_all(&gradients) else { return gradients };
     let factor = (norm / (common + 1e-6)).minimum(&gradients[0].gradient.tape().constant(1.0));
     map(gradients, |g| g * &factor)
+}
+
+/// Returns what a user's rule makes of all gradients, or reports that it does not give one of the same type
+/// for each.
+fn transformed(gradients: Vec<Gradient>, rule: &dyn GradientTransform) -> Vec<Gradient> {
+    let Some(tape) = gradients.first().map(|g| g.gradient.tape().clone()) else { return gradients };
+    let new = tape.scope(rule.name(), || rule.transform(&tape, &gradients));
+    let mut problem = None;
+    if new.len() != gradients.len() {
+        problem = Some(format!("{} gradients became {}", gradients.len(), new.len()));
+    }
+    for (old, new) in gradients.iter().zip(&new).filter(|(old, new)| old.gradient.ty() != new.ty()) {
+        let became = format!("the gradient of {}, {}, became {}", old.name, old.gradient.ty(), new.ty());
+        problem.get_or_insert(became);
+    }
+    if let Some(problem) = problem {
+        tape.fail_here("optimizer", format!("{}: {problem}", rule.name()));
+        return gradients;
+    }
+    gradients.into_iter().zip(new).map(|(g, gradient)| Gradient { gradient, ..g }).collect()
 }
 
 /// Applies a function to each gradient.
@@ -91,6 +153,7 @@ impl fmt::Debug for Transform {
         match self {
             Self::ClipNorm(norm) => write!(f, "ClipNorm({norm})"),
             Self::ClipValue(value) => write!(f, "ClipValue({value})"),
+            Self::Custom(rule) => write!(f, "Custom({:?})", rule.name()),
             Self::DecayExempt(_) => write!(f, "DecayExempt"),
             Self::Freeze(_) => write!(f, "Freeze"),
         }

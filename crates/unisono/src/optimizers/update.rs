@@ -113,16 +113,12 @@ impl Update {
 /// Traces a step of an optimizer: its scalars become inputs of `tape`, and every parameter that is trained
 /// and what is kept for it get new values. A trainer does this; call it to trace steps of your own.
 ///
-/// Errors: [`Chain::check`] fails, or a scalar of step 0 is NaN.
+/// Errors: [`Chain::check`] fails, or a scalar of step 0 is not finite.
 pub fn trace_update(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>) {
-    let first = optimizer.scalars(0);
-    let finite = first.iter().try_for_each(|s| {
-        let problem = || format!("{}: the scalar {:?} of step 0 is {}", optimizer.name(), s.name, s.value);
-        if !s.value.is_nan() { Ok(()) } else { Err(problem()) }
-    });
-    if let Err(problem) = optimizer.check().and(finite) {
-        return tape.fail_here("optimizer", problem);
-    }
+    let first = match optimizer.check().and_then(|()| optimizer.finite_scalars(0)) {
+        Ok(first) => first,
+        Err(problem) => return tape.fail_here("optimizer", problem),
+    };
     let scalars: Vec<(String, Var)> =
         first.into_iter().map(|s| (s.name.clone(), tape.input(&s.name, Type::global(&[])))).collect();
     let mut gradients: Vec<Gradient> = gradients.into_iter().filter(|g| optimizer.trains(&g.name)).collect();

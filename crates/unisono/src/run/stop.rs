@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A request to finish the current step, save the run and return from a fit. Clones share one state: a
-/// program keeps one and gives the trainer the other.
+/// A request to finish the current step, save the run and return from a fit, or to end an evaluation or a
+/// prediction. Clones share one state: a program keeps one and gives the trainer the other
+/// ([`Trainer::stop_on`](crate::Trainer::stop_on)).
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

@@ -35,11 +35,6 @@ impl Checkpoints {
         Ok(Self { saver, saving, saved: None, durable: None, confirmed: 0, forced: false })
     }
 
-    /// Whether a checkpoint that cannot be written stops the run.
-    pub fn are_required(&self) -> bool {
-        self.saving.require
-    }
-
     /// Returns the step of the newest checkpoint that is known to be complete.
     pub fn durable(&self) -> Option<u64> {
         self.durable
@@ -196,7 +191,9 @@ impl Checkpoints {
         let own = own.map(|at| reports.remove(at));
         self.tell(reports, watch);
         match own {
-            Some(Report::Failed { error, .. }) => Err(error.into()),
+            Some(Report::Failed { step, error }) => {
+                Err(Error::NotSaved { dir: self.saving.dir.clone(), step, reason: error })
+            }
             Some(Report::Saved { step, saved, took }) => {
                 let path = saved.path.clone();
                 self.tell(vec![Report::Saved { step, saved, took }], watch);

@@ -74,7 +74,8 @@ impl Saving {
     }
 
     /// Makes a checkpoint that cannot be written stop the run. Default: the failure is reported to the
-    /// observers, the run continues, and the next interval tries again.
+    /// observers, the run continues, and the next interval tries again; only a last step that is not saved is
+    /// an error, that of the fit.
     pub fn require(mut self) -> Self {
         self.require = true;
         self

@@ -12,13 +12,14 @@ impl Trainer {
     /// Evaluates one epoch of a loader, each replica doing its share. Returns the mean loss and metrics.
     ///
     /// # Errors
-    /// Data that do not fit the model; a bad sample; an error of the replicas.
+    /// Data that do not fit the model; a bad sample; an error of the replicas. [`Error::Stopped`] if the run
+    /// is asked to stop ([`Trainer::stop_on`]).
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
         let names = self.plan.parts.metric_names();
         self.prepare(ProgramId::Evaluate, loader.samples())?;
         self.using.reset();
-        for batch in loader.clone().batch(self.state.settings.global_batch).epoch(0)? {
+        for batch in self.reader(loader).epoch(0)? {
             let batch = batch?;
             self.plan.check(&batch, Some(loader.source()))?;
             let batch = self.using.with(&batch)?;
@@ -34,12 +35,13 @@ impl Trainer {
     /// does its share.
     ///
     /// # Errors
-    /// Data that do not fit the model; an error of the replicas.
+    /// Data that do not fit the model; an error of the replicas; [`Error::Stopped`] as in
+    /// [`Trainer::evaluate`].
     pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
         let mut all = Vec::new();
         self.prepare(ProgramId::Predict, loader.samples())?;
         self.using.reset();
-        for batch in loader.clone().batch(self.state.settings.global_batch).epoch(0)? {
+        for batch in self.reader(loader).epoch(0)? {
             all.extend(self.predict_batch(&batch?)?);
         }
         Ok(all)
@@ -50,7 +52,8 @@ impl Trainer {
     /// [`Trainer::reset_carries`].
     ///
     /// # Errors
-    /// A batch that does not fit the model; an error of the replicas.
+    /// A batch that does not fit the model; an error of the replicas; [`Error::Stopped`] as in
+    /// [`Trainer::evaluate`].
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
         self.plan.check_input(batch)?;
         let batch = self.using.with(batch)?;
@@ -61,6 +64,9 @@ impl Trainer {
 
     /// Runs a program that changes no state, and takes what samples carry from this batch to the next.
     fn use_model(&mut self, id: ProgramId, batch: &Batch) -> Result<Outcome, Error> {
+        if self.watch.stop.is_asked() {
+            return Err(Error::Stopped);
+        }
         self.check_before_leaving()?;
         let feed = self.plan.feed(id, batch, &[], self.state.settings.seed)?;
         let outcome = self.crew.replicas.step(id.index(), &feed, &mut |_| Verdict::Commit);

@@ -21,49 +21,79 @@ impl Trainer {
     /// evaluation. Nothing of a failed step has happened; an epoch whose evaluation failed has not ended, and
     /// the next fit, of this run or one resumed from it, begins with that. What was done before is saved,
     /// where checkpoints go anywhere, unless the error is one of the replicas or of the checkpoints
-    /// themselves.
+    /// themselves. At the end, [`Error::NotSaved`] if the run is saved to a directory and its last step could
+    /// not be, even where a failed save does not end a run in between.
+    ///
+    /// That a run is asked to stop ([`Trainer::stop_on`]) is no error: the fit ends after the current step,
+    /// is saved and returns the history so far. It does not wait for a batch that is not ready. An evaluation
+    /// ends after the current batch, and the epoch then has not ended, as if the evaluation had failed.
     pub fn fit(
         &mut self,
         train: &Loader,
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<&History, Error> {
-        let loader = train.clone().batch(self.state.settings.global_batch);
         self.saver.as_ref().map_or(Ok(()), |saver| saver.check_dir(self.state.position.step))?;
         self.same_data(train)?;
         self.same_order(train, epochs)?;
+        let result = match self.begin(train, validation, epochs) {
+            Ok(batches) => {
+                let result = self.fit_to_the_end(batches, train, validation, epochs);
+                if let Err(error) = &result {
+                    self.save_despite(error);
+                }
+                result
+            }
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(()) => {}
+            Err(Error::Stopped) => self.note_stop(),
+            Err(error) => return Err(error),
+        }
+        self.save_at_end()?;
+        Ok(&self.state.history)
+    }
+
+    /// Prepares the programs of a fit, checks that its evaluations can work, and starts its batches.
+    fn begin(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<Batches, Error> {
+        let loader = self.reader(train);
         self.prepare(ProgramId::Train, loader.samples())?;
         if let Some(validation) = validation {
             self.can_evaluate(validation).map_err(Error::of_validation)?;
         }
         [Some(train), validation].into_iter().flatten().for_each(|loader| self.note_batch(loader));
-        let result = self.fit_to_the_end(&loader, train, validation, epochs);
-        if let Err(error) = result {
-            self.save_despite(&error);
-            return Err(error);
-        }
-        self.save_when_due(true)?;
-        Ok(&self.state.history)
+        Ok(loader.epochs(self.state.position.data.clone(), epochs)?)
     }
 
     /// Does the steps of all batches. Steps that replicas made wrongly are made again.
     fn fit_to_the_end(
         &mut self,
-        loader: &Loader,
+        mut batches: Batches,
         train: &Loader,
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Error> {
         loop {
-            let mut batches = loader.epochs(self.state.position.data.clone(), epochs)?;
-            let result = self.fit_batches(&mut batches, train, validation, epochs);
+            let mut result = self.fit_batches(&mut batches, train, validation, epochs);
             self.watch.input = Some(batches.seen());
             // What leaves the fit is what all replicas have.
-            match result.and_then(|()| self.check_before_leaving()) {
-                Err(Error::RolledBack { .. }) => {}
+            if matches!(result, Ok(()) | Err(Error::Stopped)) {
+                result = self.check_before_leaving().and(result);
+            }
+            match result {
+                Err(Error::RolledBack { .. }) => {
+                    batches = self.reader(train).epochs(self.state.position.data.clone(), epochs)?;
+                }
                 result => return result,
             }
         }
+    }
+
+    /// Returns a loader as the trainer reads it: in batches of the global batch's size, until the run is
+    /// asked to stop.
+    pub(super) fn reader(&self, loader: &Loader) -> Loader {
+        loader.clone().batch(self.state.settings.global_batch).stop_on(self.watch.stop.flag())
     }
 
     /// Tells observers once that a loader's own batch size is not used.
@@ -80,21 +110,19 @@ impl Trainer {
     /// Checks that an evaluation of a loader could only fail at its samples.
     fn can_evaluate(&mut self, loader: &Loader) -> Result<(), Error> {
         // No sample is read up to the start of the first epoch.
-        let batches =
-            loader.clone().batch(self.state.settings.global_batch).epochs(Position::default(), 0)?;
-        drop(batches);
-        self.plan.fields.check_specs(&loader.fields()?)?;
+        let reader = self.reader(loader);
+        drop(reader.epochs(Position::default(), 0)?);
+        self.plan.fields.check_specs(&reader.fields()?)?;
         self.prepare(ProgramId::Evaluate, loader.samples())
     }
 
     /// Saves what was done before an error of the data or of their numbers.
     fn save_despite(&mut self, error: &Error) {
-        let step = self.steps();
-        if step > 0
+        if self.steps() > 0
             && error.leaves_state_whole()
-            && let Err(second) = self.save_when_due(true)
+            && let Err(second) = self.save_at_end()
         {
-            self.watch.note(&format!("warning: step {step} is not saved: {second}"));
+            self.watch.note(&format!("warning: the steps before the error are not saved: {second}"));
         }
     }
 
@@ -124,7 +152,7 @@ impl Trainer {
                 self.state.position.data = batches.progress();
                 return Ok(());
             };
-            if ended && self.save_when_due(false)? {
+            if ended && self.save_when_due()? {
                 return Ok(());
             }
             if carried.replace(batch.epoch) != Some(batch.epoch) {
@@ -139,7 +167,7 @@ impl Trainer {
             self.watch.step(&step);
             self.end_epochs(batch.after.epoch, validation)?;
             self.state.position.data = batches.progress();
-            if self.save_when_due(false)? {
+            if self.save_when_due()? {
                 return Ok(());
             }
             batches.recycle(batch);

@@ -79,7 +79,12 @@ impl Trainer {
         self.state.loss_scale.as_ref()
     }
 
-    /// Makes fits stop after the step at which `stop` is asked. They save the run and return.
+    /// Makes fits, evaluations and predictions end early once `stop` is asked: a fit after the current step,
+    /// saved, as [`Trainer::fit`] says, evaluations and predictions with [`Error::Stopped`].
+    ///
+    /// Reading data does not delay it, even if a source never returns. A step does, by the time that it
+    /// takes; a device that hangs does, up to [`Builder::deadline`](crate::Builder::deadline); and so does
+    /// writing the last checkpoint.
     pub fn stop_on(&mut self, stop: &Stop) {
         self.watch.stop = stop.clone();
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use unisono_checkpoint::Tensor;
 use unisono_data::{Loader, Position};
 
+use crate::run::section::{Difference, Section};
 use crate::run::state::SavedRun;
 use crate::saving::tensors::in_order;
 use crate::trainer::trust::Trust;
@@ -53,12 +54,15 @@ impl Trainer {
         };
         let Some(loaded) = saver.newest()? else { return Ok(None) };
         let run = SavedRun::load(&loaded.path, &loaded.contents)?;
-        let differs = self.compare(&loaded.path, &run, force)?;
+        // Other settings come first, because they explain the rest. Tensors that do not fit come before the
+        // carries, which then do not fit either.
+        check(&loaded.path, self.state.settings.differences(&run.state.settings), force)?;
         let states = self.plan.programs.train().states();
         let tensors = in_order(&loaded.contents, states).map_err(|report| Error::Resume {
             path: loaded.path.clone(),
             problem: format!("does not fit the model and its optimizer:\n{report}"),
         })?;
+        let differs = self.compare(&loaded.path, &run, force)?;
         self.optimizer_goes_on(&loaded.path, &run)?;
         self.apply(run, &tensors)?;
         let step = self.steps();
@@ -80,14 +84,7 @@ impl Trainer {
                 "note: the checkpoint names its adapters but not what a probe of them gave: they are compared by their names",
             );
         }
-        let mut differs = Vec::new();
-        for difference in self.state.differences(&run.state) {
-            if !(force && difference.forcible) {
-                return Err(Error::Resume { path: path.into(), problem: difference.problem });
-            }
-            differs.push(difference.problem);
-        }
-        Ok(differs)
+        check(path, self.state.differences(&run.state), force)
     }
 
     /// Checks that the optimizer can go on from a saved run's history.
@@ -161,4 +158,16 @@ impl Trainer {
     fn is_forced(&self) -> bool {
         self.saver.as_ref().is_some_and(|saver| saver.forced)
     }
+}
+
+/// Returns what differs where that is forced.
+///
+/// # Errors
+/// The first difference that is not forced or cannot be.
+fn check(path: &Path, differences: Vec<Difference>, force: bool) -> Result<Vec<String>, Error> {
+    let accepted = |difference: Difference| match force && difference.forcible {
+        true => Ok(difference.problem),
+        false => Err(Error::Resume { path: path.into(), problem: difference.problem }),
+    };
+    differences.into_iter().map(accepted).collect()
 }

@@ -95,7 +95,7 @@ impl Trainer {
     /// one's own, `model.json`, as [`Trainer::export`] does. Returns the path of the weights.
     ///
     /// # Errors
-    /// It could not be written. [`Trainer::save_model_or_warn`] does as the settings say.
+    /// It could not be written; the replicas fail.
     pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
         if self.saver.is_none() {
             return Ok(None);
@@ -106,43 +106,48 @@ impl Trainer {
         Ok(self.saver.as_ref().map(write).transpose()?.map(|exported| exported.weights))
     }
 
-    /// Does [`Trainer::save_model`]. A file that cannot be written is an error if [`Saving::require`] says
-    /// so, and is otherwise reported to the observers.
+    /// Saves if the interval asks for it and this step is not saved yet. Returns whether the fit was asked to
+    /// stop.
     ///
     /// # Errors
-    /// The replicas fail, or the disk fails and checkpoints are required.
-    pub fn save_model_or_warn(&mut self) -> Result<Option<PathBuf>, Error> {
-        let required = self.saver.as_ref().is_some_and(Checkpoints::are_required);
-        match self.save_model() {
-            Err(Error::Checkpoint(error)) if !required && error.may_pass() => {
-                self.watch.note(&format!("warning: the final model is not saved: {error}"));
-                Ok(None)
-            }
-            result => result,
+    /// Of the replicas. A save could not be written, if saves are required.
+    pub(super) fn save_when_due(&mut self) -> Result<bool, Error> {
+        let stop = self.watch.stop.is_asked();
+        if stop {
+            self.note_stop();
         }
-    }
-
-    /// Saves where the interval or the end of a fit asks for it, and this step is not saved yet. At the end
-    /// waits until it is durable. Returns whether the fit was asked to stop.
-    pub(super) fn save_when_due(&mut self, end: bool) -> Result<bool, Error> {
-        let (stop, step) = (self.watch.stop.is_asked(), self.steps());
-        if stop && !end {
-            self.watch.note(&format!("asked to stop: step {step} is the last"));
-        }
-        let Some(saver) = &mut self.saver else { return Ok(stop) };
-        let reports = saver.saver.poll()?;
-        let due = saver.are_due(step, &self.state.history, end);
-        saver.tell(reports, &mut self.watch);
-        if due {
-            self.save_behind()?;
-        }
-        if end {
-            self.finish_saves()?;
-        }
+        self.hand_over_when_due(false)?;
         Ok(stop)
     }
 
-    /// Waits until all saves are durable, as the end of a fit does. The result of each save is reported to
+    /// Saves the last step of a fit unless it is saved already, and waits until it is durable.
+    ///
+    /// # Errors
+    /// As [`Trainer::save_when_due`]. The last step could not be written, whether saves are required or not.
+    pub(super) fn save_at_end(&mut self) -> Result<(), Error> {
+        self.hand_over_when_due(true)?;
+        let step = self.steps();
+        let Some(saver) = &mut self.saver else { return Ok(()) };
+        saver.finish_step(step, &mut self.watch).map(drop)
+    }
+
+    /// Hands the run over to be written, if that is due. Observers are told what became of earlier saves.
+    fn hand_over_when_due(&mut self, end: bool) -> Result<(), Error> {
+        let step = self.steps();
+        let Some(saver) = &mut self.saver else { return Ok(()) };
+        let reports = saver.saver.poll()?;
+        let due = saver.are_due(step, &self.state.history, end);
+        saver.tell(reports, &mut self.watch);
+        if due { self.save_behind() } else { Ok(()) }
+    }
+
+    /// Tells observers that the run was asked to stop.
+    pub(super) fn note_stop(&mut self) {
+        let step = self.steps();
+        self.watch.note(&format!("asked to stop: step {step} is the last"));
+    }
+
+    /// Waits until all saves are durable, or have failed. The result of each save is reported to
     /// the observers.
     ///
     /// # Errors

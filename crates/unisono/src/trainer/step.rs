@@ -23,7 +23,8 @@ impl Trainer {
     ///
     /// # Errors
     /// The batch does not have the model's fields, or a sample is bad. A loss or gradient is not finite, in
-    /// mixed precision at the smallest loss scale. Nothing has changed then.
+    /// mixed precision at the smallest loss scale. The learning rate or another scalar of the optimizer is
+    /// not finite at this step. Nothing has changed then.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
         if batch.after.epoch > batch.epoch {
@@ -46,7 +47,8 @@ impl Trainer {
         self.check_batch(batch, names)?;
         let before = self.before_step()?;
         let batch = &*self.state.carries.with(batch)?;
-        let feed = self.plan.feed(ProgramId::Train, batch, &self.scalars(), self.state.settings.seed)?;
+        let scalars = self.scalars()?;
+        let feed = self.plan.feed(ProgramId::Train, batch, &scalars, self.state.settings.seed)?;
         let mut outcome = self.judged(batch, &feed, names)?;
         let step = self.record(batch, &outcome, after);
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
@@ -70,12 +72,16 @@ impl Trainer {
 
     /// Returns the numbers of the next step. Steps that a loss scale has skipped do not count for the
     /// optimizer.
-    fn scalars(&self) -> Vec<Scalar> {
-        let (optimizer, step) = (&self.plan.parts.optimizer, self.state.position.step);
-        let Some(scaling) = &self.state.loss_scale else { return optimizer.scalars(step) };
-        let mut scalars = optimizer.scalars(step - scaling.skipped);
-        scalars.extend(scaling.scalars(self.state.settings.global_batch));
-        scalars
+    ///
+    /// # Errors
+    /// One of the optimizer's is not finite.
+    fn scalars(&self) -> Result<Vec<Scalar>, Error> {
+        let scaling = self.state.loss_scale.as_ref();
+        let step = self.state.position.step - scaling.map_or(0, |scaling| scaling.skipped);
+        let scalars = self.plan.parts.optimizer.finite_scalars(step);
+        let mut scalars = scalars.map_err(|problem| Error::setting("optimizer", problem))?;
+        scalars.extend(scaling.into_iter().flat_map(|s| s.scalars(self.state.settings.global_batch)));
+        Ok(scalars)
     }
 
     /// Runs the step on the replicas and judges its numbers. Returns the outcome of a step that was

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crossbeam_channel::{RecvTimeoutError, bounded};
+
 use super::Loader;
 use crate::loading::pace::Pace;
 use crate::loading::pipeline::StageSpecs;
+use crate::loading::prefetch::{LOOK, is_asked};
 use crate::order::Kind;
 use crate::order::schedule::Schedule;
 use crate::{Batches, DataError, LoaderState};
@@ -41,7 +44,7 @@ impl Loader {
             let what = format!("{} samples were skipped, but only {} may be", known.len(), pipeline.skip);
             return wrong("skip_bad", what);
         }
-        Batches::start(Arc::new(pipeline), specs, schedule, pace, known)
+        Batches::start(Arc::new(pipeline), specs, schedule, pace, known, self.stop.clone())
     }
 
     pub(super) fn specs(&self) -> Result<Arc<StageSpecs>, DataError> {
@@ -59,7 +62,36 @@ impl Loader {
         if self.pipeline.source.is_empty() {
             return Err(DataError::Setting { setting: "source", what: "it has no samples".into() });
         }
-        let specs = Arc::new(self.pipeline.probe()?);
+        let specs = Arc::new(self.probed()?);
         Ok(self.specs.get_or_init(|| specs).clone())
+    }
+
+    /// Finds the fields after each stage. If the loader can be stopped, a sample is read on a thread of its
+    /// own, so that a source that does not return delays no stop. That thread then ends when the source
+    /// returns.
+    fn probed(&self) -> Result<StageSpecs, DataError> {
+        if self.stop.is_empty() || !self.pipeline.reads_to_probe() {
+            return self.pipeline.probe();
+        }
+        let (pipeline, (answer, found)) = (self.pipeline.clone(), bounded(1));
+        std::thread::Builder::new()
+            .name("unisono-data-probe".into())
+            .spawn(move || {
+                // Nobody waits for the answer any more if the loader was stopped.
+                let _ = answer.send(pipeline.probe());
+            })
+            .map_err(|error| DataError::Threads(error.to_string()))?;
+        loop {
+            match found.recv_timeout(LOOK) {
+                Ok(specs) => return specs,
+                Err(RecvTimeoutError::Timeout) if is_asked(&self.stop) => {
+                    return Err(DataError::Stopped);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(DataError::Threads("the one that reads a first sample panicked".into()));
+                }
+            }
+        }
     }
 }

@@ -42,7 +42,19 @@ struct Known {
 
 fn keep(_: &mut [f64]) {}
 
-fn known() -> [Known; 5] {
+/// Halves all gradients.
+struct Halve;
+
+impl GradientTransform for Halve {
+    fn name(&self) -> &str {
+        "halve 1"
+    }
+    fn transform(&self, tape: &unisono_graph::Tape, gradients: &[Gradient]) -> Vec<Var> {
+        gradients.iter().map(|g| &g.gradient * tape.constant(0.5)).collect()
+    }
+}
+
+fn known() -> [Known; 6] {
     let known = |add, prepare, exempts_bias, freezes_bias| Known { add, prepare, exempts_bias, freezes_bias };
     [
         known(
@@ -57,6 +69,12 @@ fn known() -> [Known; 5] {
         known(
             |chain| chain.clip_value(0.2),
             |gradients| gradients.iter_mut().for_each(|g| *g = g.clamp(-0.2, 0.2)),
+            false,
+            false,
+        ),
+        known(
+            |chain| chain.transform_gradients(Halve),
+            |gradients| gradients.iter_mut().for_each(|g| *g *= 0.5),
             false,
             false,
         ),

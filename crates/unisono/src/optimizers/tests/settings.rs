@@ -22,6 +22,18 @@ impl Optimizer for Own {
     }
 }
 
+/// A transform that gives so many numbers for all gradients.
+struct Wrong(usize);
+
+impl GradientTransform for Wrong {
+    fn name(&self) -> &str {
+        "wrong 1"
+    }
+    fn transform(&self, tape: &Tape, _: &[Gradient]) -> Vec<Var> {
+        vec![tape.constant(1.0); self.0]
+    }
+}
+
 /// Returns the error of tracing an optimizer, which a trainer's build returns.
 fn error(optimizer: impl Into<Chain>) -> String {
     let tape = Tape::new();
@@ -62,7 +74,11 @@ fn each_is_named() {
             Groups::new(Sgd::new(0.1)).group(|_| false, Adam::new(nan).clip_norm(1.0)).into(),
             "adam: the learning rate of step 0 is NaN",
         ),
-        (Own.into(), "own: the scalar \"pace\" of step 0 is NaN"),
+        (Own.into(), "own: the scalar \"pace\" of step 0 is NaN, and must be finite"),
+        (Adam::new(3e38).betas(0.999, 0.9).into(), "adam: the scalar \"step\" of step 0 is inf"),
+        (AdamW::new(0.1).weight_decay(1e300).into(), "adamw: weight_decay is 1000000"),
+        (Sgd::new(0.1).transform_gradients(Wrong(2)), "wrong 1: 1 gradients became 2"),
+        (Sgd::new(0.1).transform_gradients(Wrong(1)), "wrong 1: the gradient of w, [2], became []"),
     ];
     for (optimizer, problem) in cases {
         let error = error(optimizer);

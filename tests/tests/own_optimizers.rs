@@ -1,0 +1,151 @@
+//! Transforms of gradients that a user defines, and steps at which an optimizer's numbers are not finite.
+
+use std::path::Path;
+
+use unisono::data::Loader;
+use unisono::{
+    Chain, Dense, Dropout, Epoch, Error, Gradient, GradientTransform, Groups, Optimizer, Relu, Scalar,
+    Schedule, Sequential, Sgd, Tape, Trainer, Update, Var,
+};
+use unisono_tests::{CLASSES, loader};
+
+const EPOCHS: u32 = 3;
+
+/// Returns a trainer whose steps are four an epoch on 50 samples.
+fn build(optimizer: impl Into<Chain>, replicas: usize, data: &Loader) -> Trainer {
+    let model =
+        Sequential::new().add(Dense::new(8)).add(Relu).add(Dropout::new(0.25)).add(Dense::new(CLASSES));
+    let builder = Trainer::builder(model).optimizer(optimizer).seed(11).global_batch(16).shards(4);
+    builder.replicas(replicas).build(&data.fields().unwrap()).unwrap()
+}
+
+/// Subtracts from each gradient of a matrix its mean.
+struct Centralise;
+
+impl GradientTransform for Centralise {
+    fn name(&self) -> &str {
+        "centralise 1"
+    }
+    fn transform(&self, _: &Tape, gradients: &[Gradient]) -> Vec<Var> {
+        let centralised = gradients.iter().map(|g| match g.gradient.dims() {
+            [_, _] => &g.gradient - g.gradient.mean(&[0, 1]),
+            _ => g.gradient.clone(),
+        });
+        centralised.collect()
+    }
+}
+
+/// Divides all gradients by the largest of their elements' absolute values, and multiplies them by 0.1.
+struct Rescale;
+
+impl GradientTransform for Rescale {
+    fn name(&self) -> &str {
+        "rescale 1"
+    }
+    fn transform(&self, tape: &Tape, gradients: &[Gradient]) -> Vec<Var> {
+        let axes = |g: &Var| (0..g.dims().len() as isize).collect::<Vec<_>>();
+        let largest = gradients.iter().map(|g| g.gradient.abs().max(&axes(&g.gradient)));
+        let Some(largest) = largest.reduce(|a, b| a.maximum(&b)) else { return vec![] };
+        let factor = tape.constant(0.1) / (largest + 1e-6);
+        gradients.iter().map(|g| &g.gradient * &factor).collect()
+    }
+}
+
+#[test]
+fn a_users_transform_of_gradients_gives_the_same_bytes_on_any_number_of_replicas() {
+    let data = loader(50, 5).unwrap();
+    let run = |optimizer: Chain, replicas| {
+        let mut trainer = build(optimizer, replicas, &data);
+        let start = trainer.tensor("0.weight").unwrap().unwrap();
+        trainer.fit(&data, None, EPOCHS).unwrap();
+        let end = trainer.tensor("0.weight").unwrap().unwrap();
+        let moved: Vec<f32> = end.iter().zip(&start).map(|(end, start)| end - start).collect();
+        (trainer.state_sha256().unwrap(), moved)
+    };
+    let plain = || Chain::from(Sgd::new(0.1));
+    let rescaled = || Sgd::new(0.1).transform_gradients(Rescale).transform_gradients(Centralise);
+    let ((one, moved), (three, _)) = (run(rescaled(), 1), run(rescaled(), 3));
+    assert_eq!(one, three);
+    let sum = |moved: &[f32]| moved.iter().sum::<f32>().abs();
+    let size = moved.iter().map(|x| x.abs()).sum::<f32>();
+    assert!(size > 0.1 && sum(&moved) < 1e-4 * size, "the weights' sum moved by {} of {size}", sum(&moved));
+    let (other, moved) = run(plain(), 1);
+    assert_ne!(one, other);
+    assert!(sum(&moved) > 1e-3, "without the transform it moves");
+}
+
+/// A learning rate that is good but for one step.
+fn wrong_at(bad_step: u64, lr: f64) -> Schedule {
+    Schedule::function(move |step| if step == bad_step { lr } else { 0.1 })
+}
+
+/// A rule of a user whose scalar is infinite at step 7.
+struct Own;
+
+impl Optimizer for Own {
+    fn name(&self) -> &str {
+        "own"
+    }
+    fn scalars(&self, step: u64) -> Vec<Scalar> {
+        vec![Scalar::new("pace", 0.1 / (7.0 - step as f32).abs())]
+    }
+    fn observe(&mut self, _: &[Epoch]) -> Result<(), String> {
+        Ok(())
+    }
+    fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        weight - gradient * cx.scalar("pace")
+    }
+}
+
+/// Fits until the optimizer's numbers are not finite, and checks that this is an error of its step, before
+/// which everything is as it was. Returns the trainer.
+fn refused_at_step_7(optimizer: Chain, problem: &str, data: &Loader, dir: &Path) -> Trainer {
+    let mut trainer = build(optimizer, 2, data);
+    trainer.checkpoints(dir, 0).unwrap();
+    let error = trainer.fit(data, None, EPOCHS).unwrap_err();
+    assert!(matches!(error, Error::Setting { setting: "optimizer", .. }), "{error}");
+    assert_eq!(error.to_string(), format!("optimizer: {problem}, and must be finite"));
+    assert_eq!(trainer.steps(), 7);
+    assert!(trainer.tensor("0.weight").unwrap().unwrap().iter().all(|x| x.is_finite()));
+    let saved = unisono::SavedRun::newest(dir).unwrap().unwrap();
+    assert_eq!(saved.steps(), 7, "what was done before is saved");
+    trainer
+}
+
+#[test]
+fn a_schedule_that_is_nan_at_step_7_is_an_error_before_that_step() {
+    let data = loader(50, 5).unwrap();
+    let mut expected = build(Sgd::new(0.1), 1, &data);
+    expected.fit(&data, None, EPOCHS).unwrap();
+    let expected = expected.state_sha256().unwrap();
+    for (lr, shown) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (-1e300, &format!("{}", -1e300))] {
+        let dir = tempfile::tempdir().unwrap();
+        let problem = format!("sgd: the learning rate of step 7 is {shown}");
+        let mut trainer = refused_at_step_7(Sgd::new(wrong_at(7, lr)).into(), &problem, &data, dir.path());
+        // Another attempt is the same error, and the state stays what it was.
+        let before = trainer.state_sha256().unwrap();
+        assert!(trainer.fit(&data, None, EPOCHS).is_err());
+        assert_eq!((trainer.state_sha256().unwrap(), trainer.steps()), (before, 7));
+        drop(trainer);
+        let mut mended = build(Sgd::new(0.1), 3, &data);
+        mended.checkpoints(dir.path(), 0).unwrap();
+        assert_eq!(mended.resume().unwrap().unwrap().step, 7);
+        mended.fit(&data, None, EPOCHS).unwrap();
+        assert_eq!(mended.state_sha256().unwrap(), expected);
+    }
+}
+
+#[test]
+fn numbers_of_groups_and_of_a_users_optimizer_are_looked_at_too() {
+    let data = loader(50, 5).unwrap();
+    let groups =
+        Groups::new(Sgd::new(0.1)).group(|name| name.ends_with("bias"), Sgd::new(wrong_at(7, f64::NAN)));
+    let cases: [(Chain, &str); 2] = [
+        (groups.into(), "sgd: the learning rate of step 7 is NaN"),
+        (Own.into(), "own: the scalar \"pace\" of step 7 is inf"),
+    ];
+    for (optimizer, problem) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        refused_at_step_7(optimizer, problem, &data, dir.path());
+    }
+}
