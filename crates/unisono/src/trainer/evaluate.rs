@@ -61,6 +61,7 @@ impl Trainer {
 
     /// Runs a program that changes no state, and takes what samples carry from this batch to the next.
     fn use_model(&mut self, id: ProgramId, batch: &Batch) -> Result<Outcome, Error> {
+        self.crew.check_state()?;
         let feed = self.plan.feed(id, batch, &[], self.state.settings.seed)?;
         let outcome = self.crew.replicas.step(id.index(), &feed, &mut |_| Verdict::Commit);
         let outcome = self.heard(outcome)?;

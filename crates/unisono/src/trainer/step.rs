@@ -22,8 +22,9 @@ impl Trainer {
     /// The trainer does not know the loader either, so a resume cannot compare the data.
     ///
     /// # Errors
-    /// The batch does not have the model's fields, or a sample is bad. A loss or gradient is not finite, in
-    /// mixed precision at the smallest loss scale. Nothing has changed then.
+    /// The batch does not have the model's fields, or a sample is bad. A loss, a gradient or a carry is not
+    /// finite, in mixed precision at the smallest loss scale. Nothing has changed then. A new value of the state
+    /// is not finite ([`Error::StateNotFinite`]): the state has changed then, and has to be resumed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
         if batch.after.epoch > batch.epoch {
@@ -43,6 +44,7 @@ impl Trainer {
         names: Names<'_>,
         after: Position,
     ) -> Result<Step, Error> {
+        self.crew.check_state()?;
         self.check_batch(batch, names)?;
         let batch = &*self.state.carries.with(batch)?;
         let feed = self.plan.feed(ProgramId::Train, batch, &self.scalars(), self.state.settings.seed)?;
@@ -93,6 +95,10 @@ impl Trainer {
                 }
                 Outcome { outputs: *outputs, ..Outcome::default() }
             }
+            Err(ReplicaError::StateNotFinite { tensor, more, .. }) => {
+                let step = self.steps();
+                return Err(self.crew.spoil(step, tensor, more));
+            }
             Err(error) => return self.heard(Err(error)),
         };
         let reading = Reading::new(&program, &outcome.outputs);
@@ -102,6 +108,14 @@ impl Trainer {
         }
         if let Some(what) = reading.bad_penalty() {
             return Err(self.not_finite(batch, None, format!("the {what}"), names));
+        }
+        if let Some(carry) = reading.bad_carry() {
+            let what = format!("the carry {carry}");
+            if outcome.committed {
+                let step = self.steps();
+                return Err(self.crew.spoil(step, what, 0));
+            }
+            return Err(self.not_finite(batch, None, what, names));
         }
         Ok(outcome)
     }
