@@ -303,7 +303,8 @@ impl Fuser<'_> {
     fn flags(&self, mut values: impl Iterator<Item = NodeId>) -> usize {
         let last = self.segment.iter().max();
         let is_new = |id: NodeId| {
-            Some(&self.segment[id]) == last && self.graph.updates.values().any(|&new| self.in_order(new) == id)
+            Some(&self.segment[id]) == last
+                && self.graph.updates.values().any(|&new| self.in_order(new) == id)
         };
         usize::from(values.any(is_new))
     }

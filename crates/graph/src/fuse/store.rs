@@ -202,7 +202,7 @@ impl Stores {
     /// Gives the new value of a state the place of the old one, if every kernel that needs the old one is
     /// done by then or reads only the element that it replaces.
     fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
-        let last = fusion.units.iter().map(|u| u.segment).max().unwrap_or(0);
+        let last = fusion.segment.iter().max().copied().unwrap_or(0);
         let reads: Vec<BTreeMap<NodeId, bool>> = fusion
             .units
             .iter()

@@ -24,7 +24,11 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::StateNotFinite`] if all found one. [`ReplicaError::Digests`] if only some did, since
     /// then the replicas do not hold the same state. [`ReplicaError::NoneLeft`].
-    pub(crate) fn check_state_flags(&mut self, program: usize, flags: &[StateFlag]) -> Result<(), ReplicaError> {
+    pub(crate) fn check_state_flags(
+        &mut self,
+        program: usize,
+        flags: &[StateFlag],
+    ) -> Result<(), ReplicaError> {
         let bad = flags.iter().filter(|(_, bad)| *bad).count();
         if bad == 0 {
             return Ok(());
