@@ -96,6 +96,8 @@ impl Trainer {
                 Outcome { outputs: *outputs, ..Outcome::default() }
             }
             Err(ReplicaError::StateNotFinite { tensor, more, .. }) => {
+                // What was handed over before is the newest that can be resumed.
+                self.durable();
                 let step = self.steps();
                 return Err(self.crew.spoil(step, tensor, more));
             }
