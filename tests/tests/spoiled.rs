@@ -1,5 +1,5 @@
-//! A step whose new state is not finite is an error. Nothing of that state is saved or given out, and the run goes
-//! on from a checkpoint that is finite.
+//! A step whose new state is not finite is an error. Nothing of that state is saved or given out, and the run
+//! goes on from a checkpoint that is finite.
 
 use std::path::Path;
 

@@ -139,8 +139,8 @@ pub enum ReplicaError {
         /// number of replicas.
         outputs: Box<Outputs>,
     },
-    /// A step gave a tensor of the state a value that is infinite or not a number. The state has changed: go back
-    /// to an earlier one, with [`crate::Replicas::write_state`] for every tensor.
+    /// A step gave a tensor of the state a value that is infinite or not a number. The state has changed: go
+    /// back to an earlier one, with [`crate::Replicas::write_state`] for every tensor.
     #[error("step {step}: the new value of {tensor} is not finite{}", and_more(*.more))]
     StateNotFinite {
         /// The call of [`crate::Replicas::step`], from 0.

@@ -1,5 +1,5 @@
-//! Every new value of a state is checked for numbers that are not finite, whatever computes it and wherever it is
-//! stored. A step reports such a state after the commit, and names its first tensor.
+//! Every new value of a state is checked for numbers that are not finite, whatever computes it and wherever
+//! it is stored. A step reports such a state after the commit, and names its first tensor.
 
 mod common;
 
@@ -14,8 +14,8 @@ const ROWS: usize = 6;
 /// The inner size of a product or reduction that takes several chunks and a tree.
 const LONG: usize = 3000;
 
-/// A way to compute a new state: from an input that the test may plant a number in, the old state, and a number
-/// of the last segment.
+/// A way to compute a new state: from an input that the test may plant a number in, the old state, and a
+/// number of the last segment.
 type New = fn(&Var, &Var, &Var) -> Var;
 
 /// The name and shape of each input with the way in which the state of the same name is computed from it.
@@ -175,7 +175,7 @@ fn a_state_that_only_some_replicas_find_not_finite_differs() {
     let start = |faults: &[(usize, u64, usize, &str)]| {
         let mut replicas =
             Replicas::start(&vec![adapter(); 2], vec![Arc::clone(&program)], with(faults)).unwrap();
-        // The sum is 6. Six times this number is just finite, and with the bit that the fault flips it is not.
+        // The sum is 6. Six times this number is just finite, and it is not with the bit that the fault flips.
         replicas.write_state(0, &bytes([f32::from_bits(0x7e2a_0000), 1.0].into_iter())).unwrap();
         replicas.step(0, &feed(&program, None), &mut commit)
     };

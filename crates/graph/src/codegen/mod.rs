@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 mod epilogue;
+mod finite;
 mod implicit_gemm;
 mod index;
 mod lookup;

@@ -298,8 +298,8 @@ impl Fuser<'_> {
         values.len() - scalars.saturating_sub(1) - values.iter().filter(|id| replaced(id)).count()
     }
 
-    /// Returns the number of buffers for the flag of the new states among these values: 1, or 0 where there is
-    /// no new state, or none that the last segment computes.
+    /// Returns the number of buffers for the flag of the new states among these values: 1, or 0 where there
+    /// is no new state, or none that the last segment computes.
     fn flags(&self, mut values: impl Iterator<Item = NodeId>) -> usize {
         let last = self.segment.iter().max();
         let is_new = |id: NodeId| {

@@ -80,8 +80,8 @@ pub enum Slot {
     /// One word comes down, which is not 0 if a sum of cut `.0` is not finite. Only a plan of all shards has
     /// it.
     Flag(usize),
-    /// One word comes down, which is not 0 if a new value of a state is not finite. The last segment has it, if
-    /// it changes the state.
+    /// One word comes down, which is not 0 if a new value of a state is not finite. The last segment has it,
+    /// if it changes the state.
     StateFlag,
 }
 

@@ -23,8 +23,8 @@ impl Trainer {
     ///
     /// # Errors
     /// The batch does not have the model's fields, or a sample is bad. A loss, a gradient or a carry is not
-    /// finite, in mixed precision at the smallest loss scale. Nothing has changed then. A new value of the state
-    /// is not finite ([`Error::StateNotFinite`]): the state has changed then, and has to be resumed.
+    /// finite, in mixed precision at the smallest loss scale. Nothing has changed then. A new value of the
+    /// state is not finite ([`Error::StateNotFinite`]): the state has changed then, and has to be resumed.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
         if batch.after.epoch > batch.epoch {

@@ -144,8 +144,8 @@ fn a_kernel_serves_all_steps_of_a_loop_and_all_states() {
     assert_eq!(few, many);
 }
 
-/// Adam's update of many states of one shape: each kernel has room for the flag that it sets, and no kernel reads
-/// the new states again.
+/// Updates many states of one shape as Adam does: each kernel has room for the flag that it sets, and no
+/// kernel reads the new states again.
 #[test]
 fn kernels_check_the_states_that_they_store_with_no_more_buffers_than_every_adapter_has() {
     let tape = Tape::new();
