@@ -139,6 +139,17 @@ pub enum ReplicaError {
         /// number of replicas.
         outputs: Box<Outputs>,
     },
+    /// A step gave a tensor of the state a value that is infinite or not a number. The state has changed: go
+    /// back to an earlier one, with [`crate::Replicas::write_state`] for every tensor.
+    #[error("step {step}: the new value of {tensor} is not finite{}", and_more(*.more))]
+    StateNotFinite {
+        /// The call of [`crate::Replicas::step`], from 0.
+        step: u64,
+        /// The name of the first such tensor.
+        tensor: String,
+        /// The number of other tensors that are not finite either.
+        more: usize,
+    },
     /// A block of a sum over shards did not arrive: a bug in this crate.
     #[error("step {step}: bucket {bucket}: a block of its sum is missing")]
     Incomplete {

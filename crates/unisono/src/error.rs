@@ -80,6 +80,21 @@ pub enum Error {
         /// The first tensor of the forward pass, or the gradient, that is not finite.
         tensor: String,
     },
+    /// A step gave the state a value that is infinite or not a number. The state has changed, so the trainer
+    /// neither trains on from it nor gives it out, until it is resumed from a checkpoint.
+    #[error(
+        "step {step}: the new value of {tensor} is not finite{}, and the state has changed: resume from a checkpoint, or build \
+         the trainer anew",
+        and_more(*.more)
+    )]
+    StateNotFinite {
+        /// The number of the step.
+        step: u64,
+        /// The first tensor of the state that is not finite.
+        tensor: String,
+        /// The number of other tensors that are not finite either.
+        more: usize,
+    },
     /// A checkpoint belongs to another run, or cannot be read by this version.
     #[error("{}: {problem}", path.display())]
     Resume {
@@ -227,6 +242,11 @@ impl Error {
 /// Names the first bad tensor, unless it is the one that was named already.
 fn first_bad(what: &str, tensor: &str) -> String {
     if what == tensor { String::new() } else { format!("; first bad tensor: {tensor}") }
+}
+
+/// Counts the other tensors.
+fn and_more(more: usize) -> String {
+    if more == 0 { String::new() } else { format!(" (nor are {more} more)") }
 }
 
 /// Says which checkpoint a run can go on from.

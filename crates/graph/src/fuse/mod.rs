@@ -298,6 +298,27 @@ impl Fuser<'_> {
         values.len() - scalars.saturating_sub(1) - values.iter().filter(|id| replaced(id)).count()
     }
 
+    /// Returns the number of buffers for the flag of the new states among these values: 1, or 0 where there
+    /// is no new state, or none that the last segment computes.
+    fn flags(&self, mut values: impl Iterator<Item = NodeId>) -> usize {
+        let last = self.segment.iter().max();
+        let is_new = |id: NodeId| {
+            Some(&self.segment[id]) == last
+                && self.graph.updates.values().any(|&new| self.in_order(new) == id)
+        };
+        usize::from(values.any(is_new))
+    }
+
+    /// Does what [`in_order`] does, once it is known which values are stored.
+    fn in_order(&self, id: NodeId) -> NodeId {
+        match self.lowering[id] {
+            Lowering::View(View::Reshape) if !self.stored.contains(&id) => {
+                self.in_order(self.graph.nodes[id].inputs[0])
+            }
+            _ => id,
+        }
+    }
+
     fn is_scalar_input(&self, id: NodeId) -> bool {
         let node = &self.graph.nodes[id];
         node.op.is::<Input>() && node.ty == Type::global(&[])
@@ -377,7 +398,7 @@ impl Fuser<'_> {
                 unit.roots.iter().flat_map(|&r| self.reads(r).into_keys()).collect();
             let related = !inside.is_empty() || reads.keys().any(|id| theirs.contains(id));
             let all = theirs.iter().chain(reads.keys()).chain(&unit.roots).copied().chain([root]);
-            in_register && related && self.buffers(all) <= MAX_BINDINGS
+            in_register && related && self.buffers(all.clone()) + self.flags(all) <= MAX_BINDINGS
         })
     }
 }
@@ -389,6 +410,11 @@ impl Fusion {
     /// Returns what the kernel of a stored value loads.
     pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
         reads(graph, &self.lowering, &self.stored, root)
+    }
+
+    /// Returns the values in memory that states are replaced with.
+    pub fn new_states(&self, graph: &Graph) -> BTreeSet<NodeId> {
+        graph.updates.values().map(|&value| in_order(graph, self, value)).collect()
     }
 }
 

@@ -156,7 +156,7 @@ impl Replicas {
                     let state = own.map(|(_, digest)| digest);
                     Opinion { outputs: Some(made.outputs), blocks: made.blocks, state }
                 }
-                Err(ReplicaError::NotFinite { .. }) => Opinion::default(),
+                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => Opinion::default(),
                 Err(_) => continue,
             };
             if self.threads.is_present(replica) {

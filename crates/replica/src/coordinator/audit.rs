@@ -69,7 +69,7 @@ impl Replicas {
                 let blocks = same_where_both_are(&first.blocks, &again.blocks);
                 blocks && outputs && one_digest(&[&after, &self.result(&job, &again)?])
             }
-            Err(ReplicaError::NotFinite { .. }) => false,
+            Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => false,
             Err(error) => return Err(error),
         };
         if !agrees {

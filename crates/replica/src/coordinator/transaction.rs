@@ -59,7 +59,7 @@ impl<'a> Transaction<'a> {
                 Action::Restart => self.restart(),
                 Action::Sum { cut, shards, leaves } => self.sum(cut, shards, leaves),
                 Action::Decide => self.decide(decide),
-                Action::End { committed, shares } => return Ok(self.end(committed, &shares)),
+                Action::End { committed, shares } => return self.end(committed, &shares),
                 Action::GivenUp => return Err(self.given_up()),
                 Action::NoneLeft => return Err(self.replicas.none_left()),
                 Action::Spread { from } => {
@@ -123,8 +123,13 @@ impl<'a> Transaction<'a> {
         self.replicas.tell(Event::Decided(verdict));
     }
 
-    /// The step is over: adds to the reports and returns its outcome.
-    fn end(mut self, committed: bool, shares: &BTreeMap<usize, (usize, usize)>) -> Outcome {
+    /// The step is over: adds to the reports and returns its outcome, or the error of a state that is not
+    /// finite.
+    fn end(
+        mut self,
+        committed: bool,
+        shares: &BTreeMap<usize, (usize, usize)>,
+    ) -> Result<Outcome, ReplicaError> {
         self.attempt.gather(&self.task.program);
         for (&replica, &(shards, samples)) in shares {
             let report = self.replicas.threads.report(replica);
@@ -132,10 +137,13 @@ impl<'a> Transaction<'a> {
             report.shards += shards as u64;
             report.samples += samples as u64;
         }
+        let flags = self.attempt.state_flags(&self.task.program);
         let outputs = std::mem::take(&mut self.attempt.outputs);
         let blocks = std::mem::take(&mut self.attempt.blocks);
         self.replicas.recycle(self.attempt);
-        Outcome { outputs, committed, left: std::mem::take(&mut self.replicas.untold), audit: None, blocks }
+        let left = std::mem::take(&mut self.replicas.untold);
+        self.replicas.check_state_flags(self.task.index, &flags)?;
+        Ok(Outcome { outputs, committed, left, audit: None, blocks })
     }
 
     /// The step was given up: returns why, after finding the culprit where that takes more work.

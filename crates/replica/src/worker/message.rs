@@ -92,6 +92,8 @@ pub(crate) struct SegmentResults {
     pub blocks: Vec<(usize, Values)>,
     /// The first cut with a sum that is not finite, where sums stay on the device; none if all are finite.
     pub bad_cut: Option<usize>,
+    /// Whether the last segment gave a tensor of the state a value that is not finite.
+    pub bad_state: bool,
 }
 
 /// Why a worker could not do what it was ordered to.

@@ -218,7 +218,7 @@ impl Worker {
                             to.write(bytemuck::cast_slice(sums.as_slice()));
                         }
                     }
-                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) => {}
+                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) | Slot::StateFlag => {}
                 }
             })?);
             let uploaded = pending.last().map_or(Duration::ZERO, |pending| pending.timing().upload);
@@ -239,6 +239,7 @@ impl Worker {
                         Slot::Flag(cut) if mapped.iter().any(|&b| b != 0) => {
                             results.bad_cut.get_or_insert(cut);
                         }
+                        Slot::StateFlag => results.bad_state |= mapped.iter().any(|&b| b != 0),
                         _ => {}
                     };
                 let timing = self.device.wait_part(executable, &mut pending, read)?;

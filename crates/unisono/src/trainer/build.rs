@@ -99,6 +99,7 @@ impl Builder {
             digest_every: self.digest_every,
             compared: None,
             left_told: 0,
+            spoiled: None,
         };
         let lanes = |id| Carries::new(plan.program(id), settings.global_batch);
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));

@@ -70,7 +70,7 @@ impl Trainer {
     }
 
     /// Returns the step of the newest checkpoint, once what was handed over is written or cannot be.
-    fn durable(&mut self) -> Option<u64> {
+    pub(super) fn durable(&mut self) -> Option<u64> {
         if let Err(error) = self.finish_saves() {
             self.watch.note(&format!("warning: the last checkpoint is not saved: {error}"));
         }

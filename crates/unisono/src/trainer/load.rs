@@ -15,9 +15,11 @@ impl Trainer {
     /// are.
     ///
     /// # Errors
-    /// A file that cannot be read or that does not fit, all that does not fit listed. Then nothing has
-    /// changed.
+    /// A file that cannot be read or that does not fit, all that does not fit listed. A step has made the
+    /// state not finite ([`Error::StateNotFinite`]): resume first. Then nothing has changed.
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
+        // What the optimizer keeps would stay that of the step that went wrong.
+        self.crew.check_state()?;
         let file = TensorFile::open(path)?;
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
         let states = self.plan.programs.train().states();

@@ -109,6 +109,7 @@ impl Trainer {
             let written = self.crew.replicas.write_state(index, tensor.bytes());
             self.heard(written)?;
         }
+        self.crew.spoiled = None;
         self.state.resume(run.state);
         // A step that is made again is compared again.
         self.crew.compared = None;

@@ -58,6 +58,7 @@ impl Trainer {
 
     /// Does [`Trainer::tensors_of`] in the memory of tensors that were read before.
     pub(super) fn tensors_into(&mut self, kinds: &[StateKind], mut spare: Tensors) -> Result<Tensors, Error> {
+        self.crew.check_state()?;
         let indices = self.plan.programs.states_of(kinds);
         let states = self.plan.programs.train().states();
         let memory = |&index: &usize| spare.remove(&states[index].name).map(Tensor::into_bytes);
