@@ -154,7 +154,8 @@ impl Replicas {
                     let after = self.result(job, &made).unwrap_or_default();
                     let own = after.into_iter().find(|(of, _)| *of == replica);
                     let state = own.map(|(_, digest)| digest);
-                    Opinion { outputs: Some(made.outputs), blocks: made.blocks, state }
+                    let blocks = made.audit.unwrap_or_default().blocks;
+                    Opinion { outputs: Some(made.outputs), blocks, state }
                 }
                 Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => Opinion::default(),
                 Err(_) => continue,

@@ -54,6 +54,7 @@ impl Replicas {
         })?;
         let took = stepping.elapsed();
         // A step that was skipped has changed nothing that could be wrong; the next one is audited.
+        let blocks = first.audit.take().unwrap_or_default().blocks;
         if !first.committed && job.changes_state {
             return Ok(first);
         }
@@ -66,7 +67,8 @@ impl Replicas {
                 first.left.extend(again.left.iter().cloned());
                 // Of a replica that leaves while it commits, outputs of the last segment are missing.
                 let outputs = !first.left.is_empty() || first.outputs == again.outputs;
-                let blocks = same_where_both_are(&first.blocks, &again.blocks);
+                let again_blocks = again.audit.as_ref().map(|audit| &audit.blocks);
+                let blocks = again_blocks.is_none_or(|again| same_where_both_are(&blocks, again));
                 blocks && outputs && one_digest(&[&after, &self.result(&job, &again)?])
             }
             Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => false,
@@ -78,8 +80,7 @@ impl Replicas {
         }
         self.audits.passed(task.index, took, read + auditing.elapsed());
         let before = Arc::try_unwrap(before).unwrap_or_else(|shared| (*shared).clone());
-        first.audit = Some(Audited { before });
-        first.blocks.clear();
+        first.audit = Some(Audited { before, ..Audited::default() });
         Ok(first)
     }
 

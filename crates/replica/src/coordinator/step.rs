@@ -28,8 +28,6 @@ pub struct Outcome {
     pub left: Vec<Left>,
     /// What an audit of the step found, if there was one; it found nothing wrong.
     pub audit: Option<Audited>,
-    /// The digests of all blocks of an audited step whose sums came to the host.
-    pub(crate) blocks: BlockDigests,
 }
 
 /// An audit that a step has passed: it was made twice, by different replicas where there are several, from
@@ -40,6 +38,8 @@ pub struct Audited {
     /// The state before the step by tensor, as little-endian bytes, which was the same on all replicas. It is
     /// empty for a program that changes no state.
     pub before: Vec<Vec<u8>>,
+    /// The digests of all blocks that came to the host. They are there until the audit is over.
+    pub(crate) blocks: BlockDigests,
 }
 
 /// A program and its batch, which all attempts at a step share.

@@ -12,7 +12,7 @@ use crate::worker::message::{Reply, Request};
 
 use super::attempt::{Attempt, Kept};
 use super::replicas::Replicas;
-use super::step::{Outcome, Task};
+use super::step::{Audited, Outcome, Task};
 
 /// The reason for which a step is given up.
 enum Trouble {
@@ -143,7 +143,8 @@ impl<'a> Transaction<'a> {
         self.replicas.recycle(self.attempt);
         let left = std::mem::take(&mut self.replicas.untold);
         self.replicas.check_state_flags(self.task.index, &flags)?;
-        Ok(Outcome { outputs, committed, left, audit: None, blocks })
+        let audit = self.audited.then(|| Audited { blocks, ..Audited::default() });
+        Ok(Outcome { outputs, committed, left, audit })
     }
 
     /// The step was given up: returns why, after finding the culprit where that takes more work.
