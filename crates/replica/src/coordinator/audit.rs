@@ -1,6 +1,7 @@
 //! Audits: a step is made again from the same state by other replicas, and must give the same bytes: its
 //! outputs, and the state after it on every replica.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,7 +33,8 @@ impl Replicas {
         self.audits.report(program)
     }
 
-    /// Makes a step twice, the second time with other roles, and compares.
+    /// Makes a step twice, the second time by other replicas, and compares. Where a replica has no shards in
+    /// either, the step is made once more.
     ///
     /// The state before it is read and compared on all replicas first, so that the step can be made again, and
     /// so that a caller can go back to it.
@@ -54,34 +56,57 @@ impl Replicas {
         })?;
         let took = stepping.elapsed();
         // A step that was skipped has changed nothing that could be wrong; the next one is audited.
-        let blocks = first.audit.take().unwrap_or_default().blocks;
+        let Audited { blocks, ran, .. } = first.audit.take().unwrap_or_default();
         if !first.committed && job.changes_state {
             return Ok(first);
         }
         let auditing = Instant::now();
-        let after = self.result(&job, &first)?;
-        self.write_all(&job, &before);
-        let again = Job { roles: Roles::Rotated(1), ..job.clone() };
-        let agrees = match self.once(task, again, &mut |_| verdict) {
-            Ok(again) => {
-                first.left.extend(again.left.iter().cloned());
-                // Of a replica that leaves while it commits, outputs of the last segment are missing.
-                let outputs = !first.left.is_empty() || first.outputs == again.outputs;
-                let again_blocks = again.audit.as_ref().map(|audit| &audit.blocks);
-                let blocks = again_blocks.is_none_or(|again| same_where_both_are(&blocks, again));
-                blocks && outputs && one_digest(&[&after, &self.result(&job, &again)?])
-            }
-            Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => false,
-            Err(error) => return Err(error),
-        };
+        let made = Made { after: self.result(&job, &first)?, blocks, ran };
+        let agrees = self.is_made_again(task, &job, &before, verdict, &mut first, &made)?;
         if !agrees {
-            let seen = [after, self.result(&job, &first)?].concat();
+            let seen = [made.after, self.result(&job, &first)?].concat();
             return Err(self.wrong_step(task, &job, &before, verdict, &seen));
         }
         self.audits.passed(task.index, took, read + auditing.elapsed());
         let before = Arc::try_unwrap(before).unwrap_or_else(|shared| (*shared).clone());
         first.audit = Some(Audited { before, ..Audited::default() });
         Ok(first)
+    }
+
+    /// Makes a step again until every replica has run some of its shards: each time another replica runs each
+    /// shard. Returns whether the bytes were the same each time.
+    fn is_made_again(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        verdict: Verdict,
+        first: &mut Outcome,
+        made: &Made,
+    ) -> Result<bool, ReplicaError> {
+        let mut ran = made.ran.clone();
+        for places in 1..self.len().max(2) {
+            self.write_all(job, before);
+            let again = Job { roles: Roles::Rotated(places), ..job.clone() };
+            let again = match self.once(task, again, &mut |_| verdict) {
+                Ok(again) => again,
+                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            first.left.extend(again.left.iter().cloned());
+            let audit = again.audit.as_ref();
+            // Of a replica that leaves while it commits, outputs of the last segment are missing.
+            let outputs = !first.left.is_empty() || first.outputs == again.outputs;
+            let blocks = audit.is_none_or(|audit| same_where_both_are(&made.blocks, &audit.blocks));
+            if !(outputs && blocks && one_digest(&[&made.after, &self.result(job, &again)?])) {
+                return Ok(false);
+            }
+            ran.extend(audit.into_iter().flat_map(|audit| &audit.ran));
+            if self.scheduler.present().iter().all(|replica| ran.contains(replica)) {
+                break;
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the digests of the state after a step, replica by replica; none where the program changes no
@@ -104,6 +129,15 @@ impl Replicas {
         let all: Vec<usize> = (0..self.ready(0)?.program.states().len()).collect();
         Ok(Arc::new(self.read_states(&all, Vec::new())?))
     }
+}
+
+/// What a step made the first time.
+struct Made {
+    /// The state after it, replica by replica.
+    after: Vec<(usize, Digest)>,
+    blocks: BlockDigests,
+    /// The replicas that ran shards.
+    ran: BTreeSet<usize>,
 }
 
 /// Returns whether the blocks of the same shards are the same. A fault in one of them may be lost when it is

@@ -1,5 +1,6 @@
 //! A step as the caller sees it, and the parts of it that diagnostics use as well. `transaction.rs` runs it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,6 +41,8 @@ pub struct Audited {
     pub before: Vec<Vec<u8>>,
     /// The digests of all blocks that came to the host. They are there until the audit is over.
     pub(crate) blocks: BlockDigests,
+    /// The replicas that ran shards.
+    pub(crate) ran: BTreeSet<usize>,
 }
 
 /// A program and its batch, which all attempts at a step share.

@@ -143,7 +143,8 @@ impl<'a> Transaction<'a> {
         self.replicas.recycle(self.attempt);
         let left = std::mem::take(&mut self.replicas.untold);
         self.replicas.check_state_flags(self.task.index, &flags)?;
-        let audit = self.audited.then(|| Audited { blocks, ..Audited::default() });
+        let ran = shares.iter().filter(|(_, (shards, _))| *shards > 0).map(|(&replica, _)| replica).collect();
+        let audit = self.audited.then(|| Audited { blocks, ran, ..Audited::default() });
         Ok(Outcome { outputs, committed, left, audit })
     }
 
