@@ -67,6 +67,8 @@ snippets! {
     C_WORDS = "c_words";
     /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds.
     ELEMENTARY = "elementary";
+    /// The bits that tell whether numbers are finite.
+    FINITE_BITS = "finite_bits";
     /// The epilogue of a product that is stored as it is.
     FINISH_NONE = "finish_none";
     /// The inner range of a product over all of k.
@@ -111,7 +113,7 @@ pub const MATMUL_TILES: &str = include_str!("matmul_tiles.wgsl");
 /// with [`snippets::WORDS`], or [`snippets::SUM_QUADS`].
 pub const TREE: &str = include_str!("tree.wgsl");
 
-/// Finds whether any number is not finite. Needs the constant that the file names.
+/// Finds whether any number is not finite. Needs the constant and the types that the file names.
 pub const FINITE: &str = include_str!("finite.wgsl");
 
 /// Returns a module: the declaration of the params, the snippets, the constants that the kernel's file leaves

@@ -131,7 +131,7 @@ params! {
 
     /// The params of `finite.wgsl`.
     FiniteParams {
-        /// The number of fours of f32.
+        /// The number of `Bits`: of fours of f32, or of f32.
         n,
         /// The invocations in a row of the grid.
         width,

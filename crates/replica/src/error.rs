@@ -139,6 +139,17 @@ pub enum ReplicaError {
         /// number of replicas.
         outputs: Box<Outputs>,
     },
+    /// A step gave a tensor of the state a value that is infinite or not a number. The state has changed: go
+    /// back to an earlier one, with [`crate::Replicas::write_state`] for every tensor.
+    #[error("step {step}: the new value of {tensor} is not finite{}", and_more(*.more))]
+    StateNotFinite {
+        /// The call of [`crate::Replicas::step`], from 0.
+        step: u64,
+        /// The name of the first such tensor.
+        tensor: String,
+        /// The number of other tensors that are not finite either.
+        more: usize,
+    },
     /// A block of a sum over shards did not arrive: a bug in this crate.
     #[error("step {step}: bucket {bucket}: a block of its sum is missing")]
     Incomplete {
@@ -161,28 +172,31 @@ pub enum ReplicaError {
         /// What is wrong.
         why: String,
     },
-    /// Two replicas computed different sums of the same shards. The step committed nothing.
-    #[error(
-        "step {step}: {of} and {by} made different sums of shards {} to {}; {verdict}",
-        shards.start, shards.end.saturating_sub(1)
-    )]
+    /// A step was made again from the same state, and gave other bytes. The replicas that are left have the
+    /// state before the step; but what was wrong may have been wrong in earlier steps, so that a caller goes
+    /// back to a state that it trusts.
+    #[error("step {step} was made again and gave other bytes: {}; {why}", who(.wrong))]
     Audit {
         /// The call of [`crate::Replicas::step`], from 0.
         step: u64,
-        /// The shards that were summed.
-        shards: std::ops::Range<usize>,
-        /// The replica whose sums were audited.
-        of: String,
-        /// The replica that ran the shards again.
-        by: String,
-        /// Which of the two is wrong, as far as a third run tells.
-        verdict: String,
+        /// The replicas that are wrong. They have left.
+        wrong: Vec<usize>,
+        /// How this was found out.
+        why: String,
+        /// Whether replicas differ each time and none is known to be wrong: making the steps again does not
+        /// help.
+        lasting: bool,
     },
-    /// The states of the replicas differ, which should be equal.
-    #[error("the replicas' states differ: {}", .groups.join("; "))]
+    /// The states of the replicas differ, which should be equal. A caller goes back to a state that it
+    /// trusts.
+    #[error("the replicas' states differ: {}; {}; {why}", .groups.join("; "), who(.wrong))]
     Digests {
         /// The replicas of each digest, the largest group first.
         groups: Vec<String>,
+        /// The replicas that are wrong. They have left.
+        wrong: Vec<usize>,
+        /// How this was found out.
+        why: String,
     },
 }
 
@@ -211,6 +225,16 @@ impl ReplicaError {
             **outputs = shown.until(program, cut);
         }
         self
+    }
+}
+
+/// Says which replicas are wrong.
+fn who(wrong: &[usize]) -> String {
+    let names: Vec<String> = wrong.iter().map(usize::to_string).collect();
+    match wrong {
+        [] => "it is not known which replica is wrong".to_owned(),
+        [one] => format!("replica {one} is wrong"),
+        _ => format!("replicas {} are wrong", names.join(", ")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::schedule::Assignment;
+use crate::schedule::{Assignment, Audits};
 
 /// The default number of samples of a full batch.
 pub const DEFAULT_GLOBAL_BATCH: usize = 32;
@@ -36,9 +36,9 @@ pub struct Options {
     /// shards of a replica in one launch: there no replica is assigned more than this, as long as there are
     /// enough replicas for that. Default: none, which means all of a replica's shards.
     pub shards_at_once: Option<usize>,
-    /// The number of steps from one audit to the next: another replica runs some shards again, and its sums
-    /// must be the same bytes. Default: 0, which means never.
-    pub audit_every: u64,
+    /// How often a step is audited: made again by other replicas, which must give the same bytes. Default:
+    /// [`Audits::Never`].
+    pub audits: Audits,
     /// Whether a bucket of sums leaves a device while the device goes on, and is added as soon as all
     /// replicas have sent it. Otherwise all buckets leave together at the end. Default: true.
     pub overlap: bool,
@@ -73,7 +73,7 @@ impl Default for Options {
             patience: 20,
             grace: Duration::from_secs(30),
             shards_at_once: None,
-            audit_every: 0,
+            audits: Audits::Never,
             overlap: true,
             one_updates: false,
             timeline: false,

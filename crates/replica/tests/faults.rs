@@ -122,11 +122,12 @@ fn a_flipped_bit_is_found() {
     let mut three = replicas(3, with(&[(1, 0, 0, "return(state:0)")]));
     three.check_digests().unwrap();
     step(&mut three, 0, BATCH).unwrap();
+    let digests = three.digests().unwrap();
     let error = three.check_digests().unwrap_err();
-    let ReplicaError::Digests { groups } = &error else { panic!("{error}") };
+    let ReplicaError::Digests { groups, wrong, .. } = &error else { panic!("{error}") };
+    assert_eq!(*wrong, [1]);
     assert_eq!(groups.len(), 2);
     assert!(groups[0].starts_with("replica 0 (") && groups[1].starts_with("replica 1 ("), "{error}");
-    let digests = three.digests().unwrap();
     assert!(digests[0].1 == digests[2].1 && digests[0].1 != digests[1].1);
 }
 

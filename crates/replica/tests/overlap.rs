@@ -35,7 +35,7 @@ fn options() -> Options {
         o.global_batch = ROWS;
         o.shards = 8;
         o.timeline = true;
-        o.audit_every = 2;
+        o.audits = unisono_replica::Audits::Every(2);
     })
 }
 

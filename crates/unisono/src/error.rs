@@ -80,6 +80,21 @@ pub enum Error {
         /// The first tensor of the forward pass, or the gradient, that is not finite.
         tensor: String,
     },
+    /// A step gave the state a value that is infinite or not a number. The state has changed, so the trainer
+    /// neither trains on from it nor gives it out, until it is resumed from a checkpoint.
+    #[error(
+        "step {step}: the new value of {tensor} is not finite{}, and the state has changed: resume from a checkpoint, or build \
+         the trainer anew",
+        and_more(*.more)
+    )]
+    StateNotFinite {
+        /// The number of the step.
+        step: u64,
+        /// The first tensor of the state that is not finite.
+        tensor: String,
+        /// The number of other tensors that are not finite either.
+        more: usize,
+    },
     /// A checkpoint belongs to another run, or cannot be read by this version.
     #[error("{}: {problem}", path.display())]
     Resume {
@@ -115,6 +130,31 @@ pub enum Error {
         left: ReplicaError,
         /// The step of the newest checkpoint, if there is one.
         checkpoint: Option<u64>,
+    },
+    /// Replicas were found to be wrong, and the run went back to a state that is trusted. A fit goes on by
+    /// itself; your own loop goes on with the batches from [`crate::Trainer::position`].
+    #[error("{why}; the run is back at step {step}")]
+    RolledBack {
+        /// What was found, and which replicas are wrong.
+        why: String,
+        /// The number of steps done.
+        step: u64,
+    },
+    /// The steps after a state that is trusted are refused. The trainer has that state again, and checkpoints
+    /// after it are set aside.
+    #[error("{why}; the run is refused, and is back at step {step}: find the device that is wrong, and resume without it")]
+    Refused {
+        /// What was found.
+        why: String,
+        /// The number of steps done.
+        step: u64,
+    },
+    /// The state may be wrong, and there is none to go back to. The trainer does nothing more until a run is
+    /// resumed or weights are loaded.
+    #[error("the state may be wrong: {why}")]
+    Untrusted {
+        /// What was found.
+        why: String,
     },
     /// A trace could not be written.
     #[error("trace {}: {source}", path.display())]
@@ -202,6 +242,11 @@ impl Error {
 /// Names the first bad tensor, unless it is the one that was named already.
 fn first_bad(what: &str, tensor: &str) -> String {
     if what == tensor { String::new() } else { format!("; first bad tensor: {tensor}") }
+}
+
+/// Counts the other tensors.
+fn and_more(more: usize) -> String {
+    if more == 0 { String::new() } else { format!(" (nor are {more} more)") }
 }
 
 /// Says which checkpoint a run can go on from.

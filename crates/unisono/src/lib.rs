@@ -17,7 +17,7 @@ pub use unisono_data as data;
 pub use unisono_gpu as gpu;
 pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
-pub use unisono_replica::{Assignment, Class, ReplicaReport, machine, probe};
+pub use unisono_replica::{Assignment, AuditReport, Audits, Class, ReplicaReport, machine, probe};
 
 pub use compile::fields::{INPUT, TARGET, WEIGHT};
 pub use compile::memory::MemoryEstimate;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 mod epilogue;
+mod finite;
 mod implicit_gemm;
 mod index;
 mod lookup;
@@ -102,8 +103,16 @@ fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
     }
     let stored: String =
         unit.roots.iter().zip(&results).map(|(&root, values)| writer.store(root, values)).collect();
+    let checked: Vec<&[String]> = unit
+        .roots
+        .iter()
+        .zip(&results)
+        .filter(|(root, _)| writer.is_checked(**root))
+        .map(|(_, values)| &**values)
+        .collect();
+    let check = writer.check(&checked);
     format!(
-        "    let i = id.x + id.y * params.width;\n    if i >= params.n {{ return; }}\n{}{stored}",
+        "    let i = id.x + id.y * params.width;\n    if i >= params.n {{ return; }}\n{}{stored}{check}",
         writer.body
     )
 }

@@ -224,6 +224,11 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Returns whether the kernel checks a value that it stores for numbers that are not finite.
+    pub(super) fn is_checked(&self, root: NodeId) -> bool {
+        self.stores.checked.contains(&root)
+    }
+
     fn pointwise(&mut self, id: NodeId, e: &Expression, index: &Index) -> String {
         let mut text = e.wgsl.clone();
         let inputs = self.graph.nodes[id].inputs.clone();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Fusion;
+use super::{Fusion, in_order};
 use crate::trace::{Graph, Lowering, NodeId, View};
 
 /// What a kernel loads: each value, and whether it loads only the element that it computes.
@@ -12,6 +12,11 @@ impl Fusion {
     /// Returns what the kernel of a stored value loads.
     pub fn reads(&self, graph: &Graph, root: NodeId) -> Reads {
         reads(graph, &self.lowering, |id| self.stored.contains(&id), root)
+    }
+
+    /// Returns the values in memory that states are replaced with.
+    pub fn new_states(&self, graph: &Graph) -> BTreeSet<NodeId> {
+        graph.updates.values().map(|&value| in_order(graph, self, value)).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fuse::{Fusion, UnitKind};
+use crate::fuse::{Fusion, MAX_BINDINGS, UnitKind};
 use crate::passes::{Runs, halves};
 use crate::trace::{Graph, Input, InputKind, Lowering, NodeId, State, View};
 use crate::values::{Lead, Type};
@@ -36,6 +36,8 @@ pub enum Store {
     Sums(usize),
     /// One word that says whether a sum is not finite.
     Flag(usize),
+    /// One word that says whether a new value of a state is not finite.
+    StateFlag,
     /// The first row of each shard of the run, and the end of the last one.
     ShardStarts,
 }
@@ -85,6 +87,8 @@ pub struct Stores {
     pub buckets: Vec<Bucket>,
     /// The states whose new value is computed in place, with that value.
     pub in_place: BTreeMap<usize, NodeId>,
+    /// The new values of states that the kernel which computes them checks for numbers that are not finite.
+    pub checked: BTreeSet<NodeId>,
     /// The values that are stored as f16. They are numbers that f16 holds, so no bit depends on it.
     pub halves: BTreeSet<NodeId>,
 }
@@ -148,6 +152,7 @@ impl Stores {
                 stores.places.insert(id, place);
             }
         }
+        stores.check_where_computed(graph, fusion);
         stores
     }
 
@@ -200,7 +205,7 @@ impl Stores {
     /// Gives the new value of a state the place of the old one, if every kernel that needs the old one is
     /// done by then or reads only the element that it replaces.
     fn update_in_place(&mut self, graph: &Graph, fusion: &Fusion) {
-        let last = fusion.units.iter().map(|u| u.segment).max().unwrap_or(0);
+        let last = fusion.segment.iter().max().copied().unwrap_or(0);
         let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
         // For each state the units that read it, and whether each reads only the element that it computes.
         let mut readers: BTreeMap<usize, BTreeMap<usize, bool>> = BTreeMap::new();
@@ -228,6 +233,21 @@ impl Stores {
             if safe && taken.insert(value) {
                 self.places.insert(value, Place { store: Store::State(state), inside: 0, runs: None });
                 self.in_place.insert(state, value);
+            }
+        }
+    }
+
+    /// Has the maps of the last segment check the new values of states that they store. A map with as many
+    /// buffers as a kernel may have has none left for the flag, and does not check.
+    fn check_where_computed(&mut self, graph: &Graph, fusion: &Fusion) {
+        let last = fusion.segment.iter().max().copied().unwrap_or(0);
+        let new = fusion.new_states(graph);
+        for unit in fusion.units.iter().filter(|u| u.kind == UnitKind::Map && u.segment == last) {
+            let values = unit.roots.iter().flat_map(|&root| fusion.reads(graph, root).into_keys());
+            let buffers: BTreeSet<Store> =
+                values.chain(unit.roots.iter().copied()).map(|id| self.place(id).store).collect();
+            if buffers.len() < MAX_BINDINGS {
+                self.checked.extend(unit.roots.iter().filter(|root| new.contains(root)));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::reads::Reads;
 use super::{Fuser, MAX_BINDINGS, Unit, UnitKind};
 use crate::ops::Checkpoint;
-use crate::trace::{Lowering, NodeId};
+use crate::trace::{Lowering, NodeId, View};
 use crate::values::Lead;
 
 /// A value that more units than this bind is common: it says little about which of them another value may
@@ -39,6 +39,7 @@ impl Fuser<'_> {
         let mut units: Vec<Unit> = Vec::new();
         let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut homes = Homes::default();
+        let new = self.new_states();
         for &root in &self.stored {
             let kind = match self.lowering[root] {
                 // It is there when the last of its parts is.
@@ -54,7 +55,7 @@ impl Fuser<'_> {
             };
             let reads = if kind == UnitKind::Map { self.reads(root) } else { Reads::new() };
             let home = match kind {
-                UnitKind::Map => self.home(root, &reads, &units, &made_by, &homes),
+                UnitKind::Map => self.home(root, &reads, &units, &made_by, (&homes, &new)),
                 _ => None,
             };
             let unit = home.unwrap_or(units.len());
@@ -99,7 +100,7 @@ impl Fuser<'_> {
         reads: &Reads,
         units: &[Unit],
         made_by: &BTreeMap<NodeId, usize>,
-        homes: &Homes,
+        (homes, new): (&Homes, &BTreeSet<NodeId>),
     ) -> Option<usize> {
         let space = self.space(root)?;
         let waits = self.waits(root);
@@ -113,7 +114,7 @@ impl Fuser<'_> {
             let unit = last.max()?;
             #[cfg(test)]
             super::tests::count();
-            if self.takes(root, reads, (unit, &units[unit]), made_by, &homes.loads[unit]) {
+            if self.takes(root, reads, (unit, &units[unit]), made_by, (&homes.loads[unit], new)) {
                 return Some(unit);
             }
             below = unit;
@@ -127,7 +128,7 @@ impl Fuser<'_> {
         reads: &Reads,
         (at, unit): (usize, &Unit),
         made_by: &BTreeMap<NodeId, usize>,
-        theirs: &BTreeSet<NodeId>,
+        (theirs, new): (&BTreeSet<NodeId>, &BTreeSet<NodeId>),
     ) -> bool {
         let inside: Vec<NodeId> = reads.keys().copied().filter(|id| made_by.get(id) == Some(&at)).collect();
         let apart =
@@ -135,7 +136,22 @@ impl Fuser<'_> {
         let in_register = inside.iter().all(|id| reads[id] && !apart(id));
         let related = !inside.is_empty() || reads.keys().any(|id| theirs.contains(id));
         let all = theirs.iter().chain(reads.keys()).chain(&unit.roots).copied().chain([root]);
-        in_register && related && self.buffers(all) <= MAX_BINDINGS
+        // The new states in a kernel share a buffer for the flag that says whether they are finite.
+        let flag = usize::from(all.clone().any(|id| new.contains(&id)));
+        in_register && related && self.buffers(all) + flag <= MAX_BINDINGS
+    }
+
+    /// Returns the values in memory that states are replaced with and that the last segment computes.
+    fn new_states(&self) -> BTreeSet<NodeId> {
+        let last = self.segment.iter().max();
+        let in_memory = |&(mut id): &NodeId| {
+            while matches!(self.lowering[id], Lowering::View(View::Reshape)) && !self.stored.contains(&id) {
+                id = self.graph.nodes[id].inputs[0];
+            }
+            id
+        };
+        let values = self.graph.updates.values().map(in_memory);
+        values.filter(|&id| Some(&self.segment[id]) == last).collect()
     }
 
     /// Returns sets of units in which all are that can take `root`, and for each set the most buffers that one

@@ -80,6 +80,9 @@ pub enum Slot {
     /// One word comes down, which is not 0 if a sum of cut `.0` is not finite. Only a plan of all shards has
     /// it.
     Flag(usize),
+    /// One word comes down, which is not 0 if a new value of a state is not finite. The last segment has it,
+    /// if it changes the state.
+    StateFlag,
 }
 
 impl Slot {
@@ -92,20 +95,22 @@ impl Slot {
             Self::Output(i) => (3, i),
             Self::Blocks(i) => (4, i),
             Self::Flag(i) => (5, i),
+            Self::StateFlag => (6, 0),
         };
-        kind + 6 * index
+        kind + 7 * index
     }
 
     /// Returns the slot of a number that a plan holds.
     pub fn decode(code: usize) -> Self {
-        let index = code / 6;
-        match code % 6 {
+        let index = code / 7;
+        match code % 7 {
             0 => Self::Scalars,
             1 => Self::Input(index),
             2 => Self::Sums(index),
             3 => Self::Output(index),
             4 => Self::Blocks(index),
-            _ => Self::Flag(index),
+            5 => Self::Flag(index),
+            _ => Self::StateFlag,
         }
     }
 }

@@ -8,6 +8,7 @@ use unisono_graph::{Program, tree};
 use crate::batch::outputs::Outputs;
 use crate::sums::tree_sum::Blocks;
 use crate::sums::values::HostMemory;
+use crate::worker::digest::Digest;
 use crate::worker::message::{SegmentResults, Sums};
 
 /// The results of a replica for some segments of a group of shards.
@@ -29,12 +30,18 @@ pub(crate) struct Attempt {
     gathered: usize,
     /// The number of non-empty shards of the batch.
     shards: usize,
+    /// The digests of all blocks of an audited step.
+    pub blocks: BlockDigests,
 }
+
+/// Digests of the blocks of a step: sums over the shards of a subtree. The key is the bucket, and the first shard
+/// and the one after the last.
+pub(crate) type BlockDigests = BTreeMap<(usize, usize, usize), Digest>;
 
 impl Attempt {
     pub fn new(program: &Program, shards: usize) -> Self {
         let outputs = Outputs::new(program.outputs().len());
-        Self { kept: Vec::new(), sums: Sums::new(), outputs, gathered: 0, shards }
+        Self { kept: Vec::new(), sums: Sums::new(), outputs, gathered: 0, shards, blocks: BlockDigests::new() }
     }
 
     /// Joins the outputs of the results that were kept since the last call, in the order of the samples.
@@ -57,6 +64,19 @@ impl Attempt {
             }
         }
         blocks
+    }
+
+    /// Keeps the digests of a cut's blocks.
+    pub fn digest_blocks(&mut self, program: &Program, cut: usize, leaves: usize) {
+        let mut digests = BlockDigests::new();
+        for (bucket, decl) in program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == cut) {
+            for ((first, end), values) in self.blocks(cut, bucket, decl.len, leaves) {
+                let mut digest = Digest::default();
+                digest.update(bytemuck::cast_slice(values));
+                digests.insert((bucket, first, end), digest);
+            }
+        }
+        self.blocks.extend(digests);
     }
 
     /// Copies the blocks that lie in a replica's mapped memory and are still needed, so that the replica may

@@ -1,5 +1,4 @@
-//! Diagnostics: requests to a single replica outside the training step, to find a sum that is not finite or
-//! to audit a peer.
+//! Diagnostics: requests to a single replica outside the training step, to find a sum that is not finite.
 
 use std::ops::Range;
 use std::sync::Arc;

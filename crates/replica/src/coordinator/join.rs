@@ -38,11 +38,17 @@ impl Replicas {
         if let Some(left) = self.left.last().filter(|left| left.replica == new) {
             return Err(ReplicaError::not_started(left));
         }
-        let checked = self.check_digests();
+        let groups = self.states_by_digest()?;
+        let checked = if groups.len() < 2 {
+            Ok(())
+        } else {
+            let why = format!("replica {new} did not take the state");
+            Err(ReplicaError::Digests { groups: self.describe(&groups), wrong: vec![new], why })
+        };
         if checked.is_err() && self.threads.is_present(new) {
             self.failures.insert(
                 new,
-                crate::worker::message::Failure::Panic("its state is not that of the others".into()),
+                crate::worker::message::Failure::Wrong("its state is not that of the others".into()),
             );
             self.tell(Event::Reject(new));
             self.let_go();

@@ -1,12 +1,14 @@
 //! The coordinator: the thread that calls [`replicas::Replicas`]. It tells the scheduler what it hears and
 //! does what the scheduler wants.
 
+mod accuse;
 mod all_reduce;
 mod attempt;
 mod audit;
 mod check;
 mod diagnostics;
 mod drive;
+mod finite;
 mod join;
 mod prepare;
 pub(crate) mod replicas;

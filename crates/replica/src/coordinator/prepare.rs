@@ -3,7 +3,7 @@
 use unisono_gpu::GpuError;
 
 use crate::error::ReplicaError;
-use crate::schedule::{Action, Event, Job};
+use crate::schedule::{Action, Event, Job, Roles};
 use crate::worker::message::{Failure, Request};
 
 use super::replicas::Replicas;
@@ -45,16 +45,23 @@ impl Replicas {
 
     /// Describes a step to the scheduler.
     pub(crate) fn job(&self, program: usize, rows: usize) -> Result<Job, ReplicaError> {
-        let ready = self.ready(program)?;
-        Ok(Job {
+        self.ready(program)?;
+        Ok(self.job_of(program, rows))
+    }
+
+    /// Describes a step of a program that is there, the one of the known-answer test included.
+    pub(crate) fn job_of(&self, program: usize, rows: usize) -> Job {
+        let ready = &self.programs[program];
+        Job {
             program,
             sizes: self.sizes(rows),
             segments: ready.program.segments(),
             changes_state: ready.changes_state,
             few_at_once: ready.few_at_once,
             load_only: false,
-            audit: None,
-        })
+            roles: Roles::Usual,
+            audited: false,
+        }
     }
 
     /// Returns the error for a plan that was refused.

@@ -11,7 +11,8 @@ use crate::error::ReplicaError;
 use crate::observe::report::{Left, ReplicaReport};
 use crate::observe::timeline::Interval;
 use crate::options::Options;
-use crate::schedule::{Action, Policy, Scheduler};
+use crate::known_answer;
+use crate::schedule::{Action, AuditSchedule, Policy, Scheduler};
 use crate::sums::overlap::Overlap;
 use crate::sums::values::HostMemory;
 use crate::worker::message::{Context, Failure, Reply};
@@ -38,11 +39,13 @@ pub struct Replicas {
     /// The scheduler's clock: deadlines and paces do not count time in which the process was stopped.
     pub(crate) watch: Stopwatch,
     pub(crate) context: Context,
+    /// The programs of the caller, and at the end that of the known-answer test.
     pub(crate) programs: Vec<Ready>,
     pub(crate) options: Options,
     /// Whether the pending order is a diagnostic and no part of the run: a replica without memory for it
     /// stays.
     pub(crate) is_diagnosing: bool,
+    pub(crate) audits: AuditSchedule,
     /// The number of calls of [`Replicas::step`] so far.
     pub(crate) steps: u64,
     /// The replicas that left since the last outcome.
@@ -93,6 +96,9 @@ impl Replicas {
             few_at_once: can_run_few_at_once(&program),
             program,
         };
+        let known_answer = known_answer::program();
+        let known_answer = known_answer.map_err(|error| ReplicaError::Probe { why: error.to_string() })?;
+        let programs = [programs, vec![known_answer]].concat();
         let policy = Policy {
             assignment: options.assignment,
             patience: options.patience,
@@ -113,6 +119,7 @@ impl Replicas {
             watch: Stopwatch::start(),
             context: Context::default(),
             programs: programs.into_iter().map(ready).collect(),
+            audits: AuditSchedule::new(options.audits),
             options,
             is_diagnosing: false,
             steps: 0,
@@ -155,8 +162,8 @@ impl Replicas {
     }
 
     pub(crate) fn ready(&self, program: usize) -> Result<&Ready, ReplicaError> {
-        let programs = self.programs.len();
-        self.programs.get(program).ok_or(ReplicaError::NoProgram { program, programs })
+        let programs = self.programs.len() - 1;
+        self.programs[..programs].get(program).ok_or(ReplicaError::NoProgram { program, programs })
     }
 
     pub(crate) fn sizes(&self, rows: usize) -> Vec<usize> {

@@ -83,29 +83,51 @@ impl Replicas {
         Ok(replies.into_iter().filter_map(digest).collect())
     }
 
-    /// Compares the state of all replicas.
+    /// Compares the state of all replicas. Where it differs, replicas that are known to be wrong leave: those
+    /// that have another one than more than half of all, or else those that do not pass the known-answer
+    /// test.
     ///
     /// # Errors
-    /// [`ReplicaError::Digests`] with the replicas that differ.
+    /// [`ReplicaError::Digests`], [`ReplicaError::NoneLeft`].
     pub fn check_digests(&mut self) -> Result<(), ReplicaError> {
+        let groups = self.states_by_digest()?;
+        if groups.len() < 2 {
+            return Ok(());
+        }
+        let all: usize = groups.iter().map(|(_, who)| who.len()).sum();
+        let described = self.describe(&groups);
+        let (wrong, why) = match groups.first() {
+            Some((_, most)) if 2 * most.len() > all => {
+                let others = groups[1..].iter().flat_map(|(_, who)| who.iter().copied());
+                self.outvoted(others.collect())
+            }
+            _ => self.known_answers(),
+        };
+        if self.is_empty() {
+            return Err(self.none_left());
+        }
+        Err(ReplicaError::Digests { groups: described, wrong, why })
+    }
+
+    /// Returns the replicas of each state, the largest group first.
+    pub(super) fn states_by_digest(&mut self) -> Result<Vec<(Digest, Vec<usize>)>, ReplicaError> {
         // A single replica has nothing to differ from.
         if self.scheduler.present().len() == 1 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut groups: BTreeMap<Digest, Vec<usize>> = BTreeMap::new();
         for (replica, digest) in self.digests()? {
             groups.entry(digest).or_default().push(replica);
         }
-        if groups.len() < 2 {
-            return Ok(());
-        }
         let mut groups: Vec<(Digest, Vec<usize>)> = groups.into_iter().collect();
         groups.sort_by_key(|(_, who)| (std::cmp::Reverse(who.len()), who.first().copied()));
-        let describe = |(digest, who): &(Digest, Vec<usize>)| {
-            let names: Vec<String> = who.iter().map(|&r| format!("{r} ({})", self.adapter(r))).collect();
-            format!("replica {} has {:.16}", names.join(", "), digest.to_string())
-        };
-        Err(ReplicaError::Digests { groups: groups.iter().map(describe).collect() })
+        Ok(groups)
+    }
+
+    pub(super) fn describe(&mut self, groups: &[(Digest, Vec<usize>)]) -> Vec<String> {
+        let describe =
+            |(digest, who): &(Digest, Vec<usize>)| format!("{} has {:.16}", self.names(who), digest.to_string());
+        groups.iter().map(describe).collect()
     }
 
     fn state(&self, index: usize) -> Result<&StateDecl, ReplicaError> {

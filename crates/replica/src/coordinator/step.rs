@@ -1,5 +1,6 @@
 //! A step as the caller sees it, and the parts of it that diagnostics use as well. `transaction.rs` runs it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,12 +9,12 @@ use unisono_graph::Program;
 
 use crate::batch::feed::Feed;
 use crate::batch::outputs::Outputs;
-use crate::coordinator::attempt::Attempt;
+use crate::coordinator::attempt::{Attempt, BlockDigests};
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::transaction::Transaction;
 use crate::error::ReplicaError;
 use crate::observe::report::Left;
-use crate::schedule::{Event, ShardGroup, Verdict};
+use crate::schedule::{Event, Job, ShardGroup, Verdict};
 use crate::worker::message::{Context, Reply, Request, Work};
 
 /// The outcome of a step.
@@ -26,6 +27,22 @@ pub struct Outcome {
     /// The replicas that left since the last step's outcome, this step included. The bits are as if they had
     /// never been there.
     pub left: Vec<Left>,
+    /// What an audit of the step found, if there was one; it found nothing wrong.
+    pub audit: Option<Audited>,
+}
+
+/// An audit that a step has passed: it was made twice, by different replicas where there are several, from
+/// the same state, and gave the same bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Audited {
+    /// The state before the step by tensor, as little-endian bytes, which was the same on all replicas. It is
+    /// empty for a program that changes no state.
+    pub before: Vec<Vec<u8>>,
+    /// The digests of all blocks that came to the host. They are there until the audit is over.
+    pub(crate) blocks: BlockDigests,
+    /// The replicas that ran shards.
+    pub(crate) ran: BTreeSet<usize>,
 }
 
 /// A program and its batch, which all attempts at a step share.
@@ -43,8 +60,9 @@ impl Replicas {
     ///
     /// # Errors
     /// Errors of the feed, before anything runs; [`ReplicaError::NotFinite`], with the state unchanged;
-    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::Audit`], with
-    /// the state unchanged; [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::Load`] if the program was not prepared and cannot be; [`ReplicaError::Audit`] and
+    /// [`ReplicaError::Digests`], after which the caller goes back to a state that it trusts;
+    /// [`ReplicaError::NoneLeft`].
     pub fn step(
         &mut self,
         program: usize,
@@ -54,11 +72,26 @@ impl Replicas {
         let ready = self.ready(program)?;
         feed.check(&ready.program, self.options.global_batch)?;
         let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
-        let mut job = self.job(program, feed.rows)?;
-        job.audit = self.audited_shard(&job);
+        let job = self.job(program, feed.rows)?;
         self.steps += 1;
+        if self.audits.is_due(program) {
+            return self.audited_step(&task, job, decide);
+        }
+        let began = Instant::now();
+        let outcome = self.once(&task, job, decide)?;
+        self.audits.stepped(program, began.elapsed());
+        Ok(outcome)
+    }
+
+    /// Makes a step once.
+    pub(super) fn once(
+        &mut self,
+        task: &Task,
+        job: Job,
+        decide: &mut dyn FnMut(&Outputs) -> Verdict,
+    ) -> Result<Outcome, ReplicaError> {
         self.context = Context { began: Some(Instant::now()), added: None };
-        let outcome = Transaction::begin(self, &task, job).run(decide);
+        let outcome = Transaction::begin(self, task, job).run(decide);
         self.context = Context::default();
         outcome
     }

@@ -12,19 +12,13 @@ use crate::worker::message::{Reply, Request};
 
 use super::attempt::{Attempt, Kept};
 use super::replicas::Replicas;
-use super::step::{Outcome, Task};
+use super::step::{Audited, Outcome, Task};
 
 /// The reason for which a step is given up.
 enum Trouble {
     Error(ReplicaError),
     /// A sum that stayed on the device is not finite: at this cut.
     BadCut(usize),
-    /// Two replicas returned different bytes for the same shards.
-    Differ {
-        of: usize,
-        by: usize,
-        group: ShardGroup,
-    },
 }
 
 /// A step that is under way.
@@ -33,23 +27,21 @@ pub(super) struct Transaction<'a> {
     task: &'a Task,
     /// The samples of each shard.
     sizes: Vec<usize>,
-    /// Whether the step is audited: then the blocks of sums are kept until the audit is done.
-    audits: bool,
     attempt: Attempt,
+    /// Whether digests of all blocks are kept.
+    audited: bool,
     /// The first thing that went wrong.
     trouble: Option<Trouble>,
-    /// Whose shards are being audited, and which.
-    audit: Option<(usize, ShardGroup)>,
 }
 
 impl<'a> Transaction<'a> {
     /// Tells the scheduler of the step.
     pub fn begin(replicas: &'a mut Replicas, task: &'a Task, job: Job) -> Self {
-        let (sizes, audits) = (job.sizes.clone(), job.audit.is_some());
+        let (sizes, audited) = (job.sizes.clone(), job.audited);
         replicas.overlap.start(&task.program, sizes.len());
         replicas.tell(Event::Begin(job));
         let attempt = Attempt::new(&task.program, sizes.len());
-        Self { replicas, task, sizes, audits, attempt, trouble: None, audit: None }
+        Self { replicas, task, sizes, attempt, audited, trouble: None }
     }
 
     /// Does what the scheduler wants until the step is over.
@@ -63,19 +55,11 @@ impl<'a> Transaction<'a> {
                     self.replicas.overlap.runs(worker, group.shards.clone(), group.run.shards);
                     self.order(worker, ticket, &group, segments);
                 }
-                Action::Refresh { worker, ticket, group } => {
-                    self.order(worker, ticket, &group, self.before_commit());
-                }
-                Action::Audit { worker, ticket, group, of } => {
-                    self.order(worker, ticket, &group, self.before_commit());
-                    self.audit = Some((of, group));
-                }
-                Action::Compare { worker, .. } => self.compare(worker),
                 Action::Keep { worker, shards, segments } => self.keep(worker, shards, segments),
                 Action::Restart => self.restart(),
                 Action::Sum { cut, shards, leaves } => self.sum(cut, shards, leaves),
                 Action::Decide => self.decide(decide),
-                Action::End { committed, shares } => return Ok(self.end(committed, &shares)),
+                Action::End { committed, shares } => return self.end(committed, &shares),
                 Action::GivenUp => return Err(self.given_up()),
                 Action::NoneLeft => return Err(self.replicas.none_left()),
                 Action::Spread { from } => {
@@ -86,27 +70,10 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// All segments but the last one.
-    fn before_commit(&self) -> Range<usize> {
-        0..self.task.program.segments() - 1
-    }
-
     /// Orders a worker to run segments of a group of shards.
     fn order(&mut self, worker: usize, ticket: u64, group: &ShardGroup, segments: Range<usize>) {
         let work = self.replicas.work(self.task, &mut self.attempt, worker, group, segments);
         self.replicas.send(worker, ticket, Request::Run(work));
-    }
-
-    /// Compares what an audit returned with what was kept of the same shards.
-    fn compare(&mut self, by: usize) {
-        let (reply, early) = (self.replicas.replies.remove(&by), self.replicas.overlap.sent(by));
-        if let (Some((of, group)), Some(Reply::Results(mut again))) = (self.audit.take(), reply) {
-            again.blocks.extend(early);
-            if !self.attempt.has_given(&self.task.program, &group, &again) {
-                self.trouble.get_or_insert(Trouble::Differ { of, by, group });
-                self.replicas.tell(Event::GiveUp);
-            }
-        }
     }
 
     /// Keeps what a worker returned, which counts from now on.
@@ -134,9 +101,10 @@ impl<'a> Transaction<'a> {
         let summed = self.replicas.all_reduce(&self.task.program, &mut self.attempt, cut, shards, leaves);
         self.replicas.context.added = Some((began, Instant::now()));
         self.replicas.overlap.next();
-        if !self.audits {
-            self.attempt.forget(cut);
+        if self.audited {
+            self.attempt.digest_blocks(&self.task.program, cut, leaves);
         }
+        self.attempt.forget(cut);
         self.attempt.gather(&self.task.program);
         match summed {
             Ok(()) => self.replicas.tell(Event::Summed),
@@ -155,8 +123,13 @@ impl<'a> Transaction<'a> {
         self.replicas.tell(Event::Decided(verdict));
     }
 
-    /// The step is over: adds to the reports and returns its outcome.
-    fn end(mut self, committed: bool, shares: &BTreeMap<usize, (usize, usize)>) -> Outcome {
+    /// The step is over: adds to the reports and returns its outcome, or the error of a state that is not
+    /// finite.
+    fn end(
+        mut self,
+        committed: bool,
+        shares: &BTreeMap<usize, (usize, usize)>,
+    ) -> Result<Outcome, ReplicaError> {
         self.attempt.gather(&self.task.program);
         for (&replica, &(shards, samples)) in shares {
             let report = self.replicas.threads.report(replica);
@@ -164,9 +137,15 @@ impl<'a> Transaction<'a> {
             report.shards += shards as u64;
             report.samples += samples as u64;
         }
+        let flags = self.attempt.state_flags(&self.task.program);
         let outputs = std::mem::take(&mut self.attempt.outputs);
+        let blocks = std::mem::take(&mut self.attempt.blocks);
         self.replicas.recycle(self.attempt);
-        Outcome { outputs, committed, left: std::mem::take(&mut self.replicas.untold) }
+        let left = std::mem::take(&mut self.replicas.untold);
+        self.replicas.check_state_flags(self.task.index, &flags)?;
+        let ran = shares.iter().filter(|(_, (shards, _))| *shards > 0).map(|(&replica, _)| replica).collect();
+        let audit = self.audited.then(|| Audited { blocks, ran, ..Audited::default() });
+        Ok(Outcome { outputs, committed, left, audit })
     }
 
     /// The step was given up: returns why, after finding the culprit where that takes more work.
@@ -175,9 +154,6 @@ impl<'a> Transaction<'a> {
         let error = match self.trouble {
             Some(Trouble::Error(error)) => error,
             Some(Trouble::BadCut(cut)) => self.replicas.diagnose(self.task, &self.sizes, cut),
-            Some(Trouble::Differ { of, by, group }) => {
-                self.replicas.arbitrate(self.task, &mut self.attempt, of, by, &group)
-            }
             None => self.replicas.refused(self.task.index),
         };
         let error = error.showing(&self.task.program, &self.attempt.outputs);

@@ -4,6 +4,7 @@
 //! `README.md` beside this file states its invariants, and `tests` checks them.
 
 mod assign;
+mod audits;
 mod pace;
 mod step;
 mod workers;
@@ -16,6 +17,8 @@ use std::time::Duration;
 use unisono_graph::Run;
 
 pub use assign::Assignment;
+pub(crate) use audits::AuditSchedule;
+pub use audits::{AuditReport, Audits};
 use step::{Phase, Step};
 pub(crate) use workers::Loss;
 use workers::{Order, Task, Workers};
@@ -63,8 +66,24 @@ pub(crate) struct Job {
     pub few_at_once: bool,
     /// Whether to load the plans of the step only, and not to run it.
     pub load_only: bool,
-    /// The shard whose block of the tree another worker runs again; none for no audit.
-    pub audit: Option<usize>,
+    /// Which workers run the shards.
+    pub roles: Roles,
+    /// Whether digests of all blocks are kept, so that a step can be compared with the same step made again.
+    pub audited: bool,
+}
+
+/// Which workers run the shards of a step. The bytes of a step do not depend on it, which is what audits
+/// compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Roles {
+    /// All workers, as the policy assigns them.
+    #[default]
+    Usual,
+    /// All workers, each with the shards that the policy assigns to the one so many places before it: then
+    /// another worker runs each shard than usual. Where one has no memory for them, shards are assigned anew.
+    Rotated(usize),
+    /// One worker runs all shards, and its sums come to the host. The others only commit.
+    Alone(usize),
 }
 
 /// An event that the scheduler handles.
@@ -124,14 +143,6 @@ pub(crate) enum Action {
     Load { worker: usize, ticket: u64, program: usize, run: Arc<Run> },
     /// Order a worker to run segments of a group of shards.
     Run { worker: usize, ticket: u64, program: usize, group: ShardGroup, segments: Range<usize> },
-    /// Order a worker to run again a group that worker `of` has run, up to the last cut, and to return its
-    /// blocks.
-    Audit { worker: usize, ticket: u64, group: ShardGroup, of: usize },
-    /// Compare the results of the audit with those that were kept.
-    Compare { worker: usize, shards: Range<usize> },
-    /// Order a worker to run its own group again up to the last cut, with the sums that are known, so that it
-    /// can commit.
-    Refresh { worker: usize, ticket: u64, group: ShardGroup },
     /// Send a worker the request of [`Event::Ask`].
     Ask { worker: usize, ticket: u64 },
     /// All workers that were asked have answered or left.
@@ -273,14 +284,6 @@ impl Scheduler {
                     step.ran(worker, group, &segments, spent);
                 }
             }
-            Task::Audit(group) => {
-                self.workers.loaded(worker, step.job.program, Arc::clone(&group.run));
-                if step.phase == Phase::Audit {
-                    self.out.push(Action::Compare { worker, shards: group.shards });
-                    step.refresh(now, worker, &mut self.workers, &mut self.out);
-                }
-            }
-            Task::Refresh => {}
             Task::Asked => {}
         }
     }
@@ -290,6 +293,10 @@ impl Scheduler {
     /// for the rest.
     fn lower_limit(&mut self, worker: usize, task: &Task) -> bool {
         let (Some(step), Task::Load { program, run }) = (&mut self.step, task) else { return false };
+        // Nobody else runs the shards of a worker that runs them alone.
+        if step.job.roles == Roles::Alone(worker) {
+            return false;
+        }
         let others = if step.job.few_at_once { 0 } else { step.job.sizes.len() };
         let lowered = self.workers.lower_limit(worker, *program, run.sizes.len(), others);
         if lowered && step.phase == Phase::Load {

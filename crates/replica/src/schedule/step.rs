@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_graph::{Run, tree};
+use unisono_graph::Run;
 
 use super::workers::{Order, Task, Workers};
-use super::{Action, Job, Policy, ShardGroup, Verdict};
+use super::{Action, Job, Policy, Roles, ShardGroup, Verdict};
 
 /// The phase of a step. `README.md` has a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,6 @@ pub(super) enum Phase {
     Segment(usize),
     /// The host sums the buckets of this segment's cut.
     Sum(usize),
-    /// One worker runs again what another has run, and then its own shards again, so that it can commit.
-    Audit,
     /// The caller is asked for the verdict.
     Decide,
     /// The last segment runs.
@@ -58,7 +56,6 @@ pub(super) struct Step {
     /// The worker that ran each group of shards, by the first shard of the group.
     ran: BTreeMap<usize, (usize, Range<usize>)>,
     spent: BTreeMap<usize, Duration>,
-    audited: bool,
     /// Whether the caller was asked: it is asked once, however often the step starts again.
     asked: bool,
 }
@@ -76,7 +73,6 @@ impl Step {
             holds: BTreeMap::new(),
             ran: BTreeMap::new(),
             spent: BTreeMap::new(),
-            audited: false,
             asked: false,
         }
     }
@@ -92,19 +88,29 @@ impl Step {
     fn lay_out(&mut self, policy: &Policy, workers: &mut Workers) {
         let present = workers.present();
         let Job { program, few_at_once, .. } = self.job;
-        let ranges = workers.assign(policy.assignment, program, &self.job.sizes, few_at_once, self.number);
+        let mut among = present.clone();
+        if let Roles::Alone(worker) = self.job.roles
+            && present.contains(&worker)
+        {
+            among = vec![worker];
+        }
+        let mut ranges = workers.assign(policy.assignment, &self.job, among, self.number);
+        if let Roles::Rotated(places) = self.job.roles {
+            ranges = workers.rotated(&self.job, ranges, places);
+        }
         let leader = present.first().copied();
         let commits = |worker| self.job.changes_state && (!policy.one_updates || Some(worker) == leader);
         let at_once = |worker| if few_at_once { workers.at_once(worker, program) } else { usize::MAX };
         self.layout = present
             .into_iter()
-            .zip(ranges)
+            .map(|worker| (worker, ranges.remove(&worker).unwrap_or_default()))
             .filter(|(worker, range)| !range.is_empty() || commits(*worker))
             .map(|(worker, range)| (worker, groups(range, at_once(worker))))
             .collect();
         let everything = 0..self.job.sizes.len();
         let has_all = self.layout.values().flatten().any(|group| *group == everything);
-        self.leaves = self.job.sizes.len() + usize::from(self.layout.len() > 1 && has_all);
+        let shows_sums = self.layout.len() > 1 || self.last() > 0 && self.job.roles != Roles::Usual;
+        self.leaves = self.job.sizes.len() + usize::from(shows_sums && has_all);
     }
 
     /// Returns whether one worker has all shards in one group: then the sums stay on its device.
@@ -177,7 +183,8 @@ impl Step {
 
     /// Takes a group from the worker that will be done last, if `worker` would be done with it earlier.
     fn take_over(&mut self, now: Duration, worker: usize, workers: &Workers) -> Option<Range<usize>> {
-        if !self.job.few_at_once || workers.is_pinned() || self.phase != Phase::Segment(0) {
+        let is_usual = self.job.roles == Roles::Usual;
+        if !self.job.few_at_once || !is_usual || workers.is_pinned() || self.phase != Phase::Segment(0) {
             return None;
         }
         let seconds = |worker: usize, shards: &Range<usize>| {
@@ -231,34 +238,6 @@ impl Step {
         if self.phase == Phase::Spread {
             self.phase = Phase::End { committed: true };
         }
-    }
-
-    /// Orders the audit. Returns false if there is nothing to audit, or if it was done.
-    fn audit(&mut self, now: Duration, workers: &mut Workers, out: &mut Vec<Action>) -> bool {
-        if std::mem::replace(&mut self.audited, true) {
-            return false;
-        }
-        let shard = self.job.audit.unwrap_or(0) % self.job.sizes.len().max(1);
-        let Some((of, held)) = self.ran.values().find(|(_, held)| held.contains(&shard)).cloned() else {
-            return false;
-        };
-        let block = tree::blocks(held, self.leaves).into_iter().find(|block| block.contains(&shard));
-        let others = workers.present().into_iter().filter(|&w| w != of && self.holds.contains_key(&w));
-        let (before, after): (Vec<usize>, Vec<usize>) = others.partition(|&w| w < of);
-        let (Some(block), Some(&worker)) = (block, after.first().or(before.first())) else { return false };
-        let group = self.group(block);
-        let within = workers.within(worker, self.job.program, &group.run);
-        let ticket = workers.order(now, worker, Task::Audit(group.clone()), within);
-        out.extend(ticket.map(|ticket| Action::Audit { worker, ticket, group, of }));
-        ticket.is_some()
-    }
-
-    /// Orders the worker that audited to run its own group again, which its memory no longer has.
-    pub fn refresh(&self, now: Duration, worker: usize, workers: &mut Workers, out: &mut Vec<Action>) {
-        let Some(group) = self.holds.get(&worker).cloned() else { return };
-        let within = workers.within(worker, self.job.program, &group.run);
-        let ticket = workers.order(now, worker, Task::Refresh, within);
-        out.extend(ticket.map(|ticket| Action::Refresh { worker, ticket, group }));
     }
 
     /// Handles the loss of a worker, whose `order` was not answered.

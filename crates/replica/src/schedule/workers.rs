@@ -10,7 +10,7 @@ use unisono_graph::Run;
 
 use super::assign::{Assignment, assign};
 use super::pace::{Cost, Pace};
-use super::{Policy, ShardGroup};
+use super::{Job, Policy, ShardGroup};
 
 /// Why a worker left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,6 @@ pub(crate) enum Loss {
 pub(super) enum Task {
     Load { program: usize, run: Arc<Run> },
     Run { group: ShardGroup, segments: Range<usize> },
-    Audit(ShardGroup),
-    Refresh,
     Asked,
 }
 
@@ -55,8 +53,8 @@ struct Worker {
 /// chance, and another assignment has plans to load.
 const STANDS: u32 = 3;
 
-/// What an assignment is for: a program, the sizes of its shards, and the present workers with the most
-/// shards of each.
+/// What an assignment is for: a program, the sizes of its shards, and the workers in their order with the
+/// most shards of each.
 type Case = (usize, Vec<usize>, Vec<(usize, usize)>);
 
 #[derive(Debug)]
@@ -171,9 +169,9 @@ impl Workers {
         enough
     }
 
-    /// Returns the most shards of each present worker, if these are enough for all shards.
-    fn limits(&self, program: usize, asked: usize, all: usize) -> Option<Vec<usize>> {
-        let limits: Vec<usize> = self.present().into_iter().map(|w| self.limit(w, program, asked)).collect();
+    /// Returns the most shards of each of these workers, if these are enough for all shards.
+    fn limits(&self, program: usize, among: &[usize], asked: usize, all: usize) -> Option<Vec<usize>> {
+        let limits: Vec<usize> = among.iter().map(|&w| self.limit(w, program, asked)).collect();
         (limits.iter().copied().fold(0, usize::saturating_add) >= all).then_some(limits)
     }
 
@@ -195,25 +193,25 @@ impl Workers {
         self.known_cost(worker, program).unwrap_or(mean)
     }
 
-    /// Returns the shards of each present worker. With `few_at_once`, one may be assigned more than it runs
-    /// at once.
+    /// Returns the shards of each of these workers, which are present. With `few_at_once`, one may be
+    /// assigned more than it runs at once.
     pub fn assign(
         &mut self,
         how: Assignment,
-        program: usize,
-        sizes: &[usize],
-        few_at_once: bool,
+        job: &Job,
+        among: Vec<usize>,
         step: u64,
-    ) -> Vec<Range<usize>> {
-        let present = self.present();
-        let costs: Vec<Option<Cost>> = present.iter().map(|&w| self.known_cost(w, program)).collect();
-        let everything = vec![usize::MAX; present.len()];
+    ) -> BTreeMap<usize, Range<usize>> {
+        let Job { program, few_at_once, ref sizes, .. } = *job;
+        let costs: Vec<Option<Cost>> = among.iter().map(|&w| self.known_cost(w, program)).collect();
+        let everything = vec![usize::MAX; among.len()];
         let asked = self.policy.shards_at_once.unwrap_or(usize::MAX);
         let limits = || {
-            self.limits(program, asked, sizes.len()).or_else(|| self.limits(program, usize::MAX, sizes.len()))
+            let within = |asked| self.limits(program, &among, asked, sizes.len());
+            within(asked).or_else(|| within(usize::MAX))
         };
         let most = if few_at_once { everything } else { limits().unwrap_or(everything) };
-        let key = (program, sizes.to_vec(), present.into_iter().zip(most.iter().copied()).collect());
+        let key = (program, sizes.clone(), among.iter().copied().zip(most.iter().copied()).collect());
         let before = self.layouts.get(&key);
         let stands = |(ranges, used): &&(Vec<Range<usize>>, u32)| {
             how == Assignment::Speed && *used < STANDS && !ranges.iter().any(Range::is_empty)
@@ -224,7 +222,23 @@ impl Workers {
         };
         let used = before.filter(|(before, _)| *before == ranges).map_or(0, |(_, used)| *used);
         self.layouts.insert(key, (ranges.clone(), used.saturating_add(1)));
-        ranges
+        among.into_iter().zip(ranges).collect()
+    }
+
+    /// Gives each worker the shards of the one so many places before it, as far as all have memory for that.
+    pub fn rotated(
+        &self,
+        job: &Job,
+        ranges: BTreeMap<usize, Range<usize>>,
+        places: usize,
+    ) -> BTreeMap<usize, Range<usize>> {
+        let (workers, mut shards): (Vec<usize>, Vec<Range<usize>>) = ranges.clone().into_iter().unzip();
+        shards.rotate_right(places % workers.len().max(1));
+        let fits = |(&worker, shards): (&usize, &Range<usize>)| {
+            job.few_at_once || shards.len() <= self.limit(worker, job.program, usize::MAX)
+        };
+        let fit = workers.iter().zip(&shards).all(fits);
+        if fit { workers.into_iter().zip(shards).collect() } else { ranges }
     }
 
     /// Returns how long an order may take: a multiple of the worker's pace, within bounds.

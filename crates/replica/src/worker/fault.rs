@@ -18,6 +18,7 @@
 //! | `slow:3` | its shards take three times as long, up to the last cut |
 //! | `sample:200` | its shards take 200 microseconds a sample, up to the last cut, unless they take longer |
 //! | `gradient` | a bit of the first sum that it gives away flips |
+//! | `exchange` | a bit of the first sum that it is given flips |
 //! | `state:0` | a bit of tensor 0 of the state flips |
 //!
 //! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls
@@ -35,6 +36,7 @@ pub(crate) enum Fault {
     Slow(f64),
     Sample(f64),
     Gradient,
+    Exchange,
     State(usize),
 }
 
@@ -50,6 +52,7 @@ impl Fault {
             "slow" => Self::Slow(value.parse().ok()?),
             "sample" => Self::Sample(value.parse().ok()?),
             "gradient" => Self::Gradient,
+            "exchange" => Self::Exchange,
             "state" => Self::State(value.parse().ok()?),
             _ => return None,
         })

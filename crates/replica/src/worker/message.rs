@@ -92,6 +92,8 @@ pub(crate) struct SegmentResults {
     pub blocks: Vec<(usize, Values)>,
     /// The first cut with a sum that is not finite, where sums stay on the device; none if all are finite.
     pub bad_cut: Option<usize>,
+    /// Whether the last segment gave a tensor of the state a value that is not finite.
+    pub bad_state: bool,
 }
 
 /// Why a worker could not do what it was ordered to.
@@ -104,6 +106,8 @@ pub(crate) enum Failure {
     Panic(String),
     /// The worker did not answer for so long.
     Silent(Duration),
+    /// The worker's results are wrong.
+    Wrong(String),
 }
 
 impl Failure {
@@ -127,6 +131,7 @@ impl std::fmt::Display for Failure {
             Self::Gpu(error) => error.fmt(f),
             Self::Panic(message) => write!(f, "its thread panicked: {message}"),
             Self::Silent(after) => write!(f, "no answer after {after:?}"),
+            Self::Wrong(message) => f.write_str(message),
         }
     }
 }

@@ -129,7 +129,7 @@ impl Worker {
                 self.load(program, run).map_err(Failure::of_loading)?;
                 Ok(Reply::Done)
             }
-            Request::Run(work) => {
+            Request::Run(mut work) => {
                 self.load(work.program, Arc::clone(&work.run)).map_err(Failure::of_loading)?;
                 let faults =
                     fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
@@ -137,11 +137,14 @@ impl Worker {
                 // A replica is slowed in proportion to its samples, not in the update, which all run alike.
                 let last = self.programs[work.program].segments() - 1;
                 let samples = if work.segments.start < last || last == 0 { work.run.rows() } else { 0 };
+                if faults.contains(&Fault::Exchange) {
+                    flip_first(&mut work);
+                }
                 let began = Instant::now();
-                let mut results = self.run(ticket, work)?;
+                let results = self.run(ticket, work, faults.contains(&Fault::Gradient))?;
                 let took = began.elapsed();
                 if !faults.is_empty() {
-                    faults.iter().for_each(|fault| go_wrong_with(*fault, samples, took, &mut results));
+                    faults.iter().for_each(|fault| slow_down(*fault, samples, took));
                     self.time.device_since(began + took);
                 }
                 Ok(Reply::Results(results))
@@ -196,7 +199,9 @@ impl Worker {
 
     /// Submits all segments, then waits for them in order. Buckets that are ready before the last part are
     /// sent to the coordinator at once.
-    fn run(&mut self, ticket: u64, work: Work) -> Result<SegmentResults, Failure> {
+    ///
+    /// `flips` injects a fault: a bit of the first block flips.
+    fn run(&mut self, ticket: u64, work: Work, mut flips: bool) -> Result<SegmentResults, Failure> {
         let Work { program, run, segments, feed, first_row, sums, .. } = work;
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
         let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
@@ -213,7 +218,7 @@ impl Worker {
                             to.write(bytemuck::cast_slice(sums.as_slice()));
                         }
                     }
-                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) => {}
+                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) | Slot::StateFlag => {}
                 }
             })?);
             let uploaded = pending.last().map_or(Duration::ZERO, |pending| pending.timing().upload);
@@ -226,10 +231,15 @@ impl Worker {
                 let read =
                     &mut |transfer: &Transfer, mapped: MappedDownload| match Slot::decode(transfer.slot) {
                         Slot::Output(i) => results.outputs.push((i, bytemuck::pod_collect_to_vec(&mapped))),
+                        Slot::Blocks(i) if flips => {
+                            results.blocks.push((i, flipped(&mapped.into())));
+                            flips = false;
+                        }
                         Slot::Blocks(i) => results.blocks.push((i, mapped.into())),
                         Slot::Flag(cut) if mapped.iter().any(|&b| b != 0) => {
                             results.bad_cut.get_or_insert(cut);
                         }
+                        Slot::StateFlag => results.bad_state |= mapped.iter().any(|&b| b != 0),
                         _ => {}
                     };
                 let timing = self.device.wait_part(executable, &mut pending, read)?;
@@ -266,26 +276,36 @@ impl Worker {
                 bytes.iter_mut().skip(2).take(1).for_each(|byte| *byte ^= 1);
                 self.device.write_state(index, &bytes)?;
             }
-            Fault::Slow(_) | Fault::Sample(_) | Fault::Gradient => {}
+            Fault::Slow(_) | Fault::Sample(_) | Fault::Gradient | Fault::Exchange => {}
         }
         Ok(())
     }
 }
 
-/// Injects a fault into segments that ran.
-fn go_wrong_with(fault: Fault, samples: usize, took: Duration, results: &mut SegmentResults) {
+/// Returns values with a bit of the first of them flipped.
+fn flipped(values: &Values) -> Values {
+    let mut wrong = values.to_vec();
+    wrong.iter_mut().take(1).for_each(|value| *value = f32::from_bits(value.to_bits() ^ 1));
+    Values::Own(wrong)
+}
+
+/// Flips a bit of the first sum that a worker is given.
+fn flip_first(work: &mut Work) {
+    let sums = work.sums.iter_mut().find(|(_, sums)| !sums.is_empty());
+    if let Some((_, sums)) = sums {
+        let flipped = sums.iter().enumerate();
+        let flipped = flipped.map(|(at, value)| f32::from_bits(value.to_bits() ^ u32::from(at == 0)));
+        *sums = Arc::new(flipped.collect());
+    }
+}
+
+/// Injects a delay after segments that ran.
+fn slow_down(fault: Fault, samples: usize, took: Duration) {
     match fault {
         Fault::Slow(times) if samples > 0 => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
         Fault::Sample(micros) => {
             let wanted = Duration::from_secs_f64(1e-6 * micros.max(0.0) * samples as f64);
             std::thread::sleep(wanted.saturating_sub(took));
-        }
-        Fault::Gradient => {
-            if let Some((_, values)) = results.blocks.first_mut() {
-                let mut wrong = values.to_vec();
-                wrong.iter_mut().take(1).for_each(|value| *value = f32::from_bits(value.to_bits() ^ 1));
-                *values = Values::Own(wrong);
-            }
         }
         _ => {}
     }

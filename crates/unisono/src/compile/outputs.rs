@@ -66,11 +66,21 @@ impl<'a> Reading<'a> {
         [PENALTY, PENALTY_GRADIENT].into_iter().find(is_bad)
     }
 
-    /// Decides whether a training step commits. It does not if a loss or a penalty is not finite, or if all
-    /// weights are 0.
+    /// Returns the name of the first carry that is not finite, of those that the outputs have.
+    pub fn bad_carry(&self) -> Option<&'a str> {
+        let outputs = self.program.outputs().iter().enumerate();
+        let is_bad = |index| self.outputs.floats(index).is_some_and(|x| !x.iter().all(|x| x.is_finite()));
+        let mut carries = outputs.filter(|(_, output)| output.kind == OutputKind::Carry);
+        carries.find(|(index, _)| is_bad(*index)).map(|(_, output)| &*output.name)
+    }
+
+    /// Decides whether a training step commits. It does not if a loss, a penalty or a carry is not finite, or
+    /// if all weights are 0.
     pub fn verdict(&self) -> Verdict {
         let weight = self.named(WEIGHT_SUM).and_then(|w| w.first().copied());
-        let skip = self.bad_sample().is_some() || self.bad_penalty().is_some() || weight == Some(0.0);
+        let is_bad =
+            self.bad_sample().is_some() || self.bad_penalty().is_some() || self.bad_carry().is_some();
+        let skip = is_bad || weight == Some(0.0);
         if skip { Verdict::Skip } else { Verdict::Commit }
     }
 }

@@ -39,6 +39,11 @@ impl Watch {
         self.observers.iter_mut().for_each(|o| o.saved(path));
     }
 
+    /// Tells observers that the run goes back to a step.
+    pub fn rolled_back(&mut self, step: u64) {
+        self.observers.iter_mut().for_each(|o| o.rolled_back(step));
+    }
+
     /// Tells observers something worth knowing.
     pub fn note(&mut self, text: &str) {
         self.observers.iter_mut().for_each(|o| o.note(text));

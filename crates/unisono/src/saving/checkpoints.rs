@@ -18,6 +18,8 @@ pub(crate) struct Checkpoints {
     saved: Option<u64>,
     /// The step of the newest checkpoint that is known to be complete.
     durable: Option<u64>,
+    /// The last step whose state an audit has confirmed.
+    confirmed: u64,
     /// Whether the run goes on with other settings or data than it was started with.
     pub forced: bool,
 }
@@ -30,7 +32,7 @@ impl Checkpoints {
     pub fn open(saving: Saving) -> Result<Self, Error> {
         let store = Store::open_with(&saving.dir, saving.retention(), Arc::new(StdDisk))?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
-        Ok(Self { saver, saving, saved: None, durable: None, forced: false })
+        Ok(Self { saver, saving, saved: None, durable: None, confirmed: 0, forced: false })
     }
 
     /// Returns the step of the newest checkpoint that is known to be complete.
@@ -44,6 +46,26 @@ impl Checkpoints {
     /// There are checkpoints, and none is complete.
     pub fn newest(&self) -> Result<Option<Loaded>, Error> {
         Ok(self.saver.with_store(|store| store.newest())?)
+    }
+
+    /// Sets checkpoints of later steps aside, which may be wrong. Returns their new paths.
+    ///
+    /// # Errors
+    /// One cannot be renamed.
+    pub fn distrust(&mut self, after: u64) -> Result<Vec<PathBuf>, Error> {
+        self.saved = self.saved.filter(|saved| *saved <= after);
+        self.durable = self.durable.filter(|durable| *durable <= after);
+        self.confirmed = self.confirmed.min(after);
+        Ok(self.saver.distrust(after)?)
+    }
+
+    /// Whether the checkpoint of a step is the newest that is trusted.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn is_trusted(&self, step: u64) -> Result<bool, Error> {
+        let trusted = self.saver.with_store(|store| store.trusted())?;
+        Ok(trusted.is_some_and(|(trusted, _)| trusted == step))
     }
 
     /// Returns the step and the directory of the best checkpoint.
@@ -109,7 +131,16 @@ impl Checkpoints {
     pub fn hand_over(&mut self, step: u64, contents: Contents, history: &History) -> Result<(), Error> {
         self.saver.save_with_metric(step, contents, self.saving.measured(step, history))?;
         self.saved = Some(step);
+        if step <= self.confirmed {
+            self.saver.trust(step);
+        }
         Ok(())
+    }
+
+    /// Notes that an audit has confirmed the state of a step: checkpoints up to it are trusted.
+    pub fn confirm(&mut self, step: u64) {
+        self.confirmed = step;
+        self.saver.trust(step);
     }
 
     /// Tells observers what became of saves.

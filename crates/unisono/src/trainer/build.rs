@@ -3,7 +3,7 @@
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision};
-use unisono_replica::{Assignment, Classes, ReplicaError, Replicas, describe_classes, is_one_machine};
+use unisono_replica::{Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine};
 
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
@@ -19,6 +19,7 @@ use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
 use crate::trainer::crew::Crew;
 use crate::trainer::identity::DataHash;
+use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Scaling};
 
 impl Builder {
@@ -97,9 +98,11 @@ impl Builder {
             replicas,
             classes: Classes::new(budget.adapters),
             mixed,
+            is_audited: !mixed && is_audited(self.options.audits),
             digest_every: self.digest_every,
             compared: None,
             left_told: 0,
+            spoiled: None,
         };
         let lanes = |id| Carries::new(plan.program(id), settings.global_batch);
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
@@ -108,7 +111,8 @@ impl Builder {
         let identity = identity(&plan, &settings, loss_scale.as_ref());
         let state = RunState { settings, loss_scale, carries, identity, ..RunState::default() };
         let watch = Watch { observers: self.observers, notes, ..Watch::default() };
-        Ok(Trainer { plan, crew, state, using, saver: None, watch, data_hash: DataHash::default() })
+        let (data_hash, trust) = (DataHash::default(), Trust::default());
+        Ok(Trainer { plan, crew, state, using, saver: None, watch, data_hash, trust })
     }
 
     /// Returns the run's settings on so many replicas.
@@ -138,7 +142,7 @@ impl Builder {
         if mixed {
             // An audit would only find that the adapters differ, which is known.
             options =
-                options.with(|o| (o.one_updates, o.assignment, o.audit_every) = (true, Assignment::Even, 0));
+                options.with(|o| (o.one_updates, o.assignment, o.audits) = (true, Assignment::Even, Audits::Never));
         }
         loop {
             let (memory, shards_at_once) = budget.memory(programs.train(), global_batch)?;
@@ -150,6 +154,15 @@ impl Builder {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// Returns whether a rule audits any step.
+fn is_audited(rule: Audits) -> bool {
+    match rule {
+        Audits::Never | Audits::Every(0) => false,
+        Audits::Share(share) => share > 0.0,
+        _ => true,
     }
 }
 

@@ -12,12 +12,27 @@ pub(super) struct Crew {
     pub classes: Classes,
     /// Whether the run was started on a mixture of numeric classes.
     pub mixed: bool,
+    /// Whether steps are audited.
+    pub is_audited: bool,
     /// The interval in steps at which the replicas' states are compared, 0 for never.
     pub digest_every: u64,
     /// The step after which the states were last compared.
     pub compared: Option<u64>,
     /// The number of replicas whose loss was reported to observers.
     pub left_told: usize,
+    /// The tensor of the state that a step made not finite, since the state was last written.
+    pub spoiled: Option<Spoiled>,
+}
+
+/// A state that a step made not finite.
+#[derive(Clone)]
+pub(super) struct Spoiled {
+    /// The number of the step.
+    pub step: u64,
+    /// The first such tensor.
+    pub tensor: String,
+    /// The number of other tensors that are not finite either.
+    pub more: usize,
 }
 
 impl Crew {
@@ -27,6 +42,22 @@ impl Crew {
             self.replicas.left().iter().skip(self.left_told).map(ToString::to_string).collect();
         self.left_told += new.len();
         new
+    }
+
+    /// Checks that no step has made the state not finite. Whatever trains on from the state or gives it out
+    /// calls this first.
+    ///
+    /// # Errors
+    /// [`Error::StateNotFinite`].
+    pub fn check_state(&self) -> Result<(), Error> {
+        let Some(Spoiled { step, tensor, more }) = self.spoiled.clone() else { return Ok(()) };
+        Err(Error::StateNotFinite { step, tensor, more })
+    }
+
+    /// Marks the state as not finite, and returns the error that says so.
+    pub fn spoil(&mut self, step: u64, tensor: String, more: usize) -> Error {
+        self.spoiled = Some(Spoiled { step, tensor: tensor.clone(), more });
+        Error::StateNotFinite { step, tensor, more }
     }
 
     /// Returns what a checkpoint records of the adapters, and probes those not probed before.

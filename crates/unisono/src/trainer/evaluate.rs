@@ -67,6 +67,8 @@ impl Trainer {
         if self.watch.stop.is_asked() {
             return Err(Error::Stopped);
         }
+        self.check_before_leaving()?;
+        self.crew.check_state()?;
         let feed = self.plan.feed(id, batch, &[], self.state.settings.seed)?;
         let outcome = self.crew.replicas.step(id.index(), &feed, &mut |_| Verdict::Commit);
         let outcome = self.heard(outcome)?;

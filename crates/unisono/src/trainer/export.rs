@@ -88,6 +88,7 @@ impl Trainer {
 
     /// Returns the model's tensors, and the model's description where all its layers have one.
     pub(super) fn described(&mut self) -> Result<(Tensors, Option<Value>), Error> {
+        self.check_before_leaving()?;
         let tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
         let Info { shape: output, .. } = info(&self.plan.programs.output);
         let contents = self.plan.parts.model.description().map(|model| Contents {

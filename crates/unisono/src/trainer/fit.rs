@@ -37,9 +37,8 @@ impl Trainer {
         self.same_data(train)?;
         self.same_order(train, epochs)?;
         let result = match self.begin(train, validation, epochs) {
-            Ok(mut batches) => {
-                let result = self.fit_batches(&mut batches, train, validation, epochs);
-                self.watch.input = Some(batches.seen());
+            Ok(batches) => {
+                let result = self.fit_to_the_end(batches, train, validation, epochs);
                 if let Err(error) = &result {
                     self.save_despite(error);
                 }
@@ -65,6 +64,30 @@ impl Trainer {
         }
         [Some(train), validation].into_iter().flatten().for_each(|loader| self.note_batch(loader));
         Ok(loader.epochs(self.state.position.data.clone(), epochs)?)
+    }
+
+    /// Does the steps of all batches. Steps that replicas made wrongly are made again.
+    fn fit_to_the_end(
+        &mut self,
+        mut batches: Batches,
+        train: &Loader,
+        validation: Option<&Loader>,
+        epochs: u32,
+    ) -> Result<(), Error> {
+        loop {
+            let mut result = self.fit_batches(&mut batches, train, validation, epochs);
+            self.watch.input = Some(batches.seen());
+            // What leaves the fit is what all replicas have.
+            if matches!(result, Ok(()) | Err(Error::Stopped)) {
+                result = self.check_before_leaving().and(result);
+            }
+            match result {
+                Err(Error::RolledBack { .. }) => {
+                    batches = self.reader(train).epochs(self.state.position.data.clone(), epochs)?;
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Returns a loader as the trainer reads it: in batches of the global batch's size, until the run is
@@ -134,6 +157,10 @@ impl Trainer {
             }
             if carried.replace(batch.epoch) != Some(batch.epoch) {
                 self.state.carries.reset();
+            }
+            // No later audit would find what is wrong from here on.
+            if batch.after.epoch >= epochs {
+                self.crew.replicas.audit_next(ProgramId::Train.index());
             }
             let mut step = self.step_inner(&batch, Some(train.source()), feed::behind(&batch))?;
             (step.epochs, step.of) = (epochs, train.samples());

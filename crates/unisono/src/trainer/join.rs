@@ -25,8 +25,11 @@ impl Trainer {
         if !self.crew.mixed && !is_one_machine(&all) {
             return Err(Error::JoinsOtherClass { classes: describe_classes(&all) });
         }
-        let joined = self.crew.replicas.join(&adapter);
-        let joined = self.heard(joined)?;
+        let joined = match self.crew.replicas.join(&adapter) {
+            // It did not take the state; that of the run is not in doubt.
+            Err(differs @ ReplicaError::Digests { .. }) => return Err(differs.into()),
+            joined => self.heard(joined)?,
+        };
         if self.crew.mixed {
             let (name, step) = (adapter.label(), self.steps());
             self.watch.note(&format!(
@@ -41,7 +44,7 @@ impl Trainer {
     /// Compares the replicas' states.
     ///
     /// # Errors
-    /// States that differ; the error names the replicas.
+    /// [`Error::RolledBack`] where states differ; it names the replicas.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
         let same = self.crew.replicas.check_digests();
         self.heard(same)?;
@@ -49,11 +52,13 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns the answer of the replicas. Reports to the observers which replicas left meanwhile.
+    /// Returns the answer of the replicas. Reports to the observers which replicas left meanwhile. If replicas
+    /// were found to be wrong, the run goes back to the last state that is trusted.
     pub(super) fn heard<T>(&mut self, answer: Result<T, ReplicaError>) -> Result<T, Error> {
         self.tell_left();
         answer.map_err(|error| match error {
             left @ ReplicaError::NoneLeft { .. } => Error::NoneLeft { left, checkpoint: self.durable() },
+            wrong @ (ReplicaError::Audit { .. } | ReplicaError::Digests { .. }) => self.go_back(wrong),
             error => error.into(),
         })
     }
@@ -65,7 +70,7 @@ impl Trainer {
     }
 
     /// Returns the step of the newest checkpoint, once what was handed over is written or cannot be.
-    fn durable(&mut self) -> Option<u64> {
+    pub(super) fn durable(&mut self) -> Option<u64> {
         if let Err(error) = self.finish_saves() {
             self.watch.note(&format!("warning: the last checkpoint is not saved: {error}"));
         }

@@ -15,9 +15,11 @@ impl Trainer {
     /// are; the weights become a part of its identity.
     ///
     /// # Errors
-    /// A file that cannot be read or that does not fit, all that does not fit listed. Then nothing has
-    /// changed.
+    /// A file that cannot be read or that does not fit, all that does not fit listed. A step has made the
+    /// state not finite ([`Error::StateNotFinite`]): resume first. Then nothing has changed.
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
+        // What the optimizer keeps would stay that of the step that went wrong.
+        self.crew.check_state()?;
         let file = TensorFile::open(path)?;
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
         let states = self.plan.programs.train().states();
@@ -33,6 +35,7 @@ impl Trainer {
         // A run that started elsewhere is another.
         let loaded = unisono_checkpoint::state_sha256(&[("model", &tensors)], &[]);
         self.state.identity.load(self.steps(), loaded);
+        self.state_was_set();
         Ok(report)
     }
 }

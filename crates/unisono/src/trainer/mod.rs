@@ -3,7 +3,8 @@
 //! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
 //! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
-//! replicas that come and go, `inspect` about what a user can ask.
+//! replicas that come and go, `trust` about the way back after a replica was wrong, `inspect` about what a
+//! user can ask.
 
 mod build;
 pub(crate) mod builder;
@@ -20,6 +21,7 @@ pub(crate) mod resume;
 mod save;
 mod step;
 mod tensors;
+mod trust;
 
 use crate::compile::plan::Plan;
 use crate::observe::watch::Watch;
@@ -28,6 +30,7 @@ use crate::run::state::RunState;
 use crate::saving::checkpoints::Checkpoints;
 use crate::trainer::crew::Crew;
 use crate::trainer::identity::DataHash;
+use crate::trainer::trust::Trust;
 
 /// Trains a model on every replica.
 pub struct Trainer {
@@ -45,4 +48,6 @@ pub struct Trainer {
     watch: Watch,
     /// The hash of the data, which is computed beside the training.
     data_hash: DataHash,
+    /// How far the run is trusted.
+    trust: Trust,
 }

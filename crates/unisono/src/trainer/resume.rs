@@ -9,6 +9,7 @@ use crate::run::identity::RunIdentity;
 use crate::run::section::{Difference, Section};
 use crate::run::state::SavedRun;
 use crate::saving::tensors::in_order;
+use crate::trainer::trust::Trust;
 use crate::{Error, Trainer};
 
 /// The point from which a resumed run continues.
@@ -69,6 +70,8 @@ impl Trainer {
         self.apply(run, &tensors)?;
         self.go_on_as(&before, &differs);
         let step = self.steps();
+        let trusted = self.saver.as_ref().map_or(Ok(true), |saver| saver.is_trusted(step))?;
+        self.trust = if trusted { Trust::Begins } else { Trust::Resumed };
         self.saver.iter_mut().for_each(|saver| saver.resumed(step, force));
         let skipped = loaded.skipped.iter().map(ToString::to_string).collect();
         Ok(Some(Resumed { step, path: loaded.path, skipped, differs }))
@@ -134,6 +137,7 @@ impl Trainer {
             let written = self.crew.replicas.write_state(index, tensor.bytes());
             self.heard(written)?;
         }
+        self.crew.spoiled = None;
         self.state.resume(run.state);
         // A step that is made again is compared again.
         self.crew.compared = None;

@@ -48,9 +48,7 @@ impl Trainer {
     /// Returns [`Trainer::contents`] in the memory of earlier ones.
     fn contents_into(&mut self, spare: Contents) -> Result<Contents, Error> {
         // What is saved is what all replicas have.
-        if self.crew.is_unchecked(self.state.position.step) {
-            self.check_replicas()?;
-        }
+        self.check_before_leaving()?;
         self.content_for_checkpoint()?;
         self.state.classes = self.crew.saved_classes()?;
         let mut contents = self.tensors_on_devices(spare)?;
@@ -71,6 +69,7 @@ impl Trainer {
     /// # Errors
     /// Of the replicas.
     pub fn state_sha256(&mut self) -> Result<String, Error> {
+        self.check_before_leaving()?;
         let mut contents = self.tensors_on_devices(Contents::default())?;
         contents.carries = self.state.tensors()?;
         Ok(contents.state_sha256(&self.state.digested()))

@@ -22,9 +22,11 @@ impl Trainer {
     /// The trainer does not know the loader either, so a resume cannot compare the data.
     ///
     /// # Errors
-    /// The batch does not have the model's fields, or a sample is bad. A loss or gradient is not finite, in
-    /// mixed precision at the smallest loss scale. The learning rate or another scalar of the optimizer is
-    /// not finite at this step. Nothing has changed then.
+    /// The batch does not have the model's fields, or a sample is bad. A loss, a gradient or a carry is not
+    /// finite, in mixed precision at the smallest loss scale. The learning rate or another scalar of the
+    /// optimizer is not finite at this step. Nothing has changed then. A new value of the state is not finite
+    /// ([`Error::StateNotFinite`]): the state has changed then, and has to be resumed. Replicas were wrong
+    /// ([`Error::RolledBack`]): the trainer is back at an earlier step.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
         if batch.after.epoch > batch.epoch {
@@ -44,12 +46,17 @@ impl Trainer {
         names: Names<'_>,
         after: Position,
     ) -> Result<Step, Error> {
+        self.crew.check_state()?;
         self.check_batch(batch, names)?;
+        let before = self.before_step()?;
         let batch = &*self.state.carries.with(batch)?;
         let scalars = self.scalars()?;
         let feed = self.plan.feed(ProgramId::Train, batch, &scalars, self.state.settings.seed)?;
-        let outcome = self.judged(batch, &feed, names)?;
+        let mut outcome = self.judged(batch, &feed, names)?;
         let step = self.record(batch, &outcome, after);
+        if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
+            self.confirm(before, audit);
+        }
         if self.crew.is_comparison_due(self.state.position.step) {
             self.check_replicas()?;
         }
@@ -99,6 +106,12 @@ impl Trainer {
                 }
                 Outcome { outputs: *outputs, ..Outcome::default() }
             }
+            Err(ReplicaError::StateNotFinite { tensor, more, .. }) => {
+                // What was handed over before is the newest that can be resumed.
+                self.durable();
+                let step = self.steps();
+                return Err(self.crew.spoil(step, tensor, more));
+            }
             Err(error) => return self.heard(Err(error)),
         };
         let reading = Reading::new(&program, &outcome.outputs);
@@ -108,6 +121,14 @@ impl Trainer {
         }
         if let Some(what) = reading.bad_penalty() {
             return Err(self.not_finite(batch, None, format!("the {what}"), names));
+        }
+        if let Some(carry) = reading.bad_carry() {
+            let what = format!("the carry {carry}");
+            if outcome.committed {
+                let step = self.steps();
+                return Err(self.crew.spoil(step, what, 0));
+            }
+            return Err(self.not_finite(batch, None, what, names));
         }
         Ok(outcome)
     }

@@ -9,6 +9,7 @@ use crate::{Error, Trainer};
 impl Trainer {
     /// Returns the values of a state by its index.
     pub(super) fn values(&mut self, index: usize) -> Result<Vec<f32>, Error> {
+        self.check_before_leaving()?;
         let bytes = self.crew.replicas.read_state(index);
         let bytes = self.heard(bytes)?;
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
@@ -37,7 +38,9 @@ impl Trainer {
         }
         let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
         let written = self.crew.replicas.write_state(index, &bytes);
-        self.heard(written)
+        self.heard(written)?;
+        self.state_was_set();
+        Ok(())
     }
 
     /// Returns names and shapes of parameters and statistics, in the model's order. What the optimizer keeps
@@ -55,6 +58,7 @@ impl Trainer {
 
     /// Does [`Trainer::tensors_of`] in the memory of tensors that were read before.
     pub(super) fn tensors_into(&mut self, kinds: &[StateKind], mut spare: Tensors) -> Result<Tensors, Error> {
+        self.crew.check_state()?;
         let indices = self.plan.programs.states_of(kinds);
         let states = self.plan.programs.train().states();
         let memory = |&index: &usize| spare.remove(&states[index].name).map(Tensor::into_bytes);

@@ -191,7 +191,7 @@ impl Emitter<'_> {
             }
             Store::Blocks(b) => self.extent.blocks * program.buckets()[b].len,
             Store::Sums(b) => program.buckets()[b].len,
-            Store::Flag(_) => 1,
+            Store::Flag(_) | Store::StateFlag => 1,
             Store::ShardStarts => self.extent.shards + 1,
         };
         whole_words(elements.max(1) * program.stores.element_bytes(store))

@@ -11,7 +11,7 @@ mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::emitter::{Emitter, Step};
+use self::emitter::{Emitter, Part, Step};
 use crate::fuse::{Store, Unit, in_order};
 use crate::plan::{Plan, Target};
 use crate::program::{Program, Run, Slot, UnitKernels};
@@ -45,6 +45,7 @@ impl Emitter<'_> {
             self.upload_inputs();
         }
         self.tick();
+        let flag = self.clear_state_flag();
         let open = self.open_buckets(segment);
         let cut: Vec<usize> = open.keys().copied().collect();
         self.compute(open)?;
@@ -53,6 +54,9 @@ impl Emitter<'_> {
         }
         if segment + 1 == self.segments.len() {
             self.replace_states();
+        }
+        if let Some(flag) = flag {
+            self.check_states(flag)?;
         }
         self.tick();
         self.download_outputs();
@@ -152,6 +156,29 @@ impl Emitter<'_> {
             let to = self.part(Store::State(state), 0, bytes);
             self.step(Step::Copy { from, to });
         }
+    }
+
+    /// Clears the flag of the states in the last segment, if that replaces any. Its kernels set the flag if a
+    /// new value is not finite.
+    fn clear_state_flag(&mut self) -> Option<Part> {
+        let commits = self.segment + 1 == self.program.segments() && !self.program.graph.updates.is_empty();
+        let flag = commits.then(|| self.part(Store::StateFlag, 0, 4))?;
+        self.step(Step::Clear(flag));
+        Some(flag)
+    }
+
+    /// Checks the new values of states that were not checked by the kernel which computed them, and downloads
+    /// the flag. So every new value is checked, whatever computed it.
+    fn check_states(&mut self, flag: Part) -> Result<(), GraphError> {
+        let program = self.program;
+        for (&state, &value) in &program.graph.updates {
+            if !program.stores.checked.contains(&in_order(&program.graph, &program.fusion, value)) {
+                let numbers = self.all(Store::State(state));
+                self.check_numbers(numbers, program.graph.states[state].ty.count(), flag, value)?;
+            }
+        }
+        self.segments[self.segment].downloads.push((Slot::StateFlag, flag));
+        Ok(())
     }
 
     /// Downloads the outputs that are ready at the end of the segment.

@@ -155,22 +155,42 @@ impl Emitter<'_> {
     pub(super) fn check_finite(&mut self, segment: usize, cut: &[usize]) -> Result<(), GraphError> {
         let flag: Part = self.part(Store::Flag(segment), 0, 4);
         self.step(Step::Clear(flag));
-        let span = format!("const SPAN: u32 = {}u;\n", FINITE_SPAN / 4);
-        let kernel = self.kernel(&Kernel {
-            name: "finite".into(),
-            wgsl: module(&FiniteParams::declaration(0), &[], &span, unisono_shaders::FINITE),
-            bindings: vec![Access::Read, Access::ReadWrite],
-        });
         for &bucket in cut {
-            let (len, root) =
-                (self.program.buckets()[bucket].len, self.program.buckets()[bucket].values[0].0);
-            let (grid, width) = self.grid(len.div_ceil(FINITE_SPAN), root)?;
+            let Bucket { len, ref values, .. } = self.program.buckets()[bucket];
             let sums = self.all(Store::Sums(bucket));
-            let params = FiniteParams { n: (len / 4) as u32, width };
-            self.launch(kernel, vec![sums, flag], params.words(&[]), grid, root)?;
+            self.check_numbers(sums, len, flag, values[0].0)?;
         }
         self.segments[segment].downloads.push((Slot::Flag(segment), flag));
         Ok(())
+    }
+
+    /// Launches the kernel that sets a flag if any of `count` f32 is not finite. They are node `root`.
+    pub(super) fn check_numbers(
+        &mut self,
+        numbers: Part,
+        count: usize,
+        flag: Part,
+        root: NodeId,
+    ) -> Result<(), GraphError> {
+        let fours = count > 0 && count.is_multiple_of(4);
+        let kernel = self.kernel(&finite_kernel(fours));
+        let (grid, width) = self.grid(count.div_ceil(FINITE_SPAN), root)?;
+        let params = FiniteParams { n: if fours { count / 4 } else { count } as u32, width };
+        self.launch(kernel, vec![numbers, flag], params.words(&[]), grid, root)
+    }
+}
+
+/// Returns the kernel that looks whether numbers are finite, four at a time or one.
+fn finite_kernel(fours: bool) -> Kernel {
+    let constants = if fours {
+        format!("const SPAN: u32 = {}u;\nalias Bits = vec4<u32>;\nalias Bad = vec4<bool>;\n", FINITE_SPAN / 4)
+    } else {
+        format!("const SPAN: u32 = {FINITE_SPAN}u;\nalias Bits = u32;\nalias Bad = bool;\n")
+    };
+    Kernel {
+        name: "finite".into(),
+        wgsl: module(&FiniteParams::declaration(0), &[], &constants, unisono_shaders::FINITE),
+        bindings: vec![Access::Read, Access::ReadWrite],
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fuse::MAX_BINDINGS;
 use crate::plan::{Command, Plan, Role, Slice, Transfer};
 use crate::program::Layout;
 use crate::trace::{StateKind, Tape};
@@ -63,7 +64,7 @@ fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
     assert_eq!((segments[0].commands.len(), segments[0].downloads.len()), (0, 0));
     assert!(!slots(&segments[0].uploads).contains(&Slot::Input(0)), "{:?}", slots(&segments[0].uploads));
     assert_eq!(slots(&segments[1].uploads), [Slot::Sums(0)]);
-    assert_eq!(slots(&segments[1].downloads), [Slot::Output(2)]);
+    assert_eq!(slots(&segments[1].downloads), [Slot::StateFlag, Slot::Output(2)]);
     let busy = program.plan(&Run { first: 0, sizes: vec![2], shards: 3 }, &Target::default()).unwrap();
     assert_eq!(segments[1].commands.len(), busy.segments[1].commands.len());
     assert!(buffers.iter().any(|b| b.role == Role::State(0)));
@@ -141,4 +142,41 @@ fn a_kernel_serves_all_steps_of_a_loop_and_all_states() {
     let ((few, short), (many, long)) = (sizes(4), sizes(7));
     assert!(long > short);
     assert_eq!(few, many);
+}
+
+/// Updates many states of one shape as Adam does: each kernel has room for the flag that it sets, and no
+/// kernel reads the new states again.
+#[test]
+fn kernels_check_the_states_that_they_store_with_no_more_buffers_than_every_adapter_has() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[4]));
+    let rate = tape.input("rate", Type::global(&[]));
+    let weights: Vec<_> = (0..7).map(|i| tape.state(&format!("w{i}"), &[4], StateKind::Parameter)).collect();
+    let y = weights.iter().fold(x, |y, weight| (&y * weight).tanh());
+    let gradients = tape.gradients(&y.sum(&[-1]).sum_shards(), &weights);
+    for (weight, gradient) in weights.iter().zip(&gradients) {
+        let name = tape.state_name(weight).unwrap();
+        let moment = tape.state(&format!("{name}/m"), &[4], StateKind::Optimizer);
+        let new = &moment * 0.9 + gradient * 0.1;
+        tape.update(&moment, &new);
+        tape.update(weight, &(weight - &(&new * &rate)));
+    }
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let run = Run { first: 0, sizes: vec![2], shards: 2 };
+    let plan = program.plan(&run, &Target::default()).unwrap();
+    assert!(plan.kernels.iter().all(|kernel| kernel.bindings.len() <= MAX_BINDINGS));
+    let [.., last] = &plan.segments[..] else { panic!("no segments") };
+    let flag = last.downloads.iter().find(|t| Slot::decode(t.slot) == Slot::StateFlag).unwrap().slice;
+    let launches = last.commands.iter().filter_map(|command| match command {
+        Command::Launch(launch) => Some(launch),
+        _ => None,
+    });
+    let launches: Vec<_> = launches.collect();
+    assert!(launches.len() < 14, "maps share kernels: {}", launches.len());
+    for launch in launches {
+        let kernel = &plan.kernels[launch.kernel];
+        assert_ne!(kernel.name, "finite");
+        let sets = launch.bindings.iter().any(|slice| slice.buffer == flag.buffer);
+        assert!(sets && kernel.wgsl.contains("atomicOr"), "{}", kernel.wgsl);
+    }
 }

@@ -22,12 +22,6 @@ impl Step {
             }
             Phase::Load => return self.advance_load(now, policy, workers, out),
             Phase::Segment(segment) => return self.advance_segment(segment, now, policy, workers, out),
-            Phase::Audit => {
-                if !workers.is_idle() || self.audit(now, workers, out) {
-                    return false;
-                }
-                self.go_to(self.last(), policy, workers);
-            }
             Phase::Decide => {
                 let asked = std::mem::replace(&mut self.asked, true);
                 if !asked {
@@ -120,15 +114,12 @@ impl Step {
         true
     }
 
-    /// Goes to a segment, or to what comes before the last one: an audit and the caller's verdict.
+    /// Goes to a segment, or to what comes before the last one: the caller's verdict.
     pub(super) fn go_to(&mut self, segment: usize, policy: &Policy, workers: &Workers) {
         if segment < self.last() {
             return self.enter(Phase::Segment(segment));
         }
-        let due =
-            self.job.audit.is_some() && !self.audited && !self.is_whole() && workers.present().len() > 1;
         match self.verdict {
-            _ if due && self.last() > 0 => self.enter(Phase::Audit),
             None => self.enter(Phase::Decide),
             Some(Verdict::Skip) => self.enter(Phase::End { committed: false }),
             Some(Verdict::Commit) => {

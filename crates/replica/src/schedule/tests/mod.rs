@@ -44,7 +44,7 @@ pub(super) fn policy() -> Policy {
 /// Returns a step of one cut with eight samples in each shard.
 fn job(shards: usize, changes_state: bool) -> Job {
     let sizes = vec![8; shards];
-    Job { program: 0, sizes, segments: 2, changes_state, few_at_once: true, load_only: false, audit: None }
+    Job { program: 0, sizes, segments: 2, changes_state, few_at_once: true, load_only: false, roles: Roles::Usual, audited: false }
 }
 
 /// Runs a schedule drawn from a seed. Returns how many workers were lost, late and joined, and how many steps
@@ -78,6 +78,11 @@ fn schedule(seed: u64) -> [usize; 4] {
         let segments = 1 + world.draw.below(4);
         let changes_state = !world.draw.once_in(4);
         let may = segments == 2 || segments == 1 && !changes_state;
+        let roles = match world.draw.below(4) {
+            0 => Roles::Rotated(world.draw.below(9)),
+            1 => Roles::Alone(world.draw.below(9)),
+            _ => Roles::Usual,
+        };
         let wanted = Wanted {
             job: Job {
                 program: world.draw.below(2),
@@ -86,7 +91,8 @@ fn schedule(seed: u64) -> [usize; 4] {
                 changes_state,
                 few_at_once: may && !world.draw.once_in(3),
                 load_only: world.draw.once_in(8),
-                audit: world.draw.once_in(4).then(|| world.draw.below(99)),
+                roles,
+                audited: false,
             },
             skip: world.draw.once_in(8),
             not_finite: world.draw.once_in(20),
@@ -363,10 +369,11 @@ fn who_has_no_shards_runs_only_where_the_state_changes() {
 fn noise_does_not_move_shards_about() {
     let mut draw = Draw(11);
     let mut workers = Workers::new(2, policy());
-    let sizes = vec![8; 32];
+    let job = Job { few_at_once: false, ..job(32, true) };
     let mut seen: Vec<Vec<Range<usize>>> = Vec::new();
     for step in 4..60 {
-        let ranges = workers.assign(Assignment::Speed, 0, &sizes, false, step);
+        let ranges = workers.assign(Assignment::Speed, &job, vec![0, 1], step);
+        let ranges: Vec<Range<usize>> = ranges.into_values().collect();
         for (worker, range) in ranges.iter().enumerate() {
             let disturbed = if draw.once_in(2) { 1.0 + 2.0 * draw.unit() } else { 1.0 };
             let seconds = (8 * range.len()) as f64 * [1e-3, 3e-3][worker] * disturbed;

@@ -160,18 +160,6 @@ impl World {
                 Action::Run { worker, ticket, group, segments, .. } => {
                     self.run(wanted, worker, ticket, &group, &segments)?;
                 }
-                Action::Audit { worker, ticket, group, of } => {
-                    ensure(worker != of, || "audits itself".into())?;
-                    let known = kept.values().flatten().any(|block| *block == group.shards);
-                    ensure(known, || format!("audits {:?}, which nobody gave: {kept:?}", group.shards))?;
-                    self.workers[worker].memory = None;
-                    self.time(worker, ticket, &group)?;
-                }
-                Action::Refresh { worker, ticket, group } => {
-                    self.workers[worker].memory = Some((group.shards.clone(), wanted.job.segments - 1));
-                    self.time(worker, ticket, &group)?;
-                }
-                Action::Compare { .. } => {}
                 Action::Keep { shards, segments, .. } => {
                     for segment in segments {
                         kept.entry(segment).or_default().push(shards.clone());

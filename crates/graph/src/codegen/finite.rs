@@ -1,0 +1,39 @@
+//! The check of new states: a kernel that stores them sets a flag if one is infinite or not a number.
+
+use unisono_shaders::snippets;
+
+use super::Binding;
+use super::writer::Writer;
+use crate::fuse::Store;
+use crate::plan::Access;
+
+impl Writer<'_> {
+    /// Returns the statements that set the flag of the states if an element of these values is not finite.
+    /// All values have the same number of elements.
+    pub(super) fn check(&mut self, values: &[&[String]]) -> String {
+        if values.is_empty() {
+            return String::new();
+        }
+        let is_one = values.iter().all(|value| value.len() == 1);
+        let all = values.iter().flat_map(|value| value.chunks(4));
+        let exponents: Vec<String> = all
+            .map(|four| match four {
+                [one] => format!("exponent({one})"),
+                four => format!("exponents(vec4<f32>({}))", four.join(", ")),
+            })
+            .collect();
+        let largest = exponents
+            .into_iter()
+            .reduce(|largest, next| format!("max({largest}, {next})"))
+            .unwrap_or_default();
+        let is_bad = if is_one {
+            format!("{largest} == EXPONENT")
+        } else {
+            format!("any({largest} == vec4<u32>(EXPONENT))")
+        };
+        self.snippets.insert(snippets::FINITE_BITS);
+        let flag = Binding { store: Store::StateFlag, row: None };
+        let flag = self.bind_as(flag, Access::ReadWrite, "atomic<u32>");
+        format!("    if {is_bad} {{ atomicOr(&b{flag}[0], 1u); }}\n")
+    }
+}

@@ -1,0 +1,216 @@
+//! Finds out which replicas are wrong, and dismisses them.
+//!
+//! Replicas are compared by what each makes of the same step alone. What more than half of them make is right.
+//! Without such a majority, those are wrong that do not pass the known-answer test, or else those that make
+//! something else when they are asked again. Where none of this tells, nobody is dismissed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::batch::outputs::Outputs;
+use crate::coordinator::attempt::BlockDigests;
+use crate::coordinator::audit::State;
+use crate::coordinator::replicas::Replicas;
+use crate::coordinator::step::Task;
+use crate::error::ReplicaError;
+use crate::known_answer;
+use crate::schedule::{Event, Job, Roles, Verdict};
+use crate::worker::digest::Digest;
+use crate::worker::message::Failure;
+
+/// What a replica makes of a step alone. It is all none if a sum is not finite.
+#[derive(Debug, Default, PartialEq)]
+struct Opinion {
+    outputs: Option<Outputs>,
+    /// The sums over all shards, before they are rounded with others.
+    blocks: BlockDigests,
+    /// The state after it.
+    state: Option<Digest>,
+}
+
+/// Who is wrong, and why this is known.
+struct Finding {
+    wrong: BTreeSet<usize>,
+    why: String,
+    /// Whether replicas differ each time they are asked, and none is known to be wrong.
+    lasting: bool,
+}
+
+impl Finding {
+    fn new(wrong: impl IntoIterator<Item = usize>, why: impl Into<String>) -> Self {
+        Self { wrong: wrong.into_iter().collect(), why: why.into(), lasting: false }
+    }
+}
+
+impl Replicas {
+    /// Finds out who is wrong about a step that gave different bytes when it was made again, and dismisses
+    /// them. `seen` has the digests of the state that replicas had after it. The others have the state before
+    /// the step when this returns.
+    pub(super) fn wrong_step(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        verdict: Verdict,
+        seen: &[(usize, Digest)],
+    ) -> ReplicaError {
+        let step = self.steps - 1;
+        let finding = self.find_wrong(task, job, before, verdict, seen);
+        let wrong = self.expel(&finding);
+        self.write_all(job, before);
+        if self.is_empty() {
+            return self.none_left();
+        }
+        ReplicaError::Audit { step, wrong, why: finding.why, lasting: finding.lasting }
+    }
+
+    fn find_wrong(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        verdict: Verdict,
+        seen: &[(usize, Digest)],
+    ) -> Finding {
+        let opinions = self.opinions(task, job, before, verdict);
+        if self.scheduler.present().len() < 2 {
+            return Finding::new([], "it was made again by the same replica and gave other bytes");
+        }
+        let groups = grouped(&opinions);
+        match groups.first() {
+            Some((right, who)) if groups.len() == 1 && !who.is_empty() => {
+                return transient(right.state, seen);
+            }
+            Some((_, right)) if 2 * right.len() > opinions.len() => {
+                let wrong = opinions.keys().copied().filter(|replica| !right.contains(replica));
+                let why = format!("alone, {} make the same of it", self.names(right));
+                return Finding::new(wrong, why);
+            }
+            _ => {}
+        }
+        if let Some(finding) = self.known_wrong() {
+            return finding;
+        }
+        let again = self.opinions(task, job, before, verdict);
+        let differ = opinions.iter().filter(|(replica, first)| again.get(replica).is_some_and(|a| a != *first));
+        let changed: Vec<usize> = differ.map(|(&replica, _)| replica).collect();
+        if !changed.is_empty() && changed.len() < opinions.len() {
+            return Finding::new(changed, "asked again, only the others stay with what they made of it");
+        }
+        let why = "alone, each makes something else of it and passes the known-answer test".to_owned();
+        Finding { wrong: BTreeSet::new(), why, lasting: true }
+    }
+
+    /// Dismisses replicas that have another state than more than half of all.
+    pub(super) fn outvoted(&mut self, wrong: Vec<usize>) -> (Vec<usize>, String) {
+        let finding = Finding::new(wrong, "more than half of the replicas have the same state");
+        (self.expel(&finding), finding.why)
+    }
+
+    /// Dismisses the replicas that do not pass the known-answer test, if others do.
+    pub(super) fn known_answers(&mut self) -> (Vec<usize>, String) {
+        match self.known_wrong() {
+            Some(found) => (self.expel(&found), found.why),
+            None => (Vec::new(), "all pass the known-answer test".to_owned()),
+        }
+    }
+
+    fn known_wrong(&mut self) -> Option<Finding> {
+        let index = self.programs.len() - 1;
+        let program = Arc::clone(&self.programs[index].program);
+        let feed = Arc::new(known_answer::feed(self.options.global_batch));
+        let rows = feed.rows;
+        let task = Task { index, program: Arc::clone(&program), feed };
+        let job = self.job_of(index, rows);
+        let given = self.opinions(&task, &job, &State::default(), Verdict::Commit);
+        let right = |opinion: &Opinion| {
+            opinion.outputs.as_ref().is_some_and(|given| known_answer::is_right(&program, rows, given))
+        };
+        let wrong: Vec<usize> =
+            given.iter().filter(|(_, opinion)| !right(opinion)).map(|(&replica, _)| replica).collect();
+        let found = !wrong.is_empty() && wrong.len() < given.len();
+        found.then(|| Finding::new(wrong, "the others give the known answer of a test program"))
+    }
+
+    /// Has each replica make a step alone, from the same state. A replica that cannot, for lack of memory or
+    /// because it leaves, has no opinion.
+    fn opinions(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        verdict: Verdict,
+    ) -> BTreeMap<usize, Opinion> {
+        let mut opinions = BTreeMap::new();
+        for replica in self.scheduler.present() {
+            self.write_all(job, before);
+            let alone = Job { roles: Roles::Alone(replica), audited: true, ..job.clone() };
+            self.is_diagnosing = true;
+            let made = self.once(task, alone, &mut |_| verdict);
+            self.is_diagnosing = false;
+            self.failures.clear();
+            let opinion = match made {
+                Ok(made) => {
+                    let after = self.result(job, &made).unwrap_or_default();
+                    let own = after.into_iter().find(|(of, _)| *of == replica);
+                    let state = own.map(|(_, digest)| digest);
+                    let blocks = made.audit.unwrap_or_default().blocks;
+                    Opinion { outputs: Some(made.outputs), blocks, state }
+                }
+                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => Opinion::default(),
+                Err(_) => continue,
+            };
+            if self.threads.is_present(replica) {
+                opinions.insert(replica, opinion);
+            }
+        }
+        opinions
+    }
+
+    /// Dismisses the replicas that are wrong, unless those are all. Returns them.
+    fn expel(&mut self, finding: &Finding) -> Vec<usize> {
+        let present = self.scheduler.present();
+        let wrong: Vec<usize> = present.iter().copied().filter(|r| finding.wrong.contains(r)).collect();
+        if wrong.len() == present.len() {
+            return Vec::new();
+        }
+        for &replica in &wrong {
+            let why = format!("its results are wrong: {}", finding.why);
+            self.failures.insert(replica, Failure::Wrong(why));
+            self.tell(Event::Reject(replica));
+        }
+        self.let_go();
+        wrong
+    }
+
+    /// Names replicas with their adapters.
+    pub(super) fn names(&mut self, replicas: &[usize]) -> String {
+        let names: Vec<String> = replicas.iter().map(|&r| format!("{r} ({})", self.adapter(r))).collect();
+        format!("replica {}", names.join(", "))
+    }
+}
+
+/// Puts replicas with the same opinion together, the largest group first.
+fn grouped(opinions: &BTreeMap<usize, Opinion>) -> Vec<(&Opinion, Vec<usize>)> {
+    let mut groups: Vec<(&Opinion, Vec<usize>)> = Vec::new();
+    for (&replica, opinion) in opinions {
+        match groups.iter_mut().find(|(other, _)| *other == opinion) {
+            Some((_, who)) => who.push(replica),
+            None => groups.push((opinion, vec![replica])),
+        }
+    }
+    groups.sort_by_key(|(_, who)| (std::cmp::Reverse(who.len()), who.first().copied()));
+    groups
+}
+
+/// All replicas agree when each is asked alone: the fault did not last. Those are wrong whose state was
+/// another one, if it was right on others.
+fn transient(right: Option<Digest>, seen: &[(usize, Digest)]) -> Finding {
+    let all: BTreeSet<usize> = seen.iter().map(|(replica, _)| *replica).collect();
+    let wrong: BTreeSet<usize> =
+        seen.iter().filter(|(_, digest)| Some(*digest) != right).map(|(replica, _)| *replica).collect();
+    if wrong.len() < all.len() && !wrong.is_empty() {
+        return Finding::new(wrong, "its state after the step was not what all make of it alone");
+    }
+    Finding::new([], "asked one by one, all make the same of it: the fault did not last")
+}

@@ -1,0 +1,176 @@
+//! The last state that is trusted, and the way back to it when replicas were found to be wrong.
+//!
+//! ```text
+//! start of the run, or a checkpoint that is trusted --> trusted
+//! step N --> passes its audit --> the state before it is trusted, and checkpoints up to N + 1 are
+//!        --> does not pass, or the replicas' states differ --> replicas that are wrong leave
+//!                 --> back to the trusted state; later checkpoints are set aside --> the steps are made again
+//! ```
+
+use unisono_replica::{Audited, ReplicaError};
+
+use crate::compile::programs::ProgramId;
+use crate::run::state::{RunState, SavedRun};
+use crate::saving::tensors::in_order;
+use crate::{Error, Trainer};
+
+/// A state of the run that is trusted.
+pub(super) struct Trusted {
+    state: RunState,
+    /// The tensors in the order of the training program's states.
+    tensors: Vec<Vec<u8>>,
+    /// Whether the run went back to it already without knowing which replica was wrong.
+    was_in_doubt: bool,
+}
+
+/// How far a run is trusted.
+#[derive(Default)]
+pub(super) enum Trust {
+    /// The state at hand is where trust begins: nothing was computed yet, or the caller has set it.
+    #[default]
+    Begins,
+    /// This state is trusted.
+    State(Box<Trusted>),
+    /// The run was resumed from a checkpoint that no audit has confirmed.
+    Resumed,
+    /// The state at hand may be wrong, and the run cannot go back: it is over until it is resumed.
+    Lost(String),
+}
+
+impl Trainer {
+    /// Notes that the state was set from outside: trust begins anew.
+    pub(super) fn state_was_set(&mut self) {
+        self.trust = Trust::Begins;
+        self.crew.compared = None;
+    }
+
+    /// Refuses to go on with a state that may be wrong.
+    pub(super) fn check_trust(&self) -> Result<(), Error> {
+        match &self.trust {
+            Trust::Lost(why) => Err(Error::Untrusted { why: why.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks what is about to leave the trainer: that the state may be trusted, and that all replicas have the
+    /// same.
+    ///
+    /// # Errors
+    /// [`Error::Untrusted`], [`Error::RolledBack`].
+    pub(super) fn check_before_leaving(&mut self) -> Result<(), Error> {
+        self.check_trust()?;
+        if self.crew.is_unchecked(self.state.position.step) {
+            self.check_replicas()?;
+        }
+        Ok(())
+    }
+
+    /// Prepares a training step: keeps the state if trust begins with it. Returns the run's state if the step
+    /// is audited.
+    pub(super) fn before_step(&mut self) -> Result<Option<RunState>, Error> {
+        self.check_trust()?;
+        if !self.crew.is_audited {
+            return Ok(None);
+        }
+        if matches!(self.trust, Trust::Begins) {
+            let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
+            let tensors = self.crew.replicas.read_states(&all, Vec::new());
+            let tensors = self.heard(tensors)?;
+            let state = self.state.clone();
+            self.trust = Trust::State(Box::new(Trusted { state, tensors, was_in_doubt: false }));
+        }
+        let due = self.crew.replicas.is_audit_due(ProgramId::Train.index());
+        Ok(due.then(|| self.state.clone()))
+    }
+
+    /// Takes the result of an audit that was passed, of the step that began with `state`.
+    pub(super) fn confirm(&mut self, state: RunState, audit: Audited) {
+        let step = state.position.step;
+        let tensors = audit.before;
+        self.trust = Trust::State(Box::new(Trusted { state, tensors, was_in_doubt: false }));
+        self.saver.iter_mut().for_each(|saver| saver.confirm(step + 1));
+    }
+
+    /// Goes back to the trusted state after the replicas were found to be wrong. Returns the error that says
+    /// so.
+    pub(super) fn go_back(&mut self, found: ReplicaError) -> Error {
+        let (nobody, lasting) = match &found {
+            ReplicaError::Audit { wrong, lasting, .. } => (wrong.is_empty(), *lasting),
+            ReplicaError::Digests { wrong, .. } => (wrong.is_empty(), false),
+            _ => (false, true),
+        };
+        let why = found.to_string();
+        match self.restore(nobody) {
+            Ok(may_go_on) => {
+                let step = self.steps();
+                if may_go_on && !lasting {
+                    self.watch.note(&format!("{why}; the run goes back to step {step}, which is trusted"));
+                    self.watch.rolled_back(step);
+                    return Error::RolledBack { why, step };
+                }
+                Error::Refused { why, step }
+            }
+            Err(problem) => {
+                let why = format!("{why}; {problem}");
+                self.trust = Trust::Lost(why.clone());
+                Error::Untrusted { why }
+            }
+        }
+    }
+
+    /// Restores the trusted state, and sets later checkpoints aside. `nobody`: it is not known which replica
+    /// was wrong. Returns whether the steps may be made again: with the same replicas they may once.
+    fn restore(&mut self, nobody: bool) -> Result<bool, String> {
+        let mut trusted = match std::mem::take(&mut self.trust) {
+            Trust::State(trusted) => *trusted,
+            Trust::Resumed => self.trusted_on_disk()?,
+            Trust::Lost(why) => return Err(why),
+            Trust::Begins if !self.crew.is_audited => {
+                return Err("without audits there is no state to go back to: resume from a checkpoint".into());
+            }
+            Trust::Begins => return Err("there is no state to go back to".into()),
+        };
+        let may_go_on = !(nobody && trusted.was_in_doubt);
+        trusted.was_in_doubt |= nobody;
+        let mut state = trusted.state.clone();
+        for (index, tensor) in trusted.tensors.iter().enumerate() {
+            let written = self.crew.replicas.write_state(index, tensor);
+            written.map_err(|error| error.to_string())?;
+        }
+        // What the run is does not change, and is better known than then.
+        state.identity.clone_from(&self.state.identity);
+        self.state = state;
+        self.using.reset();
+        self.crew.compared = None;
+        self.observe().map_err(|error| error.to_string())?;
+        self.trust = Trust::State(Box::new(trusted));
+        let step = self.steps();
+        if let Some(saver) = &mut self.saver {
+            let aside = saver.distrust(step);
+            match aside {
+                Ok(aside) if aside.is_empty() => {}
+                Ok(aside) => {
+                    let names: Vec<String> = aside.iter().map(|path| path.display().to_string()).collect();
+                    self.watch.note(&format!("checkpoints that may be wrong are set aside: {}", names.join(", ")));
+                }
+                Err(error) => return Err(format!("checkpoints after step {step} cannot be set aside: {error}")),
+            }
+        }
+        Ok(may_go_on)
+    }
+
+    /// Loads the newest checkpoint that is trusted.
+    fn trusted_on_disk(&mut self) -> Result<Trusted, String> {
+        let none = "the checkpoint that the run was resumed from is not trusted, and there is none that is: start anew";
+        let saver = self.saver.as_ref().ok_or(none)?;
+        let found = saver.saver.with_store(|store| store.trusted()).map_err(|error| error.to_string())?;
+        let (_, path) = found.ok_or(none)?;
+        let (_, contents) = unisono_checkpoint::load(&path).map_err(|error| error.to_string())?;
+        let run = SavedRun::load(&path, &contents).map_err(|error| error.to_string())?;
+        let tensors = in_order(&contents, self.plan.programs.train().states()).map_err(|report| report.to_string())?;
+        let tensors = tensors.into_iter().map(|tensor| tensor.bytes().to_vec()).collect();
+        let mut state = self.state.clone();
+        state.resume(run.state);
+        Ok(Trusted { state, tensors, was_in_doubt: false })
+    }
+}
