@@ -62,8 +62,7 @@ pub struct Fuzz {
 pub fn fuzz(args: &Fuzz) -> Result<(), String> {
     let readers = chosen(&args.readers)?;
     let program = build(readers.iter().any(|reader| RUN.contains(reader)))?;
-    let failed: Vec<String> =
-        readers.iter().filter_map(|reader| one(&program, reader, args).err()).collect();
+    let failed: Vec<String> = readers.iter().filter_map(|reader| one(&program, reader, args).err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
@@ -147,7 +146,11 @@ fn one(program: &Path, reader: &str, args: &Fuzz) -> Result<(), String> {
     }
     let lines: Vec<&str> = text.lines().collect();
     let end = lines[lines.len().saturating_sub(40)..].join("\n");
-    Err(format!("{end}\n{reader} failed; its input is in {}, its output in {}", found.display(), log.display()))
+    Err(format!(
+        "{end}\n{reader} failed; its input is in {}, its output in {}",
+        found.display(),
+        log.display()
+    ))
 }
 
 /// Returns what a run of libFuzzer did, from its output: executions, and edges of code that were reached.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use unisono_checkpoint::{
-    Export, Info, Keras, Plan, Store, Tensor, TensorDType, Tensors, export_model, inspect, list, load, newest,
-    parse_tensors, read_export, read_tensors,
+    Export, Info, Keras, Plan, Store, Tensor, TensorDType, Tensors, export_model, inspect, list, load,
+    newest, parse_tensors, read_export, read_tensors,
 };
 
 use crate::data::with_length;
@@ -64,7 +64,8 @@ pub(crate) fn write(scratch: &Scratch, run: &str, step: u64, files: &[(&str, &[u
         entries.push(format!(r#"{{"name": "{file}", "bytes": {bytes}, "sha256": "{sha256}"}}"#));
     }
     let (files, zeros) = (entries.join(", "), "0".repeat(64));
-    let head = format!(r#"{{"format": "unisono-checkpoint", "version": 2, "step": {step}, "files": [{files}],"#);
+    let head =
+        format!(r#"{{"format": "unisono-checkpoint", "version": 2, "step": {step}, "files": [{files}],"#);
     let manifest = format!("{head}\n\"sha256\": \"{zeros}\"\n}}\n");
     scratch.file(&format!("{name}/manifest.json"), &seal(manifest.as_bytes()));
     scratch.path(&name)
@@ -94,7 +95,8 @@ pub(crate) fn checkpoint(scratch: &Scratch, bytes: &[u8]) {
     let (flags, mut rest) = flags(bytes);
     let mut parts: Vec<Vec<u8>> = Vec::new();
     for _ in 0..4 {
-        let (length, after) = rest.split_first_chunk().map_or((0, rest), |(l, r)| (u16::from_le_bytes(*l), r));
+        let (length, after) =
+            rest.split_first_chunk().map_or((0, rest), |(l, r)| (u16::from_le_bytes(*l), r));
         let (part, after) = after.split_at(usize::from(length).min(after.len()));
         parts.push(part.to_vec());
         rest = after;
@@ -143,8 +145,14 @@ pub(crate) fn directory(scratch: &Scratch, bytes: &[u8]) {
     write(scratch, "run", 3, &files);
     for plant in bytes.as_chunks::<2>().0.iter().take(12) {
         let at = run.join(NAMES[usize::from(plant[0] % 16)]);
+        // What is planted must not be elsewhere itself.
+        let inside = at.parent().is_some_and(|parent| parent.canonicalize().is_ok_and(|real| real == parent));
+        if !inside {
+            continue;
+        }
         if plant[0] & 128 > 0 {
-            let _ = if at.is_dir() && !at.is_symlink() { fs::remove_dir_all(&at) } else { fs::remove_file(&at) };
+            let _ =
+                if at.is_dir() && !at.is_symlink() { fs::remove_dir_all(&at) } else { fs::remove_file(&at) };
         }
         let _ = match plant[1] % 6 {
             0 => fs::write(&at, &bytes[..bytes.len().min(plant[1].into())]),
@@ -152,7 +160,11 @@ pub(crate) fn directory(scratch: &Scratch, bytes: &[u8]) {
             2 => link(&precious, &at),
             3 => link(&scratch.path("elsewhere"), &at),
             4 => link(&scratch.path("elsewhere/absent"), &at),
-            _ => fs::rename(run.join(NAMES[usize::from(plant[1] / 6 % 16)]), &at),
+            _ => {
+                let from = run.join(NAMES[usize::from(plant[1] / 6 % 16)]);
+                let outside = from.canonicalize().is_ok_and(|real| real != from);
+                if outside { Ok(()) } else { fs::rename(from, &at) }
+            }
         };
     }
     let _ = (list(&run), newest(&run), inspect::list(&run), inspect::verify(&run));
@@ -188,7 +200,8 @@ pub(crate) fn export(scratch: &Scratch, bytes: &[u8]) {
 
 /// Returns a model's JSON file with this description.
 pub(crate) fn described(description: &[u8]) -> Vec<u8> {
-    let weights = format!(r#"{{"name":"m.safetensors","bytes":{},"sha256":"{}"}}"#, EMPTY.len(), sha256(EMPTY));
+    let weights =
+        format!(r#"{{"name":"m.safetensors","bytes":{},"sha256":"{}"}}"#, EMPTY.len(), sha256(EMPTY));
     let head = format!(r#"{{"format":"unisono-model","version":1,"weights":{weights},"description":"#);
     [head.as_bytes(), description, b"}"].concat()
 }

@@ -23,7 +23,10 @@ fn fetch(source: Result<impl Source, DataError>) {
         let Ok(sample) = source.fetch(index) else { continue };
         for (spec, (name, field)) in source.fields().iter().zip(sample.fields()) {
             assert_eq!((&*spec.name, spec.dtype), (&**name, field.values.dtype()));
-            assert_eq!(Some(field.values.len()), field.shape.iter().try_fold(1, |n: usize, &d| n.checked_mul(d)));
+            assert_eq!(
+                Some(field.values.len()),
+                field.shape.iter().try_fold(1, |n: usize, &d| n.checked_mul(d))
+            );
         }
     }
 }

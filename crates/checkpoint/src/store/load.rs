@@ -11,6 +11,7 @@ use crate::store::manifest::{FILES, LONGEST, LONGEST_TRAINER, Manifest};
 use crate::store::names::{CHECKPOINTS, MANIFEST, OLD, step_of};
 use crate::tensors::error::{Error, Result, Skipped, broken, io};
 use crate::tensors::file::parse_tensors;
+use crate::tensors::json;
 use crate::tensors::tensor::Tensors;
 
 /// A checkpoint that was found complete.
@@ -116,7 +117,7 @@ fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
             Some(fourth) => parse_tensors(&carries, &open_as_listed(disk, &carries, fourth)?)?,
             None => Tensors::new(),
         },
-        trainer: serde_json::from_slice(&read_as_listed(disk, &trainer, third, LONGEST_TRAINER)?)
+        trainer: json::parse(&read_as_listed(disk, &trainer, third, LONGEST_TRAINER)?)
             .map_err(|error| broken(&trainer, format!("no valid JSON: {error}")))?,
     };
     Ok((manifest.step, contents))

@@ -40,6 +40,7 @@ use crate::store::names::{
 use crate::store::retention::{Candidate, Options};
 use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{self, Error, Result, Skipped};
+use crate::tensors::json;
 use crate::tensors::tensor::Tensors;
 
 /// The result of a save.
@@ -196,6 +197,11 @@ impl Store {
         trainer.push(b'\n');
         if trainer.len() as u64 > LONGEST_TRAINER {
             let reason = format!("{TRAINER} takes {} bytes, more than {LONGEST_TRAINER}", trainer.len());
+            return Err(Error::Unstorable { reason });
+        }
+        if json::cost(&contents.trainer) > json::PARSED_BYTES {
+            let reason =
+                format!("{TRAINER} would take more than {} bytes when it is read", json::PARSED_BYTES);
             return Err(Error::Unstorable { reason });
         }
         disk.create_dir(temporary).map_err(error::io(temporary, "create a directory"))?;

@@ -3,6 +3,7 @@
 pub(crate) mod carries;
 pub(crate) mod classes;
 pub(crate) mod data;
+pub(crate) mod limits;
 pub(crate) mod loss_scale;
 pub(crate) mod position;
 pub(crate) mod section;

@@ -51,7 +51,7 @@ impl Trainer {
             return Err(Error::setting("resume", "no checkpoint directory is set"));
         };
         let Some(loaded) = saver.newest()? else { return Ok(None) };
-        let run = SavedRun::load(&loaded.path, &loaded.contents)?;
+        let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;
         let differs = self.compare(&loaded.path, &run, force)?;
         let states = self.plan.programs.train().states();
         let tensors = in_order(&loaded.contents, states).map_err(|report| Error::Resume {
