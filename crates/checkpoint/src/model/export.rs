@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::disk::listed::Entry;
 use crate::disk::listed::open_as_listed;
 use crate::disk::temporary::EXPORT;
-use crate::disk::write::replace_file;
+use crate::disk::write::{beside, replace_file};
 use crate::disk::{Disk, StdDisk};
 use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{Error, Result, broken, io};
@@ -96,7 +96,8 @@ struct Described {
 /// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal
 /// files.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
-    export_on(&StdDisk, path.as_ref(), EXPORT, tensors, export)
+    let path = path.as_ref();
+    export_on(&*beside(path)?, path, EXPORT, tensors, export)
 }
 
 pub(crate) fn export_on(

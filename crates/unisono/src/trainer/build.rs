@@ -11,6 +11,7 @@ use crate::compile::plan::{Plan, supports};
 use crate::compile::programs::{Parts, ProgramId, Programs};
 use crate::observe::watch::Watch;
 use crate::run::carries::Carries;
+use crate::run::limits::MAX_GLOBAL_BATCH;
 use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
@@ -49,7 +50,10 @@ impl Builder {
         self.check()?;
         let programs = Programs::trace(&self.parts, &Fields::supervised(fields)?, self.layout())?;
         let budget = self.budget(spread(&self.chosen()?, self.replicas, self.settings.shards));
-        let memory = |&batch: &usize| Ok(budget.memory(programs.train(), batch)?.0);
+        let memory = |&batch: &usize| {
+            check_batch(batch)?;
+            Ok(budget.memory(programs.train(), batch)?.0)
+        };
         global_batches.iter().map(memory).collect()
     }
 
@@ -84,6 +88,7 @@ impl Builder {
         }
         let adapters = spread(&chosen, self.replicas, self.settings.shards);
         let settings = self.settled(adapters.len());
+        check_batch(settings.global_batch)?;
         let notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
         let mut budget = self.budget(adapters);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
@@ -111,7 +116,9 @@ impl Builder {
     fn settled(&self, replicas: usize) -> RunSettings {
         let Parts { loss, optimizer, precision, .. } = &self.parts;
         RunSettings {
-            global_batch: self.per_replica.map_or(self.settings.global_batch, |n| n * replicas),
+            global_batch: self
+                .per_replica
+                .map_or(self.settings.global_batch, |samples| samples.saturating_mul(replicas)),
             precision: *precision,
             loss: loss.name().into(),
             optimizer: optimizer.name().into(),
@@ -147,6 +154,14 @@ impl Builder {
             }
         }
     }
+}
+
+/// Refuses a number of samples that no step can have.
+fn check_batch(samples: usize) -> Result<(), Error> {
+    if (1..=MAX_GLOBAL_BATCH).contains(&samples) {
+        return Ok(());
+    }
+    Err(Error::setting("global batch", format!("{samples} samples a step are not in 1..={MAX_GLOBAL_BATCH}")))
 }
 
 /// Writes the start value of every state to the replicas.
