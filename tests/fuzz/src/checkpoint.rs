@@ -155,6 +155,7 @@ pub(crate) fn directory(scratch: &Scratch, bytes: &[u8]) {
                 if at.is_dir() && !at.is_symlink() { fs::remove_dir_all(&at) } else { fs::remove_file(&at) };
         }
         let _ = match plant[1] % 6 {
+            0 if at.is_symlink() => Ok(()),
             0 => fs::write(&at, &bytes[..bytes.len().min(plant[1].into())]),
             1 => fs::create_dir_all(&at),
             2 => link(&precious, &at),

@@ -14,7 +14,10 @@ const CARRIED: &[u8] =
 /// says, where it says one that a checkpoint may have.
 pub(crate) fn trainer(scratch: &Scratch, bytes: &[u8]) {
     let (flags, text) = flags(bytes);
-    let parsed: Value = serde_json::from_slice(text).unwrap_or_default();
+    let parsed: Value = match text.len() {
+        0..=0xffff => serde_json::from_slice(text).unwrap_or_default(),
+        _ => Value::Null,
+    };
     let step = parsed["step"].as_u64().or_else(|| parsed["sections"]["position"]["value"]["step"].as_u64());
     let step = step.filter(|&step| step <= 1 << 53).unwrap_or(1);
     drop(parsed);

@@ -191,6 +191,9 @@ fn pictures_of_huge_sides_and_chunks() {
     });
 }
 
+/// What a text is, and how it is made. Few of them are in memory at once.
+type Case<'a> = (&'static str, &'a dyn Fn() -> String);
+
 /// Returns a safetensors file with this header and no data.
 fn header(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
@@ -210,20 +213,19 @@ fn headers_of_tensors() {
             text + &entry(number)
         };
         let tensor = r#"{"dtype":"U8","shape":[0],"data_offsets":[0,0]}"#;
-        let cases = [
-            ("many tensors", many(&|number| format!(r#""{number:x}":{tensor}"#)) + "}"),
-            (
-                "many notes",
-                format!(r#"{{"__metadata__":{}}}}}"#, many(&|number| format!(r#""{number:x}":"""#))),
-            ),
-            ("a long shape", format!(r#"{{"x":{{"dtype":"U8","shape":[{}0]}}}}"#, "0,".repeat(size() / 2))),
-            ("a deep text", "[".repeat(size())),
-            ("unknown fields", many(&|number| format!(r#""{number:x}":{{"":[0,0]}}"#)) + "}"),
-            ("a long name", format!(r#"{{"{}":{tensor}}}"#, "n".repeat(size()))),
+        let notes = || many(&|number| format!(r#""{number:x}":"""#));
+        let cases: [Case<'_>; 6] = [
+            ("many tensors", &|| many(&|number| format!(r#""{number:x}":{tensor}"#)) + "}"),
+            ("many notes", &|| format!(r#"{{"__metadata__":{}}}}}"#, notes())),
+            ("a long shape", &|| {
+                format!(r#"{{"x":{{"dtype":"U8","shape":[{}0]}}}}"#, "0,".repeat(size() / 2))
+            }),
+            ("a deep text", &|| "[".repeat(size())),
+            ("unknown fields", &|| many(&|number| format!(r#""{number:x}":{{"":[0,0]}}"#)) + "}"),
+            ("a long name", &|| format!(r#"{{"{}":{tensor}}}"#, "n".repeat(size()))),
         ];
         for (what, text) in cases {
-            let file = header(&text);
-            drop(text);
+            let file = header(&text());
             std::fs::write(&path, &file).unwrap();
             cost(&format!("{what}, data"), || Array::safetensors(&path, "x"));
             cost(&format!("{what}, tensors"), || parse_tensors(&path, &file).map_err(DataError::other));
@@ -250,24 +252,28 @@ fn headers_of_tensors() {
 }
 
 /// Texts of JSON that are much larger when they are parsed.
-fn texts() -> Vec<(&'static str, String)> {
-    let list = |item: &str| format!("[{}0]", format!("{item},").repeat(size() / (item.len() + 1)));
-    let keys = (0..size() / 12).map(|number| format!(r#""{number:06x}":0,"#)).collect::<String>();
-    vec![
-        ("maps of one entry", list(r#"{"":0}"#)),
-        ("zeros", list("0")),
-        ("texts", list(r#""a""#)),
-        ("lists", list("[0]")),
-        ("one map", format!(r#"{{{keys}"":0}}"#)),
-        ("depth", "[".repeat(size())),
-    ]
+const TEXTS: [Case<'static>; 6] = [
+    ("maps of one entry", &|| list(r#"{"":0}"#)),
+    ("zeros", &|| list("0")),
+    ("texts", &|| list(r#""a""#)),
+    ("lists", &|| list("[0]")),
+    ("one map", &|| {
+        let keys = (0..size() / 12).map(|number| format!(r#""{number:06x}":0,"#)).collect::<String>();
+        format!(r#"{{{keys}"":0}}"#)
+    }),
+    ("depth", &|| "[".repeat(size())),
+];
+
+fn list(item: &str) -> String {
+    format!("[{}0]", format!("{item},").repeat(size() / (item.len() + 1)))
 }
 
 #[test]
 fn texts_of_checkpoints() {
     let scratch = Scratch::new();
     with(|dir| {
-        for (what, text) in texts() {
+        for (what, text) in TEXTS {
+            let text = text();
             let file = |name: &str| {
                 std::fs::write(dir.join(name), &text).unwrap();
                 dir.join(name)
