@@ -1,5 +1,5 @@
-//! Disks that fill up in the middle of saves: the save is an error that may pass, what was complete stays, and
-//! when there is room again the next save succeeds.
+//! Disks that fill up in the middle of saves: the save is an error that may pass, what was complete stays,
+//! and when there is room again the next save succeeds.
 //!
 //! Twelve trials, or 50 with `UNISONO_LONG`.
 

@@ -239,8 +239,9 @@ fn directories_swapped_during_saves_lose_nothing_and_send_nothing_elsewhere() {
         drop(store);
         assert!(elsewhere.state() == before, "seed {seed}: {:?}", elsewhere.paths());
         for step in std::iter::once(1).chain(done) {
-            // A directory that was swapped away, and that nobody put back, still holds what it held. One that the
-            // attacker himself removed was empty when he made it, and holds what was saved into it.
+            // A directory that was swapped away, and that nobody put back, still holds what it held. One
+            // that the attacker himself removed was empty when he made it, and holds what was saved into
+            // it.
             let places = everywhere(base.path(), 5, step);
             let whole =
                 places.iter().any(|path| load(path).is_ok_and(|found| found == (step, contents(step))));

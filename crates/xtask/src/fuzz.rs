@@ -53,7 +53,8 @@ pub struct Fuzz {
     /// The longest input in bytes
     #[arg(long, default_value_t = 4096)]
     longest: u64,
-    /// Writes the smallest set of inputs that reaches the same code to target/fuzz/minimal, instead of fuzzing
+    /// Writes the smallest set of inputs that reaches the same code to target/fuzz/minimal, instead of
+    /// fuzzing
     #[arg(long)]
     minimise: bool,
 }
@@ -90,8 +91,8 @@ fn folder() -> PathBuf {
     root().join("target").join("fuzz")
 }
 
-/// Builds the program that runs a reader, and returns its path. The target is named, so that build scripts and
-/// procedural macros are built without coverage.
+/// Builds the program that runs a reader, and returns its path. The target is named, so that build scripts
+/// and procedural macros are built without coverage.
 fn build(facade: bool) -> Result<PathBuf, String> {
     let host = host()?;
     let features: &[&str] = if facade { &[] } else { &["--no-default-features"] };

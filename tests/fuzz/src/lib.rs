@@ -1,8 +1,8 @@
-//! Every reader of Unisono as a function of bytes: fuzzers call them with what they make up, and tests with the
-//! inputs that are kept in `corpus`.
+//! Every reader of Unisono as a function of bytes: fuzzers call them with what they make up, and tests with
+//! the inputs that are kept in `corpus`.
 //!
-//! A reader must return for any bytes, with an error or with what it read. It must not panic, hang, or allocate
-//! more than [`LIMIT`] in a way that cannot fail.
+//! A reader must return for any bytes, with an error or with what it read. It must not panic, hang, or
+//! allocate more than [`LIMIT`] in a way that cannot fail.
 
 mod checkpoint;
 mod data;

@@ -12,8 +12,9 @@ pub const LIMIT: usize = 1 << 30;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, which fails beyond [`LIMIT`]. Code that asks for memory in a way that may fail gets
-/// an error; other code ends the process with the size that it asked for, which is what fuzzers look for.
+/// The system's allocator, which fails beyond [`LIMIT`]. Code that asks for memory in a way that may fail
+/// gets an error; other code ends the process with the size that it asked for, which is what fuzzers look
+/// for.
 #[derive(Debug)]
 pub struct Limited;
 

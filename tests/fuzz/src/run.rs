@@ -10,8 +10,8 @@ use crate::scratch::{Scratch, flags};
 const CARRIED: &[u8] =
     b"\x37\0\0\0\0\0\0\0{\"0.h\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]}}\0\0\0\0\0\0\0\0";
 
-/// Reads `trainer.json` out of a checkpoint that is otherwise good. The checkpoint is of the step that the text
-/// says, where it says one that a checkpoint may have.
+/// Reads `trainer.json` out of a checkpoint that is otherwise good. The checkpoint is of the step that the
+/// text says, where it says one that a checkpoint may have.
 pub(crate) fn trainer(scratch: &Scratch, bytes: &[u8]) {
     let (flags, text) = flags(bytes);
     let parsed: Value = match text.len() {
@@ -31,7 +31,8 @@ pub(crate) fn trainer(scratch: &Scratch, bytes: &[u8]) {
     }
 }
 
-/// Builds the model that a description says, and traces it for small inputs. The first byte chooses the input.
+/// Builds the model that a description says, and traces it for small inputs. The first byte chooses the
+/// input.
 pub(crate) fn model(scratch: &Scratch, bytes: &[u8]) {
     let (flags, model) = flags(bytes);
     let head = br#"{"unisono":"0.1.0","input":[4],"output":[2],"loss":"mse","model":"#;

@@ -1,8 +1,9 @@
-//! A directory that is held open: what is done in it happens there, whatever takes its place by name meanwhile.
+//! A directory that is held open: what is done in it happens there, whatever takes its place by name
+//! meanwhile.
 //!
-//! Paths are walked from the open directory, one name at a time. A name that became a symbolic link is refused
-//! where something is written, made or removed below it. So nobody who can write into a run's directory can send
-//! a save elsewhere, not even by swapping directories while it runs.
+//! Paths are walked from the open directory, one name at a time. A name that became a symbolic link is
+//! refused where something is written, made or removed below it. So nobody who can write into a run's
+//! directory can send a save elsewhere, not even by swapping directories while it runs.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -25,15 +25,15 @@ const BLOCK: usize = 1 << 20;
 /// Nothing is durable before it is synced. A file's bytes are synced by [`Sink::sync`]. That it exists under
 /// its name, was renamed or was removed is synced by [`Disk::sync_dir`] of its directory.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Opens the directory that is at the path now, so that what is done below it happens there, whatever takes
-    /// its place by name. Returns the disk to do it with, or `None` if there is none. A link at the path is an
-    /// error, unless it `may_be_link`. Default: there is none.
+    /// Opens the directory that is at the path now, so that what is done below it happens there, whatever
+    /// takes its place by name. Returns the disk to do it with, or `None` if there is none. A link at the
+    /// path is an error, unless it `may_be_link`. Default: there is none.
     fn anchored(&self, _dir: &Path, _may_be_link: bool) -> io::Result<Option<Arc<dyn Disk>>> {
         Ok(None)
     }
 
-    /// Opens the file by which a run's directory is locked, and makes it if nothing has the name. Anything but a
-    /// regular file is an error. Default: the file of the machine's own file system.
+    /// Opens the file by which a run's directory is locked, and makes it if nothing has the name. Anything
+    /// but a regular file is an error. Default: the file of the machine's own file system.
     fn lock_file(&self, file: &Path) -> io::Result<File> {
         open_to_lock(file)
     }

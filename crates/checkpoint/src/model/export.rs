@@ -119,8 +119,8 @@ pub(crate) fn export_on(
     }
     let encoded = Encoded::new(&converted)?;
     if let Some(description) = &export.description {
-        // What cannot be written is found before anything is replaced. The text with the file's own hash will be
-        // as long as this one.
+        // What cannot be written is found before anything is replaced. The text with the file's own hash
+        // will be as long as this one.
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let bytes = encoded.parts().map(|part| part.len() as u64).sum();
         describe(description, Entry { name, bytes, sha256: "0".repeat(64) })?;

@@ -227,8 +227,8 @@ impl Store {
         sync_dir(disk, temporary)
     }
 
-    /// Gives a complete checkpoint its name, and looks whether it is what was written. Returns the path of the one that had the name before, now under
-    /// another.
+    /// Gives a complete checkpoint its name, and looks whether it is what was written. Returns the path of
+    /// the one that had the name before, now under another.
     fn publish(&self, temporary: &Path, path: &Path) -> Result<Option<PathBuf>> {
         let old = self.disk.is_dir(path).then(|| sibling(path, OLD));
         if let Some(old) = &old {

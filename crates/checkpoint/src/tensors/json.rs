@@ -1,5 +1,5 @@
-//! JSON of untrusted files as [`Value`], within a budget of bytes: parsed, a text may take a hundred times its
-//! length.
+//! JSON of untrusted files as [`Value`], within a budget of bytes: parsed, a text may take a hundred times
+//! its length.
 
 use std::cell::Cell;
 use std::fmt;
@@ -31,7 +31,8 @@ fn parse_within(text: &[u8], most: u64) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// Returns the bytes that a value counts for when it is parsed, so that what could not be read is not written.
+/// Returns the bytes that a value counts for when it is parsed, so that what could not be read is not
+/// written.
 pub(crate) fn cost(value: &Value) -> u64 {
     match value {
         Value::Array(list) => list.iter().map(|value| ELEMENT.saturating_add(cost(value))).sum(),

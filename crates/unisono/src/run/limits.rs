@@ -6,8 +6,8 @@ use crate::run::state::RunState;
 
 /// The most samples in a step. Kernels count samples in 32 bits.
 pub(crate) const MAX_GLOBAL_BATCH: usize = (1 << 31) - 1;
-/// The most of what a run counts, 2^53, as in [`unisono_checkpoint`]: every reader of JSON holds it exactly, and
-/// no counter wraps soon after.
+/// The most of what a run counts, 2^53, as in [`unisono_checkpoint`]: every reader of JSON holds it
+/// exactly, and no counter wraps soon after.
 const MOST: u64 = 1 << 53;
 
 /// Checks the numbers of a state that was read from a checkpoint.

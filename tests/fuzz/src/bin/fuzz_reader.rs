@@ -1,4 +1,5 @@
-//! One reader under libFuzzer: `UNISONO_READER=NAME fuzz_reader CORPUS`. `cargo xtask fuzz` builds and runs it.
+//! One reader under libFuzzer: `UNISONO_READER=NAME fuzz_reader CORPUS`. `cargo xtask fuzz` builds and runs
+//! it.
 
 #![no_main]
 

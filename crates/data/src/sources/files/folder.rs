@@ -72,9 +72,9 @@ impl ImageFolder {
         self.with_specs()
     }
 
-    /// Sets the most bytes that one picture may take at once while it is decoded: the file, and its pixels as
-    /// bytes and as f32, or as f32 and resized. Default: [`DECODED_BYTES`], enough for about 140 million pixels. A
-    /// larger picture is an error. Each worker thread of a loader decodes one picture at a time.
+    /// Sets the most bytes that one picture may take at once while it is decoded: the file, and its pixels
+    /// as bytes and as f32, or as f32 and resized. Default: [`DECODED_BYTES`], enough for about 140 million
+    /// pixels. A larger picture is an error. Each worker thread of a loader decodes one picture at a time.
     pub fn most_bytes(mut self, most: u64) -> Self {
         self.most = most;
         self
@@ -95,8 +95,8 @@ impl ImageFolder {
         self
     }
 
-    /// Returns the most bytes that a picture takes at once: the file, and first the `pixel` bytes for each pixel
-    /// that decoding takes, then the pixels as bytes and as f32, and then as f32 and resized.
+    /// Returns the most bytes that a picture takes at once: the file, and first the `pixel` bytes for each
+    /// pixel that decoding takes, then the pixels as bytes and as f32, and then as f32 and resized.
     fn takes(&self, packed: u64, pixel: u64, size: [usize; 2]) -> Option<u64> {
         let values = |[height, width]: [usize; 2], bytes: u64| {
             (height as u64).checked_mul(width as u64)?.checked_mul(bytes)

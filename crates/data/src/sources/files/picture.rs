@@ -27,9 +27,9 @@ const JPEG_PIXELS_A_BYTE: u64 = 64 * 8;
 
 /// Decodes to one channel (luminance) or three (red, green, blue). Transparency is dropped.
 ///
-/// A picture larger than the file could hold, given its size, is refused before the pixels are allocated. So
-/// is one that `allow` refuses, which is asked with the most bytes that decoding takes at once for each pixel,
-/// without the file, and with height and width.
+/// A picture larger than the file could hold, given its size, is refused before the pixels are allocated.
+/// So is one that `allow` refuses, which is asked with the most bytes that decoding takes at once for each
+/// pixel, without the file, and with height and width.
 pub(super) fn decode(
     file: &[u8],
     channels: usize,
@@ -66,8 +66,8 @@ fn jpeg(file: &[u8], channels: usize, allow: Allow<'_>) -> Result<Picture, DataE
     decoder.decode_headers().map_err(broken)?;
     let (width, height) = decoder.dimensions().ok_or_else(|| wrong("JPEG: no dimensions"))?;
     holds(file, width as u64 * height as u64 / JPEG_PIXELS_A_BYTE, (height, width))?;
-    // Beside the pixels there are the coefficients of a progressive file: 16 bits for each component. What the
-    // header says in its tenth byte is not known here, so it is four components.
+    // Beside the pixels there are the coefficients of a progressive file: 16 bits for each component. What
+    // the header says in its tenth byte is not known here, so it is four components.
     let pixel = channels as u64 + 8;
     allow(pixel, [height, width])?;
     // The decoder allocates in ways that cannot fail, so it is asked here whether there is as much.

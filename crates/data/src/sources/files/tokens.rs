@@ -102,8 +102,9 @@ impl Tokens {
         self
     }
 
-    /// Sets the most bytes that reading one window may take: its bytes in the file, and its tokens three times,
-    /// as they are decoded and as "x" and "y". Default: [`DECODED_BYTES`]. A larger window is an error.
+    /// Sets the most bytes that reading one window may take: its bytes in the file, and its tokens three
+    /// times, as they are decoded and as "x" and "y". Default: [`DECODED_BYTES`]. A larger window is an
+    /// error.
     pub fn most_bytes(mut self, most: u64) -> Self {
         self.most = most;
         self
