@@ -153,7 +153,8 @@ fn a_run_that_was_resumed_from_a_checkpoint_without_trust_goes_back_to_one_with_
     for trusted in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         // A device that is wrong, in a run that audits nothing.
-        let (mut trainer, _) = Drill::once(1, 0, 99, "gradient").trainer(if trusted { Audits::Every(1) } else { Audits::Never });
+        let (mut trainer, _) =
+            Drill::once(1, 0, 99, "gradient").trainer(if trusted { Audits::Every(1) } else { Audits::Never });
         trainer.checkpoints(dir.path(), 2).unwrap();
         trainer.fit(&data(), None, 2).unwrap();
         drop(trainer);
@@ -172,7 +173,10 @@ fn a_run_that_was_resumed_from_a_checkpoint_without_trust_goes_back_to_one_with_
             assert_eq!(trainer.state_sha256().unwrap(), expected);
         } else {
             let error = fitted.unwrap_err();
-            assert!(matches!(error, Error::Untrusted { .. }) && error.to_string().contains("start anew"), "{error}");
+            assert!(
+                matches!(error, Error::Untrusted { .. }) && error.to_string().contains("start anew"),
+                "{error}"
+            );
             let refused = trainer.state_sha256().unwrap_err();
             assert!(matches!(refused, Error::Untrusted { .. }), "{refused}");
         }
@@ -249,5 +253,8 @@ fn single_wrong_gradients_are_found_as_often_as_steps_are_audited() {
     let chance = 1.0 / EVERY as f64;
     let error = (chance * (1.0 - chance) / changed).sqrt();
     let share = found / changed;
-    assert!((share - chance).abs() < 4.0 * error, "found {found} of {changed}: {share}, not {chance} +- {error}");
+    assert!(
+        (share - chance).abs() < 4.0 * error,
+        "found {found} of {changed}: {share}, not {chance} +- {error}"
+    );
 }

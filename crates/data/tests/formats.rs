@@ -123,7 +123,10 @@ fn safetensors() {
     assert_eq!(sample.field("y"), Some(&Field::i32([], [6])));
     assert_eq!(message(Array::safetensors(&path, "z")), "data.safetensors: no tensor \"z\"");
     let short = file(header, &[0; 4]);
-    assert_eq!(message(Array::safetensors(&short, "x")), "data.safetensors: needs 8 bytes at 0, holds 4");
+    assert_eq!(
+        message(Array::safetensors(&short, "x")),
+        "data.safetensors: the tensors take 10 bytes, the file holds 4"
+    );
     let huge =
         header.replace("[2,1]", "[18446744073709551615,2]").replace("[0,8]", "[0,18446744073709551615]");
     assert!(Array::safetensors(file(&huge, &[0; 10]), "x").is_err());

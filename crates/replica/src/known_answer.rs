@@ -68,8 +68,7 @@ pub(crate) fn is_right(program: &Program, rows: usize, given: &Outputs) -> bool 
     let all: Vec<Vec<i64>> = (0..rows).map(|row| (0..HIGH).map(|out| y(row, out)).collect()).collect();
     let squares = all.iter().flatten().map(|y| y * y).sum::<i64>();
     let gradient = |out: usize, at: usize| (0..rows).map(|row| all[row][out] * x(row, at)).sum::<i64>();
-    let gradients: Vec<i64> =
-        (0..HIGH * WIDTH).map(|of| gradient(of / WIDTH, of % WIDTH)).collect();
+    let gradients: Vec<i64> = (0..HIGH * WIDTH).map(|of| gradient(of / WIDTH, of % WIDTH)).collect();
     program.outputs().iter().enumerate().all(|(index, output)| {
         let expected = match &*output.name {
             "loss" => ((squares as f32) / 2.0).to_le_bytes().to_vec(),
@@ -89,11 +88,11 @@ mod tests {
     #[test]
     fn f32_holds_every_value_of_the_test() {
         let y = |row: usize, out: usize| (0..WIDTH).map(|at| x(row, at) * w(out, at)).sum::<i64>();
-        let squares: i64 =
-            (0..MOST_ROWS).flat_map(|row| (0..HIGH).map(move |out| y(row, out).pow(2))).sum();
+        let squares: i64 = (0..MOST_ROWS).flat_map(|row| (0..HIGH).map(move |out| y(row, out).pow(2))).sum();
         // Half of it, and every part of that sum, is a multiple of a half that f32 holds.
         assert!((1_000_000..1 << 24).contains(&squares), "{squares}");
-        let gradient = |out: usize, at: usize| (0..MOST_ROWS).map(|row| (y(row, out) * x(row, at)).abs()).sum::<i64>();
+        let gradient =
+            |out: usize, at: usize| (0..MOST_ROWS).map(|row| (y(row, out) * x(row, at)).abs()).sum::<i64>();
         let most = (0..HIGH).flat_map(|out| (0..WIDTH).map(move |at| gradient(out, at))).max();
         assert!(most.is_some_and(|most| most < 1 << 23), "{most:?}");
     }

@@ -155,7 +155,8 @@ fn an_auditor_may_be_lost_too() {
 #[test]
 fn steps_that_change_no_state_are_audited_by_their_outputs() {
     for program in [1, 2] {
-        let feed = |at| unisono_replica::Feed { inputs: batch(at, BATCH).inputs[..1].to_vec(), ..batch(at, BATCH) };
+        let feed =
+            |at| unisono_replica::Feed { inputs: batch(at, BATCH).inputs[..1].to_vec(), ..batch(at, BATCH) };
         let points = [("replica-1".to_owned(), "return(gradient)".to_owned())];
         let mut faulty = replicas(3, auditing(with_points(&points), Audits::Every(1)));
         let mut sound = replicas(1, options());

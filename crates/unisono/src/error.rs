@@ -142,7 +142,9 @@ pub enum Error {
     },
     /// The steps after a state that is trusted are refused. The trainer has that state again, and checkpoints
     /// after it are set aside.
-    #[error("{why}; the run is refused, and is back at step {step}: find the device that is wrong, and resume without it")]
+    #[error(
+        "{why}; the run is refused, and is back at step {step}: find the device that is wrong, and resume without it"
+    )]
     Refused {
         /// What was found.
         why: String,

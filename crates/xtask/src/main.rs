@@ -1,8 +1,9 @@
-//! `cargo xtask demo | test | bench | tidy`: the tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | tidy`: the tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
 
+mod fuzz;
 mod setup;
 mod tidy;
 
@@ -31,6 +32,8 @@ enum Task {
         #[command(flatten)]
         rest: Rest,
     },
+    /// Run the readers of files and directories on made-up inputs, under a limit on memory
+    Fuzz(fuzz::Fuzz),
     /// Make this machine ready and measure
     Bench(Rest),
     /// Check the house rules
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Demo(rest) => demo(rest.args),
         Task::Test { long, rest } => test(long, &rest.args),
+        Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
         Task::Tidy => tidy::run(&root()),
         Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),

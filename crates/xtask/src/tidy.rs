@@ -14,8 +14,8 @@ use crate::{cargo, root};
 /// The directories in which the repository keeps code and documents.
 const PLACES: [&str; 5] = ["crates", "docs", "examples", "shaders", "tests"];
 /// Files and directories outside of these that documents may name.
-const BESIDE: [&str; 7] =
-    [".cargo", ".ci", ".github", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "deny.toml"];
+const BESIDE: [&str; 8] =
+    [".cargo", ".ci", ".github", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "deny.toml"];
 
 /// Checks the files of the repository, and their format. The error lists every violation.
 pub fn run(root: &Path) -> Result<(), String> {

@@ -1,5 +1,7 @@
 //! The file operations that checkpoints are made of, and files that are complete or not there.
 
+#[cfg(unix)]
+mod anchored;
 pub(crate) mod listed;
 pub(crate) mod temporary;
 pub(crate) mod write;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::tensors::bytes::FileBytes;
-use crate::tensors::regular::{open_regular, read_at_most, too_long};
+use crate::tensors::regular::{open_regular, open_to_lock, read_at_most, read_file, too_long};
 
 /// The number of bytes written or read at once.
 const BLOCK: usize = 1 << 20;
@@ -23,6 +25,19 @@ const BLOCK: usize = 1 << 20;
 /// Nothing is durable before it is synced. A file's bytes are synced by [`Sink::sync`]. That it exists under
 /// its name, was renamed or was removed is synced by [`Disk::sync_dir`] of its directory.
 pub trait Disk: fmt::Debug + Send + Sync {
+    /// Opens the directory that is at the path now, so that what is done below it happens there, whatever
+    /// takes its place by name. Returns the disk to do it with, or `None` if there is none. A link at the
+    /// path is an error, unless it `may_be_link`. Default: there is none.
+    fn anchored(&self, _dir: &Path, _may_be_link: bool) -> io::Result<Option<Arc<dyn Disk>>> {
+        Ok(None)
+    }
+
+    /// Opens the file by which a run's directory is locked, and makes it if nothing has the name. Anything
+    /// but a regular file is an error. Default: the file of the machine's own file system.
+    fn lock_file(&self, file: &Path) -> io::Result<File> {
+        open_to_lock(file)
+    }
+
     /// Makes one directory. Its parent must exist.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes a new file. If anything has the name, a link that leads nowhere included, that is an error, and
@@ -106,13 +121,17 @@ impl fmt::Debug for Syncing {
 pub struct StdDisk;
 
 impl Disk for StdDisk {
+    #[cfg(unix)]
+    fn anchored(&self, dir: &Path, may_be_link: bool) -> io::Result<Option<Arc<dyn Disk>>> {
+        Ok(Some(Arc::new(anchored::Anchored::open(dir, may_be_link)?)))
+    }
+
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         fs::create_dir(dir)
     }
 
     fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
-        let new = File::options().write(true).create_new(true).open(file)?;
-        Ok(Box::new(StdSink(BufWriter::with_capacity(BLOCK, new))))
+        Ok(sink(File::options().write(true).create_new(true).open(file)?))
     }
 
     /// Syncs a directory. Only Unix can do that, and not on every file system; where it cannot be done,
@@ -124,10 +143,7 @@ impl Disk for StdDisk {
         if !fs::metadata(dir)?.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
-        match File::open(dir)?.sync_all() {
-            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
-            result => result,
-        }
+        sync_opened(&File::open(dir)?)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -167,13 +183,7 @@ impl Disk for StdDisk {
     }
 
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
-        // What is appended while it is read is left out: no writer of ours appends.
-        let file = open_regular(file)?;
-        let length = file.metadata()?.len();
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(usize::try_from(length).map_err(|_| ErrorKind::OutOfMemory)?)?;
-        file.take(length).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        read_file(open_regular(file)?)
     }
 
     fn read_at_most(&self, file: &Path, limit: u64) -> io::Result<Vec<u8>> {
@@ -186,17 +196,34 @@ impl Disk for StdDisk {
     }
 
     fn stream(&self, file: &Path, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        let file = open_regular(file)?;
-        let length = file.metadata()?.len();
-        let mut block = vec![0; usize::try_from(length).unwrap_or(BLOCK).clamp(1, BLOCK)];
-        let mut file = file.take(length);
-        loop {
-            match file.read(&mut block) {
-                Ok(0) => return Ok(()),
-                Ok(read) => piece(&block[..read]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        stream_file(open_regular(file)?, piece)
+    }
+}
+
+/// Returns the writer of a new file.
+fn sink(new: File) -> Box<dyn Sink> {
+    Box::new(StdSink(BufWriter::with_capacity(BLOCK, new)))
+}
+
+/// Syncs an open directory, where the file system can do that.
+fn sync_opened(dir: &File) -> io::Result<()> {
+    match dir.sync_all() {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        result => result,
+    }
+}
+
+/// Reads an open file, piece by piece.
+fn stream_file(file: File, piece: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut block = vec![0; usize::try_from(length).unwrap_or(BLOCK).clamp(1, BLOCK)];
+    let mut file = file.take(length);
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => return Ok(()),
+            Ok(read) => piece(&block[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Writing files that are complete or not there.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use sha2::{Digest, Sha256};
@@ -24,7 +25,19 @@ const LARGE: usize = 1 << 20;
 /// A process that is killed here may leave `.tmp-export-` and 16 hex digits in the file's directory. No run
 /// needs it.
 pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
-    replace_model(&StdDisk, path.as_ref(), EXPORT, tensors)
+    let path = path.as_ref();
+    replace_model(&*beside(path)?, path, EXPORT, tensors)
+}
+
+/// Returns the disk that keeps to the directory which a path is in.
+pub(crate) fn beside(path: &Path) -> Result<Arc<dyn Disk>> {
+    let dir = parent(path);
+    match StdDisk.anchored(&dir, true) {
+        Ok(Some(anchored)) => Ok(anchored),
+        // The error of a directory that is not there is that of creating the file.
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(&dir, "open")(error)),
+        _ => Ok(Arc::new(StdDisk)),
+    }
 }
 
 pub(crate) fn replace_model(disk: &dyn Disk, path: &Path, what: &str, tensors: &Tensors) -> Result<()> {

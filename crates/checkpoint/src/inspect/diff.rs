@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::inspect::target::Target;
 use crate::tensors::error::Result;
-use crate::tensors::float::to_f64;
+use crate::tensors::float::each_f64;
 use crate::tensors::info::Info;
 
 /// The differences of two checkpoints or files.
@@ -85,24 +85,31 @@ fn tensors(target: &Target, lone: bool) -> BTreeMap<String, (&Info, &[u8])> {
 
 fn compare(name: &str, left: (&Info, &[u8]), right: (&Info, &[u8])) -> TensorDiff {
     let infos = [left.0.clone(), right.0.clone()];
-    let (size, values) = (left.0.dtype.size(), to_f64(left.0.dtype, left.1));
+    let size = left.0.dtype.size();
     if left.0 != right.0 {
         return TensorDiff {
             name: name.into(),
             infos,
-            elements: values.len(),
+            elements: left.1.len() / size,
             largest: f64::NAN,
             relative: f64::NAN,
         };
     }
-    let others = to_f64(right.0.dtype, right.1);
     let elements =
         left.1.chunks(size).zip(right.1.chunks(size)).filter(|(left, right)| left != right).count();
-    let apart: Vec<f64> =
-        values.iter().zip(&others).map(|(a, b)| (a - b).abs()).filter(|d| !d.is_nan()).collect();
-    let norm = |values: &[f64]| values.iter().filter(|v| !v.is_nan()).map(|v| v * v).sum::<f64>().sqrt();
-    let largest = apart.iter().copied().fold(0.0, f64::max);
-    let relative = if largest == 0.0 { 0.0 } else { norm(&apart) / norm(&values) };
+    let [values, others] = [left, right].map(|(info, bytes)| each_f64(info.dtype, bytes));
+    let [mut largest, mut apart, mut norm] = [0.0f64; 3];
+    for (value, other) in values.zip(others) {
+        let difference = (value - other).abs();
+        if !difference.is_nan() {
+            largest = largest.max(difference);
+            apart += difference * difference;
+        }
+        if !value.is_nan() {
+            norm += value * value;
+        }
+    }
+    let relative = if largest == 0.0 { 0.0 } else { apart.sqrt() / norm.sqrt() };
     TensorDiff { name: name.into(), infos, elements, largest, relative }
 }
 

@@ -21,7 +21,7 @@ use crate::store::names::{CHECKPOINTS, step_of, suspect_of};
 use crate::store::record::Record;
 use crate::tensors::error::{Result, Skipped, broken, io};
 use crate::tensors::file::TensorFile;
-use crate::tensors::float::to_f64;
+use crate::tensors::float::each_f64;
 use crate::tensors::info::Info;
 use crate::tensors::tensor::Tensors;
 
@@ -180,14 +180,15 @@ pub fn model(path: impl AsRef<Path>) -> Result<Tensors> {
 }
 
 fn row(file: &str, name: &str, info: &Info, bytes: &[u8]) -> Row {
-    let values = to_f64(info.dtype, bytes);
-    let square: f64 = values.iter().map(|value| value * value).sum();
-    let range =
-        values.iter().filter(|value| !value.is_nan()).fold(None, |range: Option<(f64, f64)>, &value| {
-            let (low, high) = range.unwrap_or((value, value));
-            Some((low.min(value), high.max(value)))
-        });
-    let not_finite = values.iter().filter(|value| !value.is_finite()).count();
+    let (mut square, mut range, mut not_finite) = (0.0f64, None, 0);
+    for value in each_f64(info.dtype, bytes) {
+        square += value * value;
+        not_finite += usize::from(!value.is_finite());
+        if !value.is_nan() {
+            let (low, high): (f64, f64) = range.unwrap_or((value, value));
+            range = Some((low.min(value), high.max(value)));
+        }
+    }
     let (file, name) = (file.to_owned(), name.to_owned());
     Row { file, name, info: info.clone(), norm: square.sqrt(), range, not_finite }
 }

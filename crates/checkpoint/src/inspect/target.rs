@@ -11,6 +11,7 @@ use crate::store::manifest::LONGEST_TRAINER;
 use crate::store::names::{CARRIES, CHECKPOINTS, MODEL, OPTIMIZER};
 use crate::tensors::error::{Result, broken};
 use crate::tensors::file::TensorFile;
+use crate::tensors::json;
 
 /// A run's newest checkpoint, a checkpoint, or a file by itself. It is verified and mapped.
 pub(crate) struct Target {
@@ -44,7 +45,7 @@ impl Target {
                 let bytes = open_as_listed(disk, &file, entry)?;
                 files.push((entry.name.clone(), TensorFile::new(&file, bytes)?));
             } else {
-                let parsed = serde_json::from_slice(&read_as_listed(disk, &file, entry, LONGEST_TRAINER)?);
+                let parsed = json::parse(&read_as_listed(disk, &file, entry, LONGEST_TRAINER)?);
                 trainer = Some(parsed.map_err(|error| broken(&file, format!("no valid JSON: {error}")))?);
             }
         }

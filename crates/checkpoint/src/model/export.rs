@@ -19,13 +19,14 @@ use serde_json::Value;
 use crate::disk::listed::Entry;
 use crate::disk::listed::open_as_listed;
 use crate::disk::temporary::EXPORT;
-use crate::disk::write::replace_file;
+use crate::disk::write::{beside, replace_file};
 use crate::disk::{Disk, StdDisk};
 use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{Error, Result, broken, io};
 use crate::tensors::file::TensorFile;
 use crate::tensors::float::{f32_to_f16, to_f32};
 use crate::tensors::info::TensorDType;
+use crate::tensors::json;
 use crate::tensors::tensor::{Tensor, Tensors};
 
 const FORMAT: &str = "unisono-model";
@@ -95,7 +96,8 @@ struct Described {
 /// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal
 /// files.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
-    export_on(&StdDisk, path.as_ref(), EXPORT, tensors, export)
+    let path = path.as_ref();
+    export_on(&*beside(path)?, path, EXPORT, tensors, export)
 }
 
 pub(crate) fn export_on(
@@ -115,23 +117,39 @@ pub(crate) fn export_on(
         overflowed.extend((lost > 0).then(|| (name.clone(), lost)));
         converted.insert(name.clone(), tensor);
     }
-    let weights = replace_file(disk, path, what, Encoded::new(&converted)?.parts())?;
+    let encoded = Encoded::new(&converted)?;
+    if let Some(description) = &export.description {
+        // What cannot be written is found before anything is replaced. The text with the file's own hash
+        // will be as long as this one.
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let bytes = encoded.parts().map(|part| part.len() as u64).sum();
+        describe(description, Entry { name, bytes, sha256: "0".repeat(64) })?;
+    }
+    let weights = replace_file(disk, path, what, encoded.parts())?;
     let mut described = None;
     if let Some(description) = &export.description {
-        let description = description.clone();
-        let content = Described { format: FORMAT.into(), version: VERSION, weights, description };
-        let mut text = serde_json::to_vec_pretty(&content)
-            .map_err(|error| Error::Unstorable { reason: error.to_string() })?;
-        text.push(b'\n');
-        if text.len() as u64 > LONGEST {
-            let reason = format!("the description takes {} bytes, more than {LONGEST}", text.len());
-            return Err(Error::Unstorable { reason });
-        }
         let beside = path.with_extension("json");
-        replace_file(disk, &beside, what, std::iter::once(&*text))?;
+        replace_file(disk, &beside, what, std::iter::once(&*describe(description, weights)?))?;
         described = Some(beside);
     }
     Ok(Exported { weights: path.to_owned(), description: described, overflowed })
+}
+
+/// Returns the text of a description, which must not be longer than what is read.
+fn describe(description: &Value, weights: Entry) -> Result<Vec<u8>> {
+    if json::cost(description) > json::PARSED_BYTES / 2 {
+        return Err(Error::Unstorable { reason: "the description is too large to be read again".into() });
+    }
+    let description = description.clone();
+    let content = Described { format: FORMAT.into(), version: VERSION, weights, description };
+    let mut text = serde_json::to_vec_pretty(&content)
+        .map_err(|error| Error::Unstorable { reason: error.to_string() })?;
+    text.push(b'\n');
+    if text.len() as u64 > LONGEST {
+        let reason = format!("the description takes {} bytes, more than {LONGEST}", text.len());
+        return Err(Error::Unstorable { reason });
+    }
+    Ok(text)
 }
 
 /// Opens an exported model and its description, given the path of its `NAME.safetensors`, and checks that
@@ -141,7 +159,8 @@ pub fn read_export(path: impl AsRef<Path>) -> Result<(TensorFile, Value)> {
     let disk: &dyn Disk = &StdDisk;
     let beside = path.with_extension("json");
     let text = disk.read_at_most(&beside, LONGEST).map_err(io(&beside, "read"))?;
-    let described: Described = serde_json::from_slice(&text)
+    let described: Described = json::parse(&text)
+        .and_then(serde_json::from_value)
         .map_err(|error| broken(&beside, format!("no valid description of a model: {error}")))?;
     if described.format != FORMAT || described.version != VERSION {
         let Described { format, version, .. } = described;
@@ -207,7 +226,12 @@ mod tests {
     fn a_description_that_could_not_be_read_is_not_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.safetensors");
+        export_model(&path, &model(), &Export::default().description(json!(1))).unwrap();
+        let before = read_export(&path).unwrap().0.tensors();
         let export = Export::default().description(json!("x".repeat(LONGEST as usize)));
+        let other = Tensors::from([("other".to_owned(), Tensor::i32(&[1], &[7]).unwrap())]);
+        assert!(export_model(&path, &other, &export).is_err());
+        assert_eq!(read_export(&path).unwrap().0.tensors(), before, "weights were replaced all the same");
         let error = export_model(&path, &model(), &export).unwrap_err().to_string();
         assert!(error.starts_with("cannot be stored: the description takes 167"), "{error}");
         std::fs::write(path.with_extension("json"), vec![b' '; LONGEST as usize + 1]).unwrap();

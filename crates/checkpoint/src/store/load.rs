@@ -15,6 +15,7 @@ use crate::store::record::Record;
 use crate::tensors::digest::hex;
 use crate::tensors::error::{Error, Result, Skipped, broken, io};
 use crate::tensors::file::parse_tensors;
+use crate::tensors::json;
 use crate::tensors::tensor::Tensors;
 
 /// A checkpoint that was found complete.
@@ -132,7 +133,7 @@ fn load_on(disk: &dyn Disk, path: &Path) -> Result<(u64, Contents)> {
             Some(fourth) => parse_tensors(&carries, &open_as_listed(disk, &carries, fourth)?)?,
             None => Tensors::new(),
         },
-        trainer: serde_json::from_slice(&read_as_listed(disk, &trainer, third, LONGEST_TRAINER)?)
+        trainer: json::parse(&read_as_listed(disk, &trainer, third, LONGEST_TRAINER)?)
             .map_err(|error| broken(&trainer, format!("no valid JSON: {error}")))?,
     };
     Ok((manifest.step, contents))

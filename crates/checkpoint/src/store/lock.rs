@@ -5,8 +5,8 @@ use std::fs::{self, Metadata};
 use std::fs::{File, TryLockError};
 use std::path::Path;
 
+use crate::disk::Disk;
 use crate::tensors::error::{Error, Result, io};
-use crate::tensors::regular::open_to_lock;
 
 /// Holds a directory for one store. The system releases it when the owner dies, however it dies, so the lock
 /// file itself stays and its presence means nothing.
@@ -17,8 +17,8 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Opens the file and locks it. A link or a pipe in its place is an error.
-    pub(crate) fn acquire(path: &Path) -> Result<Self> {
-        let file = open_to_lock(path).map_err(io(path, "open"))?;
+    pub(crate) fn acquire(disk: &dyn Disk, path: &Path) -> Result<Self> {
+        let file = disk.lock_file(path).map_err(io(path, "open"))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.to_owned() }),
@@ -57,17 +57,18 @@ impl Drop for Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::StdDisk;
 
     #[test]
     fn a_lock_that_is_dropped_is_free_though_a_copy_is_open() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let lock = Lock::acquire(&path).unwrap();
-        assert!(matches!(Lock::acquire(&path), Err(Error::Locked { .. })));
+        let lock = Lock::acquire(&StdDisk, &path).unwrap();
+        assert!(matches!(Lock::acquire(&StdDisk, &path), Err(Error::Locked { .. })));
         // This is the copy that a process has which is being started.
         let copy = lock.file.try_clone().unwrap();
         drop(lock);
-        Lock::acquire(&path).unwrap();
+        Lock::acquire(&StdDisk, &path).unwrap();
         drop(copy);
     }
 }

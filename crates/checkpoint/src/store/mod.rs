@@ -36,7 +36,7 @@ use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file
 use crate::disk::{Disk, StdDisk};
 use crate::model::export::{Export, Exported, export_on};
 use crate::store::contents::Contents;
-use crate::store::load::{Loaded, all_on, newest_on};
+use crate::store::load::{Loaded, all_on, glance, newest_on};
 use crate::store::lock::Lock;
 use crate::store::manifest::{LONGEST_TRAINER, Manifest};
 use crate::store::names::{
@@ -45,6 +45,7 @@ use crate::store::names::{
 use crate::store::retention::{Candidate, Options};
 use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{self, Error, Result, Skipped};
+use crate::tensors::json;
 use crate::tensors::tensor::Tensors;
 
 /// The result of a save.
@@ -70,6 +71,11 @@ pub struct Store {
     pub(crate) dir: PathBuf,
     pub(crate) checkpoints: PathBuf,
     pub(crate) options: Options,
+    /// Whether DIR was a link when it was opened. It may not become one while it is open.
+    linked: bool,
+    /// The file system that the store was opened on.
+    given: Arc<dyn Disk>,
+    /// The same, seen from DIR as it was when it was opened or made anew.
     pub(crate) disk: Arc<dyn Disk>,
     lock: Lock,
     /// Whether the record of trusted checkpoints that is read is known to be the one that is durable.
@@ -88,13 +94,17 @@ impl Store {
     pub fn open_with(dir: impl AsRef<Path>, options: Options, disk: Arc<dyn Disk>) -> Result<Self> {
         let dir = dir.as_ref().to_owned();
         let checkpoints = dir.join(CHECKPOINTS);
+        let given = disk;
+        let linked = given.is_link(&dir);
+        let disk = anchor(&given, &dir, true)?;
         create_dirs(&*disk, &checkpoints)?;
         no_link(&*disk, &checkpoints)?;
-        let lock = Lock::acquire(&dir.join(LOCK))?;
+        let lock = Lock::acquire(&*disk, &dir.join(LOCK))?;
         sweep(&*disk, &dir)?;
         probe(&*disk, &dir)?;
         probe(&*disk, &checkpoints)?;
-        let mut store = Self { dir, checkpoints, options, disk, lock, record_is_durable: false };
+        let record_is_durable = false;
+        let mut store = Self { dir, checkpoints, options, linked, given, disk, lock, record_is_durable };
         store.recover()?;
         store.finish_distrust()?;
         Ok(store)
@@ -195,9 +205,10 @@ impl Store {
         if self.disk.is_dir(&self.checkpoints) && self.lock.is_at(&path) {
             return Ok(false);
         }
+        self.disk = anchor(&self.given, &self.dir, self.linked)?;
         create_dirs(&*self.disk, &self.checkpoints)?;
         if !self.lock.is_at(&path) {
-            self.lock = Lock::acquire(&path)?;
+            self.lock = Lock::acquire(&*self.disk, &path)?;
         }
         Ok(true)
     }
@@ -211,6 +222,11 @@ impl Store {
         trainer.push(b'\n');
         if trainer.len() as u64 > LONGEST_TRAINER {
             let reason = format!("{TRAINER} takes {} bytes, more than {LONGEST_TRAINER}", trainer.len());
+            return Err(Error::Unstorable { reason });
+        }
+        if json::cost(&contents.trainer) > json::PARSED_BYTES {
+            let reason =
+                format!("{TRAINER} would take more than {} bytes when it is read", json::PARSED_BYTES);
             return Err(Error::Unstorable { reason });
         }
         disk.create_dir(temporary).map_err(error::io(temporary, "create a directory"))?;
@@ -227,16 +243,31 @@ impl Store {
         sync_dir(disk, temporary)
     }
 
-    /// Gives a complete checkpoint its name. Returns the path of the one that had the name before, now under
-    /// another.
+    /// Gives a complete checkpoint its name, and looks whether it is what was written. Returns the path of
+    /// the one that had the name before, now under another.
     fn publish(&self, temporary: &Path, path: &Path) -> Result<Option<PathBuf>> {
         let old = self.disk.is_dir(path).then(|| sibling(path, OLD));
         if let Some(old) = &old {
             self.rename(path, old)?;
         }
         self.rename(temporary, path)?;
+        if let Err(error) = glance(&*self.disk, path) {
+            // Somebody has put another directory in its place while it was written.
+            self.rename(path, temporary)?;
+            old.iter().try_for_each(|old| self.rename(old, path))?;
+            return Err(error::io(path, "save")(io::Error::other(format!(
+                "it was changed meanwhile: {error}"
+            ))));
+        }
         Ok(old)
     }
+}
+
+/// Makes a directory if it is not there, and returns the disk that keeps to it, if there is such.
+fn anchor(disk: &Arc<dyn Disk>, dir: &Path, may_be_link: bool) -> Result<Arc<dyn Disk>> {
+    create_dirs(&**disk, dir)?;
+    let anchored = disk.anchored(dir, may_be_link).map_err(error::io(dir, "open"))?;
+    Ok(anchored.unwrap_or_else(|| Arc::clone(disk)))
 }
 
 /// Refuses a directory of checkpoints that is a link: whoever planted it chose where files are removed.

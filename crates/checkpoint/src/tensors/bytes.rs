@@ -1,6 +1,7 @@
 //! The bytes of a file, mapped or read.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
@@ -17,16 +18,20 @@ enum Inner {
 
 impl FileBytes {
     /// Maps a regular file, which must not shrink while it is mapped.
-    #[expect(unsafe_code, reason = "mapping a file is unsafe: other processes may change it")]
     pub(crate) fn map(path: &Path) -> io::Result<Self> {
-        let file = open_regular(path)?;
+        Self::map_file(&open_regular(path)?)
+    }
+
+    /// Maps an open regular file, which must not shrink while it is mapped.
+    #[expect(unsafe_code, reason = "mapping a file is unsafe: other processes may change it")]
+    pub(crate) fn map_file(file: &File) -> io::Result<Self> {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
         }
         // SAFETY: the mapping is read-only and is only ever handed out as `&[u8]`. A writer that changes the
         // file meanwhile is outside of what can be checked; headers are therefore parsed from a copy, and no
         // value of the mapped bytes is invalid as `u8`.
-        unsafe { memmap2::Mmap::map(&file) }.map(|mapped| Self(Inner::Mapped(mapped)))
+        unsafe { memmap2::Mmap::map(file) }.map(|mapped| Self(Inner::Mapped(mapped)))
     }
 }
 

@@ -56,8 +56,13 @@ pub(crate) fn to_f32(dtype: TensorDType, bytes: &[u8]) -> Option<Vec<f32>> {
     })
 }
 
+/// Iterates over any elements as f64 values, as [`to_f64`] gives them. Few of them are in memory at once.
+pub(crate) fn each_f64(dtype: TensorDType, bytes: &[u8]) -> impl Iterator<Item = f64> {
+    bytes.chunks(dtype.size() << 12).flat_map(move |block| to_f64(dtype, block))
+}
+
 /// Returns any elements as f64 values, for looking at them. The values are exact, except for 64-bit integers.
-pub(crate) fn to_f64(dtype: TensorDType, bytes: &[u8]) -> Vec<f64> {
+fn to_f64(dtype: TensorDType, bytes: &[u8]) -> Vec<f64> {
     fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f64) -> Vec<f64> {
         bytes.as_chunks().0.iter().map(|element| value(*element)).collect()
     }

@@ -10,6 +10,7 @@ pub(crate) mod file;
 pub(crate) mod float;
 pub(crate) mod header;
 pub(crate) mod info;
+pub(crate) mod json;
 pub(crate) mod regular;
 pub(crate) mod report;
 pub(crate) mod tensor;

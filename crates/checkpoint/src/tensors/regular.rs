@@ -34,7 +34,11 @@ pub(crate) fn open_to_lock(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most so many bytes. The limit holds for what is read, too: there are files that
 /// have no length and do not end.
 pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let file = open_regular(path)?;
+    read_file_at_most(open_regular(path)?, limit)
+}
+
+/// Reads an open file as [`read_at_most`] does.
+pub(crate) fn read_file_at_most(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     if length > limit {
         return Err(too_long(limit));
@@ -45,12 +49,22 @@ pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > limit { Err(too_long(limit)) } else { Ok(bytes) }
 }
 
+/// Reads a whole open file. What is appended while it is read is left out: no writer of ours appends.
+pub(crate) fn read_file(file: File) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(length).map_err(|_| ErrorKind::OutOfMemory)?)?;
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Returns the error of a file that is longer than it may be.
 pub(crate) fn too_long(limit: u64) -> io::Error {
     io::Error::new(ErrorKind::FileTooLarge, format!("longer than the {limit} bytes that it may have"))
 }
 
-fn regular(found: &Metadata) -> io::Result<()> {
+/// Refuses what is no regular file.
+pub(crate) fn regular(found: &Metadata) -> io::Result<()> {
     if found.is_file() { Ok(()) } else { Err(io::Error::new(ErrorKind::InvalidInput, "no regular file")) }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod field;
 pub(crate) mod fingerprint;
 pub(crate) mod position;
+pub(crate) mod regular;
 pub(crate) mod source;
 pub(crate) mod tree;
 

@@ -1,6 +1,5 @@
-//! What a file may cost: only regular files are read, and what is decoded in memory keeps to a budget.
+//! What a file may cost: what is decoded in memory keeps to a budget.
 
-use std::fs::File;
 use std::path::Path;
 
 use crate::DataError;
@@ -9,22 +8,6 @@ use crate::DataError;
 /// unpacked from a compressed file, or all buffers of one picture. The sources that decode have a setting for
 /// it.
 pub const DECODED_BYTES: u64 = 2 << 30;
-
-/// Opens a file for reading.
-///
-/// # Errors
-/// The file cannot be opened, or is not a regular file: a device may have no end, and a pipe that nobody
-/// writes to would never open.
-pub(crate) fn open_regular(path: &Path) -> Result<File, DataError> {
-    let io = |cause| DataError::Io { path: path.into(), cause };
-    let refused = || Err(DataError::format(path, "not a regular file"));
-    if !std::fs::metadata(path).map_err(io)?.is_file() {
-        return refused();
-    }
-    let file = File::open(path).map_err(io)?;
-    // Another file may have been put there meanwhile.
-    if file.metadata().map_err(io)?.is_file() { Ok(file) } else { refused() }
-}
 
 /// A budget of bytes, and the setting by which a user raises it.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +39,19 @@ pub(crate) fn reserve<T>(
     }
     let doubled = values.len().min(most.saturating_sub(values.len()));
     values.try_reserve_exact(doubled.max(more)).map_err(|_| no_memory(path, more as u64))
+}
+
+/// Returns the bytes that elements take while they are read: as they are in the file, and as values.
+pub(crate) fn row_bytes(elements: u64, bytes: u64) -> Option<u64> {
+    elements.checked_mul(bytes.checked_add(4)?)
+}
+
+/// Collects values, whose number is known. That memory does not suffice is an error.
+pub(crate) fn collect<T>(path: &Path, values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, DataError> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(values.len()).map_err(|_| no_memory(path, values.len() as u64))?;
+    all.extend(values);
+    Ok(all)
 }
 
 /// Returns the error of an allocation that failed.

@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::budget::{Budget, DECODED_BYTES, open_regular, reserve};
+use super::budget::{Budget, DECODED_BYTES, reserve};
 use super::gzip::{is_gzipped, unpacked};
+use crate::sample::regular::open_regular;
 use crate::{DataError, Memory, Values};
 
 /// Reads a CSV file into a [`Memory`]: the field "x" of f32 features and, if a label or target was named,

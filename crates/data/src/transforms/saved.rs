@@ -1,20 +1,28 @@
 //! Statistics kept in a file, as long as the data stay the same.
 
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{Read, Write};
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::json;
 
+use crate::sample::regular::open_regular;
 use crate::{DataError, Fingerprint, Per, Source, Statistics};
 
 /// The version of the file.
 const VERSION: u64 = 1;
+/// The most bytes of the file.
+const LONGEST: u64 = 1 << 26;
 
 impl Statistics {
     /// Computes statistics as [`of`](Self::of) does, and keeps them in a file. They are read from the file if
     /// it was made from the same data (by the source's fingerprint), the same field and the same grouping,
     /// else computed and written. The bits are the same either way.
     ///
-    /// The file is replaced by a rename, so it is never there in part.
+    /// The file is replaced by a rename, so it is never there in part. A link in its place is replaced, not
+    /// written through.
     pub fn saved(
         path: impl AsRef<Path>,
         source: &dyn Source,
@@ -25,15 +33,21 @@ impl Statistics {
         let path = path.as_ref();
         let key =
             Fingerprint::new().word(VERSION).word(source.fingerprint()).text(field).word(per as u64).finish();
-        if let Some(statistics) = std::fs::read(path).ok().and_then(|bytes| parse(&bytes, key)) {
+        if let Some(statistics) = read_at_most(path, LONGEST).and_then(|bytes| parse(&bytes, key)) {
             return Ok(statistics);
         }
         let statistics = Self::of(source, field, per, threads)?;
         let io = |cause| DataError::Io { path: path.into(), cause };
         let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        std::fs::write(&partial, statistics.text(key)).map_err(io)?;
-        std::fs::rename(&partial, path).map_err(io)?;
+        // Nobody can guess this name and plant a link there.
+        partial.push(format!(".partial-{:016x}", RandomState::new().build_hasher().finish()));
+        let mut file = File::create_new(&partial).map_err(io)?;
+        let written = file.write_all(statistics.text(key).as_bytes());
+        if let Err(cause) = written.and_then(|()| std::fs::rename(&partial, path)) {
+            // The error that is reported is that of writing.
+            let _ = std::fs::remove_file(&partial);
+            return Err(io(cause));
+        }
         Ok(statistics)
     }
 
@@ -53,15 +67,32 @@ impl Statistics {
     }
 }
 
+/// Reads a regular file of at most so many bytes. Returns `None` if there is none.
+fn read_at_most(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let file = open_regular(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(length).ok().filter(|_| length <= most)?).ok()?;
+    file.take(length).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// What is read back of the file.
+#[derive(Deserialize)]
+struct Written {
+    key: u64,
+    count: u64,
+    mean_bits: Vec<u64>,
+    deviation_bits: Vec<u64>,
+}
+
 /// Returns the statistics in a file's bytes, if they are complete and of this key.
 fn parse(bytes: &[u8], key: u64) -> Option<Statistics> {
-    let text: Value = serde_json::from_slice(bytes).ok()?;
-    let values = |name: &str| -> Option<Vec<f64>> {
-        text.get(name)?.as_array()?.iter().map(|bits| bits.as_u64().map(f64::from_bits)).collect()
-    };
-    let (mean, deviation) = (values("mean_bits")?, values("deviation_bits")?);
-    let whole = text.get("key")?.as_u64()? == key && mean.len() == deviation.len();
-    let count = text.get("count")?.as_u64()?;
+    let written: Written = serde_json::from_slice(bytes).ok()?;
+    let Written { key: own, count, mean_bits, deviation_bits } = written;
+    let whole = own == key && mean_bits.len() == deviation_bits.len();
+    let [mean, deviation] =
+        [mean_bits, deviation_bits].map(|bits| bits.into_iter().map(f64::from_bits).collect());
     whole.then_some(Statistics { count, mean, deviation })
 }
 

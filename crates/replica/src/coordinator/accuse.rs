@@ -92,7 +92,8 @@ impl Replicas {
             return finding;
         }
         let again = self.opinions(task, job, before, verdict);
-        let differ = opinions.iter().filter(|(replica, first)| again.get(replica).is_some_and(|a| a != *first));
+        let differ =
+            opinions.iter().filter(|(replica, first)| again.get(replica).is_some_and(|a| a != *first));
         let changed: Vec<usize> = differ.map(|(&replica, _)| replica).collect();
         if !changed.is_empty() && changed.len() < opinions.len() {
             return Finding::new(changed, "asked again, only the others stay with what they made of it");
@@ -157,7 +158,9 @@ impl Replicas {
                     let blocks = made.audit.unwrap_or_default().blocks;
                     Opinion { outputs: Some(made.outputs), blocks, state }
                 }
-                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => Opinion::default(),
+                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => {
+                    Opinion::default()
+                }
                 Err(_) => continue,
             };
             if self.threads.is_present(replica) {

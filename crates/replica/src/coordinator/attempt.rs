@@ -41,7 +41,14 @@ pub(crate) type BlockDigests = BTreeMap<(usize, usize, usize), Digest>;
 impl Attempt {
     pub fn new(program: &Program, shards: usize) -> Self {
         let outputs = Outputs::new(program.outputs().len());
-        Self { kept: Vec::new(), sums: Sums::new(), outputs, gathered: 0, shards, blocks: BlockDigests::new() }
+        Self {
+            kept: Vec::new(),
+            sums: Sums::new(),
+            outputs,
+            gathered: 0,
+            shards,
+            blocks: BlockDigests::new(),
+        }
     }
 
     /// Joins the outputs of the results that were kept since the last call, in the order of the samples.

@@ -90,7 +90,9 @@ impl Replicas {
             let again = Job { roles: Roles::Rotated(places), ..job.clone() };
             let again = match self.once(task, again, &mut |_| verdict) {
                 Ok(again) => again,
-                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => return Ok(false),
+                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => {
+                    return Ok(false);
+                }
                 Err(error) => return Err(error),
             };
             first.left.extend(again.left.iter().cloned());

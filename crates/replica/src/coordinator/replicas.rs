@@ -8,10 +8,10 @@ use unisono_gpu::{Adapter, Stopwatch};
 use unisono_graph::{MAX_SHARDS, Program};
 
 use crate::error::ReplicaError;
+use crate::known_answer;
 use crate::observe::report::{Left, ReplicaReport};
 use crate::observe::timeline::Interval;
 use crate::options::Options;
-use crate::known_answer;
 use crate::schedule::{Action, AuditSchedule, Policy, Scheduler};
 use crate::sums::overlap::Overlap;
 use crate::sums::values::HostMemory;

@@ -125,8 +125,9 @@ impl Replicas {
     }
 
     pub(super) fn describe(&mut self, groups: &[(Digest, Vec<usize>)]) -> Vec<String> {
-        let describe =
-            |(digest, who): &(Digest, Vec<usize>)| format!("{} has {:.16}", self.names(who), digest.to_string());
+        let describe = |(digest, who): &(Digest, Vec<usize>)| {
+            format!("{} has {:.16}", self.names(who), digest.to_string())
+        };
         groups.iter().map(describe).collect()
     }
 

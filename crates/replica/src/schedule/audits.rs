@@ -109,8 +109,8 @@ impl AuditSchedule {
         // The first audit loads plans, which is not what audits take.
         if let (Audits::Share(share), Some(usual), true) = (self.rule, count.usual, count.measured > 1) {
             let interval = audit.as_secs_f64() / (share * usual).max(f64::MIN_POSITIVE);
-            count.report.interval =
-                (interval.ceil() as u64).clamp(first_interval(self.rule), LONGEST.max(first_interval(self.rule)));
+            count.report.interval = (interval.ceil() as u64)
+                .clamp(first_interval(self.rule), LONGEST.max(first_interval(self.rule)));
         }
         count.left = Some(draw(&mut self.drawn, count.report.interval));
     }

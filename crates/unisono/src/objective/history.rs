@@ -97,6 +97,11 @@ impl Running {
         self.steps += 1;
     }
 
+    /// Returns the numbers of samples and of steps so far.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.samples, self.steps)
+    }
+
     /// Returns the means so far. `names` are those of the metrics.
     pub fn mean(&self, names: &[String]) -> Evaluation {
         let mean = |sum: f64| if self.weight == 0.0 { 0.0 } else { sum / self.weight };

@@ -15,6 +15,7 @@ use crate::run::carries::Carries;
 use crate::run::classes::SavedClasses;
 use crate::run::data::{Fingerprint, Order};
 use crate::run::identity::RunIdentity;
+use crate::run::limits;
 use crate::run::loss_scale::Scaling;
 use crate::run::position::RunPosition;
 use crate::run::section::{Difference, Section, Sections};
@@ -174,22 +175,8 @@ impl RunState {
             _ => return Err(format!("version {version} of trainer.json, where 1 and {VERSION} are known")),
         };
         let state = Self::of(sections)?;
-        state.check()?;
+        limits::check(&state)?;
         Ok(SavedRun { unisono, state })
-    }
-}
-
-impl RunState {
-    /// Checks what no single section can: numbers that fit together and that a run can go on from.
-    ///
-    /// # Errors
-    /// What is impossible about the state.
-    fn check(&self) -> Result<(), String> {
-        let step = self.position.step;
-        if step == u64::MAX {
-            return Err(format!("after step {step} there is no next one"));
-        }
-        self.loss_scale.as_ref().map_or(Ok(()), |scaling| scaling.check(step))
     }
 }
 
@@ -201,12 +188,20 @@ impl SavedRun {
     /// The directory cannot be read, no checkpoint in it is complete, or the newest is of another version.
     pub fn newest(dir: &Path) -> Result<Option<Self>, Error> {
         let loaded = unisono_checkpoint::newest(dir)?;
-        loaded.map(|loaded| Self::load(&loaded.path, &loaded.contents)).transpose()
+        loaded.map(|loaded| Self::load(&loaded.path, loaded.step, &loaded.contents)).transpose()
     }
 
-    /// Reads the run of a checkpoint; errors name its path.
-    pub(crate) fn load(path: &Path, contents: &Contents) -> Result<Self, Error> {
-        RunState::load(contents).map_err(|problem| Error::Resume { path: path.into(), problem })
+    /// Reads the run of a checkpoint of a step; errors name its path.
+    ///
+    /// # Errors
+    /// As [`RunState::load`]; `trainer.json` is of another step than the checkpoint's manifest.
+    pub(crate) fn load(path: &Path, step: u64, contents: &Contents) -> Result<Self, Error> {
+        let own_step = |run: Self| match run.steps() {
+            own if own == step => Ok(run),
+            own => Err(format!("trainer.json is of step {own}, the manifest of step {step}")),
+        };
+        let run = RunState::load(contents).and_then(own_step);
+        run.map_err(|problem| Error::Resume { path: path.into(), problem })
     }
 
     /// Returns the run's identity as hexadecimal digits, if the checkpoint says it: those of earlier versions

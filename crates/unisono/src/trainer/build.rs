@@ -3,7 +3,9 @@
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision};
-use unisono_replica::{Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine};
+use unisono_replica::{
+    Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine,
+};
 
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
@@ -13,6 +15,7 @@ use crate::identity::part::Part;
 use crate::observe::watch::Watch;
 use crate::run::carries::Carries;
 use crate::run::identity::RunIdentity;
+use crate::run::limits::MAX_GLOBAL_BATCH;
 use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
@@ -53,7 +56,10 @@ impl Builder {
         self.check()?;
         let programs = Programs::trace(&self.parts, &Fields::supervised(fields)?, self.layout())?;
         let budget = self.budget(spread(&self.chosen()?, self.replicas, self.settings.shards));
-        let memory = |&batch: &usize| Ok(budget.memory(programs.train(), batch)?.0);
+        let memory = |&batch: &usize| {
+            check_batch(batch)?;
+            Ok(budget.memory(programs.train(), batch)?.0)
+        };
         global_batches.iter().map(memory).collect()
     }
 
@@ -88,6 +94,7 @@ impl Builder {
         }
         let adapters = spread(&chosen, self.replicas, self.settings.shards);
         let settings = self.settled(adapters.len());
+        check_batch(settings.global_batch)?;
         let notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
         let mut budget = self.budget(adapters);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
@@ -119,7 +126,9 @@ impl Builder {
     fn settled(&self, replicas: usize) -> RunSettings {
         let Parts { loss, optimizer, precision, .. } = &self.parts;
         RunSettings {
-            global_batch: self.per_replica.map_or(self.settings.global_batch, |n| n * replicas),
+            global_batch: self
+                .per_replica
+                .map_or(self.settings.global_batch, |samples| samples.saturating_mul(replicas)),
             precision: *precision,
             loss: loss.name().into(),
             optimizer: optimizer.name().into(),
@@ -141,8 +150,8 @@ impl Builder {
         let mut options = self.options.clone().with(|o| (o.global_batch, o.shards) = (global_batch, shards));
         if mixed {
             // An audit would only find that the adapters differ, which is known.
-            options =
-                options.with(|o| (o.one_updates, o.assignment, o.audits) = (true, Assignment::Even, Audits::Never));
+            options = options
+                .with(|o| (o.one_updates, o.assignment, o.audits) = (true, Assignment::Even, Audits::Never));
         }
         loop {
             let (memory, shards_at_once) = budget.memory(programs.train(), global_batch)?;
@@ -164,6 +173,14 @@ fn is_audited(rule: Audits) -> bool {
         Audits::Share(share) => share > 0.0,
         _ => true,
     }
+}
+
+/// Refuses a number of samples that no step can have.
+fn check_batch(samples: usize) -> Result<(), Error> {
+    if (1..=MAX_GLOBAL_BATCH).contains(&samples) {
+        return Ok(());
+    }
+    Err(Error::setting("global batch", format!("{samples} samples a step are not in 1..={MAX_GLOBAL_BATCH}")))
 }
 
 /// Writes the start value of every state to the replicas.

@@ -54,7 +54,7 @@ impl Trainer {
             return Err(Error::setting("resume", "no checkpoint directory is set"));
         };
         let Some(loaded) = saver.newest()? else { return Ok(None) };
-        let run = SavedRun::load(&loaded.path, &loaded.contents)?;
+        let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;
         // Other settings come first, because they explain the rest. Tensors that do not fit come before the
         // carries, which then do not fit either.
         check(&loaded.path, self.state.settings.differences(&run.state.settings), force)?;

@@ -151,9 +151,12 @@ impl Trainer {
                 Ok(aside) if aside.is_empty() => {}
                 Ok(aside) => {
                     let names: Vec<String> = aside.iter().map(|path| path.display().to_string()).collect();
-                    self.watch.note(&format!("checkpoints that may be wrong are set aside: {}", names.join(", ")));
+                    self.watch
+                        .note(&format!("checkpoints that may be wrong are set aside: {}", names.join(", ")));
                 }
-                Err(error) => return Err(format!("checkpoints after step {step} cannot be set aside: {error}")),
+                Err(error) => {
+                    return Err(format!("checkpoints after step {step} cannot be set aside: {error}"));
+                }
             }
         }
         Ok(may_go_on)
@@ -164,10 +167,11 @@ impl Trainer {
         let none = "the checkpoint that the run was resumed from is not trusted, and there is none that is: start anew";
         let saver = self.saver.as_ref().ok_or(none)?;
         let found = saver.saver.with_store(|store| store.trusted()).map_err(|error| error.to_string())?;
-        let (_, path) = found.ok_or(none)?;
+        let (step, path) = found.ok_or(none)?;
         let (_, contents) = unisono_checkpoint::load(&path).map_err(|error| error.to_string())?;
-        let run = SavedRun::load(&path, &contents).map_err(|error| error.to_string())?;
-        let tensors = in_order(&contents, self.plan.programs.train().states()).map_err(|report| report.to_string())?;
+        let run = SavedRun::load(&path, step, &contents).map_err(|error| error.to_string())?;
+        let tensors =
+            in_order(&contents, self.plan.programs.train().states()).map_err(|report| report.to_string())?;
         let tensors = tensors.into_iter().map(|tensor| tensor.bytes().to_vec()).collect();
         let mut state = self.state.clone();
         state.resume(run.state);

@@ -26,7 +26,8 @@ const MAY_USE: [(&str, &[&str]); 8] = [
 ];
 
 /// Packages that are not part of the product. They may depend on any package.
-const FREE: [&str; 5] = ["unisono-testkit", "unisono-examples", "unisono-tests", "xtask", "burn-peer"];
+const FREE: [&str; 6] =
+    ["unisono-testkit", "unisono-examples", "unisono-tests", "unisono-fuzz", "xtask", "burn-peer"];
 /// The only packages that may depend on wgpu: the library that wraps it, and packages made of tests.
 const WGPU: [&str; 3] = ["unisono-gpu", "unisono-testkit", "unisono-tests"];
 /// Libraries that may depend on nothing at all.

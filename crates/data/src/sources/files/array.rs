@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::npz;
 use super::{Bytes, Element, idx, npy, safetensors};
 use crate::sample::field::elements;
-use crate::sources::budget::DECODED_BYTES;
+use crate::sources::budget::{Budget, DECODED_BYTES, row_bytes};
 use crate::{
     ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values,
 };
@@ -22,6 +22,8 @@ pub struct Array {
     /// The first axis counts samples.
     shape: Vec<usize>,
     dtype: FieldDType,
+    /// The most bytes that reading a row may take.
+    most: u64,
 }
 
 impl Array {
@@ -81,7 +83,7 @@ impl Array {
         if size.map(|size| size as u64) != Some(bytes.len()) {
             return wrong(format!("shape {shape:?} of {element:?} does not take {} bytes", bytes.len()));
         }
-        Ok(Self { bytes, element, big_endian, shape, dtype: element.dtype() })
+        Ok(Self { bytes, element, big_endian, shape, dtype: element.dtype(), most: DECODED_BYTES })
     }
 
     /// Reads the elements as values of another type: floating-point elements only as f32, whole numbers as
@@ -93,6 +95,13 @@ impl Array {
         }
         self.dtype = dtype;
         Ok(self)
+    }
+
+    /// Sets the most bytes that reading one row may take: its bytes in the file, and its values. Default:
+    /// [`DECODED_BYTES`]. A larger row is an error: a file with holes may be longer than any memory.
+    pub fn most_row_bytes(mut self, most: u64) -> Self {
+        self.most = most;
+        self
     }
 
     /// Returns all extents, the samples' first.
@@ -111,7 +120,11 @@ impl Array {
         if index >= count {
             return Err(DataError::Index { index, len: count });
         }
-        let size = (elements(row).unwrap_or(0) * self.element.bytes()) as u64;
+        // The shape was checked against the file's length.
+        let elements = elements(row).unwrap_or(0) as u64;
+        let size = elements * self.element.bytes() as u64;
+        let budget = Budget { most: self.most, setting: "Array::most_row_bytes" };
+        budget.check(self.bytes.path(), "a row", row_bytes(elements, self.element.bytes() as u64))?;
         let bytes = self.bytes.to_vec(index * size, size)?;
         self.element.decode(&bytes, self.big_endian, self.dtype)
     }

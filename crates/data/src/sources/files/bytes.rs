@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::DataError;
-use crate::sources::budget::{Budget, open_regular, reserve};
+use crate::sample::regular::open_regular;
+use crate::sources::budget::{Budget, reserve};
 use crate::sources::gzip::{is_gzipped, unpacked};
 
 /// The most bytes that deflate can make of one byte (a 258-byte match in two bits, give or take a header).

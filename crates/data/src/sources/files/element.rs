@@ -1,5 +1,7 @@
 //! The element types of arrays in files, and what they become in memory.
 
+use std::fmt::Display;
+
 use crate::{DataError, FieldDType, Values};
 
 /// The type of an array's elements in its file.
@@ -48,15 +50,15 @@ impl Element {
     /// refused.
     pub(crate) fn decode(self, bytes: &[u8], big_endian: bool, to: FieldDType) -> Result<Values, DataError> {
         Ok(match to {
-            FieldDType::F32 => Values::F32(self.floats(bytes, big_endian)),
+            FieldDType::F32 => Values::F32(self.floats(bytes, big_endian)?),
             FieldDType::I32 => Values::I32(self.integers(bytes, big_endian)?),
         })
     }
 
-    fn floats(self, bytes: &[u8], big: bool) -> Vec<f32> {
+    fn floats(self, bytes: &[u8], big: bool) -> Result<Vec<f32>, DataError> {
         match self {
-            Self::Bool | Self::U8 => bytes.iter().map(|&byte| f32::from(byte)).collect(),
-            Self::I8 => bytes.iter().map(|&byte| f32::from(byte as i8)).collect(),
+            Self::Bool | Self::U8 => each(bytes, big, |[byte]| f32::from(byte)),
+            Self::I8 => each(bytes, big, |[byte]| f32::from(byte as i8)),
             Self::U16 => each(bytes, big, |b| f32::from(u16::from_le_bytes(b))),
             Self::I16 => each(bytes, big, |b| f32::from(i16::from_le_bytes(b))),
             Self::U32 => each(bytes, big, |b| u32::from_le_bytes(b) as f32),
@@ -71,38 +73,61 @@ impl Element {
     }
 
     fn integers(self, bytes: &[u8], big: bool) -> Result<Vec<i32>, DataError> {
-        let fits = |wide: Vec<i128>| -> Result<Vec<i32>, DataError> {
-            let narrow = |value: i128| {
-                i32::try_from(value).map_err(|_| DataError::other(format!("{value} does not fit an i32")))
-            };
-            wide.into_iter().map(narrow).collect()
-        };
-        Ok(match self {
-            Self::Bool | Self::U8 => bytes.iter().map(|&byte| i32::from(byte)).collect(),
-            Self::I8 => bytes.iter().map(|&byte| i32::from(byte as i8)).collect(),
+        match self {
+            Self::Bool | Self::U8 => each(bytes, big, |[byte]| i32::from(byte)),
+            Self::I8 => each(bytes, big, |[byte]| i32::from(byte as i8)),
             Self::U16 => each(bytes, big, |b| i32::from(u16::from_le_bytes(b))),
             Self::I16 => each(bytes, big, |b| i32::from(i16::from_le_bytes(b))),
             Self::I32 => each(bytes, big, i32::from_le_bytes),
-            Self::U32 => fits(each(bytes, big, |b| i128::from(u32::from_le_bytes(b))))?,
-            Self::U64 => fits(each(bytes, big, |b| i128::from(u64::from_le_bytes(b))))?,
-            Self::I64 => fits(each(bytes, big, |b| i128::from(i64::from_le_bytes(b))))?,
+            Self::U32 => each_that_fits(bytes, big, u32::from_le_bytes),
+            Self::U64 => each_that_fits(bytes, big, u64::from_le_bytes),
+            Self::I64 => each_that_fits(bytes, big, i64::from_le_bytes),
             Self::F16 | Self::BF16 | Self::F32 | Self::F64 => {
-                return Err(DataError::other(format!("{self:?} elements cannot be read as i32")));
+                Err(DataError::other(format!("{self:?} elements cannot be read as i32")))
             }
-        })
+        }
     }
 }
 
 /// Reads every `N` bytes, brought to little-endian order.
-fn each<const N: usize, T>(bytes: &[u8], big_endian: bool, read: impl Fn([u8; N]) -> T) -> Vec<T> {
-    let value = |chunk: &[u8; N]| {
-        let mut bytes = *chunk;
-        if big_endian {
-            bytes.reverse();
-        }
-        read(bytes)
-    };
-    bytes.as_chunks().0.iter().map(value).collect()
+fn each<const N: usize, T>(
+    bytes: &[u8],
+    big_endian: bool,
+    read: impl Fn([u8; N]) -> T,
+) -> Result<Vec<T>, DataError> {
+    let chunks = bytes.as_chunks().0;
+    let mut values = room(chunks.len())?;
+    values.extend(chunks.iter().map(|chunk| read(little(*chunk, big_endian))));
+    Ok(values)
+}
+
+/// Reads every `N` bytes as a whole number that must fit an i32.
+fn each_that_fits<const N: usize, T: Copy + Display + TryInto<i32>>(
+    bytes: &[u8],
+    big_endian: bool,
+    read: impl Fn([u8; N]) -> T,
+) -> Result<Vec<i32>, DataError> {
+    let chunks = bytes.as_chunks().0;
+    let mut values = room(chunks.len())?;
+    for chunk in chunks {
+        let value = read(little(*chunk, big_endian));
+        values.push(value.try_into().map_err(|_| DataError::other(format!("{value} does not fit an i32")))?);
+    }
+    Ok(values)
+}
+
+fn little<const N: usize>(mut bytes: [u8; N], big_endian: bool) -> [u8; N] {
+    if big_endian {
+        bytes.reverse();
+    }
+    bytes
+}
+
+/// Returns a list with room for so many values. That memory does not suffice is an error.
+fn room<T>(count: usize) -> Result<Vec<T>, DataError> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| DataError::other(format!("no memory for {count} values")))?;
+    Ok(values)
 }
 
 /// Returns the value of a binary16 number, exactly.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{Bytes, picture};
-use crate::sources::budget::{Budget, DECODED_BYTES};
+use crate::sources::budget::{Budget, DECODED_BYTES, collect};
 use crate::transforms::augment::resize_pixels;
 use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
@@ -73,9 +73,9 @@ impl ImageFolder {
         self.with_specs()
     }
 
-    /// Sets the most bytes that one picture may take while it is decoded: the file, its pixels as bytes and
-    /// as f32, and the resized ones. Default: [`DECODED_BYTES`], enough for about 100 million pixels. A
-    /// larger picture is an error. Each worker thread of a loader decodes one picture at a time.
+    /// Sets the most bytes that one picture may take at once while it is decoded: the file, and its pixels
+    /// as bytes and as f32, or as f32 and resized. Default: [`DECODED_BYTES`], enough for about 140 million
+    /// pixels. A larger picture is an error. Each worker thread of a loader decodes one picture at a time.
     pub fn most_bytes(mut self, most: u64) -> Self {
         self.most = most;
         self
@@ -96,8 +96,8 @@ impl ImageFolder {
         self
     }
 
-    /// Returns the bytes that a picture takes: the file, `pixel` bytes for each pixel, the values as f32, and
-    /// the resized values.
+    /// Returns the most bytes that a picture takes at once: the file, and first the `pixel` bytes for each
+    /// pixel that decoding takes, then the pixels as bytes and as f32, and then as f32 and resized.
     fn takes(&self, packed: u64, pixel: u64, size: [usize; 2]) -> Option<u64> {
         let values = |[height, width]: [usize; 2], bytes: u64| {
             (height as u64).checked_mul(width as u64)?.checked_mul(bytes)
@@ -108,7 +108,9 @@ impl ImageFolder {
             let taps = (size[0] as u64).checked_add(size[1] as u64)?.checked_mul(24)?;
             values(size, as_f32)?.checked_add(taps)
         });
-        packed.checked_add(values(size, pixel + as_f32)?)?.checked_add(resized?)
+        let widened = values(size, self.channels as u64 + as_f32)?;
+        let resizing = values(size, as_f32)?.checked_add(resized?)?;
+        packed.checked_add(values(size, pixel)?.max(widened).max(resizing))
     }
 
     fn file(&self, index: u64) -> Option<&(PathBuf, i32)> {
@@ -158,7 +160,7 @@ impl Source for ImageFolder {
         })?;
         let from = [picture.height, picture.width, self.channels];
         let to = self.size.unwrap_or([picture.height, picture.width]);
-        let pixels: Vec<f32> = picture.pixels.into_iter().map(f32::from).collect();
+        let pixels = collect(bytes.path(), picture.pixels.into_iter().map(f32::from))?;
         let pixels = if to == [from[0], from[1]] { pixels } else { resize_pixels(&pixels, from, to) };
         Ok(Sample::new()
             .with(self.specs[0].name.clone(), Field::f32([to[0], to[1], self.channels], pixels))

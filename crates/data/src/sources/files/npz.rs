@@ -1,27 +1,31 @@
 //! The `.npz` format: `.npy` files in a zip archive.
 
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
-use zip::CompressionMethod;
+use zip::read::{Config, ZipFileEntry};
 use zip::result::ZipError;
+use zip::unstable::read::{ZipIterable, ZipIterableFiles};
+use zip::{CompressionMethod, ZipReadOptions};
 
 use super::bytes::{DEFLATE_LIMIT, take};
 use super::{Array, Bytes, npy};
 use crate::DataError;
-use crate::sources::budget::{Budget, open_regular};
+use crate::sample::regular::open_regular;
+use crate::sources::budget::Budget;
 
 pub(super) fn read(path: &Path, name: &str, most: u64) -> Result<Array, DataError> {
     let io = |cause| DataError::Io { path: path.into(), cause };
     let wrong = |what: String| DataError::format(path, what);
     let file = BufReader::new(open_regular(path)?);
     let size = file.get_ref().metadata().map_err(io)?.len();
-    let zip = |error: ZipError| match error {
-        ZipError::FileNotFound => wrong(format!("no array {name:?}")),
-        error => wrong(error.to_string()),
-    };
-    let mut archive = zip::ZipArchive::new(file).map_err(zip)?;
-    let mut member = archive.by_name(&format!("{name}.npy")).map_err(zip)?;
+    let zip = |error: ZipError| wrong(error.to_string());
+    // Members are looked at one by one: a list of them all may take many times the file.
+    let mut archive = ZipIterable::try_new(file, Config::default()).map_err(zip)?;
+    let members = archive.files().map_err(zip)?;
+    let entry = find(members, &format!("{name}.npy"), &zip, &wrong)?;
+    let entry = entry.ok_or_else(|| wrong(format!("no array {name:?}")))?;
+    let mut member = entry.with_reader(members.reader_mut(), ZipReadOptions::default()).map_err(zip)?;
     let unpacked = member.size();
     if member.compression() == CompressionMethod::Stored
         && let Some(start) = member.data_start()
@@ -46,4 +50,24 @@ pub(super) fn read(path: &Path, name: &str, most: u64) -> Result<Array, DataErro
         return Err(wrong(format!("array {name:?} declares {unpacked} bytes, holds others")));
     }
     npy::read(Bytes::held(path, bytes))
+}
+
+/// Returns the member of a name. Two of one name are an error, since readers differ in which they take.
+fn find<R: Read + Seek>(
+    members: &mut ZipIterableFiles<R>,
+    name: &str,
+    zip: &impl Fn(ZipError) -> DataError,
+    wrong: &impl Fn(String) -> DataError,
+) -> Result<Option<ZipFileEntry<'static>>, DataError> {
+    let mut found = None;
+    for member in members {
+        let member = member.map_err(zip)?;
+        if member.name_raw() != name.as_bytes() {
+            continue;
+        }
+        if found.replace(member).is_some() {
+            return Err(wrong(format!("the name {name:?} occurs twice")));
+        }
+    }
+    Ok(found)
 }

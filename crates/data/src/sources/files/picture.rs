@@ -27,9 +27,9 @@ const JPEG_PIXELS_A_BYTE: u64 = 64 * 8;
 
 /// Decodes to one channel (luminance) or three (red, green, blue). Transparency is dropped.
 ///
-/// A picture larger than the file could hold, given its size, is refused before the pixels are allocated. So
-/// is one that `allow` refuses, which is asked with the bytes that decoding takes for each pixel, without the
-/// file, and with height and width.
+/// A picture larger than the file could hold, given its size, is refused before the pixels are allocated.
+/// So is one that `allow` refuses, which is asked with the most bytes that decoding takes at once for each
+/// pixel, without the file, and with height and width.
 pub(super) fn decode(
     file: &[u8],
     channels: usize,
@@ -66,9 +66,14 @@ fn jpeg(file: &[u8], channels: usize, allow: Allow<'_>) -> Result<Picture, DataE
     decoder.decode_headers().map_err(broken)?;
     let (width, height) = decoder.dimensions().ok_or_else(|| wrong("JPEG: no dimensions"))?;
     holds(file, width as u64 * height as u64 / JPEG_PIXELS_A_BYTE, (height, width))?;
-    // Beside the pixels there are the coefficients of a progressive file: 16 bits for each of three
-    // components.
-    allow(channels as u64 + 6, [height, width])?;
+    // Beside the pixels there are the coefficients of a progressive file: 16 bits for each component. What
+    // the header says in its tenth byte is not known here, so it is four components.
+    let pixel = channels as u64 + 8;
+    allow(pixel, [height, width])?;
+    // The decoder allocates in ways that cannot fail, so it is asked here whether there is as much.
+    let takes = usize::try_from(pixel).ok().and_then(|pixel| pixel.checked_mul(height)?.checked_mul(width));
+    let no_memory = || wrong(format!("JPEG: no memory for {width} x {height} pixels"));
+    Vec::<u8>::new().try_reserve_exact(takes.ok_or_else(no_memory)?).map_err(|_| no_memory())?;
     let pixels = decoder.decode().map_err(broken)?;
     if pixels.len() != width * height * channels {
         return Err(wrong(format!("JPEG: {} values for {width} x {height} pixels", pixels.len())));
@@ -100,7 +105,8 @@ fn png(file: &[u8], channels: usize, allow: Allow<'_>) -> Result<Picture, DataEr
     if pixels.len() != height * width * stored {
         return Err(wrong(format!("PNG: {} values for {width} x {height} pixels", pixels.len())));
     }
-    Ok(Picture { height, width, pixels: convert(pixels, stored, channels) })
+    let pixels = convert(pixels, stored, channels).ok_or_else(|| wrong("PNG: no memory for the pixels"))?;
+    Ok(Picture { height, width, pixels })
 }
 
 /// Checks that a file is large enough for a picture that needs at least `least` bytes, and that the picture
@@ -112,18 +118,25 @@ fn holds(file: &[u8], least: u64, (height, width): (usize, usize)) -> Result<(),
     Err(wrong(format!("{} bytes cannot hold {width} x {height} pixels", file.len())))
 }
 
-/// Converts from 1 to 4 stored channels (grey, grey and alpha, RGB, RGB and alpha) to one or three.
-fn convert(pixels: Vec<u8>, stored: usize, channels: usize) -> Vec<u8> {
+/// Converts from 1 to 4 stored channels (grey, grey and alpha, RGB, RGB and alpha) to one or three. Returns
+/// `None` where memory does not suffice.
+fn convert(pixels: Vec<u8>, stored: usize, channels: usize) -> Option<Vec<u8>> {
     let grey = |p: &[u8]| match *p {
         // This is the luminance of Rec. 601, rounded.
         [r, g, b, ..] => ((299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b) + 500) / 1000) as u8,
         [grey, ..] => grey,
         [] => 0,
     };
-    match (stored, channels) {
-        (1, 1) | (3, 3) => pixels,
-        (1 | 2, 3) => pixels.chunks_exact(stored).flat_map(|p| [p[0]; 3]).collect(),
-        (_, 3) => pixels.chunks_exact(stored).flat_map(|p| [p[0], p[1], p[2]]).collect(),
-        _ => pixels.chunks_exact(stored).map(grey).collect(),
+    if let (1, 1) | (3, 3) = (stored, channels) {
+        return Some(pixels);
     }
+    let mut converted = Vec::new();
+    converted.try_reserve_exact(pixels.len() / stored * channels).ok()?;
+    let pixels = pixels.chunks_exact(stored);
+    match (stored, channels) {
+        (1 | 2, 3) => converted.extend(pixels.flat_map(|p| [p[0]; 3])),
+        (_, 3) => converted.extend(pixels.flat_map(|p| [p[0], p[1], p[2]])),
+        _ => converted.extend(pixels.map(grey)),
+    }
+    Some(converted)
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::{Bytes, Element};
+use crate::sources::budget::{Budget, DECODED_BYTES, collect, row_bytes};
 use crate::{
     ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source, Values,
 };
@@ -46,6 +47,8 @@ pub struct Tokens {
     stride: u64,
     /// The vocabulary: one above the largest token there may be.
     vocabulary: Option<i32>,
+    /// The most bytes that reading a window may take.
+    most: u64,
     specs: Vec<FieldSpec>,
 }
 
@@ -85,6 +88,7 @@ impl Tokens {
             context,
             stride: context,
             vocabulary: None,
+            most: DECODED_BYTES,
             specs: vec![spec("x"), spec("y")],
         })
     }
@@ -98,6 +102,14 @@ impl Tokens {
     /// Sets a vocabulary: tokens that are not below it are refused. Default: none are.
     pub fn vocabulary(mut self, tokens: i32) -> Self {
         self.vocabulary = Some(tokens);
+        self
+    }
+
+    /// Sets the most bytes that reading one window may take: its bytes in the file, and its tokens three
+    /// times, as they are decoded and as "x" and "y". Default: [`DECODED_BYTES`]. A larger window is an
+    /// error.
+    pub fn most_bytes(mut self, most: u64) -> Self {
+        self.most = most;
         self
     }
 
@@ -121,6 +133,8 @@ impl Source for Tokens {
             return Err(DataError::Index { index, len: self.len() });
         }
         let size = self.element.bytes() as u64;
+        let budget = Budget { most: self.most, setting: "Tokens::most_bytes" };
+        budget.check(self.bytes.path(), "a window", row_bytes(self.context + 1, size + 8))?;
         let bytes = self.bytes.to_vec(index * self.stride * size, (self.context + 1) * size)?;
         let Values::I32(tokens) = self.element.decode(&bytes, false, FieldDType::I32)? else {
             return Err(DataError::other("tokens are whole numbers"));
@@ -131,9 +145,10 @@ impl Source for Tokens {
             return Err(DataError::other(format!("token {token} in a vocabulary of {limit}")));
         }
         let context = self.context as usize;
+        let part = |part: &[i32]| collect(self.bytes.path(), part.iter().copied());
         Ok(Sample::new()
-            .with(self.specs[0].name.clone(), Field::i32([context], &tokens[..context]))
-            .with(self.specs[1].name.clone(), Field::i32([context], &tokens[1..])))
+            .with(self.specs[0].name.clone(), Field::i32([context], part(&tokens[..context])?))
+            .with(self.specs[1].name.clone(), Field::i32([context], part(&tokens[1..])?)))
     }
 
     fn describe(&self, index: u64) -> String {

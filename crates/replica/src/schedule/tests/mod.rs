@@ -44,7 +44,16 @@ pub(super) fn policy() -> Policy {
 /// Returns a step of one cut with eight samples in each shard.
 fn job(shards: usize, changes_state: bool) -> Job {
     let sizes = vec![8; shards];
-    Job { program: 0, sizes, segments: 2, changes_state, few_at_once: true, load_only: false, roles: Roles::Usual, audited: false }
+    Job {
+        program: 0,
+        sizes,
+        segments: 2,
+        changes_state,
+        few_at_once: true,
+        load_only: false,
+        roles: Roles::Usual,
+        audited: false,
+    }
 }
 
 /// Runs a schedule drawn from a seed. Returns how many workers were lost, late and joined, and how many steps

@@ -123,8 +123,10 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
     assert_eq!(scale, "the loss scale 3 is not a power of two");
     let skipped = problem(&|t| t["sections"]["loss_scale"]["value"]["skipped"] = 9.into());
     assert_eq!(skipped, "the loss scale skipped 9 of 6 steps");
-    let step = problem(&|t| t["sections"]["position"]["value"]["step"] = u64::MAX.into());
-    assert_eq!(step, format!("after step {} there is no next one", u64::MAX));
+    let good = problem(&|t| t["sections"]["loss_scale"]["value"]["good"] = u64::MAX.into());
+    assert_eq!(good, format!("loss_scale.good is {}, which is not in 0..=6", u64::MAX));
+    let epoch = problem(&|t| t["sections"]["position"]["value"]["epoch"] = u32::MAX.into());
+    assert_eq!(epoch, format!("position.epoch is {}, which is not in 0..={}", u32::MAX, u32::MAX - 1));
     let class = problem(&|t| {
         t["sections"]["classes"]["value"].as_object_mut().unwrap().remove("class");
     });
