@@ -1,5 +1,5 @@
-//! What it takes to build deep models: each stage from the model's code to the plan of a step. No device takes
-//! part, so kernels are written but not compiled.
+//! What it takes to build deep models: each stage from the model's code to the plan of a step. No device
+//! takes part, so kernels are written but not compiled.
 
 use std::io::{Write, stdout};
 use std::time::{Duration, Instant};

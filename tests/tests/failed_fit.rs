@@ -250,16 +250,18 @@ fn a_request_to_stop_ends_an_evaluation_between_its_batches() {
     assert_eq!(resumed(dir.path(), 4, &train, &held_out), expected);
 }
 
+/// Without audits there is no state to go back to.
 #[test]
 fn a_state_that_is_doubted_is_not_saved_and_where_it_is_is_known() {
     fail::cfg("doubted:replica-1:step-2", "return(state:0)").unwrap();
     let train = loader(50, 5).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let builder = builder().replicas(2).digest_every(1).fault_scope("doubted:");
+    let builder = builder().replicas(2).digest_every(1).audit_every(0).fault_scope("doubted:");
     let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
     trainer.checkpoints(dir.path(), 0).unwrap();
     let error = trainer.fit(&train, None, 1).unwrap_err().to_string();
-    assert!(error.starts_with("the replicas' states differ"), "{error}");
+    assert!(error.starts_with("the state may be wrong: the replicas' states differ"), "{error}");
+    assert!(error.ends_with("resume from a checkpoint"), "{error}");
     assert_eq!((trainer.steps(), trainer.position()), (3, Position { epoch: 0, sample: 48 }));
     assert!(steps(dir.path()).is_empty());
 }

@@ -1,5 +1,5 @@
-//! Drills: a device computes wrongly at some step. A run ends in the bytes of an undisturbed one, or says that it
-//! is refused.
+//! Drills: a device computes wrongly at some step. A run ends in the bytes of an undisturbed one, or says
+//! that it is refused.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,8 +43,8 @@ impl Drill {
         Self { replicas, points: vec![(format!(":step-{step}{at}"), format!("1*return({fault})"))], wrong }
     }
 
-    /// Returns a fault that occurs in every step from one on. (Steps that are made again have numbers of their
-    /// own.)
+    /// Returns a fault that occurs in every step from one on. (Steps that are made again have numbers of
+    /// their own.)
     fn from(replicas: usize, wrong: usize, step: u64, fault: &str) -> Self {
         let points = (step..4 * STEPS).map(|step| (format!(":step-{step}"), format!("return({fault})")));
         Self { replicas, points: points.collect(), wrong }
@@ -131,8 +131,8 @@ fn checkpoints_after_the_trusted_state_are_set_aside_and_a_resume_ends_in_the_ri
     trainer.checkpoints(dir.path(), 1).unwrap();
     trainer.fit(&data(), None, 3).unwrap();
     drop(trainer);
-    // Two devices that differ for good, with nothing to tell which is wrong: the fault is in the state, which the
-    // known-answer test does not look at.
+    // Two devices that differ for good, with nothing to tell which is wrong: the fault is in the state, which
+    // the known-answer test does not look at.
     let (mut trainer, _) = Drill::from(2, 1, 0, "state:0").trainer(Audits::Every(EVERY));
     trainer.checkpoints(dir.path(), 1).unwrap();
     assert_eq!(trainer.resume().unwrap().map(|from| from.step), Some(12));
@@ -228,7 +228,8 @@ fn random_drills_end_in_the_right_bytes() {
         // All of these can be undone; a refusal would be right too, and is not needed here.
         found += usize::from(!run(&drill, &expected, None).unwrap().is_empty());
     }
-    // The last bit of a sum may be lost where it is added to others, and a state may flip before it is replaced.
+    // The last bit of a sum may be lost where it is added to others, and a state may flip before it is
+    // replaced.
     assert!(2 * found > drills as usize, "{found} of {drills} were found");
 }
 

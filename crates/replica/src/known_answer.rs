@@ -15,8 +15,8 @@ const HIGH: usize = 40;
 /// The most samples that the test takes.
 const MOST_ROWS: usize = 128;
 
-/// Compiles the program: a layer `y = x w^T`, the sum over samples of half of `y^2` as its loss, and the gradient
-/// of the loss by `w`.
+/// Compiles the program: a layer `y = x w^T`, the sum over samples of half of `y^2` as its loss, and the
+/// gradient of the loss by `w`.
 ///
 /// # Errors
 /// None is expected: the program is fixed.

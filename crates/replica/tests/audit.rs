@@ -17,8 +17,8 @@ struct Ended {
     left: Vec<usize>,
 }
 
-/// Runs the steps of [`SAMPLES`] twice over, the last one audited. After an error of an audit the run goes back to
-/// the last state that passed one.
+/// Runs the steps of [`SAMPLES`] twice over, the last one audited. After an error of an audit the run goes
+/// back to the last state that passed one.
 fn run_trusting(replicas: &mut Replicas) -> Result<Ended, ReplicaError> {
     let steps: Vec<usize> = SAMPLES.iter().chain(&SAMPLES).copied().collect();
     let mut trusted = (0, all_states(replicas));
@@ -103,8 +103,8 @@ fn a_fault_that_occurs_once_in_an_audited_step_is_found_and_undone() {
             let ended = ended.unwrap();
             assert!(ended.bytes == whole, "{fault}, {count} replicas: {:?}", ended.errors);
             let found = !ended.errors.is_empty();
-            // One replica that has all shards exchanges nothing in a step, and the last bit of one gradient may
-            // be lost when it is added to the others.
+            // One replica that has all shards exchanges nothing in a step, and the last bit of one gradient
+            // may be lost when it is added to the others.
             assert!(found || count == 1 || fault == "gradient", "{fault}, {count} replicas");
         }
     }

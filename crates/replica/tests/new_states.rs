@@ -175,7 +175,8 @@ fn a_state_that_only_some_replicas_find_not_finite_differs() {
     let start = |faults: &[(usize, u64, usize, &str)]| {
         let mut replicas =
             Replicas::start(&vec![adapter(); 2], vec![Arc::clone(&program)], with(faults)).unwrap();
-        // The sum is 6. Six times this number is just finite, and it is not with the bit that the fault flips.
+        // The sum is 6. Six times this number is just finite, and it is not with the bit that the fault
+        // flips.
         replicas.write_state(0, &bytes([f32::from_bits(0x7e2a_0000), 1.0].into_iter())).unwrap();
         replicas.step(0, &feed(&program, None), &mut commit)
     };

@@ -154,8 +154,8 @@ impl Fuser<'_> {
         values.filter(|&id| Some(&self.segment[id]) == last).collect()
     }
 
-    /// Returns sets of units in which all are that can take `root`, and for each set the most buffers that one
-    /// of its units may need.
+    /// Returns sets of units in which all are that can take `root`, and for each set the most buffers that
+    /// one of its units may need.
     ///
     /// A unit that shares nothing but common values with the kernel gets all others as new buffers, so it is
     /// out of the question if it has not that many left. This keeps the search short where thousands of

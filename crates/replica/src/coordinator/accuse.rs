@@ -1,8 +1,8 @@
 //! Finds out which replicas are wrong, and dismisses them.
 //!
-//! Replicas are compared by what each makes of the same step alone. What more than half of them make is right.
-//! Without such a majority, those are wrong that do not pass the known-answer test, or else those that make
-//! something else when they are asked again. Where none of this tells, nobody is dismissed.
+//! Replicas are compared by what each makes of the same step alone. What more than half of them make is
+//! right. Without such a majority, those are wrong that do not pass the known-answer test, or else those that
+//! make something else when they are asked again. Where none of this tells, nobody is dismissed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -34,8 +34,8 @@ pub(crate) struct Attempt {
     pub blocks: BlockDigests,
 }
 
-/// Digests of the blocks of a step: sums over the shards of a subtree. The key is the bucket, and the first shard
-/// and the one after the last.
+/// Digests of the blocks of a step: sums over the shards of a subtree. The key is the bucket, and the first
+/// shard and the one after the last.
 pub(crate) type BlockDigests = BTreeMap<(usize, usize, usize), Digest>;
 
 impl Attempt {

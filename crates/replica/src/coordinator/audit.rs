@@ -36,8 +36,8 @@ impl Replicas {
     /// Makes a step twice, the second time by other replicas, and compares. Where a replica has no shards in
     /// either, the step is made once more.
     ///
-    /// The state before it is read and compared on all replicas first, so that the step can be made again, and
-    /// so that a caller can go back to it.
+    /// The state before it is read and compared on all replicas first, so that the step can be made again,
+    /// and so that a caller can go back to it.
     pub(super) fn audited_step(
         &mut self,
         task: &Task,

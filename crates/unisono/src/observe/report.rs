@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use unisono_data::Seen;
-use unisono_replica::ReplicaReport;
+use unisono_replica::{AuditReport, ReplicaReport};
 
 use crate::Scaling;
 
@@ -22,6 +22,8 @@ pub struct Report {
     pub input: Option<Seen>,
     /// The loss scale. `None` in full precision.
     pub scaling: Option<Scaling>,
+    /// What the audits of training steps found and took. `None` where none was made.
+    pub audits: Option<AuditReport>,
     /// How many of its shards a replica ran at once and why. `None` where it ran all of them at once.
     pub shards_at_once: Option<String>,
 }
@@ -30,7 +32,7 @@ impl Report {
     /// Makes a report of some replicas and an input pipeline. [`crate::Trainer::report`] returns that of a
     /// run.
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
-        Self { replicas, input, scaling: None, shards_at_once: None }
+        Self { replicas, input, scaling: None, audits: None, shards_at_once: None }
     }
 
     /// Says in a line what held the run up, such as `input-bound: replicas waited 41% of the time for data;
@@ -118,6 +120,18 @@ impl fmt::Display for Report {
         }
         if let Some(how) = &self.shards_at_once {
             write!(f, "\nmemory: {how}")?;
+        }
+        if let Some(audits) = &self.audits {
+            let share = audits.auditing.as_secs_f64() / audits.stepping.as_secs_f64().max(f64::MIN_POSITIVE);
+            write!(
+                f,
+                "\naudits: {} of {} steps were made twice and agreed, {:.1}% more time; a replica that is always wrong is found \
+                 within {} steps",
+                audits.passed,
+                audits.steps,
+                100.0 * share,
+                2 * audits.interval - 1
+            )?;
         }
         match &self.input {
             Some(input) => write!(f, "\n{}", input.verdict()),

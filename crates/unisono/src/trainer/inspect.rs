@@ -4,7 +4,7 @@ use std::path::Path;
 
 use unisono_data::{Position, Seen};
 use unisono_graph::Program;
-use unisono_replica::ReplicaReport;
+use unisono_replica::{AuditReport, ReplicaReport};
 
 use crate::compile::programs::ProgramId;
 use crate::{Error, History, Report, Scaling, Stop, Summary, Trainer};
@@ -51,7 +51,14 @@ impl Trainer {
         let memory = &self.plan.memory;
         let shards_at_once = memory.limited_by.is_some().then(|| memory.how());
         let scaling = self.state.loss_scale.clone();
-        Report { scaling, shards_at_once, ..Report::new(self.reports(), self.watch.input.clone()) }
+        let audits = Some(self.audits()).filter(|audits| audits.passed > 0 && audits.interval > 0);
+        Report { scaling, audits, shards_at_once, ..Report::new(self.reports(), self.watch.input.clone()) }
+    }
+
+    /// Returns what is known about the audits of training steps: how many passed, how often there is one, and
+    /// what they took.
+    pub fn audits(&self) -> AuditReport {
+        self.crew.replicas.audits(ProgramId::Train.index())
     }
 
     /// Returns where the next step starts in the data.

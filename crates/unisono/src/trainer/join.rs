@@ -52,8 +52,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns the answer of the replicas. Reports to the observers which replicas left meanwhile. If replicas
-    /// were found to be wrong, the run goes back to the last state that is trusted.
+    /// Returns the answer of the replicas. Reports to the observers which replicas left meanwhile. If
+    /// replicas were found to be wrong, the run goes back to the last state that is trusted.
     pub(super) fn heard<T>(&mut self, answer: Result<T, ReplicaError>) -> Result<T, Error> {
         self.tell_left();
         answer.map_err(|error| match error {

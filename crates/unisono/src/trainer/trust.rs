@@ -4,7 +4,7 @@
 //! start of the run, or a checkpoint that is trusted --> trusted
 //! step N --> passes its audit --> the state before it is trusted, and checkpoints up to N + 1 are
 //!        --> does not pass, or the replicas' states differ --> replicas that are wrong leave
-//!                 --> back to the trusted state; later checkpoints are set aside --> the steps are made again
+//!        --> back to the trusted state; later checkpoints are set aside --> the steps are made again
 //! ```
 
 use unisono_replica::{Audited, ReplicaError};
@@ -52,8 +52,8 @@ impl Trainer {
         }
     }
 
-    /// Checks what is about to leave the trainer: that the state may be trusted, and that all replicas have the
-    /// same.
+    /// Checks what is about to leave the trainer: that the state may be trusted, and that all replicas have
+    /// the same.
     ///
     /// # Errors
     /// [`Error::Untrusted`], [`Error::RolledBack`].

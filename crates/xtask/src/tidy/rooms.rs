@@ -22,7 +22,18 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ),
     (
         "crates/replica",
-        &["batch", "schedule", "sums", "observe", "error", "options", "worker", "coordinator", "class"],
+        &[
+            "batch",
+            "known_answer",
+            "schedule",
+            "sums",
+            "observe",
+            "error",
+            "options",
+            "worker",
+            "coordinator",
+            "class",
+        ],
     ),
     (
         "crates/unisono",

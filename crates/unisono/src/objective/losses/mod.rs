@@ -46,7 +46,8 @@ pub trait Loss: Send + Sync {
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 
     /// Traces the weight of each sample, an f32 `[B]`, by which the weight that the data give it is
-    /// multiplied. Building the trainer refuses everything else. Default: `None`, which stands for 1. The loss of a global batch is its weighted mean.
+    /// multiplied. Building the trainer refuses everything else. Default: `None`, which stands for 1. The
+    /// loss of a global batch is its weighted mean.
     fn weight(&self, _target: &Var) -> Option<Var> {
         None
     }
