@@ -2,6 +2,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
 
+use unisono::checkpoint::Store;
+
 use crate::{csv, lines, trained};
 
 /// Runs the program. Returns its exit code, its standard output and its standard error.
@@ -55,6 +57,7 @@ fn a_run_is_listed_shown_verified_compared_and_converted() {
     assert_eq!(code, Some(1));
     assert!(shown.contains("broken  ") && shown.contains("SHA-256") && shown.contains("ok      "), "{shown}");
 
+    let mut store = Store::open(dir.path().join("one")).unwrap();
     let suspects = store.distrust(0).unwrap();
     fs::write(one.join("checkpoints/trusted.json"), "{").unwrap();
     let (code, shown, complaint) = checkpoint(["list".into(), path("one")]);
