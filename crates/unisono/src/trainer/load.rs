@@ -20,6 +20,7 @@ impl Trainer {
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
         // What the optimizer keeps would stay that of the step that went wrong.
         self.crew.check_state()?;
+        self.check_trust()?;
         let file = TensorFile::open(path)?;
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
         let states = self.plan.programs.train().states();
