@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::batch::outputs::Outputs;
 use crate::error::ReplicaError;
-use crate::schedule::{Action, Event, Job, ShardGroup, Verdict};
+use crate::schedule::{Action, Event, Job, Roles, ShardGroup, Verdict};
 use crate::worker::message::{Reply, Request};
 
 use super::attempt::{Attempt, Kept};
@@ -30,6 +30,8 @@ pub(super) struct Transaction<'a> {
     attempt: Attempt,
     /// Whether digests of all blocks are kept.
     audited: bool,
+    /// Whether this is the step itself and not the same step made again, which reports do not count.
+    counts: bool,
     /// The first thing that went wrong.
     trouble: Option<Trouble>,
 }
@@ -37,11 +39,11 @@ pub(super) struct Transaction<'a> {
 impl<'a> Transaction<'a> {
     /// Tells the scheduler of the step.
     pub fn begin(replicas: &'a mut Replicas, task: &'a Task, job: Job) -> Self {
-        let (sizes, audited) = (job.sizes.clone(), job.audited);
+        let (sizes, audited, counts) = (job.sizes.clone(), job.audited, job.roles == Roles::Usual);
         replicas.overlap.start(&task.program, sizes.len());
         replicas.tell(Event::Begin(job));
         let attempt = Attempt::new(&task.program, sizes.len());
-        Self { replicas, task, sizes, attempt, audited, trouble: None }
+        Self { replicas, task, sizes, attempt, audited, counts, trouble: None }
     }
 
     /// Does what the scheduler wants until the step is over.
@@ -131,7 +133,7 @@ impl<'a> Transaction<'a> {
         shares: &BTreeMap<usize, (usize, usize)>,
     ) -> Result<Outcome, ReplicaError> {
         self.attempt.gather(&self.task.program);
-        for (&replica, &(shards, samples)) in shares {
+        for (&replica, &(shards, samples)) in shares.iter().filter(|_| self.counts) {
             let report = self.replicas.threads.report(replica);
             report.steps += 1;
             report.shards += shards as u64;
