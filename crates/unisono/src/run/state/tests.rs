@@ -63,7 +63,7 @@ fn fill(state: &mut RunState) {
         optimizer: Part::of_settings([("lr".to_owned(), "0.1".to_owned())]),
         data: DataContent::NotCovered,
         not_covered: vec!["the code of map 'a'".into()],
-        ancestors: vec![Ancestor { identity: None, step: 3, differs: vec!["the seed".into()] }],
+        ancestors: vec![Ancestor { step: 3, differs: vec!["the seed".into()], ..Ancestor::default() }],
         ..RunIdentity::default()
     };
 }
