@@ -160,9 +160,7 @@ impl DataContent {
             return Err("data.hashed.sha256 is not 64 lowercase hexadecimal digits".to_owned());
         }
         match content.blocks.iter().position(|block| !is_hex(block, DIGITS)) {
-            Some(at) => {
-                Err(format!("data.hashed.blocks[{at}] is not {DIGITS} lowercase hexadecimal digits"))
-            }
+            Some(at) => Err(format!("data.hashed.blocks[{at}] is not {DIGITS} lowercase hexadecimal digits")),
             None => Ok(()),
         }
     }

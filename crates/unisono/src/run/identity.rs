@@ -44,7 +44,7 @@ pub(crate) struct RunIdentity {
     pub of_trainer: Vec<String>,
     /// The transforms that the last fit added to `not_covered`, and the number of steps done then.
     #[serde(skip)]
-    of_fit: (u64, Vec<String>),
+    pub of_fit: (u64, Vec<String>),
     /// The SHA-256 over the state of the checkpoint that the run was resumed from, if that did not say the
     /// run's identity.
     #[serde(skip)]
@@ -219,7 +219,8 @@ impl RunIdentity {
         let parts = parts.map(|(name, part)| (format!("{name}.sha256"), &part.sha256));
         let loaded = self.loaded.iter().enumerate().map(|(at, (_, hash))| (format!("loaded[{at}]"), hash));
         let ancestors = self.ancestors.iter().enumerate().flat_map(|(at, ancestor)| {
-            let identity = ancestor.identity.iter().map(move |hash| (format!("ancestors[{at}].identity"), hash));
+            let identity =
+                ancestor.identity.iter().map(move |hash| (format!("ancestors[{at}].identity"), hash));
             let state = ancestor.state_sha256.iter();
             identity.chain(state.map(move |hash| (format!("ancestors[{at}].state_sha256"), hash)))
         });
