@@ -183,3 +183,16 @@ impl DataContent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_of_any_characters_is_told_without_a_panic() {
+        let forged = SavedContent { sha256: format!("a{}", "\u{e9}".repeat(20)), ..SavedContent::default() };
+        let named = DataContent::Named(SavedName { name: "waves 1".into(), ..SavedName::default() });
+        let problem = named.problem(&DataContent::Hashed(forged)).unwrap();
+        assert!(problem.contains("those with the hash a"), "{problem}");
+    }
+}

@@ -232,3 +232,40 @@ impl RunIdentity {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> RunIdentity {
+        let part = Part { sha256: "0".repeat(64), ..Part::default() };
+        let [model, start, training, optimizer, settings, order] = std::array::from_fn(|_| part.clone());
+        let data = DataContent::NotCovered;
+        RunIdentity { model, start, training, optimizer, settings, order, data, ..RunIdentity::default() }
+    }
+
+    #[test]
+    fn ancestors_of_unknown_identity_differ_by_their_states() {
+        let [a, b, again] = ["a", "b", "a"].map(|state| {
+            let mut identity = known();
+            identity.resumed_state = Some(state.repeat(64));
+            identity.leave(Ancestor { step: 3, differs: vec!["the lr".into()], ..Ancestor::default() });
+            identity.sha256.unwrap()
+        });
+        assert!(a != b && a == again);
+    }
+
+    #[test]
+    fn weights_that_are_set_again_and_again_stay_few_and_all_count() {
+        let set = |last: &str| {
+            let mut identity = known();
+            (0..3 * MOST_LOADED as u64).for_each(|step| identity.load(step, step.to_string()));
+            identity.load(7, "x".into());
+            identity.load(7, last.into());
+            assert_eq!(identity.loaded.len(), MOST_LOADED);
+            identity.sha256.unwrap()
+        };
+        assert_eq!(set("y"), set("y"));
+        assert_ne!(set("y"), set("z"));
+    }
+}
