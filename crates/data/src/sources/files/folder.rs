@@ -204,8 +204,8 @@ impl Source for ImageFolder {
         Coverage::Hashed
     }
 
-    /// Hashes the files' bytes, without decoding them, and what they are decoded to. A file that is gone since
-    /// the folder was listed counts as such; one that cannot be opened for another reason is an error.
+    /// Hashes the files' bytes, without decoding them, and what they are decoded to. A file that is gone
+    /// since the folder was listed counts as such; one that cannot be opened for another reason is an error.
     fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
         let [height, width] = self.size.unwrap_or_default();
         [self.channels, height, width].into_iter().for_each(|extent| hash.word(extent as u64));
