@@ -152,6 +152,33 @@ fn sources_of_users_say_how_they_are_covered() {
     let named = |name: &str| content(&joined(Coverage::Named(name.into()))).root();
     assert_eq!(named("squares 1"), named("squares 1"));
     assert_ne!(named("squares 1"), named("squares 2"));
+    // A name says nothing of the fields.
+    let mut wide = squares(Coverage::Named("squares 1".into()));
+    wide.0[0].shape = vec![2];
+    let [wide, plain] = [wide, squares(Coverage::Named("squares 1".into()))]
+        .map(|source| content(&Subset::new(source, [5]).unwrap()).blocks().to_vec());
+    assert_ne!(wide, plain);
+}
+
+/// Whether a file is there is a part of the content; what keeps it from being opened is not.
+#[cfg(all(unix, feature = "pictures"))]
+#[test]
+fn a_file_that_is_gone_is_content_and_one_that_cannot_be_opened_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let class = dir.path().join("class");
+    std::fs::create_dir(&class).unwrap();
+    let [first, second] = ["a.png", "b.png"].map(|name| class.join(name));
+    [&first, &second].into_iter().for_each(|path| std::fs::write(path, "bytes").unwrap());
+    let folder = unisono_data::ImageFolder::open(dir.path()).unwrap();
+    let whole = content(&folder).root();
+    std::fs::remove_file(&second).unwrap();
+    assert_ne!(content(&folder).root(), whole);
+    std::fs::create_dir(&second).unwrap();
+    assert_ne!(content(&folder).root(), whole);
+    std::fs::remove_dir(&second).unwrap();
+    std::os::unix::fs::symlink(&second, &second).unwrap();
+    let error = Content::of(&folder, || true).unwrap_err().to_string();
+    assert!(error.contains("b.png"), "{error}");
 }
 
 #[test]

@@ -178,7 +178,8 @@ pub enum Error {
         reason: unisono_checkpoint::Error,
     },
     /// An evaluation or a prediction ended early because the run was asked to stop, see
-    /// [`Trainer::stop_on`](crate::Trainer::stop_on). A fit that is asked to stop returns no error.
+    /// [`Trainer::stop_on`](crate::Trainer::stop_on), or a resumed run could not be saved because its data
+    /// were not hashed by then. A fit that is asked to stop returns no error.
     #[error("stopped on request")]
     Stopped,
     /// The input pipeline failed.

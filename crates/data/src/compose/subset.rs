@@ -143,6 +143,8 @@ pub(crate) fn hash_part(source: &dyn Source, index: u64, hash: &mut ContentHash)
     match source.coverage() {
         Coverage::Named(name) => {
             hash.text(&name);
+            hash.word(source.len());
+            hash.fields(source.fields());
             hash.word(index);
             Ok(())
         }

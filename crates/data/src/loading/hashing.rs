@@ -60,6 +60,11 @@ impl Hashing {
         std::ptr::addr_eq(self.source.as_ptr(), Arc::as_ptr(source))
     }
 
+    /// Returns the source, if anybody else still has it.
+    pub fn source(&self) -> Option<Arc<dyn Source>> {
+        self.source.upgrade()
+    }
+
     /// Returns the content, once, if it is known within a time. While this waits, the thread does not rest.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::{Sample, Values};
+use crate::{FieldSpec, Sample, Values};
 
 /// How the content of a data set takes part in a run's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,8 @@ pub enum Coverage {
     /// the training.
     Hashed,
     /// A name and a version, which the source's author changes when the samples change, stand for the
-    /// content. It is for sources whose samples are computed, or are too slow to be read once more.
+    /// content, beside the number of samples and the fields. It is for sources whose samples are computed, or
+    /// are too slow to be read once more.
     Named(String),
     /// Nothing stands for the content: the run's identity says that the data are not covered.
     #[default]
@@ -53,6 +54,17 @@ impl ContentHash {
     /// Adds i32 values, little-endian.
     pub fn i32s(&mut self, values: &[i32]) {
         self.words(bytemuck::cast_slice(values));
+    }
+
+    /// Adds the number of fields, and the name, type and shape of each.
+    pub(crate) fn fields(&mut self, fields: &[FieldSpec]) {
+        self.word(fields.len() as u64);
+        for spec in fields {
+            self.text(&spec.name);
+            self.text(&spec.dtype.to_string());
+            self.word(spec.shape.len() as u64);
+            spec.shape.iter().for_each(|&extent| self.word(extent as u64));
+        }
     }
 
     /// Adds a sample: each field's name, shape and values.

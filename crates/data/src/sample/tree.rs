@@ -76,13 +76,7 @@ fn root_of(source: &dyn Source, block: u64, blocks: &[[u8; 32]]) -> [u8; 32] {
     hash.text("content 1");
     hash.word(source.len());
     hash.word(block);
-    hash.word(source.fields().len() as u64);
-    for spec in source.fields() {
-        hash.text(&spec.name);
-        hash.text(&spec.dtype.to_string());
-        hash.word(spec.shape.len() as u64);
-        spec.shape.iter().for_each(|&extent| hash.word(extent as u64));
-    }
+    hash.fields(source.fields());
     hash.bytes(&joined(blocks));
     hash.finish()
 }

@@ -129,6 +129,11 @@ pub(crate) fn add(hash: &mut Sha256, text: &str) {
     hash.update(text);
 }
 
+/// Whether a text is so many hexadecimal digits as [`hex`] writes them.
+pub(crate) fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

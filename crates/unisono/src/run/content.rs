@@ -1,9 +1,9 @@
 //! The content of a run's data as a checkpoint has it.
 
 use serde::{Deserialize, Serialize};
-use unisono_data::Content;
+use unisono_data::{Content, Source};
 
-use crate::identity::part::hex;
+use crate::identity::part::{hex, is_hex};
 
 /// The hexadecimal digits of a block's hash that are kept. The root covers all of them.
 const DIGITS: usize = 16;
@@ -22,7 +22,7 @@ pub(crate) enum DataContent {
     /// All samples are hashed.
     Hashed(SavedContent),
     /// The source's name and version stand for the samples.
-    Named(String),
+    Named(SavedName),
     /// Nothing stands for the samples.
     NotCovered,
 }
@@ -39,6 +39,43 @@ pub(crate) struct SavedContent {
     pub block: u64,
     /// The first digits of the hash of each block.
     pub blocks: Vec<String>,
+}
+
+/// A data set whose samples a name stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedName {
+    /// The name and version that the source's author gives.
+    pub name: String,
+    /// The number of samples.
+    pub samples: u64,
+    /// The name, type and shape of each field.
+    pub fields: Vec<String>,
+}
+
+impl SavedName {
+    /// Returns what stands for the samples of a source with a name.
+    pub fn new(name: String, source: &dyn Source) -> Self {
+        let fields = source.fields().iter();
+        let fields = fields.map(|spec| format!("{}: {} {:?}", spec.name, spec.dtype, spec.shape)).collect();
+        Self { name, samples: source.len(), fields }
+    }
+
+    /// Says how the data of a run differ from these, which are the trainer's.
+    fn problem(&self, saved: &Self) -> Option<String> {
+        if self == saved {
+            return None;
+        }
+        let [own, run] = [self, saved].map(|data| format!("those with the name {:?}", data.name));
+        Some(if self.name != saved.name {
+            format!("the data of the run are {run}, not {own}")
+        } else if self.samples != saved.samples {
+            format!("the run was on {} samples, not {}", saved.samples, self.samples)
+        } else {
+            let [own, run] = [self, saved].map(|data| data.fields.join(", "));
+            format!("the fields of the data of the run are {run}, not {own}")
+        })
+    }
 }
 
 impl From<&Content> for SavedContent {
@@ -94,7 +131,9 @@ impl DataContent {
         match self {
             Self::Unseen | Self::NotYetHashed => None,
             Self::Hashed(content) => Some(content.sha256.clone()),
-            Self::Named(name) => Some(format!("named {name:?}")),
+            Self::Named(SavedName { name, samples, fields }) => {
+                Some(format!("named {name:?}: {samples} samples of {fields:?}"))
+            }
             Self::NotCovered => Some("not covered".to_owned()),
         }
     }
@@ -105,8 +144,24 @@ impl DataContent {
             (_, Self::Unseen | Self::NotYetHashed | Self::NotCovered)
             | (Self::Unseen | Self::NotYetHashed, _) => None,
             (Self::Hashed(own), Self::Hashed(saved)) => own.problem(saved),
+            (Self::Named(own), Self::Named(saved)) => own.problem(saved),
             (own, saved) if own == saved => None,
             (own, saved) => Some(format!("the data of the run are {}, not {}", saved.kind(), own.kind())),
+        }
+    }
+
+    /// Checks that hashes that were read are hashes.
+    ///
+    /// # Errors
+    /// The first that is not, by its name in the section.
+    pub fn check(&self) -> Result<(), String> {
+        let Self::Hashed(content) = self else { return Ok(()) };
+        if !is_hex(&content.sha256, 64) {
+            return Err("data.hashed.sha256 is not 64 lowercase hexadecimal digits".to_owned());
+        }
+        match content.blocks.iter().position(|block| !is_hex(block, DIGITS)) {
+            Some(at) => Err(format!("data.hashed.blocks[{at}] is not {DIGITS} lowercase hexadecimal digits")),
+            None => Ok(()),
         }
     }
 
@@ -121,10 +176,23 @@ impl DataContent {
             Self::Unseen => "not seen".to_owned(),
             Self::NotYetHashed => "not yet hashed".to_owned(),
             Self::Hashed(content) => {
-                format!("those with the hash {}", &content.sha256[..12.min(content.sha256.len())])
+                format!("those with the hash {}", content.sha256.get(..12).unwrap_or(&content.sha256))
             }
-            Self::Named(name) => format!("those with the name {name:?}"),
+            Self::Named(data) => format!("those with the name {:?}", data.name),
             Self::NotCovered => "not covered by a hash or a name".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_of_any_characters_is_told_without_a_panic() {
+        let forged = SavedContent { sha256: format!("a{}", "\u{e9}".repeat(20)), ..SavedContent::default() };
+        let named = DataContent::Named(SavedName { name: "waves 1".into(), ..SavedName::default() });
+        let problem = named.problem(&DataContent::Hashed(forged)).unwrap();
+        assert!(problem.contains("those with the hash a"), "{problem}");
     }
 }

@@ -215,6 +215,7 @@ fn identity(plan: &Plan, settings: &RunSettings, scaling: Option<&Scaling>) -> R
         optimizer: Part::of_settings(entries),
         settings: Part::of_settings(settings.named(scaling)),
         not_covered: optimizer.not_covered().to_vec(),
+        of_trainer: optimizer.not_covered().to_vec(),
         ..RunIdentity::default()
     }
 }

@@ -1,19 +1,23 @@
 //! What makes a run this run: its identity, and the content of its data, which is hashed beside the training.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use unisono_data::{Coverage, Hashing, Loader};
+use unisono_data::{Coverage, DataError, Hashing, Loader};
 
 use crate::identity::part::Part;
 use crate::run::ancestry::Ancestor;
-use crate::run::content::DataContent;
+use crate::run::content::{DataContent, SavedName};
 use crate::{Error, Trainer};
 
 /// How long a checkpoint waits for the data's hash before it is written without it.
 const CHECKPOINT_WAITS: Duration = Duration::from_secs(1);
 /// How long a wait for the data's hash lasts before it is seen whether the run was asked to stop.
 const WAIT: Duration = Duration::from_millis(200);
+/// How many times the data of a resumed run are hashed, where they cannot be read.
+const MOST_TRIES: u32 = 3;
+/// What [`Identity::not_covered`] says of steps outside of a fit.
+const OWN_LOOP: &str = "the batches of one's own loop";
 
 /// The hash of the data that is being computed.
 #[derive(Debug, Default)]
@@ -23,6 +27,14 @@ pub(super) struct DataHash {
     pending: bool,
     /// Whether a checkpoint has waited for the answer.
     waited: bool,
+    /// How many times the data could not be read.
+    failed: u32,
+    /// Whether observers were told that the run waits for the answer.
+    told_wait: bool,
+    /// Whether observers were told that steps are not saved, because the answer did not come.
+    told_unsaved: bool,
+    /// The last step that was saved before the run's identity was known.
+    saved_open: Option<u64>,
     /// Whether the run was on data before, which have to be found again.
     expected: bool,
     /// The number of steps done when the data came.
@@ -66,16 +78,22 @@ impl Trainer {
     /// Notes that the run goes on with something that differs from what it was.
     pub(super) fn diverge(&mut self, identity: Option<String>, differs: Vec<String>) {
         let step = self.steps();
-        self.state.identity.leave(Ancestor { identity, step, differs });
+        self.state.identity.leave(Ancestor { identity, step, differs, ..Ancestor::default() });
+    }
+
+    /// Notes that a step was done on a batch which no fit has read.
+    pub(super) fn identify_own_loop(&mut self) {
+        self.state.identity.not_covering(OWN_LOOP.to_owned());
     }
 
     /// Takes the order and the transforms of a loader into the run's identity.
     pub(super) fn identify_order(&mut self, train: &Loader) {
         let epoch = self.position().epoch;
         let order = Part::of_settings(train.settings());
+        let step = self.steps();
+        let transforms = train.unversioned();
         let own = &mut self.state.identity;
-        own.not_covered.retain(|what| !what.starts_with(TRANSFORM));
-        own.not_covered.extend(train.unversioned().iter().map(|what| format!("{TRANSFORM}{what}")));
+        own.set_transforms(transforms.iter().map(|what| format!("the code of {what}")), step);
         own.set_order(order, epoch);
     }
 
@@ -92,6 +110,7 @@ impl Trainer {
             }
             Coverage::Hashed => {
                 let job = Some(Hashing::start(source)?);
+                self.leave_uncovered();
                 let expected = self.state.identity.data.is_known();
                 let step = self.steps();
                 self.data_hash = DataHash { job, pending: true, expected, step, ..DataHash::default() };
@@ -100,24 +119,40 @@ impl Trainer {
                 }
                 return Ok(());
             }
-            Coverage::Named(name) => DataContent::Named(name),
+            Coverage::Named(name) => {
+                self.leave_uncovered();
+                DataContent::Named(SavedName::new(name, &*source))
+            }
             _ => DataContent::NotCovered,
         };
         self.data_hash = DataHash { step: self.steps(), ..DataHash::default() };
         self.take_content(found)
     }
 
+    /// Notes that the steps so far were done on data that nothing stands for, before data come of which
+    /// something is known.
+    fn leave_uncovered(&mut self) {
+        let step = self.steps();
+        let own = &mut self.state.identity;
+        if step == 0 || own.data != DataContent::NotCovered {
+            return;
+        }
+        own.not_covering(format!("the data of the first {step} steps"));
+        let before = own.sha256.clone();
+        self.diverge(before, vec!["the content of the data was not covered".to_owned()]);
+    }
+
     /// Takes the content of the data, where the hash is ready within a time.
     ///
     /// # Errors
-    /// The run was on other data. The data cannot be read.
+    /// The run was on other data. The data of a resumed run could not be read, several times.
     pub(super) fn content_within(&mut self, most: Duration) -> Result<(), Error> {
         self.data_hash.check()?;
         let Some(job) = self.data_hash.job.as_ref().filter(|_| self.data_hash.pending) else { return Ok(()) };
         let content = match job.wait(most) {
             Ok(None) => return Ok(()),
             Ok(Some(content)) => DataContent::Hashed((&content).into()),
-            Err(error) if self.data_hash.expected => return Err(error.into()),
+            Err(error) if self.data_hash.expected => return self.hash_again(error),
             Err(error) => {
                 let what = "the content of the data is not covered by the run's identity";
                 self.watch.note(&format!("warning: {what}: {error}"));
@@ -128,18 +163,45 @@ impl Trainer {
         self.take_content(content)
     }
 
-    /// Waits for the data's hash as long as a checkpoint has to: until it is known where a run was resumed,
-    /// since nothing may be saved of a run on other data. Otherwise the first checkpoint waits a moment.
+    /// Starts to hash the data of a resumed run once more, after an error.
     ///
     /// # Errors
-    /// As [`Trainer::content_within`].
+    /// The error, where it came too often. Nothing is saved then before another fit has hashed the data.
+    fn hash_again(&mut self, error: DataError) -> Result<(), Error> {
+        self.data_hash.failed += 1;
+        let tries = self.data_hash.failed;
+        let source = self.data_hash.job.take().and_then(|job| job.source());
+        let error = match source.filter(|_| tries < MOST_TRIES).map(Hashing::start) {
+            Some(Ok(job)) => {
+                self.watch.note(&format!("warning: the data are hashed once more: {error}"));
+                self.data_hash.job = Some(job);
+                return Ok(());
+            }
+            Some(Err(error)) => error,
+            None => error,
+        };
+        self.data_hash.pending = false;
+        self.data_hash.problem = Some(format!("the data of the run cannot be hashed: {error}"));
+        Err(error.into())
+    }
+
+    /// Waits for the data's hash as long as a checkpoint has to: until it is known where a run was resumed,
+    /// since nothing may be saved of a run on other data. Otherwise, and where the run was asked to stop, the
+    /// first checkpoint waits a moment.
+    ///
+    /// # Errors
+    /// As [`Trainer::content_within`]. [`Error::Stopped`] if a resumed run was asked to stop and its data are
+    /// not hashed: this step cannot be saved.
     pub(super) fn content_for_checkpoint(&mut self) -> Result<(), Error> {
-        if !self.data_hash.expected {
-            let first = !std::mem::replace(&mut self.data_hash.waited, true);
-            return self.content_within(if first { CHECKPOINT_WAITS } else { Duration::ZERO });
+        if self.data_hash.expected {
+            self.content_unless_stopped()?;
         }
-        while self.data_hash.pending {
-            self.content_within(WAIT)?;
+        if self.data_hash.pending {
+            let first = !std::mem::replace(&mut self.data_hash.waited, true);
+            self.content_within(if first { CHECKPOINT_WAITS } else { Duration::ZERO })?;
+        }
+        if self.data_hash.pending && self.data_hash.expected {
+            return Err(Error::Stopped);
         }
         self.data_hash.check()
     }
@@ -149,41 +211,63 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::content_within`].
     pub(super) fn content_at_end(&mut self) -> Result<(), Error> {
+        self.content_unless_stopped()?;
+        self.data_hash.check()
+    }
+
+    /// Waits for the data's hash until the run is asked to stop. Observers are told if that takes long.
+    fn content_unless_stopped(&mut self) -> Result<(), Error> {
+        let since = Instant::now();
         while self.data_hash.pending && !self.watch.stop.is_asked() {
             self.content_within(WAIT)?;
+            let is_long = self.data_hash.pending && since.elapsed() >= CHECKPOINT_WAITS;
+            if is_long && !std::mem::replace(&mut self.data_hash.told_wait, true) {
+                self.watch.note("note: the run waits until its data are hashed, before it is saved");
+            }
         }
-        self.data_hash.check()
+        Ok(())
+    }
+
+    /// Notes that a step was handed over to be saved.
+    pub(super) fn was_saved(&mut self, step: u64) {
+        self.data_hash.saved_open = self.state.identity.sha256.is_none().then_some(step);
+    }
+
+    /// Whether the last step was saved without the run's identity, which is known by now.
+    pub(super) fn lacks_identity(&self, step: u64) -> bool {
+        self.data_hash.saved_open == Some(step) && self.state.identity.sha256.is_some()
+    }
+
+    /// Tells observers once that the run's steps since its resume are not saved, because it was asked to stop
+    /// before its data were hashed.
+    pub(super) fn note_unsaved(&mut self) {
+        if !std::mem::replace(&mut self.data_hash.told_unsaved, true) {
+            let step = self.data_hash.step;
+            self.watch.note(&format!(
+                "warning: the steps after step {step} are not saved: the data were not yet found to be those of the run"
+            ));
+        }
     }
 
     /// Takes what was found of the data, and compares it with what the run was on.
     fn take_content(&mut self, found: DataContent) -> Result<(), Error> {
-        let differs = match found.problem(&self.state.identity.data) {
-            Some(problem) if self.is_forced() => {
-                self.watch.note(&format!("warning: {problem}"));
-                problem
-            }
-            Some(problem) => {
-                self.data_hash.problem = Some(problem);
-                return self.data_hash.check();
-            }
-            None if self.state.identity.data == DataContent::NotCovered && found.is_known() => {
-                "the content of the data was not covered".to_owned()
-            }
-            None => {
-                self.state.identity.set_data(found);
-                return Ok(());
-            }
+        let Some(problem) = found.problem(&self.state.identity.data) else {
+            self.state.identity.set_data(found);
+            return Ok(());
         };
-        let before = self.state.identity.sha256.clone();
+        if !self.is_forced() {
+            self.data_hash.problem = Some(problem);
+            return self.data_hash.check();
+        }
+        self.watch.note(&format!("warning: {problem}"));
+        let identity = self.state.identity.sha256.clone();
         self.state.identity.set_data(found);
         let step = self.data_hash.step;
-        self.state.identity.leave(Ancestor { identity: before, step, differs: vec![differs] });
+        let differs = vec![problem];
+        self.state.identity.leave(Ancestor { identity, step, differs, ..Ancestor::default() });
         Ok(())
     }
 }
-
-/// How [`Identity::not_covered`] begins where it names a transform.
-const TRANSFORM: &str = "the code of ";
 
 impl DataHash {
     /// # Errors

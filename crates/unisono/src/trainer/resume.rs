@@ -9,6 +9,7 @@ use crate::run::identity::RunIdentity;
 use crate::run::section::{Difference, Section};
 use crate::run::state::SavedRun;
 use crate::saving::tensors::in_order;
+use crate::trainer::identity::DataHash;
 use crate::trainer::trust::Trust;
 use crate::{Error, Trainer};
 
@@ -67,7 +68,10 @@ impl Trainer {
         self.optimizer_goes_on(&loaded.path, &run)?;
         differs.extend(self.compare_identity(&loaded.path, &run, force)?);
         let before = run.state.identity.clone();
+        let is_open = before.sha256.is_none();
+        let state = is_open.then(|| loaded.contents.state_sha256(&run.state.digested()));
         self.apply(run, &tensors)?;
+        self.state.identity.resumed_state = state;
         self.go_on_as(&before, &differs);
         let step = self.steps();
         let trusted = self.saver.as_ref().map_or(Ok(true), |saver| saver.is_trusted(step))?;
@@ -139,6 +143,8 @@ impl Trainer {
         }
         self.crew.spoiled = None;
         self.state.resume(run.state);
+        // Data that were hashed for another run are compared anew with those of this one.
+        self.data_hash = DataHash::default();
         // A step that is made again is compared again.
         self.crew.compared = None;
         self.observe()

@@ -40,7 +40,8 @@ impl Trainer {
     /// Returns everything that the next step depends on, and the history, as a checkpoint has it.
     ///
     /// # Errors
-    /// Of the replicas, or states that differ.
+    /// Of the replicas, or states that differ. [`Error::Stopped`] if a resumed run was asked to stop before
+    /// its data were found to be those of the run.
     pub fn contents(&mut self) -> Result<Contents, Error> {
         self.contents_into(Contents::default())
     }
@@ -86,7 +87,7 @@ impl Trainer {
     /// Saves the run now, and waits until that is durable. Returns the checkpoint's directory.
     ///
     /// # Errors
-    /// It could not be written.
+    /// It could not be written. Those of [`Trainer::contents`].
     pub fn save(&mut self) -> Result<Option<PathBuf>, Error> {
         self.save_behind()?;
         let step = self.steps();
@@ -144,9 +145,22 @@ impl Trainer {
         let step = self.steps();
         let Some(saver) = &mut self.saver else { return Ok(()) };
         let reports = saver.saver.poll()?;
-        let due = saver.are_due(step, &self.state.history, end);
         saver.tell(reports, &mut self.watch);
-        if due { self.save_behind() } else { Ok(()) }
+        if end && self.lacks_identity(step) {
+            // The last checkpoint says what its run is, so the step is saved again.
+            self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
+        }
+        let is_due = |saver: &Checkpoints| saver.are_due(step, &self.state.history, end);
+        if !self.saver.as_ref().is_some_and(is_due) {
+            return Ok(());
+        }
+        match self.save_behind() {
+            Err(Error::Stopped) => {
+                self.note_unsaved();
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Tells observers that the run was asked to stop.
@@ -172,13 +186,16 @@ impl Trainer {
     /// interval of a fit. Use it in your own training loop, together with [`Trainer::finish_saves`].
     ///
     /// # Errors
-    /// The copy fails. An earlier save failed, if saves are required.
+    /// The copy fails. An earlier save failed, if saves are required. Those of [`Trainer::contents`].
     pub fn save_behind(&mut self) -> Result<(), Error> {
         let Some(saver) = &self.saver else { return Ok(()) };
         let spare = saver.saver.spare();
         let contents = self.contents_into(spare)?;
         let Some(saver) = &mut self.saver else { return Ok(()) };
-        saver.hand_over(self.state.position.step, contents, &self.state.history)
+        let step = self.state.position.step;
+        saver.hand_over(step, contents, &self.state.history)?;
+        self.was_saved(step);
+        Ok(())
     }
 
     /// Returns the step and the directory of the best checkpoint of the directory that the run is saved to,

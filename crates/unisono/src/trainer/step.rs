@@ -19,7 +19,8 @@ impl Trainer {
     ///
     /// Means are those of the batch's epoch, and samples that were left out of it stay left out of the run. A
     /// loader returns no batch if all its samples were left out, so the trainer does not count such a batch.
-    /// The trainer does not know the loader either, so a resume cannot compare the data.
+    /// The trainer does not know the loader either, so a resume cannot compare the data, and the run's
+    /// identity does not cover them.
     ///
     /// # Errors
     /// The batch does not have the model's fields, or a sample is bad. A loss, a gradient or a carry is not
@@ -29,6 +30,7 @@ impl Trainer {
     /// ([`Error::RolledBack`]): the trainer is back at an earlier step.
     pub fn step(&mut self, batch: &Batch) -> Result<Step, Error> {
         let step = self.step_inner(batch, None, batch.after)?;
+        self.identify_own_loop();
         if batch.after.epoch > batch.epoch {
             self.state.running = Running::default();
         }
@@ -125,6 +127,8 @@ impl Trainer {
         if let Some(carry) = reading.bad_carry() {
             let what = format!("the carry {carry}");
             if outcome.committed {
+                // What was handed over before is the newest that can be resumed.
+                self.durable();
                 let step = self.steps();
                 return Err(self.crew.spoil(step, what, 0));
             }

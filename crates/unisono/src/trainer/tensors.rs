@@ -23,6 +23,7 @@ impl Trainer {
     }
 
     /// Replaces a tensor that [`Trainer::tensor`] gives on every replica, for example by another program's.
+    /// The values become a part of the run's identity.
     ///
     /// # Errors
     /// No such tensor, or another number of values.
@@ -40,6 +41,9 @@ impl Trainer {
         let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
         let written = self.crew.replicas.write_state(index, &bytes);
         self.heard(written)?;
+        let Info { dtype, shape } = info(&self.plan.programs.train().states()[index].ty);
+        let set = Tensors::from([(name.to_owned(), Tensor::new(dtype, shape, bytes)?)]);
+        self.state.identity.load(self.steps(), unisono_checkpoint::state_sha256(&[("tensor", &set)], &[]));
         self.state_was_set();
         Ok(())
     }

@@ -138,6 +138,17 @@ fn is_picture(file: &Path) -> bool {
     file.extension().is_some_and(known)
 }
 
+/// Whether a file is gone, or something else has its name. Other errors, such as too many open files, say
+/// nothing of the file.
+fn is_missing(error: &DataError) -> bool {
+    match error {
+        DataError::Io { cause, .. } => cause.kind() == std::io::ErrorKind::NotFound,
+        // Nothing but a regular file is opened.
+        DataError::Format { .. } => true,
+        _ => false,
+    }
+}
+
 impl Source for ImageFolder {
     fn len(&self) -> u64 {
         self.files.len() as u64
@@ -193,7 +204,8 @@ impl Source for ImageFolder {
         Coverage::Hashed
     }
 
-    /// Hashes the files' bytes, without decoding them, and what they are decoded to.
+    /// Hashes the files' bytes, without decoding them, and what they are decoded to. A file that is gone
+    /// since the folder was listed counts as such; one that cannot be opened for another reason is an error.
     fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
         let [height, width] = self.size.unwrap_or_default();
         [self.channels, height, width].into_iter().for_each(|extent| hash.word(extent as u64));
@@ -203,7 +215,8 @@ impl Source for ImageFolder {
             match Bytes::open(&self.root.join(file)) {
                 Ok(bytes) => bytes.hash(0, bytes.len(), hash)?,
                 // A loader may skip it.
-                Err(_) => hash.text("no file"),
+                Err(error) if is_missing(&error) => hash.text("no file"),
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -63,7 +63,7 @@ fn fill(state: &mut RunState) {
         optimizer: Part::of_settings([("lr".to_owned(), "0.1".to_owned())]),
         data: DataContent::NotCovered,
         not_covered: vec!["the code of map 'a'".into()],
-        ancestors: vec![Ancestor { identity: None, step: 3, differs: vec!["the seed".into()] }],
+        ancestors: vec![Ancestor { step: 3, differs: vec!["the seed".into()], ..Ancestor::default() }],
         ..RunIdentity::default()
     };
 }
@@ -254,4 +254,25 @@ fn the_digest_takes_position_and_loss_scale_in_this_order() {
     expected.extend(1u64.to_le_bytes());
     assert_eq!(full().digested(), expected);
     assert_eq!(RunState::default().digested(), [0; 20]);
+}
+
+#[test]
+fn a_hash_that_is_none_is_refused_by_its_name() {
+    let whole = saved(&full());
+    let problem = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut contents = whole.clone();
+        change(&mut contents.trainer["sections"]["identity"]["value"]);
+        RunState::load(&contents).unwrap_err()
+    };
+    let said =
+        |name: &str| format!("the section \"identity\": {name} is not 64 lowercase hexadecimal digits");
+    let (short, capital) = ("ab".repeat(31), "AB".repeat(32));
+    assert_eq!(problem(&|t| t["sha256"] = "a\u{20ac}".repeat(16).into()), said("sha256"));
+    assert_eq!(problem(&|t| t["optimizer"]["sha256"] = capital.clone().into()), said("optimizer.sha256"));
+    assert_eq!(problem(&|t| t["loaded"] = json!([[3, short.clone()]])), said("loaded[0]"));
+    assert_eq!(problem(&|t| t["ancestors"][0]["identity"] = "".into()), said("ancestors[0].identity"));
+    let hashed = |sha256: &str, block: &str| json!({"hashed": {"sha256": sha256, "samples": 1, "block": 1, "blocks": [block]}});
+    assert_eq!(problem(&|t| t["data"] = hashed(&short, "")), said("data.hashed.sha256"));
+    let block = problem(&|t| t["data"] = hashed(&"ab".repeat(32), "x"));
+    assert!(block.contains("data.hashed.blocks[0] is not 16 lowercase hexadecimal digits"), "{block}");
 }

@@ -1,0 +1,293 @@
+//! What a run's identity says of its data: where they are slow or hard to read, change between fits, or are
+//! not hashed at all.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use unisono::checkpoint::list;
+use unisono::data::{ContentHash, Coverage, DataError, FieldSpec, Loader, Memory, Sample, Source};
+use unisono::{Dense, Error, Observer, SavedRun, Sequential, Sgd, Step, Stop, Trainer};
+
+/// Samples of which the quick fingerprint says nothing.
+#[derive(Clone)]
+struct Guarded {
+    samples: Memory,
+    coverage: Coverage,
+    gate: Arc<Gate>,
+}
+
+/// What keeps the samples from being hashed.
+#[derive(Default)]
+struct Gate {
+    shut: AtomicBool,
+    /// How many times reading fails.
+    failures: AtomicU32,
+}
+
+impl Source for Guarded {
+    fn len(&self) -> u64 {
+        self.samples.len()
+    }
+    fn fields(&self) -> &[FieldSpec] {
+        self.samples.fields()
+    }
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        self.samples.fetch(index)
+    }
+    fn fingerprint(&self) -> u64 {
+        7
+    }
+    fn coverage(&self) -> Coverage {
+        self.coverage.clone()
+    }
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        while self.gate.shut.load(Ordering::SeqCst) {
+            sleep(Duration::from_millis(5));
+        }
+        let fails = |left: u32| left.checked_sub(1);
+        if self.gate.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
+            return Err(DataError::Io { path: "disk".into(), cause: io::Error::other("not just now") });
+        }
+        self.samples.hash_content(samples, hash)
+    }
+}
+
+impl Guarded {
+    fn new(samples: usize, value: f32, coverage: Coverage) -> Self {
+        let x: Vec<f32> = (0..samples * 3).map(|i| (i % 7) as f32 * value).collect();
+        let y: Vec<i32> = (0..samples).map(|i| (i % 2) as i32).collect();
+        Self { samples: Memory::labelled(x, [3], y).unwrap(), coverage, gate: Arc::default() }
+    }
+
+    fn loader(&self) -> Loader {
+        Loader::new(self.clone()).threads(1)
+    }
+}
+
+fn hashed(value: f32) -> Guarded {
+    Guarded::new(16, value, Coverage::Hashed)
+}
+
+/// Keeps the notes of a run, and may ask it to stop after a step.
+#[derive(Clone, Default)]
+struct Notes {
+    notes: Arc<Mutex<Vec<String>>>,
+    stop: Option<Stop>,
+}
+
+impl Notes {
+    fn with(&self, text: &str) -> usize {
+        self.notes.lock().unwrap().iter().filter(|note| note.contains(text)).count()
+    }
+}
+
+impl Observer for Notes {
+    fn step(&mut self, _: &Step) {
+        if let Some(stop) = &self.stop {
+            stop.ask();
+        }
+    }
+    fn note(&mut self, text: &str) {
+        self.notes.lock().unwrap().push(text.to_owned());
+    }
+}
+
+/// Two steps make an epoch of 16 samples.
+fn build(lr: f64, dir: Option<&Path>, notes: &Notes) -> Trainer {
+    let builder = Trainer::builder(Sequential::new().add(Dense::new(2))).optimizer(Sgd::new(lr));
+    let builder = builder.global_batch(8).shards(2).replicas(1).observer(notes.clone());
+    let mut trainer = builder.build(Guarded::new(1, 1.0, Coverage::Hashed).fields()).unwrap();
+    dir.iter().for_each(|dir| trainer.checkpoints(dir, 1).unwrap());
+    trainer
+}
+
+/// Does the first epoch of a run that is saved.
+fn first_epoch(dir: &Path, data: &Guarded) {
+    build(0.1, Some(dir), &Notes::default()).fit(&data.loader(), None, 1).unwrap();
+}
+
+fn resumed(dir: &Path, notes: &Notes) -> Trainer {
+    let mut trainer = build(0.1, Some(dir), notes);
+    assert_eq!(trainer.resume().unwrap().unwrap().step, 2);
+    trainer
+}
+
+fn steps(dir: &Path) -> Vec<u64> {
+    let mut steps: Vec<u64> = list(dir).unwrap().into_iter().map(|(step, _)| step).collect();
+    steps.sort_unstable();
+    steps
+}
+
+#[test]
+fn a_stop_ends_a_resumed_run_whose_data_are_not_hashed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = hashed(0.1);
+    first_epoch(dir.path(), &data);
+    data.gate.shut.store(true, Ordering::SeqCst);
+    let (notes, stop) = (Notes::default(), Stop::new());
+    let mut trainer = resumed(dir.path(), &notes);
+    trainer.stop_on(&stop);
+    let gate = data.gate.clone();
+    spawn(move || {
+        sleep(Duration::from_millis(1600));
+        stop.ask();
+        // Without this a trainer that waits would wait for ever.
+        sleep(Duration::from_secs(20));
+        gate.shut.store(false, Ordering::SeqCst);
+    });
+    let since = Instant::now();
+    trainer.fit(&data.loader(), None, 50).unwrap();
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    assert_eq!((trainer.steps(), steps(dir.path())), (3, vec![1, 2]));
+    assert!(matches!(trainer.save(), Err(Error::Stopped)));
+    assert_eq!(notes.with("the steps after step 2 are not saved: the data were not yet found"), 1);
+    assert_eq!(notes.with("waits until its data are hashed"), 1);
+}
+
+#[test]
+fn the_last_checkpoint_has_the_identity_that_the_fit_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = hashed(0.1);
+    data.gate.shut.store(true, Ordering::SeqCst);
+    let mut trainer = build(0.1, Some(dir.path()), &Notes::default());
+    let (gate, path) = (data.gate.clone(), dir.path().to_owned());
+    let opened = spawn(move || {
+        while !list(&path).is_ok_and(|all| all.iter().any(|(step, _)| *step == 2)) {
+            sleep(Duration::from_millis(20));
+        }
+        gate.shut.store(false, Ordering::SeqCst);
+    });
+    trainer.fit(&data.loader(), None, 1).unwrap();
+    opened.join().unwrap();
+    let identity = trainer.identity().sha256;
+    assert!(identity.is_some());
+    let saved = SavedRun::newest(dir.path()).unwrap().unwrap();
+    assert_eq!((saved.steps(), saved.identity()), (2, identity.as_deref()));
+}
+
+#[test]
+fn data_that_cannot_be_read_are_hashed_again_and_the_steps_are_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = hashed(0.1);
+    first_epoch(dir.path(), &data);
+    let notes = Notes::default();
+    let mut trainer = resumed(dir.path(), &notes);
+    data.gate.failures.store(1, Ordering::SeqCst);
+    trainer.fit(&data.loader(), None, 2).unwrap();
+    assert_eq!(notes.with("the data are hashed once more: "), 1);
+    assert_eq!(steps(dir.path()).last(), Some(&4));
+    drop(trainer);
+
+    let mut trainer = build(0.1, Some(dir.path()), &notes);
+    trainer.resume().unwrap().unwrap();
+    data.gate.failures.store(3, Ordering::SeqCst);
+    let error = trainer.fit(&data.loader(), None, 3).unwrap_err().to_string();
+    assert!(error.contains("disk: not just now"), "{error}");
+    assert!(trainer.steps() > 4 && steps(dir.path()).last() == Some(&4), "nothing is saved unseen");
+    trainer.fit(&data.loader(), None, 3).unwrap();
+    assert_eq!(steps(dir.path()).last(), Some(&6));
+}
+
+#[test]
+fn data_of_one_run_are_compared_anew_with_those_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+    let (data, other) = (hashed(0.1), hashed(0.2));
+    first_epoch(&ours, &data);
+    first_epoch(&theirs, &other);
+    let mut trainer = resumed(&ours, &Notes::default());
+    let loader = data.loader();
+    trainer.fit(&loader, None, 2).unwrap();
+    trainer.checkpoints(&theirs, 1).unwrap();
+    trainer.resume().unwrap().unwrap();
+    let error = trainer.fit(&loader, None, 3).unwrap_err().to_string();
+    assert!(error.contains("the data are not those of the run"), "{error}");
+    assert_eq!(steps(&theirs), [1, 2]);
+}
+
+#[test]
+fn tensors_that_were_set_and_batches_of_ones_own_loop_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = hashed(0.1);
+    let fitted = |set: Option<f32>, dir: Option<&Path>| {
+        let mut trainer = build(0.1, dir, &Notes::default());
+        set.iter().for_each(|&value| trainer.set_tensor("0.bias", &[value; 2]).unwrap());
+        trainer.fit(&data.loader(), None, 1).unwrap();
+        trainer.identity().sha256.unwrap()
+    };
+    let plain = fitted(None, None);
+    let set = fitted(Some(0.5), Some(dir.path()));
+    assert!(set != plain && fitted(Some(0.25), None) != set && fitted(Some(0.5), None) == set);
+    let mut trainer = resumed(dir.path(), &Notes::default());
+    trainer.fit(&data.loader(), None, 2).unwrap();
+    assert_eq!(trainer.identity().sha256.unwrap(), set);
+
+    for batch in data.loader().batch(8).epochs_from(trainer.position()).unwrap().take(2) {
+        trainer.step(&batch.unwrap()).unwrap();
+    }
+    trainer.save().unwrap();
+    let expected = ["the batches of one's own loop"];
+    assert_eq!(trainer.identity().not_covered, expected);
+    drop(trainer);
+    let mut trainer = build(0.1, Some(dir.path()), &Notes::default());
+    trainer.resume().unwrap().unwrap();
+    trainer.fit(&data.loader(), None, 4).unwrap();
+    assert_eq!(trainer.identity().not_covered, expected);
+}
+
+#[test]
+fn what_was_not_covered_in_one_fit_is_told_after_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut trainer = build(0.1, Some(dir.path()), &Notes::default());
+    let open = Guarded::new(16, 0.1, Coverage::Unknown);
+    trainer.fit(&open.loader().map("noise", |_, _| ()), None, 1).unwrap();
+    assert_eq!(trainer.identity().not_covered, ["the code of map 'noise'", "the content of the data"]);
+    let covered = hashed(0.1);
+    let versioned = covered.loader().map("noise", |_, _| ()).version("1");
+    trainer.fit(&versioned, None, 2).unwrap();
+    let expected = ["the code of map 'noise'", "the data of the first 2 steps"];
+    let identity = trainer.identity();
+    assert_eq!(identity.not_covered, expected);
+    assert_eq!(identity.ancestors[0].differs, ["the content of the data was not covered"]);
+    drop(trainer);
+    let mut trainer = build(0.1, Some(dir.path()), &Notes::default());
+    trainer.resume().unwrap().unwrap();
+    trainer.fit(&versioned, None, 3).unwrap();
+    assert_eq!(trainer.identity(), identity);
+}
+
+#[test]
+fn a_name_does_not_stand_for_other_samples_or_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = |samples| Guarded::new(samples, 0.1, Coverage::Named("waves 1".into()));
+    first_epoch(dir.path(), &named(16));
+    let error = resumed(dir.path(), &Notes::default()).fit(&named(24).loader(), None, 2).unwrap_err();
+    assert!(error.to_string().contains("the run was on 16 samples, not 24"), "{error}");
+    resumed(dir.path(), &Notes::default()).fit(&named(16).loader(), None, 2).unwrap();
+}
+
+#[test]
+fn an_ancestor_of_unknown_identity_is_known_by_its_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = hashed(0.1);
+    data.gate.shut.store(true, Ordering::SeqCst);
+    let stop = Stop::new();
+    let mut trainer = build(0.1, Some(dir.path()), &Notes { stop: Some(stop.clone()), ..Notes::default() });
+    trainer.stop_on(&stop);
+    trainer.fit(&data.loader(), None, 1).unwrap();
+    let state = trainer.state_sha256().unwrap();
+    drop(trainer);
+    assert_eq!(SavedRun::newest(dir.path()).unwrap().unwrap().identity(), None);
+    data.gate.shut.store(false, Ordering::SeqCst);
+    let mut forced = build(0.2, Some(dir.path()), &Notes::default());
+    forced.force_resume().unwrap().unwrap();
+    forced.fit(&data.loader(), None, 1).unwrap();
+    let ancestor = &forced.identity().ancestors[0];
+    assert_eq!((&ancestor.identity, ancestor.step), (&None, 1));
+    assert_eq!(ancestor.state_sha256.as_deref(), Some(&*state));
+}
