@@ -1,9 +1,8 @@
 //! The checkpoints of a trainer: a store on its own thread, and the state of the saves.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
-use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, StdDisk, Store};
+use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, Store, load_with};
 
 use crate::observe::watch::Watch;
 use crate::saving::policy::Saving;
@@ -30,7 +29,7 @@ impl Checkpoints {
     /// # Errors
     /// The directory cannot be written, or another run uses it.
     pub fn open(saving: Saving) -> Result<Self, Error> {
-        let store = Store::open_with(&saving.dir, saving.retention(), Arc::new(StdDisk))?;
+        let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
         Ok(Self { saver, saving, saved: None, durable: None, confirmed: 0, forced: false })
     }
@@ -46,6 +45,14 @@ impl Checkpoints {
     /// There are checkpoints, and none is complete.
     pub fn newest(&self) -> Result<Option<Loaded>, Error> {
         Ok(self.saver.with_store(|store| store.newest())?)
+    }
+
+    /// Loads one of the checkpoints.
+    ///
+    /// # Errors
+    /// It is not complete.
+    pub fn load(&self, checkpoint: &Path) -> Result<Contents, Error> {
+        Ok(load_with(&*self.saving.disk(), checkpoint)?.1)
     }
 
     /// Sets checkpoints of later steps aside, which may be wrong. Returns their new paths.

@@ -168,7 +168,7 @@ impl Trainer {
         let saver = self.saver.as_ref().ok_or(none)?;
         let found = saver.saver.with_store(|store| store.trusted()).map_err(|error| error.to_string())?;
         let (step, path) = found.ok_or(none)?;
-        let (_, contents) = unisono_checkpoint::load(&path).map_err(|error| error.to_string())?;
+        let contents = saver.load(&path).map_err(|error| error.to_string())?;
         let run = SavedRun::load(&path, step, &contents).map_err(|error| error.to_string())?;
         let tensors =
             in_order(&contents, self.plan.programs.train().states()).map_err(|report| report.to_string())?;
