@@ -25,13 +25,8 @@ fn a_run_is_listed_shown_verified_compared_and_converted() {
     let (code, shown, _) = checkpoint(["list".into(), path("one")]);
     assert_eq!((code, shown.lines().count()), (Some(0), 2), "{shown}");
     assert!(shown.starts_with("step        4  ") && shown.contains("  metric "), "{shown}");
-
-    let mut store = Store::open(dir.path().join("one")).unwrap();
-    let newest = store.newest_step().unwrap();
-    store.trust(newest.unwrap()).unwrap();
-    let (code, trusted, _) = checkpoint(["list".into(), path("one")]);
-    let marked = shown.lines().map(|line| format!("{line}  trusted\n")).collect::<String>();
-    assert_eq!((code, trusted), (Some(0), marked));
+    // The last step of a fit is audited.
+    assert!(shown.lines().all(|line| line.ends_with("  trusted")), "{shown}");
 
     let (code, shown, _) = checkpoint(["show".into(), path("one")]);
     assert_eq!(code, Some(0));
@@ -62,6 +57,7 @@ fn a_run_is_listed_shown_verified_compared_and_converted() {
     assert_eq!(code, Some(1));
     assert!(shown.contains("broken  ") && shown.contains("SHA-256") && shown.contains("ok      "), "{shown}");
 
+    let mut store = Store::open(dir.path().join("one")).unwrap();
     let suspects = store.distrust(0).unwrap();
     fs::write(one.join("checkpoints/trusted.json"), "{").unwrap();
     let (code, shown, complaint) = checkpoint(["list".into(), path("one")]);

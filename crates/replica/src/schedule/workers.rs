@@ -10,7 +10,7 @@ use unisono_graph::Run;
 
 use super::assign::{Assignment, assign};
 use super::pace::{Cost, Pace};
-use super::{Job, Policy, ShardGroup};
+use super::{Job, Policy, Roles, ShardGroup};
 
 /// Why a worker left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,6 +216,10 @@ impl Workers {
         let stands = |(ranges, used): &&(Vec<Range<usize>>, u32)| {
             how == Assignment::Speed && *used < STANDS && !ranges.iter().any(Range::is_empty)
         };
+        // A step that is made again is compared block by block, for which it needs the same cuts.
+        if let (Roles::Rotated(_), Some((ranges, _))) = (job.roles, before) {
+            return among.into_iter().zip(ranges.iter().cloned()).collect();
+        }
         let ranges = match before.filter(stands) {
             Some((ranges, _)) => ranges.clone(),
             None => assign(how, sizes, &costs, &most, before.map(|(ranges, _)| ranges), step),
