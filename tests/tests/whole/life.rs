@@ -18,6 +18,7 @@ use crate::world::{Faults, World};
 struct Seen {
     rolled_back: usize,
     left: usize,
+    notes: Vec<String>,
 }
 
 /// Watches a life, and ends it at its step.
@@ -45,9 +46,9 @@ impl Observer for Watching {
         self.seen.lock().unwrap().rolled_back += 1;
     }
     fn note(&mut self, text: &str) {
-        if text.contains(" left at step ") {
-            self.seen.lock().unwrap().left += 1;
-        }
+        let mut seen = self.seen.lock().unwrap();
+        seen.left += usize::from(text.contains(" left at step "));
+        seen.notes.push(text.to_owned());
     }
 }
 
@@ -61,9 +62,13 @@ pub fn live(world: &mut World<'_>, life: &Life) -> Result<bool, String> {
     let seen = Arc::default();
     let lived = Living { world, life, stop, faults, seen: Arc::clone(&seen) }.live();
     let seen = seen.lock().unwrap();
+    world.story.extend(seen.notes.iter().map(|note| format!("  {note}")));
     world.counts.rolled_back += seen.rolled_back;
     world.counts.lost += seen.left;
     world.has_shown |= seen.rolled_back > 0;
+    if let Err(Wrong::Error(error)) = &lived {
+        world.story.push(format!("  ended by: {error}"));
+    }
     let error = match lived {
         Ok(done) => {
             world.counts.ended += usize::from(done);
@@ -145,7 +150,10 @@ impl Living<'_, '_> {
         if std::mem::take(&mut self.world.begins_anew) {
             trainer.clear_checkpoints()?;
         }
-        self.world.counts.resumed += usize::from(trainer.resume()?.is_some());
+        if let Some(resumed) = trainer.resume()? {
+            self.world.counts.resumed += 1;
+            self.world.story.push(format!("  resumed from step {}", resumed.step));
+        }
         trainer.stop_on(&self.stop);
         self.own_loop(&mut trainer, &train)?;
         for &epochs in &life.fits {

@@ -34,7 +34,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use plan::Plan;
+use plan::{Plan, Reading};
+use power::PowerDisk;
+use unisono::{BestBy, Saving, Stop};
 use world::{Reference, World};
 
 /// The longest that one run may take. One takes about a second.
@@ -74,18 +76,27 @@ impl AddAssign for Counts {
 
 /// Lives all the lives of a seed's run.
 fn run(seed: u64, references: &[Reference; 2]) -> Result<Counts, String> {
-    let mut plan = Plan::of(seed);
+    lives(Plan::of(seed), references)
+}
+
+fn lives(plan: Plan, references: &[Reference; 2]) -> Result<Counts, String> {
     let mut world = World::new(&plan, &references[usize::from(plan.evaluates)]);
+    let wrong = plan.wrong.clone();
+    let lived = all_lives(plan, &mut world);
+    lived.map_err(|error| format!("{error}\nwrong device: {wrong:?}\n{}", world.story.join("\n")))
+}
+
+fn all_lives(mut plan: Plan, world: &mut World<'_>) -> Result<Counts, String> {
     for at in 0..plan.lives.len() {
         let life = plan.lives[at].clone();
-        let lived = life::live(&mut world, &life);
-        lived.map_err(|error| format!("life {at}: {error}\n{life:#?}"))?;
+        let lived = life::live(world, &life);
+        lived.map_err(|error| format!("life {at}: {error}"))?;
         world.between(&life, &mut plan.random);
     }
     for at in 0..LAST_LIVES {
-        let life = plan.last();
-        let done = life::live(&mut world, &life);
-        if done.map_err(|error| format!("last life {at}: {error}\n{life:#?}"))? {
+        let life = plan.calm();
+        let done = life::live(world, &life);
+        if done.map_err(|error| format!("last life {at}: {error}"))? {
             return Ok(world.counts);
         }
         world.between(&life, &mut plan.random);
@@ -129,6 +140,9 @@ fn every_run_ends_in_the_bytes_of_the_undisturbed_one() {
                 failed.push(seed);
             }
         }
+        if (seed + 1).is_multiple_of(50) {
+            eprintln!("seed {seed}: {all:?}");
+        }
     }
     eprintln!("seeds {seeds:?}: {all:?}");
     assert!(failed.is_empty(), "repeat each with UNISONO_SEED: {failed:?}");
@@ -138,4 +152,38 @@ fn every_run_ends_in_the_bytes_of_the_undisturbed_one() {
         let each = [ended, stopped, lost, joined, rolled_back, disk, data, resumed];
         assert!(each.iter().all(|&times| times > 0), "{all:?}");
     }
+}
+
+/// Checks that the simulation sees what is wrong: without audits a wrong device is not found.
+#[test]
+fn without_audits_a_run_ends_in_wrong_bytes_and_is_seen_to() {
+    let references = [Reference::new(false), Reference::new(true)];
+    for seed in 0..3 {
+        let mut plan = Plan::of(seed);
+        (plan.audits, plan.lives) = (false, vec![]);
+        plan.wrong = Some((0, 7, "gradient".to_owned()));
+        let error = lives(plan, &references).unwrap_err();
+        assert!(error.contains("wrong bytes after 5 epochs"), "{error}");
+    }
+}
+
+#[test]
+fn the_best_checkpoint_is_that_of_the_disk_that_was_given() {
+    let plain = Reading::plain();
+    let train = data::loader(false, &plain, &Stop::new());
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(PowerDisk::new(dir.path()));
+    let builder = unisono_tests::perceptron(8).global_batch(data::BATCH).replicas(1);
+    let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+    let best = BestBy::Lowest("loss".into());
+    trainer.save_to(Saving::new(dir.path()).keep_best(best).keep_last(1).on(disk)).unwrap();
+    trainer.fit(&train, None, 3).unwrap();
+    let lowest = trainer.history().iter().min_by(|a, b| a.train.loss.total_cmp(&b.train.loss));
+    let step = lowest.unwrap().steps;
+    assert_eq!(trainer.load_best().unwrap(), step);
+    trainer.save_model().unwrap();
+    // The machine's own has the file that locks the directory, and nothing else.
+    let names: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, [".lock"]);
 }

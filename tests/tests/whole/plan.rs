@@ -10,6 +10,11 @@ pub const STEPS: usize = 4 * EPOCHS as usize;
 const OPERATIONS: usize = 500;
 const BYTES: usize = 100_000;
 
+/// Returns the end of the name of a fault's point: sums are given back for the last segment.
+pub fn segment_of(fault: &str) -> &'static str {
+    if fault == "exchange" { ":segment-1" } else { "" }
+}
+
 /// A run's lives.
 pub struct Plan {
     pub random: Random,
@@ -19,6 +24,8 @@ pub struct Plan {
     /// first life on, and how.
     pub wrong: Option<(usize, usize, String)>,
     pub lives: Vec<Life>,
+    /// Whether the run is audited.
+    pub audits: bool,
     /// The replicas of every life, where a device is wrong for good.
     replicas: usize,
 }
@@ -86,6 +93,13 @@ pub struct Reading {
     pub stops_at: Option<u64>,
 }
 
+impl Reading {
+    /// Returns a reading without a fault.
+    pub fn plain() -> Self {
+        Self { threads: 1, prefetch: 1, naps: false, fails_at: None, stops_at: None }
+    }
+}
+
 impl Random {
     fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
@@ -107,24 +121,9 @@ impl Plan {
         });
         let evaluates = random.one_in(2);
         let lives = 1 + random.below(4);
-        let mut plan = Self { random, evaluates, wrong, lives: vec![], replicas };
+        let mut plan = Self { random, evaluates, wrong, lives: vec![], audits: true, replicas };
         plan.lives = (0..lives).map(|_| plan.life()).collect();
         plan
-    }
-
-    /// Returns a life without a fault of its own.
-    pub fn last(&mut self) -> Life {
-        let fits = vec![EPOCHS];
-        Life {
-            points: vec![],
-            loses: false,
-            alters: false,
-            is_hasty: false,
-            disk: DiskFault::None,
-            stops_at: None,
-            fits,
-            ..self.calm()
-        }
     }
 
     fn life(&mut self) -> Life {
@@ -147,14 +146,13 @@ impl Plan {
         life
     }
 
-    /// Returns a life with settings that change no bit.
-    fn calm(&mut self) -> Life {
+    /// Returns a life without a fault of its own. What is drawn for it changes no bit.
+    pub fn calm(&mut self) -> Life {
         let reading = |random: &mut Random| Reading {
             threads: 1 + random.below(3),
             prefetch: random.below(4),
             naps: random.one_in(3),
-            fails_at: None,
-            stops_at: None,
+            ..Reading::plain()
         };
         let random = &mut self.random;
         Life {
@@ -167,7 +165,7 @@ impl Plan {
             stops_at: None,
             train: reading(random),
             held_out: reading(random),
-            audit_every: 3 + random.below(6) as u64,
+            audit_every: if self.audits { 3 + random.below(6) as u64 } else { 0 },
             digest_every: [0, 1, 3, 100][random.below(4)],
             save_every: [0, 1, 2, 3, 5][random.below(5)],
             keep: 1 + random.below(3),
@@ -209,8 +207,7 @@ impl Plan {
         if life.replicas > 1 && random.one_in(4) {
             let fault = ["exchange", "state:0", "state:2", "state:7"][random.below(4)];
             let (replica, step) = (random.below(life.replicas), random.below(STEPS));
-            // Sums are given back for the last segment.
-            let at = if fault == "exchange" { ":segment-1" } else { "" };
+            let at = segment_of(fault);
             life.points.push((format!("replica-{replica}:step-{step}{at}"), format!("1*return({fault})")));
             life.alters = true;
         } else if random.one_in(2) {

@@ -8,7 +8,7 @@ use unisono_tests::perceptron;
 
 use crate::Counts;
 use crate::data::{BATCH, loader};
-use crate::plan::{DiskFault, EPOCHS, Life, Plan, Reading, STEPS};
+use crate::plan::{DiskFault, EPOCHS, Life, Plan, Reading, STEPS, segment_of};
 use crate::power::PowerDisk;
 use crate::random::Random;
 
@@ -18,7 +18,7 @@ pub struct Reference(Vec<(String, String)>);
 impl Reference {
     /// Runs it.
     pub fn new(evaluates: bool) -> Self {
-        let plain = Reading { threads: 1, prefetch: 1, naps: false, fails_at: None, stops_at: None };
+        let plain = Reading::plain();
         let [train, held_out] = [false, true].map(|held_out| loader(held_out, &plain, &Stop::new()));
         let builder = perceptron(8).global_batch(BATCH).replicas(1).audits(Audits::Never);
         let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
@@ -58,6 +58,8 @@ pub struct World<'a> {
     /// Whether the life has shown that a device is wrong.
     pub has_shown: bool,
     pub counts: Counts,
+    /// The lives so far, and what became of each.
+    pub story: Vec<String>,
 }
 
 impl<'a> World<'a> {
@@ -73,6 +75,7 @@ impl<'a> World<'a> {
             begins_anew: false,
             has_shown: false,
             counts: Counts::default(),
+            story: vec![],
         }
     }
 
@@ -85,6 +88,7 @@ impl<'a> World<'a> {
     pub fn begin(&mut self, life: &Life) -> Faults {
         self.has_shown = false;
         self.counts.lives += 1;
+        self.story.push(format!("{life:?}"));
         match life.disk {
             DiskFault::Once(operations) => self.disk.fails_once_after(operations),
             DiskFault::Full(bytes) => self.disk.is_full_after(bytes),
@@ -97,8 +101,9 @@ impl<'a> World<'a> {
         if let Some((replica, from, fault)) = &mut self.wrong {
             // Steps that are made again, evaluations and audits have numbers too.
             let later = std::mem::take(from)..8 * STEPS;
+            let at = segment_of(fault);
             points.extend(
-                later.map(|step| (format!("replica-{replica}:step-{step}"), format!("return({fault})"))),
+                later.map(|step| (format!("replica-{replica}:step-{step}{at}"), format!("return({fault})"))),
             );
         }
         Faults::new(&points)
