@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::batch::outputs::Outputs;
-use crate::coordinator::attempt::BlockDigests;
 use crate::coordinator::audit::State;
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::step::Task;
@@ -22,8 +21,8 @@ use crate::worker::message::Failure;
 #[derive(Debug, Default, PartialEq)]
 struct Opinion {
     outputs: Option<Outputs>,
-    /// The sums over all shards, before they are rounded with others.
-    blocks: BlockDigests,
+    /// The sums over all shards by bucket. Nothing was added to them, so no difference is lost in them.
+    sums: BTreeMap<usize, Digest>,
     /// The state after it.
     state: Option<Digest>,
 }
@@ -73,15 +72,14 @@ impl Replicas {
         seen: &[(usize, Digest)],
     ) -> Finding {
         let opinions = self.opinions(task, job, before, verdict);
-        if self.scheduler.present().len() < 2 {
-            return Finding::new([], "it was made again by the same replica and gave other bytes");
+        let present = self.scheduler.present().len();
+        if present < 2 {
+            return Finding::new([], "the same replica made it twice");
         }
         let groups = grouped(&opinions);
         match groups.first() {
-            Some((right, who)) if groups.len() == 1 && !who.is_empty() => {
-                return transient(right.state, seen);
-            }
-            Some((_, right)) if 2 * right.len() > opinions.len() => {
+            Some((right, who)) if who.len() == present => return transient(right.state, seen),
+            Some((_, right)) if 2 * right.len() > present => {
                 let wrong = opinions.keys().copied().filter(|replica| !right.contains(replica));
                 let why = format!("alone, {} make the same of it", self.names(right));
                 return Finding::new(wrong, why);
@@ -90,6 +88,9 @@ impl Replicas {
         }
         if let Some(finding) = self.known_wrong() {
             return finding;
+        }
+        if opinions.len() < present {
+            return Finding::new([], "not every replica has the memory to make it alone");
         }
         let again = self.opinions(task, job, before, verdict);
         let differ =
@@ -149,14 +150,18 @@ impl Replicas {
             self.is_diagnosing = true;
             let made = self.once(task, alone, &mut |_| verdict);
             self.is_diagnosing = false;
+            let failed = self.failures.contains_key(&replica);
             self.failures.clear();
+            if failed {
+                continue;
+            }
             let opinion = match made {
                 Ok(made) => {
                     let after = self.result(job, &made).unwrap_or_default();
                     let own = after.into_iter().find(|(of, _)| *of == replica);
                     let state = own.map(|(_, digest)| digest);
-                    let blocks = made.audit.unwrap_or_default().blocks;
-                    Opinion { outputs: Some(made.outputs), blocks, state }
+                    let sums = made.audit.unwrap_or_default().sums;
+                    Opinion { outputs: Some(made.outputs), sums, state }
                 }
                 Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => {
                     Opinion::default()

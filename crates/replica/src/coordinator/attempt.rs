@@ -32,6 +32,8 @@ pub(crate) struct Attempt {
     shards: usize,
     /// The digests of all blocks of an audited step.
     pub blocks: BlockDigests,
+    /// The digests of the sums over all shards of an audited step, by bucket.
+    pub sum_digests: BTreeMap<usize, Digest>,
 }
 
 /// Digests of the blocks of a step: sums over the shards of a subtree. The key is the bucket, and the first
@@ -48,6 +50,7 @@ impl Attempt {
             gathered: 0,
             shards,
             blocks: BlockDigests::new(),
+            sum_digests: BTreeMap::new(),
         }
     }
 
@@ -73,7 +76,7 @@ impl Attempt {
         blocks
     }
 
-    /// Keeps the digests of a cut's blocks.
+    /// Keeps the digests of a cut's blocks, and of the sums so far.
     pub fn digest_blocks(&mut self, program: &Program, cut: usize, leaves: usize) {
         let mut digests = BlockDigests::new();
         for (bucket, decl) in program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == cut) {
@@ -84,6 +87,11 @@ impl Attempt {
             }
         }
         self.blocks.extend(digests);
+        for (bucket, sums) in &self.sums {
+            let mut digest = Digest::default();
+            digest.update(bytemuck::cast_slice(sums));
+            self.sum_digests.insert(*bucket, digest);
+        }
     }
 
     /// Copies the blocks that lie in a replica's mapped memory and are still needed, so that the replica may

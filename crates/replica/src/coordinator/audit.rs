@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::batch::outputs::Outputs;
 use crate::coordinator::attempt::BlockDigests;
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::step::{Audited, Outcome, Task};
@@ -42,40 +43,74 @@ impl Replicas {
         &mut self,
         task: &Task,
         job: Job,
-        decide: &mut dyn FnMut(&crate::Outputs) -> Verdict,
+        decide: &mut dyn FnMut(&Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
-        let began = Instant::now();
+        let (began, gone) = (Instant::now(), self.left.len());
         let job = Job { audited: true, ..job };
         let before = if job.changes_state { self.agreed_state()? } else { State::default() };
         let read = began.elapsed();
         let stepping = Instant::now();
         let mut verdict = Verdict::Commit;
-        let mut first = self.once(task, job.clone(), &mut |outputs| {
+        let first = self.once(task, job.clone(), &mut |outputs| {
             verdict = decide(outputs);
             verdict
-        })?;
+        });
         let took = stepping.elapsed();
-        // A step that was skipped has changed nothing that could be wrong; the next one is audited.
-        let Audited { blocks, ran, .. } = first.audit.take().unwrap_or_default();
-        if !first.committed && job.changes_state {
-            return Ok(first);
-        }
         let auditing = Instant::now();
-        let made = Made { after: self.result(&job, &first)?, blocks, ran };
-        let agrees = self.is_made_again(task, &job, &before, verdict, &mut first, &made)?;
-        if !agrees {
-            let seen = [made.after, self.result(&job, &first)?].concat();
-            return Err(self.wrong_step(task, &job, &before, verdict, &seen));
+        let mut first = match first {
+            Ok(first) => first,
+            Err(error) => return Err(self.is_not_finite_again(task, &job, &before, error)),
+        };
+        let Audited { blocks, ran, .. } = first.audit.take().unwrap_or_default();
+        let made = Made { after: self.result(&job, &first)?, blocks, ran, gone };
+        match self.compare(task, &job, &before, verdict, &mut first, &made)? {
+            Compared::Same => self.audits.passed(task.index, took, read + auditing.elapsed()),
+            Compared::Differs => {
+                let seen = [made.after, self.result(&job, &first)?].concat();
+                return Err(self.wrong_step(task, &job, &before, verdict, &seen));
+            }
+            Compared::Unknown => {
+                // The replicas have the state before the step, or that after it.
+                self.audits.postponed(task.index);
+                self.write_all(&job, &before);
+                return self.once(task, Job { audited: false, ..job }, &mut |_| verdict);
+            }
         }
-        self.audits.passed(task.index, took, read + auditing.elapsed());
-        let before = Arc::try_unwrap(before).unwrap_or_else(|shared| (*shared).clone());
-        first.audit = Some(Audited { before, ..Audited::default() });
+        // A step that was skipped has no new state that anybody could trust.
+        if first.committed || !job.changes_state {
+            let before = Arc::try_unwrap(before).unwrap_or_else(|shared| (*shared).clone());
+            first.audit = Some(Audited { before, ..Audited::default() });
+        }
         Ok(first)
     }
 
+    /// Makes a step again that was not finite. Returns its error if it is not finite again, and otherwise that
+    /// of a wrong step: some replicas make numbers of it.
+    pub(super) fn is_not_finite_again(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        before: &State,
+        error: ReplicaError,
+    ) -> ReplicaError {
+        let verdict = match error {
+            // Nothing of it was committed, and nothing is.
+            ReplicaError::NotFinite { .. } => Verdict::Skip,
+            ReplicaError::StateNotFinite { .. } if !before.is_empty() => Verdict::Commit,
+            _ => return error,
+        };
+        self.write_all(job, before);
+        let (again, failed) = self.again(task, job, 1, verdict);
+        match again {
+            Ok(_) if !failed => self.wrong_step(task, job, before, verdict, &[]),
+            Err(none @ ReplicaError::NoneLeft { .. }) => none,
+            _ => error,
+        }
+    }
+
     /// Makes a step again until every replica has run some of its shards: each time another replica runs each
-    /// shard. Returns whether the bytes were the same each time.
-    fn is_made_again(
+    /// shard, where all have the memory for it.
+    fn compare(
         &mut self,
         task: &Task,
         job: &Job,
@@ -83,32 +118,50 @@ impl Replicas {
         verdict: Verdict,
         first: &mut Outcome,
         made: &Made,
-    ) -> Result<bool, ReplicaError> {
+    ) -> Result<Compared, ReplicaError> {
         let mut ran = made.ran.clone();
         for places in 1..self.len().max(2) {
             self.write_all(job, before);
-            let again = Job { roles: Roles::Rotated(places), ..job.clone() };
-            let again = match self.once(task, again, &mut |_| verdict) {
-                Ok(again) => again,
-                Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => {
-                    return Ok(false);
+            let again = match self.again(task, job, places, verdict) {
+                (_, true) => return Ok(Compared::Unknown),
+                (Ok(again), _) => again,
+                (Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }), _) => {
+                    return Ok(Compared::Differs);
                 }
-                Err(error) => return Err(error),
+                (Err(error), _) => return Err(error),
             };
             first.left.extend(again.left.iter().cloned());
             let audit = again.audit.as_ref();
             // Of a replica that leaves while it commits, outputs of the last segment are missing.
-            let outputs = !first.left.is_empty() || first.outputs == again.outputs;
+            let outputs = self.left.len() > made.gone || first.outputs == again.outputs;
             let blocks = audit.is_none_or(|audit| same_where_both_are(&made.blocks, &audit.blocks));
             if !(outputs && blocks && one_digest(&[&made.after, &self.result(job, &again)?])) {
-                return Ok(false);
+                return Ok(Compared::Differs);
             }
             ran.extend(audit.into_iter().flat_map(|audit| &audit.ran));
             if self.scheduler.present().iter().all(|replica| ran.contains(replica)) {
                 break;
             }
         }
-        Ok(true)
+        let nothing_compared = self.left.len() > made.gone && !job.changes_state;
+        Ok(if nothing_compared { Compared::Unknown } else { Compared::Same })
+    }
+
+    /// Makes a step once more with the shards so many places further. Returns also whether a replica had no
+    /// memory for it; that replica stays.
+    fn again(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        places: usize,
+        verdict: Verdict,
+    ) -> (Result<Outcome, ReplicaError>, bool) {
+        let again = Job { roles: Roles::Rotated(places), ..job.clone() };
+        self.is_diagnosing = true;
+        let again = self.once(task, again, &mut |_| verdict);
+        self.is_diagnosing = false;
+        let failed = !std::mem::take(&mut self.failures).is_empty();
+        (again, failed)
     }
 
     /// Returns the digests of the state after a step, replica by replica; none where the program changes no
@@ -133,6 +186,14 @@ impl Replicas {
     }
 }
 
+/// The result of making a step again.
+enum Compared {
+    Same,
+    Differs,
+    /// A replica had no memory for the shards of another one, or one was lost.
+    Unknown,
+}
+
 /// What a step made the first time.
 struct Made {
     /// The state after it, replica by replica.
@@ -140,6 +201,8 @@ struct Made {
     blocks: BlockDigests,
     /// The replicas that ran shards.
     ran: BTreeSet<usize>,
+    /// The number of replicas that had left before.
+    gone: usize,
 }
 
 /// Returns whether the blocks of the same shards are the same. A fault in one of them may be lost when it is

@@ -1,6 +1,6 @@
 //! A step as the caller sees it, and the parts of it that diagnostics use as well. `transaction.rs` runs it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,11 +10,13 @@ use unisono_graph::Program;
 use crate::batch::feed::Feed;
 use crate::batch::outputs::Outputs;
 use crate::coordinator::attempt::{Attempt, BlockDigests};
+use crate::coordinator::audit::State;
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::transaction::Transaction;
 use crate::error::ReplicaError;
 use crate::observe::report::Left;
 use crate::schedule::{Event, Job, ShardGroup, Verdict};
+use crate::worker::digest::Digest;
 use crate::worker::message::{Context, Reply, Request, Work};
 
 /// The outcome of a step.
@@ -41,6 +43,8 @@ pub struct Audited {
     pub before: Vec<Vec<u8>>,
     /// The digests of all blocks that came to the host. They are there until the audit is over.
     pub(crate) blocks: BlockDigests,
+    /// The digests of the sums over all shards, by bucket.
+    pub(crate) sums: BTreeMap<usize, Digest>,
     /// The replicas that ran shards.
     pub(crate) ran: BTreeSet<usize>,
 }
@@ -78,9 +82,18 @@ impl Replicas {
             return self.audited_step(&task, job, decide);
         }
         let began = Instant::now();
-        let outcome = self.once(&task, job, decide)?;
-        self.audits.stepped(program, began.elapsed());
-        Ok(outcome)
+        match self.once(&task, job.clone(), decide) {
+            Ok(outcome) => {
+                self.audits.stepped(program, began.elapsed());
+                Ok(outcome)
+            }
+            // What is skipped for it, or ends the run, is rare enough to be looked at twice.
+            Err(error @ ReplicaError::NotFinite { .. }) if self.audits.audits_any() => {
+                let job = Job { audited: true, ..job };
+                Err(self.is_not_finite_again(&task, &job, &State::default(), error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes a step once.

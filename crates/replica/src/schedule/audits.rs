@@ -1,6 +1,6 @@
 //! Which steps are audited. The schedule changes no bit, so it may depend on measured times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use unisono_random::{Stream, below, stream};
@@ -23,6 +23,9 @@ pub enum Audits {
 
 /// The longest mean interval that [`Audits::Share`] leads to.
 const LONGEST: u64 = 4096;
+
+/// The number of audits whose time is remembered.
+const REMEMBERED: usize = 5;
 
 /// What is known about the audits of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,8 +54,8 @@ struct Count {
     asked: bool,
     /// The seconds that a step took lately, where nothing delayed it.
     usual: Option<f64>,
-    /// The number of audits that were measured.
-    measured: u64,
+    /// The seconds that the last few audits took in addition.
+    took: VecDeque<f64>,
 }
 
 /// Decides which steps are audited.
@@ -104,15 +107,33 @@ impl AuditSchedule {
         count.report.passed += 1;
         count.report.stepping += step;
         count.report.auditing += audit;
-        count.measured += 1;
         count.asked = false;
-        // The first audit loads plans, which is not what audits take.
-        if let (Audits::Share(share), Some(usual), true) = (self.rule, count.usual, count.measured > 1) {
-            let interval = audit.as_secs_f64() / (share * usual).max(f64::MIN_POSITIVE);
+        count.took.push_back(audit.as_secs_f64());
+        if count.took.len() > REMEMBERED {
+            count.took.pop_front();
+        }
+        let mut sorted: Vec<f64> = count.took.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        // An audit that loads plans takes longer than later ones. The first one always does.
+        let usually = sorted.get((sorted.len() - 1) / 2).copied().filter(|_| sorted.len() > 1);
+        if let (Audits::Share(share), Some(usual), Some(audit)) = (self.rule, count.usual, usually) {
+            let interval = audit / (share * usual).max(f64::MIN_POSITIVE);
             count.report.interval = (interval.ceil() as u64)
                 .clamp(first_interval(self.rule), LONGEST.max(first_interval(self.rule)));
         }
         count.left = Some(draw(&mut self.drawn, count.report.interval));
+    }
+
+    /// Notes an audit that could not be finished: the next one is drawn.
+    pub fn postponed(&mut self, program: usize) {
+        let count = self.counts.entry(program).or_default();
+        count.asked = false;
+        count.left = Some(draw(&mut self.drawn, count.report.interval));
+    }
+
+    /// Returns whether any step is ever audited.
+    pub fn audits_any(&self) -> bool {
+        first_interval(self.rule) > 0
     }
 
     pub fn report(&self, program: usize) -> AuditReport {

@@ -79,8 +79,8 @@ pub(crate) enum Roles {
     /// All workers, as the policy assigns them.
     #[default]
     Usual,
-    /// All workers, each with the shards that the policy assigns to the one so many places before it: then
-    /// another worker runs each shard than usual. Where one has no memory for them, shards are assigned anew.
+    /// All workers, each with the shards that were last assigned to the one so many places before it: then
+    /// another worker runs each shard than usual. Where one has no memory for them, all keep their own.
     Rotated(usize),
     /// One worker runs all shards, and its sums come to the host. The others only commit.
     Alone(usize),

@@ -60,19 +60,21 @@ impl Checkpoints {
     /// # Errors
     /// One cannot be renamed.
     pub fn distrust(&mut self, after: u64) -> Result<Vec<PathBuf>, Error> {
-        self.saved = self.saved.filter(|saved| *saved <= after);
-        self.durable = self.durable.filter(|durable| *durable <= after);
-        self.confirmed = self.confirmed.min(after);
-        Ok(self.saver.distrust(after)?)
+        // The audit that makes the state of a step trusted confirms the one after it as well.
+        let after = after.max(self.confirmed.min(after + 1));
+        self.saved = Some(after);
+        let aside = self.saver.distrust(after)?;
+        self.durable = self.saver.with_store(|store| store.newest_step())?;
+        Ok(aside)
     }
 
-    /// Whether the checkpoint of a step is the newest that is trusted.
+    /// Whether the checkpoint of a step is trusted.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn is_trusted(&self, step: u64) -> Result<bool, Error> {
-        let trusted = self.saver.with_store(|store| store.trusted())?;
-        Ok(trusted.is_some_and(|(trusted, _)| trusted == step))
+        let listed = self.saver.with_store(|store| unisono_checkpoint::inspect::list(store.dir()))?;
+        Ok(listed.iter().any(|checkpoint| checkpoint.trusted && checkpoint.step == step))
     }
 
     /// Returns the step and the directory of the best checkpoint.
@@ -86,6 +88,7 @@ impl Checkpoints {
     /// Notes that a run goes on from one of the checkpoints.
     pub fn resumed(&mut self, step: u64, forced: bool) {
         (self.saved, self.durable, self.forced) = (Some(step), Some(step), forced);
+        self.confirmed = 0;
     }
 
     /// Removes all checkpoints.

@@ -119,7 +119,7 @@ impl Builder {
         let state = RunState { settings, loss_scale, carries, identity, ..RunState::default() };
         let watch = Watch { observers: self.observers, notes, ..Watch::default() };
         let (data_hash, trust) = (DataHash::default(), Trust::default());
-        Ok(Trainer { plan, crew, state, using, saver: None, watch, data_hash, trust })
+        Ok(Trainer { plan, crew, state, using, saver: None, watch, data_hash, trust, doubted: None })
     }
 
     /// Returns the run's settings on so many replicas.

@@ -28,6 +28,7 @@ impl Trainer {
             let weights = reading.weights(&self.plan.fields, &batch);
             running.add(reading.losses(), &reading.metrics(&names), weights.as_deref(), 0.0);
         }
+        self.check_after_use()?;
         Ok(running.mean(&names))
     }
 
@@ -44,6 +45,7 @@ impl Trainer {
         for batch in self.reader(loader).epoch(0)? {
             all.extend(self.predict_batch(&batch?)?);
         }
+        self.check_after_use()?;
         Ok(all)
     }
 
@@ -60,6 +62,12 @@ impl Trainer {
         let outcome = self.use_model(ProgramId::Predict, &batch)?;
         let reading = Reading::new(self.plan.program(ProgramId::Predict), &outcome.outputs);
         Ok(reading.predictions().to_vec())
+    }
+
+    /// Checks that all replicas still have the same state, so that what they made of it is right.
+    fn check_after_use(&mut self) -> Result<(), Error> {
+        self.crew.compared = None;
+        self.check_before_leaving()
     }
 
     /// Runs a program that changes no state, and takes what samples carry from this batch to the next.

@@ -57,6 +57,7 @@ impl Trainer {
 
     /// Prepares the programs of a fit, checks that its evaluations can work, and starts its batches.
     fn begin(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<Batches, Error> {
+        self.trust_the_end()?;
         let loader = self.reader(train);
         self.prepare(ProgramId::Train, loader.samples())?;
         if let Some(validation) = validation {
@@ -74,6 +75,7 @@ impl Trainer {
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Error> {
+        let first = self.steps();
         loop {
             let mut result = self.fit_batches(&mut batches, train, validation, epochs);
             self.watch.input = Some(batches.seen());
@@ -82,7 +84,8 @@ impl Trainer {
                 result = self.check_before_leaving().and(result);
             }
             match result {
-                Err(Error::RolledBack { .. }) => {
+                // Steps before this fit were on batches that it does not know.
+                Err(Error::RolledBack { step, .. }) if step >= first => {
                     batches = self.reader(train).epochs(self.state.position.data.clone(), epochs)?;
                 }
                 result => return result,
@@ -167,6 +170,9 @@ impl Trainer {
             self.watch.step(&step);
             self.end_epochs(batch.after.epoch, validation)?;
             self.state.position.data = batches.progress();
+            if self.watch.stop.is_asked() {
+                self.audit_at_stop(&batch)?;
+            }
             if self.save_when_due()? {
                 return Ok(());
             }
@@ -187,6 +193,8 @@ impl Trainer {
     /// everything that may fail is done first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let train = self.state.running.mean(&self.plan.parts.metric_names());
+        // What is wrong in an evaluation alone would change schedules and what counts as the best.
+        self.crew.replicas.audit_next(ProgramId::Evaluate.index());
         let validation = validation.map(|loader| self.evaluate(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;
         let steps = self.steps();

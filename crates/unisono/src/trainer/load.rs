@@ -28,6 +28,7 @@ impl Trainer {
     ) -> Result<LoadReport, Error> {
         // What the optimizer keeps would stay that of the step that went wrong.
         self.crew.check_state()?;
+        self.check_trust()?;
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
         let states = self.plan.programs.train().states();
         let model: BTreeMap<String, Info> =

@@ -50,4 +50,7 @@ pub struct Trainer {
     data_hash: DataHash,
     /// How far the run is trusted.
     trust: Trust,
+    /// The step at which replicas were last found to differ without it being known which is wrong. Only an
+    /// audit of a later step clears it.
+    doubted: Option<u64>,
 }

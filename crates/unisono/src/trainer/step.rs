@@ -78,7 +78,7 @@ impl Trainer {
     ///
     /// # Errors
     /// One of the optimizer's is not finite.
-    fn scalars(&self) -> Result<Vec<Scalar>, Error> {
+    pub(super) fn scalars(&self) -> Result<Vec<Scalar>, Error> {
         let scaling = self.state.loss_scale.as_ref();
         let step = self.state.position.step - scaling.map_or(0, |scaling| scaling.skipped);
         let scalars = self.plan.parts.optimizer.finite_scalars(step);

@@ -27,6 +27,7 @@ impl Trainer {
     /// # Errors
     /// No such tensor, or another number of values.
     pub fn set_tensor(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
+        self.check_trust()?;
         let states = self.plan.programs.train().states();
         let Some(index) = states.iter().position(|s| s.name == name) else {
             return Err(Error::setting("tensor", format!("the model has no {name:?}")));

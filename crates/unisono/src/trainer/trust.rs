@@ -7,7 +7,10 @@
 //!        --> back to the trusted state; later checkpoints are set aside --> the steps are made again
 //! ```
 
-use unisono_replica::{Audited, ReplicaError};
+use std::path::PathBuf;
+
+use unisono_data::Batch;
+use unisono_replica::{Audited, ReplicaError, Verdict};
 
 use crate::compile::programs::ProgramId;
 use crate::run::state::{RunState, SavedRun};
@@ -19,8 +22,6 @@ pub(super) struct Trusted {
     state: RunState,
     /// The tensors in the order of the training program's states.
     tensors: Vec<Vec<u8>>,
-    /// Whether the run went back to it already without knowing which replica was wrong.
-    was_in_doubt: bool,
 }
 
 /// How far a run is trusted.
@@ -73,11 +74,13 @@ impl Trainer {
             return Ok(None);
         }
         if matches!(self.trust, Trust::Begins) {
+            // Each replica gives a part of what is kept.
+            self.check_replicas()?;
             let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
             let tensors = self.crew.replicas.read_states(&all, Vec::new());
             let tensors = self.heard(tensors)?;
             let state = self.state.clone();
-            self.trust = Trust::State(Box::new(Trusted { state, tensors, was_in_doubt: false }));
+            self.trust = Trust::State(Box::new(Trusted { state, tensors }));
         }
         let due = self.crew.replicas.is_audit_due(ProgramId::Train.index());
         Ok(due.then(|| self.state.clone()))
@@ -86,9 +89,45 @@ impl Trainer {
     /// Takes the result of an audit that was passed, of the step that began with `state`.
     pub(super) fn confirm(&mut self, state: RunState, audit: Audited) {
         let step = state.position.step;
-        let tensors = audit.before;
-        self.trust = Trust::State(Box::new(Trusted { state, tensors, was_in_doubt: false }));
+        if self.doubted.is_some_and(|doubted| step >= doubted) {
+            self.doubted = None;
+        }
+        self.trust = Trust::State(Box::new(Trusted { state, tensors: audit.before }));
         self.saver.iter_mut().for_each(|saver| saver.confirm(step + 1));
+    }
+
+    /// Lets trust begin at the state at hand, if the step that made it was audited: a fit never goes back to
+    /// batches of an earlier one.
+    pub(super) fn trust_the_end(&mut self) -> Result<(), Error> {
+        if let Trust::State(trusted) = &self.trust
+            && trusted.state.position.step + 1 == self.steps()
+        {
+            self.check_replicas()?;
+            self.trust = Trust::Begins;
+        }
+        Ok(())
+    }
+
+    /// Looks for replicas that are wrong before a run ends between two audits: the gradients of its last batch
+    /// are computed twice, by different replicas, and nothing is committed.
+    pub(super) fn audit_at_stop(&mut self, batch: &Batch) -> Result<(), Error> {
+        let step = self.steps();
+        let is_confirmed = |trusted: &Trusted| trusted.state.position.step + 1 == step;
+        if !self.crew.is_audited || matches!(&self.trust, Trust::State(trusted) if is_confirmed(trusted)) {
+            return Ok(());
+        }
+        let batch = self.state.carries.with(batch)?;
+        let scalars = self.scalars()?;
+        let feed = self.plan.feed(ProgramId::Train, &batch, &scalars, self.state.settings.seed)?;
+        self.crew.replicas.audit_next(ProgramId::Train.index());
+        let made = self.crew.replicas.step(ProgramId::Train.index(), &feed, &mut |_| Verdict::Skip);
+        if matches!(made, Err(ReplicaError::NotFinite { .. })) {
+            return Ok(());
+        }
+        self.heard(made)?;
+        self.check_replicas()?;
+        self.saver.iter_mut().for_each(|saver| saver.confirm(step));
+        Ok(())
     }
 
     /// Goes back to the trusted state after the replicas were found to be wrong. Returns the error that says
@@ -121,7 +160,7 @@ impl Trainer {
     /// Restores the trusted state, and sets later checkpoints aside. `nobody`: it is not known which replica
     /// was wrong. Returns whether the steps may be made again: with the same replicas they may once.
     fn restore(&mut self, nobody: bool) -> Result<bool, String> {
-        let mut trusted = match std::mem::take(&mut self.trust) {
+        let trusted = match std::mem::take(&mut self.trust) {
             Trust::State(trusted) => *trusted,
             Trust::Resumed => self.trusted_on_disk()?,
             Trust::Lost(why) => return Err(why),
@@ -130,8 +169,11 @@ impl Trainer {
             }
             Trust::Begins => return Err("there is no state to go back to".into()),
         };
-        let may_go_on = !(nobody && trusted.was_in_doubt);
-        trusted.was_in_doubt |= nobody;
+        let may_go_on = !(nobody && self.doubted.is_some());
+        if nobody {
+            let found = self.steps();
+            self.doubted = Some(self.doubted.map_or(found, |before| before.max(found)));
+        }
         let mut state = trusted.state.clone();
         for (index, tensor) in trusted.tensors.iter().enumerate() {
             let written = self.crew.replicas.write_state(index, tensor);
@@ -141,7 +183,7 @@ impl Trainer {
         state.identity.clone_from(&self.state.identity);
         self.state = state;
         self.using.reset();
-        self.crew.compared = None;
+        (self.crew.compared, self.crew.spoiled) = (None, None);
         self.observe().map_err(|error| error.to_string())?;
         self.trust = Trust::State(Box::new(trusted));
         let step = self.steps();
@@ -166,15 +208,22 @@ impl Trainer {
     fn trusted_on_disk(&mut self) -> Result<Trusted, String> {
         let none = "the checkpoint that the run was resumed from is not trusted, and there is none that is: start anew";
         let saver = self.saver.as_ref().ok_or(none)?;
-        let found = saver.saver.with_store(|store| store.trusted()).map_err(|error| error.to_string())?;
-        let (step, path) = found.ok_or(none)?;
-        let contents = saver.load(&path).map_err(|error| error.to_string())?;
+        let listed =
+            saver.saver.with_store(|store| store.all_trusted()).map_err(|error| error.to_string())?;
+        let sound =
+            |(step, path): (u64, PathBuf)| saver.load(&path).ok().map(|contents| (step, path, contents));
+        let (step, path, contents) = listed.into_iter().find_map(sound).ok_or(none)?;
         let run = SavedRun::load(&path, step, &contents).map_err(|error| error.to_string())?;
-        let tensors =
-            in_order(&contents, self.plan.programs.train().states()).map_err(|report| report.to_string())?;
+        let differences = self.state.differences(&run.state).into_iter().map(|difference| difference.problem);
+        let problems = self.state.identity.problems(&run.state.identity);
+        if let Some(problem) = differences.chain(problems).next() {
+            return Err(format!("the trusted checkpoint {} is of another run: {problem}", path.display()));
+        }
+        let tensors = in_order(&contents, self.plan.programs.train().states());
+        let tensors = tensors.map_err(|report| report.to_string())?;
         let tensors = tensors.into_iter().map(|tensor| tensor.bytes().to_vec()).collect();
         let mut state = self.state.clone();
         state.resume(run.state);
-        Ok(Trusted { state, tensors, was_in_doubt: false })
+        Ok(Trusted { state, tensors })
     }
 }
