@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use unisono::data::{DataError, Loader};
 use unisono::{Audits, BestBy, Error, Observer, Saving, Step, Stop, Trainer};
+use unisono_replica::ReplicaError;
 use unisono_tests::perceptron;
 
 use crate::data::{BATCH, INJECTED, SAMPLES, loader};
@@ -88,6 +89,8 @@ fn named(world: &mut World<'_>, life: &Life, error: &Error) -> bool {
     let counts = &mut world.counts;
     match error {
         Error::NoneLeft { .. } => life.loses,
+        // While the trainer is built there is no run that could have lost its replicas.
+        Error::Replica(ReplicaError::NoneLeft { .. } | ReplicaError::Start { .. }) => life.is_hasty,
         Error::NotSaved { .. } | Error::Checkpoint(_) => {
             counts.disk += 1;
             life.disk != DiskFault::None

@@ -73,8 +73,8 @@ impl Checkpoints {
     /// # Errors
     /// The directory cannot be read.
     pub fn is_trusted(&self, step: u64) -> Result<bool, Error> {
-        let listed = self.saver.with_store(|store| unisono_checkpoint::inspect::list(store.dir()))?;
-        Ok(listed.iter().any(|checkpoint| checkpoint.trusted && checkpoint.step == step))
+        let trusted = self.saver.with_store(|store| store.all_trusted())?;
+        Ok(trusted.iter().any(|(trusted, _)| *trusted == step))
     }
 
     /// Returns the step and the directory of the best checkpoint.
