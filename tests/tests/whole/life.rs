@@ -250,6 +250,8 @@ impl Living<'_, '_> {
                         return Err(error.into());
                     }
                 }
+                // It went back to steps of the loop before it.
+                Err(Error::RolledBack { .. }) if self.life.own_steps > 0 && self.world.alters(self.life) => {}
                 Err(error) => return Err(error.into()),
                 Ok(()) if self.stop.is_asked() && trainer.position().epoch < epochs => {
                     self.world.counts.stopped += 1;

@@ -19,6 +19,8 @@ pub(crate) struct Checkpoints {
     durable: Option<u64>,
     /// The last step whose state an audit has confirmed.
     confirmed: u64,
+    /// The step from which the run goes on, if it was resumed.
+    resumed_at: Option<u64>,
     /// Whether the run goes on with other settings or data than it was started with.
     pub forced: bool,
 }
@@ -31,7 +33,7 @@ impl Checkpoints {
     pub fn open(saving: Saving) -> Result<Self, Error> {
         let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
-        Ok(Self { saver, saving, saved: None, durable: None, confirmed: 0, forced: false })
+        Ok(Self { saver, saving, saved: None, durable: None, confirmed: 0, resumed_at: None, forced: false })
     }
 
     /// Returns the step of the newest checkpoint that is known to be complete.
@@ -89,6 +91,12 @@ impl Checkpoints {
     pub fn resumed(&mut self, step: u64, forced: bool) {
         (self.saved, self.durable, self.forced) = (Some(step), Some(step), forced);
         self.confirmed = 0;
+        self.resumed_at = Some(step);
+    }
+
+    /// Returns the step from which the run goes on, if it was resumed.
+    pub fn resumed_at(&self) -> Option<u64> {
+        self.resumed_at
     }
 
     /// Removes all checkpoints.
