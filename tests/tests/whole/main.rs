@@ -1,20 +1,26 @@
-//! The whole trainer under simulation. A seed draws the life of one run, over several processes: replicas that
-//! are lost, late, slow or wrong and others that join; a disk that fails, fills up, stops or loses power;
-//! samples that come late or not; requests to stop. Each run ends in the bytes of the undisturbed one.
+//! The whole trainer under simulation. A seed draws the life of one run, over several processes: replicas
+//! that are lost, late, slow or wrong and others that join; a disk that fails, fills up, stops or loses
+//! power; samples that come late or not; requests to stop. Each run ends in the bytes and the history of the
+//! undisturbed one.
 //!
 //! | part | how it is simulated |
 //! | --- | --- |
 //! | processes | a trainer is dropped, and another resumes from what the disk holds |
 //! | replicas | fault points; each replica is a thread with a device of the software adapter |
-//! | disk | in memory, with an end of power, a last byte, or one operation that fails ([`power`]) |
-//! | loader threads | a source whose samples come late, or fail ([`data`]) |
+//! | disk | in memory, with an end of power, a last byte, or one operation that fails |
+//! | loader threads | a source whose samples come late, or fail |
 //! | signals | a request to stop, at a step or while an evaluation reads |
 //! | clock | a replica that sleeps beyond a deadline |
 //!
-//! A life of a process may end in an error only if it is of a kind that follows from one of its faults. What
-//! is not drawn here: a clock that jumps, which the simulation of the scheduler has (`schedule/tests` of
-//! `unisono_replica`), and gradients that are wrong once, which audits find only by chance. Threads are real:
-//! a seed gives the same schedule each time, and not the same interleaving.
+//! The life of a process may end in an error only if it is of a kind that follows from one of its faults: no
+//! replica is left, the disk failed, a sample could not be read, the run was refused. The next life resumes,
+//! or begins anew where the error said so. Lives without a fault end the run.
+//!
+//! A device that is wrong for good stays until a life has found it and has set aside what it did; its run has
+//! as many replicas in every life, and loses none of them. Not drawn are gradients that are wrong once, which
+//! audits find only by chance, and a clock that jumps, which the simulation of the scheduler has
+//! (`schedule/tests` of `unisono_replica`). Threads are real: a seed gives the same schedule each time, and
+//! not the same interleaving.
 //!
 //! `UNISONO_SEED=17` repeats one run, `UNISONO_SEED=100..200` those runs. There are 12 by default, and 2,000
 //! with `UNISONO_LONG`.
