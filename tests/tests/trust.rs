@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unisono::data::Loader;
-use unisono::{Audits, Error, Observer, Trainer};
+use unisono::{Assignment, Audits, Error, Observer, Trainer};
 use unisono_random::Draws;
 use unisono_tests::{loader, perceptron};
 
@@ -46,7 +46,8 @@ impl Drill {
     /// Returns a fault that occurs in every step from one on. (Steps that are made again have numbers of
     /// their own.)
     fn from(replicas: usize, wrong: usize, step: u64, fault: &str) -> Self {
-        let points = (step..4 * STEPS).map(|step| (format!(":step-{step}"), format!("return({fault})")));
+        let at = if fault == "exchange" { ":segment-1" } else { "" };
+        let points = (step..4 * STEPS).map(|step| (format!(":step-{step}{at}"), format!("return({fault})")));
         Self { replicas, points: points.collect(), wrong }
     }
 
@@ -110,6 +111,41 @@ fn a_device_that_is_wrong_from_a_step_on_is_found_left_out_and_what_it_did_is_un
         // Not further than to the last audit before the fault.
         assert!(back[0] <= step && back[0] + 2 * EVERY > step, "{drill:?}: {back:?}");
     }
+}
+
+/// An audit compares blocks of the same shards, so shards must be cut the same way when a step is made again.
+#[test]
+fn an_audit_finds_a_wrong_gradient_however_shards_are_given_out() {
+    let expected = undisturbed();
+    for seed in 0..3 {
+        let drill = Drill::from(2, 1, 0, "gradient");
+        let builder = perceptron(8).global_batch(16).replicas(2).audits(Audits::Every(1));
+        let builder = builder.assignment(Assignment::Shuffled(seed)).fault_scope(&drill.scope());
+        let mut trainer = builder.build(&data().fields().unwrap()).unwrap();
+        let batch = data().batch(16).epoch(0).unwrap().next().unwrap().unwrap();
+        let error = trainer.step(&batch).unwrap_err();
+        assert!(matches!(error, Error::RolledBack { step: 0, .. }), "{seed}: {error}");
+        trainer.fit(&data(), None, EPOCHS).unwrap();
+        assert_eq!(trainer.state_sha256().unwrap(), expected);
+    }
+}
+
+/// Calls 4 and 5 of an epoch of four steps are those of its evaluation.
+#[test]
+fn a_state_that_changes_while_a_model_is_evaluated_is_found_before_the_result_leaves() {
+    let held_out = loader(20, 6).unwrap();
+    let mut sound = Drill { replicas: 1, points: vec![], wrong: 0 }.trainer(Audits::Never).0;
+    sound.fit(&data(), Some(&held_out), 1).unwrap();
+    for call in [4, 5] {
+        let (mut trainer, watching) = Drill::once(2, 1, call, "state:0").trainer(Audits::Every(1000));
+        trainer.fit(&data(), Some(&held_out), 1).unwrap();
+        assert_eq!(trainer.history(), sound.history(), "call {call}");
+        assert_eq!(*watching.0.lock().unwrap(), [3], "the last step of a fit is audited");
+    }
+    let (mut trainer, _) = Drill::once(2, 1, 5, "state:0").trainer(Audits::Every(1000));
+    trainer.fit(&data(), None, 1).unwrap();
+    let expected = trainer.predict(&held_out);
+    assert!(matches!(expected, Err(Error::RolledBack { .. })), "{expected:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use common::mutate::Random;
+use common::random::Random;
 use common::{contents, names};
 use unisono_checkpoint::{Disk, Error, Options, Sink, StdDisk, Store, Syncing, newest};
 

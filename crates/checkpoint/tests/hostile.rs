@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::contents;
-use common::mutate::{FILES, Random, forge, seal};
+use common::mutate::{FILES, forge, seal};
+use common::random::Random;
 use unisono_checkpoint::{Error, Store, inspect, list, load, newest};
 
 fn saved(dir: &Path) -> (PathBuf, Vec<Vec<u8>>) {

@@ -6,8 +6,9 @@ mod common;
 use std::path::Path;
 
 use common::contents;
-use common::mutate::{FILES, Random, forge};
+use common::mutate::{FILES, forge};
 use common::power::PowerDisk;
+use common::random::Random;
 use unisono_checkpoint::{Contents, Disk, Options, Store, load_with, parse_tensors};
 
 const ROUNDS: usize = 50_000;

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::contents;
-use common::mutate::Random;
 use common::power::PowerDisk;
+use common::random::Random;
 use unisono_checkpoint::{Best, Contents, Disk, Options, Store, load_with, newest_with};
 
 /// Returns a metric for a step. The best is somewhere in the middle.

@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::mutate::Random;
+use common::random::Random;
 use common::{contents, names};
 use serde_json::json;
 use unisono_checkpoint::{Export, Options, StdDisk, Store, load, newest, read_export};

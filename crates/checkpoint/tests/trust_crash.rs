@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::faulty::{Faulty, Then};
-use common::mutate::Random;
 use common::power::PowerDisk;
+use common::random::Random;
 use common::{contents, names};
 use unisono_checkpoint::{
     Contents, Disk, Options, Result, StdDisk, Store, load, load_with, newest, newest_with,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use common::gate::Gate;
-use common::mutate::Random;
+use common::random::Random;
 use common::{contents, names};
 use unisono_checkpoint::{Best, Options, Report, Saver, SaverOptions, Store, list};
 

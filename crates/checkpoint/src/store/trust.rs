@@ -53,9 +53,16 @@ impl Store {
     ///
     /// [`Saved`]: crate::Saved
     pub fn trusted(&self) -> Result<Option<(u64, PathBuf)>> {
+        Ok(self.all_trusted()?.into_iter().next())
+    }
+
+    /// Returns step and directory of each trusted checkpoint, newest first. What was compared is what
+    /// [`Store::trusted`] says.
+    pub fn all_trusted(&self) -> Result<Vec<(u64, PathBuf)>> {
         let (record, _) = self.record();
-        let newest = self.candidates()?.into_iter().find(|found| found.is_in(&record));
-        Ok(newest.map(|found| (found.candidate.step, found.path)))
+        let mut found = self.candidates()?;
+        found.retain(|found| found.is_in(&record));
+        Ok(found.into_iter().map(|found| (found.candidate.step, found.path)).collect())
     }
 
     /// Notes that an audit has failed: all checkpoints of steps later than `after`, trusted ones included,

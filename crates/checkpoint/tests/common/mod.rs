@@ -5,6 +5,7 @@ pub mod faulty;
 pub mod gate;
 pub mod mutate;
 pub mod power;
+pub mod random;
 
 use std::path::Path;
 

@@ -2,20 +2,12 @@
 
 use sha2::{Digest, Sha256};
 
+use super::random::Random;
+
 /// The files of a checkpoint. The manifest is the last.
 pub const FILES: [&str; 4] = ["model.safetensors", "optimizer.safetensors", "trainer.json", "manifest.json"];
 
-/// The random number generator SplitMix64.
-pub struct Random(pub u64);
-
 impl Random {
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-
     /// Makes one to four changes: a byte, a bit, a cut, an insertion, a run copied elsewhere, a digit.
     pub fn mutate(&mut self, file: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {

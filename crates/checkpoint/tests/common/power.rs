@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use unisono_checkpoint::{Disk, Sink, Syncing};
 
-use super::mutate::Random;
+use super::random::Random;
 
 /// A disk below one directory. Two things are not synced at first, and lost at random when power is cut. One
 /// is a file's bytes: all of them, a part, or some in their place. The other is each change of a directory's
@@ -29,6 +29,8 @@ struct World {
     left: usize,
     /// The number of operations until one fails and those after it do not, if one is to.
     once: Option<usize>,
+    /// The number of bytes that files may still take, if there is a limit.
+    room: Option<usize>,
     /// The number of names that were made.
     tokens: u64,
 }
@@ -72,7 +74,7 @@ fn missing() -> io::Error {
 impl PowerDisk {
     pub fn new(base: &Path) -> Self {
         let root = Node::Dir { now: Names::new(), safe: Names::new(), changes: Vec::new() };
-        let world = World { nodes: vec![root], left: usize::MAX, once: None, tokens: 0 };
+        let world = World { nodes: vec![root], left: usize::MAX, once: None, room: None, tokens: 0 };
         Self {
             base: base.into(),
             world: Arc::new(Mutex::new(world)),
@@ -96,10 +98,21 @@ impl PowerDisk {
         self.world.lock().unwrap().once.is_none()
     }
 
+    /// Makes the disk full after so many bytes more. What is removed makes no room.
+    pub fn is_full_after(&self, bytes: usize) {
+        self.world.lock().unwrap().room = Some(bytes);
+    }
+
+    /// Ends all faults. Nothing is lost, as after a process was killed.
+    pub fn recover(&self) {
+        let world = &mut *self.world.lock().unwrap();
+        (world.left, world.once, world.room) = (usize::MAX, None, None);
+    }
+
     /// Cuts the power and restores it. What survives is now on the disk.
     pub fn cut(&self, random: &mut Random) {
+        self.recover();
         let world = &mut *self.world.lock().unwrap();
-        (world.left, world.once) = (usize::MAX, None);
         let chance = random.below(4);
         for node in &mut world.nodes {
             let gone = Node::File { now: Vec::new(), safe: Vec::new() };
@@ -278,10 +291,15 @@ struct PowerSink {
 impl Write for PowerSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.disk.step(|world| {
-            if let Node::File { now, .. } = &mut world.nodes[self.node] {
-                now.extend(bytes);
+            let written = world.room.map_or(bytes.len(), |room| room.min(bytes.len()));
+            if written < bytes.len() && written == 0 {
+                return Err(ErrorKind::StorageFull.into());
             }
-            Ok(bytes.len())
+            world.room = world.room.map(|room| room - written);
+            if let Node::File { now, .. } = &mut world.nodes[self.node] {
+                now.extend(&bytes[..written]);
+            }
+            Ok(written)
         })
     }
 

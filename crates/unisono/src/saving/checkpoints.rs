@@ -1,9 +1,8 @@
 //! The checkpoints of a trainer: a store on its own thread, and the state of the saves.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
-use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, StdDisk, Store};
+use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, Store, load_with};
 
 use crate::observe::watch::Watch;
 use crate::saving::policy::Saving;
@@ -20,6 +19,8 @@ pub(crate) struct Checkpoints {
     durable: Option<u64>,
     /// The last step whose state an audit has confirmed.
     confirmed: u64,
+    /// The step from which the run goes on, if it was resumed.
+    resumed_at: Option<u64>,
     /// Whether the run goes on with other settings or data than it was started with.
     pub forced: bool,
 }
@@ -30,9 +31,9 @@ impl Checkpoints {
     /// # Errors
     /// The directory cannot be written, or another run uses it.
     pub fn open(saving: Saving) -> Result<Self, Error> {
-        let store = Store::open_with(&saving.dir, saving.retention(), Arc::new(StdDisk))?;
+        let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
-        Ok(Self { saver, saving, saved: None, durable: None, confirmed: 0, forced: false })
+        Ok(Self { saver, saving, saved: None, durable: None, confirmed: 0, resumed_at: None, forced: false })
     }
 
     /// Returns the step of the newest checkpoint that is known to be complete.
@@ -46,6 +47,14 @@ impl Checkpoints {
     /// There are checkpoints, and none is complete.
     pub fn newest(&self) -> Result<Option<Loaded>, Error> {
         Ok(self.saver.with_store(|store| store.newest())?)
+    }
+
+    /// Loads one of the checkpoints.
+    ///
+    /// # Errors
+    /// It is not complete.
+    pub fn load(&self, checkpoint: &Path) -> Result<Contents, Error> {
+        Ok(load_with(&*self.saving.disk(), checkpoint)?.1)
     }
 
     /// Sets checkpoints of later steps aside, which may be wrong. Returns their new paths.
@@ -66,8 +75,8 @@ impl Checkpoints {
     /// # Errors
     /// The directory cannot be read.
     pub fn is_trusted(&self, step: u64) -> Result<bool, Error> {
-        let listed = self.saver.with_store(|store| unisono_checkpoint::inspect::list(store.dir()))?;
-        Ok(listed.iter().any(|checkpoint| checkpoint.trusted && checkpoint.step == step))
+        let trusted = self.saver.with_store(|store| store.all_trusted())?;
+        Ok(trusted.iter().any(|(trusted, _)| *trusted == step))
     }
 
     /// Returns the step and the directory of the best checkpoint.
@@ -82,6 +91,12 @@ impl Checkpoints {
     pub fn resumed(&mut self, step: u64, forced: bool) {
         (self.saved, self.durable, self.forced) = (Some(step), Some(step), forced);
         self.confirmed = 0;
+        self.resumed_at = Some(step);
+    }
+
+    /// Returns the step from which the run goes on, if it was resumed.
+    pub fn resumed_at(&self) -> Option<u64> {
+        self.resumed_at
     }
 
     /// Removes all checkpoints.

@@ -1,8 +1,9 @@
 //! The policy of saving: where checkpoints go, how often, and which of them stay.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use unisono_checkpoint::{Best, Options};
+use unisono_checkpoint::{Best, Disk, Options, StdDisk};
 
 use crate::{Error, Evaluation, History};
 
@@ -15,6 +16,19 @@ pub struct Saving {
     keep_every: u64,
     best: Option<BestBy>,
     pub(super) require: bool,
+    /// The file system, unless it is the machine's own.
+    disk: Option<OtherDisk>,
+}
+
+/// A file system that is not the machine's own.
+#[derive(Clone, Debug)]
+struct OtherDisk(Arc<dyn Disk>);
+
+impl PartialEq for OtherDisk {
+    /// Whether both are the same value, not only equal ones.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// What makes a checkpoint the best so far: `loss` or a metric, by name. It is measured on the samples held
@@ -44,7 +58,7 @@ impl Saving {
     /// Saves into a directory at the end of a fit, also of a fit that an error of the data or of their
     /// numbers ends. The last three checkpoints stay.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), every: 0, keep: 3, keep_every: 0, best: None, require: false }
+        Self { dir: dir.into(), every: 0, keep: 3, keep_every: 0, best: None, require: false, disk: None }
     }
 
     /// Sets the interval in steps at which the run is saved too. Default: 0, which saves at the end of a fit
@@ -81,6 +95,17 @@ impl Saving {
         self
     }
 
+    /// Sets the file system that the directory is on, such as a storage of your own. Default: the machine's
+    /// ([`StdDisk`]).
+    ///
+    /// All that the trainer writes to the directory and reads from it goes there. The file that locks the
+    /// directory does too, if the disk implements [`Disk::lock_file`]; otherwise the directory must exist on
+    /// the machine as well.
+    pub fn on(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.disk = Some(OtherDisk(disk));
+        self
+    }
+
     /// Checks that what makes a checkpoint the best is measured.
     ///
     /// # Errors
@@ -94,6 +119,11 @@ impl Saving {
             }
             None => Ok(()),
         }
+    }
+
+    /// Returns the file system that the directory is on.
+    pub(super) fn disk(&self) -> Arc<dyn Disk> {
+        self.disk.as_ref().map_or_else(|| Arc::new(StdDisk) as Arc<dyn Disk>, |other| Arc::clone(&other.0))
     }
 
     /// Returns which checkpoints the store keeps.

@@ -75,7 +75,7 @@ impl Trainer {
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Error> {
-        let first = self.steps();
+        let first = self.first_to_make_again();
         loop {
             let mut result = self.fit_batches(&mut batches, train, validation, epochs);
             self.watch.input = Some(batches.seen());
@@ -84,13 +84,19 @@ impl Trainer {
                 result = self.check_before_leaving().and(result);
             }
             match result {
-                // Steps before this fit were on batches that it does not know.
                 Err(Error::RolledBack { step, .. }) if step >= first => {
                     batches = self.reader(train).epochs(self.state.position.data.clone(), epochs)?;
                 }
                 result => return result,
             }
         }
+    }
+
+    /// Returns the first step that this fit may make again. Steps that this process made before were on
+    /// batches that it does not know; those before a resume were the same run's.
+    fn first_to_make_again(&self) -> u64 {
+        let resumed = self.saver.as_ref().is_some_and(|saver| saver.resumed_at() == Some(self.steps()));
+        if resumed { 0 } else { self.steps() }
     }
 
     /// Returns a loader as the trainer reads it: in batches of the global batch's size, until the run is

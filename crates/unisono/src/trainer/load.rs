@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile};
+use unisono_checkpoint::{Info, LoadReport, Plan, TensorFile, Tensors};
 use unisono_graph::StateKind;
 
 use crate::saving::tensors::info;
@@ -18,15 +18,22 @@ impl Trainer {
     /// A file that cannot be read or that does not fit, all that does not fit listed. A step has made the
     /// state not finite ([`Error::StateNotFinite`]): resume first. Then nothing has changed.
     pub fn load_model(&mut self, path: impl AsRef<Path>, plan: &Plan) -> Result<LoadReport, Error> {
+        self.take_weights(|model| plan.read(&TensorFile::open(path)?, model))
+    }
+
+    /// Takes the parameters and statistics that `read` returns for what the model has.
+    pub(super) fn take_weights(
+        &mut self,
+        read: impl FnOnce(&BTreeMap<String, Info>) -> unisono_checkpoint::Result<(Tensors, LoadReport)>,
+    ) -> Result<LoadReport, Error> {
         // What the optimizer keeps would stay that of the step that went wrong.
         self.crew.check_state()?;
         self.check_trust()?;
-        let file = TensorFile::open(path)?;
         let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
         let states = self.plan.programs.train().states();
         let model: BTreeMap<String, Info> =
             own.iter().map(|&index| (states[index].name.clone(), info(&states[index].ty))).collect();
-        let (tensors, report) = plan.read(&file, &model)?;
+        let (tensors, report) = read(&model)?;
         for index in own {
             if let Some(tensor) = tensors.get(&self.plan.programs.train().states()[index].name) {
                 let written = self.crew.replicas.write_state(index, tensor.bytes());

@@ -214,12 +214,11 @@ impl Trainer {
     /// # Errors
     /// There is none; it cannot be read, or is not as it was written. Then nothing has changed.
     pub fn load_best(&mut self) -> Result<u64, Error> {
-        let Some((step, path)) = self.best()? else {
-            return Err(Error::setting("best", "no checkpoint was kept as the best: see Saving::keep_best"));
-        };
-        // The checkpoint is verified before it is believed.
-        unisono_checkpoint::load(&path)?;
-        self.load_model(path.join("model.safetensors"), &Plan::new())?;
+        let none = || Error::setting("best", "no checkpoint was kept as the best: see Saving::keep_best");
+        let saver = self.saver.as_ref().ok_or_else(none)?;
+        let (step, path) = saver.best()?.ok_or_else(none)?;
+        let weights = saver.load(&path)?.model;
+        self.take_weights(|model| Plan::new().take(&weights, model))?;
         Ok(step)
     }
 }

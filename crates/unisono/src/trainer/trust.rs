@@ -208,13 +208,11 @@ impl Trainer {
     fn trusted_on_disk(&mut self) -> Result<Trusted, String> {
         let none = "the checkpoint that the run was resumed from is not trusted, and there is none that is: start anew";
         let saver = self.saver.as_ref().ok_or(none)?;
-        let listed = saver.saver.with_store(|store| unisono_checkpoint::inspect::list(store.dir()));
-        let mut listed = listed.map_err(|error| error.to_string())?;
-        listed.retain(|checkpoint| checkpoint.trusted);
-        listed.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
-        let sound = |path: &PathBuf| Some((path.clone(), unisono_checkpoint::load(path).ok()?));
-        let found = listed.iter().find_map(|checkpoint| sound(&checkpoint.path));
-        let (path, (step, contents)) = found.ok_or(none)?;
+        let listed =
+            saver.saver.with_store(|store| store.all_trusted()).map_err(|error| error.to_string())?;
+        let sound =
+            |(step, path): (u64, PathBuf)| saver.load(&path).ok().map(|contents| (step, path, contents));
+        let (step, path, contents) = listed.into_iter().find_map(sound).ok_or(none)?;
         let run = SavedRun::load(&path, step, &contents).map_err(|error| error.to_string())?;
         let differences = self.state.differences(&run.state).into_iter().map(|difference| difference.problem);
         let problems = self.state.identity.problems(&run.state.identity);
