@@ -200,8 +200,8 @@ fn audits_do_not_show() {
     assert_eq!(Run::new(normed, 3, 8).with(|b| b.audit_every(1)).states().0, one);
 }
 
-/// A bit of one replica's state flips between two comparisons, in a run without audits. Checkpoints from before
-/// are valid, and the broken state is not saved.
+/// A bit of one replica's state flips between two comparisons, in a run without audits. Checkpoints from
+/// before are valid, and the broken state is not saved.
 #[test]
 fn nothing_is_saved_that_not_all_replicas_have() {
     let dir = tempfile::tempdir().unwrap();

@@ -88,8 +88,8 @@ impl Replicas {
         Ok(first)
     }
 
-    /// Makes a step again that was not finite. Returns its error if it is not finite again, and otherwise that
-    /// of a wrong step: some replicas make numbers of it.
+    /// Makes a step again that was not finite. Returns its error if it is not finite again, and otherwise
+    /// that of a wrong step: some replicas make numbers of it.
     pub(super) fn is_not_finite_again(
         &mut self,
         task: &Task,

@@ -108,8 +108,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Looks for replicas that are wrong before a run ends between two audits: the gradients of its last batch
-    /// are computed twice, by different replicas, and nothing is committed.
+    /// Looks for replicas that are wrong before a run ends between two audits: the gradients of its last
+    /// batch are computed twice, by different replicas, and nothing is committed.
     pub(super) fn audit_at_stop(&mut self, batch: &Batch) -> Result<(), Error> {
         let step = self.steps();
         let is_confirmed = |trusted: &Trusted| trusted.state.position.step + 1 == step;
