@@ -241,6 +241,20 @@ fn what_leaves_a_trainer_is_compared_first() {
     }
 }
 
+#[test]
+fn a_run_goes_back_if_replicas_differ_when_another_joins() {
+    let (mut trainer, watching) = Drill::once(3, 2, 1, "state:0").trainer(Audits::Every(1000));
+    for batch in data().batch(16).epoch(0).unwrap().take(2) {
+        trainer.step(&batch.unwrap()).unwrap();
+    }
+    let error = trainer.join("").unwrap_err();
+    assert!(matches!(error, Error::RolledBack { step: 0, .. }), "{error}");
+    assert_eq!((trainer.steps(), &*watching.0.lock().unwrap()), (0, &vec![0]));
+    trainer.join("").unwrap();
+    trainer.fit(&data(), None, EPOCHS).unwrap();
+    assert_eq!(trainer.state_sha256().unwrap(), undisturbed());
+}
+
 /// Draws a fault of a state, of an exchange, or of all gradients from a step on.
 fn drawn(draws: &mut Draws) -> Drill {
     let mut below = |n: u32| draws.below(n) as usize;

@@ -203,7 +203,7 @@ impl Living<'_, '_> {
 
     /// Does some steps of an epoch in a loop of its own, and saves them. Only a fit ends epochs.
     fn own_loop(&mut self, trainer: &mut Trainer, train: &Loader) -> Result<(), Wrong> {
-        let Life { own_steps, joins_at, .. } = *self.life;
+        let Life { own_steps, mut joins_at, .. } = *self.life;
         let train = train.clone().batch(BATCH);
         let mut done = 0;
         // It goes on where the trainer is, also after that went back.
@@ -218,7 +218,13 @@ impl Living<'_, '_> {
                     break 'again;
                 }
                 if joins_at == Some(done) {
-                    self.world.counts.joined += usize::from(trainer.join("").is_ok());
+                    joins_at = None;
+                    match trainer.join("") {
+                        Ok(_) => self.world.counts.joined += 1,
+                        Err(Error::RolledBack { .. }) => continue 'again,
+                        // The run goes on without it.
+                        Err(_) => {}
+                    }
                 }
                 done += 1;
                 match trainer.step(&batch) {

@@ -14,7 +14,8 @@ impl Trainer {
     ///
     /// # Errors
     /// There is no such adapter. It is of another numeric class than the run's, unless the run was started on
-    /// a mixture. It does not open, or does not take the state. The run continues without it.
+    /// a mixture. It does not open, or does not take the state. The run continues without it. The replicas
+    /// that are there differ ([`Error::RolledBack`]): the trainer is back at an earlier step.
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();
@@ -25,6 +26,8 @@ impl Trainer {
         if !self.crew.mixed && !is_one_machine(&all) {
             return Err(Error::JoinsOtherClass { classes: describe_classes(&all) });
         }
+        // If those that are there differ, the run goes back. Any difference after this is the new one's.
+        self.check_replicas()?;
         let joined = match self.crew.replicas.join(&adapter) {
             // It did not take the state; that of the run is not in doubt.
             Err(differs @ ReplicaError::Digests { .. }) => return Err(differs.into()),
