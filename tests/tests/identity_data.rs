@@ -186,11 +186,13 @@ fn data_that_cannot_be_read_are_hashed_again_and_the_steps_are_not_lost() {
     let mut trainer = build(0.1, Some(dir.path()), &notes);
     trainer.resume().unwrap().unwrap();
     data.gate.failures.store(3, Ordering::SeqCst);
-    let error = trainer.fit(&data.loader(), None, 3).unwrap_err().to_string();
+    let loader = data.loader();
+    let error = trainer.fit(&loader, None, 3).unwrap_err().to_string();
     assert!(error.contains("disk: not just now"), "{error}");
     assert!(trainer.steps() > 4 && steps(dir.path()).last() == Some(&4), "nothing is saved unseen");
-    trainer.fit(&data.loader(), None, 3).unwrap();
+    trainer.fit(&loader, None, 3).unwrap();
     assert_eq!(steps(dir.path()).last(), Some(&6));
+    assert!(trainer.identity().not_covered.is_empty(), "{:?}", trainer.identity());
 }
 
 #[test]
@@ -208,6 +210,27 @@ fn data_of_one_run_are_compared_anew_with_those_of_another() {
     let error = trainer.fit(&loader, None, 3).unwrap_err().to_string();
     assert!(error.contains("the data are not those of the run"), "{error}");
     assert_eq!(steps(&theirs), [1, 2]);
+    // The steps on the wrong data are not saved with those on the right ones.
+    let error = trainer.fit(&other.loader(), None, 3).unwrap_err().to_string();
+    assert!(error.contains("were done on other data: ") && error.ends_with("resume the run"), "{error}");
+    trainer.resume().unwrap().unwrap();
+    trainer.fit(&other.loader(), None, 3).unwrap();
+    assert_eq!(steps(&theirs).last(), Some(&6));
+}
+
+#[test]
+fn steps_on_data_whose_hash_never_came_are_told() {
+    let stop = Stop::new();
+    let mut trainer = build(0.1, None, &Notes { stop: Some(stop.clone()), ..Notes::default() });
+    trainer.stop_on(&stop);
+    let slow = hashed(0.1);
+    slow.gate.shut.store(true, Ordering::SeqCst);
+    trainer.fit(&slow.loader(), None, 1).unwrap();
+    assert_eq!(trainer.steps(), 1);
+    trainer.stop_on(&Stop::new());
+    trainer.fit(&hashed(0.1).loader(), None, 2).unwrap();
+    assert_eq!(trainer.identity().not_covered, ["the data of steps 0 to 0"]);
+    slow.gate.shut.store(false, Ordering::SeqCst);
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(super) struct DataHash {
     waited: bool,
     /// How many times the data could not be read.
     failed: u32,
+    /// Whether it is not tried again to read the data, unless another fit brings them.
+    gave_up: bool,
     /// Whether observers were told that the run waits for the answer.
     told_wait: bool,
     /// Whether observers were told that steps are not saved, because the answer did not come.
@@ -104,15 +106,19 @@ impl Trainer {
     /// The run was on other data, as far as is known at once.
     pub(super) fn identify_data(&mut self, train: &Loader) -> Result<(), Error> {
         let source = train.shared_source();
+        let is_same = self.data_hash.job.as_ref().is_some_and(|job| job.is_of(&source));
+        if is_same && !self.data_hash.gave_up {
+            return self.data_hash.check();
+        }
+        if !is_same {
+            self.leave_unhashed()?;
+        }
         let found = match source.coverage() {
-            Coverage::Hashed if self.data_hash.job.as_ref().is_some_and(|job| job.is_of(&source)) => {
-                return self.data_hash.check();
-            }
             Coverage::Hashed => {
                 let job = Some(Hashing::start(source)?);
                 self.leave_uncovered();
                 let expected = self.state.identity.data.is_known();
-                let step = self.steps();
+                let step = if is_same { self.data_hash.step } else { self.steps() };
                 self.data_hash = DataHash { job, pending: true, expected, step, ..DataHash::default() };
                 if !expected {
                     self.state.identity.set_data(DataContent::NotYetHashed);
@@ -140,6 +146,27 @@ impl Trainer {
         own.not_covering(format!("the data of the first {step} steps"));
         let before = own.sha256.clone();
         self.diverge(before, vec!["the content of the data was not covered".to_owned()]);
+    }
+
+    /// Notes the steps that were done on data whose hash did not come, before other data come.
+    ///
+    /// # Errors
+    /// The steps were done on data that are not those of the run, so the trainer has to be resumed.
+    fn leave_unhashed(&mut self) -> Result<(), Error> {
+        let DataHash { step: first, pending, gave_up, problem, .. } = &self.data_hash;
+        let steps = self.steps();
+        if steps <= *first {
+            return Ok(());
+        }
+        let which = format!("steps {first} to {}", steps - 1);
+        if *pending || *gave_up {
+            self.state.identity.not_covering(format!("the data of {which}"));
+            return Ok(());
+        }
+        problem.as_ref().map_or(Ok(()), |problem| {
+            let problem = format!("{which} were done on other data: {problem}; resume the run");
+            Err(Error::setting("data", problem))
+        })
     }
 
     /// Takes the content of the data, where the hash is ready within a time.
@@ -170,7 +197,7 @@ impl Trainer {
     fn hash_again(&mut self, error: DataError) -> Result<(), Error> {
         self.data_hash.failed += 1;
         let tries = self.data_hash.failed;
-        let source = self.data_hash.job.take().and_then(|job| job.source());
+        let source = self.data_hash.job.as_ref().and_then(Hashing::source);
         let error = match source.filter(|_| tries < MOST_TRIES).map(Hashing::start) {
             Some(Ok(job)) => {
                 self.watch.note(&format!("warning: the data are hashed once more: {error}"));
@@ -180,7 +207,7 @@ impl Trainer {
             Some(Err(error)) => error,
             None => error,
         };
-        self.data_hash.pending = false;
+        (self.data_hash.pending, self.data_hash.gave_up) = (false, true);
         self.data_hash.problem = Some(format!("the data of the run cannot be hashed: {error}"));
         Err(error.into())
     }
