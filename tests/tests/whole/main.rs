@@ -22,7 +22,7 @@
 //! (`schedule/tests` of `unisono_replica`). Threads are real: a seed gives the same schedule each time, and
 //! not the same interleaving.
 //!
-//! `UNISONO_SEED=17` repeats one run, `UNISONO_SEED=100..200` those runs. There are 12 by default, and 2,000
+//! `UNISONO_SEED=17` repeats one run, `UNISONO_SEED=100..200` those runs. There are 6 by default, and 2,000
 //! with `UNISONO_LONG`.
 
 mod data;
@@ -129,7 +129,7 @@ fn seeds() -> Range<u64> {
             Some((from, to)) => number(from)..number(to),
             None => number(&asked)..number(&asked) + 1,
         },
-        Err(_) => 0..if std::env::var_os("UNISONO_LONG").is_some() { 2000 } else { 12 },
+        Err(_) => 0..if std::env::var_os("UNISONO_LONG").is_some() { 2000 } else { 6 },
     }
 }
 
