@@ -130,12 +130,12 @@ fn gradients_that_overflow_a_moment_end_the_run_before_it_is_saved() {
         let error = what(trainer.fit(&data, None, 2).unwrap_err());
         assert_eq!((error.0, error.2), (BAD, 3), "both layers' weight and bias: {error:?}");
         assert!(error.1.ends_with("/exp_avg_sq"), "{error:?}");
-        assert_eq!(steps(dir.path()), [BAD, BAD - 1]);
+        assert_eq!(steps(dir.path())[0], BAD);
         list(dir.path()).unwrap().iter().for_each(|(_, path)| assert_finite(path));
         assert_refuses(&mut trainer, &data, &error);
         assert_eq!(what(trainer.save().unwrap_err()), error);
         assert_eq!(what(trainer.save_model().unwrap_err()), error);
-        assert_eq!(steps(dir.path()), [BAD, BAD - 1]);
+        assert_eq!(steps(dir.path())[0], BAD);
         // The checkpoint before the step is what the trainer goes on from.
         assert_eq!(trainer.resume().unwrap().unwrap().step, BAD);
         hashes.push(trainer.state_sha256().unwrap());

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::batch::outputs::Outputs;
-use crate::coordinator::audit::State;
+use crate::coordinator::attempt::BlockDigests;
+use crate::coordinator::audit::{State, same_where_both_are};
 use crate::coordinator::replicas::Replicas;
-use crate::coordinator::step::Task;
+use crate::coordinator::step::{Audited, Task};
 use crate::error::ReplicaError;
 use crate::known_answer;
 use crate::schedule::{Event, Job, Roles, Verdict};
@@ -18,13 +19,23 @@ use crate::worker::digest::Digest;
 use crate::worker::message::Failure;
 
 /// What a replica makes of a step alone. It is all none if a sum is not finite.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 struct Opinion {
     outputs: Option<Outputs>,
-    /// The sums over all shards by bucket. Nothing was added to them, so no difference is lost in them.
+    /// The sums over all shards by bucket.
     sums: BTreeMap<usize, Digest>,
+    /// The blocks of these sums. A difference may be lost in their sum.
+    blocks: BlockDigests,
     /// The state after it.
     state: Option<Digest>,
+}
+
+impl Opinion {
+    /// Returns whether both made the same. Replicas with less memory have other blocks.
+    fn agrees(&self, other: &Self) -> bool {
+        let same = self.outputs == other.outputs && self.sums == other.sums && self.state == other.state;
+        same && same_where_both_are(&self.blocks, &other.blocks)
+    }
 }
 
 /// Who is wrong, and why this is known.
@@ -94,7 +105,7 @@ impl Replicas {
         }
         let again = self.opinions(task, job, before, verdict);
         let differ =
-            opinions.iter().filter(|(replica, first)| again.get(replica).is_some_and(|a| a != *first));
+            opinions.iter().filter(|(replica, first)| again.get(replica).is_some_and(|a| !a.agrees(first)));
         let changed: Vec<usize> = differ.map(|(&replica, _)| replica).collect();
         if !changed.is_empty() && changed.len() < opinions.len() {
             return Finding::new(changed, "asked again, only the others stay with what they made of it");
@@ -160,8 +171,8 @@ impl Replicas {
                     let after = self.result(job, &made).unwrap_or_default();
                     let own = after.into_iter().find(|(of, _)| *of == replica);
                     let state = own.map(|(_, digest)| digest);
-                    let sums = made.audit.unwrap_or_default().sums;
-                    Opinion { outputs: Some(made.outputs), sums, state }
+                    let Audited { sums, blocks, .. } = made.audit.unwrap_or_default();
+                    Opinion { outputs: Some(made.outputs), sums, blocks, state }
                 }
                 Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. }) => {
                     Opinion::default()
@@ -202,7 +213,7 @@ impl Replicas {
 fn grouped(opinions: &BTreeMap<usize, Opinion>) -> Vec<(&Opinion, Vec<usize>)> {
     let mut groups: Vec<(&Opinion, Vec<usize>)> = Vec::new();
     for (&replica, opinion) in opinions {
-        match groups.iter_mut().find(|(other, _)| *other == opinion) {
+        match groups.iter_mut().find(|(other, _)| other.agrees(opinion)) {
             Some((_, who)) => who.push(replica),
             None => groups.push((opinion, vec![replica])),
         }

@@ -211,7 +211,7 @@ struct Made {
 
 /// Returns whether the blocks of the same shards are the same. A fault in one of them may be lost when it is
 /// added to others, so comparing sums alone would find less.
-fn same_where_both_are(first: &BlockDigests, again: &BlockDigests) -> bool {
+pub(super) fn same_where_both_are(first: &BlockDigests, again: &BlockDigests) -> bool {
     first.iter().all(|(block, digest)| again.get(block).is_none_or(|other| other == digest))
 }
 

@@ -54,7 +54,8 @@ fn problem(traced: Result<Programs, Error>) -> String {
 
 #[test]
 fn a_metric_that_is_no_number_for_each_sample_is_refused() {
-    let refused: [(fn(&Var) -> Var, &str); 6] = [
+    type Made = fn(&Var) -> Var;
+    let refused: [(Made, &str); 6] = [
         (|x| x.clone(), "metric: own: gives [B, 3], not a number for each sample, which is [B]"),
         (|x| x.sum_keep(&[-1]), "metric: own: gives [B, 1], not a number for each sample"),
         (|x| x.sum(&[-1]).sum_samples(), "metric: own: gives [S; ], not a number for each sample"),
