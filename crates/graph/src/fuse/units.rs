@@ -20,7 +20,7 @@ type Space = (usize, Lead, usize);
 struct Homes {
     /// What each unit loads.
     loads: Vec<BTreeSet<NodeId>>,
-    /// How many buffers each unit needs.
+    /// How many buffers each unit needs, that of the flag of new states included.
     buffers: Vec<usize>,
     /// The units that bind a memory, which the value that lies there as a whole stands for.
     binding: Index,
@@ -65,7 +65,7 @@ impl Fuser<'_> {
             }
             units[unit].roots.push(root);
             made_by.insert(root, unit);
-            self.settle(root, &reads, unit, &units, &mut homes);
+            self.settle(root, &reads, unit, (&units, &new), &mut homes);
         }
         units.sort_by_key(|u| u.segment);
         units
@@ -190,7 +190,14 @@ impl Fuser<'_> {
     }
 
     /// Notes that `root` is in a unit.
-    fn settle(&self, root: NodeId, reads: &Reads, at: usize, units: &[Unit], homes: &mut Homes) {
+    fn settle(
+        &self,
+        root: NodeId,
+        reads: &Reads,
+        at: usize,
+        (units, new): (&[Unit], &BTreeSet<NodeId>),
+        homes: &mut Homes,
+    ) {
         homes.loads.resize_with(units.len(), BTreeSet::new);
         homes.buffers.resize(units.len(), 0);
         let (UnitKind::Map, Some(space)) = (units[at].kind, self.space(root)) else { return };
@@ -202,7 +209,8 @@ impl Fuser<'_> {
         }
         homes.loads[at].extend(reads.keys());
         let known = || homes.loads[at].iter().chain(&units[at].roots).copied();
-        let buffers = self.buffers(known());
+        let flag = usize::from(known().any(|id| new.contains(&id)));
+        let buffers = self.buffers(known()) + flag;
         homes.buffers[at] = buffers;
         if buffers <= MAX_BINDINGS {
             for id in homes.loads[at].iter().chain(&units[at].roots) {
