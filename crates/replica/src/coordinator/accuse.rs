@@ -64,7 +64,7 @@ impl Replicas {
         verdict: Verdict,
         seen: &[(usize, Digest)],
     ) -> ReplicaError {
-        let step = self.steps - 1;
+        let step = self.steps.saturating_sub(1);
         let finding = self.find_wrong(task, job, before, verdict, seen);
         let wrong = self.expel(&finding);
         self.write_all(job, before);

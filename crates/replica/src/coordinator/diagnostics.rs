@@ -52,7 +52,13 @@ impl Replicas {
             return self.none_left();
         }
         let what = format!("a sum of segment {cut} ({why})");
-        ReplicaError::NotFinite { step: self.steps - 1, what, sum: None, more: 0, outputs: Box::default() }
+        ReplicaError::NotFinite {
+            step: self.steps.saturating_sub(1),
+            what,
+            sum: None,
+            more: 0,
+            outputs: Box::default(),
+        }
     }
 
     /// Runs a step up to a cut on one replica and sums its results. Returns the error of the first cut with a

@@ -138,7 +138,7 @@ impl Replicas {
         Work {
             program: task.index,
             run: Arc::clone(&group.run),
-            step: self.steps - 1,
+            step: self.steps.saturating_sub(1),
             sums: attempt.sums_for(&task.program, &segments),
             segments,
             feed: Arc::clone(&task.feed),
