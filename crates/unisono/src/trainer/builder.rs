@@ -171,7 +171,7 @@ impl Builder {
     /// Sets how often a step is audited: made again by other replicas, which must give the same bytes. This
     /// finds a GPU that computes wrongly; the run then goes back to the last state that is trusted, without
     /// it. The last step of a fit is audited too. The bytes of the state that is trusted are kept in the
-    /// host's memory. Default: audits take 1.5 % of the time ([`Audits::Share`]).
+    /// host's memory. Default: audits aim at 1.5 % of the time ([`Audits::Share`]).
     ///
     /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing.
     pub fn audits(mut self, audits: Audits) -> Self {
