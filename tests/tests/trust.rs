@@ -288,24 +288,23 @@ fn random_drills_end_in_the_right_bytes() {
 fn single_wrong_gradients_are_found_as_often_as_steps_are_audited() {
     let drills = if std::env::var_os("UNISONO_LONG").is_some() { 400 } else { 12 };
     let expected = undisturbed();
-    let (mut found, mut changed) = (0.0, 0.0);
+    let mut found = 0;
     for drill in 0..drills {
         let mut draws = Draws::of(drill, "test", "single", 0, 0);
         let step = u64::from(draws.below(STEPS as u32 - 1));
         let (mut trainer, watching) = Drill::once(2, 1, step, "gradient").trainer(Audits::Every(EVERY));
         trainer.fit(&data(), None, EPOCHS).unwrap();
         let was_found = !watching.0.lock().unwrap().is_empty();
-        let is_right = trainer.state_sha256().unwrap() == expected;
-        // What was found was undone. What changes no bit of the state cannot be counted.
-        assert!(is_right || !was_found);
-        found += f64::from(u8::from(was_found));
-        changed += f64::from(u8::from(was_found || !is_right));
+        // What was found was undone. What was not found need not have changed the state: the last bit of a sum
+        // is mostly lost where it is added to others.
+        assert!(!was_found || trainer.state_sha256().unwrap() == expected, "step {step}");
+        found += u32::from(was_found);
     }
     let chance = 1.0 / EVERY as f64;
-    let error = (chance * (1.0 - chance) / changed).sqrt();
-    let share = found / changed;
+    let error = (chance * (1.0 - chance) / drills as f64).sqrt();
+    let share = f64::from(found) / drills as f64;
     assert!(
         (share - chance).abs() < 4.0 * error,
-        "found {found} of {changed}: {share}, not {chance} +- {error}"
+        "found {found} of {drills}: {share}, not {chance} +- {error}"
     );
 }
