@@ -8,7 +8,7 @@ use unisono::data::{Loader, Memory, Values};
 use unisono::{
     Accuracy, Auc, Builder, ConfusionMatrix, CosineSimilarity, Dense, Epoch, F1, FBeta, Iou, Matthews,
     MeanAbsoluteError, MeanSquaredError, Metric, MetricState, MetricValue, Observer, Perplexity,
-    PrecisionScore, R2, RecallScore, Reduction, RootMeanSquaredError, SampleValues, Saving, Sgd, Step,
+    PrecisionScore, R2, RecallScore, Reduction, RootMeanSquaredError, SampleValues, Saving, Sgd, Step, Stop,
     TopKAccuracy, Trainer, Var,
 };
 use unisono_tests::{CLASSES, loader, perceptron};
@@ -92,8 +92,22 @@ fn tasks() -> [(fn() -> Builder, Loader, Loader); 2] {
     [(classes, loader(26, 5).unwrap(), loader(11, 6).unwrap()), (outputs, weighted(26), weighted(11))]
 }
 
-fn built(builder: fn() -> Builder, data: &Loader, replicas: usize) -> Trainer {
-    let builder = builder().global_batch(8).shards(8).replicas(replicas).digest_every(1);
+/// Asks a run to stop after some steps.
+struct StopAfter(u64, Stop);
+
+impl Observer for StopAfter {
+    fn step(&mut self, step: &Step) {
+        if step.step + 1 == self.0 {
+            self.1.ask();
+        }
+    }
+}
+
+fn built(builder: fn() -> Builder, data: &Loader, replicas: usize, stop: Option<StopAfter>) -> Trainer {
+    let mut builder = builder().global_batch(8).shards(8).replicas(replicas).digest_every(1);
+    if let Some(stop) = stop {
+        builder = builder.observer(stop);
+    }
     builder.build(&data.fields().unwrap()).unwrap()
 }
 
@@ -107,25 +121,32 @@ fn measured(trainer: &mut Trainer, held_out: &Loader) -> (String, String, String
 #[test]
 fn replicas_and_a_kill_amid_an_epoch_do_not_show_in_metrics() {
     for (builder, train, held_out) in tasks() {
-        let mut whole = built(builder, &train, 1);
+        let mut whole = built(builder, &train, 1, None);
         whole.fit(&train, Some(&held_out), 2).unwrap();
         let expected = measured(&mut whole, &held_out);
         assert!(!expected.0.contains("NaN"), "{}", expected.0);
         for replicas in [2, 3, 7] {
-            let mut trainer = built(builder, &train, replicas);
+            let mut trainer = built(builder, &train, replicas, None);
             trainer.fit(&train, Some(&held_out), 2).unwrap();
             assert_eq!(measured(&mut trainer, &held_out), expected, "{replicas} replicas");
         }
-        // Four steps make an epoch. After the kill, the newest checkpoint is within the second one.
+        // Four steps make an epoch, so the checkpoint is within the second one.
         let dir = tempfile::tempdir().unwrap();
-        let mut first = built(builder, &train, 2);
-        first.save_to(Saving::new(dir.path()).every(1).keep_last(0)).unwrap();
+        let stop = Stop::new();
+        let mut first = built(builder, &train, 2, Some(StopAfter(6, stop.clone())));
+        first.stop_on(&stop);
+        first.checkpoints(dir.path(), 0).unwrap();
         first.fit(&train, Some(&held_out), 2).unwrap();
         drop(first);
-        for step in [7, 8] {
-            std::fs::remove_dir_all(dir.path().join(format!("checkpoints/step-{step:08}"))).unwrap();
+        // A second program is killed: of its steps nothing is saved.
+        let mut killed = built(builder, &train, 7, None);
+        killed.checkpoints(dir.path(), 0).unwrap();
+        killed.resume().unwrap();
+        for batch in train.clone().batch(8).epoch(0).unwrap().take(1) {
+            killed.step(&batch.unwrap()).unwrap();
         }
-        let mut second = built(builder, &train, 3);
+        drop(killed);
+        let mut second = built(builder, &train, 3, None);
         second.checkpoints(dir.path(), 0).unwrap();
         assert_eq!(second.resume().unwrap().unwrap().step, 6);
         second.fit(&train, Some(&held_out), 2).unwrap();
@@ -151,10 +172,12 @@ fn states_of_metrics_that_do_not_fit_are_refused_and_old_sums_are_read() {
     let mut whole = build();
     whole.fit(&train, None, 1).unwrap();
     let mut first = build();
-    first.save_to(Saving::new(dir.path()).every(1).keep_last(0)).unwrap();
-    first.fit(&train, None, 1).unwrap();
+    first.checkpoints(dir.path(), 0).unwrap();
+    for batch in train.clone().batch(8).epoch(0).unwrap().take(3) {
+        first.step(&batch.unwrap()).unwrap();
+    }
+    first.save().unwrap();
     drop(first);
-    std::fs::remove_dir_all(dir.path().join("checkpoints/step-00000004")).unwrap();
     let resumed = |change: &dyn Fn(&mut serde_json::Value)| {
         let other = tempfile::tempdir().unwrap();
         changed(dir.path(), other.path(), |trainer| change(&mut trainer["sections"]["running"]));
