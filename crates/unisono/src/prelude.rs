@@ -18,6 +18,7 @@ pub use unisono_data::{Batch, Draws, Loader, Memory, Sample, Source, Tokens, Wid
 #[cfg(feature = "csv")]
 pub use unisono_data::{Column, Csv};
 
+pub use crate::callbacks::*;
 pub use crate::model::layers::*;
 pub use crate::model::{Context, FromFn, Initializer, Layer};
 pub use crate::objective::losses::*;
@@ -26,6 +27,6 @@ pub use crate::objective::metric::{Accuracy, BinaryAccuracy, Metric};
 pub use crate::observe::progress::Progress;
 pub use crate::optimizers::*;
 pub use crate::{
-    BestBy, Builder, DType, Error, Evaluation, ExportedModel, LossScale, Observer, Precision, Saving, Stop,
-    Tape, Trainer, Type, Var,
+    BestBy, Builder, Callback, Control, DType, Error, Evaluation, ExportedModel, Influence, LossScale,
+    Observer, Precision, Saving, Stop, Tape, Trainer, Type, Var,
 };

@@ -14,6 +14,7 @@ use crate::compile::programs::{Parts, ProgramId, Programs, Traced};
 use crate::identity::part::Part;
 use crate::observe::watch::Watch;
 use crate::run::carries::Carries;
+use crate::run::control::RunControl;
 use crate::run::identity::RunIdentity;
 use crate::run::limits::MAX_GLOBAL_BATCH;
 use crate::run::settings::RunSettings;
@@ -85,6 +86,8 @@ impl Builder {
     pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         let mut fields = Fields::supervised(fields)?;
         self.check()?;
+        let callbacks = self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?;
+        let control = RunControl::of(callbacks);
         let programs = Programs::trace(&self.parts, &fields, self.layout())?;
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
@@ -115,11 +118,25 @@ impl Builder {
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
-        let identity = identity(&plan, &settings, loss_scale.as_ref());
-        let state = RunState { settings, loss_scale, carries, identity, ..RunState::default() };
+        let mut identity = identity(&plan, &settings, loss_scale.as_ref());
+        self.callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
+        identity.of_trainer.clone_from(&identity.not_covered);
+        let state = RunState { settings, loss_scale, carries, identity, control, ..RunState::default() };
         let watch = Watch { observers: self.observers, notes, ..Watch::default() };
         let (data_hash, trust) = (DataHash::default(), Trust::default());
-        Ok(Trainer { plan, crew, state, using, saver: None, watch, data_hash, trust, doubted: None })
+        let callbacks = self.callbacks;
+        Ok(Trainer {
+            plan,
+            crew,
+            state,
+            using,
+            saver: None,
+            watch,
+            callbacks,
+            data_hash,
+            trust,
+            doubted: None,
+        })
     }
 
     /// Returns the run's settings on so many replicas.

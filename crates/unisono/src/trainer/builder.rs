@@ -9,6 +9,7 @@ use crate::compile::programs::Parts;
 use crate::observe::observer::Observer;
 use crate::run::settings::RunSettings;
 use crate::trainer::Trainer;
+use crate::trainer::callback::{Callback, Callbacks};
 use crate::{Chain, CrossEntropy, Layer, Loss, LossScale, Metric, Sgd};
 
 /// The default share of the time that audits take.
@@ -30,6 +31,7 @@ pub struct Builder {
     pub(super) loss_scale: LossScale,
     pub(super) memory_limit: Option<u64>,
     pub(super) observers: Vec<Box<dyn Observer>>,
+    pub(super) callbacks: Callbacks,
 }
 
 impl Trainer {
@@ -61,6 +63,7 @@ impl Builder {
             loss_scale: LossScale::default(),
             memory_limit: None,
             observers: vec![],
+            callbacks: Callbacks::default(),
         }
     }
 
@@ -253,6 +256,13 @@ impl Builder {
     /// `unisono_replica`. Default: none.
     pub fn fault_scope(mut self, scope: &str) -> Self {
         self.options.fault_scope = scope.into();
+        self
+    }
+
+    /// Adds a callback, which is called as fits proceed and may change how they go on. Callbacks are called in
+    /// the order in which they were added. Default: there are none.
+    pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
+        self.callbacks.all.push(Box::new(callback));
         self
     }
 

@@ -120,6 +120,10 @@ impl Trainer {
         if stop {
             self.note_stop();
         }
+        if std::mem::take(&mut self.callbacks.save) {
+            let step = self.steps();
+            self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
+        }
         self.hand_over_when_due(false)?;
         Ok(stop)
     }

@@ -75,15 +75,19 @@ impl Trainer {
         self.plan.check(batch, names)
     }
 
-    /// Returns the numbers of the next step. Steps that a loss scale has skipped do not count for the
-    /// optimizer.
+    /// Returns the number of the next step as the optimizer counts: without those that a loss scale has
+    /// skipped.
+    pub(super) fn optimizer_step(&self) -> u64 {
+        self.state.position.step - self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped)
+    }
+
+    /// Returns the numbers of the next step.
     ///
     /// # Errors
     /// One of the optimizer's is not finite.
     pub(super) fn scalars(&self) -> Result<Vec<Scalar>, Error> {
         let scaling = self.state.loss_scale.as_ref();
-        let step = self.state.position.step - scaling.map_or(0, |scaling| scaling.skipped);
-        let scalars = self.plan.parts.optimizer.finite_scalars(step);
+        let scalars = self.plan.parts.optimizer.finite_scalars(self.optimizer_step());
         let mut scalars = scalars.map_err(|problem| Error::setting("optimizer", problem))?;
         scalars.extend(scaling.into_iter().flat_map(|s| s.scalars(self.state.settings.global_batch)));
         Ok(scalars)
