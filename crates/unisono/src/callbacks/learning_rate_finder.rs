@@ -61,8 +61,9 @@ impl RateLosses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the rate at which the smoothed loss fell most steeply by the logarithm of the rate, among the
-    /// rates up to the lowest smoothed loss. `None`: there are fewer than three, or the loss never fell.
+    /// Returns the rate around which the smoothed loss fell most steeply by the logarithm of the rate: between
+    /// a tenth of the steps before it and a tenth after it, up to the lowest smoothed loss, and without the
+    /// first tenth of the steps. `None`: there are too few steps, or the loss never fell.
     pub fn suggestion(&self) -> Option<f64> {
         let all = self.all();
         let mut smoothed = Vec::with_capacity(all.len());
@@ -72,10 +73,12 @@ impl RateLosses {
             // The mean begins with 0, which counts for less and less.
             smoothed.push(mean / (1.0 - libm::pow(SMOOTHING, (step + 1) as f64)));
         }
+        let around = (all.len() / 10).max(1);
         let lowest = (0..smoothed.len()).min_by(|&a, &b| smoothed[a].total_cmp(&smoothed[b]))?;
-        let fall = |at: usize| smoothed[at - 1] - smoothed[at];
-        let steepest = (1..=lowest).max_by(|&a, &b| fall(a).total_cmp(&fall(b)))?;
-        (all.len() > 2 && fall(steepest) > 0.0).then(|| all[steepest].0)
+        let fall = |at: usize| smoothed[at - around] - smoothed[at + around];
+        let within = 2 * around..(lowest + 1).min(smoothed.len().saturating_sub(around));
+        let steepest = within.max_by(|&a, &b| fall(a).total_cmp(&fall(b)))?;
+        (fall(steepest) > 0.0).then(|| all[steepest].0)
     }
 }
 

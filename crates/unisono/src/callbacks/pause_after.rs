@@ -32,13 +32,9 @@ impl PauseAfter {
         Self { steps: None, time: Some(time), began: None }
     }
 
-    fn judge(&self, run: &mut Control<'_>) {
+    fn count(&self, run: &mut Control<'_>) {
         if let Some(most) = self.steps.filter(|most| run.steps() >= *most) {
             run.pause(&format!("{most} steps are done"));
-        }
-        let took = self.began.map(|began| began.elapsed()).unwrap_or_default();
-        if let Some(most) = self.time.filter(|most| took >= *most) {
-            run.pause(&format!("the fit has taken its {} s", most.as_secs_f64()));
         }
     }
 }
@@ -55,12 +51,16 @@ impl Callback for PauseAfter {
 
     fn fit_begins(&mut self, run: &mut Control<'_>) -> Result<(), Error> {
         self.began = Some(Instant::now());
-        self.judge(run);
+        self.count(run);
         Ok(())
     }
 
     fn step_ended(&mut self, _: &Step, run: &mut Control<'_>) -> Result<(), Error> {
-        self.judge(run);
+        self.count(run);
+        let took = self.began.map(|began| began.elapsed()).unwrap_or_default();
+        if let Some(most) = self.time.filter(|most| took >= *most) {
+            run.pause(&format!("the fit has taken its {} s", most.as_secs_f64()));
+        }
         Ok(())
     }
 }

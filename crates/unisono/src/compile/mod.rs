@@ -1,6 +1,7 @@
 //! From a model to compiled programs, and from a batch to what they take: fields, programs, feeds, outputs
 //! and memory.
 
+pub(crate) mod advice;
 pub(crate) mod carries;
 pub(crate) mod feed;
 pub(crate) mod fields;

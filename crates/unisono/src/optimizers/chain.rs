@@ -168,6 +168,22 @@ impl Chain {
         Ok(())
     }
 
+    /// Returns notes on freezes that match none of these parameters, or all.
+    pub(crate) fn freeze_notes(&self, names: &[&str]) -> Vec<String> {
+        let freezes = self.transforms.iter().filter(|transform| matches!(transform, Transform::Freeze(_)));
+        let note = |freeze: &Transform| {
+            let trained = names.iter().filter(|name| freeze.trains(name)).count();
+            match trained {
+                0 => Some("note: a freeze matches all parameters: nothing is trained".to_owned()),
+                all if all == names.len() => {
+                    Some(format!("note: a freeze matches none of the {all} parameters: {}", names.join(", ")))
+                }
+                _ => None,
+            }
+        };
+        freezes.filter_map(note).collect()
+    }
+
     /// Checks the settings of the optimizer and of the transforms around it: see [`Optimizer::check`].
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use unisono_replica::{
     Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine,
 };
 
+use crate::compile::advice::advice;
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
 use crate::compile::plan::{Plan, supports};
@@ -98,7 +99,8 @@ impl Builder {
         let adapters = spread(&chosen, self.replicas, self.settings.shards);
         let settings = self.settled(adapters.len());
         check_batch(settings.global_batch)?;
-        let notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
+        let mut notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
+        notes.extend(advice(&self.parts, &programs));
         let mut budget = self.budget(adapters);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;

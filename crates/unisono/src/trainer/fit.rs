@@ -240,6 +240,10 @@ impl Trainer {
         self.crew.replicas.audit_next(ProgramId::Evaluate.index());
         let validation = validation.map(|loader| self.evaluate(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;
+        if let Some(loss) = validation.as_ref().map(|measured| measured.loss).filter(|loss| !loss.is_finite())
+        {
+            self.watch.note(&format!("warning: the validation loss of epoch {epoch} is {loss}"));
+        }
         let steps = self.steps();
         let ended = Epoch { epoch, steps, train, validation };
         self.state.history.push(ended.clone());
