@@ -28,7 +28,7 @@ pub use error::Error;
 pub use model::layers::*;
 pub use model::{Context, FromFn, Initializer, Layer, Mode, Parameter, SummaryLine};
 pub use objective::losses::*;
-pub use objective::metric::*;
+pub use objective::metrics::*;
 pub use objective::{Epoch, Evaluation, History};
 pub use observe::observer::{Observer, Step};
 #[cfg(feature = "progress-bar")]

@@ -22,7 +22,7 @@ pub use crate::callbacks::*;
 pub use crate::model::layers::*;
 pub use crate::model::{Context, FromFn, Initializer, Layer};
 pub use crate::objective::losses::*;
-pub use crate::objective::metric::{Accuracy, BinaryAccuracy, Metric};
+pub use crate::objective::metrics::*;
 #[cfg(feature = "progress-bar")]
 pub use crate::observe::progress::Progress;
 pub use crate::optimizers::*;

@@ -2,7 +2,7 @@
 
 use unisono_data::Batch;
 use unisono_gpu::Adapter;
-use unisono_graph::{Precision, Program};
+use unisono_graph::{OutputDecl, OutputKind, Precision, Program};
 use unisono_replica::Feed;
 
 use crate::Error;
@@ -28,6 +28,15 @@ impl Plan {
     /// Returns one of the programs.
     pub fn program(&self, id: ProgramId) -> &Program {
         self.programs.get(id)
+    }
+
+    /// Returns the number of values that each metric has of a sample.
+    pub fn metric_widths(&self) -> Vec<usize> {
+        let outputs = self.programs.train().outputs();
+        let is_value = |output: &&OutputDecl| output.kind == OutputKind::Value;
+        let width = |name: &str| outputs.iter().filter(is_value).find(|output| output.name == name);
+        let widths = self.parts.metrics.iter().map(|metric| width(metric.name()));
+        widths.map(|output| output.map_or(0, |output| output.ty.count())).collect()
     }
 
     /// Checks a batch before any work is done on it, see [`feed::check`].

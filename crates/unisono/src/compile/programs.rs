@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var, simplify,
+    DType, Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var,
+    simplify,
 };
 
 use crate::compile::carries;
@@ -229,7 +230,7 @@ impl Trace {
             tape.output(LOSS_WEIGHT, weight);
         }
         for metric in &parts.metrics {
-            let each = measured(&tape, metric.name(), metric.per_sample(&output, &y));
+            let each = measured(&tape, &**metric, metric.per_sample(&output, &y));
             tape.output(metric.name(), &each);
         }
         carries::trace(&tape, &cx);
@@ -270,11 +271,15 @@ impl Trace {
     }
 }
 
-/// Returns what a metric measures as a number for each sample. One number that depends on no sample is that
-/// of every sample. Everything else is an error, because its mean would depend on the batch size.
-fn measured(tape: &Tape, name: &str, value: Var) -> Var {
-    let fail = |problem| tape.fail(GraphError::Op { scope: "metric".into(), op: name.into(), problem });
+/// Returns what a metric measures as a number for each sample, or as several where it has a reduction of its
+/// own. One number that depends on no sample is that of every sample. Everything else is an error, because
+/// what is made of it would depend on the batch size.
+fn measured(tape: &Tape, metric: &dyn Metric, value: Var) -> Var {
+    let op = || metric.name().to_owned();
+    let fail = |problem| tape.fail(GraphError::Op { scope: "metric".into(), op: op(), problem });
+    let reduces = metric.reduction().is_some();
     match value.ty() {
+        ty if reduces && ty.lead == Lead::Sample && ty.dtype == DType::F32 => value,
         ty if ty == &Type::sample(&[]) => value,
         ty if ty == &Type::global(&[]) => {
             if tape.finish().is_ok_and(|graph| has_samples(&graph, &value)) {
@@ -283,7 +288,11 @@ fn measured(tape: &Tape, name: &str, value: Var) -> Var {
             value.expand(Lead::Sample, &[])
         }
         ty => {
-            fail(format!("gives {ty}, not a number for each sample, which is [B]"));
+            let expected = match reduces {
+                true => "numbers of each sample, which are [B, ...]",
+                false => "a number for each sample, which is [B]",
+            };
+            fail(format!("gives {ty}, not {expected}"));
             value
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod loss_scale;
 pub(crate) mod position;
+mod running;
 pub(crate) mod section;
 pub(crate) mod settings;
 pub(crate) mod state;

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::json;
 use unisono_checkpoint::{Contents, Tensors};
 
-use crate::objective::history::Running;
+use crate::objective::running::Running;
 use crate::run::carries::Carries;
 use crate::run::classes::SavedClasses;
 use crate::run::control::RunControl;
@@ -132,7 +132,8 @@ run_state! {
     /// The epochs done: for each its number, the steps until then, and loss and metrics in training and on
     /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
     history: History,
-    /// The sums of the epoch that is not done: loss, metrics, weights, samples, penalties and steps.
+    /// The sums of the epoch that is not done: loss, weights, samples, penalties and steps, and for each metric
+    /// its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples.
     running: Running,
     /// What samples carry from batch to batch: the names of the tensors in `carries.safetensors`.
     carries: Carries,
@@ -149,7 +150,6 @@ run_state! {
 }
 
 impl Section for History {}
-impl Section for Running {}
 
 impl RunState {
     /// Writes the state into a checkpoint's contents.

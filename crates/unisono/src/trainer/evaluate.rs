@@ -5,18 +5,18 @@ use unisono_replica::{Outcome, Verdict};
 
 use crate::compile::outputs::Reading;
 use crate::compile::programs::ProgramId;
-use crate::objective::history::Running;
+use crate::objective::running::Running;
 use crate::{Error, Evaluation, Trainer};
 
 impl Trainer {
-    /// Evaluates one epoch of a loader, each replica doing its share. Returns the mean loss and metrics.
+    /// Evaluates one epoch of a loader, each replica doing its share. Returns the mean loss, and the metrics
+    /// over all its samples.
     ///
     /// # Errors
     /// Data that do not fit the model; a bad sample; an error of the replicas. [`Error::Stopped`] if the run
     /// is asked to stop ([`Trainer::stop_on`]).
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
-        let names = self.plan.parts.metric_names();
         self.prepare(ProgramId::Evaluate, loader.samples())?;
         self.using.reset();
         for batch in self.reader(loader).epoch(0)? {
@@ -25,11 +25,11 @@ impl Trainer {
             let batch = self.using.with(&batch)?;
             let outcome = self.use_model(ProgramId::Evaluate, &batch)?;
             let reading = Reading::new(self.plan.program(ProgramId::Evaluate), &outcome.outputs);
-            let weights = reading.weights(&self.plan.fields, &batch);
-            running.add(reading.losses(), &reading.metrics(&names), weights.as_deref(), 0.0);
+            let metrics = &self.plan.parts.metrics;
+            running.add(metrics, &reading.measured(metrics, &self.plan.fields, &batch, 0.0));
         }
         self.check_after_use()?;
-        Ok(running.mean(&names))
+        Ok(running.finish(&self.plan.parts.metrics))
     }
 
     /// Returns the model's output for every sample of a loader, in its order: `[samples, ...]`. Each replica

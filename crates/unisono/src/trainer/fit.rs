@@ -4,7 +4,7 @@ use unisono_data::{Batches, Loader, Position};
 
 use crate::compile::feed;
 use crate::compile::programs::ProgramId;
-use crate::objective::history::Running;
+use crate::objective::running::Running;
 use crate::{Epoch, Error, History, Trainer};
 
 impl Trainer {
@@ -235,7 +235,7 @@ impl Trainer {
     /// Ends an epoch: evaluates, and adds to the history. An epoch ends completely or not at all, so
     /// everything that may fail is done first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
-        let train = self.state.running.mean(&self.plan.parts.metric_names());
+        let train = self.state.running.finish(&self.plan.parts.metrics);
         // What is wrong in an evaluation alone would change schedules and what counts as the best.
         self.crew.replicas.audit_next(ProgramId::Evaluate.index());
         let validation = validation.map(|loader| self.evaluate(loader)).transpose();
@@ -246,7 +246,7 @@ impl Trainer {
         }
         let steps = self.steps();
         let ended = Epoch { epoch, steps, train, validation };
-        self.state.history.push(ended.clone());
+        self.state.history.push(ended.clone().without_tables());
         let before = self.state.control.clone();
         let called = match self.observe() {
             Ok(()) => self.call(0, |callback, run| callback.epoch_ended(&ended, run)),

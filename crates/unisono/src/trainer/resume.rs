@@ -64,6 +64,10 @@ impl Trainer {
             path: loaded.path.clone(),
             problem: format!("does not fit the model and its optimizer:\n{report}"),
         })?;
+        let metrics = run.state.running.problem(&self.plan.parts.metrics, &self.plan.metric_widths());
+        if let Some(problem) = metrics {
+            return Err(Error::Resume { path: loaded.path, problem });
+        }
         let mut differs = self.compare(&loaded.path, &run, force)?;
         self.optimizer_goes_on(&loaded.path, &run)?;
         differs.extend(self.compare_identity(&loaded.path, &run, force)?);
