@@ -20,7 +20,7 @@ pub use unisono_data::{Column, Csv};
 
 pub use crate::callbacks::*;
 pub use crate::model::layers::*;
-pub use crate::model::{Context, FromFn, Initializer, Layer};
+pub use crate::model::{Context, FromFn, Initializer, Inputs, Layer, Model, Outputs};
 pub use crate::objective::losses::*;
 pub use crate::objective::metrics::*;
 #[cfg(feature = "progress-bar")]

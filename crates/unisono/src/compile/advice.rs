@@ -1,6 +1,7 @@
 //! Notes about a model that would train, and most likely not to what its author wants.
 
-use crate::compile::programs::{Parts, Programs};
+use crate::compile::parts::Parts;
+use crate::compile::programs::Programs;
 use crate::model::context::SummaryLine;
 
 /// The most channels that a picture has.
@@ -11,7 +12,7 @@ const SIDE: usize = 8;
 /// Returns what a user should know of a model and its optimizer.
 pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let mut notes = Vec::new();
-    notes.extend(activation_before_the_loss(parts.loss.name(), programs.summary.last()));
+    notes.extend(activation_before_the_loss(&parts.loss_name(), programs.summary.last()));
     notes.extend(channels_last(programs));
     let states = programs.train().states();
     let names = programs.states_of(&[unisono_graph::StateKind::Parameter]);

@@ -7,5 +7,6 @@ pub(crate) mod feed;
 pub(crate) mod fields;
 pub(crate) mod memory;
 pub(crate) mod outputs;
+pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod programs;

@@ -10,8 +10,9 @@ use unisono_replica::{
 use crate::compile::advice::advice;
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
+use crate::compile::parts::Parts;
 use crate::compile::plan::{Plan, supports};
-use crate::compile::programs::{Parts, ProgramId, Programs, Traced};
+use crate::compile::programs::{ProgramId, Programs, Traced};
 use crate::identity::part::Part;
 use crate::observe::watch::Watch;
 use crate::run::carries::Carries;
@@ -42,6 +43,7 @@ impl Builder {
         if !(1..=most).contains(&shards) {
             return Err(Error::setting("shards", format!("{shards} is not in 1..={most}")));
         }
+        self.parts.check()?;
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
     }
 
@@ -56,7 +58,7 @@ impl Builder {
         global_batches: &[usize],
     ) -> Result<Vec<MemoryEstimate>, Error> {
         self.check()?;
-        let programs = Programs::trace(&self.parts, &Fields::supervised(fields)?, self.layout())?;
+        let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
         let budget = self.budget(spread(&self.chosen()?, self.replicas, self.settings.shards));
         let memory = |&batch: &usize| {
             check_batch(batch)?;
@@ -78,15 +80,16 @@ impl Builder {
         Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit }
     }
 
-    /// Traces the model for data with these fields (`x` and `y`, and `w` where samples have weights), opens
-    /// the devices and gives every parameter its start value.
+    /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a
+    /// layer, and `w` where samples have weights), opens the devices and gives every parameter its start value.
     ///
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that
     /// does not fit.
-    pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
-        let mut fields = Fields::supervised(fields)?;
+    pub fn build(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
+        let mut fields = Fields::of(&self.parts, fields)?;
         self.check()?;
+        self.parts.measure_losses();
         let callbacks = self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?;
         let control = RunControl::of(callbacks);
         let programs = Programs::trace(&self.parts, &fields, self.layout())?;
@@ -143,13 +146,13 @@ impl Builder {
 
     /// Returns the run's settings on so many replicas.
     fn settled(&self, replicas: usize) -> RunSettings {
-        let Parts { loss, optimizer, precision, .. } = &self.parts;
+        let Parts { optimizer, precision, .. } = &self.parts;
         RunSettings {
             global_batch: self
                 .per_replica
                 .map_or(self.settings.global_batch, |samples| samples.saturating_mul(replicas)),
             precision: *precision,
-            loss: loss.name().into(),
+            loss: self.parts.loss_name(),
             optimizer: optimizer.name().into(),
             metrics: self.parts.metric_names(),
             ..self.settings.clone()

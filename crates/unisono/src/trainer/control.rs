@@ -6,7 +6,7 @@ use unisono_graph::StateKind;
 use crate::optimizers::RateChange;
 use crate::run::control::Stopped;
 use crate::trainer::Trainer;
-use crate::{Error, Evaluation, History};
+use crate::{Error, Evaluation, History, Predictions};
 
 /// What a [`Callback`](crate::Callback) sees of a run, and what it can ask of it.
 ///
@@ -104,6 +104,14 @@ impl Control<'_> {
     /// Those of [`Trainer::predict`].
     pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
         self.trainer.predict(loader)
+    }
+
+    /// Returns all outputs of the model for every sample of a loader: [`Trainer::predict_all`].
+    ///
+    /// # Errors
+    /// Those of [`Trainer::predict_all`].
+    pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
+        self.trainer.predict_all(loader)
     }
 
     /// Returns the model's output for a batch: [`Trainer::predict_batch`].

@@ -12,7 +12,7 @@ pub(crate) mod callback;
 pub(crate) mod control;
 mod crew;
 mod diagnose;
-mod evaluate;
+pub(crate) mod evaluate;
 pub(crate) mod export;
 mod fit;
 pub(crate) mod identity;
