@@ -303,17 +303,8 @@ fn has_samples(graph: &Graph, value: &Var) -> bool {
 /// taken.
 fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
     let fail = |op: &str, problem| tape.fail(GraphError::Op { scope: "loss".into(), op: op.into(), problem });
-    match parts.loss.target(output.ty()) {
-        Ok(expected) if &expected == target.ty() => {}
-        Ok(expected) => {
-            let problem = format!(
-                "the model gives {}, which needs targets {expected}; got {}",
-                output.ty(),
-                target.ty()
-            );
-            fail(parts.loss.name(), problem);
-        }
-        Err(problem) => fail(parts.loss.name(), problem),
+    if let Err(problem) = parts.loss.accepts(output.ty(), target.ty()) {
+        fail(parts.loss.name(), problem);
     }
     for (at, metric) in parts.metrics.iter().enumerate() {
         let name = metric.name();
