@@ -78,7 +78,7 @@ impl Runner {
         let counts: &[usize] = if rows > 1 { &[1, 3, 8] } else { &[1] };
         let mut worst = 0.0f64;
         for &count in counts {
-            let feed = feed(case, &graph, &shards::sizes(rows, count, rows));
+            let feed = feed(case, &recipe, &graph, &shards::sizes(rows, count, rows));
             let (outputs, _) = self.step(&program, &feed)?;
             for (role, expected) in &case.expect {
                 let error =
@@ -133,10 +133,14 @@ fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
         role.starts_with('g') && role.len() > 1 && !case.expect.contains_key(&format!("d{role}"))
     };
     let mut inputs = Vars::new();
-    for (role, tensor) in case.inputs.iter().filter(|(role, _)| !is_gradient(role)) {
+    let is_parameter = |role: &str| recipe.parameters.iter().any(|(own, _)| *own == role);
+    for (role, tensor) in case.inputs.iter().filter(|(role, _)| !is_gradient(role) && !is_parameter(role)) {
         inputs.insert(role.clone(), declare(role, tensor, recipe.batched.contains(&role.as_str())));
     }
-    let outputs = (recipe.build)(&tape, &inputs);
+    let mut outputs = (recipe.build)(&tape, &inputs);
+    for (role, name) in recipe.parameters {
+        inputs.extend(outputs.remove(*name).map(|var| ((*role).to_owned(), var)));
+    }
     let mut total: Option<Var> = None;
     let wants_gradients = case.expect.keys().any(|role| role.starts_with('d'));
     for (role, output) in &outputs {
@@ -164,10 +168,15 @@ fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
     Ok((tape.finish().map_err(|e| e.to_string())?, rows))
 }
 
-fn feed(case: &Case, graph: &Graph, sizes: &[usize]) -> Feed {
+fn feed(case: &Case, recipe: &Recipe, graph: &Graph, sizes: &[usize]) -> Feed {
     let input = |name: &String| case.inputs.get(name).map(|r| Array::new(&r.dims, r.data.clone()));
     let inputs = graph.inputs.iter().map(|i| input(&i.name).unwrap_or_else(|| Array::scalar(0.0)));
-    Feed { frame: Frame { shards: sizes.to_vec() }, inputs: inputs.collect(), states: vec![] }
+    let role = |name: &str| recipe.parameters.iter().find(|(_, own)| *own == name).map(|(role, _)| role);
+    let states = graph.states.iter().map(|state| {
+        let given = role(&state.name).and_then(|role| case.inputs.get(*role));
+        given.map_or_else(|| Array::scalar(0.0), |r| Array::new(&r.dims, r.data.clone()))
+    });
+    Feed { frame: Frame { shards: sizes.to_vec() }, inputs: inputs.collect(), states: states.collect() }
 }
 
 /// Returns the norm of the difference over the norm of what is expected. If the latter is 0, it is replaced
