@@ -1,6 +1,7 @@
 """Losses: the mean, or the weighted mean, over the whole batch."""
 
 import numpy
+import torch
 import torch.nn.functional as F
 
 from .case import Case, below, computes, given, normal, positive
@@ -100,6 +101,14 @@ def triplet_margin(x, target, *, margin):
     return F.triplet_margin_loss(x[:, 0], x[:, 1], x[:, 2], margin=margin)
 
 
+@computes("ctc")
+def ctc(logits, labels):
+    steps, lengths = logits.shape[1], (labels > 0).sum(1)
+    logs = logits.log_softmax(-1).transpose(0, 1)
+    each = F.ctc_loss(logs, labels.clamp(min=0), torch.full_like(lengths, steps), lengths, reduction="none")
+    return each.mean()
+
+
 def labelled(scale, **more):
     return {"logits": normal(12, 7, scale=scale), "labels": below(7, 12)} | more
 
@@ -129,6 +138,14 @@ def distributions(*shape, none=0.0):
 
 def log_distributions(*shape):
     return lambda g: numpy.log(distributions(*shape)(g) + 1e-3).astype(numpy.float32)
+
+
+def ctc_labels(g):
+    """Draws rows of 20, 13 and 1 labels, padded with -1."""
+    labels = g.integers(1, 7, (3, 20)).astype(numpy.int32)
+    for row, length in enumerate([20, 13, 1]):
+        labels[row, length:] = -1
+    return labels
 
 
 IGNORED = given([3, 5, 2, -100, 5, 2, 3, 6, -100, 2, 2, 5], numpy.int32)
@@ -221,4 +238,11 @@ CASES = [
         ]
         for margin in margins
     ],
+    Case(
+        "ctc/short",
+        "ctc",
+        {"logits": normal(4, 6, 5), "labels": given([[1, 2, 4], [3, 3, -1], [2, 0, 0], [0, 0, 0]], numpy.int32)},
+        MEAN,
+    ),
+    Case("ctc/long", "ctc", {"logits": normal(3, 60, 7, scale=2), "labels": ctc_labels}, MEAN, tolerance=2e-5),
 ]

@@ -3,6 +3,7 @@
 from unittest import mock
 
 import torch
+from torch.optim import swa_utils
 
 from .case import NOTES, Case, computes, normal
 
@@ -115,6 +116,24 @@ def stepper(op, params, attrs):
     return step
 
 
+class Weight(torch.nn.Module):
+    def __init__(self, w):
+        super().__init__()
+        self.w = torch.nn.Parameter(w.clone())
+
+
+def averaged(tensors, attrs):
+    """Returns the weight and its exponential moving average."""
+    model = Weight(tensors["w"])
+    average = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(attrs["decay"]))
+    step = stepper("sgd", [model.w], {"lr": attrs["lr"]})
+    for g in tensors["g"]:
+        model.w.grad = g.clone()
+        step()
+        average.update_parameters(model)
+    return {"y": model.w.detach(), "average": average.module.w.detach()}
+
+
 def after_steps(op):
     def run(tensors, attrs):
         w = tensors["w"].clone().requires_grad_()
@@ -129,6 +148,8 @@ def after_steps(op):
 
 for op in OPTIMIZERS:
     computes(op, constants=("w", "g"), takes_all=True)(after_steps(op))
+
+computes("average_weights", constants=("w", "g"), takes_all=True)(averaged)
 
 
 def case(name, op=None, **attrs):
@@ -192,5 +213,6 @@ CASES = [
         {"w": normal(3, 7), "g": normal(6, 3, 7)},
         {"lr": 0.02, "momentum": 0.9, "nesterov": False, "ns_steps": 3, "steps": 6} | F64,
     ),
+    case("average_weights", lr=0.1, decay=0.9, steps=6),
     case("cosine_restarts", op="sgd", lr=0.1, restarts=[2, 2, 0.01], steps=6),
 ]

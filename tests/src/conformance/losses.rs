@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unisono::{
     BinaryCrossEntropyWithLogits, BinaryFocal, Contrastive, CosineDistance, CosineEmbedding, CrossEntropy,
-    Dice, Hinge, Huber, KlDivergence, LogCosh, Loss, MeanAbsoluteError, MeanSquaredError, MultiMargin,
+    Ctc, Dice, Hinge, Huber, KlDivergence, LogCosh, Loss, MeanAbsoluteError, MeanSquaredError, MultiMargin,
     PoissonNll, TripletMargin,
 };
 use unisono_graph::{DType, Lead};
@@ -48,6 +48,7 @@ pub fn loss(case: &Case) -> Option<Box<dyn Loss>> {
         "l1" => Box::new(MeanAbsoluteError),
         "huber" => Box::new(Huber::new(case.number("delta").unwrap_or(1.0) as f32)),
         "bce_with_logits" => Box::new(BinaryCrossEntropyWithLogits),
+        "ctc" => Box::new(Ctc),
         "log_cosh" => Box::new(LogCosh),
         "cosine_distance" => Box::new(CosineDistance),
         _ => return with_settings(case),

@@ -65,6 +65,7 @@ pub fn optimizer(case: &Case) -> Option<Result<Chain, String>> {
     let [beta1, beta2] = case.numbers("betas").and_then(|b| b.try_into().ok()).unwrap_or([0.9, 0.999]);
     let Some(lr) = lr() else { return is_known(&case.op).then(|| Err("there is no lr".into())) };
     Some(Ok(match case.op.as_str() {
+        "average_weights" => Chain::from(Sgd::new(lr)).average_weights(case.number("decay")?),
         "sgd" | "sgd_momentum" | "sgd_nesterov" => {
             let sgd = Sgd::new(lr).momentum(momentum).weight_decay(decay);
             clipped(case, if case.flag("nesterov") { sgd.nesterov() } else { sgd })
@@ -117,7 +118,8 @@ pub fn optimizer(case: &Case) -> Option<Result<Chain, String>> {
 }
 
 fn is_known(op: &str) -> bool {
-    const KNOWN: [&str; 15] = [
+    const KNOWN: [&str; 16] = [
+        "average_weights",
         "sgd",
         "sgd_momentum",
         "sgd_nesterov",

@@ -40,13 +40,15 @@ impl fmt::Display for Outcome {
 pub struct Runner {
     adapter: Adapter,
     device: Device,
+    /// The sizes of the states that the device has, in elements.
+    states: Vec<usize>,
 }
 
 impl Runner {
     /// Opens an adapter. The error says why that is not possible.
     pub fn open(adapter: &Adapter) -> Result<Self, String> {
         let device = Device::open(adapter).map_err(|e| e.to_string())?;
-        Ok(Self { adapter: adapter.clone(), device })
+        Ok(Self { adapter: adapter.clone(), device, states: vec![] })
     }
 
     /// Runs every case of a suite.
@@ -103,12 +105,24 @@ impl Runner {
                 *state = Array::new(&decl.ty.dims, new[&decl.name].iter().map(|&x| f64::from(x)).collect());
             }
         }
-        let answer: Vec<f32> = states[0].data.iter().map(|&x| x as f32).collect();
-        let expected = case.expect.get("y").ok_or("no y to compare with")?;
-        Ok(error(Some(&answer), expected)? / case.tolerance)
+        let mut worst = 0.0f64;
+        case.expect.get("y").ok_or("no y to compare with")?;
+        for (role, expected) in &case.expect {
+            // The weight is y; what is kept beside it has its own role.
+            let name = if role == "y" { "w".to_owned() } else { format!("w/{role}") };
+            let at = steps.program.states().iter().position(|state| state.name == name);
+            let answer: Option<Vec<f32>> = at.map(|at| states[at].data.iter().map(|&x| x as f32).collect());
+            worst = worst.max(error(answer.as_ref(), expected)? / case.tolerance);
+        }
+        Ok(worst)
     }
 
     fn step(&mut self, program: &Program, feed: &Feed) -> Result<(Values, Values), String> {
+        // A device keeps the states that it was first given, so that other ones need a new device.
+        let states: Vec<usize> = program.states().iter().map(|state| state.ty.count()).collect();
+        if states != self.states {
+            *self = Self { states, ..Self::open(&self.adapter)? };
+        }
         let ran = unisono_testkit::run(&mut self.device, program, feed).map_err(|e| e.to_string())?;
         Ok((ran.outputs, ran.states))
     }

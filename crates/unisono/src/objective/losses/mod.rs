@@ -2,6 +2,7 @@
 
 mod binary;
 mod cross_entropy;
+mod ctc;
 mod dice;
 mod divergence;
 mod embeddings;
@@ -13,6 +14,7 @@ use unisono_graph::{Type, Var};
 
 pub use binary::{BinaryCrossEntropyWithLogits, BinaryFocal};
 pub use cross_entropy::CrossEntropy;
+pub use ctc::Ctc;
 pub use dice::Dice;
 pub use divergence::{KlDivergence, PoissonNll};
 pub use embeddings::{Contrastive, CosineDistance, CosineEmbedding, TripletMargin};

@@ -188,3 +188,50 @@ fn far_ends_are_finite() {
     close(&each, &[1.0]);
     assert!(dx.iter().all(|x| x.is_finite()), "{dx:?}");
 }
+
+/// The probability of labels is the sum over all spellings.
+#[test]
+fn ctc_adds_up_all_spellings() {
+    const STEPS: usize = 4;
+    let logits: Vec<f64> = (0..2 * STEPS * 3).map(|i| (i as f64 * 1.7).sin() * 2.0).collect();
+    let rows: [&[usize]; 2] = [&[1, 1], &[2]];
+    let labels = [1.0, 1.0, 2.0, -1.0];
+    let [each, _, dx] = run(&Ctc, (&[2, STEPS, 3], &logits), (&[2, 2], &labels, DType::I32));
+    for (row, expected) in rows.iter().enumerate() {
+        let logs: Vec<Vec<f64>> = logits.chunks(3).skip(row * STEPS).take(STEPS).map(log_softmax).collect();
+        let mut probability = 0.0;
+        for code in 0..3usize.pow(STEPS as u32) {
+            let path: Vec<usize> = (0..STEPS).map(|step| code / 3usize.pow(step as u32) % 3).collect();
+            let mut spelled = path.clone();
+            spelled.dedup();
+            spelled.retain(|&class| class > 0);
+            if spelled == *expected {
+                probability += path.iter().zip(&logs).map(|(&class, log)| log[class]).sum::<f64>().exp();
+            }
+        }
+        assert!((each[row] + probability.ln()).abs() < 1e-6, "{} is not {}", each[row], -probability.ln());
+    }
+    // Logits of one step may all be moved.
+    assert!(dx.chunks(3).all(|step| step.iter().sum::<f64>().abs() < 1e-9), "{dx:?}");
+    assert!(dx.iter().all(|x| x.abs() > 1e-6), "{dx:?}");
+}
+
+#[test]
+fn ctc_says_which_labels_cannot_be_spelled() {
+    let output = Type::sample(&[3, 4]);
+    for (labels, problem) in [
+        ([1, 2, 3], None),
+        ([0, 0, 0], None),
+        ([1, 0, 3], Some("label 3 comes after the end of the labels")),
+        ([1, 4, 0], Some("label 4 is not in 1..4")),
+        ([2, 2, 3], Some("3 labels need 4 steps, and there are 3")),
+    ] {
+        let rows: Vec<i32> = [1, 1, -1].into_iter().chain(labels).collect();
+        let found = Ctc.check(&output, &Field::i32([2, 3], rows));
+        assert_eq!(found, problem.map_or(Ok(()), |problem| Err((1, problem.into()))));
+    }
+    let labels = |length: usize| Type::sample(&[length]).of(DType::I32);
+    assert_eq!(Ctc.accepts(&output, &labels(2)), Ok(()));
+    assert!(Ctc.accepts(&output, &labels(4)).is_err() && Ctc.accepts(&output, &Type::sample(&[2])).is_err());
+    assert!(Ctc.accepts(&Type::sample(&[3]), &labels(2)).is_err());
+}

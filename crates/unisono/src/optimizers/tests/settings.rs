@@ -92,6 +92,8 @@ fn each_is_named() {
         (Muon::new(0.1).others(AdamW::new(0.1).epsilon(nan)).into(), "muon: others: epsilon is NaN"),
         (Sgd::new(Schedule::cosine_restarts(0.1, 0, 1)).into(), "sgd: restarts after 0 steps"),
         (Sgd::new(0.1).clip_norm(f32::NAN), "clip_norm is NaN, and must not be negative"),
+        (Sgd::new(0.1).average_weights(1.0), "the decay of average_weights is 1, and must be in [0, 1)"),
+        (Sgd::new(0.1).average_weights(0.9).average_weights(0.5), "average_weights is there twice"),
         (Sgd::new(0.1).clip_value(-1.0), "clip_value is -1, and must not be negative"),
         (
             Groups::new(Sgd::new(0.1)).group(|_| false, Adam::new(nan).clip_norm(1.0)).into(),
