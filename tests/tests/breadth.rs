@@ -129,7 +129,7 @@ fn binary_losses_train_on_labels_without_the_axis_of_the_logit() {
                 Trainer::builder(Dense::new(1)).loss(loss).metric(BinaryAccuracy).optimizer(Sgd::new(0.5));
             let mut trainer =
                 builder.replicas(1).global_batch(8).shards(2).build(&data.fields().unwrap()).unwrap();
-            trainer.fit(&data, None, 6).unwrap();
+            trainer.fit(&data, None, 10).unwrap();
             let accuracy = trainer.history().iter().last().unwrap().train.metrics[0].1;
             assert!(accuracy > 0.9, "{name}: {accuracy}");
             digests.push(trainer.tensor("weight").unwrap().unwrap());
