@@ -24,6 +24,7 @@ pub use crate::objective::losses::*;
 pub use crate::objective::metric::{Accuracy, BinaryAccuracy, Metric};
 #[cfg(feature = "progress-bar")]
 pub use crate::observe::progress::Progress;
+pub use crate::observe::{csv_log::CsvLog, json_lines::JsonLines, plot::Plot, tensorboard::TensorBoard};
 pub use crate::optimizers::*;
 pub use crate::{
     BestBy, Builder, DType, Error, Evaluation, ExportedModel, LossScale, Observer, Precision, Saving, Stop,

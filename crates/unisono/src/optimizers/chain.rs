@@ -132,6 +132,15 @@ impl Chain {
         }
     }
 
+    /// Returns the learning rate of a step, 0 being the first. In [`Groups`] it is that of the rest. `None`
+    /// if the optimizer has no schedule.
+    pub fn learning_rate(&self, step: u64) -> Option<f64> {
+        match &self.rule {
+            Rule::One(rule) => rule.schedule().map(|schedule| schedule.at(step)),
+            Rule::Groups(groups) => groups.learning_rate(step),
+        }
+    }
+
     /// Shows the optimizer the epochs so far: see [`Optimizer::observe`].
     ///
     /// # Errors

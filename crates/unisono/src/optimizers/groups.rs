@@ -76,6 +76,10 @@ impl Groups {
         Ok(all)
     }
 
+    pub(super) fn learning_rate(&self, step: u64) -> Option<f64> {
+        self.optimizers.first()?.learning_rate(step)
+    }
+
     pub(super) fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.observe(history))
     }

@@ -38,7 +38,9 @@ impl Trainer {
         self.same_order(train, epochs)?;
         let result = match self.begin(train, validation, epochs) {
             Ok(batches) => {
+                self.tell_start();
                 let result = self.fit_to_the_end(batches, train, validation, epochs);
+                self.watch.ended();
                 if let Err(error) = &result {
                     self.save_despite(error);
                 }
@@ -213,8 +215,7 @@ impl Trainer {
         self.state.running = Running::default();
         self.state.position.data.position = Position { epoch: epoch + 1, sample: 0 };
         self.saver.iter_mut().for_each(|saver| saver.epoch_ended(steps));
-        self.watch.epoch(&ended);
-        Ok(())
+        self.tell_epoch(&ended)
     }
 
     /// Lets the optimizer see the history.
