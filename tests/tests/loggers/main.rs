@@ -88,8 +88,8 @@ fn has_history(logs: &Path, history: &[Epoch]) {
     assert_eq!(validation.len(), 2, "{:?}", validation.keys());
 }
 
-/// Returns what is the same in two runs with the same bits: everything but times. The hyperparameters have the
-/// time at which a run began.
+/// Returns what is the same in two runs with the same bits: everything but times. The hyperparameters have
+/// the time at which a run began.
 fn without_times(mut run: Run) -> Run {
     run.retain(|tag, _| !tag.starts_with("replica ") && !tag.starts_with("_hparams_"));
     run

@@ -80,13 +80,13 @@ impl CsvLog {
 impl Observer for CsvLog {
     fn started(&mut self, start: &Start<'_>) {
         self.epochs = start.history.to_vec();
-        self.metrics.clone_from(&start.settings.metrics);
+        self.metrics = start.metrics.to_vec();
         self.is_current = false;
         self.write();
     }
 
     fn epoch(&mut self, epoch: &Epoch) {
-        self.epochs.push(epoch.clone());
+        self.epochs.push(epoch.clone().without_tables());
         self.write();
     }
 
@@ -163,7 +163,12 @@ mod tests {
     use super::*;
 
     fn epoch(number: u32, loss: f64) -> Epoch {
-        let train = Evaluation { loss, metrics: vec![("f1, macro".into(), 0.5)], samples: 4 };
+        let train = Evaluation {
+            loss,
+            metrics: vec![("f1, macro".into(), 0.5)],
+            samples: 4,
+            ..Evaluation::default()
+        };
         Epoch { epoch: number, steps: u64::from(number + 1) * 3, validation: None, train }
     }
 

@@ -132,7 +132,12 @@ mod tests {
 
     #[test]
     fn lines_hold_what_was_measured_and_no_time() {
-        let measured = |loss| Evaluation { loss, metrics: vec![("accuracy".into(), 0.5)], samples: 4 };
+        let measured = |loss| Evaluation {
+            loss,
+            metrics: vec![("accuracy".into(), 0.5)],
+            samples: 4,
+            ..Evaluation::default()
+        };
         let epoch = Epoch { epoch: 0, steps: 23, train: measured(1.5), validation: Some(measured(0.1)) };
         let mut lines = JsonLines::new(Vec::new());
         lines.epoch(&epoch).unwrap();

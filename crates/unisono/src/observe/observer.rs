@@ -12,7 +12,8 @@ use crate::{Epoch, Evaluation, OptimizerSettings, RunSettings, Summary};
 /// Progress bars and loggers are observers: `Progress`, [`TensorBoard`](crate::TensorBoard),
 /// [`CsvLog`](crate::CsvLog), [`JsonLines`](crate::JsonLines) and [`Plot`](crate::Plot).
 pub trait Observer: Send {
-    /// Is called when a fit begins, before its first step. Default: does nothing.
+    /// Is called when a fit begins, before its first step, also where it has nothing to do. Default: does
+    /// nothing.
     fn started(&mut self, _start: &Start<'_>) {}
 
     /// Is called after each step. Default: does nothing.
@@ -69,6 +70,8 @@ pub struct Start<'a> {
     pub done: u64,
     /// The epochs so far. A resumed run has those before it too.
     pub history: &'a [Epoch],
+    /// The names of the metrics whose results are numbers, in the trainer's order.
+    pub metrics: &'a [String],
     /// The settings that the run's answer depends on.
     pub settings: &'a RunSettings,
     /// The settings of the optimizer.
@@ -92,8 +95,8 @@ pub struct Step {
     pub of: u64,
     /// The number of samples in the step.
     pub samples: u64,
-    /// The learning rate of the step. With [`Groups`](crate::Groups), it is that of the rest. `None` if the
-    /// optimizer has no schedule.
+    /// The learning rate of the step, as [`Trainer::learning_rate`](crate::Trainer::learning_rate) gives it
+    /// before the step. `None` if the optimizer has no schedule.
     pub learning_rate: Option<f64>,
     /// The mean loss and metrics of the step.
     pub now: Evaluation,

@@ -104,7 +104,7 @@ impl Observer for Plot {
     }
 
     fn epoch(&mut self, epoch: &Epoch) {
-        self.epochs.push(epoch.clone());
+        self.epochs.push(epoch.clone().without_tables());
         self.is_current = false;
         if self.drawn.is_none_or(|drawn| drawn.elapsed() > BETWEEN) {
             self.draw();
@@ -215,7 +215,8 @@ mod tests {
 
     fn history(losses: &[f64]) -> Vec<Epoch> {
         let epoch = |(i, &loss): (usize, &f64)| {
-            let train = Evaluation { loss, metrics: vec![("f<1>".into(), 0.5)], samples: 4 };
+            let train =
+                Evaluation { loss, metrics: vec![("f<1>".into(), 0.5)], samples: 4, ..Evaluation::default() };
             let validation = (i % 2 == 1).then(|| train.clone());
             Epoch { epoch: i as u32, steps: 3 * i as u64, train, validation }
         };

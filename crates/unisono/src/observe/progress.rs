@@ -198,8 +198,12 @@ mod tests {
     }
 
     fn step(number: u64) -> Step {
-        let evaluation =
-            Evaluation { loss: 0.312_66, metrics: vec![("accuracy".into(), 0.901_23)], samples: 64 };
+        let evaluation = Evaluation {
+            loss: 0.312_66,
+            metrics: vec![("accuracy".into(), 0.901_23)],
+            samples: 64,
+            ..Evaluation::default()
+        };
         Step {
             step: number,
             epoch: 2,

@@ -2,6 +2,7 @@
 
 use unisono_graph::StateKind;
 
+use crate::objective::history::names_of_numbers;
 use crate::observe::logged::Logged;
 use crate::observe::observer::Start;
 use crate::{Epoch, Error, Trainer};
@@ -22,18 +23,13 @@ impl Trainer {
         self.watch.logged(self.state.position.step, tag, &value.into());
     }
 
-    /// Returns the learning rate of the next step, if the optimizer has a schedule.
-    pub(super) fn next_learning_rate(&self) -> Option<f64> {
-        let skipped = self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped);
-        self.plan.parts.optimizer.learning_rate(self.state.position.step - skipped)
-    }
-
     /// Tells observers that a fit begins.
     pub(super) fn tell_start(&mut self) {
         if self.watch.observers.is_empty() {
             return;
         }
         let (summary, optimizer) = (self.summary(), self.plan.parts.optimizer.settings());
+        let metrics = names_of_numbers(&self.plan.parts.metrics);
         let Self { state, watch, .. } = self;
         let (position, history) = (&state.position, &state.history);
         let done = position.data.position.sample;
@@ -42,6 +38,7 @@ impl Trainer {
             step: position.step,
             done,
             history,
+            metrics: &metrics,
             settings,
             optimizer: &optimizer,
             summary: &summary,
