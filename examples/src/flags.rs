@@ -78,6 +78,13 @@ pub struct RunFlags {
     /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Write events for TensorBoard to DIR: loss and metrics by step and by epoch, the learning rate, the
+    /// replicas' time
+    #[arg(long, value_name = "DIR")]
+    pub logdir: Option<PathBuf>,
+    /// Write the whole run's history to FILE as CSV, a line an epoch
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
     /// The whole run's history as JSON on standard output, an object a line; everything else is on standard
     /// error anyway
     #[arg(long)]

@@ -4,6 +4,7 @@ mod adapters;
 mod bad_input;
 mod checkpoint;
 mod killed;
+mod loggers;
 mod mnist_cnn;
 mod precision;
 mod resume;
