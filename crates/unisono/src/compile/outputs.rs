@@ -6,7 +6,7 @@ use unisono_replica::{Outputs, Verdict};
 
 use crate::Metric;
 use crate::compile::fields::{Fields, WEIGHT};
-use crate::compile::programs::{LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM};
+use crate::compile::programs::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, predicted};
 use crate::objective::running::Measured;
 
 /// The outputs of a program by name.
@@ -35,9 +35,9 @@ impl<'a> Reading<'a> {
         self.named(LOSS).unwrap_or_default()
     }
 
-    /// Returns the model's output, `[samples, ...]`.
-    pub fn predictions(&self) -> &'a [f32] {
-        self.named(OUTPUT).unwrap_or_default()
+    /// Returns one of the model's outputs by its name, `[samples, ...]`.
+    pub fn predictions(&self, output: &str) -> &'a [f32] {
+        self.named(&predicted(output)).unwrap_or_default()
     }
 
     /// Returns the sum of the model's penalties, or 0 if it has none.

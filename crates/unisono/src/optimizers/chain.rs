@@ -5,7 +5,7 @@ use std::fmt;
 use unisono_graph::Var;
 
 use super::transform::Transform;
-use super::{Gradient, Groups, Optimizer, OptimizerSettings, Scalar, Update};
+use super::{Gradient, Groups, Optimizer, OptimizerSettings, RateChange, Scalar, Update};
 use crate::objective::Epoch;
 
 /// An [`Optimizer`], or [`Groups`] of them, and an ordered list of transforms around it, such as gradient
@@ -87,6 +87,16 @@ macro_rules! transforms {
         ) -> Chain $($bounds)* {
             Chain::from(self).with(Transform::Freeze(Box::new(frozen)))
         }
+
+        /// Keeps an exponential moving average of each parameter that is trained beside it (PyTorch's
+        /// `AveragedModel` with `get_ema_multi_avg_fn`, Keras's `use_ema`): average = decay average + (1 - decay)
+        /// weight after each step, and the weight itself after the first one. Default: there is none.
+        ///
+        /// The average of `0.weight` is the state `0.weight/average`, which checkpoints hold and which
+        /// [`Trainer::tensor`](crate::Trainer::tensor) returns. Training does not use it.
+        $($vis)* fn average_weights(self, decay: f64) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::Average(decay))
+        }
     };
 }
 
@@ -105,10 +115,17 @@ impl Chain {
 
     /// Returns the scalars of a step, 0 being the first: see [`Optimizer::scalars`].
     pub fn scalars(&self, step: u64) -> Vec<Scalar> {
-        match &self.rule {
+        let mut scalars = match &self.rule {
             Rule::One(rule) => rule.scalars(step),
             Rule::Groups(groups) => groups.scalars(step),
-        }
+        };
+        scalars.extend(self.scalars_of_transforms(step));
+        scalars
+    }
+
+    /// Returns the scalars that the transforms need beside those of the rule.
+    fn scalars_of_transforms(&self, step: u64) -> impl Iterator<Item = Scalar> {
+        self.transforms.iter().filter_map(move |transform| transform.scalar(step))
     }
 
     /// Returns the scalars of a step as [`Chain::scalars`] does, all of them finite.
@@ -119,11 +136,16 @@ impl Chain {
     pub fn finite_scalars(&self, step: u64) -> Result<Vec<Scalar>, String> {
         let rule = match &self.rule {
             Rule::One(rule) => rule,
-            Rule::Groups(groups) => return groups.finite_scalars(step),
+            Rule::Groups(groups) => {
+                let mut scalars = groups.finite_scalars(step)?;
+                scalars.extend(self.scalars_of_transforms(step));
+                return Ok(scalars);
+            }
         };
         let named = |problem| format!("{}: {problem}", rule.name());
         rule.schedule().map_or(Ok(()), |schedule| schedule.check_at(step)).map_err(named)?;
-        let scalars = rule.scalars(step);
+        let mut scalars = rule.scalars(step);
+        scalars.extend(self.scalars_of_transforms(step));
         match scalars.iter().find(|scalar| !scalar.value.is_finite()) {
             Some(Scalar { name, value }) => {
                 Err(named(format!("the scalar {name:?} of step {step} is {value}, and must be finite")))
@@ -143,12 +165,56 @@ impl Chain {
         }
     }
 
+    /// Returns the learning rate of a step, 0 being the first: that of [`Optimizer::schedule`], and among
+    /// [`Groups`] that of the first optimizer that has one.
+    pub fn learning_rate(&self, step: u64) -> Option<f64> {
+        match &self.rule {
+            Rule::One(rule) => rule.schedule().map(|schedule| schedule.at(step)),
+            Rule::Groups(groups) => groups.learning_rate(step),
+        }
+    }
+
+    /// Sets what callbacks have changed of the learning rates.
+    ///
+    /// # Errors
+    /// The optimizer has no schedule that can be changed; the error is the message.
+    pub(crate) fn set_changes(&mut self, changes: &[RateChange]) -> Result<(), String> {
+        match &mut self.rule {
+            Rule::One(rule) => match rule.schedule_mut() {
+                Some(schedule) => schedule.set_changes(changes),
+                None if changes.is_empty() => {}
+                None => return Err(format!("{} has no schedule that can be changed", rule.name())),
+            },
+            Rule::Groups(groups) => groups.set_changes(changes)?,
+        }
+        Ok(())
+    }
+
+    /// Returns notes on freezes that match none of these parameters, or all.
+    pub(crate) fn freeze_notes(&self, names: &[&str]) -> Vec<String> {
+        let freezes = self.transforms.iter().filter(|transform| matches!(transform, Transform::Freeze(_)));
+        let note = |freeze: &Transform| {
+            let trained = names.iter().filter(|name| freeze.trains(name)).count();
+            match trained {
+                0 => Some("a freeze matches all parameters: nothing is trained".to_owned()),
+                all if all == names.len() => {
+                    Some(format!("a freeze matches none of the {all} parameters: {}", names.join(", ")))
+                }
+                _ => None,
+            }
+        };
+        freezes.filter_map(note).collect()
+    }
+
     /// Checks the settings of the optimizer and of the transforms around it: see [`Optimizer::check`].
     ///
     /// # Errors
     /// A setting cannot work; the error is the message, which names the optimizer, the setting and its value.
     pub fn check(&self) -> Result<(), String> {
         self.transforms.iter().try_for_each(Transform::check)?;
+        if self.scalars_of_transforms(0).count() > 1 {
+            return Err("average_weights is there twice".into());
+        }
         match &self.rule {
             Rule::One(rule) => rule.check().map_err(|problem| format!("{}: {problem}", rule.name())),
             Rule::Groups(groups) => groups.check(),
@@ -198,10 +264,12 @@ impl Chain {
     /// Traces a parameter's new value.
     pub(super) fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
         self.transforms.iter().rev().for_each(|transform| transform.configure(cx, weight));
-        match &self.rule {
+        let new = match &self.rule {
             Rule::One(rule) => rule.update(cx, weight, gradient),
             Rule::Groups(groups) => groups.update(cx, weight, gradient),
-        }
+        };
+        self.transforms.iter().for_each(|transform| transform.follow(cx, &new));
+        new
     }
 }
 

@@ -2,15 +2,21 @@
 //!
 //! A new optimizer is a file here that implements [`Optimizer`], a `mod` line and a `pub use` line.
 
+mod adadelta;
+mod adafactor;
 mod adagrad;
 mod adam;
+mod adamax;
 mod adamw;
 mod chain;
 mod described;
 mod groups;
 mod lamb;
 mod lars;
+mod lion;
 mod moments;
+mod muon;
+mod nadam;
 mod plateau;
 mod rmsprop;
 mod schedule;
@@ -24,16 +30,23 @@ use unisono_graph::Var;
 use crate::objective::Epoch;
 use transform::Transform;
 
+pub use adadelta::Adadelta;
+pub use adafactor::Adafactor;
 pub use adagrad::Adagrad;
 pub use adam::Adam;
+pub use adamax::Adamax;
 pub use adamw::AdamW;
 pub use chain::Chain;
 pub use described::OptimizerSettings;
 pub use groups::Groups;
 pub use lamb::Lamb;
 pub use lars::Lars;
+pub use lion::Lion;
+pub use muon::Muon;
+pub use nadam::NAdam;
 pub use plateau::Plateau;
 pub use rmsprop::RmsProp;
+pub(crate) use schedule::RateChange;
 pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
 pub use transform::GradientTransform;
@@ -110,6 +123,13 @@ pub trait Optimizer: Send + Sync {
     /// Returns the schedule of the learning rate, so that the error of a step whose learning rate is not
     /// finite names it. Default: `None`; the error then names a scalar.
     fn schedule(&self) -> Option<&Schedule> {
+        None
+    }
+
+    /// Returns the schedule of the learning rate, so that callbacks can change it
+    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)). Default: `None`, which refuses
+    /// such changes.
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
         None
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod ancestry;
 pub(crate) mod carries;
 pub(crate) mod classes;
 pub(crate) mod content;
+pub(crate) mod control;
 pub(crate) mod data;
 pub(crate) mod identity;
 pub(crate) mod limits;

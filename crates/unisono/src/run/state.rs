@@ -13,6 +13,7 @@ use unisono_checkpoint::{Contents, Tensors};
 use crate::objective::running::Running;
 use crate::run::carries::Carries;
 use crate::run::classes::SavedClasses;
+use crate::run::control::RunControl;
 use crate::run::data::{Fingerprint, Order};
 use crate::run::identity::RunIdentity;
 use crate::run::limits;
@@ -141,6 +142,11 @@ run_state! {
     /// what is `not_covered`, the weights `loaded`, and the `ancestors` that the run was made of by force.
     /// Another model, optimizer or data are an error unless forced.
     identity: RunIdentity,
+    /// What callbacks have asked for and what they keep: the `rates`, changes of the learning rate with the
+    /// optimizer's step `from` which each holds; why the run was `stopped`, if a callback ended it; the
+    /// `callbacks` with their settings and values; and the names of the weights that are `kept`, which are
+    /// tensors in `carries.safetensors`. Other callbacks that change the answer are an error unless forced.
+    control: RunControl,
 }
 
 impl Section for History {}

@@ -151,7 +151,8 @@ impl Trainer {
         self.data_hash = DataHash::default();
         // A step that is made again is compared again.
         self.crew.compared = None;
-        self.observe()
+        self.observe()?;
+        self.restore_callbacks()
     }
 
     /// Checks that the data of a resumed run are those it started with.

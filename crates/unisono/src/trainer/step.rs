@@ -9,6 +9,7 @@ use crate::compile::feed::{self, Names};
 use crate::compile::outputs::Reading;
 use crate::compile::programs::{ProgramId, SCALE};
 use crate::objective::running::Running;
+use crate::observe::events;
 use crate::optimizers::Scalar;
 use crate::run::loss_scale::Scaling;
 use crate::{Error, Step, Trainer};
@@ -48,6 +49,8 @@ impl Trainer {
         names: Names<'_>,
         after: Position,
     ) -> Result<Step, Error> {
+        let _span = events::step_span(self.state.position.step);
+        let learning_rate = self.learning_rate();
         self.crew.check_state()?;
         self.check_batch(batch, names)?;
         let before = self.before_step()?;
@@ -55,7 +58,7 @@ impl Trainer {
         let scalars = self.scalars()?;
         let feed = self.plan.feed(ProgramId::Train, batch, &scalars, self.state.settings.seed)?;
         let mut outcome = self.judged(batch, &feed, names)?;
-        let step = self.record(batch, &outcome, after);
+        let step = Step { learning_rate, ..self.record(batch, &outcome, after) };
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.confirm(before, audit);
         }
@@ -75,15 +78,19 @@ impl Trainer {
         self.plan.check(batch, names)
     }
 
-    /// Returns the numbers of the next step. Steps that a loss scale has skipped do not count for the
-    /// optimizer.
+    /// Returns the number of the next step as the optimizer counts: without those that a loss scale has
+    /// skipped.
+    pub(super) fn optimizer_step(&self) -> u64 {
+        self.state.position.step - self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped)
+    }
+
+    /// Returns the numbers of the next step.
     ///
     /// # Errors
     /// One of the optimizer's is not finite.
     pub(super) fn scalars(&self) -> Result<Vec<Scalar>, Error> {
         let scaling = self.state.loss_scale.as_ref();
-        let step = self.state.position.step - scaling.map_or(0, |scaling| scaling.skipped);
-        let scalars = self.plan.parts.optimizer.finite_scalars(step);
+        let scalars = self.plan.parts.optimizer.finite_scalars(self.optimizer_step());
         let mut scalars = scalars.map_err(|problem| Error::setting("optimizer", problem))?;
         scalars.extend(scaling.into_iter().flat_map(|s| s.scalars(self.state.settings.global_batch)));
         Ok(scalars)
@@ -167,6 +174,7 @@ impl Trainer {
             done,
             of: done,
             samples: batch.len() as u64,
+            learning_rate: None,
             now: Running::of_step(metrics, &measured),
             so_far: state.running.so_far(metrics),
             committed: outcome.committed,
