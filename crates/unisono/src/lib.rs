@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod callbacks;
 mod compile;
 mod error;
 mod identity;
@@ -19,14 +20,17 @@ pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
 pub use unisono_replica::{Assignment, AuditReport, Audits, Class, ReplicaReport, machine, probe};
 
-pub use compile::fields::{INPUT, TARGET, WEIGHT};
+pub use callbacks::*;
+pub use compile::fields::WEIGHT;
 pub use compile::memory::MemoryEstimate;
+pub use compile::parts::TARGET;
 pub use compile::programs::ProgramId;
 pub use error::Error;
+pub use model::functional::{INPUT, OUTPUT};
 pub use model::layers::*;
-pub use model::{Context, FromFn, Initializer, Layer, Mode, Parameter, SummaryLine};
+pub use model::{Context, FromFn, Initializer, Inputs, Layer, Mode, Model, Outputs, Parameter, SummaryLine};
 pub use objective::losses::*;
-pub use objective::metric::*;
+pub use objective::metrics::*;
 pub use objective::{Epoch, Evaluation, History};
 pub use observe::observer::{Observer, Step};
 #[cfg(feature = "progress-bar")]
@@ -36,6 +40,7 @@ pub use observe::summary::Summary;
 pub use optimizers::*;
 pub use run::ancestry::Ancestor;
 pub use run::classes::{SavedClass, SavedClasses};
+pub use run::control::Stopped;
 pub use run::loss_scale::{LossScale, Scaling};
 pub use run::settings::{GLOBAL_BATCH, RunSettings, SHARDS};
 pub use run::state::SavedRun;
@@ -43,6 +48,9 @@ pub use run::stop::Stop;
 pub use saving::policy::{BestBy, Saving};
 pub use trainer::Trainer;
 pub use trainer::builder::Builder;
+pub use trainer::callback::{Callback, Influence};
+pub use trainer::control::Control;
+pub use trainer::evaluate::{Prediction, Predictions};
 pub use trainer::export::ExportedModel;
 pub use trainer::identity::Identity;
 pub use trainer::resume::Resumed;

@@ -18,14 +18,15 @@ pub use unisono_data::{Batch, Draws, Loader, Memory, Sample, Source, Tokens, Wid
 #[cfg(feature = "csv")]
 pub use unisono_data::{Column, Csv};
 
+pub use crate::callbacks::*;
 pub use crate::model::layers::*;
-pub use crate::model::{Context, FromFn, Initializer, Layer};
+pub use crate::model::{Context, FromFn, Initializer, Inputs, Layer, Model, Outputs};
 pub use crate::objective::losses::*;
-pub use crate::objective::metric::{Accuracy, BinaryAccuracy, Metric};
+pub use crate::objective::metrics::*;
 #[cfg(feature = "progress-bar")]
 pub use crate::observe::progress::Progress;
 pub use crate::optimizers::*;
 pub use crate::{
-    BestBy, Builder, DType, Error, Evaluation, ExportedModel, LossScale, Observer, Precision, Saving, Stop,
-    Tape, Trainer, Type, Var,
+    BestBy, Builder, Callback, Control, DType, Error, Evaluation, ExportedModel, Influence, LossScale,
+    Observer, Precision, Saving, Stop, Tape, Trainer, Type, Var,
 };

@@ -6,10 +6,11 @@ use unisono_data::{Batch, Field, Position, Source, Values};
 use unisono_graph::{InputKind, Program, RandomKey, Type};
 use unisono_replica::Feed;
 
+use crate::Error;
 use crate::compile::carries;
-use crate::compile::fields::{Fields, TARGET, WEIGHT, field_type};
+use crate::compile::fields::{Fields, WEIGHT, field_type};
+use crate::compile::parts::LossOn;
 use crate::optimizers::Scalar;
-use crate::{Error, Loss};
 
 /// Returns the inputs of a program for a batch: its fields, and the numbers of a step by name.
 ///
@@ -50,8 +51,7 @@ pub(crate) type Names<'a> = Option<&'a dyn Source>;
 pub(crate) fn check(
     batch: &Batch,
     fields: &Fields,
-    output: &Type,
-    loss: &dyn Loss,
+    losses: &[(LossOn, Type)],
     names: Names<'_>,
 ) -> Result<(), Error> {
     for (name, ty) in fields.iter() {
@@ -63,10 +63,12 @@ pub(crate) fn check(
     {
         return Err(bad_sample(batch, at, names, "its weight is negative".into()));
     }
-    match batch.field(TARGET).map(|targets| loss.check(output, targets)) {
-        Some(Err((at, problem))) => Err(bad_sample(batch, at, names, problem)),
-        _ => Ok(()),
+    for (LossOn { on, loss, .. }, output) in losses {
+        if let Some(Err((at, problem))) = batch.field(&on.target).map(|targets| loss.check(output, targets)) {
+            return Err(bad_sample(batch, at, names, problem));
+        }
     }
+    Ok(())
 }
 
 /// Checks one field of a batch: its type, and that its values are finite.

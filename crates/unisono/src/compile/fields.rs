@@ -3,20 +3,17 @@
 use std::collections::BTreeMap;
 
 use unisono_data::{FieldDType, FieldSpec};
-use unisono_graph::{DType, Tape, Type, Var};
+use unisono_graph::{DType, Tape, Type};
 
-use crate::Error;
+use crate::compile::parts::Parts;
+use crate::model::{Inputs, Mode};
+use crate::{Context, Error};
 
-/// The name of the field with the model's input.
-pub const INPUT: &str = "x";
-/// The name of the field with the target of the loss.
-pub const TARGET: &str = "y";
 /// The name of the field with each sample's weight, which data need not have.
 pub const WEIGHT: &str = "w";
 
 /// The fields that programs take, each with its type, in the order in which graphs declare them.
 ///
-/// Everything but [`Fields::supervised`], tracing and the loss handles fields by name only.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     types: Vec<(String, Type)>,
@@ -26,20 +23,33 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Selects the fields of supervised training: [`INPUT`], [`TARGET`] and, where there is one, [`WEIGHT`].
+    /// Selects the fields that a training step takes: those that the model asks for, in its order, those that
+    /// its outputs are compared with and, where there is one, [`WEIGHT`].
     ///
     /// # Errors
-    /// One of the first two is missing, or a weight is not one f32 a sample.
-    pub fn supervised(specs: &[FieldSpec]) -> Result<Self, Error> {
+    /// One is missing, a weight is not one f32 a sample, or the model's own errors.
+    pub fn of(parts: &Parts, specs: &[FieldSpec]) -> Result<Self, Error> {
         let find = |name: &str| specs.iter().find(|s| &*s.name == name).map(field_type);
         let there = || specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
-        let mut types = Vec::new();
-        for name in [INPUT, TARGET] {
-            let missing =
-                || Error::Field { field: name.into(), expected: "a field of this name".into(), got: there() };
-            types.push((name.to_owned(), find(name).ok_or_else(missing)?));
+        let mut names = match parts.only_input() {
+            Some(input) => vec![input.to_owned()],
+            None => asked_for(parts, specs)?,
+        };
+        for target in parts.targets() {
+            if !names.iter().any(|name| name == target) {
+                names.push(target.to_owned());
+            }
         }
-        if let Some(weight) = find(WEIGHT) {
+        let mut types = Vec::new();
+        for name in &names {
+            let missing = || Error::Field {
+                field: name.clone(),
+                expected: "a field of this name".into(),
+                got: there(),
+            };
+            types.push((name.clone(), find(name).ok_or_else(missing)?));
+        }
+        if let Some(weight) = find(WEIGHT).filter(|_| !names.iter().any(|name| name == WEIGHT)) {
             let expected = Type::sample(&[]);
             if weight != expected {
                 let (expected, got) = (expected.to_string(), weight.to_string());
@@ -70,8 +80,12 @@ impl Fields {
     }
 
     /// Declares all fields as inputs of a graph, in order, and returns them by name.
-    pub fn declare(&self, tape: &Tape) -> BTreeMap<&str, Var> {
-        self.iter().map(|(name, ty)| (name, tape.input(name, ty.clone()))).collect()
+    pub fn declare(&self, tape: &Tape) -> Inputs {
+        let inputs = Inputs::new(tape, self.iter());
+        for (name, _) in self.iter() {
+            let _declared = inputs.get(name);
+        }
+        inputs
     }
 
     /// Compares a loader's fields with these, before there is a batch.
@@ -88,6 +102,19 @@ impl Fields {
         }
         Ok(())
     }
+}
+
+/// Returns the fields that a model asks for, in its order.
+///
+/// # Errors
+/// Those of the model.
+fn asked_for(parts: &Parts, specs: &[FieldSpec]) -> Result<Vec<String>, Error> {
+    let tape = Tape::with_precision(parts.precision);
+    let types: Vec<(&str, Type)> = specs.iter().map(|spec| (&*spec.name, field_type(spec))).collect();
+    let inputs = Inputs::new(&tape, types.iter().map(|(name, ty)| (*name, ty)));
+    parts.model.forward(&mut Context::new(&tape, Mode::Train), &inputs);
+    tape.error().map_or(Ok(()), Err)?;
+    Ok(inputs.used())
 }
 
 /// Returns the type that a field has in a graph.

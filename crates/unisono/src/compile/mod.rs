@@ -1,10 +1,12 @@
 //! From a model to compiled programs, and from a batch to what they take: fields, programs, feeds, outputs
 //! and memory.
 
+pub(crate) mod advice;
 pub(crate) mod carries;
 pub(crate) mod feed;
 pub(crate) mod fields;
 pub(crate) mod memory;
 pub(crate) mod outputs;
+pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod programs;

@@ -4,8 +4,10 @@ use unisono_data::Batch;
 use unisono_graph::{OutputDecl, OutputKind, Program};
 use unisono_replica::{Outputs, Verdict};
 
+use crate::Metric;
 use crate::compile::fields::{Fields, WEIGHT};
-use crate::compile::programs::{LOSS, LOSS_WEIGHT, OUTPUT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM};
+use crate::compile::programs::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, predicted};
+use crate::objective::running::Measured;
 
 /// The outputs of a program by name.
 #[derive(Clone, Copy)]
@@ -33,9 +35,9 @@ impl<'a> Reading<'a> {
         self.named(LOSS).unwrap_or_default()
     }
 
-    /// Returns the model's output, `[samples, ...]`.
-    pub fn predictions(&self) -> &'a [f32] {
-        self.named(OUTPUT).unwrap_or_default()
+    /// Returns one of the model's outputs by its name, `[samples, ...]`.
+    pub fn predictions(&self, output: &str) -> &'a [f32] {
+        self.named(&predicted(output)).unwrap_or_default()
     }
 
     /// Returns the sum of the model's penalties, or 0 if it has none.
@@ -43,16 +45,21 @@ impl<'a> Reading<'a> {
         self.named(PENALTY).and_then(<[f32]>::first).map_or(0.0, |&penalty| f64::from(penalty))
     }
 
-    /// Returns each metric's values, one for each sample.
-    pub fn metrics(&self, names: &[String]) -> Vec<Vec<f32>> {
-        names.iter().map(|name| self.named(name).unwrap_or_default().to_vec()).collect()
-    }
-
-    /// Returns the weight of each sample of a batch, if the weights differ. They come from the loss, or else
+    /// Returns what a batch measured, sample by sample. The weights in the loss come from the loss, or else
     /// from the data.
-    pub fn weights(&self, fields: &Fields, batch: &Batch) -> Option<Vec<f32>> {
-        let given = || batch.field(WEIGHT).filter(|_| fields.get(WEIGHT).is_some())?.values.as_f32();
-        self.named(LOSS_WEIGHT).or_else(given).map(<[f32]>::to_vec)
+    pub fn measured(
+        &self,
+        metrics: &[Box<dyn Metric>],
+        fields: &Fields,
+        batch: &'a Batch,
+        penalty: f64,
+    ) -> Measured<'a> {
+        let given = batch.field(WEIGHT).filter(|_| fields.get(WEIGHT).is_some());
+        let given = given.and_then(|weights| weights.values.as_f32());
+        let values = |metric: &Box<dyn Metric>| self.named(metric.name()).unwrap_or_default();
+        let metrics = metrics.iter().map(values).collect();
+        let weights = self.named(LOSS_WEIGHT).or(given);
+        Measured { losses: self.losses(), metrics, given, weights, penalty }
     }
 
     /// Returns the row of the first sample whose loss is not finite.

@@ -2,14 +2,15 @@
 
 use unisono_data::Batch;
 use unisono_gpu::Adapter;
-use unisono_graph::{Precision, Program};
+use unisono_graph::{InputKind, OutputDecl, OutputKind, Precision, Program};
 use unisono_replica::Feed;
 
 use crate::Error;
 use crate::compile::feed::{self, Names};
-use crate::compile::fields::{Fields, INPUT};
+use crate::compile::fields::Fields;
 use crate::compile::memory::MemoryEstimate;
-use crate::compile::programs::{Parts, ProgramId, Programs};
+use crate::compile::parts::Parts;
+use crate::compile::programs::{ProgramId, Programs};
 use crate::optimizers::Scalar;
 
 /// A model with its loss, optimizer and metrics, compiled for samples with certain fields.
@@ -30,20 +31,32 @@ impl Plan {
         self.programs.get(id)
     }
 
+    /// Returns the number of values that each metric has of a sample.
+    pub fn metric_widths(&self) -> Vec<usize> {
+        let outputs = self.programs.train().outputs();
+        let is_value = |output: &&OutputDecl| output.kind == OutputKind::Value;
+        let width = |name: &str| outputs.iter().filter(is_value).find(|output| output.name == name);
+        let widths = self.parts.metrics.iter().map(|metric| width(metric.name()));
+        widths.map(|output| output.map_or(0, |output| output.ty.count())).collect()
+    }
+
     /// Checks a batch before any work is done on it, see [`feed::check`].
     ///
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn check(&self, batch: &Batch, names: Names<'_>) -> Result<(), Error> {
-        feed::check(batch, &self.fields, &self.programs.output, &*self.parts.loss, names)
+        feed::check(batch, &self.fields, &self.programs.losses, names)
     }
 
-    /// Checks the model's input alone, as prediction needs it.
+    /// Checks the model's inputs alone, as prediction needs them.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first thing that is wrong with one.
     pub fn check_input(&self, batch: &Batch) -> Result<(), Error> {
-        feed::check_field(batch, INPUT, self.fields.expect(INPUT)?, None)?;
+        let inputs = self.program(ProgramId::Predict).inputs().iter();
+        for input in inputs.filter(|input| input.kind == InputKind::Data) {
+            feed::check_field(batch, &input.name, self.fields.expect(&input.name)?, None)?;
+        }
         feed::check_ids(batch, &self.fields, None)
     }
 

@@ -5,17 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var, simplify,
+    DType, Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var,
+    simplify,
 };
 
 use crate::compile::carries;
-use crate::compile::fields::{Fields, INPUT, TARGET, WEIGHT};
+use crate::compile::fields::{Fields, WEIGHT};
+use crate::compile::parts::{LossOn, On, Parts};
 use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
-use crate::optimizers::{Chain, Gradient, trace_update};
-use crate::{Context, Error, Initializer, Layer, Loss, Metric};
+use crate::model::functional::{Inputs, OUTPUT, Outputs};
+use crate::optimizers::{Gradient, trace_update};
+use crate::{Context, Error, Initializer, Metric};
 
 /// The name of the output with each sample's loss.
 pub(crate) const LOSS: &str = "loss";
@@ -28,8 +31,6 @@ pub(crate) const PENALTY: &str = "penalty";
 /// The name of the output with the sum of the absolute values of the penalty's gradient. That gradient is in
 /// no sum over samples, so nothing else would notice if it were not finite.
 pub(crate) const PENALTY_GRADIENT: &str = "gradient of the penalty";
-/// The name of the output with what the model gives.
-pub(crate) const OUTPUT: &str = "output";
 /// The name of the input that the loss is multiplied by in mixed precision.
 pub(crate) const SCALE: &str = "loss scale";
 /// The name of the input that the summed gradients are multiplied by in mixed precision.
@@ -75,22 +76,6 @@ impl ProgramId {
     }
 }
 
-/// What a trainer trains.
-pub(crate) struct Parts {
-    pub model: Box<dyn Layer>,
-    pub loss: Box<dyn Loss>,
-    pub optimizer: Chain,
-    pub metrics: Vec<Box<dyn Metric>>,
-    pub precision: Precision,
-}
-
-impl Parts {
-    /// Returns the metrics' names, in order.
-    pub fn metric_names(&self) -> Vec<String> {
-        self.metrics.iter().map(|metric| metric.name().to_owned()).collect()
-    }
-}
-
 /// The compiled graphs, with what the host needs to run them.
 pub(crate) struct Programs {
     /// The programs by [`ProgramId::index`].
@@ -101,10 +86,12 @@ pub(crate) struct Programs {
     pub summary: Vec<SummaryLine>,
     /// The start values of the states by index. `None` stands for zeros.
     pub initializers: Vec<Option<Initializer>>,
-    /// The type of the model's input.
+    /// The type of the first field that the model takes.
     pub input: Type,
-    /// The type of the model's output.
-    pub output: Type,
+    /// The names and types of the model's outputs; at least one.
+    pub outputs: Vec<(String, Type)>,
+    /// The losses, each with the type of its output.
+    pub losses: Vec<(LossOn, Type)>,
     /// The upper limits of the ids in each field, see [`Fields::ids`].
     pub ids: BTreeMap<String, Vec<usize>>,
     /// What is traced, as parts of the run's identity.
@@ -130,8 +117,13 @@ impl Programs {
     pub fn trace(parts: &Parts, fields: &Fields, layout: Layout) -> Result<Self, Error> {
         let trace = Trace::new(parts, fields, Mode::Train)?;
         let forward = trace.tape.finish()?;
-        let Trace { cx, input, output, .. } = &trace;
-        let limits = cx.id_limits(&forward, input);
+        let Trace { cx, inputs, outputs, .. } = &trace;
+        let limits =
+            |(name, _): (&str, &Type)| Some((name.to_owned(), cx.id_limits(&forward, inputs.get(name)?)?));
+        let ids = fields.iter().filter_map(limits).collect();
+        let output_type = |name: &str| outputs.get(name).map(|output| output.ty().clone());
+        let losses = parts.losses.iter();
+        let losses = losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled = Vec::new();
         for id in ProgramId::ALL {
@@ -146,9 +138,10 @@ impl Programs {
             forward,
             summary: cx.summary().to_vec(),
             initializers: Vec::new(),
-            input: input.ty().clone(),
-            output: output.ty().clone(),
-            ids: limits.into_iter().map(|limits| (INPUT.to_owned(), limits)).collect(),
+            input: fields.iter().next().map_or_else(|| Type::sample(&[]), |(_, ty)| ty.clone()),
+            outputs: outputs.iter().map(|(name, output)| (name.to_owned(), output.ty().clone())).collect(),
+            losses,
+            ids,
             identity,
         };
         if let Some(name) = carries::too_late(programs.train()) {
@@ -189,8 +182,8 @@ impl Programs {
 struct Trace {
     tape: Tape,
     cx: Context,
-    input: Var,
-    output: Var,
+    inputs: Inputs,
+    outputs: Outputs,
     loss: Var,
     weight: Option<Var>,
 }
@@ -199,28 +192,24 @@ impl Trace {
     fn new(parts: &Parts, fields: &Fields, mode: Mode) -> Result<Self, Error> {
         let tape = Tape::with_precision(parts.precision);
         let mut cx = Context::new(&tape, mode);
-        fields.expect(INPUT)?;
-        fields.expect(TARGET)?;
         let inputs = fields.declare(&tape);
-        let (x, y, given) = (inputs[INPUT].clone(), inputs[TARGET].clone(), inputs.get(WEIGHT).cloned());
-        let output = parts.model.forward(&mut cx, &x);
+        let outputs = parts.model.forward(&mut cx, &inputs);
         // An error of the model comes before what follows from it.
         check(&tape)?;
-        fits(&tape, parts, &output, &y);
+        fits(&tape, parts, &inputs, &outputs);
         check(&tape)?;
-        let loss = tape.scope("loss", || tape.in_f32(|| parts.loss.per_sample(&output, &y)));
-        if loss.ty() != &Type::sample(&[]) {
-            let problem = format!("gives {}, not a number for each sample", loss.ty());
-            tape.fail(GraphError::Op { scope: "loss".into(), op: parts.loss.name().into(), problem });
+        let compared = |on: &On| Some((outputs.get(&on.output)?, inputs.get(&on.target)?));
+        let (mut loss, mut own) = (None, None);
+        for part in &parts.losses {
+            let Some((output, target)) = compared(&part.on) else { continue };
+            let (each, weight) = per_sample(&tape, part, output, target);
+            loss = Some(loss.map_or(each.clone(), |sum: Var| sum + each));
+            own = own.or(weight);
         }
+        let loss = loss.unwrap_or_else(|| tape.constant(0.0));
         tape.output(LOSS, &loss);
-        let own = tape.scope("loss", || parts.loss.weight(&y));
-        if let Some(weight) = own.as_ref().filter(|weight| weight.ty() != &Type::sample(&[])) {
-            let problem = format!("weighs with {}, not a number for each sample", weight.ty());
-            tape.fail(GraphError::Op { scope: "loss".into(), op: parts.loss.name().into(), problem });
-        }
         check(&tape)?;
-        let weighs = own.is_some();
+        let (given, weighs) = (inputs.get(WEIGHT).cloned(), own.is_some());
         let weight = match (given, own) {
             (Some(given), Some(own)) => Some(given * own),
             (given, own) => own.or(given),
@@ -228,13 +217,14 @@ impl Trace {
         if let Some(weight) = weight.as_ref().filter(|_| weighs) {
             tape.output(LOSS_WEIGHT, weight);
         }
-        for metric in &parts.metrics {
-            let each = measured(&tape, metric.name(), metric.per_sample(&output, &y));
+        for (metric, on) in parts.metrics.iter().zip(&parts.measured) {
+            let Some((output, target)) = compared(on) else { continue };
+            let each = measured(&tape, &**metric, metric.per_sample(output, target));
             tape.output(metric.name(), &each);
         }
         carries::trace(&tape, &cx);
         check(&tape)?;
-        Ok(Self { tape, cx, input: x, output, loss, weight })
+        Ok(Self { tape, cx, inputs, outputs, loss, weight })
     }
 
     /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of
@@ -270,11 +260,15 @@ impl Trace {
     }
 }
 
-/// Returns what a metric measures as a number for each sample. One number that depends on no sample is that
-/// of every sample. Everything else is an error, because its mean would depend on the batch size.
-fn measured(tape: &Tape, name: &str, value: Var) -> Var {
-    let fail = |problem| tape.fail(GraphError::Op { scope: "metric".into(), op: name.into(), problem });
+/// Returns what a metric measures as a number for each sample, or as several where it has a reduction of its
+/// own. One number that depends on no sample is that of every sample. Everything else is an error, because
+/// what is made of it would depend on the batch size.
+fn measured(tape: &Tape, metric: &dyn Metric, value: Var) -> Var {
+    let op = || metric.name().to_owned();
+    let fail = |problem| tape.fail(GraphError::Op { scope: "metric".into(), op: op(), problem });
+    let reduces = metric.reduction().is_some();
     match value.ty() {
+        ty if reduces && ty.lead == Lead::Sample && ty.dtype == DType::F32 => value,
         ty if ty == &Type::sample(&[]) => value,
         ty if ty == &Type::global(&[]) => {
             if tape.finish().is_ok_and(|graph| has_samples(&graph, &value)) {
@@ -283,7 +277,11 @@ fn measured(tape: &Tape, name: &str, value: Var) -> Var {
             value.expand(Lead::Sample, &[])
         }
         ty => {
-            fail(format!("gives {ty}, not a number for each sample, which is [B]"));
+            let expected = match reduces {
+                true => "numbers of each sample, which are [B, ...]",
+                false => "a number for each sample, which is [B]",
+            };
+            fail(format!("gives {ty}, not {expected}"));
             value
         }
     }
@@ -299,14 +297,47 @@ fn has_samples(graph: &Graph, value: &Var) -> bool {
     depends[value.id()]
 }
 
-/// Reports a loss or a metric that does not fit the model's output and the target, or a metric's name that is
-/// taken.
-fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
-    let fail = |op: &str, problem| tape.fail(GraphError::Op { scope: "loss".into(), op: op.into(), problem });
-    if let Err(problem) = parts.loss.accepts(output.ty(), target.ty()) {
-        fail(parts.loss.name(), problem);
+/// Traces a loss of each sample, as often as it counts, and the loss's own weights.
+fn per_sample(tape: &Tape, part: &LossOn, output: &Var, target: &Var) -> (Var, Option<Var>) {
+    let LossOn { loss, weight: counts, .. } = part;
+    let fail = |problem| tape.fail(GraphError::Op { scope: "loss".into(), op: loss.name().into(), problem });
+    let each = tape.scope("loss", || tape.in_f32(|| loss.per_sample(output, target)));
+    if each.ty() != &Type::sample(&[]) {
+        fail(format!("gives {}, not a number for each sample", each.ty()));
     }
-    for (at, metric) in parts.metrics.iter().enumerate() {
+    let weight = tape.scope("loss", || loss.weight(target));
+    if let Some(weight) = weight.as_ref().filter(|weight| weight.ty() != &Type::sample(&[])) {
+        fail(format!("weighs with {}, not a number for each sample", weight.ty()));
+    }
+    let each = if *counts == 1.0 { each } else { tape.in_f32(|| each * *counts) };
+    (each, weight)
+}
+
+/// Reports what does not fit together: the model's outputs, the losses, the metrics and their names.
+fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Outputs) {
+    let fail = |op: &str, problem| tape.fail(GraphError::Op { scope: "loss".into(), op: op.into(), problem });
+    let names: Vec<&str> = outputs.iter().map(|(name, _)| name).collect();
+    if let Some(name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        fail("model", format!("two outputs have the name {:?}", name.1));
+    }
+    let compared = |op: &str, on: &On| {
+        let (output, target) = (outputs.get(&on.output), inputs.get(&on.target));
+        if output.is_none() {
+            let problem = format!("the model has no output {:?}, only {}", on.output, names.join(", "));
+            fail(op, problem);
+        }
+        output.zip(target)
+    };
+    for LossOn { on, loss, .. } in &parts.losses {
+        let Some((output, target)) = compared(loss.name(), on) else { continue };
+        if let Err(problem) = loss.accepts(output.ty(), target.ty()) {
+            fail(loss.name(), problem);
+        }
+        if parts.losses.len() > 1 && loss.weight(target).is_some() {
+            fail(loss.name(), "has weights of its own, which only the only loss of a model can have".into());
+        }
+    }
+    for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
         let name = metric.name();
         if parts.metrics[..at].iter().any(|other| other.name() == name) {
             fail(name, "two metrics have this name".into());
@@ -316,6 +347,7 @@ fn fits(tape: &Tape, parts: &Parts, output: &Var, target: &Var) {
                 "a metric cannot have this name, which is that of a value of the trainer's own".into(),
             );
         }
+        let Some((output, target)) = compared(name, on) else { continue };
         if let Err(problem) = metric.accepts(output.ty(), target.ty()) {
             fail(name, problem);
         }
@@ -337,15 +369,21 @@ fn trace_evaluate(parts: &Parts, fields: &Fields, _: &Trace) -> Result<Graph, Er
     Ok(Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?)
 }
 
-/// Traces a prediction, which takes the model's input alone.
+/// Traces a prediction, which takes what the model asks for alone.
 fn trace_predict(parts: &Parts, fields: &Fields, _: &Trace) -> Result<Graph, Error> {
     let tape = Tape::with_precision(parts.precision);
     let mut cx = Context::new(&tape, Mode::Evaluate);
-    let input = tape.input(INPUT, fields.expect(INPUT)?.clone());
-    let output = parts.model.forward(&mut cx, &input);
-    tape.output(OUTPUT, &output);
+    let inputs = Inputs::new(&tape, fields.iter());
+    for (name, output) in parts.model.forward(&mut cx, &inputs).iter() {
+        tape.output(&predicted(name), output);
+    }
     carries::trace(&tape, &cx);
     Ok(tape.finish()?)
+}
+
+/// Returns the name that a model's output has among those of the program that predicts.
+pub(crate) fn predicted(output: &str) -> String {
+    if output == OUTPUT { OUTPUT.to_owned() } else { format!("{OUTPUT} {output}") }
 }
 
 #[cfg(test)]

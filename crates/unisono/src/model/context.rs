@@ -70,6 +70,14 @@ pub struct Context {
     summary: Vec<SummaryLine>,
     penalties: Vec<Var>,
     ids: Vec<(Var, usize)>,
+    /// How often each path was entered.
+    entered: BTreeMap<String, usize>,
+    /// The number of layers around this point that are applied again.
+    again: usize,
+    /// What statistics became so far, by the nodes of their states.
+    replaced: BTreeMap<NodeId, Var>,
+    /// The states of statistics by the nodes of what they became.
+    states: BTreeMap<NodeId, Var>,
 }
 
 impl Context {
@@ -87,6 +95,10 @@ impl Context {
             summary: vec![],
             penalties: vec![],
             ids: vec![],
+            entered: BTreeMap::new(),
+            again: 0,
+            replaced: BTreeMap::new(),
+            states: BTreeMap::new(),
         }
     }
 
@@ -113,6 +125,9 @@ impl Context {
     ///
     /// Errors: an axis has the length 0.
     pub fn parameter(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
+        if let Some(shared) = self.shared(&self.parameters, name, dims) {
+            return shared;
+        }
         let parameter = self.declare(name, dims, StateKind::Parameter, initializer);
         let var = parameter.var.clone();
         self.parameters.push(parameter);
@@ -125,6 +140,10 @@ impl Context {
     /// A layer declares it in both modes, so that the model has the same tensors in training and in
     /// evaluation.
     pub fn statistic(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
+        if let Some(shared) = self.shared(&self.statistics, name, dims) {
+            // Where the layer was applied before, the statistic goes on from what it became there.
+            return self.replaced.get(&shared.id()).cloned().unwrap_or(shared);
+        }
         let statistic = self.declare(name, dims, StateKind::Statistic, initializer);
         let var = statistic.var.clone();
         self.statistics.push(statistic);
@@ -178,6 +197,39 @@ impl Context {
         self.path.iter().map(String::as_str).chain([name]).collect::<Vec<_>>().join(".")
     }
 
+    /// Returns the value of a tensor that this layer declared where it was applied before.
+    fn shared(&self, declared: &[Parameter], name: &str, dims: &[usize]) -> Option<Var> {
+        if self.again == 0 {
+            return None;
+        }
+        let full = self.full(name);
+        let known = &declared.iter().find(|parameter| parameter.name == full)?.var;
+        if known.dims() != dims {
+            let before = known.dims();
+            self.fail(
+                "declare",
+                format!("{full} is {dims:?} here, and {before:?} where the layer was applied before"),
+            );
+        }
+        Some(known.clone())
+    }
+
+    /// Returns the name by which random ops of this layer draw: its path, and a number of its own for each
+    /// time that the layer is applied again.
+    pub fn stream(&self) -> String {
+        let path = self.path();
+        match self.times_entered() {
+            1 => path,
+            times => format!("{path} ({times})"),
+        }
+    }
+
+    /// Returns how often this layer, or one around it, was entered.
+    fn times_entered(&self) -> usize {
+        let paths = (1..=self.path.len()).map(|depth| self.path[..depth].join("."));
+        paths.filter_map(|path| self.entered.get(&path).copied()).max().unwrap_or(1)
+    }
+
     fn declare(&self, name: &str, dims: &[usize], kind: StateKind, initializer: Initializer) -> Parameter {
         if dims.contains(&0) {
             self.fail("declare", format!("{name} {dims:?} has no elements"));
@@ -188,12 +240,18 @@ impl Context {
 
     /// Sets a statistic's value after the training step. Outside of training it does nothing.
     pub fn replace(&mut self, statistic: &Var, value: &Var) {
-        if self.is_training() {
-            self.tape.update(statistic, value);
+        if !self.is_training() {
+            return;
         }
+        let state = self.states.get(&statistic.id()).unwrap_or(statistic).clone();
+        self.tape.update(&state, value);
+        self.replaced.insert(state.id(), value.clone());
+        self.states.insert(value.id(), state);
     }
 
-    /// Applies a layer under a name of its own. Its parameters are `path.name.*`.
+    /// Applies a layer under a name of its own. Its parameters are `path.name.*`. A layer that is applied again
+    /// by the same name has the same parameters: its weights are shared. Its statistics then go on from what
+    /// they became where it was applied before, and its dropout draws anew.
     ///
     /// Errors: more than 128 layers are inside of one another.
     pub fn apply(&mut self, name: &str, layer: &dyn Layer, x: &Var) -> Var {
@@ -211,6 +269,10 @@ impl Context {
             return self.tape.constant(0.0);
         }
         self.path.push(name.into());
+        let times = self.entered.entry(self.path.join(".")).or_default();
+        *times += 1;
+        let is_again = *times > 1;
+        self.again += usize::from(is_again);
         let (first, line) = (self.parameters.len(), self.summary.len());
         let tape = self.tape.clone();
         let y = tape.scope(&format!("{name}.{kind}"), || forward(self));
@@ -221,6 +283,7 @@ impl Context {
         let own = SummaryLine { path: self.path(), kind: kind.into(), output, parameters: all - inside };
         self.summary.insert(line, own);
         self.path.pop();
+        self.again -= usize::from(is_again);
         y
     }
 

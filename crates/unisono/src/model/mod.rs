@@ -3,12 +3,14 @@
 
 pub(crate) mod context;
 pub(crate) mod description;
+pub(crate) mod functional;
 pub(crate) mod ids;
 pub(crate) mod initializer;
 pub(crate) mod layer;
 pub(crate) mod layers;
 
 pub use context::{Context, Mode, Parameter, SummaryLine};
+pub use functional::{Inputs, Model, Outputs};
 pub use initializer::Initializer;
 pub use layer::{FromFn, Layer};
 pub use layers::Description;

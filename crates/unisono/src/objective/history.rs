@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::objective::{Metric, number};
+use crate::objective::metrics::{Metric, MetricKind, Table, reduction};
+use crate::objective::number;
 
-/// A loss and metrics, averaged over samples with their weights, in f64 and in sample order. In JSON, values
-/// that are not finite are the strings `"NaN"`, `"inf"` and `"-inf"`.
+/// A loss, averaged over samples with their weights, and metrics, reduced over samples, in f64 and in sample
+/// order. In JSON, values that are not finite are the strings `"NaN"`, `"inf"` and `"-inf"`.
 ///
 /// ```
 /// use unisono::Evaluation;
@@ -21,17 +22,29 @@ pub struct Evaluation {
     /// The mean loss. In training it includes the penalties.
     #[serde(with = "number")]
     pub loss: f64,
-    /// The name and the mean of each metric, in the trainer's order.
+    /// The name and the number of each metric, in the trainer's order. Metrics whose result is a table are
+    /// not among them.
     #[serde(with = "number::named")]
     pub metrics: Vec<(String, f64)>,
+    /// The name and the table of each metric whose result is a table, such as
+    /// [`ConfusionMatrix`](crate::ConfusionMatrix), in the trainer's order. Histories and JSON do not have
+    /// them; [`Trainer::evaluate`](crate::Trainer::evaluate) returns them, and observers see them at the end
+    /// of an epoch.
+    #[serde(skip)]
+    pub tables: Vec<(String, Table)>,
     /// The number of samples.
     pub samples: u64,
 }
 
 impl Evaluation {
-    /// Returns the mean of the metric of this name, if there is one.
+    /// Returns the number of the metric of this name, if there is one.
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
+    }
+
+    /// Returns the table of the metric of this name, if there is one.
+    pub fn table(&self, name: &str) -> Option<&Table> {
+        self.tables.iter().find(|(n, _)| n == name).map(|(_, table)| table)
     }
 }
 
@@ -53,63 +66,23 @@ pub struct Epoch {
 impl Epoch {
     /// Returns an epoch of zeros. It shows, before a run, which metrics will be measured.
     pub(crate) fn unmeasured(metrics: &[Box<dyn Metric>]) -> Self {
-        let metrics = metrics.iter().map(|metric| (metric.name().to_owned(), 0.0)).collect();
-        let train = Evaluation { loss: 0.0, metrics, samples: 0 };
-        Self { epoch: 0, steps: 0, validation: None, train }
+        let metrics = names_of_numbers(metrics).into_iter().map(|name| (name, 0.0)).collect();
+        Self { train: Evaluation { metrics, ..Evaluation::default() }, ..Self::default() }
     }
+
+    /// Returns the epoch as histories have it, without tables.
+    pub(crate) fn without_tables(mut self) -> Self {
+        self.train.tables.clear();
+        self.validation.iter_mut().for_each(|validation| validation.tables.clear());
+        self
+    }
+}
+
+/// Returns the names of the metrics whose results are numbers, in order.
+pub(crate) fn names_of_numbers(metrics: &[Box<dyn Metric>]) -> Vec<String> {
+    let are_numbers = metrics.iter().filter(|metric| reduction(&***metric).kind() != MetricKind::Table);
+    are_numbers.map(|metric| metric.name().to_owned()).collect()
 }
 
 /// All epochs of a run. After a resume it has those before it too.
 pub type History = Vec<Epoch>;
-
-/// The sums from which an [`Evaluation`] is made.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Running {
-    #[serde(with = "number")]
-    loss: f64,
-    #[serde(with = "number::list")]
-    metrics: Vec<f64>,
-    #[serde(with = "number")]
-    weight: f64,
-    samples: u64,
-    #[serde(with = "number")]
-    penalty: f64,
-    steps: u64,
-}
-
-impl Running {
-    /// Adds a batch: the losses, metrics and weights of its samples, in order, and the step's penalty.
-    /// Without weights each sample weighs 1.
-    pub fn add(&mut self, losses: &[f32], metrics: &[Vec<f32>], weights: Option<&[f32]>, penalty: f64) {
-        self.metrics.resize(metrics.len(), 0.0);
-        for (i, &loss) in losses.iter().enumerate() {
-            let weight = weights.map_or(1.0, |w| f64::from(w[i]));
-            self.loss += f64::from(loss) * weight;
-            self.weight += weight;
-            self.metrics
-                .iter_mut()
-                .zip(metrics)
-                .for_each(|(sum, values)| *sum += f64::from(values[i]) * weight);
-        }
-        self.samples += losses.len() as u64;
-        self.penalty += penalty;
-        self.steps += 1;
-    }
-
-    /// Returns the numbers of samples and of steps so far.
-    pub fn counts(&self) -> (u64, u64) {
-        (self.samples, self.steps)
-    }
-
-    /// Returns the means so far. `names` are those of the metrics.
-    pub fn mean(&self, names: &[String]) -> Evaluation {
-        let mean = |sum: f64| if self.weight == 0.0 { 0.0 } else { sum / self.weight };
-        let penalty = if self.steps == 0 { 0.0 } else { self.penalty / self.steps as f64 };
-        Evaluation {
-            loss: mean(self.loss) + penalty,
-            metrics: names.iter().cloned().zip(self.metrics.iter().map(|&m| mean(m))).collect(),
-            samples: self.samples,
-        }
-    }
-}

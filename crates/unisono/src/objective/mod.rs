@@ -2,8 +2,8 @@
 
 pub(crate) mod history;
 pub(crate) mod losses;
-pub(crate) mod metric;
+pub(crate) mod metrics;
 pub(crate) mod number;
+pub(crate) mod running;
 
 pub use history::{Epoch, Evaluation, History};
-pub use metric::Metric;

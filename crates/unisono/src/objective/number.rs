@@ -94,7 +94,7 @@ mod tests {
             [0.1, -0.0, 3.0, f64::MIN_POSITIVE, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
         for loss in losses {
             let metrics = vec![("f1".to_owned(), loss), ("other".to_owned(), 0.5)];
-            let evaluation = Evaluation { loss, metrics, samples: 3 };
+            let evaluation = Evaluation { loss, metrics, samples: 3, ..Evaluation::default() };
             let json = to_value(&evaluation).unwrap();
             if loss.is_finite() {
                 assert_eq!(

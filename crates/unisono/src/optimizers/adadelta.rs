@@ -67,6 +67,10 @@ impl Optimizer for Adadelta {
         Some(&self.lr)
     }
 
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         kept_share("rho", self.rho)?;

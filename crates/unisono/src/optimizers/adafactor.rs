@@ -114,6 +114,10 @@ impl Optimizer for Adafactor {
         Some(&self.lr)
     }
 
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         if !(self.beta2_decay <= 0.0 && self.beta2_decay.is_finite()) {

@@ -66,6 +66,10 @@ impl Optimizer for Adagrad {
         Some(&self.lr)
     }
 
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         not_negative("lr_decay", self.lr_decay)?;

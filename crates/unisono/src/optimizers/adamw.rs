@@ -73,6 +73,10 @@ impl Optimizer for AdamW {
         Some(&self.lr)
     }
 
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         self.moments.check()?;

@@ -5,7 +5,7 @@ use std::fmt;
 use unisono_graph::Var;
 
 use super::transform::Transform;
-use super::{Gradient, Groups, Optimizer, OptimizerSettings, Scalar, Update};
+use super::{Gradient, Groups, Optimizer, OptimizerSettings, RateChange, Scalar, Update};
 use crate::objective::Epoch;
 
 /// An [`Optimizer`], or [`Groups`] of them, and an ordered list of transforms around it, such as gradient
@@ -163,6 +163,47 @@ impl Chain {
             Rule::One(rule) => rule.observe(history),
             Rule::Groups(groups) => groups.observe(history),
         }
+    }
+
+    /// Returns the learning rate of a step, 0 being the first: that of [`Optimizer::schedule`], and among
+    /// [`Groups`] that of the first optimizer that has one.
+    pub fn learning_rate(&self, step: u64) -> Option<f64> {
+        match &self.rule {
+            Rule::One(rule) => rule.schedule().map(|schedule| schedule.at(step)),
+            Rule::Groups(groups) => groups.learning_rate(step),
+        }
+    }
+
+    /// Sets what callbacks have changed of the learning rates.
+    ///
+    /// # Errors
+    /// The optimizer has no schedule that can be changed; the error is the message.
+    pub(crate) fn set_changes(&mut self, changes: &[RateChange]) -> Result<(), String> {
+        match &mut self.rule {
+            Rule::One(rule) => match rule.schedule_mut() {
+                Some(schedule) => schedule.set_changes(changes),
+                None if changes.is_empty() => {}
+                None => return Err(format!("{} has no schedule that can be changed", rule.name())),
+            },
+            Rule::Groups(groups) => groups.set_changes(changes)?,
+        }
+        Ok(())
+    }
+
+    /// Returns notes on freezes that match none of these parameters, or all.
+    pub(crate) fn freeze_notes(&self, names: &[&str]) -> Vec<String> {
+        let freezes = self.transforms.iter().filter(|transform| matches!(transform, Transform::Freeze(_)));
+        let note = |freeze: &Transform| {
+            let trained = names.iter().filter(|name| freeze.trains(name)).count();
+            match trained {
+                0 => Some("note: a freeze matches all parameters: nothing is trained".to_owned()),
+                all if all == names.len() => {
+                    Some(format!("note: a freeze matches none of the {all} parameters: {}", names.join(", ")))
+                }
+                _ => None,
+            }
+        };
+        freezes.filter_map(note).collect()
     }
 
     /// Checks the settings of the optimizer and of the transforms around it: see [`Optimizer::check`].

@@ -2,7 +2,7 @@ use unisono_graph::Var;
 
 use super::chain::transforms;
 use super::transform::{Names, Transform};
-use super::{Chain, Gradient, OptimizerSettings, Scalar, Update};
+use super::{Chain, Gradient, OptimizerSettings, RateChange, Scalar, Update};
 use crate::objective::Epoch;
 
 /// Parameter groups: an optimizer for most parameters, and others for those whose names they accept
@@ -78,6 +78,14 @@ impl Groups {
 
     pub(super) fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
         self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.observe(history))
+    }
+
+    pub(super) fn learning_rate(&self, step: u64) -> Option<f64> {
+        self.optimizers.iter().find_map(|optimizer| optimizer.learning_rate(step))
+    }
+
+    pub(super) fn set_changes(&mut self, changes: &[RateChange]) -> Result<(), String> {
+        self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.set_changes(changes))
     }
 
     pub(super) fn check(&self) -> Result<(), String> {

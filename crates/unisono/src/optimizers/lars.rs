@@ -68,6 +68,10 @@ impl Optimizer for Lars {
         Some(&self.lr)
     }
 
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         not_negative("momentum", self.momentum)?;

@@ -64,6 +64,10 @@ impl Optimizer for Lion {
         Some(&self.lr)
     }
 
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         kept_share("beta1", self.beta1)?;

@@ -46,6 +46,7 @@ pub use muon::Muon;
 pub use nadam::NAdam;
 pub use plateau::Plateau;
 pub use rmsprop::RmsProp;
+pub(crate) use schedule::RateChange;
 pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
 pub use transform::GradientTransform;
@@ -122,6 +123,13 @@ pub trait Optimizer: Send + Sync {
     /// Returns the schedule of the learning rate, so that the error of a step whose learning rate is not
     /// finite names it. Default: `None`; the error then names a scalar.
     fn schedule(&self) -> Option<&Schedule> {
+        None
+    }
+
+    /// Returns the schedule of the learning rate, so that callbacks can change it
+    /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)). Default: `None`, which refuses
+    /// such changes.
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
         None
     }
 

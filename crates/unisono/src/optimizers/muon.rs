@@ -80,7 +80,8 @@ impl Muon {
         self
     }
 
-    /// Sets the optimizer of parameters with fewer than two axes, such as biases. Its learning rate is its own.
+    /// Sets the optimizer of parameters with fewer than two axes, such as biases. Its learning rate is its own,
+    /// which callbacks do not change: they change that of matrices.
     /// Default: AdamW with learning rate 3e-4, betas 0.9 and 0.95, epsilon 1e-10 and no weight decay.
     pub fn others(mut self, others: AdamW) -> Self {
         self.others = others;
@@ -122,6 +123,10 @@ impl Optimizer for Muon {
 
     fn schedule(&self) -> Option<&Schedule> {
         Some(&self.lr)
+    }
+
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
     }
 
     fn check(&self) -> Result<(), String> {

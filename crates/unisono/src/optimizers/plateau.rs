@@ -147,7 +147,7 @@ mod tests {
     fn history(losses: &[f64]) -> Vec<Epoch> {
         let epoch = |(i, &loss): (usize, &f64)| {
             let metrics = vec![("accuracy".to_owned(), 1.0 - loss)];
-            let train = Evaluation { loss, metrics, samples: 1 };
+            let train = Evaluation { loss, metrics, samples: 1, ..Evaluation::default() };
             Epoch { epoch: i as u32, steps: 0, train, validation: None }
         };
         losses.iter().enumerate().map(epoch).collect()

@@ -84,6 +84,10 @@ impl Optimizer for RmsProp {
         Some(&self.lr)
     }
 
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         kept_share("alpha", self.alpha)?;

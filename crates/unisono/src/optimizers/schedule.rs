@@ -4,6 +4,8 @@ use std::f64::consts::PI;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::Plateau;
 use crate::objective::Epoch;
 
@@ -25,6 +27,20 @@ pub struct Schedule {
     plateau: Option<Plateau>,
     /// How many reductions the plateau has made.
     reductions: u32,
+    /// What callbacks have changed, in the order of the steps.
+    changes: Vec<RateChange>,
+}
+
+/// A change of the learning rate by a callback. It holds until the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RateChange {
+    /// The optimizer's first step with the change.
+    pub from: u64,
+    /// The learning rate in place of the schedule's. `None`: the schedule's.
+    pub rate: Option<f64>,
+    /// What the schedule's learning rate is multiplied by.
+    pub factor: f64,
 }
 
 /// The schedule behind the warm-up.
@@ -145,7 +161,7 @@ impl Schedule {
     /// other steps when they come.
     ///
     /// # Errors
-    /// It is NaN or infinite, as an f32 too, or a number of steps cannot work; the error is the message.
+    /// It is NaN, infinite (as an f32 too) or negative, or a number of steps cannot work; the error is the message.
     pub fn check(&self) -> Result<(), String> {
         if let Shape::Restarts { first, factor, .. } = self.shape
             && (first == 0 || factor == 0)
@@ -160,7 +176,7 @@ impl Schedule {
     /// Checks the learning rate of a step.
     ///
     /// # Errors
-    /// It is NaN or infinite, as an f32 too; the error is the message.
+    /// It is NaN or infinite, as an f32 too, or negative; the error is the message.
     pub fn check_at(&self, step: u64) -> Result<(), String> {
         finite_at(step, self.at(step))
     }
@@ -168,7 +184,16 @@ impl Schedule {
     /// Returns the learning rate of a step.
     pub fn at(&self, step: u64) -> f64 {
         let lr = self.planned(step);
-        self.plateau.as_ref().map_or(lr, |plateau| plateau.reduced(lr, self.reductions))
+        let lr = self.plateau.as_ref().map_or(lr, |plateau| plateau.reduced(lr, self.reductions));
+        match self.changes.iter().rev().find(|change| change.from <= step) {
+            Some(change) => change.rate.unwrap_or(lr * change.factor),
+            None => lr,
+        }
+    }
+
+    /// Sets what callbacks have changed, in place of earlier changes.
+    pub(super) fn set_changes(&mut self, changes: &[RateChange]) {
+        self.changes = changes.to_vec();
     }
 
     /// Returns the schedule as text, with all its numbers. A function is its name and version.
@@ -237,10 +262,10 @@ impl Shape {
 
 /// Checks the learning rate of a step, which must be finite as an f32 too.
 fn finite_at(step: u64, lr: f64) -> Result<(), String> {
-    if (lr as f32).is_finite() {
+    if (lr as f32).is_finite() && lr >= 0.0 {
         return Ok(());
     }
-    Err(format!("the learning rate of step {step} is {lr}, and must be finite"))
+    Err(format!("the learning rate of step {step} is {lr}, and must be finite and not negative"))
 }
 
 fn steps(count: u64) -> String {
@@ -291,7 +316,7 @@ pub fn scaled_lr(base: f64, base_batch: usize, batch: usize) -> f64 {
 
 impl From<Shape> for Schedule {
     fn from(shape: Shape) -> Self {
-        Self { shape, warm_up: 0, plateau: None, reductions: 0 }
+        Self { shape, warm_up: 0, plateau: None, reductions: 0, changes: Vec::new() }
     }
 }
 

@@ -65,6 +65,10 @@ impl Optimizer for Sgd {
         Some(&self.lr)
     }
 
+    fn schedule_mut(&mut self) -> Option<&mut Schedule> {
+        Some(&mut self.lr)
+    }
+
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         not_negative("momentum", self.momentum)?;

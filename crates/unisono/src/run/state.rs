@@ -10,9 +10,10 @@ use std::path::Path;
 use serde_json::json;
 use unisono_checkpoint::{Contents, Tensors};
 
-use crate::objective::history::Running;
+use crate::objective::running::Running;
 use crate::run::carries::Carries;
 use crate::run::classes::SavedClasses;
+use crate::run::control::RunControl;
 use crate::run::data::{Fingerprint, Order};
 use crate::run::identity::RunIdentity;
 use crate::run::limits;
@@ -131,7 +132,8 @@ run_state! {
     /// The epochs done: for each its number, the steps until then, and loss and metrics in training and on
     /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
     history: History,
-    /// The sums of the epoch that is not done: loss, metrics, weights, samples, penalties and steps.
+    /// The sums of the epoch that is not done: loss, weights, samples, penalties and steps, and for each metric
+    /// its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples.
     running: Running,
     /// What samples carry from batch to batch: the names of the tensors in `carries.safetensors`.
     carries: Carries,
@@ -140,10 +142,14 @@ run_state! {
     /// what is `not_covered`, the weights `loaded`, and the `ancestors` that the run was made of by force.
     /// Another model, optimizer or data are an error unless forced.
     identity: RunIdentity,
+    /// What callbacks have asked for and what they keep: the `rates`, changes of the learning rate with the
+    /// optimizer's step `from` which each holds; why the run was `stopped`, if a callback ended it; the
+    /// `callbacks` with their settings and values; and the names of the weights that are `kept`, which are
+    /// tensors in `carries.safetensors`. Other callbacks that change the answer are an error unless forced.
+    control: RunControl,
 }
 
 impl Section for History {}
-impl Section for Running {}
 
 impl RunState {
     /// Writes the state into a checkpoint's contents.

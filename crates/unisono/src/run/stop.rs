@@ -20,6 +20,12 @@ impl Stop {
         !self.0.swap(true, Ordering::SeqCst)
     }
 
+    /// Takes the request back, so that runs that hold this stop go on. A fit that has seen the request ends
+    /// nevertheless.
+    pub fn reset(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+
     /// Returns the flag that becomes true with the first request, for code that can only set a flag, such as
     /// a handler of signals.
     pub fn flag(&self) -> Arc<AtomicBool> {

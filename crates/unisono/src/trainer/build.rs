@@ -7,13 +7,16 @@ use unisono_replica::{
     Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine,
 };
 
+use crate::compile::advice::advice;
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
+use crate::compile::parts::Parts;
 use crate::compile::plan::{Plan, supports};
-use crate::compile::programs::{Parts, ProgramId, Programs, Traced};
+use crate::compile::programs::{ProgramId, Programs, Traced};
 use crate::identity::part::Part;
 use crate::observe::watch::Watch;
 use crate::run::carries::Carries;
+use crate::run::control::RunControl;
 use crate::run::identity::RunIdentity;
 use crate::run::limits::MAX_GLOBAL_BATCH;
 use crate::run::settings::RunSettings;
@@ -40,6 +43,7 @@ impl Builder {
         if !(1..=most).contains(&shards) {
             return Err(Error::setting("shards", format!("{shards} is not in 1..={most}")));
         }
+        self.parts.check()?;
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
     }
 
@@ -54,7 +58,7 @@ impl Builder {
         global_batches: &[usize],
     ) -> Result<Vec<MemoryEstimate>, Error> {
         self.check()?;
-        let programs = Programs::trace(&self.parts, &Fields::supervised(fields)?, self.layout())?;
+        let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
         let budget = self.budget(spread(&self.chosen()?, self.replicas, self.settings.shards));
         let memory = |&batch: &usize| {
             check_batch(batch)?;
@@ -76,15 +80,18 @@ impl Builder {
         Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit }
     }
 
-    /// Traces the model for data with these fields (`x` and `y`, and `w` where samples have weights), opens
-    /// the devices and gives every parameter its start value.
+    /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a
+    /// layer, and `w` where samples have weights), opens the devices and gives every parameter its start value.
     ///
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that
     /// does not fit.
-    pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
-        let mut fields = Fields::supervised(fields)?;
+    pub fn build(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
+        let mut fields = Fields::of(&self.parts, fields)?;
         self.check()?;
+        self.parts.measure_losses();
+        let callbacks = self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?;
+        let control = RunControl::of(callbacks);
         let programs = Programs::trace(&self.parts, &fields, self.layout())?;
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
@@ -95,7 +102,8 @@ impl Builder {
         let adapters = spread(&chosen, self.replicas, self.settings.shards);
         let settings = self.settled(adapters.len());
         check_batch(settings.global_batch)?;
-        let notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
+        let mut notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
+        notes.extend(advice(&self.parts, &programs));
         let mut budget = self.budget(adapters);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;
@@ -115,22 +123,36 @@ impl Builder {
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
-        let identity = identity(&plan, &settings, loss_scale.as_ref());
-        let state = RunState { settings, loss_scale, carries, identity, ..RunState::default() };
+        let mut identity = identity(&plan, &settings, loss_scale.as_ref());
+        self.callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
+        identity.of_trainer.clone_from(&identity.not_covered);
+        let state = RunState { settings, loss_scale, carries, identity, control, ..RunState::default() };
         let watch = Watch { observers: self.observers, notes, ..Watch::default() };
         let (data_hash, trust) = (DataHash::default(), Trust::default());
-        Ok(Trainer { plan, crew, state, using, saver: None, watch, data_hash, trust, doubted: None })
+        let callbacks = self.callbacks;
+        Ok(Trainer {
+            plan,
+            crew,
+            state,
+            using,
+            saver: None,
+            watch,
+            callbacks,
+            data_hash,
+            trust,
+            doubted: None,
+        })
     }
 
     /// Returns the run's settings on so many replicas.
     fn settled(&self, replicas: usize) -> RunSettings {
-        let Parts { loss, optimizer, precision, .. } = &self.parts;
+        let Parts { optimizer, precision, .. } = &self.parts;
         RunSettings {
             global_batch: self
                 .per_replica
                 .map_or(self.settings.global_batch, |samples| samples.saturating_mul(replicas)),
             precision: *precision,
-            loss: loss.name().into(),
+            loss: self.parts.loss_name(),
             optimizer: optimizer.name().into(),
             metrics: self.parts.metric_names(),
             ..self.settings.clone()

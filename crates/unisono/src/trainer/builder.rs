@@ -1,15 +1,18 @@
 //! The builder of a trainer: its settings.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_graph::{Layout, Precision};
 use unisono_replica::{Assignment, Audits, Options};
 
-use crate::compile::programs::Parts;
+use crate::compile::parts::{LossOn, Named, On, Parts};
+use crate::model::Model;
 use crate::observe::observer::Observer;
 use crate::run::settings::RunSettings;
 use crate::trainer::Trainer;
-use crate::{Chain, CrossEntropy, Layer, Loss, LossScale, Metric, Sgd};
+use crate::trainer::callback::{Callback, Callbacks};
+use crate::{Chain, Loss, LossScale, Metric};
 
 /// The default share of the time that audits take.
 const AUDIT_SHARE: f64 = 0.015;
@@ -17,6 +20,8 @@ const AUDIT_SHARE: f64 = 0.015;
 /// Builds a [`Trainer`]. Made by [`Trainer::builder`].
 pub struct Builder {
     pub(super) parts: Parts,
+    /// Whether a loss was added for an output by name.
+    has_losses: bool,
     /// The global batch, the shards and the seed; the rest follows from the parts.
     pub(super) settings: RunSettings,
     /// The samples of a step for each replica, where these decide the global batch.
@@ -30,26 +35,22 @@ pub struct Builder {
     pub(super) loss_scale: LossScale,
     pub(super) memory_limit: Option<u64>,
     pub(super) observers: Vec<Box<dyn Observer>>,
+    pub(super) callbacks: Callbacks,
 }
 
 impl Trainer {
-    /// Starts the settings for training `model`.
-    pub fn builder(model: impl Layer + 'static) -> Builder {
-        Builder::new(Box::new(model))
+    /// Starts the settings for training a model: a [`Layer`](crate::Layer), which makes the output of the
+    /// field `x` that is compared with the field `y`, or a [`Model`] of other fields and outputs.
+    pub fn builder(model: impl Into<Model>) -> Builder {
+        Builder::new(model.into())
     }
 }
 
 impl Builder {
-    fn new(model: Box<dyn Layer>) -> Self {
-        let parts = Parts {
-            model,
-            loss: Box::new(CrossEntropy::new()),
-            optimizer: Sgd::new(0.01).into(),
-            metrics: vec![],
-            precision: Precision::F32,
-        };
+    fn new(model: Model) -> Self {
         Self {
-            parts,
+            parts: Parts::new(model),
+            has_losses: false,
             settings: RunSettings::default(),
             per_replica: None,
             adapters: vec![],
@@ -61,12 +62,52 @@ impl Builder {
             loss_scale: LossScale::default(),
             memory_limit: None,
             observers: vec![],
+            callbacks: Callbacks::default(),
         }
     }
 
-    /// Sets the loss. Default: [`CrossEntropy`].
+    /// Sets the loss of a model with one output, which is a [`Layer`](crate::Layer). Default:
+    /// [`CrossEntropy`](crate::CrossEntropy).
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
-        self.parts.loss = Box::new(loss);
+        (self.parts.losses, self.has_losses) = (vec![LossOn::only(loss)], false);
+        self
+    }
+
+    /// Adds a loss of the model's output of this name, compared with the field of the same name. It counts
+    /// `weight` times in the sum that is minimised (Keras's `loss_weights`). With several losses each is in
+    /// the history too, as the metric `NAME loss`, unweighted.
+    ///
+    /// ```
+    /// use unisono::{
+    ///     BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, MeanSquaredError, Model, Outputs, Trainer,
+    /// };
+    ///
+    /// let model = Model::new(|cx, x| {
+    ///     let [price, sold] = ["price", "sold"].map(|name| cx.apply(name, &Dense::new(1), &x["house"]));
+    ///     Outputs::new().with("price", &price).with("sold", &sold)
+    /// });
+    /// let builder = Trainer::builder(model)
+    ///     .loss_of("price", MeanSquaredError, 1.0)
+    ///     .loss_of("sold", BinaryCrossEntropyWithLogits, 0.3)
+    ///     .metric_of("sold", BinaryAccuracy);
+    /// ```
+    pub fn loss_of(self, output: &str, loss: impl Loss + 'static, weight: f32) -> Self {
+        self.loss_between(output, output, loss, weight)
+    }
+
+    /// Adds a loss as [`Builder::loss_of`] does, compared with a field of another name.
+    pub fn loss_between(
+        mut self,
+        output: &str,
+        target: &str,
+        loss: impl Loss + 'static,
+        weight: f32,
+    ) -> Self {
+        if !std::mem::replace(&mut self.has_losses, true) {
+            self.parts.losses.clear();
+        }
+        let on = On { output: output.into(), target: target.into() };
+        self.parts.losses.push(LossOn { on, loss: Arc::new(loss), weight });
         self
     }
 
@@ -76,9 +117,23 @@ impl Builder {
         self
     }
 
-    /// Adds a metric. Default: there are none.
+    /// Adds a metric of a model with one output, which is a [`Layer`](crate::Layer). Default: there are none.
     pub fn metric(mut self, metric: impl Metric + 'static) -> Self {
-        self.parts.metrics.push(Box::new(metric));
+        self.parts.measure(On::only(), Box::new(metric));
+        self
+    }
+
+    /// Adds a metric of the model's output of this name, compared with the field of the same name. In the
+    /// history it is called after both, such as `sold accuracy`.
+    pub fn metric_of(self, output: &str, metric: impl Metric + 'static) -> Self {
+        self.metric_between(output, output, metric)
+    }
+
+    /// Adds a metric as [`Builder::metric_of`] does, compared with a field of another name.
+    pub fn metric_between(mut self, output: &str, target: &str, metric: impl Metric + 'static) -> Self {
+        let on = On { output: output.into(), target: target.into() };
+        let name = format!("{output} {}", metric.name());
+        self.parts.measure(on, Box::new(Named { name, metric }));
         self
     }
 
@@ -253,6 +308,13 @@ impl Builder {
     /// `unisono_replica`. Default: none.
     pub fn fault_scope(mut self, scope: &str) -> Self {
         self.options.fault_scope = scope.into();
+        self
+    }
+
+    /// Adds a callback, which is called as fits proceed and may change how they go on. Callbacks are called in
+    /// the order in which they were added. Default: there are none.
+    pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
+        self.callbacks.all.push(Box::new(callback));
         self
     }
 

@@ -1,22 +1,63 @@
 //! Evaluation and prediction on all replicas.
 
 use unisono_data::{Batch, Loader};
+use unisono_graph::Type;
 use unisono_replica::{Outcome, Verdict};
 
 use crate::compile::outputs::Reading;
 use crate::compile::programs::ProgramId;
-use crate::objective::history::Running;
+use crate::objective::running::Running;
 use crate::{Error, Evaluation, Trainer};
 
+/// An output of a model for samples.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Prediction {
+    /// The output's name.
+    pub name: String,
+    /// The shape: `[samples, ...]`.
+    pub shape: Vec<usize>,
+    /// The values, sample after sample.
+    pub values: Vec<f32>,
+}
+
+/// The outputs of a model for samples, in the model's order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Predictions(Vec<Prediction>);
+
+impl Predictions {
+    /// Returns an output by its name.
+    pub fn get(&self, output: &str) -> Option<&Prediction> {
+        self.iter().find(|prediction| prediction.name == output)
+    }
+
+    /// Returns all outputs.
+    pub fn iter(&self) -> impl Iterator<Item = &Prediction> {
+        self.0.iter()
+    }
+
+    /// Adds those of further samples.
+    fn extend(&mut self, more: Self) {
+        if self.0.is_empty() {
+            *self = more;
+            return;
+        }
+        for (own, new) in self.0.iter_mut().zip(more.0) {
+            own.shape[0] += new.shape.first().copied().unwrap_or_default();
+            own.values.extend(new.values);
+        }
+    }
+}
+
 impl Trainer {
-    /// Evaluates one epoch of a loader, each replica doing its share. Returns the mean loss and metrics.
+    /// Evaluates one epoch of a loader, each replica doing its share. Returns the mean loss, and the metrics
+    /// over all its samples.
     ///
     /// # Errors
     /// Data that do not fit the model; a bad sample; an error of the replicas. [`Error::Stopped`] if the run
     /// is asked to stop ([`Trainer::stop_on`]).
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
-        let names = self.plan.parts.metric_names();
         self.prepare(ProgramId::Evaluate, loader.samples())?;
         self.using.reset();
         for batch in self.reader(loader).epoch(0)? {
@@ -25,43 +66,78 @@ impl Trainer {
             let batch = self.using.with(&batch)?;
             let outcome = self.use_model(ProgramId::Evaluate, &batch)?;
             let reading = Reading::new(self.plan.program(ProgramId::Evaluate), &outcome.outputs);
-            let weights = reading.weights(&self.plan.fields, &batch);
-            running.add(reading.losses(), &reading.metrics(&names), weights.as_deref(), 0.0);
+            let metrics = &self.plan.parts.metrics;
+            running.add(metrics, &reading.measured(metrics, &self.plan.fields, &batch, 0.0));
         }
         self.check_after_use()?;
-        Ok(running.mean(&names))
+        Ok(running.finish(&self.plan.parts.metrics))
     }
 
-    /// Returns the model's output for every sample of a loader, in its order: `[samples, ...]`. Each replica
-    /// does its share.
+    /// Returns the output of a model that has one, for every sample of a loader, in its order:
+    /// `[samples, ...]`. Each replica does its share.
     ///
     /// # Errors
-    /// Data that do not fit the model; an error of the replicas; [`Error::Stopped`] as in
-    /// [`Trainer::evaluate`].
+    /// Data that do not fit the model; a model with several outputs; an error of the replicas;
+    /// [`Error::Stopped`] as in [`Trainer::evaluate`].
     pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
-        let mut all = Vec::new();
+        self.only_output()?;
+        Ok(self.predict_all(loader)?.0.pop().map(|prediction| prediction.values).unwrap_or_default())
+    }
+
+    /// Returns all outputs of the model for every sample of a loader, in its order. Each replica does its
+    /// share.
+    ///
+    /// # Errors
+    /// As [`Trainer::predict`], but for any number of outputs.
+    pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
+        let mut all = Predictions::default();
         self.prepare(ProgramId::Predict, loader.samples())?;
         self.using.reset();
         for batch in self.reader(loader).epoch(0)? {
-            all.extend(self.predict_batch(&batch?)?);
+            all.extend(self.predict_batch_all(&batch?)?);
         }
         self.check_after_use()?;
         Ok(all)
     }
 
-    /// Returns the model's output for a batch of up to the global batch's size. Where the model carries
-    /// something, it goes on from the last such call, evaluation or prediction, until
+    /// Returns the output of a model that has one, for a batch of up to the global batch's size. Where the
+    /// model carries something, it goes on from the last such call, evaluation or prediction, until
     /// [`Trainer::reset_carries`].
     ///
     /// # Errors
-    /// A batch that does not fit the model; an error of the replicas; [`Error::Stopped`] as in
-    /// [`Trainer::evaluate`].
+    /// A batch that does not fit the model; a model with several outputs; an error of the replicas;
+    /// [`Error::Stopped`] as in [`Trainer::evaluate`].
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
+        self.only_output()?;
+        Ok(self.predict_batch_all(batch)?.0.pop().map(|prediction| prediction.values).unwrap_or_default())
+    }
+
+    /// Returns all outputs of the model for a batch, as [`Trainer::predict_batch`] does.
+    ///
+    /// # Errors
+    /// As [`Trainer::predict_batch`], but for any number of outputs.
+    pub fn predict_batch_all(&mut self, batch: &Batch) -> Result<Predictions, Error> {
         self.plan.check_input(batch)?;
         let batch = self.using.with(batch)?;
         let outcome = self.use_model(ProgramId::Predict, &batch)?;
         let reading = Reading::new(self.plan.program(ProgramId::Predict), &outcome.outputs);
-        Ok(reading.predictions().to_vec())
+        let predicted = |(name, ty): &(String, Type)| Prediction {
+            name: name.clone(),
+            shape: [&[batch.len()], &*ty.dims].concat(),
+            values: reading.predictions(name).to_vec(),
+        };
+        Ok(Predictions(self.plan.programs.outputs.iter().map(predicted).collect()))
+    }
+
+    /// Checks that the model has one output.
+    fn only_output(&self) -> Result<(), Error> {
+        let outputs = &self.plan.programs.outputs;
+        if outputs.len() == 1 {
+            return Ok(());
+        }
+        let names: Vec<&str> = outputs.iter().map(|(name, _)| &**name).collect();
+        let problem = format!("the model has {}: predict_all returns them", names.join(", "));
+        Err(Error::setting("predict", problem))
     }
 
     /// Checks that all replicas still have the same state, so that what they made of it is right.

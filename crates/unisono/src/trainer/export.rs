@@ -4,9 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use unisono_checkpoint::{
-    Export, Exported, Info, TensorFile, Tensors, WeightPrecision, export_model, read_export,
-};
+use unisono_checkpoint::{Export, Exported, TensorFile, Tensors, WeightPrecision, export_model, read_export};
 use unisono_graph::StateKind;
 
 use crate::saving::tensors::info;
@@ -90,12 +88,13 @@ impl Trainer {
     pub(super) fn described(&mut self) -> Result<(Tensors, Option<Value>), Error> {
         self.check_before_leaving()?;
         let tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
-        let Info { shape: output, .. } = info(&self.plan.programs.output);
-        let contents = self.plan.parts.model.description().map(|model| Contents {
+        let layer = self.plan.parts.model.layer();
+        let output = self.plan.programs.outputs.first().map(|(_, ty)| info(ty).shape);
+        let contents = layer.and_then(|layer| layer.description()).map(|model| Contents {
             unisono: env!("CARGO_PKG_VERSION").into(),
             input: self.plan.programs.input.dims.clone(),
-            output,
-            loss: self.plan.parts.loss.name().into(),
+            output: output.unwrap_or_default(),
+            loss: self.plan.parts.loss_name(),
             model,
         });
         let json = |error| Error::setting("export", format!("the model cannot be written as JSON: {error}"));

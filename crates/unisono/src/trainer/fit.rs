@@ -4,7 +4,7 @@ use unisono_data::{Batches, Loader, Position};
 
 use crate::compile::feed;
 use crate::compile::programs::ProgramId;
-use crate::objective::history::Running;
+use crate::objective::running::Running;
 use crate::{Epoch, Error, History, Trainer};
 
 impl Trainer {
@@ -26,7 +26,9 @@ impl Trainer {
     ///
     /// That a run is asked to stop ([`Trainer::stop_on`]) is no error: the fit ends after the current step,
     /// is saved and returns the history so far. It does not wait for a batch that is not ready. An evaluation
-    /// ends after the current batch, and the epoch then has not ended, as if the evaluation had failed.
+    /// ends after the current batch, and the epoch then has not ended, as if the evaluation had failed. A
+    /// [`Callback`](crate::Callback) may end a fit too ([`Trainer::stopped`]). A fit that has nothing to do
+    /// tells the observers so.
     pub fn fit(
         &mut self,
         train: &Loader,
@@ -36,6 +38,9 @@ impl Trainer {
         self.saver.as_ref().map_or(Ok(()), |saver| saver.check_dir(self.state.position.step))?;
         self.same_data(train)?;
         self.same_order(train, epochs)?;
+        if self.has_ended(epochs) {
+            return Ok(&self.state.history);
+        }
         let result = match self.begin(train, validation, epochs) {
             Ok(batches) => {
                 let result = self.fit_to_the_end(batches, train, validation, epochs);
@@ -55,6 +60,27 @@ impl Trainer {
         Ok(&self.state.history)
     }
 
+    /// Whether a callback has ended the run. Tells the observers, also where all epochs are done or the run
+    /// was asked to stop before.
+    fn has_ended(&mut self, epochs: u32) -> bool {
+        let done = self.position().epoch;
+        if let Some(stopped) = self.stopped().cloned() {
+            self.watch.note(&format!(
+                "note: nothing to do: the run ended after step {}, by {}: {} (Trainer::go_on lets it train on)",
+                stopped.steps, stopped.by, stopped.reason
+            ));
+            return true;
+        }
+        if done >= epochs {
+            self.watch.note(&format!(
+                "note: nothing to do: the run has done {done} epochs, and {epochs} are asked for, counted from its start"
+            ));
+        } else if self.watch.stop.is_asked() {
+            self.watch.note("note: the run was asked to stop before this fit (Stop::reset takes that back)");
+        }
+        false
+    }
+
     /// Prepares the programs of a fit, checks that its evaluations can work, and starts its batches.
     fn begin(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<Batches, Error> {
         self.trust_the_end()?;
@@ -64,6 +90,10 @@ impl Trainer {
             self.can_evaluate(validation).map_err(Error::of_validation)?;
         }
         [Some(train), validation].into_iter().flatten().for_each(|loader| self.note_batch(loader));
+        (self.callbacks.save, self.callbacks.pause) = (false, None);
+        if self.position().epoch < epochs {
+            self.call(0, |callback, run| callback.fit_begins(run))?;
+        }
         Ok(loader.epochs(self.state.position.data.clone(), epochs)?)
     }
 
@@ -85,6 +115,7 @@ impl Trainer {
             }
             match result {
                 Err(Error::RolledBack { step, .. }) if step >= first => {
+                    (self.callbacks.save, self.callbacks.pause) = (false, None);
                     batches = self.reader(train).epochs(self.state.position.data.clone(), epochs)?;
                 }
                 result => return result,
@@ -161,7 +192,10 @@ impl Trainer {
                 self.state.position.data = batches.progress();
                 return Ok(());
             };
-            if ended && self.save_when_due()? {
+            // A callback may end a fit at its beginning, too.
+            let over = self.is_over() && !self.watch.stop.is_asked();
+            if (ended && self.save_when_due()?) || over {
+                self.note_end();
                 return Ok(());
             }
             if carried.replace(batch.epoch) != Some(batch.epoch) {
@@ -174,12 +208,15 @@ impl Trainer {
             let mut step = self.step_inner(&batch, Some(train.source()), feed::behind(&batch))?;
             (step.epochs, step.of) = (epochs, train.samples());
             self.watch.step(&step);
+            self.call(1, |callback, run| callback.step_ended(&step, run))?;
             self.end_epochs(batch.after.epoch, validation)?;
             self.state.position.data = batches.progress();
-            if self.watch.stop.is_asked() {
+            let over = self.is_over();
+            if over {
                 self.audit_at_stop(&batch)?;
             }
-            if self.save_when_due()? {
+            if self.save_when_due()? || over {
+                self.note_end();
                 return Ok(());
             }
             batches.recycle(batch);
@@ -198,17 +235,34 @@ impl Trainer {
     /// Ends an epoch: evaluates, and adds to the history. An epoch ends completely or not at all, so
     /// everything that may fail is done first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
-        let train = self.state.running.mean(&self.plan.parts.metric_names());
+        let train = self.state.running.finish(&self.plan.parts.metrics);
         // What is wrong in an evaluation alone would change schedules and what counts as the best.
         self.crew.replicas.audit_next(ProgramId::Evaluate.index());
         let validation = validation.map(|loader| self.evaluate(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;
+        if let Some(loss) = validation.as_ref().map(|measured| measured.loss).filter(|loss| !loss.is_finite())
+        {
+            self.watch.note(&format!("warning: the validation loss of epoch {epoch} is {loss}"));
+        }
         let steps = self.steps();
         let ended = Epoch { epoch, steps, train, validation };
-        self.state.history.push(ended.clone());
-        if let Err(error) = self.observe() {
-            self.state.history.pop();
-            return Err(error);
+        self.state.history.push(ended.clone().without_tables());
+        let before = self.state.control.clone();
+        let called = match self.observe() {
+            Ok(()) => self.call(0, |callback, run| callback.epoch_ended(&ended, run)),
+            Err(error) => Err(error),
+        };
+        match called {
+            Ok(()) => {}
+            // The whole state is that of the step that the run went back to.
+            Err(error @ Error::RolledBack { .. }) => return Err(error),
+            Err(error) => {
+                self.state.history.pop();
+                self.state.control = before;
+                self.restore_callbacks()?;
+                self.observe()?;
+                return Err(error);
+            }
         }
         self.state.running = Running::default();
         self.state.position.data.position = Position { epoch: epoch + 1, sample: 0 };

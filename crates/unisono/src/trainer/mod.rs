@@ -3,14 +3,16 @@
 //! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
 //! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
-//! replicas that come and go, `trust` about the way back after a replica was wrong, `inspect` about what a
+//! replicas that come and go, `callback` and `control` about code that steers a run, `trust` about the way back after a replica was wrong, `inspect` about what a
 //! user can ask.
 
 mod build;
 pub(crate) mod builder;
+pub(crate) mod callback;
+pub(crate) mod control;
 mod crew;
 mod diagnose;
-mod evaluate;
+pub(crate) mod evaluate;
 pub(crate) mod export;
 mod fit;
 pub(crate) mod identity;
@@ -28,6 +30,7 @@ use crate::observe::watch::Watch;
 use crate::run::carries::Carries;
 use crate::run::state::RunState;
 use crate::saving::checkpoints::Checkpoints;
+use crate::trainer::callback::Callbacks;
 use crate::trainer::crew::Crew;
 use crate::trainer::identity::DataHash;
 use crate::trainer::trust::Trust;
@@ -46,6 +49,8 @@ pub struct Trainer {
     saver: Option<Checkpoints>,
     /// Who watches.
     watch: Watch,
+    /// Who may change how the run goes on.
+    callbacks: Callbacks,
     /// The hash of the data, which is computed beside the training.
     data_hash: DataHash,
     /// How far the run is trusted.

@@ -64,6 +64,10 @@ impl Trainer {
             path: loaded.path.clone(),
             problem: format!("does not fit the model and its optimizer:\n{report}"),
         })?;
+        let metrics = run.state.running.problem(&self.plan.parts.metrics, &self.plan.metric_widths());
+        if let Some(problem) = metrics {
+            return Err(Error::Resume { path: loaded.path, problem });
+        }
         let mut differs = self.compare(&loaded.path, &run, force)?;
         self.optimizer_goes_on(&loaded.path, &run)?;
         differs.extend(self.compare_identity(&loaded.path, &run, force)?);
@@ -147,7 +151,8 @@ impl Trainer {
         self.data_hash = DataHash::default();
         // A step that is made again is compared again.
         self.crew.compared = None;
-        self.observe()
+        self.observe()?;
+        self.restore_callbacks()
     }
 
     /// Checks that the data of a resumed run are those it started with.

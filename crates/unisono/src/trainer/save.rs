@@ -6,6 +6,7 @@ use std::time::Duration;
 use unisono_checkpoint::{Contents, Export, Plan};
 use unisono_graph::StateKind;
 
+use crate::objective::history::names_of_numbers;
 use crate::saving::checkpoints::Checkpoints;
 use crate::saving::policy::Saving;
 use crate::{Error, Trainer};
@@ -28,7 +29,7 @@ impl Trainer {
     /// The directory cannot be written, or another run uses it. There is no such metric. An adapter cannot be
     /// probed.
     pub fn save_to(&mut self, saving: Saving) -> Result<(), Error> {
-        saving.check(&self.plan.parts.metric_names())?;
+        saving.check(&names_of_numbers(&self.plan.parts.metrics))?;
         // Checkpoints name the classes. Probing now delays no step.
         self.crew.classes.probed()?;
         // The directory may be the one that is open.
@@ -119,6 +120,10 @@ impl Trainer {
         let stop = self.watch.stop.is_asked();
         if stop {
             self.note_stop();
+        }
+        if std::mem::take(&mut self.callbacks.save) {
+            let step = self.steps();
+            self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
         }
         self.hand_over_when_due(false)?;
         Ok(stop)

@@ -8,7 +8,7 @@ use unisono_replica::{Feed, Outcome, ReplicaError};
 use crate::compile::feed::{self, Names};
 use crate::compile::outputs::Reading;
 use crate::compile::programs::{ProgramId, SCALE};
-use crate::objective::history::Running;
+use crate::objective::running::Running;
 use crate::optimizers::Scalar;
 use crate::run::loss_scale::Scaling;
 use crate::{Error, Step, Trainer};
@@ -75,15 +75,19 @@ impl Trainer {
         self.plan.check(batch, names)
     }
 
-    /// Returns the numbers of the next step. Steps that a loss scale has skipped do not count for the
-    /// optimizer.
+    /// Returns the number of the next step as the optimizer counts: without those that a loss scale has
+    /// skipped.
+    pub(super) fn optimizer_step(&self) -> u64 {
+        self.state.position.step - self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped)
+    }
+
+    /// Returns the numbers of the next step.
     ///
     /// # Errors
     /// One of the optimizer's is not finite.
     pub(super) fn scalars(&self) -> Result<Vec<Scalar>, Error> {
         let scaling = self.state.loss_scale.as_ref();
-        let step = self.state.position.step - scaling.map_or(0, |scaling| scaling.skipped);
-        let scalars = self.plan.parts.optimizer.finite_scalars(step);
+        let scalars = self.plan.parts.optimizer.finite_scalars(self.optimizer_step());
         let mut scalars = scalars.map_err(|problem| Error::setting("optimizer", problem))?;
         scalars.extend(scaling.into_iter().flat_map(|s| s.scalars(self.state.settings.global_batch)));
         Ok(scalars)
@@ -147,12 +151,8 @@ impl Trainer {
     fn record(&mut self, batch: &Batch, outcome: &Outcome, after: Position) -> Step {
         let program = self.plan.programs.train();
         let reading = Reading::new(program, &outcome.outputs);
-        let names = self.plan.parts.metric_names();
-        let (metrics, weights) = (reading.metrics(&names), reading.weights(&self.plan.fields, batch));
-        let add = |to: &mut Running| {
-            to.add(reading.losses(), &metrics, weights.as_deref(), reading.penalty());
-            to.mean(&names)
-        };
+        let metrics = &self.plan.parts.metrics;
+        let measured = reading.measured(metrics, &self.plan.fields, batch, reading.penalty());
         let state = &mut self.state;
         if outcome.committed {
             state.carries.take(program, &outcome.outputs);
@@ -162,6 +162,7 @@ impl Trainer {
         if batch.epoch != state.position.data.position.epoch {
             state.running = Running::default();
         }
+        state.running.add(metrics, &measured);
         let done = feed::behind(batch).sample;
         let step = Step {
             step: state.position.step,
@@ -170,8 +171,8 @@ impl Trainer {
             done,
             of: done,
             samples: batch.len() as u64,
-            now: add(&mut Running::default()),
-            so_far: add(&mut state.running),
+            now: Running::of_step(metrics, &measured),
+            so_far: state.running.so_far(metrics),
             committed: outcome.committed,
         };
         state.position.step += 1;

@@ -185,6 +185,7 @@ impl Trainer {
         self.using.reset();
         (self.crew.compared, self.crew.spoiled) = (None, None);
         self.observe().map_err(|error| error.to_string())?;
+        self.restore_callbacks().map_err(|error| error.to_string())?;
         self.trust = Trust::State(Box::new(trusted));
         let step = self.steps();
         if let Some(saver) = &mut self.saver {

@@ -48,6 +48,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
             "observe",
             "saving",
             "trainer",
+            "callbacks",
         ],
     ),
 ];

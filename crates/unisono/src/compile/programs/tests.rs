@@ -4,7 +4,7 @@ use unisono_data::{FieldDType, FieldSpec};
 use unisono_graph::{Array, Feed, Frame, interpret};
 
 use super::*;
-use crate::{Dense, FromFn, MeanSquaredError, Relu, Residual, Sequential, Sgd};
+use crate::{Dense, FromFn, Layer, Loss, MeanSquaredError, Relu, Residual, Sequential, Sgd};
 
 /// A metric as a function of the model's output, `[B, 3]`.
 struct Own(fn(&Var) -> Var);
@@ -42,10 +42,11 @@ fn trace(
     metric: Option<Own>,
 ) -> Result<Programs, Error> {
     let spec = |name: &str| FieldSpec { name: name.into(), dtype: FieldDType::F32, shape: vec![3] };
-    let metrics = metric.into_iter().map(|metric| Box::new(metric) as Box<dyn Metric>).collect();
-    let (model, loss) = (Box::new(model), Box::new(loss));
-    let parts = Parts { model, loss, optimizer: Sgd::new(0.1).into(), metrics, precision: Precision::F32 };
-    Programs::trace(&parts, &Fields::supervised(&[spec("x"), spec("y")])?, Layout::default())
+    let mut parts = Parts::new(crate::Model::from(model));
+    (parts.losses, parts.optimizer) = (vec![LossOn::only(loss)], Sgd::new(0.1).into());
+    metric.into_iter().for_each(|metric| parts.measure(On::only(), Box::new(metric)));
+    let fields = Fields::of(&parts, &[spec("x"), spec("y")])?;
+    Programs::trace(&parts, &fields, Layout::default())
 }
 
 fn problem(traced: Result<Programs, Error>) -> String {

@@ -32,6 +32,6 @@ impl Forward for Dropout {
         if !valid(self.name(), cx, [rate("rate", self.rate)]) {
             return x.clone();
         }
-        if cx.is_training() { x.dropout(self.rate, &cx.path()) } else { x.clone() }
+        if cx.is_training() { x.dropout(self.rate, &cx.stream()) } else { x.clone() }
     }
 }

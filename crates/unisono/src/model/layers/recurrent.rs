@@ -248,7 +248,7 @@ impl Shape {
             }
             y = side_by_side(&ways, top && self.last).unwrap_or(y);
             if !top && cx.is_training() {
-                y = y.dropout(self.dropout, &format!("{}.dropout_l{index}", cx.path()));
+                y = y.dropout(self.dropout, &format!("{}.dropout_l{index}", cx.stream()));
             }
         }
         y

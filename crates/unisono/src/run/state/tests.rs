@@ -5,11 +5,12 @@ use unisono_graph::Precision;
 
 use super::*;
 use crate::identity::part::Part;
+use crate::objective::running::Measured;
 use crate::run::ancestry::Ancestor;
 use crate::run::classes::SavedClass;
 use crate::run::content::DataContent;
 use crate::run::identity::RunIdentity;
-use crate::{Epoch, Evaluation, LossScale};
+use crate::{Epoch, Evaluation, LossScale, Metric};
 
 /// What `digits --epochs 2` of version 0.1.0 wrote, before runs were saved in sections.
 const VERSION_1: &str = include_str!("../../../tests/trainer_json/version1.json");
@@ -27,14 +28,28 @@ fn full() -> RunState {
     state
 }
 
+/// One metric, the mean over samples.
+fn metrics() -> Vec<Box<dyn Metric>> {
+    vec![Box::new(crate::Accuracy)]
+}
+
+fn measured() -> Measured<'static> {
+    let metrics = vec![&[1.0, 0.0][..]];
+    Measured { losses: &[1.5, 0.3], metrics, given: None, weights: None, penalty: 0.25 }
+}
+
 fn fill(state: &mut RunState) {
-    let evaluation =
-        Evaluation { loss: f64::INFINITY, metrics: vec![("accuracy".into(), 0.1 + 0.2)], samples: 7 };
+    let evaluation = Evaluation {
+        loss: f64::INFINITY,
+        metrics: vec![("accuracy".into(), 0.1 + 0.2)],
+        samples: 7,
+        ..Evaluation::default()
+    };
     let epoch = Epoch { epoch: 0, steps: 5, train: evaluation, validation: None };
     let mut scaling = Scaling::new(LossScale::default());
     assert!(scaling.overflowed());
     let mut running = Running::default();
-    running.add(&[1.5, 0.3], &[vec![1.0, 0.0]], None, 0.25);
+    running.add(&metrics(), &measured());
     let mut loader = Order::default();
     loader.set([("order".to_owned(), "shuffled".to_owned())].into());
     let mut carries = Carries::from(vec!["0.h".to_owned()]);
@@ -115,7 +130,8 @@ fn a_section_that_is_unknown_or_missing_or_newer_is_named() {
             assert_eq!(missing, format!("the section {name:?} is missing"));
         }
         let newer = problem(&|t| t["sections"][name]["version"] = 9.into());
-        assert_eq!(newer, format!("the section {name:?} is of version 9, where 1 to 1 are known"));
+        let known = if *name == "running" { 2 } else { 1 };
+        assert_eq!(newer, format!("the section {name:?} is of version 9, where 1 to {known} are known"));
         let broken = problem(&|t| t["sections"][name]["value"] = 7.into());
         assert!(broken.starts_with(&format!("the section {name:?}: ")), "{broken}");
     }
@@ -201,7 +217,10 @@ fn a_run_of_version_1_in_mixed_precision_and_amid_an_epoch_is_read() {
     assert_eq!(run.settings().precision, Precision::Mixed);
     let scaling = run.scaling().unwrap();
     assert_eq!((scaling.setting, scaling.good + scaling.skipped), (LossScale::default(), 10));
-    assert_eq!(run.state.running.mean(&["accuracy".into()]).samples, 640);
+    assert_eq!(run.state.running.counts(), (640, 10));
+    // Version 1 has the sums of means alone, over the weights of the loss.
+    let so_far = run.state.running.finish(&metrics());
+    assert_eq!((so_far.loss, so_far.metric("accuracy")), (1320.826616615057 / 640.0, Some(199.0 / 640.0)));
     assert_eq!(run.state.tensors().unwrap(), carried);
     assert_eq!(RunState::load(&saved(&run.state)).unwrap().state, run.state);
 }

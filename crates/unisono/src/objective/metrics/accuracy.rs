@@ -1,46 +1,9 @@
-//! Metrics: a number for each sample, averaged on the host. A new metric is a type here.
+//! Accuracy: the share of labels that are predicted rightly.
 
 use unisono_graph::{DType, Type, Var};
 
+use super::Metric;
 use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
-
-/// A metric: a number for each sample, which is computed on the device. The trainer averages it on the host,
-/// in f64, in sample order, with the samples' weights.
-///
-/// ```
-/// use unisono::{Metric, Var};
-///
-/// /// The largest absolute error of a sample.
-/// struct WorstError;
-///
-/// impl Metric for WorstError {
-///     fn name(&self) -> &str {
-///         "worst error"
-///     }
-///     fn per_sample(&self, output: &Var, target: &Var) -> Var {
-///         (output - target).abs().flatten().max(&[-1])
-///     }
-/// }
-/// ```
-pub trait Metric: Send + Sync {
-    /// Returns the metric's name in histories and progress bars.
-    fn name(&self) -> &str;
-
-    /// Checks the types of the model's output and of the targets. Default: all types are accepted.
-    ///
-    /// # Errors
-    /// The metric cannot be computed from these types; the error is the message.
-    fn accepts(&self, _output: &Type, _target: &Type) -> Result<(), String> {
-        Ok(())
-    }
-
-    /// Traces the metric of each sample, an f32 `[B]`. A number that depends on no sample, such as
-    /// [`Tape::constant`](crate::Tape::constant), is taken as that of every sample.
-    ///
-    /// Errors: the value has axes, is of another type, or is a sum over the samples of a batch, whose mean
-    /// would depend on the batch size. Building the trainer returns them.
-    fn per_sample(&self, output: &Var, target: &Var) -> Var;
-}
 
 /// Accuracy: the share of labels for which the largest logit is that of the label. Of several equal logits
 /// the first counts as the largest.

@@ -1,0 +1,215 @@
+//! Ends a run that gets no better.
+
+use crate::{Callback, Control, Epoch, Error, Influence};
+
+/// Ends a run that gets no better (Keras's and Lightning's `EarlyStopping`): after `patience` epochs in a row
+/// in which the watched quantity was not better than the best so far.
+///
+/// The watched quantity is the loss or a metric of the validation samples, if there are any, else of the
+/// training samples. A NaN is never better. What it decides depends on the run's history alone, which is in
+/// every checkpoint: a resumed run stops where it would have.
+///
+/// ```
+/// use unisono::{Accuracy, Dense, EarlyStopping, Trainer};
+///
+/// let builder = Trainer::builder(Dense::new(10))
+///     .metric(Accuracy::new())
+///     .callback(EarlyStopping::highest("accuracy").patience(3).restore_best());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct EarlyStopping {
+    watched: String,
+    highest: bool,
+    patience: u32,
+    least_difference: f64,
+    start_from: u32,
+    restore_best: bool,
+}
+
+/// What a history says: the epoch that was the best, and how many in a row were no better after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Judgement {
+    best: Option<u32>,
+    no_better: u32,
+}
+
+impl EarlyStopping {
+    /// Watches `"loss"`, or a metric by name, of which less is better. Default: patience 0, least difference 0,
+    /// from epoch 0 on, as Keras has it; the weights stay those of the last epoch.
+    pub fn lowest(watched: &str) -> Self {
+        Self {
+            watched: watched.to_owned(),
+            highest: false,
+            patience: 0,
+            least_difference: 0.0,
+            start_from: 0,
+            restore_best: false,
+        }
+    }
+
+    /// Watches a metric of which more is better, such as an accuracy. It has the defaults of
+    /// [`EarlyStopping::lowest`].
+    pub fn highest(watched: &str) -> Self {
+        Self { highest: true, ..Self::lowest(watched) }
+    }
+
+    /// Sets the number of epochs in a row that may be no better before the run ends with the last of them.
+    /// Default: 0, which is the same as 1.
+    pub fn patience(mut self, epochs: u32) -> Self {
+        self.patience = epochs;
+        self
+    }
+
+    /// Sets by how much a better value must differ from the best so far (Keras's `min_delta`), in the
+    /// quantity's own unit. Default: 0.
+    pub fn least_difference(mut self, difference: f64) -> Self {
+        self.least_difference = difference;
+        self
+    }
+
+    /// Sets the first epoch, from 0, that counts (Keras's `start_from_epoch`). Default: 0.
+    pub fn start_from(mut self, epoch: u32) -> Self {
+        self.start_from = epoch;
+        self
+    }
+
+    /// Keeps the weights of the best epoch, in the host's memory and in checkpoints, and sets the model to
+    /// them when it stops the run. Where the run ends otherwise, they stay as they are;
+    /// [`Trainer::restore_kept_weights`](crate::Trainer::restore_kept_weights) sets them then. Default: they
+    /// are not kept.
+    pub fn restore_best(mut self) -> Self {
+        self.restore_best = true;
+        self
+    }
+
+    /// Judges a history.
+    fn judge(&self, history: &[Epoch]) -> Result<Judgement, String> {
+        let (mut best, mut judgement) = (None, Judgement::default());
+        for epoch in history.iter().filter(|epoch| epoch.epoch >= self.start_from) {
+            let value = self.value(epoch)?;
+            if !value.is_nan() && best.is_none_or(|best| self.is_better(value, best)) {
+                best = Some(value);
+                judgement = Judgement { best: Some(epoch.epoch), no_better: 0 };
+            } else {
+                judgement.no_better += 1;
+            }
+        }
+        Ok(judgement)
+    }
+
+    fn is_better(&self, value: f64, best: f64) -> bool {
+        if self.highest { value - self.least_difference > best } else { value + self.least_difference < best }
+    }
+
+    /// Returns the watched quantity of an epoch.
+    fn value(&self, epoch: &Epoch) -> Result<f64, String> {
+        let measured = epoch.validation.as_ref().unwrap_or(&epoch.train);
+        if self.watched == "loss" {
+            return Ok(measured.loss);
+        }
+        measured.metric(&self.watched).ok_or_else(|| {
+            let there: Vec<&str> = measured.metrics.iter().map(|(name, _)| &**name).collect();
+            format!("it watches {:?}, but there is only loss {}", self.watched, there.join(" "))
+        })
+    }
+
+    fn direction(&self) -> &'static str {
+        if self.highest { "highest" } else { "lowest" }
+    }
+}
+
+impl Callback for EarlyStopping {
+    fn name(&self) -> &str {
+        "early stopping"
+    }
+
+    fn influence(&self) -> Influence {
+        let Self { watched, patience, least_difference, start_from, restore_best, .. } = self;
+        Influence::By(format!(
+            "{} {watched:?}, patience {patience}, least difference {least_difference}, from epoch {start_from}, \
+             restores the best: {restore_best}",
+            self.direction()
+        ))
+    }
+
+    fn check(&self, example: &Epoch) -> Result<(), String> {
+        let difference = self.least_difference;
+        if !difference.is_finite() || difference < 0.0 {
+            return Err(format!("the least difference is {difference}, and must be finite and not negative"));
+        }
+        self.value(example).map(drop)
+    }
+
+    fn epoch_ended(&mut self, epoch: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
+        let judged = self.judge(run.history());
+        let Judgement { best, no_better } =
+            judged.map_err(|problem| Error::setting("early stopping", problem))?;
+        if self.restore_best && best == Some(epoch.epoch) {
+            run.keep_weights()?;
+        }
+        if no_better < self.patience.max(1) {
+            return Ok(());
+        }
+        let best = best.map_or("there is none".to_owned(), |best| format!("that was epoch {best}"));
+        let (watched, direction) = (&self.watched, self.direction());
+        let reason =
+            format!("{no_better} epochs were no better than the {direction} {watched:?} so far; {best}");
+        let restored = self.restore_best && run.restore_weights()?;
+        run.stop(&if restored { format!("{reason}, whose weights are restored") } else { reason });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(losses: &[f64]) -> Vec<Epoch> {
+        let mut history = vec![Epoch::default(); losses.len()];
+        for (number, (epoch, &loss)) in history.iter_mut().zip(losses).enumerate() {
+            (epoch.epoch, epoch.train.loss) = (number as u32, loss);
+        }
+        history
+    }
+
+    /// Returns the first epoch at whose end a run of these losses is stopped.
+    fn stops(stopping: &EarlyStopping, losses: &[f64]) -> Option<usize> {
+        let ends = |&n: &usize| {
+            let judged = stopping.judge(&history(&losses[..=n])).unwrap();
+            judged.no_better >= stopping.patience.max(1)
+        };
+        (0..losses.len()).find(ends)
+    }
+
+    /// The numbers are what Keras 3 does with the same arguments.
+    #[test]
+    fn it_stops_where_keras_does() {
+        let losses = [1.0, 0.5, 0.6, 0.4, 0.45, 0.44, 0.39999, 0.5, 0.5, 0.5];
+        let stopping = |patience| EarlyStopping::lowest("loss").patience(patience);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|n| stops(&stopping(n), &losses)),
+            [Some(2), Some(2), Some(5), Some(9), None]
+        );
+        assert_eq!(stops(&stopping(3).least_difference(0.001), &losses), Some(6));
+        assert_eq!(stops(&stopping(1).start_from(2), &losses), Some(4));
+        let rising = EarlyStopping::highest("loss").patience(2);
+        assert_eq!(stops(&rising, &losses), Some(2));
+    }
+
+    #[test]
+    fn a_nan_is_never_better() {
+        let stopping = EarlyStopping::lowest("loss").patience(2);
+        assert_eq!(stops(&stopping, &[f64::NAN, f64::NAN, 1.0]), Some(1));
+        assert_eq!(stops(&stopping, &[f64::NAN, 1.0, f64::NAN, 0.5, 0.25]), None);
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused() {
+        let example = Epoch::default();
+        let problem = EarlyStopping::lowest("f1").check(&example).unwrap_err();
+        assert!(problem.starts_with("it watches \"f1\", but there is only loss"), "{problem}");
+        for difference in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(EarlyStopping::lowest("loss").least_difference(difference).check(&example).is_err());
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Finds a learning rate to begin with.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{Callback, Control, Error, Influence, Step};
+
+/// Raises the learning rate from step to step, exponentially, and notes the loss of each step, to find a rate
+/// to train with (Smith 2015, "Cyclical Learning Rates"; Lightning's `lr_find`, fastai's `lr_find`). It ends
+/// the run after its steps, or when the loss is four times the lowest so far. The trainer is of no further use
+/// then: train with another.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let train = unisono::data::Loader::new(unisono::data::Memory::labelled([0.0; 64], [64], [0])?);
+/// use unisono::{Dense, LearningRateFinder, Trainer};
+///
+/// let (finder, found) = LearningRateFinder::new(1e-6, 1.0, 100);
+/// let mut trainer = Trainer::builder(Dense::new(10)).callback(finder).build(&train.fields()?)?;
+/// trainer.fit(&train, None, u32::MAX)?;
+/// println!("{:?}", found.suggestion());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct LearningRateFinder {
+    lowest: f64,
+    highest: f64,
+    steps: u64,
+    found: RateLosses,
+}
+
+/// The learning rates that a [`LearningRateFinder`] has tried, each with the loss of its step. Clones share
+/// one list.
+#[derive(Clone, Debug, Default)]
+pub struct RateLosses(Arc<Mutex<Vec<(f64, f64)>>>);
+
+/// By how many times the loss may exceed the lowest so far.
+const DIVERGED: f64 = 4.0;
+
+/// The share of the earlier losses in a smoothed loss.
+const SMOOTHING: f64 = 0.9;
+
+impl LearningRateFinder {
+    /// Creates a finder that goes from the lowest to the highest rate in so many steps. Returns it with what
+    /// it finds. Lightning's defaults are 1e-8, 1 and 100.
+    pub fn new(lowest: f64, highest: f64, steps: u64) -> (Self, RateLosses) {
+        let found = RateLosses::default();
+        (Self { lowest, highest, steps, found: found.clone() }, found)
+    }
+
+    /// Returns the rate of a step, 0 being the first.
+    fn rate(&self, step: u64) -> f64 {
+        let share = step as f64 / (self.steps.max(2) - 1) as f64;
+        self.lowest * libm::pow(self.highest / self.lowest, share)
+    }
+}
+
+impl RateLosses {
+    /// Returns the learning rate and the loss of each step, in order.
+    pub fn all(&self) -> Vec<(f64, f64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the rate around which the smoothed loss fell most steeply by the logarithm of the rate: between
+    /// a tenth of the steps before it and a tenth after it, up to the lowest smoothed loss, and without the
+    /// first tenth of the steps. `None`: there are too few steps, or the loss never fell.
+    pub fn suggestion(&self) -> Option<f64> {
+        let all = self.all();
+        let mut smoothed = Vec::with_capacity(all.len());
+        let mut mean = 0.0;
+        for (step, (_, loss)) in all.iter().enumerate() {
+            mean = SMOOTHING * mean + (1.0 - SMOOTHING) * loss;
+            // The mean begins with 0, which counts for less and less.
+            smoothed.push(mean / (1.0 - libm::pow(SMOOTHING, (step + 1) as f64)));
+        }
+        let around = (all.len() / 10).max(1);
+        let lowest = (0..smoothed.len()).min_by(|&a, &b| smoothed[a].total_cmp(&smoothed[b]))?;
+        let fall = |at: usize| smoothed[at - around] - smoothed[at + around];
+        let within = 2 * around..(lowest + 1).min(smoothed.len().saturating_sub(around));
+        let steepest = within.max_by(|&a, &b| fall(a).total_cmp(&fall(b)))?;
+        (fall(steepest) > 0.0).then(|| all[steepest].0)
+    }
+}
+
+impl Callback for LearningRateFinder {
+    fn name(&self) -> &str {
+        "learning rate finder"
+    }
+
+    fn influence(&self) -> Influence {
+        let Self { lowest, highest, steps, .. } = self;
+        Influence::By(format!("from {lowest} to {highest} in {steps} steps"))
+    }
+
+    fn check(&self, _: &crate::Epoch) -> Result<(), String> {
+        let Self { lowest, highest, steps, .. } = self;
+        if *lowest > 0.0 && lowest < highest && highest.is_finite() && *steps > 1 {
+            return Ok(());
+        }
+        Err(format!(
+            "from {lowest} to {highest} in {steps} steps: it needs 0 < lowest < highest, and two steps"
+        ))
+    }
+
+    fn fit_begins(&mut self, run: &mut Control<'_>) -> Result<(), Error> {
+        self.found.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        run.set_learning_rate(self.rate(0))
+    }
+
+    fn step_ended(&mut self, step: &Step, run: &mut Control<'_>) -> Result<(), Error> {
+        let mut found = self.found.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The rate of a step is set two steps before it, so the first two have the same.
+        let at = step.step.saturating_sub(1);
+        found.push((self.rate(at), step.now.loss));
+        let lowest = found.iter().map(|(_, loss)| *loss).fold(f64::INFINITY, f64::min);
+        let (done, diverged) = (at + 1 >= self.steps, step.now.loss > DIVERGED * lowest);
+        drop(found);
+        if done || diverged {
+            run.stop(if done { "all rates were tried" } else { "the loss grows" });
+            return Ok(());
+        }
+        run.set_learning_rate(self.rate(at + 1 + u64::from(step.step > 0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steepest_fall_is_suggested() {
+        let found = RateLosses::default();
+        assert_eq!(found.suggestion(), None);
+        // Falls most steeply around 0.01 and rises from 0.1 on.
+        let loss = |exponent: f64| {
+            2.0 - 1.0 / (1.0 + (-3.0 * (exponent + 2.0)).exp()) + (exponent + 1.0).max(0.0).powi(2)
+        };
+        let rates = (0..100).map(|i| -6.0 + 6.0 * f64::from(i) / 99.0);
+        *found.0.lock().unwrap() = rates.map(|e| (10_f64.powf(e), loss(e))).collect();
+        let rate = found.suggestion().unwrap();
+        assert!((0.005..0.05).contains(&rate), "{rate}");
+        *found.0.lock().unwrap() = vec![(0.1, 1.0), (0.2, 2.0), (0.3, 3.0)];
+        assert_eq!(found.suggestion(), None);
+    }
+
+    #[test]
+    fn rates_rise_from_the_lowest_to_the_highest() {
+        let (finder, _) = LearningRateFinder::new(1e-6, 1.0, 7);
+        let rates: Vec<f64> = (0..7).map(|step| finder.rate(step)).collect();
+        assert!(
+            rates.iter().enumerate().all(|(i, rate)| (rate / 10_f64.powi(i as i32 - 6) - 1.0).abs() < 1e-12)
+        );
+        assert!(LearningRateFinder::new(1.0, 0.1, 7).0.check(&crate::Epoch::default()).is_err());
+    }
+}

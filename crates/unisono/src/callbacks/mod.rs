@@ -1,0 +1,12 @@
+//! Callbacks of the library. A new one is a file here that implements [`Callback`](crate::Callback), a `mod`
+//! line and a `pub use` line.
+
+mod early_stopping;
+mod function;
+mod learning_rate_finder;
+mod pause_after;
+
+pub use early_stopping::EarlyStopping;
+pub use function::{OnEpoch, OnStep, on_epoch, on_step};
+pub use learning_rate_finder::{LearningRateFinder, RateLosses};
+pub use pause_after::PauseAfter;

@@ -1,0 +1,56 @@
+//! Notes about a model that would train, and most likely not to what its author wants.
+
+use crate::compile::parts::Parts;
+use crate::compile::programs::Programs;
+use crate::model::context::SummaryLine;
+
+/// The most channels that a picture has.
+const CHANNELS: usize = 4;
+/// The fewest rows and columns of a picture that is told from channels.
+const SIDE: usize = 8;
+
+/// Returns what a user should know of a model and its optimizer.
+pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
+    let mut notes = Vec::new();
+    notes.extend(activation_before_the_loss(&parts.loss_name(), programs.summary.last()));
+    notes.extend(channels_last(programs));
+    let states = programs.train().states();
+    let names = programs.states_of(&[unisono_graph::StateKind::Parameter]);
+    let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
+    notes.extend(parts.optimizer.freeze_notes(&names));
+    notes
+}
+
+/// A loss that takes logits computes softmax or sigmoid itself.
+fn activation_before_the_loss(loss: &str, last: Option<&SummaryLine>) -> Option<String> {
+    let own = match loss {
+        "cross-entropy" => "softmax",
+        "binary cross-entropy" => "sigmoid",
+        _ => return None,
+    };
+    let last = last.filter(|line| line.kind == own)?;
+    Some(format!(
+        "note: the model ends in {} ({own}), and the loss {loss} takes logits: it computes {own} itself, so leave \
+         the layer out",
+        last.path
+    ))
+}
+
+/// A convolution takes `[B, C, H, W]`; sources of pictures give `[B, H, W, C]`.
+fn channels_last(programs: &Programs) -> Option<String> {
+    // The first layer that has no layers inside.
+    let is_inside =
+        |inner: &SummaryLine, outer: &SummaryLine| inner.path.starts_with(&format!("{}.", outer.path));
+    let lines = &programs.summary;
+    let mut leaves = lines.iter().enumerate();
+    let first = leaves.find(|(at, line)| !lines.get(at + 1).is_some_and(|next| is_inside(next, line)))?.1;
+    let &[height, width, channels] = &*programs.input.dims else { return None };
+    let is_picture = height >= SIDE && width >= SIDE && (1..=CHANNELS).contains(&channels);
+    (first.kind == "conv2d" && is_picture).then(|| {
+        format!(
+            "note: {} (conv2d) takes {height} channels of {width} x {channels}: where these are pictures of {height} x \
+             {width}, put unisono::data::channels_first before it",
+            first.path
+        )
+    })
+}

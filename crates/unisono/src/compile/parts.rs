@@ -1,0 +1,173 @@
+//! What a trainer trains: the model, what is minimised and measured of which output, and the optimizer.
+
+use std::sync::Arc;
+
+use unisono_graph::{Precision, Type, Var};
+
+use crate::model::functional::{INPUT, Model, OUTPUT};
+use crate::objective::metrics::Reduction;
+use crate::{Chain, CrossEntropy, Error, Loss, Metric, Sgd};
+
+/// The name of the field with the target of the loss.
+pub const TARGET: &str = "y";
+
+/// What a trainer trains.
+pub(crate) struct Parts {
+    pub model: Model,
+    /// The losses; at least one.
+    pub losses: Vec<LossOn>,
+    pub optimizer: Chain,
+    pub metrics: Vec<Box<dyn Metric>>,
+    /// What each metric is measured on.
+    pub measured: Vec<On>,
+    pub precision: Precision,
+}
+
+/// An output of the model, and the field that it is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct On {
+    pub output: String,
+    pub target: String,
+}
+
+/// A loss of an output, and what it counts in the sum of all.
+#[derive(Clone)]
+pub(crate) struct LossOn {
+    pub on: On,
+    pub loss: Arc<dyn Loss>,
+    pub weight: f32,
+}
+
+impl On {
+    /// Returns the only output of a [`Layer`](crate::Layer), and its target.
+    pub fn only() -> Self {
+        Self { output: OUTPUT.into(), target: TARGET.into() }
+    }
+}
+
+impl Parts {
+    /// Returns the parts of a model with the default loss and optimizer.
+    pub fn new(model: Model) -> Self {
+        Self {
+            model,
+            losses: vec![LossOn::only(CrossEntropy::new())],
+            optimizer: Sgd::new(0.01).into(),
+            metrics: Vec::new(),
+            measured: Vec::new(),
+            precision: Precision::F32,
+        }
+    }
+
+    /// Measures a metric.
+    pub fn measure(&mut self, on: On, metric: Box<dyn Metric>) {
+        self.metrics.push(metric);
+        self.measured.push(on);
+    }
+
+    /// Measures each loss by itself, where there are several: before all metrics.
+    pub fn measure_losses(&mut self) {
+        if self.losses.len() < 2 {
+            return;
+        }
+        for (at, LossOn { on, loss, .. }) in self.losses.iter().enumerate() {
+            let name = format!("{} loss", on.output);
+            self.metrics.insert(at, Box::new(PartLoss { name, loss: Arc::clone(loss) }));
+            self.measured.insert(at, on.clone());
+        }
+    }
+
+    /// Checks what each loss counts.
+    ///
+    /// # Errors
+    /// It is negative or not finite.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = self.losses.iter().find(|part| !part.weight.is_finite() || part.weight < 0.0);
+        wrong.map_or(Ok(()), |LossOn { on, weight, .. }| {
+            let problem =
+                format!("that of {:?} counts {weight} times: that is negative or not finite", on.output);
+            Err(Error::setting("loss", problem))
+        })
+    }
+
+    /// Returns the metrics' names, in order.
+    pub fn metric_names(&self) -> Vec<String> {
+        self.metrics.iter().map(|metric| metric.name().to_owned()).collect()
+    }
+
+    /// Returns the name of the loss, or those of all with their outputs and what they count.
+    pub fn loss_name(&self) -> String {
+        match &self.losses[..] {
+            [LossOn { loss, weight: 1.0, .. }] => loss.name().to_owned(),
+            several => {
+                let named = |LossOn { on, loss, weight }: &LossOn| {
+                    format!("{} of {} as {} x {weight}", loss.name(), on.output, on.target)
+                };
+                several.iter().map(named).collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+
+    /// Returns the fields that losses and metrics compare with, each once.
+    pub fn targets(&self) -> Vec<&str> {
+        let losses = self.losses.iter().map(|part| &part.on);
+        let mut targets = Vec::new();
+        for on in losses.chain(&self.measured) {
+            if !targets.contains(&&*on.target) {
+                targets.push(&*on.target);
+            }
+        }
+        targets
+    }
+
+    /// Returns the field that the model takes, if it is a layer.
+    pub fn only_input(&self) -> Option<&'static str> {
+        self.model.layer().map(|_| INPUT)
+    }
+}
+
+impl LossOn {
+    /// Returns the only loss of a model with one output.
+    pub fn only(loss: impl Loss + 'static) -> Self {
+        Self { on: On::only(), loss: Arc::new(loss), weight: 1.0 }
+    }
+}
+
+/// A loss that is one of several, as a metric.
+struct PartLoss {
+    name: String,
+    loss: Arc<dyn Loss>,
+}
+
+impl Metric for PartLoss {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+        self.loss.per_sample(output, target)
+    }
+}
+
+/// A metric under another name.
+pub(crate) struct Named<M> {
+    pub name: String,
+    pub metric: M,
+}
+
+impl<M: Metric> Metric for Named<M> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
+        self.metric.accepts(output, target)
+    }
+
+    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+        self.metric.per_sample(output, target)
+    }
+
+    fn reduction(&self) -> Option<&dyn Reduction> {
+        self.metric.reduction()
+    }
+}

@@ -1,0 +1,149 @@
+//! Models of several inputs and outputs: functions from the fields of a sample to named values.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Index;
+
+use unisono_graph::{GraphError, Tape, Type, Var};
+
+use crate::model::{Context, Layer};
+
+/// The name of the field that a model that is a [`Layer`] takes.
+pub const INPUT: &str = "x";
+/// The name of the output of a model that is a [`Layer`].
+pub const OUTPUT: &str = "output";
+
+/// What a trainer trains: a [`Layer`], which makes one value of the field `x`, or a function from the fields of
+/// a sample to named values (Keras's functional API).
+///
+/// ```
+/// use unisono::{Dense, Embedding, Model, Outputs, Relu, Sequential};
+///
+/// let trunk = Sequential::new().add(Dense::new(32)).add(Relu);
+/// let houses = Model::new(move |cx, x| {
+///     let city = cx.apply("city", &Embedding::new(100, 8), &x["city"]).flatten();
+///     let all = cx.apply("trunk", &trunk, &x["numbers"]) + cx.apply("of_city", &Dense::new(32), &city);
+///     Outputs::new()
+///         .with("price", &cx.apply("price", &Dense::new(1), &all))
+///         .with("sold", &cx.apply("sold", &Dense::new(1), &all))
+/// });
+/// ```
+pub struct Model(Kind);
+
+type Function = dyn Fn(&mut Context, &Inputs) -> Outputs + Send + Sync;
+
+enum Kind {
+    Layer(Box<dyn Layer>),
+    Function(Box<Function>),
+}
+
+impl Model {
+    /// Creates a model from a function. It runs when the trainer is built, not at every step, and takes the
+    /// fields that it asks for: `x["name"]` is a value `[B, ...]`.
+    pub fn new(forward: impl Fn(&mut Context, &Inputs) -> Outputs + Send + Sync + 'static) -> Self {
+        Self(Kind::Function(Box::new(forward)))
+    }
+
+    /// Returns the layer, for a model that is one.
+    pub(crate) fn layer(&self) -> Option<&dyn Layer> {
+        match &self.0 {
+            Kind::Layer(layer) => Some(&**layer),
+            Kind::Function(_) => None,
+        }
+    }
+
+    /// Traces the model.
+    pub(crate) fn forward(&self, cx: &mut Context, x: &Inputs) -> Outputs {
+        match &self.0 {
+            Kind::Layer(layer) => Outputs::new().with(OUTPUT, &layer.forward(cx, &x[INPUT])),
+            Kind::Function(forward) => forward(cx, x),
+        }
+    }
+}
+
+impl<L: Layer + 'static> From<L> for Model {
+    fn from(layer: L) -> Self {
+        Self(Kind::Layer(Box::new(layer)))
+    }
+}
+
+/// The fields of a sample as values `[B, ...]`, by name.
+pub struct Inputs {
+    tape: Tape,
+    fields: BTreeMap<String, (Type, OnceCell<Var>)>,
+    /// The fields that were asked for, in the order in which they were.
+    used: RefCell<Vec<String>>,
+    /// What stands for a field that is not there.
+    missing: OnceCell<Var>,
+}
+
+impl Inputs {
+    /// Makes inputs of a graph of those fields that are asked for.
+    pub(crate) fn new<'a>(tape: &Tape, fields: impl Iterator<Item = (&'a str, &'a Type)>) -> Self {
+        let fields = fields.map(|(name, ty)| (name.to_owned(), (ty.clone(), OnceCell::new()))).collect();
+        Self { tape: tape.clone(), fields, used: RefCell::default(), missing: OnceCell::new() }
+    }
+
+    /// Returns a field, if the data have it.
+    pub fn get(&self, name: &str) -> Option<&Var> {
+        let (ty, var) = self.fields.get(name)?;
+        Some(var.get_or_init(|| {
+            self.used.borrow_mut().push(name.to_owned());
+            self.tape.input(name, ty.clone())
+        }))
+    }
+
+    /// Returns the names of the fields that the data have, in alphabetical order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.keys().map(String::as_str)
+    }
+
+    /// Returns the fields that were asked for, in the order in which they were.
+    pub(crate) fn used(&self) -> Vec<String> {
+        self.used.borrow().clone()
+    }
+}
+
+/// A field that the data do not have is an error of the model, which building the trainer returns.
+impl Index<&str> for Inputs {
+    type Output = Var;
+
+    fn index(&self, name: &str) -> &Var {
+        self.get(name).unwrap_or_else(|| {
+            self.missing.get_or_init(|| {
+                let there: Vec<&str> = self.names().collect();
+                let problem = format!("the data have no field {name:?}, only {}", there.join(", "));
+                let scope = self.tape.path();
+                self.tape.fail(GraphError::Op { scope, op: "model".into(), problem });
+                self.tape.constant(0.0)
+            })
+        })
+    }
+}
+
+/// The values of a model by name, in the order in which they were added.
+#[derive(Clone, Debug, Default)]
+pub struct Outputs(Vec<(String, Var)>);
+
+impl Outputs {
+    /// Creates a list of no outputs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an output, `[B, ...]`. Building the trainer refuses a name that is taken.
+    pub fn with(mut self, name: &str, value: &Var) -> Self {
+        self.0.push((name.to_owned(), value.clone()));
+        self
+    }
+
+    /// Returns an output by its name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Var> {
+        self.iter().find(|(own, _)| *own == name).map(|(_, value)| value)
+    }
+
+    /// Returns names and values in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Var)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+}

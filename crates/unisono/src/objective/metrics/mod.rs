@@ -1,0 +1,70 @@
+//! Metrics: values of each sample, which the host reduces to one number. A new metric is a file here, a `mod`
+//! line and a `pub use` line.
+
+mod accuracy;
+mod reduction;
+mod regression;
+
+use unisono_graph::{Type, Var};
+
+pub use accuracy::{Accuracy, BinaryAccuracy};
+pub(crate) use reduction::Mean;
+pub use reduction::{MetricKind, MetricState, MetricValue, Reduction, SampleValues, Table};
+pub use regression::{R2, RootMeanSquaredError};
+
+/// A metric: values of each sample, which are computed on the device and reduced on the host, in f64 and in
+/// sample order. Without a [`Reduction`] it is one number for each sample, and the trainer takes the mean
+/// with the samples' weights.
+///
+/// In training, a metric is measured over the samples of the epoch, each with the weights that it was trained
+/// on, as in Keras. In an evaluation it is measured over all samples of the loader. The bits of the number
+/// depend on neither the number of replicas nor where batches end, and a run that is resumed in the middle of
+/// an epoch goes on with the state that the reduction had.
+///
+/// ```
+/// use unisono::{Metric, Var};
+///
+/// /// The largest absolute error of a sample, of which the trainer takes the mean.
+/// struct WorstError;
+///
+/// impl Metric for WorstError {
+///     fn name(&self) -> &str {
+///         "worst error"
+///     }
+///     fn per_sample(&self, output: &Var, target: &Var) -> Var {
+///         (output - target).abs().flatten().max(&[-1])
+///     }
+/// }
+/// ```
+pub trait Metric: Send + Sync {
+    /// Returns the metric's name in histories and progress bars.
+    fn name(&self) -> &str;
+
+    /// Checks the types of the model's output and of the targets, and the metric's own settings. Default: all
+    /// are accepted.
+    ///
+    /// # Errors
+    /// The metric cannot be computed from these types, or a setting makes no sense; the error is the message.
+    fn accepts(&self, _output: &Type, _target: &Type) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Traces the values of each sample: an f32 `[B]`, or with a [`Reduction`] an f32 `[B, ...]`. A number
+    /// that depends on no sample, such as [`Tape::constant`](crate::Tape::constant), is taken as that of
+    /// every sample.
+    ///
+    /// Errors: the value has axes and there is no reduction, is of another type, or is a sum over the samples
+    /// of a batch, which would depend on the batch size. Building the trainer returns them.
+    fn per_sample(&self, output: &Var, target: &Var) -> Var;
+
+    /// Returns how the samples' values become the metric's number. Default: `None`, which stands for the mean
+    /// over samples with their weights.
+    fn reduction(&self) -> Option<&dyn Reduction> {
+        None
+    }
+}
+
+/// Returns how a metric's values are reduced.
+pub(crate) fn reduction(metric: &dyn Metric) -> &dyn Reduction {
+    metric.reduction().unwrap_or(&Mean)
+}

@@ -1,0 +1,177 @@
+//! The section `control`: what callbacks have asked for, and what they keep.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use unisono_checkpoint::Tensors;
+
+use crate::Error;
+use crate::optimizers::RateChange;
+use crate::run::section::{Difference, Section};
+
+/// What the names of the tensors start with that callbacks keep.
+const KEPT: &str = "kept/";
+
+/// Why a callback ended a run for good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Stopped {
+    /// The number of steps done then.
+    pub steps: u64,
+    /// The callback's name.
+    pub by: String,
+    /// The callback's reason.
+    pub reason: String,
+}
+
+/// A callback's name, what its decisions depend on, and what it keeps between its calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    pub name: String,
+    /// The settings, for a callback that changes the answer and says by what.
+    pub settings: Option<String>,
+    pub value: Value,
+}
+
+/// What callbacks have asked for, and what they keep.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunControl {
+    /// The change of the learning rate that is in force, and those that will be, in the order of their steps.
+    pub rates: Vec<RateChange>,
+    /// Why the run has ended, if a callback has ended it.
+    pub stopped: Option<Stopped>,
+    /// The callbacks, in the trainer's order.
+    pub callbacks: Vec<Kept>,
+    /// The names of the tensors that are kept.
+    kept: Vec<String>,
+    /// Parameters and statistics that are kept to be restored, by name.
+    #[serde(skip)]
+    tensors: Tensors,
+}
+
+impl RunControl {
+    /// Returns the control of a run that begins with these callbacks.
+    pub fn of(callbacks: Vec<Kept>) -> Self {
+        Self { callbacks, ..Self::default() }
+    }
+
+    /// Adds a change of the learning rate from a step on. `step` is the optimizer's next: what no step will
+    /// use any more is forgotten.
+    pub fn change_rate(&mut self, change: RateChange, step: u64) {
+        self.rates.retain(|other| other.from < change.from);
+        self.rates.push(change);
+        let in_force = self.rates.iter().rposition(|change| change.from <= step).unwrap_or(0);
+        self.rates.drain(..in_force);
+    }
+
+    /// Returns the last change of the learning rate that was asked for.
+    pub fn last_rate(&self) -> (Option<f64>, f64) {
+        self.rates.last().map_or((None, 1.0), |change| (change.rate, change.factor))
+    }
+
+    /// Keeps parameters and statistics in place of those that are kept.
+    pub fn keep(&mut self, tensors: Tensors) {
+        self.kept = tensors.keys().cloned().collect();
+        self.tensors = tensors;
+    }
+
+    /// Returns the parameters and statistics that are kept, by name.
+    pub fn kept(&self) -> &Tensors {
+        &self.tensors
+    }
+
+    /// Returns the callbacks that change the answer, with what their decisions depend on.
+    fn deciding(&self) -> String {
+        let texts = self.callbacks.iter().filter_map(|kept| {
+            let settings = kept.settings.as_ref()?;
+            Some(format!("{} ({settings})", kept.name))
+        });
+        let texts: Vec<String> = texts.collect();
+        if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+    }
+}
+
+impl Section for RunControl {
+    /// A checkpoint of an earlier version is of a run without callbacks.
+    fn absent() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn tensors(&self) -> Result<Tensors, Error> {
+        Ok(self.tensors.iter().map(|(name, tensor)| (format!("{KEPT}{name}"), tensor.clone())).collect())
+    }
+
+    fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
+        for name in &self.kept {
+            let full = format!("{KEPT}{name}");
+            let tensor = tensors.remove(&full);
+            let tensor = tensor.ok_or_else(|| format!("carries.safetensors has no tensor {full:?}"))?;
+            self.tensors.insert(name.clone(), tensor);
+        }
+        Ok(())
+    }
+
+    /// What the next step depends on: the learning rate, and whether there is a next step.
+    fn digest(&self, bytes: &mut Vec<u8>) {
+        for RateChange { from, rate, factor } in &self.rates {
+            bytes.extend(from.to_le_bytes());
+            bytes.extend(rate.unwrap_or(f64::NAN).to_le_bytes());
+            bytes.extend(factor.to_le_bytes());
+        }
+        if let Some(stopped) = &self.stopped {
+            bytes.extend(stopped.steps.to_le_bytes());
+        }
+    }
+
+    fn differences(&self, saved: &Self) -> Vec<Difference> {
+        Difference::of("what callbacks decide", &saved.deciding(), &self.deciding(), true)
+            .into_iter()
+            .collect()
+    }
+
+    /// Takes what the callbacks have asked for, and what those keep that this trainer has too.
+    fn resume(&mut self, saved: Self) {
+        let mut before = saved.callbacks;
+        for own in &mut self.callbacks {
+            let same =
+                before.iter().position(|other| (&other.name, &other.settings) == (&own.name, &own.settings));
+            if let Some(at) = same {
+                own.value = before.remove(at).value;
+            }
+        }
+        (self.rates, self.stopped) = (saved.rates, saved.stopped);
+        (self.kept, self.tensors) = (saved.kept, saved.tensors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(from: u64, rate: f64) -> RateChange {
+        RateChange { from, rate: Some(rate), factor: 1.0 }
+    }
+
+    #[test]
+    fn only_the_change_in_force_and_later_ones_stay() {
+        let mut control = RunControl::default();
+        (0..100).for_each(|step| control.change_rate(change(step + 2, step as f64), step + 1));
+        let from: Vec<u64> = control.rates.iter().map(|change| change.from).collect();
+        assert_eq!(from, [100, 101]);
+        // A later wish for the same step replaces an earlier one.
+        control.change_rate(change(101, 7.0), 100);
+        assert_eq!(control.rates, [change(100, 98.0), change(101, 7.0)]);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut control = RunControl::default();
+        control.change_rate(change(3, 0.5), 0);
+        control.change_rate(RateChange { from: 9, rate: None, factor: 0.25 }, 0);
+        control.stopped = Some(Stopped { steps: 9, by: "a".into(), reason: "b".into() });
+        let value = serde_json::to_value(&control).unwrap();
+        assert_eq!(RunControl::read(1, value).unwrap(), control);
+    }
+}

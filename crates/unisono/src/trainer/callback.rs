@@ -1,0 +1,200 @@
+//! Callbacks: a user's code that is called as a run proceeds, and that may change how it goes on.
+
+use serde_json::Value;
+
+use crate::run::control::Kept;
+use crate::trainer::Trainer;
+use crate::trainer::control::Control;
+use crate::{Epoch, Error, Step};
+
+/// A callback of a run: it is called on the trainer's thread as the run proceeds, with a [`Control`] by which
+/// it can change how the run goes on (Keras's `Callback`, Lightning's `Callback`). An
+/// [`Observer`](crate::Observer) only watches.
+///
+/// Whatever a callback changes happens on all replicas alike, so the answer stays the same for any number of
+/// them, provided that the callback decides by nothing but what the run gives it: steps, epochs, the control.
+///
+/// ```
+/// use unisono::{Callback, Control, Epoch, Error, Influence};
+///
+/// /// Multiplies the learning rate by 0.9 after each epoch.
+/// struct Decay;
+///
+/// impl Callback for Decay {
+///     fn name(&self) -> &str {
+///         "decay"
+///     }
+///     fn influence(&self) -> Influence {
+///         Influence::By("0.9 an epoch".into())
+///     }
+///     fn epoch_ended(&mut self, _: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
+///         run.scale_learning_rate(0.9)
+///     }
+/// }
+/// ```
+pub trait Callback: Send {
+    /// Returns the callback's name, by which checkpoints know it.
+    fn name(&self) -> &str;
+
+    /// Returns by what the callback changes the run's answer. Default: [`Influence::NotCovered`].
+    fn influence(&self) -> Influence {
+        Influence::NotCovered
+    }
+
+    /// Checks the callback's settings against what a run measures, before the run: `example` is an epoch in
+    /// which everything is 0. Default: `Ok(())`.
+    ///
+    /// # Errors
+    /// A setting cannot work, or what the callback needs is not measured; the error is the message.
+    fn check(&self, _example: &Epoch) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Returns what the callback keeps between its calls, for checkpoints. It is asked after each call.
+    /// Default: null, for a callback that keeps nothing or only what it can see in the history.
+    fn state(&self) -> Value {
+        Value::Null
+    }
+
+    /// Takes what [`Callback::state`] returned earlier: when a run is resumed, or goes back to an earlier
+    /// step because replicas were wrong. Default: does nothing.
+    ///
+    /// # Errors
+    /// The value is not one that this callback returns; the error is the message.
+    fn restore(&mut self, _state: &Value) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Is called when a fit begins that has something to do. Default: does nothing.
+    ///
+    /// # Errors
+    /// An error ends the fit before its first step.
+    fn fit_begins(&mut self, _run: &mut Control<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Is called after each step of a fit. Default: does nothing.
+    ///
+    /// # Errors
+    /// An error ends the fit after the step.
+    fn step_ended(&mut self, _step: &Step, _run: &mut Control<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Is called after each epoch of a fit and its evaluation, before the observers. Default: does nothing.
+    ///
+    /// # Errors
+    /// An error ends the fit. The epoch has then not ended, and the next fit begins with its end.
+    fn epoch_ended(&mut self, _epoch: &Epoch, _run: &mut Control<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// By what a callback changes a run's answer. A resumed run is compared with its own by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Influence {
+    /// The callback changes nothing that the answer depends on: it predicts, evaluates, saves or reports.
+    None,
+    /// The callback's decisions depend on these settings, and on what the run gives it. A text of one's own
+    /// has a version, which changes with the code.
+    By(String),
+    /// The callback may change the answer, and nothing stands for how it decides. The run's identity says so.
+    NotCovered,
+}
+
+/// The callbacks of a trainer.
+#[derive(Default)]
+pub(super) struct Callbacks {
+    pub all: Vec<Box<dyn Callback>>,
+    /// Whether one has asked for the run to be saved.
+    pub save: bool,
+    /// The first callback that asked for the fit to end, and its reason.
+    pub pause: Option<String>,
+}
+
+impl Callbacks {
+    /// Checks each callback, and returns what checkpoints say of it.
+    ///
+    /// # Errors
+    /// One cannot work, or two have one name.
+    pub fn kept(&self, example: &Epoch) -> Result<Vec<Kept>, Error> {
+        let mut kept: Vec<Kept> = Vec::new();
+        for callback in &self.all {
+            let name = callback.name();
+            let wrong = |problem: String| Error::setting("callback", format!("{name}: {problem}"));
+            callback.check(example).map_err(wrong)?;
+            if kept.iter().any(|other| other.name == name) {
+                return Err(wrong("two callbacks have this name".into()));
+            }
+            let settings = match callback.influence() {
+                Influence::By(settings) => Some(settings),
+                Influence::None | Influence::NotCovered => None,
+            };
+            kept.push(Kept { name: name.to_owned(), settings, value: callback.state() });
+        }
+        Ok(kept)
+    }
+
+    /// Returns the callbacks that may change the answer in a way that nothing stands for.
+    pub fn not_covered(&self) -> impl Iterator<Item = String> {
+        let unknown = self.all.iter().filter(|callback| callback.influence() == Influence::NotCovered);
+        unknown.map(|callback| format!("what the callback {:?} decides", callback.name()))
+    }
+}
+
+impl Trainer {
+    /// Calls all callbacks in their order. `ahead` is the number of steps that may be under way.
+    ///
+    /// # Errors
+    /// The first of a callback; those after it are not called.
+    pub(super) fn call(
+        &mut self,
+        ahead: u64,
+        mut event: impl FnMut(&mut dyn Callback, &mut Control<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut all = std::mem::take(&mut self.callbacks.all);
+        let mut result = Ok(());
+        for (at, callback) in all.iter_mut().enumerate() {
+            let name = callback.name().to_owned();
+            result = event(&mut **callback, &mut Control { trainer: self, name, ahead });
+            if result.is_err() {
+                break;
+            }
+            self.state.control.callbacks[at].value = callback.state();
+        }
+        self.callbacks.all = all;
+        if matches!(result, Err(Error::RolledBack { .. })) {
+            self.restore_callbacks()?;
+        }
+        result
+    }
+
+    /// Gives the callbacks and the optimizer what the run's state has for them.
+    ///
+    /// # Errors
+    /// A callback does not accept what it kept.
+    pub(super) fn restore_callbacks(&mut self) -> Result<(), Error> {
+        for (callback, kept) in self.callbacks.all.iter_mut().zip(&self.state.control.callbacks) {
+            let wrong = |problem| Error::setting("callback", format!("{}: {problem}", kept.name));
+            callback.restore(&kept.value).map_err(wrong)?;
+        }
+        self.apply_rates()
+    }
+
+    /// Whether the fit is to end: it was asked to stop, or a callback ends it.
+    pub(super) fn is_over(&self) -> bool {
+        self.watch.stop.is_asked() || self.stopped().is_some() || self.callbacks.pause.is_some()
+    }
+
+    /// Tells observers why a callback ends the fit, if one does.
+    pub(super) fn note_end(&mut self) {
+        let step = self.steps();
+        if let Some(stopped) = self.stopped().cloned() {
+            self.watch
+                .note(&format!("the run ends after step {step}, by {}: {}", stopped.by, stopped.reason));
+        } else if let Some(pause) = self.callbacks.pause.take() {
+            self.watch.note(&format!("the fit ends after step {step}, {pause}"));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What a callback can do with a run.
+
+use unisono_data::{Batch, Loader};
+use unisono_graph::StateKind;
+
+use crate::optimizers::RateChange;
+use crate::run::control::Stopped;
+use crate::trainer::Trainer;
+use crate::{Error, Evaluation, History, Predictions};
+
+/// What a [`Callback`](crate::Callback) sees of a run, and what it can ask of it.
+///
+/// A learning rate that is set in [`Callback::step_ended`](crate::Callback::step_ended) of step n holds from
+/// step n + 2 on, since step n + 1 may be under way already. Whatever is set at the end of an epoch holds from
+/// the next step on. All of it is part of the run and of its checkpoints: a resumed run goes on as it would
+/// have. Predictions, evaluations and the weights are those after all steps before.
+pub struct Control<'a> {
+    pub(super) trainer: &'a mut Trainer,
+    /// The callback that is called.
+    pub(super) name: String,
+    /// The number of steps that are under way after those that are done.
+    pub(super) ahead: u64,
+}
+
+impl Control<'_> {
+    /// Returns the number of steps done.
+    pub fn steps(&self) -> u64 {
+        self.trainer.steps()
+    }
+
+    /// Returns the epochs so far. At the end of an epoch it is among them.
+    pub fn history(&self) -> &History {
+        self.trainer.history()
+    }
+
+    /// Returns the learning rate that the next step would have, or `None` if the optimizer has no
+    /// [`Schedule`](crate::Schedule). Changes that hold from later steps on do not show yet.
+    pub fn learning_rate(&self) -> Option<f64> {
+        self.trainer.learning_rate()
+    }
+
+    /// Sets the learning rate, in place of the schedule's. Where optimizers of [`Groups`](crate::Groups) have
+    /// their own, all get this one.
+    ///
+    /// # Errors
+    /// The rate is negative or not finite; the optimizer has no schedule.
+    pub fn set_learning_rate(&mut self, rate: f64) -> Result<(), Error> {
+        self.change_rate(Some(rate), 1.0)
+    }
+
+    /// Multiplies the learning rate, that of the schedule or that which was set, by a factor, on top of
+    /// earlier factors.
+    ///
+    /// # Errors
+    /// The factor is negative or not finite; the optimizer has no schedule.
+    pub fn scale_learning_rate(&mut self, factor: f64) -> Result<(), Error> {
+        let (rate, before) = self.trainer.state.control.last_rate();
+        self.change_rate(rate.map(|rate| rate * factor), before * factor)
+    }
+
+    fn change_rate(&mut self, rate: Option<f64>, factor: f64) -> Result<(), Error> {
+        let value = rate.unwrap_or(factor);
+        if !(value as f32).is_finite() || value < 0.0 {
+            let problem = format!("{value} by the callback {:?} is not finite, or negative", self.name);
+            return Err(Error::setting("learning rate", problem));
+        }
+        let next = self.trainer.optimizer_step();
+        let change = RateChange { from: next + self.ahead, rate, factor };
+        self.trainer.state.control.change_rate(change, next);
+        self.trainer.apply_rates()
+    }
+
+    /// Ends the run for good, after this step or epoch: the fit saves it and returns, and a later fit, of
+    /// this run or one that is resumed from it, trains no more unless [`Trainer::go_on`] was called. The first
+    /// reason counts.
+    pub fn stop(&mut self, reason: &str) {
+        let stopped = Stopped { steps: self.steps(), by: self.name.clone(), reason: reason.to_owned() };
+        self.trainer.state.control.stopped.get_or_insert(stopped);
+    }
+
+    /// Ends the fit after this step or epoch, as a signal does: it saves and returns, and the next fit goes
+    /// on from there.
+    pub fn pause(&mut self, reason: &str) {
+        let by = &self.name;
+        self.trainer.callbacks.pause.get_or_insert_with(|| format!("by {by}: {reason}"));
+    }
+
+    /// Saves the run, if it is saved anywhere, once all callbacks were called.
+    pub fn save(&mut self) {
+        self.trainer.callbacks.save = true;
+    }
+
+    /// Evaluates one epoch of a loader: [`Trainer::evaluate`].
+    ///
+    /// # Errors
+    /// Those of [`Trainer::evaluate`].
+    pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
+        self.trainer.evaluate(loader)
+    }
+
+    /// Returns the model's output for every sample of a loader: [`Trainer::predict`].
+    ///
+    /// # Errors
+    /// Those of [`Trainer::predict`].
+    pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
+        self.trainer.predict(loader)
+    }
+
+    /// Returns all outputs of the model for every sample of a loader: [`Trainer::predict_all`].
+    ///
+    /// # Errors
+    /// Those of [`Trainer::predict_all`].
+    pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
+        self.trainer.predict_all(loader)
+    }
+
+    /// Returns the model's output for a batch: [`Trainer::predict_batch`].
+    ///
+    /// # Errors
+    /// Those of [`Trainer::predict_batch`].
+    pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
+        self.trainer.predict_batch(batch)
+    }
+
+    /// Sets the carries of [`Control::predict_batch`] back to zeros.
+    pub fn reset_carries(&mut self) {
+        self.trainer.using.reset();
+    }
+
+    /// Returns the values of a parameter, a statistic or what the optimizer keeps, by name:
+    /// [`Trainer::tensor`].
+    pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
+        self.trainer.tensor(name)
+    }
+
+    /// Tells the observers something.
+    pub fn note(&mut self, text: &str) {
+        self.trainer.watch.note(text);
+    }
+
+    /// Keeps the parameters and statistics as they are now, in the host's memory and in checkpoints, in place
+    /// of those that were kept before.
+    ///
+    /// # Errors
+    /// Of the replicas.
+    pub fn keep_weights(&mut self) -> Result<(), Error> {
+        self.trainer.check_before_leaving()?;
+        let tensors = self.trainer.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
+        self.trainer.state.control.keep(tensors);
+        Ok(())
+    }
+
+    /// Sets parameters and statistics to those that were kept. What the optimizer keeps stays as it is.
+    /// Returns whether there were any.
+    ///
+    /// # Errors
+    /// Of the replicas; those that were kept, by another program, do not fit the model.
+    pub fn restore_weights(&mut self) -> Result<bool, Error> {
+        self.trainer.put_back_kept()
+    }
+}
+
+impl Trainer {
+    /// Returns why a callback ended the run for good, if one has.
+    pub fn stopped(&self) -> Option<&Stopped> {
+        self.state.control.stopped.as_ref()
+    }
+
+    /// Lets a run train on that a callback has ended.
+    pub fn go_on(&mut self) {
+        self.state.control.stopped = None;
+    }
+
+    /// Returns the learning rate that the next step has, or `None` if the optimizer has no
+    /// [`Schedule`](crate::Schedule).
+    pub fn learning_rate(&self) -> Option<f64> {
+        self.plan.parts.optimizer.learning_rate(self.optimizer_step())
+    }
+
+    /// Shows the optimizer what callbacks have changed of the learning rate.
+    pub(super) fn apply_rates(&mut self) -> Result<(), Error> {
+        let applied = self.plan.parts.optimizer.set_changes(&self.state.control.rates);
+        applied.map_err(|problem| Error::setting("learning rate", problem))
+    }
+
+    /// Sets parameters and statistics to those that a callback kept, as
+    /// [`EarlyStopping::restore_best`](crate::EarlyStopping::restore_best) does when it stops a run. Returns
+    /// whether there were any. Training that goes on from here is another run.
+    ///
+    /// # Errors
+    /// As [`Control::restore_weights`].
+    pub fn restore_kept_weights(&mut self) -> Result<bool, Error> {
+        self.check_trust()?;
+        let restored = self.put_back_kept()?;
+        if restored {
+            let loaded = unisono_checkpoint::state_sha256(&[("model", self.state.control.kept())], &[]);
+            self.state.identity.load(self.steps(), loaded);
+            self.state_was_set();
+        }
+        Ok(restored)
+    }
+
+    /// Writes the weights that are kept to all replicas. Returns whether there are any.
+    fn put_back_kept(&mut self) -> Result<bool, Error> {
+        self.crew.check_state()?;
+        let weights = self.state.control.kept();
+        let states = self.plan.programs.train().states();
+        let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
+        let mut found = Vec::new();
+        for index in own {
+            let state = &states[index];
+            match weights.get(&state.name) {
+                Some(tensor) if tensor.shape() == state.ty.dims => found.push((index, tensor)),
+                Some(tensor) => {
+                    let (name, kept, dims) = (&state.name, tensor.shape(), &state.ty.dims);
+                    let problem = format!("{name:?} was kept as {kept:?}, and is {dims:?}");
+                    return Err(Error::setting("weights", problem));
+                }
+                None if weights.is_empty() => {}
+                None => return Err(Error::setting("weights", format!("no {:?} was kept", state.name))),
+            }
+        }
+        let restored = !found.is_empty();
+        let writes = found.into_iter().map(|(index, tensor)| (index, tensor.bytes().to_vec()));
+        for (index, bytes) in writes.collect::<Vec<_>>() {
+            let written = self.crew.replicas.write_state(index, &bytes);
+            self.heard(written)?;
+        }
+        self.crew.compared = None;
+        Ok(restored)
+    }
+}
