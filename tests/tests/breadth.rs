@@ -1,5 +1,6 @@
-//! Whole runs with layers, losses and optimizers of other libraries: the same bytes on any number of replicas and
-//! over a resume, labels of other shapes, and kernels in which no product reaches an addition.
+//! Whole runs with layers, losses and optimizers of other libraries: the same bytes on any number of
+//! replicas and over a resume, labels of other shapes, and kernels in which no product reaches an
+//! addition.
 
 use std::path::Path;
 

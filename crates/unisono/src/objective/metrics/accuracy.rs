@@ -85,8 +85,8 @@ impl Metric for Accuracy {
 /// `BinaryAccuracy(threshold=0)` of logits, torchmetrics' `BinaryAccuracy`). All logits of a sample count
 /// alike.
 ///
-/// Shapes: logits and targets `[B, ...]`. A last axis of length 1 may be missing on one side: labels `[B]` fit
-/// logits `[B, 1]`. Errors: the two shapes differ otherwise.
+/// Shapes: logits and targets `[B, ...]`. A last axis of length 1 may be missing on one side: labels `[B]`
+/// fit logits `[B, 1]`. Errors: the two shapes differ otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BinaryAccuracy;
 
