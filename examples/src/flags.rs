@@ -48,6 +48,10 @@ pub struct RunFlags {
     /// Threads that prepare batches [default: as many as the pace asks for, up to one a core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub loader_threads: Option<usize>,
+    /// End the run after N epochs in a row without a lower loss, on the samples held out if there are any, and
+    /// take the weights of the best one
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub early_stopping: Option<u32>,
     /// Where checkpoints and the final model.safetensors go
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -78,6 +82,13 @@ pub struct RunFlags {
     /// Write what each replica did with its time to FILE, in Chrome's trace format: open it in Perfetto
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Write events for TensorBoard to DIR: loss and metrics by step and by epoch, the learning rate, the
+    /// replicas' time
+    #[arg(long, value_name = "DIR")]
+    pub logdir: Option<PathBuf>,
+    /// Write the whole run's history to FILE as CSV, a line an epoch
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
     /// The whole run's history as JSON on standard output, an object a line; everything else is on standard
     /// error anyway
     #[arg(long)]

@@ -5,13 +5,11 @@
 //! | the first lines of every `main`: flags in, exit code out | [`program`] |
 //! | the flags of every program that trains | [`RunFlags`], settled with [`Defaults`] into a [`Run`] |
 //! | trainer, checkpoints and output of such a run | [`Run::train`] |
-//! | one JSON object a line on standard output | [`Lines`] |
 //! | tables | [`table`] |
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
 
 mod flags;
 mod interrupt;
-mod lines;
 mod run;
 mod table;
 mod text;
@@ -25,7 +23,6 @@ use unisono::Trainer;
 
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::Interrupted;
-pub use lines::Lines;
 pub use run::Run;
 pub use table::{bytes, table};
 pub use text::{Text, TextFlags};

@@ -4,10 +4,13 @@ use std::io::stdout;
 use std::path::Path;
 
 use unisono::data::{Loader, Source};
-use unisono::{BestBy, Builder, Identity, Precision, Progress, Saving, Trainer};
+use unisono::{
+    BestBy, Builder, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving, TensorBoard,
+    Trainer,
+};
 
 use crate::interrupt::{self, Interrupted};
-use crate::{Error, Lines, RunFlags};
+use crate::{Error, RunFlags};
 
 /// The settings of a run. [`RunFlags::settle`] makes them.
 #[derive(Clone, Debug)]
@@ -64,7 +67,8 @@ impl Run {
         eprintln!("{} steps, state {sha256}", trainer.steps());
         print_identity(&trainer.identity());
         if self.flags.json {
-            Lines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256)?;
+            let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256);
+            done.map_err(|error| format!("standard output: {error}"))?;
         }
         Ok(trainer)
     }
@@ -81,7 +85,16 @@ impl Run {
             builder = builder.replicas(*replicas);
         }
         if *json {
-            builder = builder.observer(Lines::new(stdout()));
+            builder = builder.observer(JsonLines::new(stdout()));
+        }
+        if let Some(dir) = &self.flags.logdir {
+            builder = builder.observer(TensorBoard::new(dir));
+        }
+        if let Some(path) = &self.flags.csv {
+            builder = builder.observer(CsvLog::new(path));
+        }
+        if let Some(epochs) = self.flags.early_stopping {
+            builder = builder.callback(EarlyStopping::lowest("loss").patience(epochs).restore_best());
         }
         if let Some(mib) = self.flags.memory_limit {
             builder = builder.memory_limit(mib << 20);
@@ -123,10 +136,6 @@ impl Run {
                 eprintln!("resumed at step {} from {}", resumed.step, resumed.path.display());
             }
             None => eprintln!("note: no checkpoint in {}: the run starts at its start", dir.display()),
-        }
-        if self.flags.json {
-            let mut lines = Lines::new(stdout());
-            trainer.history().iter().try_for_each(|epoch| lines.epoch(epoch))?;
         }
         Ok(())
     }

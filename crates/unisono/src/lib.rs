@@ -32,11 +32,16 @@ pub use model::{Context, FromFn, Initializer, Inputs, Layer, Mode, Model, Output
 pub use objective::losses::*;
 pub use objective::metrics::*;
 pub use objective::{Epoch, Evaluation, History};
-pub use observe::observer::{Observer, Step};
+pub use observe::csv_log::CsvLog;
+pub use observe::json_lines::JsonLines;
+pub use observe::logged::{Logged, LoggedImage};
+pub use observe::observer::{Observer, Start, Step};
+pub use observe::plot::Plot;
 #[cfg(feature = "progress-bar")]
 pub use observe::progress::Progress;
 pub use observe::report::Report;
 pub use observe::summary::Summary;
+pub use observe::tensorboard::TensorBoard;
 pub use optimizers::*;
 pub use run::ancestry::Ancestor;
 pub use run::classes::{SavedClass, SavedClasses};

@@ -25,6 +25,7 @@ pub use crate::objective::losses::*;
 pub use crate::objective::metrics::*;
 #[cfg(feature = "progress-bar")]
 pub use crate::observe::progress::Progress;
+pub use crate::observe::{csv_log::CsvLog, json_lines::JsonLines, plot::Plot, tensorboard::TensorBoard};
 pub use crate::optimizers::*;
 pub use crate::{
     BestBy, Builder, Callback, Control, DType, Error, Evaluation, ExportedModel, Influence, LossScale,

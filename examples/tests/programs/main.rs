@@ -4,11 +4,13 @@ mod adapters;
 mod bad_input;
 mod checkpoint;
 mod killed;
+mod loggers;
 mod mnist_cnn;
 mod precision;
 mod resume;
 mod same_bits;
 mod saving;
+mod several;
 mod stopped;
 mod texts;
 

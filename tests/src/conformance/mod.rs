@@ -1,4 +1,4 @@
-//! Runs reference cases of another program through the public layers, losses and optimizers on a device.
+//! Runs reference cases of another program through the public layers, losses, metrics and optimizers on a device.
 //!
 //! The [`Suite`] reads the cases, [`recipe`] says how each is computed here, and the [`Runner`] runs and
 //! compares them, with 1, 3 and 8 shards where there is a batch axis. A case without a recipe is a failure.
@@ -6,6 +6,7 @@
 mod as_layer;
 mod layers;
 mod losses;
+mod metrics;
 mod ops;
 mod optimizers;
 mod runner;

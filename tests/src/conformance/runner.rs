@@ -7,7 +7,7 @@ use unisono_gpu::{Adapter, Device};
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Lead, Program, Tape, Type, Var};
 use unisono_replica::shards;
 
-use super::{Case, Recipe, Reference, Suite, Vars, optimizers, recipe, training};
+use super::{Case, Recipe, Reference, Suite, Vars, metrics, optimizers, recipe, training};
 
 /// The result of a case: its worst error over its tolerance (it passed if this is at most 1), or why it could
 /// not be run.
@@ -74,6 +74,9 @@ impl Runner {
         if let Some(steps) = optimizers::steps(case) {
             return steps.and_then(|steps| self.optimize(case, &steps));
         }
+        if let Some(metric) = metrics::metric(case) {
+            return self.measure(case, &*metric?);
+        }
         let recipe = recipe(case)?;
         let (graph, rows) = trace(case, &recipe)?;
         let program = Program::compile(&graph).map_err(|e| e.to_string())?;
@@ -89,6 +92,26 @@ impl Runner {
             }
         }
         Ok(worst)
+    }
+
+    /// Computes a metric's values with every number of shards, and reduces them in the order of the samples.
+    /// It is a failure if the shards show in a bit.
+    fn measure(&mut self, case: &Case, metric: &dyn unisono::Metric) -> Verdict {
+        let (graph, rows) = trace(case, &metrics::recipe(case)?)?;
+        let program = Program::compile(&graph).map_err(|e| e.to_string())?;
+        let mut first: Option<Vec<f64>> = None;
+        for count in [1, 3, 8] {
+            let (outputs, _) = self.step(&program, &feed(case, &graph, &shards::sizes(rows, count, rows)))?;
+            let values = outputs.get("y").ok_or("it did not come out")?;
+            let answer = metrics::reduce(case, metric, values);
+            let bits = |answer: &[f64]| answer.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            if bits(first.get_or_insert_with(|| answer.clone())) != bits(&answer) {
+                return Err(format!("{count} shards give other bits than 1"));
+            }
+        }
+        let answer: Vec<f32> = first.iter().flatten().map(|&x| x as f32).collect();
+        let expected = case.expect.get("y").ok_or("no y to compare with")?;
+        Ok(error(Some(&answer), expected)? / case.tolerance)
     }
 
     /// Takes the steps of an optimizer and compares the weight after the last one.

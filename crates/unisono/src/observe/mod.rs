@@ -1,9 +1,20 @@
-//! What a run tells its user: observers, progress, reports, traces and summaries.
+//! What a run tells its user: observers, progress, loggers, reports, traces and summaries.
 
+mod crc;
+pub(crate) mod csv_log;
+pub(crate) mod events;
+pub(crate) mod file;
+pub(crate) mod json_lines;
+pub(crate) mod logged;
 pub(crate) mod observer;
+pub(crate) mod plot;
+mod png;
 #[cfg(feature = "progress-bar")]
 pub(crate) mod progress;
 pub(crate) mod report;
+#[cfg(feature = "progress-bar")]
+mod shown;
 pub(crate) mod summary;
+pub(crate) mod tensorboard;
 pub(crate) mod trace;
 pub(crate) mod watch;

@@ -2,15 +2,43 @@
 
 use std::path::Path;
 
-use crate::{Epoch, Evaluation};
+use unisono_replica::ReplicaReport;
+
+use crate::observe::logged::Logged;
+use crate::{Epoch, Evaluation, OptimizerSettings, RunSettings, Summary};
 
 /// An observer of a run. It is called in order, on the trainer's thread. It cannot change the answer.
+///
+/// Progress bars and loggers are observers: `Progress`, [`TensorBoard`](crate::TensorBoard),
+/// [`CsvLog`](crate::CsvLog), [`JsonLines`](crate::JsonLines) and [`Plot`](crate::Plot).
 pub trait Observer: Send {
+    /// Is called when a fit begins, before its first step, also where it has nothing to do. Default: does
+    /// nothing.
+    fn started(&mut self, _start: &Start<'_>) {}
+
     /// Is called after each step. Default: does nothing.
     fn step(&mut self, _step: &Step) {}
 
     /// Is called after each epoch. Default: does nothing.
     fn epoch(&mut self, _epoch: &Epoch) {}
+
+    /// Is called before [`Observer::epoch`] with what each replica did since the run's start, or since it was
+    /// resumed. `step` is the number of steps done. Default: does nothing.
+    fn replicas(&mut self, _step: u64, _replicas: &[ReplicaReport]) {}
+
+    /// Returns whether the observer wants the parameters after an epoch, counted from 0. Reading them off the
+    /// devices takes time. Default: `false`.
+    fn wants_weights(&self, _epoch: u32) -> bool {
+        false
+    }
+
+    /// Is called before [`Observer::epoch`] with the name and values of each parameter, if
+    /// [`Observer::wants_weights`] asked for them. `step` is the number of steps done. Default: does nothing.
+    fn weights(&mut self, _step: u64, _weights: &[(&str, Vec<f32>)]) {}
+
+    /// Is called with what a program logs, see [`Trainer::log`](crate::Trainer::log). `step` is the number of
+    /// steps done. Default: does nothing.
+    fn logged(&mut self, _step: u64, _tag: &str, _value: &Logged) {}
 
     /// Is called when a checkpoint is complete. Default: does nothing.
     fn saved(&mut self, _path: &Path) {}
@@ -21,6 +49,35 @@ pub trait Observer: Send {
 
     /// Receives a message for the user, such as that a replica left. Default: does nothing.
     fn note(&mut self, _text: &str) {}
+
+    /// Is called when a fit has made its last step, or has failed. Default: does nothing.
+    fn ended(&mut self) {}
+
+    /// Returns a problem of the observer's own, such as a full disk, once. The run goes on, and all observers
+    /// receive the problem as a note. Default: `None`.
+    fn take_problem(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// The start of a fit.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Start<'a> {
+    /// The number of steps done since the run's start.
+    pub step: u64,
+    /// The number of samples of the present epoch that are done.
+    pub done: u64,
+    /// The epochs so far. A resumed run has those before it too.
+    pub history: &'a [Epoch],
+    /// The names of the metrics whose results are numbers, in the trainer's order.
+    pub metrics: &'a [String],
+    /// The settings that the run's answer depends on.
+    pub settings: &'a RunSettings,
+    /// The settings of the optimizer.
+    pub optimizer: &'a OptimizerSettings,
+    /// The layers of the model.
+    pub summary: &'a Summary,
 }
 
 /// The result of a step.
@@ -38,6 +95,9 @@ pub struct Step {
     pub of: u64,
     /// The number of samples in the step.
     pub samples: u64,
+    /// The learning rate of the step, as [`Trainer::learning_rate`](crate::Trainer::learning_rate) gives it
+    /// before the step. `None` if the optimizer has no schedule.
+    pub learning_rate: Option<f64>,
     /// The mean loss and metrics of the step.
     pub now: Evaluation,
     /// The mean loss and metrics of the epoch so far.

@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use unisono_data::Seen;
+use unisono_replica::ReplicaReport;
 
 use crate::Epoch;
-use crate::observe::observer::{Observer, Step};
+use crate::observe::events;
+use crate::observe::logged::Logged;
+use crate::observe::observer::{Observer, Start, Step};
 use crate::run::stop::Stop;
 
 /// The observers of a run, its notes, and the stop that may end it.
@@ -24,28 +27,83 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Tells observers that a fit begins.
+    pub fn started(&mut self, start: &Start<'_>) {
+        self.tell(|o| o.started(start));
+    }
+
     /// Tells observers that a step is done.
     pub fn step(&mut self, step: &Step) {
-        self.observers.iter_mut().for_each(|o| o.step(step));
+        events::step_done(step);
+        self.tell(|o| o.step(step));
     }
 
     /// Tells observers that an epoch is done.
     pub fn epoch(&mut self, epoch: &Epoch) {
-        self.observers.iter_mut().for_each(|o| o.epoch(epoch));
+        events::epoch_done(epoch);
+        self.tell(|o| o.epoch(epoch));
+    }
+
+    /// Tells observers what each replica did so far.
+    pub fn replicas(&mut self, step: u64, replicas: &[ReplicaReport]) {
+        self.tell(|o| o.replicas(step, replicas));
+    }
+
+    /// Whether an observer wants the parameters after an epoch.
+    pub fn wants_weights(&self, epoch: u32) -> bool {
+        self.observers.iter().any(|o| o.wants_weights(epoch))
+    }
+
+    /// Gives the parameters after an epoch to the observers that want them.
+    pub fn weights(&mut self, epoch: u32, step: u64, weights: &[(&str, Vec<f32>)]) {
+        self.tell(|o| {
+            if o.wants_weights(epoch) {
+                o.weights(step, weights);
+            }
+        });
+    }
+
+    /// Tells observers what a program logs.
+    pub fn logged(&mut self, step: u64, tag: &str, value: &Logged) {
+        self.tell(|o| o.logged(step, tag, value));
     }
 
     /// Tells observers that a checkpoint is in place.
     pub fn saved(&mut self, path: &Path) {
-        self.observers.iter_mut().for_each(|o| o.saved(path));
+        events::saved(path);
+        self.tell(|o| o.saved(path));
     }
 
     /// Tells observers that the run goes back to a step.
     pub fn rolled_back(&mut self, step: u64) {
-        self.observers.iter_mut().for_each(|o| o.rolled_back(step));
+        events::rolled_back(step);
+        self.tell(|o| o.rolled_back(step));
+    }
+
+    /// Tells observers that a replica left.
+    pub fn left(&mut self, text: &str) {
+        events::replica_left(text);
+        self.tell(|o| o.note(text));
     }
 
     /// Tells observers something worth knowing.
     pub fn note(&mut self, text: &str) {
-        self.observers.iter_mut().for_each(|o| o.note(text));
+        events::note(text);
+        self.tell(|o| o.note(text));
+    }
+
+    /// Tells observers that a fit is over.
+    pub fn ended(&mut self) {
+        self.tell(|o| o.ended());
+    }
+
+    /// Calls all observers. Then all receive the problems that some of them have.
+    fn tell(&mut self, call: impl Fn(&mut dyn Observer)) {
+        self.observers.iter_mut().for_each(|o| call(&mut **o));
+        let problems: Vec<String> = self.observers.iter_mut().filter_map(|o| o.take_problem()).collect();
+        for problem in problems {
+            events::note(&problem);
+            self.observers.iter_mut().for_each(|o| o.note(&problem));
+        }
     }
 }

@@ -197,9 +197,9 @@ impl Chain {
         let note = |freeze: &Transform| {
             let trained = names.iter().filter(|name| freeze.trains(name)).count();
             match trained {
-                0 => Some("note: a freeze matches all parameters: nothing is trained".to_owned()),
+                0 => Some("a freeze matches all parameters: nothing is trained".to_owned()),
                 all if all == names.len() => {
-                    Some(format!("note: a freeze matches none of the {all} parameters: {}", names.join(", ")))
+                    Some(format!("a freeze matches none of the {all} parameters: {}", names.join(", ")))
                 }
                 _ => None,
             }

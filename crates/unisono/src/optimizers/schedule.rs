@@ -160,8 +160,9 @@ impl Schedule {
     /// Checks the learning rate of step 0, without reductions. [`Schedule::check_at`] checks those of the
     /// other steps when they come.
     ///
-    /// # Errors It is NaN, infinite (as an f32 too) or negative, or a number of steps cannot work; the
-    /// error is the message.
+    /// # Errors
+    /// It is NaN or infinite, as an f32 too, or negative, or a number of steps cannot work; the error is the
+    /// message.
     pub fn check(&self) -> Result<(), String> {
         if let Shape::Restarts { first, factor, .. } = self.shape
             && (first == 0 || factor == 0)

@@ -3,6 +3,7 @@
 use unisono_data::{Batch, Loader};
 use unisono_graph::StateKind;
 
+use crate::observe::logged::Logged;
 use crate::optimizers::RateChange;
 use crate::run::control::Stopped;
 use crate::trainer::Trainer;
@@ -131,6 +132,11 @@ impl Control<'_> {
     /// [`Trainer::tensor`].
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
         self.trainer.tensor(name)
+    }
+
+    /// Logs a value under a tag: [`Trainer::log`].
+    pub fn log(&mut self, tag: &str, value: impl Into<Logged>) {
+        self.trainer.log(tag, value);
     }
 
     /// Tells the observers something.

@@ -38,7 +38,9 @@ impl Trainer {
         self.saver.as_ref().map_or(Ok(()), |saver| saver.check_dir(self.state.position.step))?;
         self.same_data(train)?;
         self.same_order(train, epochs)?;
+        self.tell_start();
         if self.has_ended(epochs) {
+            self.watch.ended();
             return Ok(&self.state.history);
         }
         let result = match self.begin(train, validation, epochs) {
@@ -51,6 +53,7 @@ impl Trainer {
             }
             Err(error) => Err(error),
         };
+        self.watch.ended();
         match result {
             Ok(()) => {}
             Err(Error::Stopped) => self.note_stop(),
@@ -267,8 +270,7 @@ impl Trainer {
         self.state.running = Running::default();
         self.state.position.data.position = Position { epoch: epoch + 1, sample: 0 };
         self.saver.iter_mut().for_each(|saver| saver.epoch_ended(steps));
-        self.watch.epoch(&ended);
-        Ok(())
+        self.tell_epoch(&ended)
     }
 
     /// Lets the optimizer see the history.

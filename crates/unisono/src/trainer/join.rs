@@ -69,7 +69,7 @@ impl Trainer {
     /// Tells observers who left since they were told last, whatever the replicas were asked to do.
     pub(super) fn tell_left(&mut self) {
         let Self { crew, watch, .. } = self;
-        crew.newly_left().iter().for_each(|note| watch.note(note));
+        crew.newly_left().iter().for_each(|left| watch.left(left));
     }
 
     /// Returns the step of the newest checkpoint, once what was handed over is written or cannot be.

@@ -7,6 +7,7 @@ use unisono_checkpoint::{Contents, Export, Plan};
 use unisono_graph::StateKind;
 
 use crate::objective::history::names_of_numbers;
+use crate::observe::events;
 use crate::saving::checkpoints::Checkpoints;
 use crate::saving::policy::Saving;
 use crate::{Error, Trainer};
@@ -194,6 +195,7 @@ impl Trainer {
     /// The copy fails. An earlier save failed, if saves are required. Those of [`Trainer::contents`].
     pub fn save_behind(&mut self) -> Result<(), Error> {
         let Some(saver) = &self.saver else { return Ok(()) };
+        let _span = events::save_span(self.state.position.step);
         let spare = saver.saver.spare();
         let contents = self.contents_into(spare)?;
         let Some(saver) = &mut self.saver else { return Ok(()) };

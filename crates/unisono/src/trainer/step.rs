@@ -9,6 +9,7 @@ use crate::compile::feed::{self, Names};
 use crate::compile::outputs::Reading;
 use crate::compile::programs::{ProgramId, SCALE};
 use crate::objective::running::Running;
+use crate::observe::events;
 use crate::optimizers::Scalar;
 use crate::run::loss_scale::Scaling;
 use crate::{Error, Step, Trainer};
@@ -48,6 +49,8 @@ impl Trainer {
         names: Names<'_>,
         after: Position,
     ) -> Result<Step, Error> {
+        let _span = events::step_span(self.state.position.step);
+        let learning_rate = self.learning_rate();
         self.crew.check_state()?;
         self.check_batch(batch, names)?;
         let before = self.before_step()?;
@@ -55,7 +58,7 @@ impl Trainer {
         let scalars = self.scalars()?;
         let feed = self.plan.feed(ProgramId::Train, batch, &scalars, self.state.settings.seed)?;
         let mut outcome = self.judged(batch, &feed, names)?;
-        let step = self.record(batch, &outcome, after);
+        let step = Step { learning_rate, ..self.record(batch, &outcome, after) };
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.confirm(before, audit);
         }
@@ -171,6 +174,7 @@ impl Trainer {
             done,
             of: done,
             samples: batch.len() as u64,
+            learning_rate: None,
             now: Running::of_step(metrics, &measured),
             so_far: state.running.so_far(metrics),
             committed: outcome.committed,

@@ -73,12 +73,17 @@ impl Metric for Accuracy {
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let labels = if target.dims() == output.dims() { target.argmax() } else { target.to_f32() };
         let right = output.argmax().eq_mask(&labels);
-        let Some(ignored) = self.ignored else { return mean_of_sample(&right) };
-        let number = |x: f32| target.tape().constant(x);
-        let counts = 1.0 - labels.eq_mask(&number(ignored as f32));
-        let sum = counts.select(&right, &number(0.0)).flatten().sum(&[-1]);
-        sum / counts.flatten().sum(&[-1]).maximum(&number(1.0))
+        mean_of_counted(&right, &labels, self.ignored)
     }
+}
+
+/// Traces the mean of a value of each label over a sample's labels, which are f32, without the ignored one.
+pub(super) fn mean_of_counted(value: &Var, labels: &Var, ignored: Option<i32>) -> Var {
+    let Some(ignored) = ignored else { return mean_of_sample(value) };
+    let number = |x: f32| labels.tape().constant(x);
+    let counts = 1.0 - labels.eq_mask(&number(ignored as f32));
+    let sum = counts.select(value, &number(0.0)).flatten().sum(&[-1]);
+    sum / counts.flatten().sum(&[-1]).maximum(&number(1.0))
 }
 
 /// Binary accuracy: the share of logits that are above 0 exactly where their target is above 0.5 (Keras's

@@ -1,0 +1,208 @@
+//! The logger of a run's history as CSV.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::observe::file;
+use crate::observe::observer::{Observer, Start};
+use crate::{Epoch, Evaluation};
+
+/// The first columns.
+const FIRST: &str = "epoch,steps";
+
+/// A logger that writes a line of CSV for each epoch, with the columns `epoch` (from 1), `steps` (since the
+/// run's start), `loss`, the metrics, `val_loss` and the metrics as `val_...`. The last ones are empty where
+/// nothing was evaluated.
+///
+/// There is no time in the file: equal histories are equal bytes. A resumed run has the lines of the whole
+/// run, each epoch once. The file's directory is created. A file that is there and is not such a history is
+/// left alone.
+///
+/// ```
+/// use unisono::{CsvLog, Dense, Trainer};
+///
+/// let builder = Trainer::builder(Dense::new(10)).observer(CsvLog::new("runs/houses/history.csv"));
+/// ```
+pub struct CsvLog {
+    path: PathBuf,
+    epochs: Vec<Epoch>,
+    metrics: Vec<String>,
+    /// Whether the file has the lines of all epochs but the last.
+    is_current: bool,
+    has_failed: bool,
+    problem: Option<String>,
+}
+
+impl CsvLog {
+    /// Creates a logger that writes to the file `path`.
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self {
+            path: path.as_ref().to_owned(),
+            epochs: vec![],
+            metrics: vec![],
+            is_current: false,
+            has_failed: false,
+            problem: None,
+        }
+    }
+
+    /// Writes the whole file, or appends the last line where that is enough.
+    fn write(&mut self) {
+        let known = self.metrics.len();
+        for name in self.epochs.iter().flat_map(names) {
+            if !self.metrics.contains(name) {
+                self.metrics.push(name.clone());
+            }
+        }
+        let written = match self.epochs.last() {
+            Some(last) if self.is_current && self.metrics.len() == known => {
+                append(&self.path, &line(last, &self.metrics))
+            }
+            _ => check(&self.path).and_then(|()| {
+                let lines = self.epochs.iter().map(|epoch| line(epoch, &self.metrics));
+                let text: String = std::iter::once(header(&self.metrics)).chain(lines).collect();
+                file::replace(&self.path, text.as_bytes())
+            }),
+        };
+        self.is_current = written.is_ok();
+        match written {
+            // The next epoch tries again, so the note is given once.
+            Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
+                self.problem = Some(format!("warning: {} is not written: {error}", self.path.display()));
+            }
+            Err(_) => {}
+            Ok(()) => self.has_failed = false,
+        }
+    }
+}
+
+impl Observer for CsvLog {
+    fn started(&mut self, start: &Start<'_>) {
+        self.epochs = start.history.to_vec();
+        self.metrics = start.metrics.to_vec();
+        self.is_current = false;
+        self.write();
+    }
+
+    fn epoch(&mut self, epoch: &Epoch) {
+        self.epochs.push(epoch.clone().without_tables());
+        self.write();
+    }
+
+    fn rolled_back(&mut self, step: u64) {
+        self.epochs.retain(|epoch| epoch.steps <= step);
+        self.is_current = false;
+        self.write();
+    }
+
+    fn take_problem(&mut self) -> Option<String> {
+        self.problem.take()
+    }
+}
+
+/// Returns the names of an epoch's metrics.
+fn names(epoch: &Epoch) -> impl Iterator<Item = &String> {
+    let evaluations = std::iter::once(&epoch.train).chain(&epoch.validation);
+    evaluations.flat_map(|evaluation| evaluation.metrics.iter().map(|(name, _)| name))
+}
+
+/// Checks that a file that is there is a history.
+///
+/// # Errors
+/// It is something else, or cannot be read.
+fn check(path: &Path) -> io::Result<()> {
+    let mut found = Vec::new();
+    match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(file) => file.take(FIRST.len() as u64).read_to_end(&mut found)?,
+    };
+    if found.is_empty() || found == FIRST.as_bytes() {
+        return Ok(());
+    }
+    let problem = format!("the file that is there is no history (it does not begin with {FIRST:?})");
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
+}
+
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    OpenOptions::new().append(true).open(path)?.write_all(line.as_bytes())
+}
+
+fn header(metrics: &[String]) -> String {
+    let columns = |prefix: &str| -> String {
+        let names = std::iter::once("loss").chain(metrics.iter().map(String::as_str));
+        names.map(|name| format!(",{}", quoted(&format!("{prefix}{name}")))).collect()
+    };
+    format!("{FIRST}{}{}\n", columns(""), columns("val_"))
+}
+
+/// Returns the line of an epoch. Numbers are the shortest that read as the same f64.
+fn line(epoch: &Epoch, metrics: &[String]) -> String {
+    let columns = |evaluation: Option<&Evaluation>| -> String {
+        let loss = evaluation.map(|evaluation| evaluation.loss);
+        let values = metrics.iter().map(|name| evaluation?.metric(name));
+        let values = std::iter::once(loss).chain(values);
+        values.map(|value| value.map_or(",".to_owned(), |value| format!(",{value:?}"))).collect()
+    };
+    let (train, validation) = (columns(Some(&epoch.train)), columns(epoch.validation.as_ref()));
+    format!("{},{}{train}{validation}\n", u64::from(epoch.epoch) + 1, epoch.steps)
+}
+
+/// Returns a field in quotes where CSV needs them.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(number: u32, loss: f64) -> Epoch {
+        let train = Evaluation {
+            loss,
+            metrics: vec![("f1, macro".into(), 0.5)],
+            samples: 4,
+            ..Evaluation::default()
+        };
+        Epoch { epoch: number, steps: u64::from(number + 1) * 3, validation: None, train }
+    }
+
+    #[test]
+    fn lines_are_appended_and_steps_that_are_made_again_replace_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/history.csv");
+        let mut log = CsvLog::new(&path);
+        let mut last = epoch(1, f64::NAN);
+        last.validation = Some(Evaluation { loss: 1e-30, ..last.train.clone() });
+        [epoch(0, 2.0), last, epoch(2, 0.1)].iter().for_each(|epoch| log.epoch(epoch));
+        let header = "epoch,steps,loss,\"f1, macro\",val_loss,\"val_f1, macro\"\n";
+        let first = format!("{header}1,3,2.0,0.5,,\n2,6,NaN,0.5,1e-30,0.5\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{first}3,9,0.1,0.5,,\n"));
+        log.rolled_back(8);
+        assert_eq!(fs::read_to_string(&path).unwrap(), first);
+        log.epoch(&epoch(2, 0.2));
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{first}3,9,0.2,0.5,,\n"));
+        assert_eq!(log.take_problem(), None);
+    }
+
+    #[test]
+    fn another_file_is_left_alone_and_the_problem_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data.csv");
+        fs::write(&path, "1,2,3\n").unwrap();
+        let mut log = CsvLog::new(&path);
+        log.epoch(&epoch(0, 2.0));
+        assert!(log.take_problem().unwrap().contains("is no history"));
+        log.epoch(&epoch(1, 2.0));
+        assert_eq!((log.take_problem(), fs::read_to_string(&path).unwrap()), (None, "1,2,3\n".to_owned()));
+        // Once there is room, all epochs are written.
+        fs::remove_file(&path).unwrap();
+        log.epoch(&epoch(2, 2.0));
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 4);
+    }
+}

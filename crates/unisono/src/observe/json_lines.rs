@@ -1,0 +1,158 @@
+//! The logger of a run's history as JSON, one object a line.
+
+use std::io::{Result, Write};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::observe::logged::Logged;
+use crate::observe::observer::{Observer, Start};
+use crate::{Epoch, Evaluation};
+
+/// A logger that writes `{"event":"epoch",...}` for every epoch. There is no time in these lines: equal
+/// histories are equal bytes. A resumed run writes the lines of the epochs before it too.
+///
+/// Numbers and texts that a program logs are lines with the event `log`. Steps that are made again because
+/// replicas were wrong write lines again.
+///
+/// ```
+/// use unisono::{Dense, JsonLines, Trainer};
+///
+/// let builder = Trainer::builder(Dense::new(10)).observer(JsonLines::new(std::io::stdout()));
+/// ```
+pub struct JsonLines<W> {
+    out: W,
+    /// The number of epochs of the run whose lines are written.
+    written: usize,
+    has_failed: bool,
+    problem: Option<String>,
+}
+
+impl<W: Write> JsonLines<W> {
+    /// Creates a logger that writes lines to `out`, for example standard output or a file.
+    pub fn new(out: W) -> Self {
+        Self { out, written: 0, has_failed: false, problem: None }
+    }
+
+    /// Writes the line of an epoch. Its `epoch` counts from 1, as in "after 3 epochs".
+    ///
+    /// # Errors
+    /// It returns the error of the writer.
+    pub fn epoch(&mut self, epoch: &Epoch) -> Result<()> {
+        let mut fields = vec![field("epoch", u64::from(epoch.epoch) + 1), field("steps", epoch.steps)];
+        fields.extend(measured("train", &epoch.train));
+        fields.extend(epoch.validation.iter().flat_map(|v| measured("val", v)));
+        self.write("epoch", fields)
+    }
+
+    /// Writes the last line:
+    /// `{"event":"done","steps":...,"train_loss":...,"val_accuracy":...,"state_sha256":...}`.
+    ///
+    /// # Errors
+    /// It returns the error of the writer.
+    pub fn done(&mut self, steps: u64, last: Option<&Epoch>, state_sha256: &str) -> Result<()> {
+        let mut fields = vec![field("steps", steps)];
+        if let Some(epoch) = last {
+            fields.extend(measured("train", &epoch.train));
+            fields.extend(epoch.validation.iter().flat_map(|v| measured("val", v)));
+        }
+        fields.push(field("state_sha256", state_sha256));
+        self.write("done", fields)
+    }
+
+    fn write(&mut self, event: &str, fields: Vec<(String, Value)>) -> Result<()> {
+        let fields = std::iter::once(field("event", event)).chain(fields).collect();
+        let line = serde_json::to_string(&Line(fields))?;
+        writeln!(self.out, "{line}").and_then(|()| self.out.flush())
+    }
+
+    /// Keeps the first error of the writer. Training goes on if nobody reads the lines.
+    fn keep(&mut self, result: Result<()>) {
+        if let Err(error) = result
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            self.problem = Some(format!("warning: the JSON lines are not written: {error}"));
+        }
+    }
+}
+
+impl<W: Write + Send> Observer for JsonLines<W> {
+    fn started(&mut self, start: &Start<'_>) {
+        for epoch in start.history.iter().skip(self.written) {
+            let result = JsonLines::epoch(self, epoch);
+            self.keep(result);
+        }
+        self.written = start.history.len();
+    }
+
+    fn epoch(&mut self, epoch: &Epoch) {
+        self.written = epoch.epoch as usize + 1;
+        let result = JsonLines::epoch(self, epoch);
+        self.keep(result);
+    }
+
+    fn logged(&mut self, step: u64, tag: &str, value: &Logged) {
+        let value: Value = match value {
+            Logged::Scalar(value) => (*value).into(),
+            Logged::Text(text) => text.as_str().into(),
+            Logged::Histogram(_) | Logged::Image(_) => return,
+        };
+        let result = self.write("log", vec![field("steps", step), field("tag", tag), field("value", value)]);
+        self.keep(result);
+    }
+
+    fn take_problem(&mut self) -> Option<String> {
+        self.problem.take()
+    }
+}
+
+/// Returns the fields of an evaluation: `train_loss`, `train_accuracy` and so on.
+fn measured<'a>(part: &'a str, evaluation: &'a Evaluation) -> impl Iterator<Item = (String, Value)> + 'a {
+    let loss = field(&format!("{part}_loss"), evaluation.loss);
+    let metrics = evaluation.metrics.iter();
+    std::iter::once(loss).chain(metrics.map(move |(name, value)| field(&format!("{part}_{name}"), *value)))
+}
+
+fn field(name: &str, value: impl Into<Value>) -> (String, Value) {
+    (name.to_owned(), value.into())
+}
+
+/// A JSON object whose fields keep their order.
+struct Line(Vec<(String, Value)>);
+
+impl Serialize for Line {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_hold_what_was_measured_and_no_time() {
+        let measured = |loss| Evaluation {
+            loss,
+            metrics: vec![("accuracy".into(), 0.5)],
+            samples: 4,
+            ..Evaluation::default()
+        };
+        let epoch = Epoch { epoch: 0, steps: 23, train: measured(1.5), validation: Some(measured(0.1)) };
+        let mut lines = JsonLines::new(Vec::new());
+        lines.epoch(&epoch).unwrap();
+        lines.logged(23, "sample", &"a \"text\"".into());
+        lines.done(23, Some(&epoch), "ab").unwrap();
+        let expected = concat!(
+            r#"{"event":"epoch","epoch":1,"steps":23,"train_loss":1.5,"train_accuracy":0.5,"#,
+            r#""val_loss":0.1,"val_accuracy":0.5}"#,
+            "\n",
+            r#"{"event":"log","steps":23,"tag":"sample","value":"a \"text\""}"#,
+            "\n",
+            r#"{"event":"done","steps":23,"train_loss":1.5,"train_accuracy":0.5,"#,
+            r#""val_loss":0.1,"val_accuracy":0.5,"state_sha256":"ab"}"#,
+            "\n",
+        );
+        assert_eq!(String::from_utf8(lines.out).unwrap(), expected);
+    }
+}

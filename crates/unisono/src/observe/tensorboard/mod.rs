@@ -1,0 +1,241 @@
+//! The logger of event files that TensorBoard shows.
+
+mod histogram;
+mod message;
+mod run;
+mod summary;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use unisono_replica::ReplicaReport;
+
+use crate::observe::logged::Logged;
+use crate::observe::observer::{Observer, Start, Step};
+use crate::observe::tensorboard::histogram::Histogram;
+use crate::observe::tensorboard::run::Run;
+use crate::observe::tensorboard::summary::{Hyperparameter, Summary};
+use crate::{Epoch, Evaluation};
+
+/// How long events of steps wait before they are handed to the operating system.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// A logger that writes event files for TensorBoard: `tensorboard --logdir DIR` shows them while the run goes
+/// on.
+///
+/// The steps of all values are the number of steps done since the run's start. The directory has a run
+/// `train` and, where there is an evaluation after epochs, a run `validation`, whose values are in the same
+/// charts:
+///
+/// | tag | value |
+/// |---|---|
+/// | `step/loss`, `step/accuracy` | the loss and the metrics of each step |
+/// | `step/learning_rate` | the learning rate |
+/// | `epoch/loss`, `epoch/accuracy` | the loss and the metrics of each epoch, in both runs |
+/// | `epoch/number` | the number of the epoch that has ended, from 1 |
+/// | `replica 0/busy`, `replica 0/waiting for input`, `replica 0/waiting for peers` | seconds of each epoch |
+/// | `weights/0.weight` | with [`TensorBoard::histograms`], a histogram of each parameter |
+/// | `model` | the model's summary, as a text |
+///
+/// The settings of the run and of the optimizer are its hyperparameters.
+/// [`Trainer::log`](crate::Trainer::log) adds numbers, texts, histograms and images.
+///
+/// A resumed run writes a new file whose start tells readers to drop the steps that are made again, so no
+/// step is shown twice. A run that starts at its first step replaces what the directory showed before. A file
+/// that cannot be written is a note and does not end the run; the next epoch tries again.
+///
+/// ```
+/// use unisono::{Dense, TensorBoard, Trainer};
+///
+/// let logger = TensorBoard::new("runs/houses").histograms(5).hyperparameter("width", 10);
+/// let builder = Trainer::builder(Dense::new(10)).observer(logger);
+/// ```
+pub struct TensorBoard {
+    train: Run,
+    validation: Run,
+    every: u64,
+    histograms: u32,
+    hyperparameters: Vec<(String, Hyperparameter)>,
+    /// The time that each replica was busy, waited for input and waited for peers, up to the last epoch.
+    times: BTreeMap<usize, [Duration; 3]>,
+    flushed: Instant,
+}
+
+impl TensorBoard {
+    /// Creates a logger that writes to the directory `dir`.
+    pub fn new(dir: impl AsRef<Path>) -> Self {
+        let run = |name| Run::new(dir.as_ref().join(name));
+        Self {
+            train: run("train"),
+            validation: run("validation"),
+            every: 1,
+            histograms: 0,
+            hyperparameters: vec![],
+            times: BTreeMap::new(),
+            flushed: Instant::now(),
+        }
+    }
+
+    /// Sets how many steps there are between two that are written. Epochs are always written. 0 writes no
+    /// step. Default: 1.
+    pub fn every(mut self, steps: u64) -> Self {
+        self.every = steps;
+        self
+    }
+
+    /// Writes histograms of all parameters every `epochs` epochs. 0 writes none. Default: 0.
+    pub fn histograms(mut self, epochs: u32) -> Self {
+        self.histograms = epochs;
+        self
+    }
+
+    /// Adds a hyperparameter of your own, which TensorBoard shows beside those of the run. A value that reads
+    /// as a number is one.
+    pub fn hyperparameter(mut self, name: &str, value: impl ToString) -> Self {
+        self.hyperparameters.push(hyperparameter(name, value));
+        self
+    }
+
+    /// Writes the values of an epoch.
+    fn write_epoch(&mut self, epoch: &Epoch) {
+        let number = f64::from(epoch.epoch) + 1.0;
+        let summary = measured(Summary::default(), "epoch", &epoch.train).scalar("epoch/number", number);
+        self.train.write(epoch.steps, summary);
+        if let Some(validation) = &epoch.validation {
+            self.validation.write(epoch.steps, measured(Summary::default(), "epoch", validation));
+        }
+    }
+
+    /// Hands all events to the operating system.
+    fn flush(&mut self) {
+        self.train.flush();
+        self.validation.flush();
+        self.flushed = Instant::now();
+    }
+}
+
+impl Observer for TensorBoard {
+    fn started(&mut self, start: &Start<'_>) {
+        let is_new = start.step == 0 || !self.train.has_events();
+        // A value has the number of steps done, so what the run keeps has numbers up to `start.step`.
+        let first = if start.step == 0 { 0 } else { start.step + 1 };
+        self.train.go_on(first);
+        self.validation.go_on(first);
+        if is_new {
+            let mut all = self.hyperparameters.clone();
+            all.extend(settings(start));
+            self.train.write_at(0, |seconds| Summary::default().hyperparameters(&all, seconds));
+            let model = format!("```text\n{}\n```", start.summary);
+            self.train.write(0, Summary::default().text("model", &model));
+            start.history.iter().for_each(|epoch| self.write_epoch(epoch));
+        }
+        self.flush();
+    }
+
+    fn step(&mut self, step: &Step) {
+        let done = step.step + 1;
+        if done.checked_rem(self.every) == Some(0) {
+            let summary = measured(Summary::default(), "step", &step.now);
+            let summary = match step.learning_rate {
+                Some(learning_rate) => summary.scalar("step/learning_rate", learning_rate),
+                None => summary,
+            };
+            self.train.write(done, summary);
+        }
+        if self.flushed.elapsed() > FLUSH {
+            self.flush();
+        }
+    }
+
+    fn epoch(&mut self, epoch: &Epoch) {
+        self.train.retry();
+        self.validation.retry();
+        self.write_epoch(epoch);
+        self.flush();
+    }
+
+    fn replicas(&mut self, step: u64, replicas: &[ReplicaReport]) {
+        let mut summary = Summary::default();
+        for report in replicas {
+            let busy = report.upload + report.compute + report.driver + report.exchange;
+            let now = [busy, report.input, report.peers];
+            let before = self.times.insert(report.replica, now).unwrap_or_default();
+            for (i, what) in ["busy", "waiting for input", "waiting for peers"].into_iter().enumerate() {
+                let seconds = now[i].saturating_sub(before[i]).as_secs_f64();
+                summary = summary.scalar(&format!("replica {}/{what}", report.replica), seconds);
+            }
+        }
+        self.train.write(step, summary);
+    }
+
+    fn wants_weights(&self, epoch: u32) -> bool {
+        (epoch + 1).checked_rem(self.histograms) == Some(0)
+    }
+
+    fn weights(&mut self, step: u64, weights: &[(&str, Vec<f32>)]) {
+        let add = |summary: Summary, (name, values): &(&str, Vec<f32>)| {
+            summary.histogram(&format!("weights/{name}"), &Histogram::of(values))
+        };
+        self.train.write(step, weights.iter().fold(Summary::default(), add));
+    }
+
+    fn logged(&mut self, step: u64, tag: &str, value: &Logged) {
+        let summary = Summary::default();
+        let summary = match value {
+            Logged::Scalar(value) => summary.scalar(tag, *value),
+            Logged::Text(text) => summary.text(tag, text),
+            Logged::Histogram(values) => summary.histogram(tag, &Histogram::of(values)),
+            Logged::Image(image) => summary.image(tag, image),
+        };
+        self.train.write(step, summary);
+    }
+
+    fn rolled_back(&mut self, step: u64) {
+        self.train.go_on(step + 1);
+        self.validation.go_on(step + 1);
+    }
+
+    fn ended(&mut self) {
+        self.flush();
+    }
+
+    fn take_problem(&mut self) -> Option<String> {
+        self.train.take_problem().or_else(|| self.validation.take_problem())
+    }
+}
+
+/// Adds the loss and the metrics of an evaluation, with tags that begin with `part`.
+fn measured(summary: Summary, part: &str, evaluation: &Evaluation) -> Summary {
+    let add =
+        |summary: Summary, (name, value): &(String, f64)| summary.scalar(&format!("{part}/{name}"), *value);
+    evaluation.metrics.iter().fold(summary.scalar(&format!("{part}/loss"), evaluation.loss), add)
+}
+
+/// Returns the settings of a run and of its optimizer as hyperparameters.
+fn settings(start: &Start<'_>) -> Vec<(String, Hyperparameter)> {
+    let settings = start.settings;
+    let mut all = vec![
+        hyperparameter("global_batch", settings.global_batch),
+        hyperparameter("shards", settings.shards),
+        hyperparameter("seed", settings.seed),
+        hyperparameter("precision", settings.precision),
+        hyperparameter("loss", &settings.loss),
+        hyperparameter("optimizer", &settings.optimizer),
+        hyperparameter("parameters", start.summary.parameters()),
+    ];
+    let optimizer = start.optimizer.entries().iter();
+    all.extend(optimizer.map(|(name, value)| hyperparameter(&format!("optimizer/{name}"), value)));
+    all
+}
+
+/// Returns a hyperparameter, as a number if it reads as one.
+fn hyperparameter(name: &str, value: impl ToString) -> (String, Hyperparameter) {
+    let text = value.to_string();
+    let value = match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => Hyperparameter::Number(number),
+        _ => Hyperparameter::Text(text),
+    };
+    (name.to_owned(), value)
+}
