@@ -1,4 +1,5 @@
-//! Runs reference cases of another program through the public layers, losses, metrics and optimizers on a device.
+//! Runs reference cases of another program through the public layers, losses, metrics and optimizers on a
+//! device.
 //!
 //! The [`Suite`] reads the cases, [`recipe`] says how each is computed here, and the [`Runner`] runs and
 //! compares them, with 1, 3 and 8 shards where there is a batch axis. A case without a recipe is a failure.
