@@ -112,9 +112,12 @@ fn halves(low: f32, axes: &[usize], whole_numbers: bool) -> Loader {
     Loader::new(memory.with("y", axes, labels).unwrap()).threads(1)
 }
 
+/// Makes a loss and returns it with the label that stands for no.
+type Make = fn() -> (Box<dyn Loss>, f32);
+
 #[test]
 fn binary_losses_train_on_labels_without_the_axis_of_the_logit() {
-    let losses: [fn() -> (Box<dyn Loss>, f32); 4] = [
+    let losses: [Make; 4] = [
         || (Box::new(BinaryCrossEntropyWithLogits), 0.0),
         || (Box::new(BinaryFocal::new()), 0.0),
         || (Box::new(Dice::new()), 0.0),
