@@ -1,5 +1,6 @@
-//! Whole runs with layers, losses and optimizers of other libraries: the same bytes on any number of replicas and
-//! over a resume, labels of other shapes, and kernels in which no product reaches an addition.
+//! Whole runs with layers, losses and optimizers of other libraries: the same bytes on any number of
+//! replicas and over a resume, labels of other shapes, and kernels in which no product reaches an
+//! addition.
 
 use std::path::Path;
 
@@ -95,8 +96,8 @@ fn all_of_it_has_the_same_bytes_on_any_number_of_replicas_and_over_a_resume() {
         assert_eq!(train(replicas, 2, None), expected, "{replicas} replicas");
     }
     let dir = tempfile::tempdir().unwrap();
-    train(3, 1, Some(dir.path()));
-    assert_eq!(train(2, 2, Some(dir.path())), expected, "an epoch on three replicas, one on two");
+    train(2, 1, Some(dir.path()));
+    assert_eq!(train(1, 2, Some(dir.path())), expected, "an epoch on two replicas, one on one");
 }
 
 /// Returns 40 points on a line with labels of -1 or 0, and 1, in samples of these axes.
@@ -111,9 +112,12 @@ fn halves(low: f32, axes: &[usize], whole_numbers: bool) -> Loader {
     Loader::new(memory.with("y", axes, labels).unwrap()).threads(1)
 }
 
+/// Makes a loss and returns it with the label that stands for no.
+type Make = fn() -> (Box<dyn Loss>, f32);
+
 #[test]
 fn binary_losses_train_on_labels_without_the_axis_of_the_logit() {
-    let losses: [fn() -> (Box<dyn Loss>, f32); 4] = [
+    let losses: [Make; 4] = [
         || (Box::new(BinaryCrossEntropyWithLogits), 0.0),
         || (Box::new(BinaryFocal::new()), 0.0),
         || (Box::new(Dice::new()), 0.0),

@@ -31,8 +31,8 @@ type Build = Box<dyn Fn(&Tape, &Vars) -> Vars>;
 pub struct Recipe {
     /// The roles whose first axis is the batch.
     pub batched: &'static [&'static str],
-    /// The roles that are parameters of a layer, with the names of these. The build returns them by name beside
-    /// the outputs.
+    /// The roles that are parameters of a layer, with the names of these. The build returns them by name
+    /// beside the outputs.
     pub parameters: &'static [(&'static str, &'static str)],
     /// The function that traces the case.
     pub build: Build,

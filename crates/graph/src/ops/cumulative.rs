@@ -6,8 +6,8 @@ impl Var {
     /// Returns the sum of each element and of all before it along an axis (PyTorch's `cumsum`). Negative axes
     /// count from the end; axis 0 of a value with samples is the batch, along which there is no such sum.
     ///
-    /// Sums of 2, 4, 8, ... elements are added up (Hillis and Steele 1986), so that the rounding error grows with
-    /// the logarithm of the length.
+    /// Sums of 2, 4, 8, ... elements are added up (Hillis and Steele 1986), so that the rounding error
+    /// grows with the logarithm of the length.
     pub fn cumulative_sum(&self, axis: isize) -> Var {
         let Some(axis) = self.axis("cumulative_sum", axis) else { return self.clone() };
         let dims = self.dims();

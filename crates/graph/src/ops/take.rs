@@ -86,9 +86,9 @@ impl Var {
         (-self).argmax()
     }
 
-    /// Returns for each row several elements of the last axis, those that `index` names: `[..., n]` and i32
-    /// `[..., k]` to `[..., k]` (PyTorch's `gather` and `take_along_dim` along the last axis). An index outside
-    /// of the axis reads the last element.
+    /// Returns for each row several elements of the last axis, those that `index` names: `[..., n]` and
+    /// i32 `[..., k]` to `[..., k]` (PyTorch's `gather` and `take_along_dim` along the last axis). An
+    /// index outside of the axis reads the last element.
     pub fn gather(&self, index: &Var) -> Var {
         let (Some((&n, rest)), Some((&k, rows))) = (self.dims().split_last(), index.dims().split_last()) else {
             self.tape().fail_here("gather", format!("{} or {} has no axis", self.ty(), index.ty()));

@@ -16,12 +16,12 @@ use crate::objective::Epoch;
 /// w  = (1 - lr decay) w - a u / max(1, rms(u) / d)
 /// ```
 ///
-/// The step t is counted from 1, and rms is the root of the mean square of a tensor. Tensors with fewer than two
-/// axes have v += f (g^2 - v). There is no momentum.
+/// The step t is counted from 1, and rms is the root of the mean square of a tensor. Tensors with fewer
+/// than two axes have v += f (g^2 - v). There is no momentum.
 ///
-/// States of a parameter `[..., r, c]`: `row_var` `[..., r, 1]` and `col_var` `[..., 1, c]`; of one with fewer
-/// than two axes `variance`, with its shape. Scalars: `rate` (min(lr, 1 / sqrt(t))), `fresh` (f) and `kept` (1 -
-/// lr decay).
+/// States of a parameter `[..., r, c]`: `row_var` `[..., r, 1]` and `col_var` `[..., 1, c]`; of one with
+/// fewer than two axes `variance`, with its shape. Scalars: `rate` (min(lr, 1 / sqrt(t))), `fresh` (f) and
+/// `kept` (1 - lr decay).
 #[derive(Clone, Debug)]
 pub struct Adafactor {
     lr: Schedule,
@@ -53,8 +53,8 @@ impl Adafactor {
         self
     }
 
-    /// Sets the least root mean square of gradients and of a tensor. The first must be at least 1e-18, so that
-    /// its square is no subnormal f32. Defaults: 1.2e-7 and 1e-3.
+    /// Sets the least root mean square of gradients and of a tensor. The first must be at least 1e-18, so
+    /// that its square is no subnormal f32. Defaults: 1.2e-7 and 1e-3.
     pub fn epsilons(mut self, gradient: impl Into<f64>, tensor: impl Into<f64>) -> Self {
         (self.epsilon1, self.epsilon2) = (gradient.into(), tensor.into());
         self

@@ -89,8 +89,9 @@ macro_rules! transforms {
         }
 
         /// Keeps an exponential moving average of each parameter that is trained beside it (PyTorch's
-        /// `AveragedModel` with `get_ema_multi_avg_fn`, Keras's `use_ema`): average = decay average + (1 - decay)
-        /// weight after each step, and the weight itself after the first one. Default: there is none.
+        /// `AveragedModel` with `get_ema_multi_avg_fn`, Keras's `use_ema`): average = decay average + (1 -
+        /// decay) weight after each step, and the weight itself after the first one. Default: there is
+        /// none.
         ///
         /// The average of `0.weight` is the state `0.weight/average`, which checkpoints hold and which
         /// [`Trainer::tensor`](crate::Trainer::tensor) returns. Training does not use it.

@@ -4,8 +4,8 @@ use super::settings::{kept_share, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
-/// Lion (Chen et al. 2023; Keras's `Lion`): steps of one size in the direction of a sign, with decoupled weight
-/// decay.
+/// Lion (Chen et al. 2023; Keras's `Lion`): steps of one size in the direction of a sign, with decoupled
+/// weight decay.
 ///
 /// ```text
 /// d = sign(b1 m + (1 - b1) g)
@@ -13,8 +13,8 @@ use crate::objective::Epoch;
 /// w = (1 - lr decay) w - lr d
 /// ```
 ///
-/// The authors take a learning rate that is 3 to 10 times smaller than that of AdamW, and a weight decay that is
-/// larger by as much.
+/// The authors take a learning rate that is 3 to 10 times smaller than that of AdamW, and a weight decay
+/// that is larger by as much.
 ///
 /// States of a parameter: `exp_avg` (m), with its shape. Scalars: `lr` and `kept` (1 - lr decay).
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub struct Lion {
 }
 
 impl Lion {
-    /// Creates an optimizer with a learning rate (the paper's is 1e-4) and the paper's settings: betas 0.9 and
-    /// 0.99, no weight decay.
+    /// Creates an optimizer with a learning rate (the paper's is 1e-4) and the paper's settings: betas 0.9
+    /// and 0.99, no weight decay.
     pub fn new(lr: impl Into<Schedule>) -> Self {
         Self { lr: lr.into(), beta1: 0.9, beta2: 0.99, weight_decay: 0.0 }
     }

@@ -5,15 +5,16 @@ use super::update::norm;
 use super::{AdamW, Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
-/// The coefficients of Newton and Schulz's iteration, chosen for the steepest slope at 0 (Jordan et al. 2024).
+/// The coefficients of Newton and Schulz's iteration, chosen for the steepest slope at 0 (Jordan et al.
+/// 2024).
 const COEFFICIENTS: [f32; 3] = [3.4445, -4.775, 2.0315];
 /// The least norm by which a step is divided.
 const LEAST_NORM: f32 = 1e-7;
 /// How the names of the scalars of the optimizer for other parameters start.
 const OTHERS: &str = "others/";
 
-/// Muon (Jordan et al. 2024; PyTorch's `Muon`): the momentum of a matrix, made nearly orthogonal by Newton and
-/// Schulz's iteration. Parameters with fewer than two axes are for AdamW: see [`Muon::others`].
+/// Muon (Jordan et al. 2024; PyTorch's `Muon`): the momentum of a matrix, made nearly orthogonal by Newton
+/// and Schulz's iteration. Parameters with fewer than two axes are for AdamW: see [`Muon::others`].
 ///
 /// ```text
 /// m += (1 - momentum) (g - m)
@@ -23,8 +24,8 @@ const OTHERS: &str = "others/";
 /// w  = (1 - lr decay) w - lr sqrt(max(1, rows / columns)) x
 /// ```
 ///
-/// A parameter with more than two axes, such as the weight of a convolution, is a matrix of as many rows as its
-/// first axis has. PyTorch's program rounds x to bf16, which this one does not.
+/// A parameter with more than two axes, such as the weight of a convolution, is a matrix of as many rows
+/// as its first axis has. PyTorch's program rounds x to bf16, which this one does not.
 ///
 /// The authors leave embeddings and the last layer to AdamW too. [`Groups`](super::Groups) do that:
 ///
@@ -35,8 +36,8 @@ const OTHERS: &str = "others/";
 /// let groups = Groups::new(muon).group(|name| name.starts_with("head."), AdamW::new(3e-4));
 /// ```
 ///
-/// States of a matrix: `momentum_buffer` (m), with its shape. Scalars: `lr`, `kept` (1 - lr decay), and those of
-/// the other optimizer, whose names start with `others/`.
+/// States of a matrix: `momentum_buffer` (m), with its shape. Scalars: `lr`, `kept` (1 - lr decay), and
+/// those of the other optimizer, whose names start with `others/`.
 #[derive(Clone, Debug)]
 pub struct Muon {
     lr: Schedule,
@@ -68,7 +69,8 @@ impl Muon {
         self
     }
 
-    /// Sets the weight decay of matrices: each step takes the share lr decay of the weight away. Default: 0.1.
+    /// Sets the weight decay of matrices: each step takes the share lr decay of the weight away. Default:
+    /// 0.1.
     pub fn weight_decay(mut self, decay: impl Into<f64>) -> Self {
         self.weight_decay = decay.into();
         self
@@ -80,8 +82,9 @@ impl Muon {
         self
     }
 
-    /// Sets the optimizer of parameters with fewer than two axes, such as biases. Its learning rate is its own.
-    /// Default: AdamW with learning rate 3e-4, betas 0.9 and 0.95, epsilon 1e-10 and no weight decay.
+    /// Sets the optimizer of parameters with fewer than two axes, such as biases. Its learning rate is its
+    /// own, which callbacks do not change: they change that of matrices. Default: AdamW with learning rate
+    /// 3e-4, betas 0.9 and 0.95, epsilon 1e-10 and no weight decay.
     pub fn others(mut self, others: AdamW) -> Self {
         self.others = others;
         self

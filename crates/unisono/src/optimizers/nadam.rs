@@ -19,9 +19,9 @@ use crate::objective::Epoch;
 /// The step t is counted from 1. With [`decoupled`](Self::decoupled) weight decay, decay w is not added to g,
 /// and w is multiplied by 1 - lr decay first.
 ///
-/// States of a parameter, with its shape: `exp_avg` (m) and `exp_avg_sq` (v). Scalars: `fresh` and `past`, the
-/// factors lr (1 - mu(t)) / (1 - p(t)) of g and lr mu(t + 1) / (1 - p(t + 1)) of m, `scale` (1 / sqrt(1 -
-/// b2^t)), and `kept` (1 - lr decay) where decay is decoupled.
+/// States of a parameter, with its shape: `exp_avg` (m) and `exp_avg_sq` (v). Scalars: `fresh` and `past`,
+/// the factors lr (1 - mu(t)) / (1 - p(t)) of g and lr mu(t + 1) / (1 - p(t + 1)) of m, `scale` (1 /
+/// sqrt(1 - b2^t)), and `kept` (1 - lr decay) where decay is decoupled.
 #[derive(Clone, Debug)]
 pub struct NAdam {
     lr: Schedule,

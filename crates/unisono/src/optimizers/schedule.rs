@@ -73,10 +73,10 @@ impl Schedule {
         Shape::Cosine { lr, steps, to: 0.0 }.into()
     }
 
-    /// Creates a schedule that falls from `lr` to 0 along half a cosine again and again: within `first` steps at
-    /// first, and within `factor` times as many after each restart (Loshchilov and Hutter 2017; PyTorch's
-    /// `CosineAnnealingWarmRestarts`, Keras's `CosineDecayRestarts`). A `factor` of 1 restarts at equal
-    /// distances.
+    /// Creates a schedule that falls from `lr` to 0 along half a cosine again and again: within `first`
+    /// steps at first, and within `factor` times as many after each restart (Loshchilov and Hutter 2017;
+    /// PyTorch's `CosineAnnealingWarmRestarts`, Keras's `CosineDecayRestarts`). A `factor` of 1 restarts
+    /// at equal distances.
     ///
     /// Errors, which [`Schedule::check`] finds: `first` or `factor` is 0.
     pub fn cosine_restarts(lr: f64, first: u64, factor: u64) -> Self {
@@ -177,7 +177,7 @@ impl Schedule {
     /// Checks the learning rate of a step.
     ///
     /// # Errors
-    /// It is NaN or infinite, as an f32 too; the error is the message.
+    /// It is NaN or infinite, as an f32 too, or negative; the error is the message.
     pub fn check_at(&self, step: u64) -> Result<(), String> {
         finite_at(step, self.at(step))
     }

@@ -106,7 +106,8 @@ fn optimizers_of_matrices_have_a_rule_for_biases() {
     close(&muon[4..], &run(AdamW::new(0.01).weight_decay(0.1), 3)[4..]);
     assert!(muon[..4].iter().zip(&WEIGHT).all(|(new, old)| (new - old).abs() > 0.1), "{muon:?}");
     let adafactor = run(Adafactor::new(0.1).weight_decay(0.2), 1);
-    // The first squared gradient is all of the average, so that the step is the sign, as long as w is on average.
+    // The first squared gradient is all of the average, so that the step is the sign, as long as w is on
+    // average.
     let size = 0.1 * norm(&BIAS) / 2f64.sqrt();
     let expected: Vec<f64> =
         BIAS.iter().zip(&GRADIENT[4..]).map(|(w, g)| w * (1.0 - 0.1 * 0.2) - size * g.signum()).collect();

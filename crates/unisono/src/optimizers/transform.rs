@@ -124,8 +124,8 @@ impl Transform {
         }
     }
 
-    /// Returns the scalar of a step that this transform needs: of an average, the share of the new value, which
-    /// is 1 in the first step, before which there is no average.
+    /// Returns the scalar of a step that this transform needs: of an average, the share of the new value,
+    /// which is 1 in the first step, before which there is no average.
     pub(super) fn scalar(&self, step: u64) -> Option<Scalar> {
         match self {
             Self::Average(decay) => {

@@ -65,10 +65,12 @@ activation!(
     /// y = x tanh(ln(1 + e^x)), elementwise (Misra 2019; PyTorch's `Mish`).
     Mish, mish);
 activation!(
-    /// y = 1.0507 x where x > 0, else 1.7581 (e^x - 1), elementwise (Klambauer et al. 2017; PyTorch's `SELU`).
+    /// y = 1.0507 x where x > 0, else 1.7581 (e^x - 1), elementwise (Klambauer et al. 2017; PyTorch's
+    /// `SELU`).
     Selu, selu);
 
-/// y = x cut to [low, high], elementwise (PyTorch's `Hardtanh`). The bounds of [`HardTanh::default`] are -1 and 1.
+/// y = x cut to [low, high], elementwise (PyTorch's `Hardtanh`). The bounds of [`HardTanh::default`] are
+/// -1 and 1.
 ///
 /// Errors: a bound is not finite, or low is not below high.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -14,15 +14,15 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Shapes: `[B, T, E]` to `[B, T, E]`.
 ///
 /// With [`kv_heads`](Self::kv_heads), several heads share a head of keys and values (Ainslie et al. 2023:
-/// grouped-query attention; PyTorch's `enable_gqa`). With [`rotary`](Self::rotary), queries and keys are rotated by
-/// their positions (Su et al. 2021).
+/// grouped-query attention; PyTorch's `enable_gqa`). With [`rotary`](Self::rotary), queries and keys are
+/// rotated by their positions (Su et al. 2021).
 ///
-/// Parameters: `in_proj_weight` `[3 E, E]` for query, key and value (Default: Glorot uniform), `in_proj_bias`
-/// `[3 E]` (Default: zeros), in which keys and values have d kv_heads rows each in place of E, and those of the [`Dense`] layer `out_proj`: `out_proj.weight` `[E, E]` and
-/// `out_proj.bias` `[E]`.
+/// Parameters: `in_proj_weight` `[3 E, E]` for query, key and value (Default: Glorot uniform),
+/// `in_proj_bias` `[3 E]` (Default: zeros), in which keys and values have d kv_heads rows each in place of
+/// E, and those of the [`Dense`] layer `out_proj`: `out_proj.weight` `[E, E]` and `out_proj.bias` `[E]`.
 ///
-/// Errors: the input is not `[B, T, E]`, the heads do not divide E, the heads of keys and values do not divide
-/// the heads, or positions are rotations while d is odd or the base is not above 1.
+/// Errors: the input is not `[B, T, E]`, the heads do not divide E, the heads of keys and values do not
+/// divide the heads, or positions are rotations while d is odd or the base is not above 1.
 ///
 /// ```
 /// use unisono::{FromFn, MultiHeadAttention};
@@ -66,8 +66,9 @@ impl MultiHeadAttention {
         self
     }
 
-    /// Sets the number of heads of keys and values, which must divide the number of heads. Each of them serves as
-    /// many heads one after the other. Default: the number of heads. With 1 it is multi-query attention.
+    /// Sets the number of heads of keys and values, which must divide the number of heads. Each of them
+    /// serves as many heads one after the other. Default: the number of heads. With 1 it is multi-query
+    /// attention.
     pub fn kv_heads(mut self, heads: usize) -> Self {
         self.kv_heads = Some(heads);
         self
@@ -79,7 +80,8 @@ impl MultiHeadAttention {
         self.rotary_base(10_000.0)
     }
 
-    /// Rotates queries and keys as [`MultiHeadAttention::rotary`] does, with this base, which must be above 1.
+    /// Rotates queries and keys as [`MultiHeadAttention::rotary`] does, with this base, which must be
+    /// above 1.
     pub fn rotary_base(mut self, base: f32) -> Self {
         self.rotary = Some(base);
         self

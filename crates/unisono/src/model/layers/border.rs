@@ -19,8 +19,8 @@ pub struct ZeroPad2d {
     columns: [usize; 2],
 }
 
-/// Images without their border (Keras's `Cropping2D` with `data_format="channels_first"`; PyTorch's `ZeroPad2d`
-/// with negative numbers).
+/// Images without their border (Keras's `Cropping2D` with `data_format="channels_first"`; PyTorch's
+/// `ZeroPad2d` with negative numbers).
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, H - top - bottom, W - left - right]`. It has no parameters.
 ///
@@ -42,8 +42,8 @@ macro_rules! border {
                 Self { rows: [rows, rows], columns: [columns, columns] }
             }
 
-            /// Creates a layer with these numbers of rows above and below, and of columns on the left and on the
-            /// right.
+            /// Creates a layer with these numbers of rows above and below, and of columns on the left and
+            /// on the right.
             pub fn sides(rows: [usize; 2], columns: [usize; 2]) -> Self {
                 Self { rows, columns }
             }

@@ -4,11 +4,11 @@ use unisono_graph::Var;
 use crate::model::description::Describe;
 use crate::model::{Context, Description, Forward, Layer};
 
-/// Layers side by side: each is applied to the same value, and the results are joined, one behind the other along
-/// an axis (Keras's `Concatenate`) or as a sum (Keras's `Add`).
+/// Layers side by side: each is applied to the same value, and the results are joined, one behind the
+/// other along an axis (Keras's `Concatenate`) or as a sum (Keras's `Add`).
 ///
-/// Shapes: all results have one shape, except along the axis that joins them. Parameters: those of the i-th layer
-/// are `i.*`.
+/// Shapes: all results have one shape, except along the axis that joins them. Parameters: those of the
+/// i-th layer are `i.*`.
 ///
 /// Errors: there are no layers, or the results do not fit.
 ///

@@ -10,10 +10,11 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// Shapes: `[B, C, L]` to `[B, out, L']` with L' = (L + 2 padding - dilation (kernel - 1) - 1) / stride + 1,
 /// rounded down.
 ///
-/// Parameters: `weight` `[out, C / groups, kernel]` (Default: Glorot uniform), `bias` `[out]` (Default: zeros).
+/// Parameters: `weight` `[out, C / groups, kernel]` (Default: Glorot uniform), `bias` `[out]` (Default:
+/// zeros).
 ///
-/// Errors: a setting is 0, the input is no batch of sequences with channels, no window fits into it, or `groups`
-/// does not divide both numbers of channels.
+/// Errors: a setting is 0, the input is no batch of sequences with channels, no window fits into it, or
+/// `groups` does not divide both numbers of channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv1d {
@@ -64,15 +65,15 @@ impl Conv1d {
         self
     }
 
-    /// Adds dilation (kernel - 1) zeros before the sequence, so that no output depends on later steps (Keras's
-    /// `padding="causal"`). Default: none are added.
+    /// Adds dilation (kernel - 1) zeros before the sequence, so that no output depends on later steps
+    /// (Keras's `padding="causal"`). Default: none are added.
     pub fn causal(mut self) -> Self {
         self.causal = true;
         self
     }
 
-    /// Sets the number of groups that input and output channels are cut into; each group of outputs is computed
-    /// from its own group of inputs. Default: 1.
+    /// Sets the number of groups that input and output channels are cut into; each group of outputs is
+    /// computed from its own group of inputs. Default: 1.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self

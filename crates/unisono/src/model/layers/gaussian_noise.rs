@@ -4,8 +4,8 @@ use unisono_graph::Var;
 use super::settings::{not_negative, valid};
 use crate::model::{Context, Forward, Layer};
 
-/// Normal noise with mean 0 that is added in training (Keras's `GaussianNoise`). In evaluation and prediction y =
-/// x.
+/// Normal noise with mean 0 that is added in training (Keras's `GaussianNoise`). In evaluation and
+/// prediction y = x.
 ///
 /// What is drawn depends on seed, layer, epoch and the sample's position in it, not on replicas, shards or
 /// batches.

@@ -53,9 +53,10 @@ pub struct GroupNorm {
     epsilon: f32,
 }
 
-/// Instance normalization (Ulyanov et al. 2016; PyTorch's `InstanceNorm1d` and `InstanceNorm2d`): y = (x - mean) /
-/// sqrt(variance + epsilon), with mean and variance over the pixels of each channel of each sample. With
-/// [`affine`](Self::affine), y is multiplied by `weight`, and `bias` is added. There are no running statistics.
+/// Instance normalization (Ulyanov et al. 2016; PyTorch's `InstanceNorm1d` and `InstanceNorm2d`): y = (x -
+/// mean) / sqrt(variance + epsilon), with mean and variance over the pixels of each channel of each
+/// sample. With [`affine`](Self::affine), y is multiplied by `weight`, and `bias` is added. There are no
+/// running statistics.
 ///
 /// Shapes: `[B, C, ...]` to the same.
 ///

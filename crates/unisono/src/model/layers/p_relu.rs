@@ -31,8 +31,8 @@ impl PRelu {
         self
     }
 
-    /// Gives each channel, the first axis of a sample, a slope of its own (PyTorch's `num_parameters=C`). Default:
-    /// there is one for all.
+    /// Gives each channel, the first axis of a sample, a slope of its own (PyTorch's `num_parameters=C`).
+    /// Default: there is one for all.
     pub fn per_channel(mut self) -> Self {
         self.channels = true;
         self

@@ -8,14 +8,14 @@ use super::conv1d::{along, as_row, from_row, sequence};
 use super::pool::fits;
 use crate::model::{Context, Forward, Layer};
 
-/// Max pooling along sequences: the largest value of each window (PyTorch's `MaxPool1d`; Keras's `MaxPooling1D`
-/// with `data_format="channels_first"`).
+/// Max pooling along sequences: the largest value of each window (PyTorch's `MaxPool1d`; Keras's
+/// `MaxPooling1D` with `data_format="channels_first"`).
 ///
-/// Shapes: `[B, C, L]` to `[B, C, L']` with L' = (L + 2 padding - kernel) / stride + 1, rounded down. It has no
-/// parameters.
+/// Shapes: `[B, C, L]` to `[B, C, L']` with L' = (L + 2 padding - kernel) / stride + 1, rounded down. It
+/// has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of sequences with channels, no window fits
-/// into it, or the padding is above half of the kernel size.
+/// Errors: the kernel size or the stride is 0, the input is no batch of sequences with channels, no window
+/// fits into it, or the padding is above half of the kernel size.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxPool1d {
@@ -27,11 +27,11 @@ pub struct MaxPool1d {
 /// Average pooling along sequences: the mean of each window, in which the padding does not count (Keras's
 /// `AveragePooling1D`; PyTorch's `AvgPool1d` with `count_include_pad=False`).
 ///
-/// Shapes: `[B, C, L]` to `[B, C, L']` with L' = (L + 2 padding - kernel) / stride + 1, rounded down. It has no
-/// parameters.
+/// Shapes: `[B, C, L]` to `[B, C, L']` with L' = (L + 2 padding - kernel) / stride + 1, rounded down. It
+/// has no parameters.
 ///
-/// Errors: the kernel size or the stride is 0, the input is no batch of sequences with channels, no window fits
-/// into it, or the padding is above half of the kernel size.
+/// Errors: the kernel size or the stride is 0, the input is no batch of sequences with channels, no window
+/// fits into it, or the padding is above half of the kernel size.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AvgPool1d {
@@ -83,22 +83,22 @@ builder!(MaxPool1d);
 builder!(AvgPool1d);
 
 impl MaxPool1d {
-    /// Creates a layer with this kernel size in steps. By default the stride is the kernel size, and there is no
-    /// padding.
+    /// Creates a layer with this kernel size in steps. By default the stride is the kernel size, and there
+    /// is no padding.
     pub fn new(kernel: usize) -> Self {
         Self { kernel, stride: kernel, padding: 0 }
     }
 }
 
 impl AvgPool1d {
-    /// Creates a layer with this kernel size in steps. By default the stride is the kernel size, and there is no
-    /// padding.
+    /// Creates a layer with this kernel size in steps. By default the stride is the kernel size, and there
+    /// is no padding.
     pub fn new(kernel: usize) -> Self {
         Self { kernel, stride: kernel, padding: 0, border: false }
     }
 
-    /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the sequence's
-    /// steps only.
+    /// Counts the padding as zeros in the mean (PyTorch's default). Default: the mean is that of the
+    /// sequence's steps only.
     pub fn count_include_pad(mut self) -> Self {
         self.border = true;
         self

@@ -57,11 +57,12 @@ pub struct Gru {
     shape: Shape,
 }
 
-/// Simple recurrent layer (Elman 1990; PyTorch's `RNN` with `batch_first=True`, Keras's `SimpleRNN`): h = tanh(W x
-/// + b + U h + d).
+/// Simple recurrent layer (Elman 1990; PyTorch's `RNN` with `batch_first=True`, Keras's `SimpleRNN`): h =
+/// tanh(W x + b + U h + d).
 ///
-/// The formula is that of [`functional::rnn`](super::functional::rnn), which also takes a start state. This layer
-/// starts from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
+/// The formula is that of [`functional::rnn`](super::functional::rnn), which also takes a start state.
+/// This layer starts from zeros, or from where the batch before ended if it is
+/// [`stateful`](Self::stateful).
 ///
 /// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
 /// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.

@@ -23,9 +23,9 @@ pub struct Upsample2d {
     bilinear: bool,
 }
 
-/// Adaptive average pooling to a size (PyTorch's `AdaptiveAvgPool2d`; Keras's `AdaptiveAveragePooling2D` with
-/// `data_format="channels_first"`): output row i is the mean of the input's rows from H i / h, rounded down, to H
-/// (i + 1) / h, rounded up, and columns alike.
+/// Adaptive average pooling to a size (PyTorch's `AdaptiveAvgPool2d`; Keras's `AdaptiveAveragePooling2D`
+/// with `data_format="channels_first"`): output row i is the mean of the input's rows from H i / h,
+/// rounded down, to H (i + 1) / h, rounded up, and columns alike.
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C, h, w]`. It has no parameters.
 ///
@@ -56,8 +56,8 @@ impl AdaptiveAvgPool2d {
     }
 }
 
-/// The most of a factor or of a side of the result. Each position is traced on its own, so that many more would
-/// not end.
+/// The most of a factor or of a side of the result. Each position is traced on its own, so that many more
+/// would not end.
 const MOST: usize = 1024;
 
 /// Checks a height and a width, which must be at least 1 and at most [`MOST`].

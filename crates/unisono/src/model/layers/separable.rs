@@ -15,8 +15,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 ///
 /// Shapes: `[B, C, H, W]` to `[B, C multiplier, H', W']`, with H' and W' as of [`Conv2d`].
 ///
-/// Parameters: `weight` `[C multiplier, 1, kh, kw]` (Default: Glorot uniform), `bias` `[C multiplier]` (Default:
-/// zeros).
+/// Parameters: `weight` `[C multiplier, 1, kh, kw]` (Default: Glorot uniform), `bias` `[C multiplier]`
+/// (Default: zeros).
 ///
 /// Errors: a setting is 0, the input is no batch of images, or no window fits into it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,8 +35,8 @@ pub struct DepthwiseConv2d {
 ///
 /// Shapes: `[B, C, H, W]` to `[B, out, H', W']`, with H' and W' as of [`Conv2d`].
 ///
-/// Parameters: `depthwise.weight` `[C multiplier, 1, kh, kw]` and `pointwise.weight` `[out, C multiplier, 1, 1]`
-/// (Default: Glorot uniform), `pointwise.bias` `[out]` (Default: zeros).
+/// Parameters: `depthwise.weight` `[C multiplier, 1, kh, kw]` and `pointwise.weight` `[out, C multiplier,
+/// 1, 1]` (Default: Glorot uniform), `pointwise.bias` `[out]` (Default: zeros).
 ///
 /// Errors: those of [`DepthwiseConv2d`], or there are no channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,8 +48,8 @@ pub struct SeparableConv2d {
 }
 
 impl DepthwiseConv2d {
-    /// Creates a layer with this kernel size in pixels. By default it has one filter for each channel, stride 1,
-    /// no padding, dilation 1 and a bias.
+    /// Creates a layer with this kernel size in pixels. By default it has one filter for each channel,
+    /// stride 1, no padding, dilation 1 and a bias.
     pub fn new(kernel: impl Into<Size>) -> Self {
         Self { window: window(kernel), multiplier: 1, bias: true, initializer: Initializer::default() }
     }
@@ -92,8 +92,8 @@ impl DepthwiseConv2d {
 }
 
 impl SeparableConv2d {
-    /// Creates a layer with this number of output channels and this kernel size in pixels. By default it has one
-    /// filter for each channel, stride 1, no padding, dilation 1 and a bias.
+    /// Creates a layer with this number of output channels and this kernel size in pixels. By default it
+    /// has one filter for each channel, stride 1, no padding, dilation 1 and a bias.
     pub fn new(channels: usize, kernel: impl Into<Size>) -> Self {
         Self { channels, depthwise: DepthwiseConv2d::new(kernel).no_bias(), bias: true }
     }

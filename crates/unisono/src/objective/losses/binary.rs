@@ -9,8 +9,8 @@ use super::{Loss, mean_of_sample, other_target};
 /// `BinaryCrossentropy(from_logits=True)`): the mean over a sample's elements of max(x, 0) - x y + ln(1 +
 /// e^-|x|), which is finite for all logits.
 ///
-/// Shapes: logits x and targets y `[B, ...]` to `[B]`, with y in [0, 1], of f32 or i32. A last axis of length 1
-/// may be missing on one side: labels `[B]` fit logits `[B, 1]`.
+/// Shapes: logits x and targets y `[B, ...]` to `[B]`, with y in [0, 1], of f32 or i32. A last axis of
+/// length 1 may be missing on one side: labels `[B]` fit logits `[B, 1]`.
 ///
 /// Errors: targets of other shapes, a target outside of [0, 1].
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,8 @@ pub struct BinaryCrossEntropyWithLogits;
 ///
 /// Shapes: those of [`BinaryCrossEntropyWithLogits`].
 ///
-/// Errors: those of [`BinaryCrossEntropyWithLogits`], alpha is not in [0, 1], gamma is negative or not finite.
+/// Errors: those of [`BinaryCrossEntropyWithLogits`], alpha is not in [0, 1], gamma is negative or not
+/// finite.
 #[derive(Clone, Copy, Debug)]
 pub struct BinaryFocal {
     alpha: Option<f32>,

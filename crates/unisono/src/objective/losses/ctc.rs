@@ -4,22 +4,23 @@ use unisono_graph::{DType, Type, Var};
 
 use super::Loss;
 
-/// The logarithm of a probability of 0. Its exponential is 0 in f32, and no gradient is NaN, which infinity would
-/// make.
+/// The logarithm of a probability of 0. Its exponential is 0 in f32, and no gradient is NaN, which
+/// infinity would make.
 const NEVER: f32 = -1e30;
 
 /// Connectionist temporal classification (Graves et al. 2006; Keras's `CTC`; PyTorch's `CTCLoss` with
-/// `reduction="none"`, `blank=0`): -ln of the probability that a sequence of outputs spells the labels, whatever
-/// the steps at which it does. A spelling is a class for each step; equal neighbours count once, and blanks, which
-/// are class 0, are left out.
+/// `reduction="none"`, `blank=0`): -ln of the probability that a sequence of outputs spells the labels,
+/// whatever the steps at which it does. A spelling is a class for each step; equal neighbours count once,
+/// and blanks, which are class 0, are left out.
 ///
-/// The loss of a batch is the mean over its samples. PyTorch's default divides each by its number of labels first.
+/// The loss of a batch is the mean over its samples. PyTorch's default divides each by its number of
+/// labels first.
 ///
 /// Shapes: logits `[B, T, classes]` and labels `[B, L]` of i32 in 1..classes to `[B]`. Rows with fewer than L
 /// labels end in 0 or in negative numbers. All T steps of a sample count.
 ///
-/// Errors: outputs of another shape, more than 4,096 steps, a label that is no class, a label behind the end of a
-/// row, or more labels than T steps can spell.
+/// Errors: outputs of another shape, more than 4,096 steps, a label that is no class, a label behind the
+/// end of a row, or more labels than T steps can spell.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ctc;
 

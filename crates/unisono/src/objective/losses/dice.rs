@@ -5,8 +5,8 @@ use super::Loss;
 use super::binary::{as_output, binary_target, within};
 
 /// Soft Dice loss (Milletari et al. 2016; Keras's `Dice`, MONAI's `DiceLoss(sigmoid=True)`): with the
-/// probabilities p and the targets y of a sample, 1 - (2 sum p y + smooth) / (sum p + sum y + smooth). The sums
-/// run over all elements of the sample.
+/// probabilities p and the targets y of a sample, 1 - (2 sum p y + smooth) / (sum p + sum y + smooth). The
+/// sums run over all elements of the sample.
 ///
 /// The output is logits x, p = sigmoid(x); with [`probabilities`](Self::probabilities) it is p itself.
 ///

@@ -11,8 +11,8 @@ use super::{Loss, mean_of_sample};
 /// The least number whose logarithm is taken of a target. 0 ln 0 is so 0.
 const LEAST: f32 = 1e-30;
 
-/// Kullback-Leibler divergence of the targets y from the softmax of logits x: the sum over classes of y (ln y -
-/// ln softmax(x)), the mean over a sample's other axes. A target of 0 adds 0.
+/// Kullback-Leibler divergence of the targets y from the softmax of logits x: the sum over classes of y
+/// (ln y - ln softmax(x)), the mean over a sample's other axes. A target of 0 adds 0.
 ///
 /// With [`log_probabilities`](Self::log_probabilities), x is ln p already (PyTorch's
 /// `KLDivLoss(reduction="batchmean")` of `[B, classes]`). Keras's `KLDivergence` takes p itself, which loses
@@ -29,8 +29,9 @@ pub struct KlDivergence {
 /// Negative log-likelihood of counts that have a Poisson distribution (PyTorch's `PoissonNLLLoss`): the mean
 /// over a sample's elements of e^x - y x, where the output x is the logarithm of the rate.
 ///
-/// With [`rates`](Self::rates), x is the rate, and the loss is x - y ln(x + 1e-8) (Keras's `Poisson`, which
-/// adds 1e-7). With [`full`](Self::full), Stirling's approximation of ln y! is added, which no gradient needs.
+/// With [`rates`](Self::rates), x is the rate, and the loss is x - y ln(x + 1e-8) (Keras's `Poisson`,
+/// which adds 1e-7). With [`full`](Self::full), Stirling's approximation of ln y! is added, which no
+/// gradient needs.
 ///
 /// Shapes: outputs x and counts y `[B, ...]` to `[B]`.
 ///

@@ -7,8 +7,8 @@ use super::binary::{binary_target, within};
 use super::hinge::positive;
 use super::{Loss, mean_of_sample};
 
-/// What is added to each difference of a distance, as in PyTorch's `pairwise_distance`, so that the root has a
-/// gradient where two vectors are equal.
+/// What is added to each difference of a distance, as in PyTorch's `pairwise_distance`, so that the root
+/// has a gradient where two vectors are equal.
 const APART: f32 = 1e-6;
 /// What is added to the square of a norm, as in PyTorch's `cosine_embedding_loss`.
 const LEAST_SQUARE: f32 = 1e-12;
@@ -20,8 +20,8 @@ const LEAST_SQUARE: f32 = 1e-12;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CosineDistance;
 
-/// Cosine embedding loss of pairs (PyTorch's `CosineEmbeddingLoss`): 1 - cos(a, b) for pairs with the label 1,
-/// max(cos(a, b) - margin, 0) for those with -1.
+/// Cosine embedding loss of pairs (PyTorch's `CosineEmbeddingLoss`): 1 - cos(a, b) for pairs with the
+/// label 1, max(cos(a, b) - margin, 0) for those with -1.
 ///
 /// Shapes: outputs `[B, 2, E]`, a and b of each pair, and labels `[B]` or `[B, 1]` of f32 or i32 to `[B]`.
 ///
@@ -31,9 +31,9 @@ pub struct CosineEmbedding {
     margin: f32,
 }
 
-/// Contrastive loss of pairs (Hadsell et al. 2006): with the Euclidean distance d of a and b, d^2 / 2 for pairs
-/// with the label 1, which belong together, and max(margin - d, 0)^2 / 2 for those with 0. The margin of
-/// [`Contrastive::default`] is 1.
+/// Contrastive loss of pairs (Hadsell et al. 2006): with the Euclidean distance d of a and b, d^2 / 2 for
+/// pairs with the label 1, which belong together, and max(margin - d, 0)^2 / 2 for those with 0. The
+/// margin of [`Contrastive::default`] is 1.
 ///
 /// As in PyTorch's `pairwise_distance`, 1e-6 is added to each difference.
 ///
@@ -46,13 +46,14 @@ pub struct Contrastive {
     margin: f32,
 }
 
-/// Triplet margin loss (Schroff et al. 2015; PyTorch's `TripletMarginLoss`): max(d(anchor, positive) - d(anchor,
-/// negative) + margin, 0) with the Euclidean distance d. The margin of [`TripletMargin::default`] is 1.
+/// Triplet margin loss (Schroff et al. 2015; PyTorch's `TripletMarginLoss`): max(d(anchor, positive) -
+/// d(anchor, negative) + margin, 0) with the Euclidean distance d. The margin of
+/// [`TripletMargin::default`] is 1.
 ///
 /// As in PyTorch, 1e-6 is added to each difference.
 ///
-/// Shapes: outputs `[B, 3, E]`, anchor, positive and negative of each triplet, to `[B]`. Targets are not used:
-/// they may be of any shape.
+/// Shapes: outputs `[B, 3, E]`, anchor, positive and negative of each triplet, to `[B]`. Targets are not
+/// used: they may be of any shape.
 ///
 /// Errors: outputs of another shape, a margin that is not a finite number above 0.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +62,8 @@ pub struct TripletMargin {
 }
 
 impl CosineEmbedding {
-    /// Creates the loss with a margin in [-1, 1]: pairs that do not belong together may have cosines up to it.
-    /// The margin of [`CosineEmbedding::default`] is 0.
+    /// Creates the loss with a margin in [-1, 1]: pairs that do not belong together may have cosines up to
+    /// it. The margin of [`CosineEmbedding::default`] is 0.
     pub fn new(margin: f32) -> Self {
         Self { margin }
     }
@@ -90,7 +91,8 @@ impl Contrastive {
 }
 
 impl TripletMargin {
-    /// Creates the loss with a margin above 0: the negative is to be that much farther away than the positive.
+    /// Creates the loss with a margin above 0: the negative is to be that much farther away than the
+    /// positive.
     pub fn new(margin: f32) -> Self {
         Self { margin }
     }

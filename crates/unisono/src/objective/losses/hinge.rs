@@ -12,17 +12,18 @@ use super::{CrossEntropy, Loss, mean_of_sample};
 /// Shapes: scores x and targets y `[B, ...]` to `[B]`, with y -1 or 1, of f32 or i32. A last axis of length 1
 /// may be missing on one side: labels `[B]` fit scores `[B, 1]`.
 ///
-/// Errors: targets of other shapes, a target other than -1 and 1, a margin that is not a finite number above 0.
+/// Errors: targets of other shapes, a target other than -1 and 1, a margin that is not a finite number
+/// above 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Hinge {
     margin: f32,
     squared: bool,
 }
 
-/// Multi-class hinge loss (Crammer and Singer 2001; PyTorch's `MultiMarginLoss`): the mean over the classes of
-/// max(margin - x at the label + x, 0), in which the label's own class counts as 0. With
-/// [`squared`](Self::squared) it is the mean of the squares (PyTorch's `p=2`). The mean over a sample's labels
-/// follows.
+/// Multi-class hinge loss (Crammer and Singer 2001; PyTorch's `MultiMarginLoss`): the mean over the
+/// classes of max(margin - x at the label + x, 0), in which the label's own class counts as 0. With
+/// [`squared`](Self::squared) it is the mean of the squares (PyTorch's `p=2`). The mean over a sample's
+/// labels follows.
 ///
 /// Shapes: scores `[B, ..., classes]` and labels `[B, ...]` of i32 in 0..classes to `[B]`.
 ///

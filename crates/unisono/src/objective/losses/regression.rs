@@ -21,9 +21,9 @@ pub struct MeanSquaredError;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanAbsoluteError;
 
-/// The logarithm of the hyperbolic cosine of the error (Keras's `LogCosh`): the mean over a sample's elements of
-/// ln cosh(x - y), which is near (x - y)^2 / 2 for small errors and |x - y| - ln 2 for large ones. It is
-/// finite for all errors.
+/// The logarithm of the hyperbolic cosine of the error (Keras's `LogCosh`): the mean over a sample's
+/// elements of ln cosh(x - y), which is near (x - y)^2 / 2 for small errors and |x - y| - ln 2 for large
+/// ones. It is finite for all errors.
 ///
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
 #[derive(Clone, Copy, Debug, Default)]

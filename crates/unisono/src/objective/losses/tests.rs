@@ -166,7 +166,8 @@ fn settings_of_losses_that_cannot_work_are_errors() {
     }
 }
 
-/// Where an error is large, where nothing is wrong, and where vectors are equal, loss and gradient are finite.
+/// Where an error is large, where nothing is wrong, and where vectors are equal, loss and gradient are
+/// finite.
 #[test]
 fn far_ends_are_finite() {
     let (x, zeros) = ([500.0, -500.0, 0.0, 1e4], [0.0; 4]);

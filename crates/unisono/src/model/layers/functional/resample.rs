@@ -4,8 +4,8 @@ use unisono_graph::Var;
 
 use super::sequence::join;
 
-/// Repeats each pixel: `[B, C, H, W]` to `[B, C, H down, W across]` for the factors `[down, across]` (PyTorch's
-/// `interpolate(mode="nearest")`).
+/// Repeats each pixel: `[B, C, H, W]` to `[B, C, H down, W across]` for the factors `[down, across]`
+/// (PyTorch's `interpolate(mode="nearest")`).
 ///
 /// Errors: x has fewer than two axes, or a factor is 0.
 pub fn upsample_nearest(x: &Var, factor: [usize; 2]) -> Var {
@@ -16,9 +16,9 @@ pub fn upsample_nearest(x: &Var, factor: [usize; 2]) -> Var {
     repeated.reshape(&[rest, &[height, width]].concat())
 }
 
-/// Interpolates between the centres of pixels: `[B, C, H, W]` to `[B, C, H down, W across]` for the factors
-/// `[down, across]` (PyTorch's `interpolate(mode="bilinear", align_corners=False)`). Beyond the outermost centres
-/// the image goes on as it is there.
+/// Interpolates between the centres of pixels: `[B, C, H, W]` to `[B, C, H down, W across]` for the
+/// factors `[down, across]` (PyTorch's `interpolate(mode="bilinear", align_corners=False)`). Beyond the
+/// outermost centres the image goes on as it is there.
 ///
 /// Errors: x has fewer than two axes, or a factor is 0.
 pub fn upsample_bilinear(x: &Var, factor: [usize; 2]) -> Var {
@@ -28,8 +28,8 @@ pub fn upsample_bilinear(x: &Var, factor: [usize; 2]) -> Var {
     between(&rows, 1, factor[1]).reshape(&[rest, &[height, width]].concat())
 }
 
-/// Returns the axes before the image, and its height and width before and after. What cannot be upsampled is an
-/// error.
+/// Returns the axes before the image, and its height and width before and after. What cannot be upsampled
+/// is an error.
 fn upsampled(x: &Var, [down, across]: [usize; 2]) -> Option<(&[usize], [usize; 4])> {
     match x.dims().split_last_chunk::<2>() {
         Some((rest, &[h, w])) if h > 0 && w > 0 && down > 0 && across > 0 => {
@@ -42,8 +42,8 @@ fn upsampled(x: &Var, [down, across]: [usize; 2]) -> Option<(&[usize], [usize; 4
     }
 }
 
-/// Interpolates along the axis that is `from_last` from the end, 1 for the last one. The result has an axis of
-/// `factor` positions behind this axis.
+/// Interpolates along the axis that is `from_last` from the end, 1 for the last one. The result has an
+/// axis of `factor` positions behind this axis.
 fn between(x: &Var, from_last: usize, factor: usize) -> Var {
     let (at, axis) = (x.dims().len() - from_last, -(from_last as isize));
     let length = x.dims()[at];
@@ -66,8 +66,9 @@ fn between(x: &Var, from_last: usize, factor: usize) -> Var {
     join(&parts, axis).unwrap_or_else(|| x.clone())
 }
 
-/// Averages to a size: `[B, C, H, W]` to `[B, C, h, w]` for the size `[h, w]` (PyTorch's `adaptive_avg_pool2d`).
-/// Output row i is the mean of the rows from H i / h, rounded down, to H (i + 1) / h, rounded up.
+/// Averages to a size: `[B, C, H, W]` to `[B, C, h, w]` for the size `[h, w]` (PyTorch's
+/// `adaptive_avg_pool2d`). Output row i is the mean of the rows from H i / h, rounded down, to H (i + 1) /
+/// h, rounded up.
 ///
 /// Errors: x has fewer than two axes, an axis without elements, or the size is 0.
 pub fn adaptive_avg_pool2d(x: &Var, size: [usize; 2]) -> Var {

@@ -5,9 +5,9 @@ use unisono_graph::ops::Iota;
 
 use super::sequence::join;
 
-/// Rotates queries or keys by their positions (Su et al. 2021; the halves as in Llama): feature i of the first
-/// half and feature i of the second half are a pair, which is rotated by the angle t base^(-2 i / d) at position
-/// t. Products of two rotated vectors depend on the distance of their positions only.
+/// Rotates queries or keys by their positions (Su et al. 2021; the halves as in Llama): feature i of the
+/// first half and feature i of the second half are a pair, which is rotated by the angle t base^(-2 i / d)
+/// at position t. Products of two rotated vectors depend on the distance of their positions only.
 ///
 /// Shapes: `[B, ..., T, d]` to the same. The base of the paper is 10,000.
 ///
@@ -28,8 +28,8 @@ pub fn rotary(x: &Var, base: f32) -> Var {
     join(&turned, -1).unwrap_or_else(|| x.clone())
 }
 
-/// Repeats each head: `[B, heads, T, d]` to `[B, heads times, T, d]`, each head `times` times one after the other
-/// (Ainslie et al. 2023: grouped-query attention; PyTorch's `repeat_interleave`).
+/// Repeats each head: `[B, heads, T, d]` to `[B, heads times, T, d]`, each head `times` times one after
+/// the other (Ainslie et al. 2023: grouped-query attention; PyTorch's `repeat_interleave`).
 ///
 /// Errors: x is no batch of heads.
 pub fn repeat_heads(x: &Var, times: usize) -> Var {
