@@ -40,7 +40,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// | `model` | the model's summary, as a text |
 ///
 /// The settings of the run and of the optimizer are its hyperparameters.
-/// [`Trainer::log`](crate::Trainer::log) adds numbers, texts, histograms and images.
+/// [`Trainer::log`](crate::Trainer::log) adds numbers, texts, histograms and images. A loop of your own, with
+/// [`Trainer::step`](crate::Trainer::step), logs its values with it too.
 ///
 /// A resumed run writes a new file whose start tells readers to drop the steps that are made again, so no
 /// step is shown twice. A run that starts at its first step replaces what the directory showed before. A file
