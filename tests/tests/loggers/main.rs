@@ -271,12 +271,12 @@ fn steps_that_are_made_again_replace_the_first() {
 /// Python has it. `UNISONO_PYTHON` names another Python than `python3`.
 fn read_by_python(dir: &Path) {
     let python = std::env::var("UNISONO_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has = Command::new(&python).args(["-c", "import tensorboard"]).output();
+    let has = Command::new(&python).args(["-c", "import tensorboard.backend"]).output();
     if !has.is_ok_and(|output| output.status.success()) {
         eprintln!("note: {python} has no package tensorboard: its loader is not asked");
         return;
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tensorboard/compare.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("events/compare.py");
     let compared =
         Command::new(&python).arg(script).args([dir.join("logs"), dir.join("history.jsonl")]).output();
     let compared = compared.unwrap();
