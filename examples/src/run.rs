@@ -5,7 +5,8 @@ use std::path::Path;
 
 use unisono::data::{Loader, Source};
 use unisono::{
-    BestBy, Builder, CsvLog, Identity, JsonLines, Precision, Progress, Saving, TensorBoard, Trainer,
+    BestBy, Builder, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving, TensorBoard,
+    Trainer,
 };
 
 use crate::interrupt::{self, Interrupted};
@@ -91,6 +92,9 @@ impl Run {
         }
         if let Some(path) = &self.flags.csv {
             builder = builder.observer(CsvLog::new(path));
+        }
+        if let Some(epochs) = self.flags.early_stopping {
+            builder = builder.callback(EarlyStopping::lowest("loss").patience(epochs).restore_best());
         }
         if let Some(mib) = self.flags.memory_limit {
             builder = builder.memory_limit(mib << 20);

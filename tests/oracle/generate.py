@@ -16,7 +16,7 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
-from generator import layers, losses, ops, optimizers, training
+from generator import layers, losses, metrics, ops, optimizers, training
 from generator.make import make, share
 from generator.suite import Suite, versions
 
@@ -24,6 +24,7 @@ TABLES = {
     "ops": ops.CASES,
     "layers": layers.CASES,
     "losses": losses.CASES,
+    "metrics": metrics.CASES,
     "optimizers": optimizers.CASES,
     "training": training.CASES,
 }

@@ -10,6 +10,7 @@ mod precision;
 mod resume;
 mod same_bits;
 mod saving;
+mod several;
 mod stopped;
 mod texts;
 

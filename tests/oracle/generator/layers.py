@@ -81,9 +81,92 @@ def gru(x, w_ih, w_hh, b_ih, b_hh, h0, *, batch_first):
     return {"y": y, "hn": hn[0]}
 
 
+@computes("rnn")
+def rnn(x, w_ih, w_hh, b_ih, b_hh, h0, *, batch_first):
+    layer = nn.RNN(x.shape[-1], h0.shape[-1], batch_first=batch_first)
+    y, hn = recurrent(layer, x, [w_ih, w_hh, b_ih, b_hh], [h0])
+    return {"y": y, "hn": hn[0]}
+
+
 @computes("scaled_dot_product_attention")
 def attention(q, k, v, *, causal):
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+@computes("grouped_query_attention")
+def grouped_query_attention(q, k, v, *, causal):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+
+
+@computes("rotary")
+def rotary(x, *, base):
+    half = x.shape[-1] // 2
+    rates = base ** (-torch.arange(half, dtype=x.dtype) / half)
+    angles = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * rates
+    # Each pair is a complex number, which a product with e^(i angle) rotates.
+    turned = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([turned.real, turned.imag], -1)
+
+
+@computes("conv1d")
+def conv1d(x, w, b, *, stride, padding, dilation, groups):
+    return F.conv1d(x, w, b, stride, padding, dilation, groups)
+
+
+@computes("separable_conv2d")
+def separable_conv2d(x, depthwise, pointwise, b, *, stride, padding):
+    inner = F.conv2d(x, depthwise, None, stride, padding, groups=x.shape[1])
+    return F.conv2d(inner, pointwise, b)
+
+
+@computes("max_pool1d")
+def max_pool1d(x, *, kernel, stride, padding):
+    return F.max_pool1d(x, kernel, stride, padding)
+
+
+@computes("avg_pool1d")
+def avg_pool1d(x, *, kernel, stride, padding, count_include_pad):
+    return F.avg_pool1d(x, kernel, stride, padding, count_include_pad=count_include_pad)
+
+
+@computes("global_max_pool2d")
+def global_max_pool2d(x):
+    return F.adaptive_max_pool2d(x, 1).flatten(1)
+
+
+@computes("global_avg_pool1d")
+def global_avg_pool1d(x):
+    return F.adaptive_avg_pool1d(x, 1).flatten(1)
+
+
+@computes("global_max_pool1d")
+def global_max_pool1d(x):
+    return F.adaptive_max_pool1d(x, 1).flatten(1)
+
+
+@computes("adaptive_avg_pool2d")
+def adaptive_avg_pool2d(x, *, size):
+    return F.adaptive_avg_pool2d(x, size)
+
+
+@computes("upsample")
+def upsample(x, *, factor, mode):
+    return F.interpolate(x, scale_factor=factor, mode=mode)
+
+
+@computes("border")
+def border(x, *, rows, columns):
+    return F.pad(x, [*columns, *rows])
+
+
+@computes("prelu")
+def prelu(x, w):
+    return F.prelu(x, w)
+
+
+@computes("instance_norm")
+def instance_norm(x, w=None, b=None, *, eps):
+    return F.instance_norm(x, weight=w, bias=b, eps=eps)
 
 
 # x, w, stride, padding, dilation, groups
@@ -241,4 +324,88 @@ CASES = [
             ),
         ]
     ],
+    *[
+        Case(
+            f"conv1d/{i}",
+            "conv1d",
+            {"x": normal(*x), "w": normal(*w, scale=0.3), "b": normal(w[0])},
+            {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups},
+        )
+        for i, (x, w, stride, padding, dilation, groups) in enumerate(
+            [
+                ((3, 3, 12), (5, 3, 3), 1, 1, 1, 1),
+                ((2, 4, 17), (6, 2, 4), 3, 2, 2, 2),
+                ((3, 6, 9), (6, 1, 3), 1, 0, 1, 6),
+            ]
+        )
+    ],
+    Case(
+        "depthwise_conv2d",
+        "conv2d",
+        {"x": normal(2, 3, 7, 8), "w": normal(6, 1, 3, 3, scale=0.3), "b": normal(6)},
+        {"stride": [2, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 3},
+    ),
+    Case(
+        "separable_conv2d",
+        "separable_conv2d",
+        {
+            "x": normal(2, 3, 7, 8),
+            "depthwise": normal(6, 1, 3, 3, scale=0.3),
+            "pointwise": normal(5, 6, 1, 1, scale=0.3),
+            "b": normal(5),
+        },
+        {"stride": [1, 2], "padding": [1, 0]},
+    ),
+    *[
+        Case(
+            f"{op}/{i}",
+            op,
+            {"x": normal(2, 3, 11)},
+            {"kernel": kernel, "stride": stride, "padding": padding} | more,
+        )
+        for i, (kernel, stride, padding) in enumerate([(2, 2, 0), (3, 2, 1)])
+        for op, more in (("max_pool1d", {}), ("avg_pool1d", {"count_include_pad": i == 1}))
+    ],
+    Case("global_max_pool2d", "global_max_pool2d", {"x": normal(3, 5, 6, 7)}),
+    Case("global_avg_pool1d", "global_avg_pool1d", {"x": normal(3, 5, 6)}),
+    Case("global_max_pool1d", "global_max_pool1d", {"x": normal(3, 5, 6)}),
+    *[
+        Case(f"adaptive_avg_pool2d/{h}x{w}", "adaptive_avg_pool2d", {"x": normal(2, 3, 9, 8)}, {"size": [h, w]})
+        for h, w in [(3, 4), (5, 3), (1, 1), (9, 10)]
+    ],
+    *[
+        Case(
+            f"upsample/{mode}{down}x{across}",
+            "upsample",
+            {"x": normal(2, 3, 4, 5)},
+            {"factor": [down, across], "mode": mode},
+        )
+        for mode in ("nearest", "bilinear")
+        for down, across in [(2, 2), (3, 4)]
+    ],
+    Case("zero_pad2d", "border", {"x": normal(2, 3, 4, 5)}, {"rows": [1, 2], "columns": [0, 3]}),
+    Case("cropping2d", "border", {"x": normal(2, 3, 6, 5)}, {"rows": [-1, -2], "columns": [0, -3]}),
+    Case("prelu/one", "prelu", {"x": normal(4, 3, 5), "w": normal(1)}),
+    Case("prelu/channels", "prelu", {"x": normal(4, 3, 5), "w": normal(3)}),
+    Case("instance_norm/plain", "instance_norm", {"x": normal(3, 4, 5, 6, shift=2)}, {"eps": 1e-5}, tolerance=2e-5),
+    Case(
+        "instance_norm/affine",
+        "instance_norm",
+        {"x": normal(3, 4, 9)} | affine(4, "w", "b"),
+        {"eps": 1e-3},
+        tolerance=2e-5,
+    ),
+    Case("rnn", "rnn", gates(8, 3, 8, "h0"), {"batch_first": True}, tolerance=2e-5),
+    *[
+        Case(
+            f"grouped_query_attention/{heads}",
+            "grouped_query_attention",
+            {"q": normal(2, 6, 5, 4), "k": normal(2, heads, 5, 4), "v": normal(2, heads, 5, 4)},
+            {"causal": heads == 2},
+            tolerance=2e-5,
+        )
+        for heads in (1, 2)
+    ],
+    Case("rotary/short", "rotary", {"x": normal(2, 3, 7, 8)}, {"base": 10000.0}),
+    Case("rotary/long", "rotary", {"x": normal(1, 2, 300, 16)}, {"base": 500.0}, tolerance=5e-5),
 ]

@@ -20,6 +20,11 @@ ELEMENTWISE = {
     "neg": torch.neg,
     "sin": torch.sin,
     "cos": torch.cos,
+    "relu6": F.relu6,
+    "hard_sigmoid": F.hardsigmoid,
+    "hard_swish": F.hardswish,
+    "mish": F.mish,
+    "selu": F.selu,
 }
 # These are defined for positive numbers only, or grow without bound near 0.
 ELEMENTWISE_POSITIVE = {"log": torch.log, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "recip": torch.reciprocal}
@@ -32,6 +37,8 @@ BINARY = {
     "div": torch.div,
 }
 REDUCTIONS = {"reduce_sum": torch.sum, "reduce_mean": torch.mean, "reduce_max": torch.amax}
+# These are flat almost everywhere.
+STEPS = {"floor": torch.floor, "round": torch.round}
 
 
 def _unary(f):
@@ -62,6 +69,35 @@ def leaky_relu(x, *, slope):
 @computes("pow")
 def power(x, *, exponent):
     return x**exponent
+
+
+for op, f in STEPS.items():
+    computes(op)(_unary(f))
+
+
+@computes("clamp")
+def clamp(x, *, low, high):
+    return x.clamp(low, high)
+
+
+@computes("cumulative_sum")
+def cumulative_sum(x, *, axis):
+    return x.cumsum(axis)
+
+
+@computes("reduce_min")
+def reduce_min(x, *, axes, keep_dims):
+    return x.amin(axes, keepdim=keep_dims)
+
+
+@computes("argmin")
+def argmin(x, *, axis):
+    return x.argmin(axis)
+
+
+@computes("gather")
+def gather(x, index):
+    return x.gather(-1, index)
 
 
 @computes("argmax")
@@ -171,4 +207,16 @@ CASES = [
     Case("softmax/1", "softmax", {"x": normal(4, 6, 9, scale=3)}, {"axis": 1}),
     Case("softmax/log", "log_softmax", {"x": normal(7, 33, scale=9)}, {"axis": -1}),
     Case("softmax/huge", "softmax", {"x": given([[1000, 999, -1000], [-1e30, 0, 1]])}, {"axis": -1}),
+    *[Case(f"unary/{op}", op, {"x": normal(4, 9, scale=3)}) for op in STEPS],
+    Case("unary/round_halves", "round", {"x": given([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5])}),
+    Case("unary/clamp", "clamp", {"x": normal(4, 9)}, {"low": -0.5, "high": 0.8}),
+    *[
+        Case(f"cumulative_sum/{n}_{axis}", "cumulative_sum", {"x": normal(3, n, 4)}, {"axis": axis})
+        for n, axis in [(1, 1), (7, 1), (7, -1), (300, 1)]
+    ],
+    Case("reduce/min/drop", "reduce_min", {"x": normal(4, 6, 5)}, {"axes": [1], "keep_dims": False}),
+    Case("reduce/min/keep", "reduce_min", {"x": normal(4, 6, 5)}, {"axes": [1, 2], "keep_dims": True}),
+    Case("reduce/argmin", "argmin", {"x": normal(6, 11)}, {"axis": 1}),
+    Case("gather/rows", "gather", {"x": normal(5, 7), "index": below(7, 5, 4)}),
+    Case("gather/batched", "gather", {"x": normal(3, 2, 6), "index": below(6, 3, 2, 9)}),
 ]

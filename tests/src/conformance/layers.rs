@@ -1,10 +1,10 @@
 //! Recipes for layers. They call the functions that the public layers are made of.
 
-use unisono::functional::{self, GruWeights, LstmWeights};
+use unisono::functional::{self, GruWeights, LstmWeights, RnnWeights};
 use unisono_graph::Var;
 use unisono_graph::ops::Window;
 
-use super::{Case, Recipe, Vars};
+use super::{Case, Recipe, Vars, as_layer};
 
 /// Returns the recipe for a case of a layer, or `None` if the op is not a layer.
 pub fn recipe(case: &Case) -> Option<Recipe> {
@@ -30,7 +30,23 @@ pub fn recipe(case: &Case) -> Option<Recipe> {
                 functional::scaled_dot_product_attention(&x["q"], &x["k"], &x["v"], causal)
             }))
         }
-        _ => None,
+        "rnn" => Some(Recipe::many(&["x", "h0"], |x| {
+            let (y, h) = functional::rnn(&x["x"], &rnn_weights(x), &x["h0"]);
+            vec![("y", y), ("hn", h)]
+        })),
+        "grouped_query_attention" => {
+            let causal = case.flag("causal");
+            Some(Recipe::one(&["q", "k", "v"], move |x| {
+                let times = x["q"].dims()[0] / x["k"].dims()[0];
+                let [k, v] = ["k", "v"].map(|role| functional::repeat_heads(&x[role], times));
+                functional::scaled_dot_product_attention(&x["q"], &k, &v, causal)
+            }))
+        }
+        "rotary" => {
+            let base = case.number("base")? as f32;
+            Some(Recipe::one(&["x"], move |x| functional::rotary(&x["x"], base)))
+        }
+        _ => as_layer::layer(case),
     }
 }
 
@@ -74,6 +90,11 @@ fn lstm_weights(x: &Vars) -> LstmWeights {
 fn gru_weights(x: &Vars) -> GruWeights {
     let [weight_ih, weight_hh] = [x["w_ih"].clone(), x["w_hh"].clone()];
     GruWeights { weight_ih, weight_hh, bias_ih: optional(x, "b_ih"), bias_hh: optional(x, "b_hh") }
+}
+
+fn rnn_weights(x: &Vars) -> RnnWeights {
+    let [weight_ih, weight_hh] = [x["w_ih"].clone(), x["w_hh"].clone()];
+    RnnWeights { weight_ih, weight_hh, bias_ih: optional(x, "b_ih"), bias_hh: optional(x, "b_hh") }
 }
 
 fn optional(x: &Vars, role: &str) -> Option<Var> {

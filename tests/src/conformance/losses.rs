@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use unisono::{BinaryCrossEntropyWithLogits, CrossEntropy, Huber, Loss, MeanAbsoluteError, MeanSquaredError};
+use unisono::{
+    BinaryCrossEntropyWithLogits, BinaryFocal, Contrastive, CosineDistance, CosineEmbedding, CrossEntropy,
+    Ctc, Dice, Hinge, Huber, KlDivergence, LogCosh, Loss, MeanAbsoluteError, MeanSquaredError, MultiMargin,
+    PoissonNll, TripletMargin,
+};
 use unisono_graph::{DType, Lead};
 
 use super::{Case, Recipe};
@@ -44,6 +48,49 @@ pub fn loss(case: &Case) -> Option<Box<dyn Loss>> {
         "l1" => Box::new(MeanAbsoluteError),
         "huber" => Box::new(Huber::new(case.number("delta").unwrap_or(1.0) as f32)),
         "bce_with_logits" => Box::new(BinaryCrossEntropyWithLogits),
+        "ctc" => Box::new(Ctc),
+        "log_cosh" => Box::new(LogCosh),
+        "cosine_distance" => Box::new(CosineDistance),
+        _ => return with_settings(case),
+    })
+}
+
+/// Returns the loss that a case names, if it is one whose settings all come from the case.
+fn with_settings(case: &Case) -> Option<Box<dyn Loss>> {
+    let number = |name: &str, default: f64| case.number(name).unwrap_or(default) as f32;
+    let margin = number("margin", 1.0);
+    Some(match case.op.as_str() {
+        "kl_divergence" if case.flag("log_probabilities") => {
+            Box::new(KlDivergence::new().log_probabilities())
+        }
+        "kl_divergence" => Box::new(KlDivergence::new()),
+        "poisson_nll" => {
+            let loss = PoissonNll::new().epsilon(number("eps", 1e-8));
+            let loss = if case.flag("log_input") { loss } else { loss.rates() };
+            Box::new(if case.flag("full") { loss.full() } else { loss })
+        }
+        "hinge" => {
+            let loss = Hinge::new().margin(margin);
+            Box::new(if case.flag("squared") { loss.squared() } else { loss })
+        }
+        "multi_margin" => {
+            let loss = MultiMargin::new().margin(margin);
+            Box::new(if case.number("p") == Some(2.0) { loss.squared() } else { loss })
+        }
+        "binary_focal" => {
+            let loss = BinaryFocal::new().gamma(number("gamma", 2.0));
+            Box::new(match case.number("alpha") {
+                Some(alpha) => loss.alpha(alpha as f32),
+                None => loss.no_alpha(),
+            })
+        }
+        "dice" => {
+            let loss = Dice::new().smooth(number("smooth", 1.0));
+            Box::new(if case.flag("probabilities") { loss.probabilities() } else { loss })
+        }
+        "cosine_embedding" => Box::new(CosineEmbedding::new(margin)),
+        "contrastive" => Box::new(Contrastive::new(margin)),
+        "triplet_margin" => Box::new(TripletMargin::new(margin)),
         _ => return None,
     })
 }

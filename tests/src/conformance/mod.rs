@@ -1,10 +1,12 @@
-//! Runs reference cases of another program through the public layers, losses and optimizers on a device.
+//! Runs reference cases of another program through the public layers, losses, metrics and optimizers on a device.
 //!
 //! The [`Suite`] reads the cases, [`recipe`] says how each is computed here, and the [`Runner`] runs and
 //! compares them, with 1, 3 and 8 shards where there is a batch axis. A case without a recipe is a failure.
 
+mod as_layer;
 mod layers;
 mod losses;
+mod metrics;
 mod ops;
 mod optimizers;
 mod runner;
@@ -28,6 +30,9 @@ type Build = Box<dyn Fn(&Tape, &Vars) -> Vars>;
 pub struct Recipe {
     /// The roles whose first axis is the batch.
     pub batched: &'static [&'static str],
+    /// The roles that are parameters of a layer, with the names of these. The build returns them by name beside
+    /// the outputs.
+    pub parameters: &'static [(&'static str, &'static str)],
     /// The function that traces the case.
     pub build: Build,
 }
@@ -35,7 +40,11 @@ pub struct Recipe {
 impl Recipe {
     /// Creates the recipe of a case with one output, `y`.
     fn one(batched: &'static [&'static str], build: impl Fn(&Vars) -> Var + 'static) -> Self {
-        Self { batched, build: Box::new(move |_, x| BTreeMap::from([("y".into(), build(x))])) }
+        Self {
+            batched,
+            parameters: &[],
+            build: Box::new(move |_, x| BTreeMap::from([("y".into(), build(x))])),
+        }
     }
 
     /// Creates the recipe of a case with several outputs.
@@ -44,7 +53,7 @@ impl Recipe {
         build: impl Fn(&Vars) -> Vec<(&'static str, Var)> + 'static,
     ) -> Self {
         let named = move |x: &Vars| build(x).into_iter().map(|(role, var)| (role.to_string(), var)).collect();
-        Self { batched, build: Box::new(move |_, x| named(x)) }
+        Self { batched, parameters: &[], build: Box::new(move |_, x| named(x)) }
     }
 }
 

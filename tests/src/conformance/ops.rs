@@ -33,7 +33,14 @@ fn unary(case: &Case) -> Option<Recipe> {
         "sin" => Var::sin,
         "cos" => Var::cos,
         "erf" => Var::erf,
-        "elu" | "leaky_relu" | "pow" => return parametric(case),
+        "relu6" => Var::relu6,
+        "hard_sigmoid" => Var::hard_sigmoid,
+        "hard_swish" => Var::hard_swish,
+        "mish" => Var::mish,
+        "selu" => Var::selu,
+        "floor" => Var::floor,
+        "round" => Var::round,
+        "elu" | "leaky_relu" | "pow" | "clamp" => return parametric(case),
         _ => return None,
     };
     Some(Recipe::one(&["x"], move |x| f(&x["x"])))
@@ -45,6 +52,10 @@ fn parametric(case: &Case) -> Option<Recipe> {
         "elu" => {
             let alpha = number("alpha", 1.0);
             Recipe::one(&["x"], move |x| x["x"].elu(alpha))
+        }
+        "clamp" => {
+            let (low, high) = (case.number("low")? as f32, case.number("high")? as f32);
+            Recipe::one(&["x"], move |x| x["x"].clamp(low, high))
         }
         "leaky_relu" => {
             let slope = number("slope", 0.01);
@@ -102,6 +113,14 @@ fn reduction(case: &Case) -> Option<Recipe> {
         "reduce_max" => {
             Recipe::one(batched, move |x| if keep { x["x"].max_keep(&axes) } else { x["x"].max(&axes) })
         }
+        "reduce_min" => {
+            Recipe::one(batched, move |x| if keep { x["x"].min_keep(&axes) } else { x["x"].min(&axes) })
+        }
+        "cumulative_sum" => Recipe::one(batched, move |x| x["x"].cumulative_sum(axes[0])),
+        "argmin" => Recipe::one(batched, move |x| {
+            let order = axes_last(&x["x"], axes[0]);
+            order.map_or_else(|| x["x"].argmin(), |order| x["x"].permute(&order).argmin())
+        }),
         "reduce_mean" => Recipe::one(batched, move |x| {
             let mean = x["x"].mean(&axes);
             if keep { mean.reshape(x["x"].sum_keep(&axes).dims()) } else { mean }
@@ -185,6 +204,7 @@ fn other(case: &Case) -> Option<Recipe> {
             Recipe::one(&["a"], |x| x["a"].matmul(&x["b"]))
         }
         "matmul" => Recipe::one(&["a", "b"], |x| x["a"].matmul(&x["b"])),
+        "gather" => Recipe::one(&["x", "index"], |x| x["x"].gather(&x["index"])),
         "embedding" => Recipe::one(&["ids"], |x| x["weight"].embed(&x["ids"])),
         _ => return None,
     })

@@ -1,6 +1,9 @@
 //! Cases of optimizers: the public optimizers run on the gradients of a case.
 
-use unisono::{Adagrad, Adam, AdamW, Chain, Gradient, Lamb, Lars, RmsProp, Schedule, Sgd, trace_update};
+use unisono::{
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Chain, Gradient, Lamb, Lars, Lion, Muon, NAdam,
+    RmsProp, Schedule, Sgd, trace_update,
+};
 use unisono_graph::{Array, Program, StateKind, Tape, Type};
 
 use super::Case;
@@ -47,13 +50,22 @@ fn trace(case: &Case, optimizer: &Chain) -> Result<Steps, String> {
 
 /// Returns the optimizer that a case names, or `None` if it names none.
 pub fn optimizer(case: &Case) -> Option<Result<Chain, String>> {
-    let lr = || case.number("lr").map(Schedule::constant);
+    let lr = || {
+        let lr = case.number("lr")?;
+        Some(match case.numbers("restarts").as_deref() {
+            Some([first, factor, end]) => {
+                Schedule::cosine_restarts(lr, *first as u64, *factor as u64).end(*end)
+            }
+            _ => Schedule::constant(lr),
+        })
+    };
     let number = |name: &str, default: f64| case.number(name).unwrap_or(default);
     let (momentum, decay) = (number("momentum", 0.0), number("weight_decay", 0.0));
     let epsilon = |default: f64| number("eps", default);
     let [beta1, beta2] = case.numbers("betas").and_then(|b| b.try_into().ok()).unwrap_or([0.9, 0.999]);
     let Some(lr) = lr() else { return is_known(&case.op).then(|| Err("there is no lr".into())) };
     Some(Ok(match case.op.as_str() {
+        "average_weights" => Chain::from(Sgd::new(lr)).average_weights(case.number("decay")?),
         "sgd" | "sgd_momentum" | "sgd_nesterov" => {
             let sgd = Sgd::new(lr).momentum(momentum).weight_decay(decay);
             clipped(case, if case.flag("nesterov") { sgd.nesterov() } else { sgd })
@@ -76,13 +88,55 @@ pub fn optimizer(case: &Case) -> Option<Result<Chain, String>> {
             let rule = Lars::new(lr).momentum(momentum).weight_decay(decay);
             clipped(case, rule.trust(number("trust", 0.001)))
         }
+        "adadelta" => {
+            let rule = Adadelta::new(lr).rho(number("rho", 0.9)).epsilon(epsilon(1e-6));
+            clipped(case, rule.weight_decay(decay))
+        }
+        "adamax" => {
+            clipped(case, Adamax::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay))
+        }
+        "nadam" => {
+            let rule = NAdam::new(lr).betas(beta1, beta2).epsilon(epsilon(1e-8)).weight_decay(decay);
+            let rule = rule.momentum_decay(number("momentum_decay", 4e-3));
+            clipped(case, if case.flag("decoupled_weight_decay") { rule.decoupled() } else { rule })
+        }
+        "lion" => clipped(case, Lion::new(lr).betas(beta1, beta2).weight_decay(decay)),
+        "adafactor" => {
+            let [epsilon1, epsilon2] = case.numbers("eps")?.try_into().ok()?;
+            let rule = Adafactor::new(lr).epsilons(epsilon1, epsilon2).clip(number("d", 1.0));
+            clipped(case, rule.beta2_decay(number("beta2_decay", -0.8)).weight_decay(decay))
+        }
+        "muon" => {
+            let rule =
+                Muon::new(lr).momentum(number("momentum", 0.95)).weight_decay(number("weight_decay", 0.1));
+            let rule = rule.iterations(number("ns_steps", 5.0) as usize);
+            let nesterov = case.attrs.get("nesterov").is_none_or(|value| value == true);
+            clipped(case, if nesterov { rule } else { rule.no_nesterov() })
+        }
         _ => return None,
     }))
 }
 
 fn is_known(op: &str) -> bool {
-    ["sgd", "sgd_momentum", "sgd_nesterov", "adam", "adamw", "rmsprop", "adagrad", "lamb", "lars"]
-        .contains(&op)
+    const KNOWN: [&str; 16] = [
+        "average_weights",
+        "sgd",
+        "sgd_momentum",
+        "sgd_nesterov",
+        "adam",
+        "adamw",
+        "rmsprop",
+        "adagrad",
+        "lamb",
+        "lars",
+        "adadelta",
+        "adamax",
+        "nadam",
+        "lion",
+        "adafactor",
+        "muon",
+    ];
+    KNOWN.contains(&op)
 }
 
 /// Adds the clipping that a case asks for to an optimizer.

@@ -7,7 +7,7 @@ use unisono_gpu::{Adapter, Device};
 use unisono_graph::{Array, DType, Feed, Frame, Graph, Lead, Program, Tape, Type, Var};
 use unisono_replica::shards;
 
-use super::{Case, Recipe, Reference, Suite, Vars, optimizers, recipe, training};
+use super::{Case, Recipe, Reference, Suite, Vars, metrics, optimizers, recipe, training};
 
 /// The result of a case: its worst error over its tolerance (it passed if this is at most 1), or why it could
 /// not be run.
@@ -40,13 +40,15 @@ impl fmt::Display for Outcome {
 pub struct Runner {
     adapter: Adapter,
     device: Device,
+    /// The sizes of the states that the device has, in elements.
+    states: Vec<usize>,
 }
 
 impl Runner {
     /// Opens an adapter. The error says why that is not possible.
     pub fn open(adapter: &Adapter) -> Result<Self, String> {
         let device = Device::open(adapter).map_err(|e| e.to_string())?;
-        Ok(Self { adapter: adapter.clone(), device })
+        Ok(Self { adapter: adapter.clone(), device, states: vec![] })
     }
 
     /// Runs every case of a suite.
@@ -72,13 +74,16 @@ impl Runner {
         if let Some(steps) = optimizers::steps(case) {
             return steps.and_then(|steps| self.optimize(case, &steps));
         }
+        if let Some(metric) = metrics::metric(case) {
+            return self.measure(case, &*metric?);
+        }
         let recipe = recipe(case)?;
         let (graph, rows) = trace(case, &recipe)?;
         let program = Program::compile(&graph).map_err(|e| e.to_string())?;
         let counts: &[usize] = if rows > 1 { &[1, 3, 8] } else { &[1] };
         let mut worst = 0.0f64;
         for &count in counts {
-            let feed = feed(case, &graph, &shards::sizes(rows, count, rows));
+            let feed = feed(case, &recipe, &graph, &shards::sizes(rows, count, rows));
             let (outputs, _) = self.step(&program, &feed)?;
             for (role, expected) in &case.expect {
                 let error =
@@ -87,6 +92,26 @@ impl Runner {
             }
         }
         Ok(worst)
+    }
+
+    /// Computes a metric's values with every number of shards, and reduces them in the order of the samples.
+    /// It is a failure if the shards show in a bit.
+    fn measure(&mut self, case: &Case, metric: &dyn unisono::Metric) -> Verdict {
+        let (graph, rows) = trace(case, &metrics::recipe(case)?)?;
+        let program = Program::compile(&graph).map_err(|e| e.to_string())?;
+        let mut first: Option<Vec<f64>> = None;
+        for count in [1, 3, 8] {
+            let (outputs, _) = self.step(&program, &feed(case, &graph, &shards::sizes(rows, count, rows)))?;
+            let values = outputs.get("y").ok_or("it did not come out")?;
+            let answer = metrics::reduce(case, metric, values);
+            let bits = |answer: &[f64]| answer.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            if bits(first.get_or_insert_with(|| answer.clone())) != bits(&answer) {
+                return Err(format!("{count} shards give other bits than 1"));
+            }
+        }
+        let answer: Vec<f32> = first.iter().flatten().map(|&x| x as f32).collect();
+        let expected = case.expect.get("y").ok_or("no y to compare with")?;
+        Ok(error(Some(&answer), expected)? / case.tolerance)
     }
 
     /// Takes the steps of an optimizer and compares the weight after the last one.
@@ -103,12 +128,24 @@ impl Runner {
                 *state = Array::new(&decl.ty.dims, new[&decl.name].iter().map(|&x| f64::from(x)).collect());
             }
         }
-        let answer: Vec<f32> = states[0].data.iter().map(|&x| x as f32).collect();
-        let expected = case.expect.get("y").ok_or("no y to compare with")?;
-        Ok(error(Some(&answer), expected)? / case.tolerance)
+        let mut worst = 0.0f64;
+        case.expect.get("y").ok_or("no y to compare with")?;
+        for (role, expected) in &case.expect {
+            // The weight is y; what is kept beside it has its own role.
+            let name = if role == "y" { "w".to_owned() } else { format!("w/{role}") };
+            let at = steps.program.states().iter().position(|state| state.name == name);
+            let answer: Option<Vec<f32>> = at.map(|at| states[at].data.iter().map(|&x| x as f32).collect());
+            worst = worst.max(error(answer.as_ref(), expected)? / case.tolerance);
+        }
+        Ok(worst)
     }
 
     fn step(&mut self, program: &Program, feed: &Feed) -> Result<(Values, Values), String> {
+        // A device keeps the states that it was first given, so that other ones need a new device.
+        let states: Vec<usize> = program.states().iter().map(|state| state.ty.count()).collect();
+        if states != self.states {
+            *self = Self { states, ..Self::open(&self.adapter)? };
+        }
         let ran = unisono_testkit::run(&mut self.device, program, feed).map_err(|e| e.to_string())?;
         Ok((ran.outputs, ran.states))
     }
@@ -133,10 +170,14 @@ fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
         role.starts_with('g') && role.len() > 1 && !case.expect.contains_key(&format!("d{role}"))
     };
     let mut inputs = Vars::new();
-    for (role, tensor) in case.inputs.iter().filter(|(role, _)| !is_gradient(role)) {
+    let is_parameter = |role: &str| recipe.parameters.iter().any(|(own, _)| *own == role);
+    for (role, tensor) in case.inputs.iter().filter(|(role, _)| !is_gradient(role) && !is_parameter(role)) {
         inputs.insert(role.clone(), declare(role, tensor, recipe.batched.contains(&role.as_str())));
     }
-    let outputs = (recipe.build)(&tape, &inputs);
+    let mut outputs = (recipe.build)(&tape, &inputs);
+    for (role, name) in recipe.parameters {
+        inputs.extend(outputs.remove(*name).map(|var| ((*role).to_owned(), var)));
+    }
     let mut total: Option<Var> = None;
     let wants_gradients = case.expect.keys().any(|role| role.starts_with('d'));
     for (role, output) in &outputs {
@@ -164,10 +205,15 @@ fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {
     Ok((tape.finish().map_err(|e| e.to_string())?, rows))
 }
 
-fn feed(case: &Case, graph: &Graph, sizes: &[usize]) -> Feed {
+fn feed(case: &Case, recipe: &Recipe, graph: &Graph, sizes: &[usize]) -> Feed {
     let input = |name: &String| case.inputs.get(name).map(|r| Array::new(&r.dims, r.data.clone()));
     let inputs = graph.inputs.iter().map(|i| input(&i.name).unwrap_or_else(|| Array::scalar(0.0)));
-    Feed { frame: Frame { shards: sizes.to_vec() }, inputs: inputs.collect(), states: vec![] }
+    let role = |name: &str| recipe.parameters.iter().find(|(_, own)| *own == name).map(|(role, _)| role);
+    let states = graph.states.iter().map(|state| {
+        let given = role(&state.name).and_then(|role| case.inputs.get(*role));
+        given.map_or_else(|| Array::scalar(0.0), |r| Array::new(&r.dims, r.data.clone()))
+    });
+    Feed { frame: Frame { shards: sizes.to_vec() }, inputs: inputs.collect(), states: states.collect() }
 }
 
 /// Returns the norm of the difference over the norm of what is expected. If the latter is 0, it is replaced

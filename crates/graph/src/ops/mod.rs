@@ -5,7 +5,9 @@
 //! crate, exports the op and registers its cases: a file that is not in the list is not compiled, and a test
 //! fails for an op that has no cases.
 
+mod activations;
 mod convolution;
+mod cumulative;
 mod functions;
 mod operators;
 mod registry;
@@ -40,6 +42,7 @@ ops! {
         eq: Eq;
         erf: Erf;
         exp: Exp;
+        floor: Floor;
         fma: Fma;
         greater: Greater;
         log: Log;
@@ -48,6 +51,7 @@ ops! {
         mul: Mul;
         neg: Neg;
         relu: Relu;
+        round: Round;
         round_half: RoundHalf;
         select: Select;
         sigmoid: Sigmoid;
@@ -76,5 +80,6 @@ ops! {
         slice: Slice;
         sum_shards: SumShards;
         take: Take;
+        uniform: Uniform;
     }
 }

@@ -126,6 +126,16 @@ impl Var {
         self.reduce(ReduceKind::Max, axes, true)
     }
 
+    /// Returns the minimum over axes, which disappear.
+    pub fn min(&self, axes: &[isize]) -> Var {
+        -(-self).max(axes)
+    }
+
+    /// Returns the minimum over axes, which stay with length 1.
+    pub fn min_keep(&self, axes: &[isize]) -> Var {
+        -(-self).max_keep(axes)
+    }
+
     /// Returns the mean over axes, which disappear: the sum divided by the number of elements.
     pub fn mean(&self, axes: &[isize]) -> Var {
         let sum = self.sum(axes);

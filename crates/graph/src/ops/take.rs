@@ -79,6 +79,28 @@ impl Var {
         let rank = reached * (classes as f32 - iota);
         classes as f32 - rank.max(&[-1])
     }
+
+    /// Returns the index of the smallest element of the last axis as f32, the first one where several are
+    /// equal. It is exact below 2^24.
+    pub fn argmin(&self) -> Var {
+        (-self).argmax()
+    }
+
+    /// Returns for each row several elements of the last axis, those that `index` names: `[..., n]` and i32
+    /// `[..., k]` to `[..., k]` (PyTorch's `gather` and `take_along_dim` along the last axis). An index outside
+    /// of the axis reads the last element.
+    pub fn gather(&self, index: &Var) -> Var {
+        let (Some((&n, rest)), Some((&k, rows))) = (self.dims().split_last(), index.dims().split_last()) else {
+            self.tape().fail_here("gather", format!("{} or {} has no axis", self.ty(), index.ty()));
+            return self.clone();
+        };
+        if rest != rows {
+            self.tape().fail_here("gather", format!("{} does not index rows of {}", index.ty(), self.ty()));
+            return self.clone();
+        }
+        let row = self.reshape(&[rest, &[1, n]].concat());
+        row.expand(self.ty().lead, &[rest, &[k, n]].concat()).take(index)
+    }
 }
 
 pub(super) const ENTRIES: &[Entry] = &[Entry { name: "take", cases }];

@@ -30,7 +30,7 @@ fn activation_before_the_loss(loss: &str, last: Option<&SummaryLine>) -> Option<
     };
     let last = last.filter(|line| line.kind == own)?;
     Some(format!(
-        "note: the model ends in {} ({own}), and the loss {loss} takes logits: it computes {own} itself, so leave \
+        "the model ends in {} ({own}), and the loss {loss} takes logits: it computes {own} itself, so leave \
          the layer out",
         last.path
     ))
@@ -48,7 +48,7 @@ fn channels_last(programs: &Programs) -> Option<String> {
     let is_picture = height >= SIDE && width >= SIDE && (1..=CHANNELS).contains(&channels);
     (first.kind == "conv2d" && is_picture).then(|| {
         format!(
-            "note: {} (conv2d) takes {height} channels of {width} x {channels}: where these are pictures of {height} x \
+            "{} (conv2d) takes {height} channels of {width} x {channels}: where these are pictures of {height} x \
              {width}, put unisono::data::channels_first before it",
             first.path
         )

@@ -330,16 +330,8 @@ fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Outputs) {
     };
     for LossOn { on, loss, .. } in &parts.losses {
         let Some((output, target)) = compared(loss.name(), on) else { continue };
-        match loss.target(output.ty()) {
-            Ok(expected) if &expected == target.ty() => {}
-            Ok(expected) => {
-                let (gives, got) = (output.ty(), target.ty());
-                fail(
-                    loss.name(),
-                    format!("the model gives {gives}, which needs targets {expected}; got {got}"),
-                );
-            }
-            Err(problem) => fail(loss.name(), problem),
+        if let Err(problem) = loss.accepts(output.ty(), target.ty()) {
+            fail(loss.name(), problem);
         }
         if parts.losses.len() > 1 && loss.weight(target).is_some() {
             fail(loss.name(), "has weights of its own, which only the only loss of a model can have".into());

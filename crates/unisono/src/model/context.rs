@@ -74,6 +74,8 @@ pub struct Context {
     entered: BTreeMap<String, usize>,
     /// The number of layers around this point that are applied again.
     again: usize,
+    /// The number of layers around this point that are applied frozen.
+    frozen: usize,
     /// What statistics became so far, by the nodes of their states.
     replaced: BTreeMap<NodeId, Var>,
     /// The states of statistics by the nodes of what they became.
@@ -97,6 +99,7 @@ impl Context {
             ids: vec![],
             entered: BTreeMap::new(),
             again: 0,
+            frozen: 0,
             replaced: BTreeMap::new(),
             states: BTreeMap::new(),
         }
@@ -125,13 +128,13 @@ impl Context {
     ///
     /// Errors: an axis has the length 0.
     pub fn parameter(&mut self, name: &str, dims: &[usize], initializer: Initializer) -> Var {
-        if let Some(shared) = self.shared(&self.parameters, name, dims) {
-            return shared;
-        }
-        let parameter = self.declare(name, dims, StateKind::Parameter, initializer);
-        let var = parameter.var.clone();
-        self.parameters.push(parameter);
-        var
+        let var = self.shared(&self.parameters, name, dims).unwrap_or_else(|| {
+            let parameter = self.declare(name, dims, StateKind::Parameter, initializer);
+            let var = parameter.var.clone();
+            self.parameters.push(parameter);
+            var
+        });
+        if self.frozen > 0 { var.detach() } else { var }
     }
 
     /// Declares a statistic of this layer, which is saved like a parameter but changed by
@@ -240,7 +243,7 @@ impl Context {
 
     /// Sets a statistic's value after the training step. Outside of training it does nothing.
     pub fn replace(&mut self, statistic: &Var, value: &Var) {
-        if !self.is_training() {
+        if !self.is_training() || self.frozen > 0 {
             return;
         }
         let state = self.states.get(&statistic.id()).unwrap_or(statistic).clone();
@@ -256,6 +259,30 @@ impl Context {
     /// Errors: more than 128 layers are inside of one another.
     pub fn apply(&mut self, name: &str, layer: &dyn Layer, x: &Var) -> Var {
         self.within(name, layer.name(), |cx| layer.forward(cx, x))
+    }
+
+    /// Applies a layer as [`Context::apply`] does, whose parameters get no gradient here and whose statistics
+    /// stay as they are. Gradients go through it to `x`. Where it is applied again by the same name, or was
+    /// before, it is trained.
+    ///
+    /// ```
+    /// use unisono::{Dense, Model, Outputs};
+    ///
+    /// // A GAN: the critic learns from real and made-up values, the generator from what the critic says of its own.
+    /// let (generator, critic) = (Dense::new(2), Dense::new(1));
+    /// let gan = Model::new(move |cx, x| {
+    ///     let made = cx.apply("generator", &generator, &x["noise"]);
+    ///     Outputs::new()
+    ///         .with("real", &cx.apply("critic", &critic, &x["point"]))
+    ///         .with("fake", &cx.apply("critic", &critic, &made.detach()))
+    ///         .with("fooled", &cx.apply_frozen("critic", &critic, &made))
+    /// });
+    /// ```
+    pub fn apply_frozen(&mut self, name: &str, layer: &dyn Layer, x: &Var) -> Var {
+        self.frozen += 1;
+        let y = self.apply(name, layer, x);
+        self.frozen -= 1;
+        y
     }
 
     /// Traces `forward` as a layer of this kind under a name of its own, for layers that take more than one

@@ -119,7 +119,7 @@ impl Running {
     /// Says which metric's saved state is not one that the metric starts with. `widths` are the numbers of
     /// values that the metrics have of a sample.
     pub fn problem(&self, metrics: &[Box<dyn Metric>], widths: &[usize]) -> Option<String> {
-        if self.metrics.is_empty() {
+        if self.metrics.is_empty() && self.samples == 0 {
             return None;
         }
         if self.metrics.len() != metrics.len() {

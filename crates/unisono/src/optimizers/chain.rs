@@ -87,6 +87,16 @@ macro_rules! transforms {
         ) -> Chain $($bounds)* {
             Chain::from(self).with(Transform::Freeze(Box::new(frozen)))
         }
+
+        /// Keeps an exponential moving average of each parameter that is trained beside it (PyTorch's
+        /// `AveragedModel` with `get_ema_multi_avg_fn`, Keras's `use_ema`): average = decay average + (1 - decay)
+        /// weight after each step, and the weight itself after the first one. Default: there is none.
+        ///
+        /// The average of `0.weight` is the state `0.weight/average`, which checkpoints hold and which
+        /// [`Trainer::tensor`](crate::Trainer::tensor) returns. Training does not use it.
+        $($vis)* fn average_weights(self, decay: f64) -> Chain $($bounds)* {
+            Chain::from(self).with(Transform::Average(decay))
+        }
     };
 }
 
@@ -105,10 +115,17 @@ impl Chain {
 
     /// Returns the scalars of a step, 0 being the first: see [`Optimizer::scalars`].
     pub fn scalars(&self, step: u64) -> Vec<Scalar> {
-        match &self.rule {
+        let mut scalars = match &self.rule {
             Rule::One(rule) => rule.scalars(step),
             Rule::Groups(groups) => groups.scalars(step),
-        }
+        };
+        scalars.extend(self.scalars_of_transforms(step));
+        scalars
+    }
+
+    /// Returns the scalars that the transforms need beside those of the rule.
+    fn scalars_of_transforms(&self, step: u64) -> impl Iterator<Item = Scalar> {
+        self.transforms.iter().filter_map(move |transform| transform.scalar(step))
     }
 
     /// Returns the scalars of a step as [`Chain::scalars`] does, all of them finite.
@@ -119,11 +136,16 @@ impl Chain {
     pub fn finite_scalars(&self, step: u64) -> Result<Vec<Scalar>, String> {
         let rule = match &self.rule {
             Rule::One(rule) => rule,
-            Rule::Groups(groups) => return groups.finite_scalars(step),
+            Rule::Groups(groups) => {
+                let mut scalars = groups.finite_scalars(step)?;
+                scalars.extend(self.scalars_of_transforms(step));
+                return Ok(scalars);
+            }
         };
         let named = |problem| format!("{}: {problem}", rule.name());
         rule.schedule().map_or(Ok(()), |schedule| schedule.check_at(step)).map_err(named)?;
-        let scalars = rule.scalars(step);
+        let mut scalars = rule.scalars(step);
+        scalars.extend(self.scalars_of_transforms(step));
         match scalars.iter().find(|scalar| !scalar.value.is_finite()) {
             Some(Scalar { name, value }) => {
                 Err(named(format!("the scalar {name:?} of step {step} is {value}, and must be finite")))
@@ -174,9 +196,9 @@ impl Chain {
         let note = |freeze: &Transform| {
             let trained = names.iter().filter(|name| freeze.trains(name)).count();
             match trained {
-                0 => Some("note: a freeze matches all parameters: nothing is trained".to_owned()),
+                0 => Some("a freeze matches all parameters: nothing is trained".to_owned()),
                 all if all == names.len() => {
-                    Some(format!("note: a freeze matches none of the {all} parameters: {}", names.join(", ")))
+                    Some(format!("a freeze matches none of the {all} parameters: {}", names.join(", ")))
                 }
                 _ => None,
             }
@@ -190,6 +212,9 @@ impl Chain {
     /// A setting cannot work; the error is the message, which names the optimizer, the setting and its value.
     pub fn check(&self) -> Result<(), String> {
         self.transforms.iter().try_for_each(Transform::check)?;
+        if self.scalars_of_transforms(0).count() > 1 {
+            return Err("average_weights is there twice".into());
+        }
         match &self.rule {
             Rule::One(rule) => rule.check().map_err(|problem| format!("{}: {problem}", rule.name())),
             Rule::Groups(groups) => groups.check(),
@@ -239,10 +264,12 @@ impl Chain {
     /// Traces a parameter's new value.
     pub(super) fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
         self.transforms.iter().rev().for_each(|transform| transform.configure(cx, weight));
-        match &self.rule {
+        let new = match &self.rule {
             Rule::One(rule) => rule.update(cx, weight, gradient),
             Rule::Groups(groups) => groups.update(cx, weight, gradient),
-        }
+        };
+        self.transforms.iter().for_each(|transform| transform.follow(cx, &new));
+        new
     }
 }
 

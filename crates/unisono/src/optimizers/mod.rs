@@ -2,15 +2,21 @@
 //!
 //! A new optimizer is a file here that implements [`Optimizer`], a `mod` line and a `pub use` line.
 
+mod adadelta;
+mod adafactor;
 mod adagrad;
 mod adam;
+mod adamax;
 mod adamw;
 mod chain;
 mod described;
 mod groups;
 mod lamb;
 mod lars;
+mod lion;
 mod moments;
+mod muon;
+mod nadam;
 mod plateau;
 mod rmsprop;
 mod schedule;
@@ -24,14 +30,20 @@ use unisono_graph::Var;
 use crate::objective::Epoch;
 use transform::Transform;
 
+pub use adadelta::Adadelta;
+pub use adafactor::Adafactor;
 pub use adagrad::Adagrad;
 pub use adam::Adam;
+pub use adamax::Adamax;
 pub use adamw::AdamW;
 pub use chain::Chain;
 pub use described::OptimizerSettings;
 pub use groups::Groups;
 pub use lamb::Lamb;
 pub use lars::Lars;
+pub use lion::Lion;
+pub use muon::Muon;
+pub use nadam::NAdam;
 pub use plateau::Plateau;
 pub use rmsprop::RmsProp;
 pub(crate) use schedule::RateChange;

@@ -38,11 +38,18 @@ impl Moments {
     /// Traces m += (1 - b1)(g - m) and v += (1 - b2)(g^2 - v). Returns m / (sqrt(v) scale + epsilon), with
     /// the scalar `scale`.
     pub fn direction(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        let (new_m, root) = self.advance(cx, weight, gradient);
+        new_m / root
+    }
+
+    /// Traces m and v as [`Moments::direction`] does. Returns m and sqrt(v) scale + epsilon.
+    pub fn advance(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> (Var, Var) {
         let (m, v) = (cx.state("exp_avg", weight), cx.state("exp_avg_sq", weight));
         let new_m = (gradient - &m) * (1.0 - self.beta1) as f32 + &m;
         let new_v = (gradient * gradient - &v) * (1.0 - self.beta2) as f32 + &v;
         cx.set(&m, &new_m);
         cx.set(&v, &new_v);
-        new_m / (new_v.sqrt() * cx.scalar("scale") + self.epsilon as f32)
+        let root = new_v.sqrt() * cx.scalar("scale") + self.epsilon as f32;
+        (new_m, root)
     }
 }

@@ -49,6 +49,7 @@ enum Shape {
     Constant(f64),
     Step { lr: f64, every: u64, factor: f64 },
     Cosine { lr: f64, steps: u64, to: f64 },
+    Restarts { lr: f64, first: u64, factor: u64, to: f64 },
     Polynomial { lr: f64, steps: u64, power: f64, to: f64 },
     OneCycle { highest: f64, steps: u64 },
     Function { f: Arc<dyn Fn(u64) -> f64 + Send + Sync>, name: Option<String> },
@@ -70,6 +71,16 @@ impl Schedule {
     /// there (Loshchilov and Hutter 2017; PyTorch's `CosineAnnealingLR`).
     pub fn cosine(lr: f64, steps: u64) -> Self {
         Shape::Cosine { lr, steps, to: 0.0 }.into()
+    }
+
+    /// Creates a schedule that falls from `lr` to 0 along half a cosine again and again: within `first` steps at
+    /// first, and within `factor` times as many after each restart (Loshchilov and Hutter 2017; PyTorch's
+    /// `CosineAnnealingWarmRestarts`, Keras's `CosineDecayRestarts`). A `factor` of 1 restarts at equal
+    /// distances.
+    ///
+    /// Errors, which [`Schedule::check`] finds: `first` or `factor` is 0.
+    pub fn cosine_restarts(lr: f64, first: u64, factor: u64) -> Self {
+        Shape::Restarts { lr, first, factor, to: 0.0 }.into()
     }
 
     /// Creates the schedule lr (1 - step / steps)^power, which then stays at 0 (PyTorch's `PolynomialLR`,
@@ -109,9 +120,12 @@ impl Schedule {
         self
     }
 
-    /// Sets the learning rate at which a cosine or a polynomial ends. Default: 0. Other schedules ignore it.
+    /// Sets the learning rate at which a cosine, with or without restarts, or a polynomial ends. Default: 0.
+    /// Other schedules ignore it.
     pub fn end(mut self, lr: f64) -> Self {
-        if let Shape::Cosine { to, .. } | Shape::Polynomial { to, .. } = &mut self.shape {
+        if let Shape::Cosine { to, .. } | Shape::Restarts { to, .. } | Shape::Polynomial { to, .. } =
+            &mut self.shape
+        {
             *to = lr;
         }
         self
@@ -147,15 +161,23 @@ impl Schedule {
     /// other steps when they come.
     ///
     /// # Errors
-    /// It is NaN or infinite, as an f32 too, or negative; the error is the message.
+    /// It is NaN or infinite, as an f32 too, or negative, or a number of steps cannot work; the error is the
+    /// message.
     pub fn check(&self) -> Result<(), String> {
+        if let Shape::Restarts { first, factor, .. } = self.shape
+            && (first == 0 || factor == 0)
+        {
+            return Err(format!(
+                "restarts after {first} steps, then {factor} times as many, need at least 1"
+            ));
+        }
         finite_at(0, self.planned(0))
     }
 
     /// Checks the learning rate of a step.
     ///
     /// # Errors
-    /// As [`Schedule::check`].
+    /// It is NaN or infinite, as an f32 too; the error is the message.
     pub fn check_at(&self, step: u64) -> Result<(), String> {
         finite_at(step, self.at(step))
     }
@@ -208,6 +230,9 @@ impl Shape {
             Self::Constant(lr) => lr.to_string(),
             Self::Step { lr, every, factor } => format!("{lr} times {factor} after each {}", steps(*every)),
             Self::Cosine { lr, steps: n, to } => format!("cosine from {lr} to {to} in {}", steps(*n)),
+            Self::Restarts { lr, first, factor, to } => {
+                format!("cosine from {lr} to {to} in {}, then in {factor} times as many", steps(*first))
+            }
             Self::Polynomial { lr, steps: n, power, to } => {
                 format!("polynomial of power {power} from {lr} to {to} in {}", steps(*n))
             }
@@ -224,6 +249,9 @@ impl Shape {
             Self::Constant(lr) => *lr,
             Self::Step { lr, every, factor } => lr * libm::pow(*factor, (step / every.max(&1)) as f64),
             Self::Cosine { lr, steps, to } => along_cosine(*lr, *to, share(*steps)),
+            Self::Restarts { lr, first, factor, to } => {
+                along_cosine(*lr, *to, since_restart(*first, *factor, step))
+            }
             Self::Polynomial { lr, steps, power, to } => {
                 to + (lr - to) * libm::pow(1.0 - share(*steps), *power)
             }
@@ -248,6 +276,20 @@ fn steps(count: u64) -> String {
 /// Returns the value along half a cosine from `a` at share 0 to `b` at share 1.
 fn along_cosine(a: f64, b: f64, share: f64) -> f64 {
     b + (a - b) / 2.0 * (1.0 + libm::cos(PI * share))
+}
+
+/// Returns the share that is over of the cosine in which a step is; see [`Schedule::cosine_restarts`].
+fn since_restart(first: u64, factor: u64, step: u64) -> f64 {
+    let (mut start, mut length) = (0, first.max(1));
+    if factor <= 1 {
+        return (step % length) as f64 / length as f64;
+    }
+    // The lengths grow at least twofold, so that this ends soon.
+    while step - start >= length {
+        start += length;
+        length = length.saturating_mul(factor);
+    }
+    (step - start) as f64 / length as f64
 }
 
 /// Returns the learning rate of [`Schedule::one_cycle`] at a step.
@@ -317,6 +359,37 @@ mod tests {
         close(Schedule::polynomial(1.0, 4, 2.0).at(1), 0.5625);
         assert_eq!(Schedule::polynomial(1.0, 4, 2.0).at(4), 0.0);
         close(Schedule::function(|step| step as f64).at(7), 7.0);
+    }
+
+    /// PyTorch's CosineAnnealingWarmRestarts(T_0=3, T_mult=2, eta_min=0.1) from 1, and (T_0=4).
+    #[test]
+    fn cosines_restart() {
+        let growing = Schedule::cosine_restarts(1.0, 3, 2).end(0.1);
+        let expected = [
+            1.0,
+            0.775,
+            0.325,
+            1.0,
+            0.9397114317029974,
+            0.775,
+            0.55,
+            0.325,
+            0.16028856829700258,
+            1.0,
+            0.9846666218300807,
+            0.9397114317029974,
+        ];
+        expected.iter().zip(0..).for_each(|(b, step)| close(growing.at(step), *b));
+        let equal = Schedule::cosine_restarts(1.0, 4, 1);
+        [1.0, 0.8535533905932737, 0.5, 0.14644660940672627, 1.0, 0.8535533905932737]
+            .iter()
+            .zip(0..)
+            .for_each(|(b, step)| close(equal.at(step), *b));
+        // Far away it is as quick, and numbers that cannot work are errors.
+        assert!(growing.at(u64::MAX).is_finite() && equal.at(u64::MAX).is_finite());
+        for none in [Schedule::cosine_restarts(1.0, 0, 2), Schedule::cosine_restarts(1.0, 2, 0)] {
+            assert!(none.check().is_err() && none.at(9).is_finite());
+        }
     }
 
     #[test]

@@ -99,6 +99,36 @@ fn rmsprop_and_adagrad() {
     close(&run(Adagrad::new(0.1).lr_decay(0.5), 4), &adagrad);
 }
 
+/// Biases have no second axis: Muon leaves them to AdamW, and Adafactor keeps their squares whole.
+#[test]
+fn optimizers_of_matrices_have_a_rule_for_biases() {
+    let muon = run(Muon::new(0.5).others(AdamW::new(0.01).weight_decay(0.1)), 3);
+    close(&muon[4..], &run(AdamW::new(0.01).weight_decay(0.1), 3)[4..]);
+    assert!(muon[..4].iter().zip(&WEIGHT).all(|(new, old)| (new - old).abs() > 0.1), "{muon:?}");
+    let adafactor = run(Adafactor::new(0.1).weight_decay(0.2), 1);
+    // The first squared gradient is all of the average, so that the step is the sign, as long as w is on average.
+    let size = 0.1 * norm(&BIAS) / 2f64.sqrt();
+    let expected: Vec<f64> =
+        BIAS.iter().zip(&GRADIENT[4..]).map(|(w, g)| w * (1.0 - 0.1 * 0.2) - size * g.signum()).collect();
+    close(&adafactor[4..], &expected);
+}
+
+/// Exempt from decay, the rules with decoupled decay leave it out.
+#[test]
+fn decoupled_decay_knows_exemptions() {
+    let pairs: [(Chain, Chain); 4] = [
+        (Lion::new(0.1).weight_decay(0.3).decay_exempt(|_| true), Lion::new(0.1).into()),
+        (Muon::new(0.1).decay_exempt(|_| true), Muon::new(0.1).weight_decay(0.0).into()),
+        (Adafactor::new(0.1).weight_decay(0.3).decay_exempt(|_| true), Adafactor::new(0.1).into()),
+        (NAdam::new(0.1).weight_decay(0.3).decoupled().decay_exempt(|_| true), NAdam::new(0.1).into()),
+    ];
+    for (exempt, without) in pairs {
+        let name = exempt.name().to_owned();
+        let (exempt, without) = (run(exempt, 2), run(without, 2));
+        assert!(exempt.iter().zip(&without).all(|(a, b)| (a - b).abs() < 1e-9), "{name}");
+    }
+}
+
 fn norm(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }

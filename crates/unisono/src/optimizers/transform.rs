@@ -1,17 +1,15 @@
 //! The transforms of a chain, with the work of each at each point of a step.
 //!
 //! A new transform is a variant here and a method in the `transforms!` of `chain.rs`. No `match` here has a
-//! `_` arm, so the compiler asks at each point what the new transform does there. A transform that changes
-//! new values, such as a moving average of the weights, adds a point after the update, beside
-//! [`Transform::configure`] before it.
+//! `_` arm, so the compiler asks at each point what the new transform does there.
 
 use std::fmt;
 
 use unisono_graph::{Tape, Var};
 
-use super::settings::limit;
+use super::settings::{kept_share, limit};
 use super::update::norm_of_all;
-use super::{Gradient, Update};
+use super::{Gradient, Scalar, Update};
 
 /// Accepts a parameter by its name.
 pub(super) type Names = dyn Fn(&str) -> bool + Send + Sync;
@@ -58,8 +56,13 @@ pub trait GradientTransform: Send + Sync {
     fn transform(&self, tape: &Tape, gradients: &[Gradient]) -> Vec<Var>;
 }
 
+/// The name of the average's state and scalar.
+const AVERAGE: &str = "average";
+
 /// A transform around an optimizer.
 pub(super) enum Transform {
+    /// Keeps a moving average of the new values, which keeps this share in a step.
+    Average(f64),
     /// Scales all gradients so that their common norm is at most this.
     ClipNorm(f32),
     /// Cuts every element of every gradient to this absolute value.
@@ -76,7 +79,11 @@ impl Transform {
     /// Returns whether this transform lets the parameter of this name be trained.
     pub(super) fn trains(&self, name: &str) -> bool {
         match self {
-            Self::ClipNorm(_) | Self::ClipValue(_) | Self::Custom(_) | Self::DecayExempt(_) => true,
+            Self::Average(_)
+            | Self::ClipNorm(_)
+            | Self::ClipValue(_)
+            | Self::Custom(_)
+            | Self::DecayExempt(_) => true,
             Self::Freeze(frozen) => !frozen(name),
         }
     }
@@ -84,6 +91,7 @@ impl Transform {
     /// Checks the transform's setting.
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
+            Self::Average(decay) => kept_share("the decay of average_weights", *decay),
             Self::ClipNorm(norm) => limit("clip_norm", *norm),
             Self::ClipValue(value) => limit("clip_value", *value),
             Self::Custom(_) | Self::DecayExempt(_) | Self::Freeze(_) => Ok(()),
@@ -99,7 +107,7 @@ impl Transform {
                 g.minimum(&bound(*value)).maximum(&bound(-value))
             }),
             Self::Custom(rule) => transformed(gradients, &**rule),
-            Self::DecayExempt(_) | Self::Freeze(_) => gradients,
+            Self::Average(_) | Self::DecayExempt(_) | Self::Freeze(_) => gradients,
         }
     }
 
@@ -111,7 +119,40 @@ impl Transform {
                     cx.exempt();
                 }
             }
-            Self::ClipNorm(_) | Self::ClipValue(_) | Self::Custom(_) | Self::Freeze(_) => {}
+            Self::Average(_) | Self::ClipNorm(_) | Self::ClipValue(_) | Self::Custom(_) | Self::Freeze(_) => {
+            }
+        }
+    }
+
+    /// Returns the scalar of a step that this transform needs: of an average, the share of the new value, which
+    /// is 1 in the first step, before which there is no average.
+    pub(super) fn scalar(&self, step: u64) -> Option<Scalar> {
+        match self {
+            Self::Average(decay) => {
+                let fresh = if step == 0 { 1.0 } else { 1.0 - decay };
+                Some(Scalar::new(AVERAGE, fresh as f32))
+            }
+            Self::ClipNorm(_)
+            | Self::ClipValue(_)
+            | Self::Custom(_)
+            | Self::DecayExempt(_)
+            | Self::Freeze(_) => None,
+        }
+    }
+
+    /// Traces what follows from a parameter's new value, after the optimizer has traced it.
+    pub(super) fn follow(&self, cx: &mut Update, new: &Var) {
+        match self {
+            Self::Average(_) => {
+                let average = cx.state(AVERAGE, new);
+                let moved = (new - &average) * cx.scalar(AVERAGE) + &average;
+                cx.set(&average, &moved);
+            }
+            Self::ClipNorm(_)
+            | Self::ClipValue(_)
+            | Self::Custom(_)
+            | Self::DecayExempt(_)
+            | Self::Freeze(_) => {}
         }
     }
 }
@@ -151,6 +192,7 @@ fn map(gradients: Vec<Gradient>, f: impl Fn(&Var) -> Var) -> Vec<Gradient> {
 impl fmt::Debug for Transform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Average(decay) => write!(f, "Average({decay})"),
             Self::ClipNorm(norm) => write!(f, "ClipNorm({norm})"),
             Self::ClipValue(value) => write!(f, "ClipValue({value})"),
             Self::Custom(rule) => write!(f, "Custom({:?})", rule.name()),

@@ -49,6 +49,59 @@ activation!(
     /// softmax, and more exactly.
     Softmax, softmax);
 
+activation!(
+    /// y = ln softmax(x) over the last axis (PyTorch's `LogSoftmax(dim=-1)`).
+    LogSoftmax, log_softmax);
+activation!(
+    /// y = min(max(x, 0), 6), elementwise (PyTorch's `ReLU6`).
+    Relu6, relu6);
+activation!(
+    /// y = min(max(x / 6 + 1/2, 0), 1), elementwise (PyTorch's `Hardsigmoid`, Keras's `hard_sigmoid`).
+    HardSigmoid, hard_sigmoid);
+activation!(
+    /// y = x min(max(x / 6 + 1/2, 0), 1), elementwise (Howard et al. 2019; PyTorch's `Hardswish`).
+    HardSwish, hard_swish);
+activation!(
+    /// y = x tanh(ln(1 + e^x)), elementwise (Misra 2019; PyTorch's `Mish`).
+    Mish, mish);
+activation!(
+    /// y = 1.0507 x where x > 0, else 1.7581 (e^x - 1), elementwise (Klambauer et al. 2017; PyTorch's `SELU`).
+    Selu, selu);
+
+/// y = x cut to [low, high], elementwise (PyTorch's `Hardtanh`). The bounds of [`HardTanh::default`] are -1 and 1.
+///
+/// Errors: a bound is not finite, or low is not below high.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HardTanh {
+    low: f32,
+    high: f32,
+}
+
+impl HardTanh {
+    /// Creates a layer with these bounds.
+    pub fn new(low: f32, high: f32) -> Self {
+        Self { low, high }
+    }
+}
+
+impl Default for HardTanh {
+    fn default() -> Self {
+        Self::new(-1.0, 1.0)
+    }
+}
+
+impl Forward for HardTanh {
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        let order = (self.low >= self.high)
+            .then(|| format!("low is {}, and must be below high, {}", self.low, self.high));
+        if !valid(self.name(), cx, [finite("low", self.low), finite("high", self.high), order]) {
+            return x.clone();
+        }
+        x.clamp(self.low, self.high)
+    }
+}
+
 macro_rules! with_number {
     ($(#[$doc:meta])* $layer:ident, $method:ident, $(#[$about:meta])* $number:ident = $default:literal) => {
         $(#[$doc])*

@@ -6,6 +6,9 @@
 mod activations;
 mod attention;
 mod batch_norm;
+mod border;
+mod branches;
+mod conv1d;
 mod conv2d;
 mod conv_transpose2d;
 mod dense;
@@ -13,11 +16,16 @@ mod dropout;
 mod embedding;
 mod flatten;
 pub mod functional;
+mod gaussian_noise;
 mod norms;
+mod p_relu;
 mod pool;
+mod pool1d;
 mod recompute;
 mod recurrent;
+mod resample;
 mod residual;
+mod separable;
 mod sequential;
 mod settings;
 mod size;
@@ -30,8 +38,15 @@ crate::model::description::layers! {
     activations::Elu = "elu": Elu::new(0.1),
     activations::Gelu = "gelu": Gelu,
     activations::GeluTanh = "gelu_tanh": GeluTanh,
+    activations::HardSigmoid = "hard_sigmoid": HardSigmoid,
+    activations::HardSwish = "hard_swish": HardSwish,
+    activations::HardTanh = "hard_tanh": HardTanh::new(-0.5, 2.0),
     activations::LeakyRelu = "leaky_relu": LeakyRelu::new(0.2),
+    activations::LogSoftmax = "log_softmax": LogSoftmax,
+    activations::Mish = "mish": Mish,
+    activations::Relu6 = "relu6": Relu6,
     activations::Relu = "relu": Relu,
+    activations::Selu = "selu": Selu,
     activations::Sigmoid = "sigmoid": Sigmoid,
     activations::Silu = "silu": Silu,
     activations::Softmax = "softmax": Softmax,
@@ -39,6 +54,11 @@ crate::model::description::layers! {
     activations::Tanh = "tanh": Tanh,
     attention::MultiHeadAttention = "multi_head_attention": MultiHeadAttention::new(2).causal().no_bias(),
     batch_norm::BatchNorm = "batch_norm": BatchNorm::new().momentum(0.3).epsilon(1e-3),
+    border::Cropping2d = "cropping2d": Cropping2d::sides([1, 2], [0, 3]),
+    border::ZeroPad2d = "zero_pad2d": ZeroPad2d::sides([1, 2], [0, 3]),
+    branches::Branches as BranchesDescription = "branches": Branches::concat(1).add(Relu).add(Dense::new(3)),
+    conv1d::Conv1d = "conv1d":
+        Conv1d::new(8, 3).stride(2).padding(1).dilation(3).causal().groups(2).no_bias(),
     conv2d::Conv2d = "conv2d":
         Conv2d::new(8, [3, 5]).stride(2).padding([1, 2]).dilation(3).groups(2).no_bias(),
     conv_transpose2d::ConvTranspose2d = "conv_transpose2d":
@@ -47,16 +67,31 @@ crate::model::description::layers! {
     dropout::Dropout = "dropout": Dropout::new(0.3),
     embedding::Embedding = "embedding": Embedding::new(3, 5),
     flatten::Flatten = "flatten": Flatten,
+    gaussian_noise::GaussianNoise = "gaussian_noise": GaussianNoise::new(0.3),
     norms::GroupNorm = "group_norm": GroupNorm::new(4).epsilon(1e-3),
+    norms::InstanceNorm = "instance_norm": InstanceNorm::new().affine().epsilon(1e-3),
     norms::LayerNorm = "layer_norm": LayerNorm::new().axes(2).epsilon(1e-3),
     norms::RmsNorm = "rms_norm": RmsNorm::new().axes(2).epsilon(1e-3),
     pool::AvgPool2d = "avg_pool2d": AvgPool2d::new(4).stride(3).padding(1).count_include_pad(),
     pool::GlobalAvgPool2d = "global_avg_pool2d": GlobalAvgPool2d,
+    pool::GlobalMaxPool2d = "global_max_pool2d": GlobalMaxPool2d,
     pool::MaxPool2d = "max_pool2d": MaxPool2d::new([2, 3]).stride(1).padding(1),
+    pool1d::AvgPool1d = "avg_pool1d": AvgPool1d::new(4).stride(3).padding(1).count_include_pad(),
+    pool1d::GlobalAvgPool1d = "global_avg_pool1d": GlobalAvgPool1d,
+    pool1d::GlobalMaxPool1d = "global_max_pool1d": GlobalMaxPool1d,
+    pool1d::MaxPool1d = "max_pool1d": MaxPool1d::new(3).stride(1).padding(1),
+    p_relu::PRelu = "p_relu": PRelu::new().slope(0.1).per_channel(),
     recurrent::Gru = "gru": Gru::new(3).layers(2).bidirectional().last().no_bias().dropout(0.1),
     recurrent::Lstm = "lstm": Lstm::new(3).layers(2).stateful().no_bias().dropout(0.1),
+    recurrent::SimpleRnn = "simple_rnn": SimpleRnn::new(3).layers(2).last().no_bias(),
+    resample::AdaptiveAvgPool2d = "adaptive_avg_pool2d": AdaptiveAvgPool2d::new([3, 5]),
+    resample::Upsample2d = "upsample2d": Upsample2d::new([2, 3]).bilinear(),
     residual::Residual as ResidualDescription = "residual":
         Residual::new(Sequential::new().add(Relu).add(Tanh)).shortcut(Elu::new(0.1)),
+    separable::DepthwiseConv2d = "depthwise_conv2d":
+        DepthwiseConv2d::new([3, 5]).multiplier(2).stride(2).padding([1, 2]).dilation(3).no_bias(),
+    separable::SeparableConv2d = "separable_conv2d":
+        SeparableConv2d::new(8, 3).multiplier(2).stride(2).padding(1).no_bias(),
     sequential::Sequential as SequentialDescription = "sequential":
         Sequential::new().add(Dense::new(3)).add(Residual::new(Relu)).add(Recompute::new(Tanh)),
     transformer::TransformerBlock = "transformer_block":

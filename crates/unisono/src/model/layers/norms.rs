@@ -53,6 +53,22 @@ pub struct GroupNorm {
     epsilon: f32,
 }
 
+/// Instance normalization (Ulyanov et al. 2016; PyTorch's `InstanceNorm1d` and `InstanceNorm2d`): y = (x - mean) /
+/// sqrt(variance + epsilon), with mean and variance over the pixels of each channel of each sample. With
+/// [`affine`](Self::affine), y is multiplied by `weight`, and `bias` is added. There are no running statistics.
+///
+/// Shapes: `[B, C, ...]` to the same.
+///
+/// Parameters: none, or, if it is affine, `weight` `[C]` (Default: ones) and `bias` `[C]` (Default: zeros).
+///
+/// Errors: the input has no axis behind that of channels, or epsilon is negative or not finite.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstanceNorm {
+    affine: bool,
+    epsilon: f32,
+}
+
 macro_rules! over_axes {
     ($layer:ident) => {
         impl $layer {
@@ -98,6 +114,31 @@ impl GroupNorm {
     }
 }
 
+impl InstanceNorm {
+    /// Creates a layer without parameters, with epsilon 1e-5.
+    pub fn new() -> Self {
+        Self { affine: false, epsilon: 1e-5 }
+    }
+
+    /// Gives each channel a scale and a bias, which are learned. Default: there are none (as in PyTorch).
+    pub fn affine(mut self) -> Self {
+        self.affine = true;
+        self
+    }
+
+    /// Sets what is added under the root, which keeps the division finite. Default: 1e-5.
+    pub fn epsilon(mut self, epsilon: f32) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+}
+
+impl Default for InstanceNorm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Returns the lengths of the last `axes` axes. Fewer axes are an error of the layer.
 fn last_axes(layer: &str, cx: &Context, axes: usize, x: &Var) -> Option<Vec<usize>> {
     let first = x.dims().len().checked_sub(axes).filter(|_| axes > 0);
@@ -140,5 +181,20 @@ impl Forward for GroupNorm {
         let weight = cx.parameter("weight", &[channels], Initializer::Ones);
         let bias = cx.parameter("bias", &[channels], Initializer::Zeros);
         group_norm(x, self.groups, Some(&weight), Some(&bias), self.epsilon)
+    }
+}
+
+impl Forward for InstanceNorm {
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        let [channels, _, ..] = *x.dims() else {
+            cx.fail(self.name(), format!("needs channels of pixels, got {}", x.ty()));
+            return x.clone();
+        };
+        if !valid(self.name(), cx, [not_negative("epsilon", self.epsilon)]) {
+            return x.clone();
+        }
+        let weight = self.affine.then(|| cx.parameter("weight", &[channels], Initializer::Ones));
+        let bias = self.affine.then(|| cx.parameter("bias", &[channels], Initializer::Zeros));
+        group_norm(x, channels, weight.as_ref(), bias.as_ref(), self.epsilon)
     }
 }

@@ -48,6 +48,15 @@ pub struct AvgPool2d {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GlobalAvgPool2d;
 
+/// Global max pooling: the largest value of each channel (Keras's `GlobalMaxPooling2D`, PyTorch's
+/// `AdaptiveMaxPool2d(1)` without its last two axes).
+///
+/// Shapes: `[B, C, H, W]` to `[B, C]`. It has no parameters.
+///
+/// Errors: the input is no batch of images.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct GlobalMaxPool2d;
+
 macro_rules! builder {
     ($layer:ident) => {
         impl $layer {
@@ -100,7 +109,7 @@ fn side_by_side(kernel: impl Into<Size>) -> Window {
 
 /// Returns whether an operand has windows, and reports an error of the layer where it has none. Padding above
 /// half of the kernel size is refused, because a window of padding alone has no largest element.
-fn fits(layer: &str, cx: &Context, window: &Window, x: &Var) -> bool {
+pub(super) fn fits(layer: &str, cx: &Context, window: &Window, x: &Var) -> bool {
     let Some([_, h, w]) = image(layer, cx, x) else { return false };
     if !valid(layer, cx, settings::window(window)) {
         return false;
@@ -136,6 +145,15 @@ impl Forward for GlobalAvgPool2d {
     fn forward(&self, cx: &mut Context, x: &Var) -> Var {
         match image(self.name(), cx, x) {
             Some(_) => x.mean(&[-2, -1]),
+            None => x.clone(),
+        }
+    }
+}
+
+impl Forward for GlobalMaxPool2d {
+    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
+        match image(self.name(), cx, x) {
+            Some(_) => x.max(&[-2, -1]),
             None => x.clone(),
         }
     }

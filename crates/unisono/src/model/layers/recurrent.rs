@@ -1,9 +1,11 @@
-//! Recurrent layers: LSTM and GRU.
+//! Recurrent layers: LSTM, GRU and the simple one.
 
 use serde::{Deserialize, Serialize};
 use unisono_graph::{DType, Lead, Type, Var};
 
-use super::functional::{GruWeights, LstmWeights, Steps, gru_steps, join, lstm_steps, stack};
+use super::functional::{
+    GruWeights, LstmWeights, RnnWeights, Steps, gru_steps, join, lstm_steps, rnn_steps, stack,
+};
 use super::settings::{rate, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
@@ -55,12 +57,32 @@ pub struct Gru {
     shape: Shape,
 }
 
+/// Simple recurrent layer (Elman 1990; PyTorch's `RNN` with `batch_first=True`, Keras's `SimpleRNN`): h = tanh(W x
+/// + b + U h + d).
+///
+/// The formula is that of [`functional::rnn`](super::functional::rnn), which also takes a start state. This layer
+/// starts from zeros, or from where the batch before ended if it is [`stateful`](Self::stateful).
+///
+/// Shapes: `[B, T, in]` to `[B, T, H]`, all hidden states of the uppermost layer, or to `[B, H]`, its
+/// [`last`](Self::last) one. [`bidirectional`](Self::bidirectional) makes 2 H of H.
+///
+/// Parameters of layer l: `weight_ih_l{l}` `[H, in]`, `weight_hh_l{l}` `[H, H]`, `bias_ih_l{l}` `[H]` and
+/// `bias_hh_l{l}` `[H]`. Default: uniform in +-1 / sqrt(H). The names of the backward direction end in
+/// `_reverse`.
+///
+/// Errors: those of [`Lstm`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SimpleRnn {
+    shape: Shape,
+}
+
 /// The most hidden features. The square of more, times the gates, is more than a weight can have.
 const MOST_UNITS: usize = 1 << 24;
 /// The most layers on top of each other. Each is traced step by step, so that many more would not end.
 const MOST_LAYERS: usize = 1024;
 
-/// The settings that both layers have. Its field names are part of the format of exported models.
+/// The settings that all three layers have. Its field names are part of the format of exported models.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Shape {
@@ -173,6 +195,7 @@ macro_rules! recurrent {
 
 recurrent!(Lstm, 4, LstmWeights, ["h", "c"], lstm_steps);
 recurrent!(Gru, 3, GruWeights, ["h"], gru_steps);
+recurrent!(SimpleRnn, 1, RnnWeights, ["h"], rnn_steps);
 
 impl Shape {
     /// Runs all layers, each in one direction or both; `direction` runs one layer in one direction.

@@ -129,6 +129,75 @@ fn layers_of_images() {
     check(AvgPool2d::new(3).stride(2).padding(1), &[2, 5, 4], &[2, 3, 2], &[]);
     check(AvgPool2d::new(2).count_include_pad(), &[2, 4, 4], &[2, 2, 2], &[]);
     check(GlobalAvgPool2d, &[3, 2, 2], &[3], &[]);
+    check(GlobalMaxPool2d, &[3, 2, 2], &[3], &[]);
+    let deep = DepthwiseConv2d::new((1, 3)).multiplier(2).stride([2, 1]).padding([0, 1]);
+    check(deep, &[3, 5, 4], &[6, 3, 4], &["weight [6, 1, 1, 3]", "bias [6]"]);
+    let separable = ["depthwise.weight [4, 1, 3, 3]", "pointwise.weight [5, 4, 1, 1]", "pointwise.bias [5]"];
+    check(SeparableConv2d::new(5, 3).multiplier(2).padding(1), &[2, 3, 4], &[5, 3, 4], &separable);
+    check(SeparableConv2d::new(5, 3).multiplier(2).no_bias(), &[2, 3, 4], &[5, 1, 2], &separable[..2]);
+    check(Upsample2d::new([2, 3]), &[2, 3, 2], &[2, 6, 6], &[]);
+    check(Upsample2d::new([2, 3]).bilinear(), &[2, 3, 2], &[2, 6, 6], &[]);
+    check(Upsample2d::new(4).bilinear(), &[1, 1, 1], &[1, 4, 4], &[]);
+    check(AdaptiveAvgPool2d::new([3, 2]), &[2, 6, 4], &[2, 3, 2], &[]);
+    check(AdaptiveAvgPool2d::new([3, 5]), &[2, 7, 4], &[2, 3, 5], &[]);
+    check(ZeroPad2d::sides([1, 0], [2, 3]), &[2, 3, 2], &[2, 4, 7], &[]);
+    check(Cropping2d::sides([1, 0], [2, 1]), &[2, 3, 4], &[2, 2, 1], &[]);
+    check(Cropping2d::new([1, 0]), &[2, 3, 4], &[2, 1, 4], &[]);
+}
+
+#[test]
+fn layers_of_sequences_with_channels() {
+    check(Conv1d::new(4, 3).padding(1), &[2, 6], &[4, 6], &["weight [4, 2, 3]", "bias [4]"]);
+    let wide = Conv1d::new(4, 2).groups(2).stride(2).dilation(3).no_bias();
+    check(wide, &[2, 9], &[4, 3], &["weight [4, 1, 2]"]);
+    check(Conv1d::new(3, 3).dilation(2).causal(), &[2, 5], &[3, 5], &["weight [3, 2, 3]", "bias [3]"]);
+    check(MaxPool1d::new(2), &[2, 5], &[2, 2], &[]);
+    check(AvgPool1d::new(3).stride(2).padding(1), &[2, 5], &[2, 3], &[]);
+    check(AvgPool1d::new(3).stride(2).padding(1).count_include_pad(), &[2, 5], &[2, 3], &[]);
+    check(GlobalAvgPool1d, &[3, 4], &[3], &[]);
+    check(GlobalMaxPool1d, &[3, 4], &[3], &[]);
+}
+
+/// No output of a causal convolution depends on a later step.
+#[test]
+fn a_causal_convolution_does_not_look_ahead() {
+    let traced = trace(&Conv1d::new(3, 3).dilation(2).causal(), Type::sample(&[2, 6]), Mode::Train);
+    let x = operand(2, &Type::sample(&[2, 6]));
+    let mut other = x.clone();
+    (0..x.data.len()).filter(|i| i % 6 >= 4).for_each(|i| other.data[i] += 1.0);
+    let [a, b] = [x, other].map(|x| traced.run(&[1, 1], &x).outputs["y"].data.clone());
+    assert!((0..a.len()).filter(|i| i % 6 < 4).all(|i| a[i] == b[i]), "{a:?} {b:?}");
+    assert!((0..a.len()).filter(|i| i % 6 >= 4).all(|i| a[i] != b[i]), "{a:?} {b:?}");
+}
+
+/// Noise is drawn for each sample, whatever shard it is in, and only in training.
+#[test]
+fn noise_has_its_deviation_and_does_not_depend_on_shards() {
+    let ty = Type::sample(&[500]);
+    let noise = GaussianNoise::new(2.0);
+    let run = |mode: Mode, shards: &[usize], deviation: f32| {
+        let tape = Tape::new();
+        let mut cx = Context::new(&tape, mode);
+        let x = tape.input("x", ty.clone());
+        let y = cx.apply("0", &GaussianNoise::new(deviation), &x);
+        tape.output("y", &y);
+        let graph = tape.finish().unwrap();
+        let key = unisono_graph::RandomKey { seed: 7, epoch: 1, position: 3 };
+        let words = Array::new(&[8], key.words().iter().map(|&w| f64::from(w)).collect());
+        let zeros = Array::new(&[4, 500], vec![0.0; 2000]);
+        let inputs = if graph.inputs.len() == 2 { vec![zeros, words] } else { vec![zeros] };
+        let feed = Feed { frame: Frame { shards: shards.to_vec() }, inputs, states: vec![] };
+        interpret(&graph, &feed).outputs["y"].data.clone()
+    };
+    let drawn = run(Mode::Train, &[3, 1], 2.0);
+    assert_eq!(drawn, run(Mode::Train, &[1, 1, 2], 2.0));
+    let mean = drawn.iter().sum::<f64>() / 2000.0;
+    let variance = drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2000.0;
+    assert!(mean.abs() < 0.15 && (variance.sqrt() - 2.0).abs() < 0.1, "{mean} {variance}");
+    assert!(drawn[..500].iter().zip(&drawn[500..]).all(|(a, b)| a != b), "samples share draws");
+    assert_eq!(run(Mode::Evaluate, &[4], 2.0), vec![0.0; 2000]);
+    assert_eq!(run(Mode::Train, &[4], 0.0), vec![0.0; 2000]);
+    assert_eq!(noise.name(), "gaussian_noise");
 }
 
 #[test]
@@ -140,6 +209,8 @@ fn norms() {
     check(LayerNorm::new().axes(2), &[2, 5], &[2, 5], &["weight [2, 5]", "bias [2, 5]"]);
     check(RmsNorm::new(), &[2, 5], &[2, 5], &["weight [5]"]);
     check(GroupNorm::new(2), &[4, 3, 2], &[4, 3, 2], &["weight [4]", "bias [4]"]);
+    check(InstanceNorm::new(), &[2, 3, 2], &[2, 3, 2], &[]);
+    check(InstanceNorm::new().affine(), &[2, 5], &[2, 5], &["weight [2]", "bias [2]"]);
 }
 
 #[test]
@@ -160,6 +231,12 @@ fn layers_of_sequences() {
     let both: Vec<&str> = both.iter().map(String::as_str).collect();
     check(Gru::new(2).layers(2).bidirectional(), &[4, 3], &[4, 4], &both);
     check(Gru::new(2).layers(2).bidirectional().last(), &[4, 3], &[4], &both);
+    let simple = ["weight_ih_l0 [2, 3]", "weight_hh_l0 [2, 2]", "bias_ih_l0 [2]", "bias_hh_l0 [2]"];
+    check(SimpleRnn::new(2), &[4, 3], &[4, 2], &simple);
+    check(SimpleRnn::new(2).no_bias().last(), &[4, 3], &[2], &simple[..2]);
+    let shared =
+        ["in_proj_weight [16, 8]", "in_proj_bias [16]", "out_proj.weight [8, 8]", "out_proj.bias [8]"];
+    check(MultiHeadAttention::new(4).kv_heads(2).rotary().causal(), &[3, 8], &[3, 8], &shared);
     let attention =
         ["in_proj_weight [12, 4]", "in_proj_bias [12]", "out_proj.weight [4, 4]", "out_proj.bias [4]"];
     check(MultiHeadAttention::new(2).causal(), &[3, 4], &[3, 4], &attention);
@@ -183,6 +260,21 @@ fn the_rest() {
     let all =
         Sequential::new().add(Elu::default()).add(LeakyRelu::new(0.2)).add(Silu).add(Softplus).add(GeluTanh);
     check(all, &[7], &[7], &[]);
+    check(PRelu::new(), &[3, 2], &[3, 2], &["weight [1]"]);
+    check(PRelu::new(), &[], &[], &["weight [1]"]);
+    check(PRelu::new().per_channel(), &[3, 2], &[3, 2], &["weight [3]"]);
+    let more = Sequential::new().add(HardSwish).add(Mish).add(Selu).add(HardTanh::new(-0.4, 0.6));
+    check(more, &[7], &[7], &[]);
+    check(Sequential::new().add(LogSoftmax).add(HardSigmoid).add(Relu6), &[7], &[7], &[]);
+    let layers = ["0.weight [2, 3]", "1.weight [4, 3]"];
+    let [two, four] = [2, 4].map(|units| Dense::new(units).no_bias());
+    check(Branches::concat(-1).add(two.clone()).add(four), &[3], &[6], &layers);
+    check(
+        Branches::sum().add(two).add(Dense::new(2).no_bias()),
+        &[3],
+        &[2],
+        &["0.weight [2, 3]", "1.weight [2, 3]"],
+    );
     let mut traced = trace(&Embedding::new(4, 2), Type::sample(&[3]).of(DType::I32), Mode::Train);
     assert_eq!(traced.names, ["weight [4, 2]"]);
     traced.check_gradients(&[1, 1], &Array::new(&[2, 3], vec![0.0, 3.0, 3.0, 1.0, 3.0, 0.0]));

@@ -2,14 +2,26 @@
 
 mod binary;
 mod cross_entropy;
+mod ctc;
+mod dice;
+mod divergence;
+mod embeddings;
+mod hinge;
 mod regression;
 
 use unisono_data::Field;
 use unisono_graph::{Type, Var};
 
-pub use binary::BinaryCrossEntropyWithLogits;
+pub use binary::{BinaryCrossEntropyWithLogits, BinaryFocal};
 pub use cross_entropy::CrossEntropy;
-pub use regression::{Huber, MeanAbsoluteError, MeanSquaredError};
+pub use ctc::Ctc;
+pub use dice::Dice;
+pub use divergence::{KlDivergence, PoissonNll};
+pub use embeddings::{Contrastive, CosineDistance, CosineEmbedding, TripletMargin};
+pub use hinge::{Hinge, MultiMargin};
+pub use regression::{Huber, LogCosh, MeanAbsoluteError, MeanSquaredError};
+
+pub(crate) use binary::{as_output, fits_binary};
 
 /// A loss: a number for each sample. The trainer minimises its mean over the whole global batch, weighted
 /// with the samples' weights.
@@ -42,6 +54,16 @@ pub trait Loss: Send + Sync {
     /// The loss does not take such outputs, or a setting of its own makes no sense; the error is the message.
     fn target(&self, output: &Type) -> Result<Type, String>;
 
+    /// Checks the types of the model's output and of the targets. Default: targets of the type that
+    /// [`Loss::target`] returns are accepted, and no others.
+    ///
+    /// # Errors
+    /// Those of [`Loss::target`], or the loss does not take such targets; the error is the message.
+    fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
+        let expected = self.target(output)?;
+        if &expected == target { Ok(()) } else { Err(other_target(output, &expected, target)) }
+    }
+
     /// Traces the loss of each sample, an f32 `[B]`. Building the trainer refuses everything else.
     fn per_sample(&self, output: &Var, target: &Var) -> Var;
 
@@ -68,6 +90,9 @@ impl Loss for Box<dyn Loss> {
     fn target(&self, output: &Type) -> Result<Type, String> {
         (**self).target(output)
     }
+    fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
+        (**self).accepts(output, target)
+    }
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         (**self).per_sample(output, target)
     }
@@ -77,6 +102,11 @@ impl Loss for Box<dyn Loss> {
     fn check(&self, output: &Type, targets: &Field) -> Result<(), (usize, String)> {
         (**self).check(output, targets)
     }
+}
+
+/// Returns the message for targets that do not fit the output.
+fn other_target(output: &Type, expected: &Type, target: &Type) -> String {
+    format!("the model gives {output}, which needs targets {expected}; got {target}")
 }
 
 /// Traces the mean over each sample's elements: `[B, ...]` to `[B]`.

@@ -1,6 +1,8 @@
 //! Regression losses: distances between an output and a target of the same shape, averaged over a sample's
 //! elements.
 
+use std::f32::consts::LN_2;
+
 use unisono_graph::{Type, Var};
 
 use super::{Loss, mean_of_sample};
@@ -18,6 +20,14 @@ pub struct MeanSquaredError;
 /// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MeanAbsoluteError;
+
+/// The logarithm of the hyperbolic cosine of the error (Keras's `LogCosh`): the mean over a sample's elements of
+/// ln cosh(x - y), which is near (x - y)^2 / 2 for small errors and |x - y| - ln 2 for large ones. It is
+/// finite for all errors.
+///
+/// Shapes: outputs x and targets y `[B, ...]` to `[B]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogCosh;
 
 /// Huber loss (Huber 1964; PyTorch's `HuberLoss`, Keras's `Huber`): with d = x - y, d^2 / 2 where |d| <=
 /// delta and delta (|d| - delta / 2) elsewhere, the mean over a sample's elements. The delta of
@@ -67,6 +77,23 @@ impl Loss for MeanAbsoluteError {
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         mean_of_sample(&(output - target).abs())
+    }
+}
+
+impl Loss for LogCosh {
+    fn name(&self) -> &str {
+        "log-cosh"
+    }
+
+    fn target(&self, output: &Type) -> Result<Type, String> {
+        Ok(output.clone())
+    }
+
+    /// Traces |d| + ln(1 + e^(-2 |d|)) - ln 2, in which nothing overflows.
+    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+        let distance = (output - target).abs();
+        let rest = ((&distance * -2.0).exp() + 1.0).log();
+        mean_of_sample(&(distance + (rest - LN_2)))
     }
 }
 

@@ -3,7 +3,7 @@
 use unisono_graph::{DType, Type, Var};
 
 use super::Metric;
-use crate::objective::losses::mean_of_sample;
+use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
 
 /// Accuracy: the share of labels for which the largest logit is that of the label. Of several equal logits
 /// the first counts as the largest.
@@ -73,19 +73,25 @@ impl Metric for Accuracy {
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let labels = if target.dims() == output.dims() { target.argmax() } else { target.to_f32() };
         let right = output.argmax().eq_mask(&labels);
-        let Some(ignored) = self.ignored else { return mean_of_sample(&right) };
-        let number = |x: f32| target.tape().constant(x);
-        let counts = 1.0 - labels.eq_mask(&number(ignored as f32));
-        let sum = counts.select(&right, &number(0.0)).flatten().sum(&[-1]);
-        sum / counts.flatten().sum(&[-1]).maximum(&number(1.0))
+        mean_of_counted(&right, &labels, self.ignored)
     }
+}
+
+/// Traces the mean of a value of each label over a sample's labels, which are f32, without the ignored one.
+pub(super) fn mean_of_counted(value: &Var, labels: &Var, ignored: Option<i32>) -> Var {
+    let Some(ignored) = ignored else { return mean_of_sample(value) };
+    let number = |x: f32| labels.tape().constant(x);
+    let counts = 1.0 - labels.eq_mask(&number(ignored as f32));
+    let sum = counts.select(value, &number(0.0)).flatten().sum(&[-1]);
+    sum / counts.flatten().sum(&[-1]).maximum(&number(1.0))
 }
 
 /// Binary accuracy: the share of logits that are above 0 exactly where their target is above 0.5 (Keras's
 /// `BinaryAccuracy(threshold=0)` of logits, torchmetrics' `BinaryAccuracy`). All logits of a sample count
 /// alike.
 ///
-/// Shapes: logits and targets `[B, ...]`. Errors: the two shapes differ.
+/// Shapes: logits and targets `[B, ...]`. A last axis of length 1 may be missing on one side: labels `[B]` fit
+/// logits `[B, 1]`. Errors: the two shapes differ otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BinaryAccuracy;
 
@@ -95,13 +101,13 @@ impl Metric for BinaryAccuracy {
     }
 
     fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
-        let fits = output.dims == target.dims;
+        let fits = fits_binary(output, target);
         fits.then_some(()).ok_or_else(|| format!("needs targets of the logits' shape {output}, got {target}"))
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let above = |x: &Var, threshold: f32| x.greater(&x.tape().constant(threshold));
-        mean_of_sample(&above(output, 0.0).eq_mask(&above(&target.to_f32(), 0.5)))
+        mean_of_sample(&above(output, 0.0).eq_mask(&above(&as_output(output, target), 0.5)))
     }
 }
 
@@ -155,6 +161,11 @@ mod tests {
     fn one_logit_and_several() {
         let one = (&[4usize, 1][..], &[0.0, 0.1, -0.1, 7.0][..]);
         assert_eq!(run(&BinaryAccuracy, one, (&[4, 1], &[0., 1., 1., 0.5], DType::F32)), [1., 1., 0., 0.]);
+        // Labels may lack the axis of the one logit, or have one that the logit lacks.
+        let labels = [0., 1., 1., 0.];
+        assert_eq!(run(&BinaryAccuracy, one, (&[4], &labels, DType::I32)), [1., 1., 0., 0.]);
+        let flat = (&[4usize][..], one.1);
+        assert_eq!(run(&BinaryAccuracy, flat, (&[4, 1], &labels, DType::F32)), [1., 1., 0., 0.]);
         let two = (&[2usize, 2][..], one.1);
         assert_eq!(run(&BinaryAccuracy, two, (&[2, 2], &[0., 0., 0., 1.], DType::F32)), [0.5, 1.]);
     }
@@ -176,8 +187,8 @@ mod tests {
                 "needs labels or probabilities for logits [B, 3], got [B, 3] i32",
             ),
             (
-                BinaryAccuracy.accepts(&f32s(&[1]), &i32s(&[])),
-                "needs targets of the logits' shape [B, 1], got [B] i32",
+                BinaryAccuracy.accepts(&f32s(&[2]), &i32s(&[])),
+                "needs targets of the logits' shape [B, 2], got [B] i32",
             ),
         ] {
             assert_eq!(problem, Err(expected.into()));

@@ -2,15 +2,28 @@
 //! line and a `pub use` line.
 
 mod accuracy;
+mod auc;
+mod confusion;
+mod counts;
+mod labels;
+mod likelihood;
 mod reduction;
 mod regression;
+mod similarity;
+mod top_k;
 
 use unisono_graph::{Type, Var};
 
 pub use accuracy::{Accuracy, BinaryAccuracy};
+pub use auc::Auc;
+pub use confusion::{ConfusionMatrix, Matthews};
+pub use counts::{F1, FBeta, Iou, PrecisionScore, RecallScore};
+pub use likelihood::Perplexity;
 pub(crate) use reduction::Mean;
 pub use reduction::{MetricKind, MetricState, MetricValue, Reduction, SampleValues, Table};
 pub use regression::{R2, RootMeanSquaredError};
+pub use similarity::CosineSimilarity;
+pub use top_k::TopKAccuracy;
 
 /// A metric: values of each sample, which are computed on the device and reduced on the host, in f64 and in
 /// sample order. Without a [`Reduction`] it is one number for each sample, and the trainer takes the mean
@@ -68,3 +81,6 @@ pub trait Metric: Send + Sync {
 pub(crate) fn reduction(metric: &dyn Metric) -> &dyn Reduction {
     metric.reduction().unwrap_or(&Mean)
 }
+
+#[cfg(test)]
+mod tests;

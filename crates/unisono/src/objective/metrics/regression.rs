@@ -3,7 +3,7 @@
 use unisono_graph::{DType, Type, Var};
 
 use super::reduction::ratio;
-use super::{Metric, MetricState, MetricValue, Reduction, SampleValues};
+use super::{Mean, Metric, MetricState, MetricValue, Reduction, SampleValues};
 use crate::objective::losses::mean_of_sample;
 use crate::{Loss, MeanAbsoluteError, MeanSquaredError};
 
@@ -70,13 +70,12 @@ impl Metric for RootMeanSquaredError {
 }
 
 impl Reduction for RootMeanSquaredError {
-    fn start(&self, _values: usize) -> MetricState {
-        MetricState::zeros(2)
+    fn start(&self, values: usize) -> MetricState {
+        Mean.start(values)
     }
 
     fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
-        let value = sample.values.first().copied().unwrap_or_default();
-        state.add(&[f64::from(value) * sample.loss_weight, sample.loss_weight]);
+        Mean.update(state, sample);
     }
 
     fn finish(&self, state: &MetricState) -> MetricValue {
@@ -171,13 +170,17 @@ pub(super) fn target_like(output: &Var, target: &Var) -> Var {
     if target.dims() == output.dims() { target } else { target.reshape(output.dims()) }
 }
 
-/// Checks that the targets have the shape of the outputs, or lack a last axis of length 1.
+/// Checks that the targets have the shape of the outputs, where a last axis of length 1 may be missing on one
+/// side.
 ///
 /// # Errors
 /// They do not.
 pub(super) fn like_output(output: &Type, target: &Type) -> Result<(), String> {
-    let is_one = matches!(output.dims.split_last(), Some((1, rest)) if rest == target.dims);
-    let fits = output.dims == target.dims || is_one;
+    let without_one = |ty: &Type| match ty.dims.split_last() {
+        Some((1, rest)) => rest.to_vec(),
+        _ => ty.dims.clone(),
+    };
+    let fits = output.dims == target.dims || without_one(output) == without_one(target);
     match fits && output.dtype == DType::F32 {
         true => Ok(()),
         false => Err(format!("needs targets of the output's shape {output}, got {target}")),

@@ -133,6 +133,21 @@ fn any_two_transforms_in_any_order_do_their_work_and_pass_the_rest_on() {
     }
 }
 
+/// An average changes no weight, whatever is around it, and groups may have averages of their own.
+#[test]
+fn an_average_follows_the_weights() {
+    let plain = run(Adam::new(0.1).freeze(|name| name == "0.bias"), 3);
+    assert_eq!(run(Adam::new(0.1).average_weights(0.9).freeze(|name| name == "0.bias"), 3), plain);
+    let groups =
+        Groups::new(Sgd::new(0.1).average_weights(0.5)).group(|name| name == "0.bias", Sgd::new(0.5));
+    let without = Groups::new(Sgd::new(0.1)).group(|name| name == "0.bias", Sgd::new(0.5));
+    assert_eq!(run(groups, 3), run(without, 3));
+    let around = Groups::new(Sgd::new(0.1)).average_weights(0.5);
+    let names: Vec<String> = around.finite_scalars(1).unwrap().into_iter().map(|s| s.name).collect();
+    assert_eq!(names, ["group 0/lr", "average"]);
+    assert_eq!(run(around, 3), run(Sgd::new(0.1), 3));
+}
+
 /// The transform that was added last sees the gradients first.
 #[test]
 fn clips_run_from_the_outermost_to_the_innermost() {

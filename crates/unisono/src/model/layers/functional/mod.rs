@@ -5,13 +5,17 @@ mod attention;
 mod batch_norm;
 mod norm;
 mod recurrent;
+mod resample;
+mod rotary;
 mod sequence;
 
 pub use attention::{scaled_dot_product_attention, scaled_dot_product_attention_masked};
 pub use batch_norm::{BatchNormed, batch_norm, batch_norm_with};
 pub use norm::{group_norm, layer_norm, rms_norm};
-pub use recurrent::{GruWeights, LstmWeights, gru, lstm};
+pub use recurrent::{GruWeights, LstmWeights, RnnWeights, gru, lstm, rnn};
+pub use resample::{adaptive_avg_pool2d, upsample_bilinear, upsample_nearest};
+pub use rotary::{repeat_heads, rotary};
 pub use sequence::{stack, unstack};
 
-pub(super) use recurrent::{Steps, gru_steps, lstm_steps};
+pub(super) use recurrent::{Steps, gru_steps, lstm_steps, rnn_steps};
 pub(super) use sequence::join;

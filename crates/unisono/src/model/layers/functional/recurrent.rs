@@ -30,6 +30,19 @@ pub struct GruWeights {
     pub bias_hh: Option<Var>,
 }
 
+/// The weights of one direction of one simple recurrent layer.
+#[derive(Clone, Debug)]
+pub struct RnnWeights {
+    /// The weight of the input, `[H, in]`.
+    pub weight_ih: Var,
+    /// The weight of the hidden state, `[H, H]`.
+    pub weight_hh: Var,
+    /// The bias beside the input, if there is one, `[H]`.
+    pub bias_ih: Option<Var>,
+    /// The bias beside the hidden state, if there is one, `[H]`.
+    pub bias_hh: Option<Var>,
+}
+
 /// Computes an LSTM from a start state (Hochreiter and Schmidhuber 1997; PyTorch's `LSTM` with
 /// `batch_first=True`). Returns all h, the last h and the last c.
 ///
@@ -52,6 +65,17 @@ pub fn lstm(x: &Var, weights: &LstmWeights, h0: &Var, c0: &Var) -> (Var, Var, Va
 /// Shapes: x `[B, T, in]` and `h0` `[B, H]` to `[B, T, H]` and `[B, H]`.
 pub fn gru(x: &Var, weights: &GruWeights, h0: &Var) -> (Var, Var) {
     let (all, after) = gru_steps(x, weights, std::slice::from_ref(h0), None, false);
+    (stack(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
+}
+
+/// Computes a simple recurrent network from a start state (Elman 1990; PyTorch's `RNN` with
+/// `batch_first=True`). Returns all h and the last h.
+///
+/// Each step is h = tanh(W x + b + U h + d).
+///
+/// Shapes: x `[B, T, in]` and `h0` `[B, H]` to `[B, T, H]` and `[B, H]`.
+pub fn rnn(x: &Var, weights: &RnnWeights, h0: &Var) -> (Var, Var) {
+    let (all, after) = rnn_steps(x, weights, std::slice::from_ref(h0), None, false);
     (stack(&all).unwrap_or_else(|| x.clone()), after.first().unwrap_or(x).clone())
 }
 
@@ -103,6 +127,23 @@ pub(in crate::model::layers) fn gru_steps(
         let n = (n + r * hn).tanh();
         let towards = before.map_or_else(|| -&n, |h| h - &n);
         vec![z * towards + n]
+    })
+}
+
+/// Computes [`rnn`] from `[h0]` or, if that is empty, from zeros. Steps whose `mask` `[B, T]` is 0 leave the
+/// state as it is, and their h is zeros.
+pub(in crate::model::layers) fn rnn_steps(
+    x: &Var,
+    weights: &RnnWeights,
+    start: &[Var],
+    mask: Option<&Var>,
+    reverse: bool,
+) -> Steps {
+    // Both biases are added to one sum, before the steps.
+    let sums = biased(&biased(&x.matmul_t(&weights.weight_ih), &weights.bias_ih), &weights.bias_hh);
+    run(&sums, start, mask, reverse, |step, before| {
+        let sum = before.first().map_or_else(|| step.clone(), |h| step + h.matmul_t(&weights.weight_hh));
+        vec![sum.tanh()]
     })
 }
 

@@ -53,6 +53,16 @@ fn features() {
         (Box::new(GroupNorm::new(2).epsilon(f32::NAN)), "group_norm: epsilon is NaN"),
         (Box::new(Elu::new(f32::NAN)), "elu: alpha is NaN, and must be finite"),
         (Box::new(LeakyRelu::new(f32::INFINITY)), "leaky_relu: slope is inf, and must be finite"),
+        (Box::new(PRelu::new().slope(f32::NAN)), "p_relu: slope is NaN, and must be finite"),
+        (Box::new(HardTanh::new(1.0, 1.0)), "hard_tanh: low is 1, and must be below high, 1"),
+        (Box::new(HardTanh::new(0.0, f32::INFINITY)), "hard_tanh: high is inf, and must be finite"),
+        (Box::new(GaussianNoise::new(-0.1)), "gaussian_noise: deviation is -0.1"),
+        (Box::new(InstanceNorm::new()), "instance_norm: needs channels of pixels, got [B, 12]"),
+        (Box::new(Branches::sum()), "branches: there are no layers"),
+        (
+            Box::new(Branches::sum().add(Dense::new(2)).add(Dense::new(3))),
+            "[B, 2] and [B, 3] cannot be added",
+        ),
     ];
     check(Type::sample(&[12]), cases);
     check(Type::sample(&[0]), vec![(Box::new(Dense::new(3)), "the number of input features is 0")]);
@@ -77,6 +87,32 @@ fn sequences() {
         (Box::new(Gru::new(2).dropout(f32::NAN)), "gru: dropout is NaN, and must be in [0, 1)"),
         (Box::new(Lstm::new(2).layers(2).dropout(1.5)), "lstm: dropout is 1.5, and must be in [0, 1)"),
         (Box::new(MultiHeadAttention::new(0)), "multi_head_attention: "),
+        (
+            Box::new(MultiHeadAttention::new(4).kv_heads(3)),
+            "3 heads of keys and values do not divide 4 heads",
+        ),
+        (
+            Box::new(MultiHeadAttention::new(2).kv_heads(0)),
+            "0 heads of keys and values do not divide 2 heads",
+        ),
+        (
+            Box::new(MultiHeadAttention::new(4).rotary()),
+            "heads of 1 features cannot be rotated with base 10000",
+        ),
+        (Box::new(MultiHeadAttention::new(2).rotary_base(1.0)), "cannot be rotated with base 1"),
+        (Box::new(SimpleRnn::new(0)), "simple_rnn: "),
+        (Box::new(Conv1d::new(0, 3)), "conv1d: channels is 0, and must be at least 1"),
+        (Box::new(Conv1d::new(3, 0)), "kernel is 0, and must be at least 1"),
+        (Box::new(Conv1d::new(3, 2).stride(0)), "stride is 0, and must be at least 1"),
+        (Box::new(Conv1d::new(3, 2).dilation(0)), "dilation is 0, and must be at least 1"),
+        (Box::new(Conv1d::new(3, 2).groups(0)), "groups is 0, and must be at least 1"),
+        (Box::new(Conv1d::new(3, 2).groups(2)), "do not fit in 2 groups"),
+        (Box::new(Conv1d::new(3, usize::MAX)), "fits an image"),
+        (Box::new(Conv1d::new(3, usize::MAX).causal()), "are too many"),
+        (Box::new(Conv1d::new(3, 2).padding(usize::MAX)), "fits an image"),
+        (Box::new(MaxPool1d::new(0)), "kernel is 1 x 0, and must be at least 1 x 1"),
+        (Box::new(AvgPool1d::new(2).stride(0)), "stride is 1 x 0, and must be at least 1 x 1"),
+        (Box::new(MaxPool1d::new(2).padding(2)), "is above half of"),
         (Box::new(TransformerBlock::new(2).dropout(f32::NAN)), "transformer_block: dropout is NaN"),
     ];
     check(Type::sample(&[3, 4]), cases);
@@ -122,6 +158,16 @@ fn images() {
         (Box::new(AvgPool2d::new(2).stride(0)), &stride),
         (Box::new(AvgPool2d::new(2).padding(MOST)), "fits an image"),
         (Box::new(AvgPool2d::new(1 << 62).padding(1 << 61)), "too many"),
+        (Box::new(DepthwiseConv2d::new(0)), &kernel),
+        (Box::new(DepthwiseConv2d::new(3).stride(0)), &stride),
+        (Box::new(DepthwiseConv2d::new(3).multiplier(0)), "multiplier is 0, and must be at least 1"),
+        (Box::new(DepthwiseConv2d::new(3).multiplier(MOST)), "filters for each of 4 channels"),
+        (Box::new(Upsample2d::new(0)), "factor is 0 x 0, and must be from 1 x 1 to 1024 x 1024"),
+        (Box::new(Upsample2d::new([1, MOST]).bilinear()), "and must be from 1 x 1 to 1024 x 1024"),
+        (Box::new(AdaptiveAvgPool2d::new([3, 0])), "size is 3 x 0, and must be from 1 x 1 to 1024 x 1024"),
+        (Box::new(ZeroPad2d::new(MOST)), "rows or columns of zeros are too many"),
+        (Box::new(Cropping2d::new(4)), "nothing is left of 8 x 8"),
+        (Box::new(Cropping2d::new(MOST)), "nothing is left of 8 x 8"),
     ];
     check(Type::sample(&[4, 8, 8]), cases);
 }

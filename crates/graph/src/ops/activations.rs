@@ -1,0 +1,36 @@
+use crate::trace::Var;
+
+/// Activations that are written with other ops.
+impl Var {
+    /// Returns the value cut to [low, high]. The gradient passes where low <= x <= high (PyTorch's `clamp`).
+    /// NaN stays NaN.
+    pub fn clamp(&self, low: f32, high: f32) -> Var {
+        let [low, high] = [low, high].map(|x| self.tape().constant(x));
+        low.greater(self).select(&low, &self.greater(&high).select(&high, self))
+    }
+
+    /// Returns min(max(x, 0), 6) (PyTorch's `ReLU6`).
+    pub fn relu6(&self) -> Var {
+        self.clamp(0.0, 6.0)
+    }
+
+    /// Returns min(max(x / 6 + 1/2, 0), 1) (PyTorch's `Hardsigmoid`).
+    pub fn hard_sigmoid(&self) -> Var {
+        (self + 3.0).relu6() * (1.0 / 6.0)
+    }
+
+    /// Returns x min(max(x / 6 + 1/2, 0), 1) (Howard et al. 2019; PyTorch's `Hardswish`).
+    pub fn hard_swish(&self) -> Var {
+        self * self.hard_sigmoid()
+    }
+
+    /// Returns x tanh(ln(1 + e^x)) (Misra 2019; PyTorch's `Mish`).
+    pub fn mish(&self) -> Var {
+        self * self.softplus().tanh()
+    }
+
+    /// Returns 1.0507 x where x > 0, else 1.7581 (e^x - 1) (Klambauer et al. 2017; PyTorch's `SELU`).
+    pub fn selu(&self) -> Var {
+        self.elu(1.673_263_2) * 1.050_701
+    }
+}

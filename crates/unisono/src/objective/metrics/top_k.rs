@@ -1,0 +1,71 @@
+//! Top-k accuracy.
+
+use unisono_graph::ops::Iota;
+use unisono_graph::{DType, Type, Var};
+
+use super::Metric;
+use super::accuracy::mean_of_counted;
+
+/// Top-k accuracy: the share of labels whose logit is one of the k largest (Keras's
+/// `SparseTopKCategoricalAccuracy`, scikit-learn's `top_k_accuracy_score`, torchmetrics'
+/// `MulticlassAccuracy(top_k=k, average="micro")`). Of equal logits the first counts as the largest, so that
+/// k = 1 is [`Accuracy`](struct@crate::Accuracy); Keras counts a tie as right. It is the mean over samples of
+/// the share of each, weighted as in the loss.
+///
+/// Shapes: logits `[B, ..., classes]` with i32 labels `[B, ...]`. Errors: other shapes, k = 0, or k above the
+/// number of classes.
+///
+/// ```
+/// use unisono::{Dense, TopKAccuracy, Trainer};
+///
+/// let builder = Trainer::builder(Dense::new(1000)).metric(TopKAccuracy::new(5));
+/// ```
+#[derive(Clone, Debug)]
+pub struct TopKAccuracy {
+    name: String,
+    k: usize,
+    ignored: Option<i32>,
+}
+
+impl TopKAccuracy {
+    /// Creates the share of labels among the `k` largest logits. Its name is such as `top-5 accuracy`.
+    pub fn new(k: usize) -> Self {
+        Self { name: format!("top-{k} accuracy"), k, ignored: None }
+    }
+
+    /// Sets the label that counts neither as right nor as wrong, as
+    /// [`Accuracy::ignore_index`](crate::Accuracy::ignore_index) does. Default: all labels count.
+    pub fn ignore_index(mut self, label: i32) -> Self {
+        self.ignored = Some(label);
+        self
+    }
+}
+
+impl Metric for TopKAccuracy {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
+        match output.dims.split_last() {
+            Some((&classes, _)) if !(1..=classes).contains(&self.k) => {
+                Err(format!("k = {} is not in 1..={classes}, the number of classes", self.k))
+            }
+            Some((_, rest)) if rest == target.dims && target.dtype == DType::I32 => Ok(()),
+            _ => Err(format!("needs i32 labels for logits {output}, got {target}")),
+        }
+    }
+
+    /// Counts the logits behind that of the label. NaN is behind nothing, so that its label is no hit.
+    fn per_sample(&self, output: &Var, target: &Var) -> Var {
+        let tape = output.tape();
+        let classes = output.dims().last().copied().unwrap_or(1);
+        let own = output.take(target).add_axis();
+        let number = tape.apply(Iota { dims: vec![classes], axis: 0 }, &[]).to_f32();
+        let labels = target.to_f32();
+        let later = number.greater(&labels.add_axis());
+        let behind = own.greater(output).maximum(&output.eq_mask(&own).minimum(&later));
+        let least = (classes - self.k.min(classes)) as f32 - 0.5;
+        mean_of_counted(&behind.sum(&[-1]).greater(&tape.constant(least)), &labels, self.ignored)
+    }
+}

@@ -1,0 +1,94 @@
+//! A Siamese network: one tower sees two handwritten digits and tells whether they are the same digit.
+//!
+//!     cargo run --release -p unisono-examples --bin siamese -- --replicas 2
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use unisono::data::{Column, Csv, DataError, Draws, Memory, Values};
+use unisono::{
+    AdamW, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Dropout, Model, Outputs, Relu, Sequential,
+    Trainer,
+};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, program};
+
+const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 64, shards: 8, seed: 42 };
+/// The pixels of a digit.
+const PIXELS: usize = 64;
+
+#[derive(Parser)]
+#[command(about = "Trains one tower to compare two digits", after_help = DEFAULTS.help())]
+struct Flags {
+    #[command(flatten)]
+    run: RunFlags,
+    /// Other data: lines of 64 grey values and a label, gzipped or not
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(siamese)
+}
+
+fn siamese(flags: Flags) -> Result<(), Error> {
+    let run = flags.run.settle(DEFAULTS)?;
+    let digits = Csv::new(data(flags.data.as_deref(), "digits.csv.gz")).label(Column::Last).read()?;
+    // The digits of the pairs that are held out are in no other pair.
+    let (train, held_out) = (pairs(&digits, 0..1_400, 6_000)?, pairs(&digits, 1_400..1_797, 1_500)?);
+    let (train, held_out) = (run.loader(train).shuffle(run.seed), run.loader(held_out));
+
+    let tower = Sequential::new().add(Dense::new(128)).add(Relu).add(Dropout::new(0.1)).add(Dense::new(32));
+    let model = Model::new(move |cx, x| {
+        let [left, right] = ["left", "right"].map(|side| cx.apply("tower", &tower, &x[side]));
+        let apart = left - right;
+        Outputs::new().with("same", &cx.apply("distance", &Dense::new(1), &(&apart * &apart)))
+    });
+    let builder = Trainer::builder(model)
+        .loss_of("same", BinaryCrossEntropyWithLogits, 1.0)
+        .metric_of("same", BinaryAccuracy)
+        .optimizer(AdamW::new(2e-3));
+    let trainer = run.train(builder, &train, &held_out)?;
+
+    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
+    let right = last.and_then(|measured| measured.metric("same binary accuracy")).unwrap_or_default();
+    eprintln!("held out: {:.2}% of the pairs are right", 100.0 * right);
+    // The claim is not checked for shorter runs or other data.
+    let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
+    if whole { claim("accuracy on the held-out pairs", right, 0.9) } else { Ok(()) }
+}
+
+/// Draws pairs of a range of the digits, half of which are the same digit.
+fn pairs(digits: &Memory, range: std::ops::Range<u32>, count: u64) -> Result<Memory, Error> {
+    let (Some(pixels), Some(labels)) =
+        (digits.array("x").and_then(Values::as_f32), digits.array("y").and_then(Values::as_i32))
+    else {
+        return Err("the digits have no pixels or no labels".into());
+    };
+    if labels.len() < range.end as usize || pixels.len() != PIXELS * labels.len() {
+        return Err(format!("{} digits of {PIXELS} pixels are needed", range.end).into());
+    }
+    let mut draws = Draws::of(u64::from(range.start), "example", "pairs", 0, 0);
+    let mut draw = || range.start + draws.below(range.end - range.start);
+    let (mut left, mut right, mut same) = (vec![], vec![], vec![]);
+    for pair in 0..count {
+        let first = draw() as usize;
+        let is_same = pair % 2 == 0;
+        let second = loop {
+            let second = draw() as usize;
+            if (labels[second] == labels[first]) == is_same {
+                break second;
+            }
+        };
+        let picture = |at: usize| pixels[PIXELS * at..PIXELS * (at + 1)].iter().map(|grey| grey / 16.0);
+        left.extend(picture(first));
+        right.extend(picture(second));
+        same.push(f32::from(u8::from(is_same)));
+    }
+    let pairs = |left, right, same| -> Result<Memory, DataError> {
+        let pairs = Memory::new("left", [PIXELS], Values::F32(left))?;
+        pairs.with("right", [PIXELS], Values::F32(right))?.with("same", [1], Values::F32(same))
+    };
+    Ok(pairs(left, right, same)?)
+}

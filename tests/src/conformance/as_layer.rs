@@ -1,0 +1,83 @@
+//! Recipes that trace the public layers themselves, with the weights of a case in place of their parameters.
+
+use std::sync::Arc;
+
+use unisono::{
+    AdaptiveAvgPool2d, AvgPool1d, Context, Conv1d, Cropping2d, GlobalAvgPool1d, GlobalMaxPool1d,
+    GlobalMaxPool2d, InstanceNorm, Layer, MaxPool1d, Mode, PRelu, SeparableConv2d, Upsample2d, ZeroPad2d,
+};
+use unisono_graph::Tape;
+
+use super::{Case, Recipe, Vars};
+
+/// Returns the recipe of a case that a layer computes, or `None` if the op has no layer here.
+pub fn layer(case: &Case) -> Option<Recipe> {
+    let layer: Arc<dyn Layer> = built(case)?.into();
+    let parameters: &[(&str, &str)] = match case.op.as_str() {
+        "separable_conv2d" => {
+            &[("depthwise", "depthwise.weight"), ("pointwise", "pointwise.weight"), ("b", "pointwise.bias")]
+        }
+        _ => &[("w", "weight"), ("b", "bias")],
+    };
+    let build = move |tape: &Tape, x: &Vars| {
+        let mut cx = Context::new(tape, Mode::Train);
+        let mut vars = Vars::from([("y".into(), layer.forward(&mut cx, &x["x"]))]);
+        vars.extend(cx.parameters().iter().map(|p| (p.name.clone(), p.var.clone())));
+        vars
+    };
+    Some(Recipe { batched: &["x"], parameters, build: Box::new(build) })
+}
+
+fn built(case: &Case) -> Option<Box<dyn Layer>> {
+    let number = |name: &str| case.number(name).map(|n| n as usize);
+    Some(match case.op.as_str() {
+        "conv1d" => {
+            let layer = Conv1d::new(case.dims("w")[0], case.dims("w")[2]).stride(number("stride")?);
+            let layer = layer.padding(number("padding")?).dilation(number("dilation")?);
+            Box::new(layer.groups(number("groups")?))
+        }
+        "separable_conv2d" => {
+            let kernel: [usize; 2] = case.dims("depthwise").get(2..)?.try_into().ok()?;
+            let multiplier = case.dims("depthwise")[0] / case.dims("x")[1];
+            let layer = SeparableConv2d::new(case.dims("pointwise")[0], kernel).multiplier(multiplier);
+            Box::new(layer.stride(case.pair("stride")?).padding(case.pair("padding")?))
+        }
+        "max_pool1d" => {
+            let layer = MaxPool1d::new(number("kernel")?).stride(number("stride")?);
+            Box::new(layer.padding(number("padding")?))
+        }
+        "avg_pool1d" => {
+            let layer = AvgPool1d::new(number("kernel")?).stride(number("stride")?);
+            let layer = layer.padding(number("padding")?);
+            Box::new(if case.flag("count_include_pad") { layer.count_include_pad() } else { layer })
+        }
+        "global_max_pool2d" => Box::new(GlobalMaxPool2d),
+        "global_avg_pool1d" => Box::new(GlobalAvgPool1d),
+        "global_max_pool1d" => Box::new(GlobalMaxPool1d),
+        "adaptive_avg_pool2d" => Box::new(AdaptiveAvgPool2d::new(case.pair("size")?)),
+        "upsample" => {
+            let layer = Upsample2d::new(case.pair("factor")?);
+            Box::new(if case.text("mode") == Some("bilinear") { layer.bilinear() } else { layer })
+        }
+        "border" => border(case)?,
+        "prelu" => Box::new(if case.dims("w") == [1] { PRelu::new() } else { PRelu::new().per_channel() }),
+        "instance_norm" => {
+            let layer = InstanceNorm::new().epsilon(case.number("eps")? as f32);
+            Box::new(if case.inputs.contains_key("w") { layer.affine() } else { layer })
+        }
+        _ => return None,
+    })
+}
+
+/// Returns padding, or cropping where the numbers are negative.
+fn border(case: &Case) -> Option<Box<dyn Layer>> {
+    let pair = |name: &str| -> Option<[f64; 2]> { case.numbers(name)?.try_into().ok() };
+    let (rows, columns) = (pair("rows")?, pair("columns")?);
+    let sides = |pair: [f64; 2]| pair.map(|n| n.abs() as usize);
+    let cropped = rows.iter().chain(&columns).any(|&n| n < 0.0);
+    Some(if cropped {
+        Box::new(Cropping2d::sides(sides(rows), sides(columns)))
+    } else {
+        Box::new(ZeroPad2d::sides(sides(rows), sides(columns)))
+    })
+}
