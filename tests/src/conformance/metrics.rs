@@ -97,6 +97,7 @@ pub fn recipe(case: &Case) -> Result<Recipe, String> {
     metric.accepts(&x, &target)?;
     Ok(Recipe {
         batched: &["x", "target", "weights"],
+        parameters: &[],
         build: Box::new(move |_: &Tape, x| [("y".into(), metric.per_sample(&x["x"], &x["target"]))].into()),
     })
 }

@@ -97,11 +97,13 @@ impl Runner {
     /// Computes a metric's values with every number of shards, and reduces them in the order of the samples.
     /// It is a failure if the shards show in a bit.
     fn measure(&mut self, case: &Case, metric: &dyn unisono::Metric) -> Verdict {
-        let (graph, rows) = trace(case, &metrics::recipe(case)?)?;
+        let recipe = metrics::recipe(case)?;
+        let (graph, rows) = trace(case, &recipe)?;
         let program = Program::compile(&graph).map_err(|e| e.to_string())?;
         let mut first: Option<Vec<f64>> = None;
         for count in [1, 3, 8] {
-            let (outputs, _) = self.step(&program, &feed(case, &graph, &shards::sizes(rows, count, rows)))?;
+            let feed = feed(case, &recipe, &graph, &shards::sizes(rows, count, rows));
+            let (outputs, _) = self.step(&program, &feed)?;
             let values = outputs.get("y").ok_or("it did not come out")?;
             let answer = metrics::reduce(case, metric, values);
             let bits = |answer: &[f64]| answer.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
