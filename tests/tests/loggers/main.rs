@@ -260,7 +260,7 @@ fn steps_that_are_made_again_replace_the_first() {
     (0..5).for_each(|i| logger.step(&step(i, 1.0)));
     logger.rolled_back(2);
     (2..5).for_each(|i| logger.step(&step(i, 2.0)));
-    logger.ended();
+    // What was logged is there if the process is killed now.
     let losses = scalars(&read(&dir.path().join("train")), "step/loss");
     let losses: Vec<(u64, f32)> =
         losses.into_iter().map(|(step, bits)| (step, f32::from_bits(bits))).collect();
