@@ -260,7 +260,7 @@ fn steps_that_are_made_again_replace_the_first() {
     (0..5).for_each(|i| logger.step(&step(i, 1.0)));
     logger.rolled_back(2);
     (2..5).for_each(|i| logger.step(&step(i, 2.0)));
-    logger.ended();
+    // What was logged is there if the process is killed now.
     let losses = scalars(&read(&dir.path().join("train")), "step/loss");
     let losses: Vec<(u64, f32)> =
         losses.into_iter().map(|(step, bits)| (step, f32::from_bits(bits))).collect();
@@ -271,12 +271,12 @@ fn steps_that_are_made_again_replace_the_first() {
 /// Python has it. `UNISONO_PYTHON` names another Python than `python3`.
 fn read_by_python(dir: &Path) {
     let python = std::env::var("UNISONO_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has = Command::new(&python).args(["-c", "import tensorboard"]).output();
+    let has = Command::new(&python).args(["-c", "import tensorboard.backend"]).output();
     if !has.is_ok_and(|output| output.status.success()) {
         eprintln!("note: {python} has no package tensorboard: its loader is not asked");
         return;
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tensorboard/compare.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("events/compare.py");
     let compared =
         Command::new(&python).arg(script).args([dir.join("logs"), dir.join("history.jsonl")]).output();
     let compared = compared.unwrap();

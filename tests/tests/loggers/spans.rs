@@ -13,13 +13,16 @@ use unisono::Saving;
 
 use crate::{build, builder, fit};
 
+/// The name or message, the level and the fields of an event or a span.
+type Kept = (String, Level, BTreeMap<String, String>);
+
 /// A subscriber that keeps each event and each span of one thread: its name or message, its level and its
 /// fields. It is the subscriber of the whole process, as a place in the code that another thread reaches
 /// without one may be taken to have none.
 #[derive(Clone)]
 struct Heard {
     thread: ThreadId,
-    all: Arc<Mutex<Vec<(String, Level, BTreeMap<String, String>)>>>,
+    all: Arc<Mutex<Vec<Kept>>>,
     targets: Arc<Mutex<Vec<String>>>,
     spans: Arc<AtomicU64>,
     /// The number of spans that are entered now.

@@ -78,6 +78,12 @@ impl From<String> for Logged {
     }
 }
 
+impl From<&String> for Logged {
+    fn from(text: &String) -> Self {
+        Self::Text(text.clone())
+    }
+}
+
 impl From<LoggedImage> for Logged {
     fn from(image: LoggedImage) -> Self {
         Self::Image(image)

@@ -8,7 +8,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use unisono_replica::ReplicaReport;
 
@@ -18,9 +18,6 @@ use crate::observe::tensorboard::histogram::Histogram;
 use crate::observe::tensorboard::run::Run;
 use crate::observe::tensorboard::summary::{Hyperparameter, Summary};
 use crate::{Epoch, Evaluation};
-
-/// How long events of steps wait before they are handed to the operating system.
-const FLUSH: Duration = Duration::from_secs(5);
 
 /// A logger that writes event files for TensorBoard: `tensorboard --logdir DIR` shows them while the run goes
 /// on.
@@ -40,7 +37,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// | `model` | the model's summary, as a text |
 ///
 /// The settings of the run and of the optimizer are its hyperparameters.
-/// [`Trainer::log`](crate::Trainer::log) adds numbers, texts, histograms and images.
+/// [`Trainer::log`](crate::Trainer::log) adds numbers, texts, histograms and images. A loop of your own, with
+/// [`Trainer::step`](crate::Trainer::step), logs its values with it too.
 ///
 /// A resumed run writes a new file whose start tells readers to drop the steps that are made again, so no
 /// step is shown twice. A run that starts at its first step replaces what the directory showed before. A file
@@ -60,7 +58,6 @@ pub struct TensorBoard {
     hyperparameters: Vec<(String, Hyperparameter)>,
     /// The time that each replica was busy, waited for input and waited for peers, up to the last epoch.
     times: BTreeMap<usize, [Duration; 3]>,
-    flushed: Instant,
 }
 
 impl TensorBoard {
@@ -74,7 +71,6 @@ impl TensorBoard {
             histograms: 0,
             hyperparameters: vec![],
             times: BTreeMap::new(),
-            flushed: Instant::now(),
         }
     }
 
@@ -107,13 +103,6 @@ impl TensorBoard {
             self.validation.write(epoch.steps, measured(Summary::default(), "epoch", validation));
         }
     }
-
-    /// Hands all events to the operating system.
-    fn flush(&mut self) {
-        self.train.flush();
-        self.validation.flush();
-        self.flushed = Instant::now();
-    }
 }
 
 impl Observer for TensorBoard {
@@ -131,7 +120,6 @@ impl Observer for TensorBoard {
             self.train.write(0, Summary::default().text("model", &model));
             start.history.iter().for_each(|epoch| self.write_epoch(epoch));
         }
-        self.flush();
     }
 
     fn step(&mut self, step: &Step) {
@@ -144,16 +132,12 @@ impl Observer for TensorBoard {
             };
             self.train.write(done, summary);
         }
-        if self.flushed.elapsed() > FLUSH {
-            self.flush();
-        }
     }
 
     fn epoch(&mut self, epoch: &Epoch) {
         self.train.retry();
         self.validation.retry();
         self.write_epoch(epoch);
-        self.flush();
     }
 
     fn replicas(&mut self, step: u64, replicas: &[ReplicaReport]) {
@@ -195,10 +179,6 @@ impl Observer for TensorBoard {
     fn rolled_back(&mut self, step: u64) {
         self.train.go_on(step + 1);
         self.validation.go_on(step + 1);
-    }
-
-    fn ended(&mut self) {
-        self.flush();
     }
 
     fn take_problem(&mut self) -> Option<String> {

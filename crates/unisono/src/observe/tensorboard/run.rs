@@ -57,14 +57,6 @@ impl Run {
         self.keep(result);
     }
 
-    /// Hands all events to the operating system.
-    pub fn flush(&mut self) {
-        let Some(writer) = &mut self.writer else { return };
-        let result = writer.flush();
-        self.has_told &= result.is_err();
-        self.keep(result);
-    }
-
     /// Writes again after a failure, to a new file.
     pub fn retry(&mut self) {
         self.is_off = false;
@@ -88,7 +80,10 @@ impl Run {
     }
 
     fn keep(&mut self, result: Result<()>) {
-        let Err(error) = result else { return };
+        let Err(error) = result else {
+            self.has_told = false;
+            return;
+        };
         // A record may be torn, so what comes later goes to a file of its own.
         self.writer = None;
         self.is_off = true;

@@ -1,7 +1,7 @@
 //! A file of records, each with its length and two checks.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, ErrorKind, Result, Write};
+use std::io::{ErrorKind, Result, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ const PREFIX: &str = "events.out.tfevents.";
 
 /// A file of events that is being written.
 pub(crate) struct Writer {
-    out: BufWriter<File>,
+    file: File,
 }
 
 impl Writer {
@@ -31,8 +31,8 @@ impl Writer {
             match OpenOptions::new().write(true).create_new(true).open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => second += 1,
                 file => {
-                    let mut writer = Self { out: BufWriter::new(file?) };
-                    let begun = writer.write(&summary::version(now())).and_then(|()| writer.flush());
+                    let mut writer = Self { file: file? };
+                    let begun = writer.write(&summary::version(now()));
                     if begun.is_err() {
                         // A full disk keeps no empty files.
                         let _ = fs::remove_file(&path);
@@ -43,25 +43,16 @@ impl Writer {
         }
     }
 
-    /// Writes an event.
+    /// Writes an event, and hands it to the operating system: a process that is killed after the step's
+    /// checkpoint has not lost the step's events.
     ///
     /// # Errors
     /// Of the file.
     pub fn write(&mut self, event: &Message) -> Result<()> {
         let event = event.as_bytes();
         let length = (event.len() as u64).to_le_bytes();
-        self.out.write_all(&length)?;
-        self.out.write_all(&masked(&length).to_le_bytes())?;
-        self.out.write_all(event)?;
-        self.out.write_all(&masked(event).to_le_bytes())
-    }
-
-    /// Hands all events to the operating system.
-    ///
-    /// # Errors
-    /// Of the file.
-    pub fn flush(&mut self) -> Result<()> {
-        self.out.flush()
+        let [before, after] = [masked(&length), masked(event)].map(u32::to_le_bytes);
+        self.file.write_all(&[&length[..], &before, event, &after].concat())
     }
 }
 

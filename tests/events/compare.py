@@ -1,6 +1,6 @@
 """Compares event files with the history of their run, as TensorBoard's own loader reads them.
 
-    python tests/tensorboard/compare.py LOGDIR HISTORY
+    python tests/events/compare.py LOGDIR HISTORY
 
 LOGDIR is what `TensorBoard::new` or `--logdir` was given, HISTORY has the lines of `JsonLines` or `--json`. Every
 epoch must be there once, with the numbers of the history rounded to float32, bit for bit; every step must be there once.
