@@ -4,6 +4,7 @@
 //!     cargo xtask bench kernels --model cnn
 //!     cargo xtask bench scaling
 //!     cargo xtask bench uneven
+//!     cargo xtask bench trust --steps 1000
 //!     cargo xtask bench checkpoint
 //!     cargo xtask bench peers --rounds 3
 //!     cargo xtask bench build --layers 500,1000,2000
@@ -20,9 +21,12 @@ mod model;
 mod peers;
 #[path = "bench/scaling.rs"]
 mod scaling;
+#[path = "bench/trust.rs"]
+mod trust;
 #[path = "bench/uneven.rs"]
 mod uneven;
 
+use std::fs;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -125,6 +129,8 @@ enum What {
     Scaling,
     /// Two replicas, one slowed to a third, against what each does alone, in 32 shards
     Uneven,
+    /// What audits cost: the default ones against none; take 1000 steps or more
+    Trust,
     /// What saving a 50 MB model every 20 steps costs, and how fast it is beside the disk
     Checkpoint,
     /// What it takes to build deep models, without a device: tracing, gradients, passes and plans
@@ -142,6 +148,7 @@ fn main() -> ExitCode {
         What::Kernels => kernels(&flags),
         What::Scaling => scaling::measure(&flags),
         What::Uneven => uneven::measure(&flags),
+        What::Trust => trust::measure(&flags),
         What::Checkpoint => checkpoint::run(&flags),
         What::Build => build::measure(&flags.layers),
         What::Peers => peers::measure(&flags),
@@ -291,4 +298,14 @@ fn counts(flags: &Flags, adapters: &[Adapter]) -> Vec<u16> {
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// Returns how long this process has run on the host's processors, in ticks of the system. On other systems
+/// than Linux it is 0.
+fn ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name, field 2, may contain any character, so fields are counted behind its closing parenthesis.
+    // User and system time are fields 14 and 15.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }

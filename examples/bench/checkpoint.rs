@@ -10,7 +10,7 @@ use unisono::data::{Batch, Draws, Loader, Memory};
 use unisono::{AdamW, Dense, Relu, Saving, Sequential, Trainer};
 use unisono_examples::{Error, bytes, table};
 
-use crate::{Flags, median};
+use crate::{Flags, median, ticks};
 
 const BATCH: usize = 128;
 const INPUTS: usize = 1024;
@@ -113,16 +113,6 @@ fn steps(trainer: &mut Trainer, batch: &Batch, count: u32) -> Result<Duration, E
         trainer.step(batch)?;
     }
     Ok(started.elapsed())
-}
-
-/// Returns how long this process has run on the host's processors, in ticks of the system. On other systems
-/// than Linux it is 0.
-fn ticks() -> u64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, field 2, may contain any character, so fields are counted behind its closing parenthesis.
-    // User and system time are fields 14 and 15.
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 /// Measures saves and plain writes of as many bytes, in turns.

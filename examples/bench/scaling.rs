@@ -15,7 +15,7 @@ use crate::{Flags, trainer};
 
 /// The number of steps of one run before it is the other's turn. With short turns, other work of the machine
 /// slows both alike.
-const TURN: usize = 5;
+pub const TURN: usize = 5;
 
 /// Prints the times of steps of one replica, of two replicas, and of two separate trainers side by side with
 /// half of the batch each. What the separate trainers lose is due to the machine: the optimizer's work is

@@ -82,11 +82,11 @@ impl Replicas {
         verdict: Verdict,
         seen: &[(usize, Digest)],
     ) -> Finding {
-        let opinions = self.opinions(task, job, before, verdict);
-        let present = self.scheduler.present().len();
-        if present < 2 {
+        if self.scheduler.present().len() < 2 {
             return Finding::new([], "the same replica made it twice");
         }
+        let opinions = self.opinions(task, job, before, verdict);
+        let present = self.scheduler.present().len();
         let groups = grouped(&opinions);
         match groups.first() {
             Some((right, who)) if who.len() == present => return transient(right.state, seen),

@@ -109,7 +109,8 @@ impl Step {
             .collect();
         let everything = 0..self.job.sizes.len();
         let has_all = self.layout.values().flatten().any(|group| *group == everything);
-        let shows_sums = self.layout.len() > 1 || self.last() > 0 && self.job.roles != Roles::Usual;
+        let is_alone = matches!(self.job.roles, Roles::Alone(_));
+        let shows_sums = self.layout.len() > 1 || self.last() > 0 && is_alone;
         self.leaves = self.job.sizes.len() + usize::from(shows_sums && has_all);
     }
 

@@ -88,13 +88,7 @@ impl Optimizer for Lamb {
     }
 
     fn settings(&self) -> Option<OptimizerSettings> {
-        let settings = OptimizerSettings::new()
-            .schedule("lr", &self.lr)
-            .with("beta1", self.moments.beta1)
-            .with("beta2", self.moments.beta2)
-            .with("epsilon", self.moments.epsilon)
-            .with("weight_decay", self.weight_decay);
-        Some(settings)
+        Some(self.moments.settings(&self.lr, self.weight_decay))
     }
 
     fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {

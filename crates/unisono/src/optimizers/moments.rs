@@ -1,7 +1,7 @@
 use unisono_graph::Var;
 
-use super::Update;
 use super::settings::{kept_share, not_negative};
+use super::{OptimizerSettings, Schedule, Update};
 
 /// Adam's running averages of the gradient and of its square, and the correction of their start at zero.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,16 @@ impl Moments {
         kept_share("beta1", self.beta1)?;
         kept_share("beta2", self.beta2)?;
         not_negative("epsilon", self.epsilon)
+    }
+
+    /// Returns the settings of an optimizer with these averages, a learning rate and a weight decay.
+    pub fn settings(&self, lr: &Schedule, weight_decay: f64) -> OptimizerSettings {
+        OptimizerSettings::new()
+            .schedule("lr", lr)
+            .with("beta1", self.beta1)
+            .with("beta2", self.beta2)
+            .with("epsilon", self.epsilon)
+            .with("weight_decay", weight_decay)
     }
 
     /// Returns 1 / (1 - beta1^t) with t = step + 1.

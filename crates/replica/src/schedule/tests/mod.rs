@@ -356,6 +356,22 @@ fn one_worker_exchanges_nothing_and_runs_up_to_the_last_cut_in_one_go() {
     assert_eq!(runs.collect::<Vec<_>>(), [(0..3, true), (3..4, true)]);
 }
 
+/// A plan for an audit alone would have kernels of its own to compile.
+#[test]
+fn one_worker_makes_a_step_again_with_the_plan_that_it_has() {
+    let plan = |roles| {
+        let all = orders(1, Job { segments: 3, few_at_once: false, roles, ..job(3, true) });
+        let run = all.into_iter().find_map(|action| match action {
+            Action::Load { run, .. } => Some(run),
+            _ => None,
+        });
+        run.unwrap()
+    };
+    assert_eq!(plan(Roles::Rotated(1)), plan(Roles::Usual));
+    // Alone, a worker gives its sums to the host, so that they can be compared with another one's.
+    assert_ne!(plan(Roles::Alone(0)), plan(Roles::Usual));
+}
+
 #[test]
 fn who_has_no_shards_runs_only_where_the_state_changes() {
     let runs = |changes_state| {
