@@ -1,5 +1,5 @@
-//! A generative adversarial network (Goodfellow et al. 2014): the generator learns to make points of a ring out
-//! of noise, the critic to tell them from real ones. Both learn in the same step.
+//! A generative adversarial network (Goodfellow et al. 2014): the generator learns to make points of a ring
+//! out of noise, the critic to tell them from real ones. Both learn in the same step.
 //!
 //!     cargo run --release -p unisono-examples --bin gan -- --replicas 2
 

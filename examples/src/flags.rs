@@ -48,8 +48,8 @@ pub struct RunFlags {
     /// Threads that prepare batches [default: as many as the pace asks for, up to one a core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub loader_threads: Option<usize>,
-    /// End the run after N epochs in a row without a lower loss, on the samples held out if there are any, and
-    /// take the weights of the best one
+    /// End the run after N epochs in a row without a lower loss, on the samples held out if there are any,
+    /// and take the weights of the best one
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub early_stopping: Option<u32>,
     /// Where checkpoints and the final model.safetensors go

@@ -186,7 +186,8 @@ fn tower() -> Sequential {
     Sequential::new().add(Dense::new(5)).add(Relu).add(Dense::new(1))
 }
 
-/// A tower over two inputs is the tower over a sequence of two, since a dense layer takes each of the sequence.
+/// A tower over two inputs is the tower over a sequence of two, since a dense layer takes each of the
+/// sequence.
 #[test]
 fn a_layer_that_is_applied_twice_has_one_set_of_weights() {
     let siamese = tensors(Model::new(|cx, x| {

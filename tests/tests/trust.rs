@@ -295,8 +295,8 @@ fn single_wrong_gradients_are_found_as_often_as_steps_are_audited() {
         let (mut trainer, watching) = Drill::once(2, 1, step, "gradient").trainer(Audits::Every(EVERY));
         trainer.fit(&data(), None, EPOCHS).unwrap();
         let was_found = !watching.0.lock().unwrap().is_empty();
-        // What was found was undone. What was not found need not have changed the state: the last bit of a sum
-        // is mostly lost where it is added to others.
+        // What was found was undone. What was not found need not have changed the state: the last bit of a
+        // sum is mostly lost where it is added to others.
         assert!(!was_found || trainer.state_sha256().unwrap() == expected, "step {step}");
         found += u32::from(was_found);
     }

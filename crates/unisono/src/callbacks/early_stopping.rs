@@ -34,8 +34,8 @@ struct Judgement {
 }
 
 impl EarlyStopping {
-    /// Watches `"loss"`, or a metric by name, of which less is better. Default: patience 0, least difference 0,
-    /// from epoch 0 on, as Keras has it; the weights stay those of the last epoch.
+    /// Watches `"loss"`, or a metric by name, of which less is better. Default: patience 0, least difference
+    /// 0, from epoch 0 on, as Keras has it; the weights stay those of the last epoch.
     pub fn lowest(watched: &str) -> Self {
         Self {
             watched: watched.to_owned(),

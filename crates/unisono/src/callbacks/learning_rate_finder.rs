@@ -6,8 +6,8 @@ use crate::{Callback, Control, Error, Influence, Step};
 
 /// Raises the learning rate from step to step, exponentially, and notes the loss of each step, to find a rate
 /// to train with (Smith 2015, "Cyclical Learning Rates"; Lightning's `lr_find`, fastai's `lr_find`). It ends
-/// the run after its steps, or when the loss is four times the lowest so far. The trainer is of no further use
-/// then: train with another.
+/// the run after its steps, or when the loss is four times the lowest so far. The trainer is of no further
+/// use then: train with another.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,9 +61,9 @@ impl RateLosses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the rate around which the smoothed loss fell most steeply by the logarithm of the rate: between
-    /// a tenth of the steps before it and a tenth after it, up to the lowest smoothed loss, and without the
-    /// first tenth of the steps. `None`: there are too few steps, or the loss never fell.
+    /// Returns the rate around which the smoothed loss fell most steeply by the logarithm of the rate:
+    /// between a tenth of the steps before it and a tenth after it, up to the lowest smoothed loss, and
+    /// without the first tenth of the steps. `None`: there are too few steps, or the loss never fell.
     pub fn suggestion(&self) -> Option<f64> {
         let all = self.all();
         let mut smoothed = Vec::with_capacity(all.len());

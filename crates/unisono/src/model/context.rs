@@ -252,9 +252,9 @@ impl Context {
         self.states.insert(value.id(), state);
     }
 
-    /// Applies a layer under a name of its own. Its parameters are `path.name.*`. A layer that is applied again
-    /// by the same name has the same parameters: its weights are shared. Its statistics then go on from what
-    /// they became where it was applied before, and its dropout draws anew.
+    /// Applies a layer under a name of its own. Its parameters are `path.name.*`. A layer that is applied
+    /// again by the same name has the same parameters: its weights are shared. Its statistics then go on from
+    /// what they became where it was applied before, and its dropout draws anew.
     ///
     /// Errors: more than 128 layers are inside of one another.
     pub fn apply(&mut self, name: &str, layer: &dyn Layer, x: &Var) -> Var {
@@ -268,7 +268,8 @@ impl Context {
     /// ```
     /// use unisono::{Dense, Model, Outputs};
     ///
-    /// // A GAN: the critic learns from real and made-up values, the generator from what the critic says of its own.
+    /// // A GAN: the critic learns from real and made-up values, the generator from what the critic says of
+    /// // its own.
     /// let (generator, critic) = (Dense::new(2), Dense::new(1));
     /// let gan = Model::new(move |cx, x| {
     ///     let made = cx.apply("generator", &generator, &x["noise"]);

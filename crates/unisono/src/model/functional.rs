@@ -13,8 +13,8 @@ pub const INPUT: &str = "x";
 /// The name of the output of a model that is a [`Layer`].
 pub const OUTPUT: &str = "output";
 
-/// What a trainer trains: a [`Layer`], which makes one value of the field `x`, or a function from the fields of
-/// a sample to named values (Keras's functional API).
+/// What a trainer trains: a [`Layer`], which makes one value of the field `x`, or a function from the fields
+/// of a sample to named values (Keras's functional API).
 ///
 /// ```
 /// use unisono::{Dense, Embedding, Model, Outputs, Relu, Sequential};

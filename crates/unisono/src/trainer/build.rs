@@ -81,7 +81,8 @@ impl Builder {
     }
 
     /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a
-    /// layer, and `w` where samples have weights), opens the devices and gives every parameter its start value.
+    /// layer, and `w` where samples have weights), opens the devices and gives every parameter its start
+    /// value.
     ///
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that

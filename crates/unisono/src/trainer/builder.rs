@@ -311,8 +311,8 @@ impl Builder {
         self
     }
 
-    /// Adds a callback, which is called as fits proceed and may change how they go on. Callbacks are called in
-    /// the order in which they were added. Default: there are none.
+    /// Adds a callback, which is called as fits proceed and may change how they go on. Callbacks are called
+    /// in the order in which they were added. Default: there are none.
     pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
         self.callbacks.all.push(Box::new(callback));
         self

@@ -12,9 +12,9 @@ use crate::{Error, Evaluation, History, Predictions};
 /// What a [`Callback`](crate::Callback) sees of a run, and what it can ask of it.
 ///
 /// A learning rate that is set in [`Callback::step_ended`](crate::Callback::step_ended) of step n holds from
-/// step n + 2 on, since step n + 1 may be under way already. Whatever is set at the end of an epoch holds from
-/// the next step on. All of it is part of the run and of its checkpoints: a resumed run goes on as it would
-/// have. Predictions, evaluations and the weights are those after all steps before.
+/// step n + 2 on, since step n + 1 may be under way already. Whatever is set at the end of an epoch holds
+/// from the next step on. All of it is part of the run and of its checkpoints: a resumed run goes on as it
+/// would have. Predictions, evaluations and the weights are those after all steps before.
 pub struct Control<'a> {
     pub(super) trainer: &'a mut Trainer,
     /// The callback that is called.
@@ -72,8 +72,8 @@ impl Control<'_> {
     }
 
     /// Ends the run for good, after this step or epoch: the fit saves it and returns, and a later fit, of
-    /// this run or one that is resumed from it, trains no more unless [`Trainer::go_on`] was called. The first
-    /// reason counts.
+    /// this run or one that is resumed from it, trains no more unless [`Trainer::go_on`] was called. The
+    /// first reason counts.
     pub fn stop(&mut self, reason: &str) {
         let stopped = Stopped { steps: self.steps(), by: self.name.clone(), reason: reason.to_owned() };
         self.trainer.state.control.stopped.get_or_insert(stopped);
