@@ -69,7 +69,7 @@ impl Callback for Moody {
 
     fn step_ended(&mut self, step: &Step, run: &mut Control<'_>) -> Result<(), Error> {
         self.sum += step.now.loss;
-        if step.step % 3 == 0 { run.set_learning_rate(0.1 + self.sum.fract() / 2.0) } else { Ok(()) }
+        if step.step.is_multiple_of(3) { run.set_learning_rate(0.1 + self.sum.fract() / 2.0) } else { Ok(()) }
     }
 
     fn epoch_ended(&mut self, epoch: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
@@ -203,7 +203,7 @@ fn rates(epochs: u32, callback: impl Callback + 'static) -> Vec<f64> {
     let mut trainer = build(builder(1).callback(see).callback(callback));
     trainer.fit(&data().0, None, epochs).unwrap();
     let rates = seen.lock().unwrap().clone();
-    assert_eq!(trainer.learning_rate().is_some(), true);
+    assert!(trainer.learning_rate().is_some());
     rates
 }
 
