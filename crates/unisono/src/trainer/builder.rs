@@ -111,7 +111,7 @@ impl Builder {
         self
     }
 
-    /// Sets the optimizer. Default: [`Sgd`] with a learning rate of 0.01.
+    /// Sets the optimizer. Default: [`Sgd`](crate::Sgd) with a learning rate of 0.01.
     pub fn optimizer(mut self, optimizer: impl Into<Chain>) -> Self {
         self.parts.optimizer = optimizer.into();
         self
