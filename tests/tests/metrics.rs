@@ -87,8 +87,10 @@ impl Reduction for MaxError {
     }
 }
 
-/// Both tasks: a builder, with the data that it is trained on and evaluated on.
-fn tasks() -> [(fn() -> Builder, Loader, Loader); 2] {
+/// A builder, with the data that it is trained on and evaluated on.
+type Task = (fn() -> Builder, Loader, Loader);
+
+fn tasks() -> [Task; 2] {
     [(classes, loader(26, 5).unwrap(), loader(11, 6).unwrap()), (outputs, weighted(26), weighted(11))]
 }
 
@@ -139,7 +141,7 @@ fn replicas_and_a_kill_amid_an_epoch_do_not_show_in_metrics() {
         first.fit(&train, Some(&held_out), 2).unwrap();
         drop(first);
         // A second program is killed: of its steps nothing is saved.
-        let mut killed = built(builder, &train, 7, None);
+        let mut killed = built(builder, &train, 1, None);
         killed.checkpoints(dir.path(), 0).unwrap();
         killed.resume().unwrap();
         for batch in train.clone().batch(8).epoch(0).unwrap().take(1) {

@@ -6,7 +6,7 @@ use unisono::{
     Metric, MetricValue, Perplexity, PrecisionScore, R2, RecallScore, RootMeanSquaredError, SampleValues,
     TopKAccuracy,
 };
-use unisono_graph::{Tape, Type};
+use unisono_graph::Type;
 
 use super::{Case, Recipe};
 
@@ -95,11 +95,8 @@ pub fn recipe(case: &Case) -> Result<Recipe, String> {
         return Err("x or target is missing".into());
     };
     metric.accepts(&x, &target)?;
-    Ok(Recipe {
-        batched: &["x", "target", "weights"],
-        parameters: &[],
-        build: Box::new(move |_: &Tape, x| [("y".into(), metric.per_sample(&x["x"], &x["target"]))].into()),
-    })
+    let batched = &["x", "target", "weights"];
+    Ok(Recipe::one(batched, move |x| metric.per_sample(&x["x"], &x["target"])))
 }
 
 /// Reduces the values of all samples as a trainer does.

@@ -1,4 +1,5 @@
-//! Runs reference cases of another program through the public layers, losses, metrics and optimizers on a device.
+//! Runs reference cases of another program through the public layers, losses, metrics and optimizers on a
+//! device.
 //!
 //! The [`Suite`] reads the cases, [`recipe`] says how each is computed here, and the [`Runner`] runs and
 //! compares them, with 1, 3 and 8 shards where there is a batch axis. A case without a recipe is a failure.
@@ -30,8 +31,8 @@ type Build = Box<dyn Fn(&Tape, &Vars) -> Vars>;
 pub struct Recipe {
     /// The roles whose first axis is the batch.
     pub batched: &'static [&'static str],
-    /// The roles that are parameters of a layer, with the names of these. The build returns them by name beside
-    /// the outputs.
+    /// The roles that are parameters of a layer, with the names of these. The build returns them by name
+    /// beside the outputs.
     pub parameters: &'static [(&'static str, &'static str)],
     /// The function that traces the case.
     pub build: Build,

@@ -248,6 +248,8 @@ impl Living<'_, '_> {
         held_out: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Wrong> {
+        // A fit goes back to none of the steps before it.
+        let mut has_steps_before = self.life.own_steps > 0 || trainer.steps() > 0;
         loop {
             let goes_on = self.life.goes_on;
             match trainer.fit(train, held_out, epochs).map(drop) {
@@ -256,8 +258,8 @@ impl Living<'_, '_> {
                         return Err(error.into());
                     }
                 }
-                // It went back to steps of the loop before it.
-                Err(Error::RolledBack { .. }) if self.life.own_steps > 0 && self.world.alters(self.life) => {}
+                // It went back to steps of a loop or a fit before it.
+                Err(Error::RolledBack { .. }) if has_steps_before && self.world.alters(self.life) => {}
                 Err(error) => return Err(error.into()),
                 Ok(()) if self.stop.is_asked() && trainer.position().epoch < epochs => {
                     self.world.counts.stopped += 1;
@@ -268,6 +270,7 @@ impl Living<'_, '_> {
                 }
                 Ok(()) => break,
             }
+            has_steps_before = true;
         }
         let sha256 = trainer.state_sha256()?;
         let checked = self.world.reference.check(trainer, &sha256, trainer.position().epoch);

@@ -56,8 +56,7 @@ impl<'a> Reading<'a> {
     ) -> Measured<'a> {
         let given = batch.field(WEIGHT).filter(|_| fields.get(WEIGHT).is_some());
         let given = given.and_then(|weights| weights.values.as_f32());
-        let values = |metric: &Box<dyn Metric>| self.named(metric.name()).unwrap_or_default();
-        let metrics = metrics.iter().map(values).collect();
+        let metrics = metrics.iter().map(|metric| self.named(metric.name()).unwrap_or_default()).collect();
         let weights = self.named(LOSS_WEIGHT).or(given);
         Measured { losses: self.losses(), metrics, given, weights, penalty }
     }

@@ -132,8 +132,8 @@ run_state! {
     /// The epochs done: for each its number, the steps until then, and loss and metrics in training and on
     /// the samples held out. Numbers that are not finite are `"NaN"`, `"inf"` or `"-inf"`.
     history: History,
-    /// The sums of the epoch that is not done: loss, weights, samples, penalties and steps, and for each metric
-    /// its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples.
+    /// The sums of the epoch that is not done: loss, weights, samples, penalties and steps, and for each
+    /// metric its `sums` and, as hexadecimal digits, the f32 values that it has `kept` of all samples.
     running: Running,
     /// What samples carry from batch to batch: the names of the tensors in `carries.safetensors`.
     carries: Carries,

@@ -34,6 +34,6 @@ impl Forward for GaussianNoise {
         if !cx.is_training() || self.deviation == 0.0 {
             return x.clone();
         }
-        x + x.normal_noise(&cx.path()) * self.deviation
+        x + x.normal_noise(&cx.stream()) * self.deviation
     }
 }

@@ -90,8 +90,8 @@ pub(super) fn mean_of_counted(value: &Var, labels: &Var, ignored: Option<i32>) -
 /// `BinaryAccuracy(threshold=0)` of logits, torchmetrics' `BinaryAccuracy`). All logits of a sample count
 /// alike.
 ///
-/// Shapes: logits and targets `[B, ...]`. A last axis of length 1 may be missing on one side: labels `[B]` fit
-/// logits `[B, 1]`. Errors: the two shapes differ otherwise.
+/// Shapes: logits and targets `[B, ...]`. A last axis of length 1 may be missing on one side: labels `[B]`
+/// fit logits `[B, 1]`. Errors: the two shapes differ otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BinaryAccuracy;
 

@@ -4,8 +4,9 @@ use unisono_graph::{Type, Var};
 
 use super::labels::classes_fit;
 use super::reduction::ratio;
-use super::regression::{like_output, target_like};
+use super::regression::like_output;
 use super::{Metric, MetricKind, MetricState, MetricValue, Reduction, SampleValues};
+use crate::objective::losses::as_output;
 
 /// The area under a curve over all thresholds: [`Auc::roc`] and [`Auc::pr`].
 ///
@@ -105,7 +106,7 @@ impl Metric for Auc {
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
         let (scores, labels) = match self.classes {
             Some(_) => (output.softmax(), target.to_f32()),
-            None => (output.clone(), target_like(output, target)),
+            None => (output.clone(), as_output(output, target)),
         };
         let flat = |x: &Var| x.reshape(&[x.ty().count()]);
         flat(&scores).concat(&[&flat(&labels)], -1)

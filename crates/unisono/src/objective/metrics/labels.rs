@@ -3,7 +3,8 @@
 use unisono_graph::{DType, Type, Var};
 
 use super::SampleValues;
-use super::regression::{like_output, target_like};
+use super::regression::like_output;
+use crate::objective::losses::as_output;
 
 /// How labels are predicted, and which labels count.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +107,7 @@ impl Labels {
             Task::Classes(_) => (output.argmax(), target.to_f32()),
             Task::Binary | Task::Multilabel(_) => {
                 let least = output.tape().constant(self.threshold.output());
-                (output.greater(&least), target_like(output, target))
+                (output.greater(&least), as_output(output, target))
             }
         };
         let flat = |x: &Var| x.reshape(&[x.ty().count()]);

@@ -3,6 +3,7 @@
 
 mod accuracy;
 mod auc;
+mod averages;
 mod confusion;
 mod counts;
 mod labels;

@@ -4,7 +4,7 @@ use unisono_graph::{DType, Type, Var};
 
 use super::reduction::ratio;
 use super::{Mean, Metric, MetricState, MetricValue, Reduction, SampleValues};
-use crate::objective::losses::mean_of_sample;
+use crate::objective::losses::{as_output, fits_binary, mean_of_sample};
 use crate::{Loss, MeanAbsoluteError, MeanSquaredError};
 
 /// The mean over samples of the mean squared error of each (scikit-learn's `mean_squared_error`, Keras's and
@@ -39,7 +39,7 @@ impl Metric for MeanAbsoluteError {
     }
 
     fn per_sample(&self, output: &Var, target: &Var) -> Var {
-        mean_of_sample(&(output - &target_like(output, target)).abs())
+        mean_of_sample(&(output - &as_output(output, target)).abs())
     }
 }
 
@@ -161,13 +161,7 @@ impl Reduction for R2 {
 
 /// Traces the mean squared error of each sample.
 fn squared_error(output: &Var, target: &Var) -> Var {
-    mean_of_sample(&(output - &target_like(output, target)).square())
-}
-
-/// Traces the target as f32 in the output's shape, which [`like_output`] accepted.
-pub(super) fn target_like(output: &Var, target: &Var) -> Var {
-    let target = target.to_f32();
-    if target.dims() == output.dims() { target } else { target.reshape(output.dims()) }
+    mean_of_sample(&(output - &as_output(output, target)).square())
 }
 
 /// Checks that the targets have the shape of the outputs, where a last axis of length 1 may be missing on one
@@ -176,12 +170,7 @@ pub(super) fn target_like(output: &Var, target: &Var) -> Var {
 /// # Errors
 /// They do not.
 pub(super) fn like_output(output: &Type, target: &Type) -> Result<(), String> {
-    let without_one = |ty: &Type| match ty.dims.split_last() {
-        Some((1, rest)) => rest.to_vec(),
-        _ => ty.dims.clone(),
-    };
-    let fits = output.dims == target.dims || without_one(output) == without_one(target);
-    match fits && output.dtype == DType::F32 {
+    match output.dtype == DType::F32 && fits_binary(output, target) {
         true => Ok(()),
         false => Err(format!("needs targets of the output's shape {output}, got {target}")),
     }

@@ -193,3 +193,31 @@ fn batches_do_not_show_and_steps_have_no_areas() {
     let problem = running.problem(&metrics, &[4, 2, 2, 1]).unwrap();
     assert_eq!(problem, "the metric \"r2\" of the run has 5 sums, not 8");
 }
+
+#[test]
+fn a_state_is_saved_bit_for_bit() {
+    let kept = vec![0.1, -0.0, f32::NEG_INFINITY, f32::from_bits(0x7fc0_1234), f32::MIN_POSITIVE];
+    let state = MetricState { sums: vec![0.1 + 0.2, -0.0, f64::INFINITY], kept };
+    let json = serde_json::to_string(&state).unwrap();
+    assert!(
+        json.starts_with(r#"{"sums":[0.30000000000000004,-0.0,"inf"],"kept":"3dcccccd80000000ff8"#),
+        "{json}"
+    );
+    let back: MetricState = serde_json::from_str(&json).unwrap();
+    assert_eq!(back.sums, state.sums);
+    let bits = |state: &MetricState| state.kept.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&back), bits(&state));
+    assert_eq!(serde_json::to_string(&MetricState::zeros(1)).unwrap(), r#"{"sums":[0.0]}"#);
+    for kept in ["3dcccc", "3dcccccg", "3DCCCCCD"] {
+        let json = format!(r#"{{"sums":[],"kept":"{kept}"}}"#);
+        assert!(serde_json::from_str::<MetricState>(&json).unwrap_err().to_string().contains("kept"));
+    }
+}
+
+#[test]
+fn a_table_knows_its_shape() {
+    let table = Table::new(2, vec![1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!((table.shape(), table.get(1, 0), table.get(0, 2)), ([2, 2], Some(3.0), None));
+    assert_eq!(table.rows().collect::<Vec<_>>(), [[1.0, 2.0], [3.0, 4.0]]);
+    assert_eq!(Table::new(0, vec![1.0]).shape(), [0, 0]);
+}

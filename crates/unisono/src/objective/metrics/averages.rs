@@ -1,0 +1,234 @@
+//! Counts of labels by class, and the averages of a quotient of such counts.
+
+use unisono_graph::Type;
+
+use super::labels::{Labels, Task};
+use super::reduction::ratio;
+use super::{MetricState, SampleValues};
+
+/// How many labels a class has: each counts with its sample's weight.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Count {
+    /// The labels of the class that are predicted to be of it.
+    pub hits: f64,
+    /// The labels that are predicted to be of the class.
+    pub predicted: f64,
+    /// The labels of the class.
+    pub actual: f64,
+}
+
+/// How the numbers of classes become one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Average {
+    /// The number of one class counts alone.
+    One(usize),
+    /// The number is the mean over classes.
+    Macro,
+    /// The number follows from the counts of all classes together.
+    Micro,
+    /// The number is the mean over classes, weighted with their true labels.
+    Weighted,
+}
+
+/// Labels that are counted by class, for a quotient of counts.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    pub name: String,
+    pub labels: Labels,
+    pub average: Average,
+}
+
+impl Counted {
+    pub fn new(name: String, task: Task, average: Average) -> Self {
+        Self { name, labels: Labels::new(task), average }
+    }
+
+    /// The state: for each class the labels hit, predicted and actual.
+    pub fn start(&self) -> MetricState {
+        MetricState::zeros(3 * self.labels.classes())
+    }
+
+    pub fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
+        match self.average {
+            Average::One(class) if class >= self.labels.classes() => {
+                Err(format!("class {class} is not in 0..{}", self.labels.classes()))
+            }
+            _ => self.labels.accepts(output, target),
+        }
+    }
+
+    pub fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
+        let counts = state.sums.as_chunks_mut::<3>().0;
+        let mut add = |class: usize, which: usize| {
+            counts.get_mut(class).into_iter().for_each(|count| count[which] += sample.weight);
+        };
+        for pair in self.labels.pairs(sample) {
+            if let Task::Multilabel(labels) = self.labels.task {
+                let label = pair.place % labels.max(1);
+                let (predicted, actual) = (pair.predicted == 1, pair.actual == 1);
+                [predicted && actual, predicted, actual]
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, counts)| **counts)
+                    .for_each(|(which, _)| add(label, which));
+                continue;
+            }
+            if pair.predicted == pair.actual {
+                add(pair.actual, 0);
+            }
+            add(pair.predicted, 1);
+            add(pair.actual, 2);
+        }
+    }
+
+    /// Returns the average of a quotient of each class. Classes that are neither predicted nor true are no
+    /// part of a mean.
+    pub fn average(&self, state: &MetricState, quotient: impl Fn(Count) -> (f64, f64)) -> f64 {
+        let counts = counts(state);
+        let score = |count: &Count| {
+            let (numerator, denominator) = quotient(*count);
+            ratio(numerator, denominator)
+        };
+        match self.average {
+            Average::One(class) => counts.get(class).map_or(0.0, score),
+            Average::Micro => {
+                let pairs = counts.iter().map(|count| quotient(*count));
+                let (numerator, denominator) = pairs.fold((0.0, 0.0), |sum, x| (sum.0 + x.0, sum.1 + x.1));
+                ratio(numerator, denominator)
+            }
+            Average::Macro => {
+                let there = || counts.iter().filter(|count| count.predicted + count.actual > 0.0);
+                ratio(there().map(score).sum(), there().count() as f64)
+            }
+            Average::Weighted => {
+                let sum: f64 = counts.iter().map(|count| score(count) * count.actual).sum();
+                ratio(sum, counts.iter().map(|count| count.actual).sum())
+            }
+        }
+    }
+}
+
+fn counts(state: &MetricState) -> Vec<Count> {
+    let count = |&[hits, predicted, actual]: &[f64; 3]| Count { hits, predicted, actual };
+    state.sums.as_chunks::<3>().0.iter().map(count).collect()
+}
+
+/// The constructors and settings that all metrics of counts share.
+macro_rules! averages {
+    ($name:ident, $label:literal) => {
+        impl $name {
+            /// Creates the metric of class 1 of two: logits and targets `[B, ...]`, or `[B, 1]` and `[B]`,
+            /// with targets of 0 and 1 (scikit-learn's `average="binary"`). All labels of a sample count
+            /// alike. Its name is the metric's alone.
+            pub fn binary() -> Self {
+                Self::of($label.into(), Task::Binary, Average::One(1))
+            }
+
+            /// Creates the mean over classes. Classes that are neither predicted nor true are left out, as in
+            /// scikit-learn and torchmetrics; Keras counts them as 0.
+            pub fn macro_average(classes: usize) -> Self {
+                Self::of(concat!($label, " (macro)").into(), Task::Classes(classes), Average::Macro)
+            }
+
+            /// Creates the metric of the counts of all classes together.
+            pub fn micro_average(classes: usize) -> Self {
+                Self::of(concat!($label, " (micro)").into(), Task::Classes(classes), Average::Micro)
+            }
+
+            /// Creates the mean over classes, each weighted with its number of true labels.
+            pub fn weighted_average(classes: usize) -> Self {
+                Self::of(concat!($label, " (weighted)").into(), Task::Classes(classes), Average::Weighted)
+            }
+
+            /// Creates the metric of one of the classes, against all others.
+            pub fn of_class(classes: usize, class: usize) -> Self {
+                Self::of(
+                    format!(concat!($label, " (class {})"), class),
+                    Task::Classes(classes),
+                    Average::One(class),
+                )
+            }
+
+            /// Takes labels that do not exclude each other: logits and targets `[B, ..., classes]`, with
+            /// targets of 0 and 1. Each label takes the place of a class in the average. Without classes, as
+            /// of [`binary`](Self::binary), it changes nothing. Default: one class a label.
+            pub fn multilabel(mut self) -> Self {
+                if let Task::Classes(labels) = self.counted().labels.task {
+                    self.counted().labels.task = Task::Multilabel(labels);
+                }
+                self
+            }
+
+            /// Sets the probability above which a label is predicted, between 0 and 1, for labels of two
+            /// classes and [`multilabel`](Self::multilabel). Default: 0.5.
+            ///
+            /// The model gives logits. sigmoid(x) > p means x > ln(p / (1 - p)), and the logits are compared
+            /// with the largest f32 that is not above that logarithm.
+            pub fn threshold(mut self, probability: f64) -> Self {
+                self.counted().labels.threshold.probability = probability;
+                self
+            }
+
+            /// Takes a model that gives probabilities, to which the threshold then applies as it is. Default:
+            /// the model gives logits. It matters to thresholds only: the largest probability is that of the
+            /// largest logit.
+            pub fn probabilities(mut self) -> Self {
+                self.counted().labels.threshold.of_probabilities = true;
+                self
+            }
+
+            /// Sets a label that counts nowhere (torchmetrics' `ignore_index`). Default: all
+            /// labels count.
+            pub fn ignore_index(mut self, label: i32) -> Self {
+                self.counted().labels.ignored = Some(label);
+                self
+            }
+
+            /// Sets the name in histories, such as for the same metric with two thresholds. Default: the
+            /// metric's name, with the average in brackets.
+            pub fn named(mut self, name: &str) -> Self {
+                self.counted().name = name.into();
+                self
+            }
+
+            fn counted(&mut self) -> &mut Counted {
+                &mut self.counted
+            }
+        }
+
+        impl Metric for $name {
+            fn name(&self) -> &str {
+                &self.counted.name
+            }
+
+            fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
+                self.check()?;
+                self.counted.accepts(output, target)
+            }
+
+            fn per_sample(&self, output: &Var, target: &Var) -> Var {
+                self.counted.labels.trace(output, target)
+            }
+
+            fn reduction(&self) -> Option<&dyn Reduction> {
+                Some(self)
+            }
+        }
+
+        impl Reduction for $name {
+            fn start(&self, _values: usize) -> MetricState {
+                self.counted.start()
+            }
+
+            fn update(&self, state: &mut MetricState, sample: &SampleValues<'_>) {
+                self.counted.update(state, sample);
+            }
+
+            fn finish(&self, state: &MetricState) -> MetricValue {
+                self.counted.average(state, |count| self.quotient(count)).into()
+            }
+        }
+    };
+}
+
+pub(super) use averages;
