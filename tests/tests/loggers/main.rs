@@ -145,7 +145,8 @@ fn a_killed_run_that_is_resumed_has_every_step_once() {
 
     // A run that goes on after its last checkpoint, and is killed while it writes.
     let mut first = build(logged(&parts));
-    first.save_to(Saving::new(parts.join("out")).every(7)).unwrap();
+    // Checkpoints that stay for good are written however slow the disk is.
+    first.save_to(Saving::new(parts.join("out")).every(7).keep_every(7)).unwrap();
     fit(&mut first, 3);
     drop(first);
     for (step, path) in unisono::checkpoint::list(parts.join("out")).unwrap() {
