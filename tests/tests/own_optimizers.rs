@@ -104,7 +104,8 @@ fn refused_at_step_7(optimizer: Chain, problem: &str, data: &Loader, dir: &Path)
     trainer.checkpoints(dir, 0).unwrap();
     let error = trainer.fit(data, None, EPOCHS).unwrap_err();
     assert!(matches!(error, Error::Setting { setting: "optimizer", .. }), "{error}");
-    assert_eq!(error.to_string(), format!("optimizer: {problem}, and must be finite"));
+    let expected = format!("optimizer: {problem}, and must be finite");
+    assert!(error.to_string().starts_with(&expected), "{error}");
     assert_eq!(trainer.steps(), 7);
     assert!(trainer.tensor("0.weight").unwrap().unwrap().iter().all(|x| x.is_finite()));
     let saved = unisono::SavedRun::newest(dir).unwrap().unwrap();
