@@ -254,6 +254,26 @@ fn dropout_that_is_applied_twice_draws_twice() {
     assert_ne!(trained, start);
 }
 
+/// Gradients go through a layer that is applied frozen, and not to its parameters or statistics.
+#[test]
+fn a_layer_that_is_applied_frozen_is_not_trained() {
+    let critic = || Sequential::new().add(BatchNorm::new()).add(Dense::new(1));
+    let model = Model::new(move |cx, x| {
+        let made = cx.apply("generator", &Dense::new(4), &x["left"]);
+        Outputs::new().with("price", &cx.apply_frozen("critic", &critic(), &made))
+    });
+    let builder = Trainer::builder(model).loss_of("price", MeanSquaredError, 1.0).optimizer(Sgd::new(0.05));
+    let mut trainer = builder.global_batch(16).replicas(1).build(&fields()).unwrap();
+    let names: Vec<String> = trainer.tensors().into_iter().map(|(name, _)| name).collect();
+    let mut values = || names.iter().map(|name| trainer.tensor(name).unwrap().unwrap()).collect::<Vec<_>>();
+    let before = values();
+    trainer.fit(&loader(), None, 1).unwrap();
+    let mut values = || names.iter().map(|name| trainer.tensor(name).unwrap().unwrap()).collect::<Vec<_>>();
+    for (name, (before, after)) in names.iter().zip(before.iter().zip(&values())) {
+        assert_eq!(before == after, name.starts_with("critic."), "{name}");
+    }
+}
+
 #[test]
 fn a_layer_applied_again_to_another_shape_is_an_error() {
     let model = Model::new(|cx, x| {

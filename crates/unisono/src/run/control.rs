@@ -1,5 +1,7 @@
 //! The section `control`: what callbacks have asked for, and what they keep.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use unisono_checkpoint::Tensors;
@@ -48,7 +50,7 @@ pub(crate) struct RunControl {
     kept: Vec<String>,
     /// Parameters and statistics that are kept to be restored, by name.
     #[serde(skip)]
-    tensors: Tensors,
+    tensors: Arc<Tensors>,
 }
 
 impl RunControl {
@@ -74,12 +76,12 @@ impl RunControl {
     /// Keeps parameters and statistics in place of those that are kept.
     pub fn keep(&mut self, tensors: Tensors) {
         self.kept = tensors.keys().cloned().collect();
-        self.tensors = tensors;
+        self.tensors = Arc::new(tensors);
     }
 
     /// Returns the parameters and statistics that are kept, by name.
-    pub fn kept(&self) -> &Tensors {
-        &self.tensors
+    pub fn kept(&self) -> Arc<Tensors> {
+        Arc::clone(&self.tensors)
     }
 
     /// Returns the callbacks that change the answer, with what their decisions depend on.
@@ -104,12 +106,14 @@ impl Section for RunControl {
     }
 
     fn take_tensors(&mut self, tensors: &mut Tensors) -> Result<(), String> {
+        let mut kept = Tensors::new();
         for name in &self.kept {
             let full = format!("{KEPT}{name}");
             let tensor = tensors.remove(&full);
             let tensor = tensor.ok_or_else(|| format!("carries.safetensors has no tensor {full:?}"))?;
-            self.tensors.insert(name.clone(), tensor);
+            kept.insert(name.clone(), tensor);
         }
+        self.tensors = Arc::new(kept);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! What a callback can do with a run.
 
+use unisono_checkpoint::Plan;
 use unisono_data::{Batch, Loader};
 use unisono_graph::StateKind;
 
@@ -196,43 +197,21 @@ impl Trainer {
     /// # Errors
     /// As [`Control::restore_weights`].
     pub fn restore_kept_weights(&mut self) -> Result<bool, Error> {
-        self.check_trust()?;
-        let restored = self.put_back_kept()?;
-        if restored {
-            let loaded = unisono_checkpoint::state_sha256(&[("model", self.state.control.kept())], &[]);
-            self.state.identity.load(self.steps(), loaded);
-            self.state_was_set();
+        let kept = self.state.control.kept();
+        if kept.is_empty() {
+            return Ok(false);
         }
-        Ok(restored)
+        self.take_weights(|model| Plan::new().take(&kept, model))?;
+        Ok(true)
     }
 
     /// Writes the weights that are kept to all replicas. Returns whether there are any.
     fn put_back_kept(&mut self) -> Result<bool, Error> {
-        self.crew.check_state()?;
-        let weights = self.state.control.kept();
-        let states = self.plan.programs.train().states();
-        let own = self.plan.programs.states_of(&[StateKind::Parameter, StateKind::Statistic]);
-        let mut found = Vec::new();
-        for index in own {
-            let state = &states[index];
-            match weights.get(&state.name) {
-                Some(tensor) if tensor.shape() == state.ty.dims => found.push((index, tensor)),
-                Some(tensor) => {
-                    let (name, kept, dims) = (&state.name, tensor.shape(), &state.ty.dims);
-                    let problem = format!("{name:?} was kept as {kept:?}, and is {dims:?}");
-                    return Err(Error::setting("weights", problem));
-                }
-                None if weights.is_empty() => {}
-                None => return Err(Error::setting("weights", format!("no {:?} was kept", state.name))),
-            }
+        let kept = self.state.control.kept();
+        if kept.is_empty() {
+            return Ok(false);
         }
-        let restored = !found.is_empty();
-        let writes = found.into_iter().map(|(index, tensor)| (index, tensor.bytes().to_vec()));
-        for (index, bytes) in writes.collect::<Vec<_>>() {
-            let written = self.crew.replicas.write_state(index, &bytes);
-            self.heard(written)?;
-        }
-        self.crew.compared = None;
-        Ok(restored)
+        self.write_weights(|model| Plan::new().take(&kept, model))?;
+        Ok(true)
     }
 }

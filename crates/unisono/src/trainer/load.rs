@@ -26,6 +26,19 @@ impl Trainer {
         &mut self,
         read: impl FnOnce(&BTreeMap<String, Info>) -> unisono_checkpoint::Result<(Tensors, LoadReport)>,
     ) -> Result<LoadReport, Error> {
+        let (tensors, report) = self.write_weights(read)?;
+        // A run that started elsewhere is another.
+        let loaded = unisono_checkpoint::state_sha256(&[("model", &tensors)], &[]);
+        self.state.identity.load(self.steps(), loaded);
+        self.state_was_set();
+        Ok(report)
+    }
+
+    /// Writes the parameters and statistics that `read` returns for what the model has to all replicas.
+    pub(super) fn write_weights(
+        &mut self,
+        read: impl FnOnce(&BTreeMap<String, Info>) -> unisono_checkpoint::Result<(Tensors, LoadReport)>,
+    ) -> Result<(Tensors, LoadReport), Error> {
         // What the optimizer keeps would stay that of the step that went wrong.
         self.crew.check_state()?;
         self.check_trust()?;
@@ -40,10 +53,7 @@ impl Trainer {
                 self.heard(written)?;
             }
         }
-        // A run that started elsewhere is another.
-        let loaded = unisono_checkpoint::state_sha256(&[("model", &tensors)], &[]);
-        self.state.identity.load(self.steps(), loaded);
-        self.state_was_set();
-        Ok(report)
+        self.crew.compared = None;
+        Ok((tensors, report))
     }
 }
