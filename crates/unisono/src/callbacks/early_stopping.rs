@@ -103,14 +103,7 @@ impl EarlyStopping {
 
     /// Returns the watched quantity of an epoch.
     fn value(&self, epoch: &Epoch) -> Result<f64, String> {
-        let measured = epoch.validation.as_ref().unwrap_or(&epoch.train);
-        if self.watched == "loss" {
-            return Ok(measured.loss);
-        }
-        measured.metric(&self.watched).ok_or_else(|| {
-            let there: Vec<&str> = measured.metrics.iter().map(|(name, _)| &**name).collect();
-            format!("it watches {:?}, but there is only loss {}", self.watched, there.join(" "))
-        })
+        epoch.watched(&self.watched).map_err(|problem| format!("it watches {problem}"))
     }
 
     fn direction(&self) -> &'static str {

@@ -64,6 +64,22 @@ pub struct Epoch {
 }
 
 impl Epoch {
+    /// Returns `loss` or the metric of this name, of the validation samples if there are any, else of the
+    /// training samples.
+    ///
+    /// # Errors
+    /// It is not measured; the error is the message, which begins with the name.
+    pub(crate) fn watched(&self, name: &str) -> Result<f64, String> {
+        let measured = self.validation.as_ref().unwrap_or(&self.train);
+        if name == "loss" {
+            return Ok(measured.loss);
+        }
+        measured.metric(name).ok_or_else(|| {
+            let there: Vec<&str> = measured.metrics.iter().map(|(name, _)| &**name).collect();
+            format!("{name:?}, but there is only loss {}", there.join(" "))
+        })
+    }
+
     /// Returns an epoch of zeros. It shows, before a run, which metrics will be measured.
     pub(crate) fn unmeasured(metrics: &[Box<dyn Metric>]) -> Self {
         let metrics = names_of_numbers(metrics).into_iter().map(|name| (name, 0.0)).collect();
