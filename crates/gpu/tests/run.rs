@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use unisono_gpu::{Adapter, Device, GpuError, Kind, Options, select};
-use unisono_graph::plan::{Access, Buffer, Command, Launch, Plan, Role, Slice, Transfer};
+use unisono_graph::plan::{Access, Buffer, Command, Launch, Plan, Role, Slice, StateLayout, Transfer};
 
 #[test]
 fn a_plan_runs_on_every_adapter() {
@@ -15,7 +15,7 @@ fn a_plan_runs_on_every_adapter() {
             println!("{adapter}, checked: {checked}");
             let options = Options::default().with(|o| (o.checked, o.compile_threads) = (checked, Some(2)));
             let mut device = Device::open_with(&adapter, options).unwrap();
-            device.create_state(&[8, 4000]).unwrap();
+            device.create_state(&StateLayout::apart([8, 4000])).unwrap();
             let mut executable = device.load(&plan(1000)).unwrap();
             assert_eq!((executable.segments(), executable.launches()), (2, 2));
             device.write_state(1, &bytes((0..1000).map(|i| i as f32))).unwrap();
@@ -155,7 +155,7 @@ fn a_device_may_move_to_another_thread() {
 fn large_state_travels_in_chunks() {
     let mut device = Device::open(&select::<&str>(&[]).unwrap()[0]).unwrap();
     let words = (9 << 20) / 4 + 3;
-    device.create_state(&[12, words * 4]).unwrap();
+    device.create_state(&StateLayout::apart([12, words * 4])).unwrap();
     let whole = bytes((0..words).map(|i| i as f32));
     device.write_state(1, &whole).unwrap();
     assert!(device.read_state(1).unwrap() == whole);
@@ -208,7 +208,7 @@ fn limits_are_errors_that_name_the_culprit() {
         let Err(GpuError::Limit { what, needs, allows }) = device.load(&large) else { panic!("{adapter}") };
         assert_eq!(what, "scratch buffer 3: bytes of a buffer");
         assert_eq!((needs, allows), (large.buffers[Y].bytes, target.max_buffer_bytes));
-        let error = device.create_state(&[large.buffers[Y].bytes]).unwrap_err();
+        let error = device.create_state(&StateLayout::apart([large.buffers[Y].bytes])).unwrap_err();
         assert!(matches!(error, GpuError::Limit { what, .. } if what == "state 0: bytes of a buffer"));
         let mut wide = plan(100);
         let Command::Launch(launch) = &mut wide.segments[0].commands[0] else { unreachable!() };
@@ -223,7 +223,7 @@ fn more_memory_than_there_is_is_an_error_before_any_is_taken() {
     for adapter in all().into_iter().filter(|adapter| adapter.kind == Kind::Cpu) {
         let mut device = Device::open(&adapter).unwrap();
         let bytes = device.target().max_buffer_bytes / 4 * 4;
-        let state = device.create_state(&vec![bytes; 100_000]).unwrap_err();
+        let state = device.create_state(&StateLayout::apart(vec![bytes; 100_000])).unwrap_err();
         assert_eq!(state, GpuError::OutOfMemory { what: "the state".to_owned(), bytes: bytes * 100_000 });
         let mut large = plan(100);
         large.buffers.extend(vec![Buffer { bytes, role: Role::Scratch }; 100_000]);
@@ -314,7 +314,7 @@ fn f16_is_turned_on_for_those_who_ask_for_it() {
         let mut device =
             Device::open_with(adapter, Options::default().with(|options| options.f16 = f16)).unwrap();
         assert_eq!(device.target().f16, f16 && adapter.features.f16, "{}", adapter.label());
-        device.create_state(&[400, 400]).unwrap();
+        device.create_state(&StateLayout::apart([400, 400])).unwrap();
         device.load(&half).map(drop)
     };
     for adapter in all() {

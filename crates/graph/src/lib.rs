@@ -11,9 +11,9 @@ mod reference;
 mod trace;
 mod values;
 
-pub use fuse::Bucket;
+pub use fuse::{Bucket, StatePlacement};
 pub use passes::simplify;
-pub use plan::{Plan, Target, target};
+pub use plan::{Plan, StateLayout, Target, target};
 pub use program::{BUCKET_BYTES, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot};
 pub use reference::{Feed, Outcome, elementary, interpret};
 pub use trace::{

@@ -34,6 +34,12 @@ pub enum ReplicaError {
         /// The name and type in program 0.
         wanted: String,
     },
+    /// Programs that share the state disagree about where its tensors lie.
+    #[error("program {program} has its state in other places than program 0")]
+    StateLayout {
+        /// The program that disagrees with program 0.
+        program: usize,
+    },
     /// A device could not be opened, or its state could not be created.
     #[error("replica {replica} ({adapter}): {why}")]
     Start {

@@ -36,8 +36,7 @@ pub fn run_for(
     let plan = program
         .plan(&whole, target)
         .map_err(|e| GpuError::Plan { what: "the program".into(), message: e.to_string() })?;
-    let sizes: Vec<u64> = program.states().iter().map(|s| 4 * s.ty.count() as u64).collect();
-    device.create_state(&sizes)?;
+    device.create_state(program.state_layout())?;
     for (index, state) in feed.states.iter().enumerate() {
         device.write_state(index, &bytes(&program.states()[index].ty, &state.data))?;
     }

@@ -1,7 +1,7 @@
-//! The persistent state: one buffer a tensor, shared by all plans of a device, read and written in bounded
+//! The persistent state: tensors in buffers that all plans of a device share, read and written in bounded
 //! chunks.
 
-use unisono_graph::plan::{Slice, Transfer};
+use unisono_graph::plan::{Slice, StateLayout, Transfer};
 
 use crate::device::staging::Staging;
 use crate::{Device, GpuError};
@@ -11,7 +11,9 @@ const CHUNK_BYTES: u64 = 8 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    tensors: Vec<Option<wgpu::Buffer>>,
+    buffers: Vec<Option<wgpu::Buffer>>,
+    /// The place of each tensor. A buffer that a plan brought holds one tensor, which has the same number.
+    tensors: Vec<Option<Slice>>,
     /// The staging memory for writes, made on first use and replaced by larger ones up to [`CHUNK_BYTES`].
     write: Option<Staging>,
     /// The staging memory for reads, as for writes.
@@ -20,25 +22,49 @@ pub(crate) struct State {
 
 impl State {
     pub fn bytes(&self) -> u64 {
-        self.tensors.iter().flatten().map(wgpu::Buffer::size).sum()
+        self.buffers.iter().flatten().map(wgpu::Buffer::size).sum()
     }
 
-    pub fn get(&self, index: usize) -> Option<&wgpu::Buffer> {
-        self.tensors.get(index)?.as_ref()
+    /// Returns a buffer, which may hold several tensors.
+    pub fn get(&self, buffer: usize) -> Option<&wgpu::Buffer> {
+        self.buffers.get(buffer)?.as_ref()
+    }
+
+    fn tensor(&self, index: usize) -> Option<Tensor> {
+        let Slice { buffer, offset, bytes } = (*self.tensors.get(index)?)?;
+        Some(Tensor { buffer: self.get(buffer)?.clone(), offset, bytes })
     }
 }
 
+/// A tensor in its buffer.
+struct Tensor {
+    buffer: wgpu::Buffer,
+    offset: u64,
+    bytes: u64,
+}
+
 impl Device {
-    /// Creates tensors 0, 1, ... of the persistent state, of so many bytes each, all zero. Those that exist
-    /// are kept.
+    /// Creates the buffers of the persistent state, all zero, and knows from then on where tensors 0, 1, ...
+    /// lie in them. Buffers that exist are kept.
     ///
     /// # Errors
-    /// [`GpuError::Limit`] or [`GpuError::OutOfMemory`], naming the tensor; [`GpuError::Plan`] if it exists
-    /// with another size.
-    pub fn create_state(&mut self, bytes: &[u64]) -> Result<(), GpuError> {
-        let new = bytes.iter().enumerate().filter(|(index, _)| self.state.get(*index).is_none());
+    /// [`GpuError::Limit`] or [`GpuError::OutOfMemory`], naming the buffer; [`GpuError::Plan`] if a buffer
+    /// exists with another size, or a tensor lies outside of its buffer.
+    pub fn create_state(&mut self, layout: &StateLayout) -> Result<(), GpuError> {
+        let new = layout.buffers.iter().enumerate().filter(|(index, _)| self.state.get(*index).is_none());
         self.fits("the state", new.map(|(_, &bytes)| bytes).fold(0, u64::saturating_add))?;
-        bytes.iter().enumerate().try_for_each(|(index, &bytes)| self.ensure_state(index, bytes))
+        for (index, slice) in layout.tensors.iter().enumerate() {
+            let end = slice.offset.saturating_add(slice.bytes);
+            if layout.buffers.get(slice.buffer).is_none_or(|&bytes| bytes < end) {
+                let message = format!("ends at byte {end} of buffer {}, behind its end", slice.buffer);
+                return Err(GpuError::plan(format!("state {index}"), message));
+            }
+        }
+        for (buffer, &bytes) in layout.buffers.iter().enumerate() {
+            self.ensure_state(buffer, bytes)?;
+        }
+        self.state.tensors = layout.tensors.iter().copied().map(Some).collect();
+        Ok(())
     }
 
     /// Sets a whole tensor of the state.
@@ -48,12 +74,12 @@ impl Device {
     /// [`GpuError::Timeout`].
     pub fn write_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), GpuError> {
         let tensor = self.tensor(index)?;
-        if tensor.size() != bytes.len() as u64 {
-            let message = format!("{} bytes given, {} wanted", bytes.len(), tensor.size());
+        if tensor.bytes != bytes.len() as u64 {
+            let message = format!("{} bytes given, {} wanted", bytes.len(), tensor.bytes);
             return Err(GpuError::plan(format!("state {index}"), message));
         }
         let known = self.state.write.take();
-        let staging = self.chunk(known, tensor.size(), wgpu::MapMode::Write)?;
+        let staging = self.chunk(known, tensor.bytes, wgpu::MapMode::Write)?;
         let block = &staging.blocks[0].buffer;
         let mut offset = 0;
         for chunk in bytes.chunks(CHUNK_BYTES as usize) {
@@ -64,7 +90,7 @@ impl Device {
             view.copy_from_slice(chunk);
             drop(view);
             staging.unmap();
-            self.copy(&staging, (block, 0), (&tensor, offset), length)?;
+            self.copy(&staging, (block, 0), (&tensor.buffer, tensor.offset + offset), length)?;
             offset += length;
         }
         self.state.write = Some(staging);
@@ -87,14 +113,14 @@ impl Device {
     pub fn read_state_into(&mut self, index: usize, mut bytes: Vec<u8>) -> Result<Vec<u8>, GpuError> {
         let tensor = self.tensor(index)?;
         let known = self.state.read.take();
-        let staging = self.chunk(known, tensor.size(), wgpu::MapMode::Read)?;
+        let staging = self.chunk(known, tensor.bytes, wgpu::MapMode::Read)?;
         let block = &staging.blocks[0].buffer;
         bytes.clear();
-        bytes.reserve_exact(tensor.size() as usize);
-        while (bytes.len() as u64) < tensor.size() {
+        bytes.reserve_exact(tensor.bytes as usize);
+        while (bytes.len() as u64) < tensor.bytes {
             let offset = bytes.len() as u64;
-            let length = (tensor.size() - offset).min(CHUNK_BYTES);
-            self.copy(&staging, (&tensor, offset), (block, 0), length)?;
+            let length = (tensor.bytes - offset).min(CHUNK_BYTES);
+            self.copy(&staging, (&tensor.buffer, tensor.offset + offset), (block, 0), length)?;
             let view = block.get_mapped_range(..length).map_err(|error| self.blame("state", error))?;
             bytes.extend_from_slice(&view);
             drop(view);
@@ -104,15 +130,11 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Returns the bytes of a tensor of the state; none if it does not exist.
-    fn state_bytes(&self, index: usize) -> Option<u64> {
-        self.state.get(index).map(wgpu::Buffer::size)
-    }
-
-    /// Creates a tensor of the state unless it exists with that size.
+    /// Creates a buffer of the state unless it exists with that size. It holds one tensor unless a layout says
+    /// otherwise.
     pub(crate) fn ensure_state(&mut self, index: usize, bytes: u64) -> Result<(), GpuError> {
         let what = format!("state {index}");
-        if let Some(there) = self.state_bytes(index) {
+        if let Some(there) = self.state.get(index).map(wgpu::Buffer::size) {
             let message = || format!("{bytes} bytes wanted, it has {there}");
             return if there == bytes { Ok(()) } else { Err(GpuError::plan(what, message())) };
         }
@@ -120,17 +142,17 @@ impl Device {
             return Err(GpuError::plan(what, format!("{bytes} bytes: not a multiple of 4")));
         }
         let buffer = self.create_storage(&what, bytes)?;
-        if self.state.tensors.len() <= index {
-            self.state.tensors.resize(index + 1, None);
-        }
-        self.state.tensors[index] = Some(buffer);
+        let State { buffers, tensors, .. } = &mut self.state;
+        buffers.resize(buffers.len().max(index + 1), None);
+        tensors.resize(tensors.len().max(index + 1), None);
+        buffers[index] = Some(buffer);
+        tensors[index] = tensors[index].or(Some(Slice { buffer: index, offset: 0, bytes }));
         Ok(())
     }
 
-    fn tensor(&self, index: usize) -> Result<wgpu::Buffer, GpuError> {
+    fn tensor(&self, index: usize) -> Result<Tensor, GpuError> {
         self.faults.check()?;
-        let missing = || GpuError::plan(format!("state {index}"), "does not exist");
-        self.state.get(index).cloned().ok_or_else(missing)
+        self.state.tensor(index).ok_or_else(|| GpuError::plan(format!("state {index}"), "does not exist"))
     }
 
     /// Returns staging of one block that takes a chunk of a tensor of so many bytes.

@@ -39,7 +39,7 @@ pub struct Executable {
 pub(crate) enum Source {
     /// The device's scratch buffer of this rank.
     Pool(usize),
-    /// The tensor of the device's persistent state with this index.
+    /// The buffer of the device's persistent state with this index.
     State(usize),
     /// A buffer of the plan alone: a table, or memory that it shares with the host.
     Own(wgpu::Buffer),
@@ -89,7 +89,7 @@ impl Device {
     /// staging.
     ///
     /// Scratch and state are shared with the other plans of the device. Loading the largest plan first saves
-    /// copies. State tensors that do not exist yet are created, all zero.
+    /// copies. Buffers of the state that do not exist yet are created, all zero.
     ///
     /// # Errors
     /// [`GpuError::Limit`], [`GpuError::Plan`], [`GpuError::Validation`] (with the shader compiler's words)

@@ -36,6 +36,10 @@ pub struct Bound {
     pub lanes: usize,
     /// Where parts of memories and slices start. These are params behind the kernel's others.
     pub starts: Vec<u32>,
+    /// For each start of a map whether it is that of the elements which invocations compute, or of a number
+    /// that all of them share. `None` if an invocation needs elements that are not its own: then the kernel
+    /// depends on the shape.
+    pub flow: Option<Vec<bool>>,
 }
 
 /// One storage buffer of a kernel.

@@ -3,6 +3,7 @@
 
 use unisono_shaders::{STARTS, start};
 
+use crate::fuse::Store;
 use crate::trace::NodeId;
 
 /// The thing that starts somewhere.
@@ -10,31 +11,47 @@ use crate::trace::NodeId;
 pub(super) enum Start {
     /// A slice along an axis.
     Axis(NodeId, usize),
-    /// A value in its memory, counted in vectors of so many elements.
-    Place(NodeId, usize),
+    /// A value in its memory, at this element, counted in vectors of so many elements. The last field is
+    /// whether the value has several elements.
+    Place(Store, usize, usize, bool),
 }
 
 /// The starts of a kernel.
 #[derive(Default)]
-pub(super) struct Starts(Vec<(Start, u32)>);
+pub(super) struct Starts {
+    params: Vec<(Start, u32)>,
+    /// Whether there were more starts than params.
+    has_literals: bool,
+}
 
 impl Starts {
     /// Returns a start as WGSL: one of at most [`STARTS`] params, or a literal where there are more.
     pub(super) fn wgsl(&mut self, wanted: Start, number: usize) -> String {
-        let known = self.0.iter().position(|(known, _)| *known == wanted);
-        if known.is_none() && self.0.len() == STARTS {
+        let known = self.params.iter().position(|(known, _)| *known == wanted);
+        if known.is_none() && self.params.len() == STARTS {
+            self.has_literals = true;
             return format!("{number}u");
         }
         let index = known.unwrap_or_else(|| {
-            self.0.push((wanted, number as u32));
-            self.0.len() - 1
+            self.params.push((wanted, number as u32));
+            self.params.len() - 1
         });
         format!("params.{}", start(index))
     }
 
     /// Returns the words of the params behind a kernel's own fields.
     pub(super) fn numbers(&self) -> Vec<u32> {
-        self.0.iter().map(|(_, number)| *number).collect()
+        self.params.iter().map(|(_, number)| *number).collect()
+    }
+
+    /// Returns for each start whether it is that of a value with several elements, or `None` if there are
+    /// starts of another kind.
+    pub(super) fn flow(&self) -> Option<Vec<bool>> {
+        let has_elements = |(start, _): &(Start, u32)| match start {
+            Start::Place(.., has_elements) => Some(*has_elements),
+            Start::Axis(..) => None,
+        };
+        if self.has_literals { None } else { self.params.iter().map(has_elements).collect() }
     }
 }
 
@@ -49,7 +66,8 @@ mod tests {
             assert_eq!(starts.wgsl(Start::Axis(id, 1), 5), format!("params.s{id}"));
         }
         assert_eq!(starts.wgsl(Start::Axis(0, 1), 5), "params.s0");
-        assert_eq!(starts.wgsl(Start::Place(0, 4), 7), "7u");
+        assert_eq!(starts.wgsl(Start::Place(Store::Scalars, 28, 4, true), 7), "7u");
         assert_eq!(starts.numbers(), [5; STARTS]);
+        assert_eq!(starts.flow(), None);
     }
 }

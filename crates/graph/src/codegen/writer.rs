@@ -49,6 +49,9 @@ pub(super) struct Writer<'a> {
     words: BTreeSet<usize>,
     /// Whether any element that differs between invocations is loaded on its own.
     scattered: bool,
+    /// Whether an invocation needs anything else than its own elements, and numbers that are the same for
+    /// all invocations.
+    looks_around: bool,
     /// The params that are added to indices.
     pub(super) starts: Starts,
 }
@@ -72,6 +75,7 @@ impl<'a> Writer<'a> {
             quads: BTreeMap::new(),
             words: BTreeSet::new(),
             scattered: false,
+            looks_around: false,
             starts: Starts::default(),
         }
     }
@@ -159,6 +163,9 @@ impl<'a> Writer<'a> {
     fn load(&mut self, id: NodeId, index: &Index) -> String {
         let binding = self.bind(id, Access::Read);
         let place = self.stores.place(id);
+        let here = self.lane.as_ref().map_or("i", |(here, _)| here);
+        let is_own = *index == Index::Linear(here.into()) && place.runs.is_none();
+        self.looks_around |= !is_own && !index.is_constant();
         let Some((here, lane)) = self.lane.clone() else {
             let address = self.address(id, index);
             return self.widened(binding, "f32", format!("b{binding}[{address}]"));
@@ -234,6 +241,7 @@ impl<'a> Writer<'a> {
         let inputs = self.graph.nodes[id].inputs.clone();
         for (operand, &input) in inputs.iter().enumerate().rev() {
             let value = if e.whole.contains(&operand) {
+                self.looks_around = true;
                 format!("b{}", self.bind(input, Access::Read))
             } else {
                 self.value(input, index)
@@ -242,6 +250,7 @@ impl<'a> Writer<'a> {
         }
         self.snippets.extend(e.snippets.iter().copied());
         if text.contains('$') {
+            self.looks_around = true;
             text = self.place_names(id, text, index);
         }
         text
@@ -320,12 +329,13 @@ impl<'a> Writer<'a> {
     fn offset(&mut self, id: NodeId, lanes: usize) -> String {
         let place = self.stores.place(id);
         match place.store {
-            Store::Sums(_) => {}
+            Store::Sums(_) | Store::State(_) => {}
             _ if place.inside == 0 && place.runs.is_none() => return String::new(),
             Store::Scalars => return format!(" + {}u", place.inside),
             _ => {}
         }
-        format!(" + {}", self.starts.wgsl(Start::Place(id, lanes), place.inside / lanes))
+        let start = Start::Place(place.store, place.inside, lanes, self.ty(id).count() > 1);
+        format!(" + {}", self.starts.wgsl(start, place.inside / lanes))
     }
 
     pub(super) fn bind(&mut self, id: NodeId, access: Access) -> usize {
@@ -350,6 +360,7 @@ impl<'a> Writer<'a> {
     /// Returns the kernel with the params of `P` and this body.
     pub(super) fn finish<P: Params>(self, name: String, body: &str) -> Bound {
         let starts = self.starts.numbers();
+        let flow = self.flow();
         let wgsl = format!(
             "{}{}{}{}\
              @compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{}{body}}}\n",
@@ -361,7 +372,16 @@ impl<'a> Writer<'a> {
         );
         let bindings = self.bindings.iter().map(|b| b.1).collect();
         let kernel = Kernel { name, wgsl, bindings };
-        Bound { kernel, starts, stores: self.stores(), lanes: 1 }
+        Bound { kernel, starts, flow, stores: self.stores(), lanes: 1 }
+    }
+
+    /// Returns for each start whether it is that of the elements that invocations compute, or of one number
+    /// for all of them. Returns `None` if invocations need other elements too.
+    fn flow(&self) -> Option<Vec<bool>> {
+        let count = self.ty(self.unit.roots[0]).count();
+        let is_plain = |id: &NodeId| self.stores.place(*id).runs.is_none();
+        let is_flat = count > 1 && !self.looks_around && self.unit.roots.iter().all(is_plain);
+        if is_flat { self.starts.flow() } else { None }
     }
 
     pub(super) fn has_halves(&self) -> bool {

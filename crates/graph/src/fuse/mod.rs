@@ -12,6 +12,7 @@ mod implicit_gemm;
 mod reads;
 mod regroup;
 mod spot;
+mod state_layout;
 mod store;
 mod units;
 
@@ -19,6 +20,7 @@ pub(crate) use self::form::{Digit, Form, Variable};
 pub(crate) use self::reads::reads;
 pub(crate) use self::regroup::{Group, regrouped};
 pub(crate) use self::spot::Spot;
+pub use self::state_layout::StatePlacement;
 pub use self::store::Bucket;
 pub(crate) use self::store::{Extent, Place, Store, Stores, in_order};
 

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fuse::{Fusion, MAX_BINDINGS, UnitKind};
+use super::state_layout::{apart, by_update};
+use crate::fuse::{Fusion, MAX_BINDINGS, StatePlacement, UnitKind};
 use crate::passes::{Runs, halves};
+use crate::plan::StateLayout;
 use crate::trace::{Graph, Input, InputKind, Lowering, NodeId, State, View};
 use crate::values::{Lead, Type};
 
@@ -14,7 +16,7 @@ pub enum Store {
     Scalars,
     /// Input `.0`.
     Input(usize),
-    /// Tensor `.0` of the state.
+    /// Buffer `.0` of the state.
     State(usize),
     /// The stored value of a node.
     Value(NodeId),
@@ -85,6 +87,8 @@ pub struct Stores {
     pub scalars: Vec<usize>,
     /// The buckets in the order of their cuts.
     pub buckets: Vec<Bucket>,
+    /// Where the tensors of the state lie.
+    pub states: StateLayout,
     /// The states whose new value is computed in place, with that value.
     pub in_place: BTreeMap<usize, NodeId>,
     /// The new values of states that the kernel which computes them checks for numbers that are not finite.
@@ -120,7 +124,7 @@ impl Stores {
 
     /// Gives every value a place. A bucket holds up to `bucket_len` elements; a larger value has one of its
     /// own.
-    pub fn assign(graph: &Graph, fusion: &Fusion, bucket_len: usize) -> Self {
+    pub fn assign(graph: &Graph, fusion: &Fusion, bucket_len: usize, states: StatePlacement<'_>) -> Self {
         let mut stores = Self::default();
         let at = |store| Place { store, inside: 0, runs: None };
         stores.scalars = (0..graph.inputs.len())
@@ -134,8 +138,6 @@ impl Stores {
                     None => at(Store::Input(index)),
                 };
                 stores.places.insert(id, place);
-            } else if let Some(&State(index)) = node.op.downcast_ref() {
-                stores.places.insert(id, at(Store::State(index)));
             }
         }
         for (&id, part) in &fusion.parts {
@@ -143,6 +145,7 @@ impl Stores {
             stores.places.insert(id, place);
         }
         stores.fill_buckets(graph, fusion, bucket_len);
+        stores.place_states(graph, fusion, states);
         stores.update_in_place(graph, fusion);
         for (id, node) in graph.nodes.iter().enumerate() {
             let alias =
@@ -154,6 +157,25 @@ impl Stores {
         }
         stores.check_where_computed(graph, fusion);
         stores
+    }
+
+    fn place_states(&mut self, graph: &Graph, fusion: &Fusion, placement: StatePlacement<'_>) {
+        self.states = match placement {
+            StatePlacement::Apart => apart(graph),
+            StatePlacement::ByUpdate => by_update(graph, fusion, &self.buckets),
+            StatePlacement::Like(layout) => layout.clone(),
+        };
+        for (id, node) in graph.nodes.iter().enumerate() {
+            if let Some(&State(index)) = node.op.downcast_ref() {
+                self.places.insert(id, self.state(index));
+            }
+        }
+    }
+
+    /// Returns the place of a tensor of the state.
+    pub fn state(&self, index: usize) -> Place {
+        let slice = &self.states.tensors[index];
+        Place { store: Store::State(slice.buffer), inside: slice.offset as usize / 4, runs: None }
     }
 
     fn fill_buckets(&mut self, graph: &Graph, fusion: &Fusion, bucket_len: usize) {
@@ -231,7 +253,7 @@ impl Stores {
             let mut late = readers.get(&state).into_iter().flat_map(|readers| readers.range(unit..));
             let safe = late.all(|(&reader, &aligned)| reader == unit && aligned);
             if safe && taken.insert(value) {
-                self.places.insert(value, Place { store: Store::State(state), inside: 0, runs: None });
+                self.places.insert(value, self.state(state));
                 self.in_place.insert(state, value);
             }
         }

@@ -106,7 +106,7 @@ impl Fuser<'_> {
         let waits = self.waits(root);
         let earliest =
             reads.keys().chain(&waits).filter_map(|id| made_by.get(id)).max().copied().unwrap_or(0);
-        let candidates = self.candidates(root, reads, space, homes);
+        let candidates = self.candidates(root, reads, (space, new.contains(&root)), homes);
         let mut below = units.len();
         loop {
             let last =
@@ -134,11 +134,20 @@ impl Fuser<'_> {
         let apart =
             |id: &NodeId| self.loaded.contains(id) || matches!(self.lowering[*id], Lowering::Concat(_));
         let in_register = inside.iter().all(|id| reads[id] && !apart(id));
-        let related = !inside.is_empty() || reads.keys().any(|id| theirs.contains(id));
+        let is_new = new.contains(&root);
+        let related =
+            !inside.is_empty() || reads.keys().any(|id| theirs.contains(id) && self.relates(*id, is_new));
         let all = theirs.iter().chain(reads.keys()).chain(&unit.roots).copied().chain([root]);
         // The new states in a kernel share a buffer for the flag that says whether they are finite.
         let flag = usize::from(all.clone().any(|id| new.contains(&id)));
         in_register && related && self.buffers(all) + flag <= MAX_BINDINGS
+    }
+
+    /// Returns whether a value that two maps load is a reason for them to share a kernel. For new states a
+    /// number such as the learning rate is none: the updates of several parameters share a launch, if their
+    /// kernels are the same.
+    fn relates(&self, id: NodeId, is_new: bool) -> bool {
+        !is_new || self.graph.nodes[id].ty.count() > 1
     }
 
     /// Returns the values in memory that states are replaced with and that the last segment computes.
@@ -164,7 +173,7 @@ impl Fuser<'_> {
         &self,
         root: NodeId,
         reads: &Reads,
-        space: Space,
+        (space, is_new_state): (Space, bool),
         homes: &'a Homes,
     ) -> Vec<(&'a BTreeSet<(usize, usize)>, usize)> {
         let bound: BTreeSet<NodeId> = reads.keys().chain([&root]).map(|&id| self.whole(id)).collect();
@@ -184,7 +193,8 @@ impl Fuser<'_> {
         };
         let left = MAX_BINDINGS.saturating_sub(rare.iter().filter(is_new).count());
         let sharing = rare.iter().filter_map(|id| Some((binding(id)?, MAX_BINDINGS)));
-        let known = reads.keys().filter(|id| common.contains(&self.whole(**id)));
+        let known =
+            reads.keys().filter(|id| common.contains(&self.whole(**id)) && self.relates(**id, is_new_state));
         let related = known.filter_map(|id| Some((homes.knowing.get(&(space, *id))?, left)));
         sharing.chain(related).collect()
     }

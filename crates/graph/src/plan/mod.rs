@@ -6,9 +6,11 @@
 //! mostly do not.
 
 mod memory;
+mod states;
 pub mod target;
 
 pub(crate) use memory::{Lifetime, plan_memory};
+pub use states::StateLayout;
 pub use target::Target;
 
 /// The index of a kernel in [`Plan::kernels`].
@@ -70,7 +72,7 @@ pub enum Role {
     /// memory. No other value and no other plan has a part of the buffer, so what a segment leaves there
     /// lasts until the segment runs again.
     Shared,
-    /// The buffer holds tensor `.0` of the persistent state, for all plans of a device.
+    /// The buffer is buffer `.0` of the persistent state ([`StateLayout`]), for all plans of a device.
     State(usize),
     /// The buffer holds these constants, which are written once.
     Table(Vec<u32>),

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::run::{BUCKET_BYTES, OutputDecl, Run};
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand};
-use crate::fuse::{Bucket, Fusion, Store, Stores, Unit, UnitKind, fuse, in_order};
+use crate::fuse::{Bucket, Fusion, StatePlacement, Store, Stores, Unit, UnitKind, fuse, in_order};
 use crate::passes::{place_parts, round_products, simplify};
+use crate::plan::StateLayout;
 use crate::trace::{
     Graph, GraphError, Input, InputDecl, InputKind, Lowering, NodeId, Output, ReduceKind, StateDecl,
 };
@@ -67,14 +68,29 @@ impl Program {
         Self::compile_with(graph, Layout::default())
     }
 
-    /// Compiles a graph for a layout.
+    /// Compiles a graph for a layout. Each tensor of the state has a buffer of its own.
     ///
     /// # Errors
     /// There are none as yet: a graph from [`crate::Tape::finish`] compiles.
     pub fn compile_with(graph: &Graph, layout: Layout) -> Result<Self, GraphError> {
+        Self::compile_placed(graph, layout, StatePlacement::Apart)
+    }
+
+    /// Compiles a graph for a layout and for places of the state's tensors.
+    ///
+    /// # Errors
+    /// [`GraphError::States`] if the placement is that of a program with other tensors.
+    pub fn compile_placed(
+        graph: &Graph,
+        layout: Layout,
+        states: StatePlacement<'_>,
+    ) -> Result<Self, GraphError> {
+        if let StatePlacement::Like(given) = states {
+            fits(graph, given)?;
+        }
         let (graph, parts) = place_parts(&round_products(simplify(graph)));
         let fusion = fuse(&graph, parts);
-        let mut stores = Stores::assign(&graph, &fusion, layout.bucket_bytes / 4);
+        let mut stores = Stores::assign(&graph, &fusion, layout.bucket_bytes / 4, states);
         if layout.f16 {
             stores.narrow(&graph, &fusion);
         }
@@ -107,9 +123,14 @@ impl Program {
         &self.stores.scalars
     }
 
-    /// Returns the tensors that outlive a step. [`crate::plan::Role::State`] counts these.
+    /// Returns the tensors that outlive a step. [`StateLayout::tensors`] has the place of each.
     pub fn states(&self) -> &[StateDecl] {
         &self.graph.states
+    }
+
+    /// Returns where the tensors of the state lie. Programs of one device must agree about it.
+    pub fn state_layout(&self) -> &StateLayout {
+        &self.stores.states
     }
 
     /// Returns the outputs of a step. [`crate::Slot::Output`] counts these.
@@ -238,6 +259,18 @@ impl Program {
     fn element_bytes(&self, id: NodeId) -> usize {
         self.stores.element_bytes(self.stores.place(id).store)
     }
+}
+
+/// Checks that a layout has a place of the right size for each tensor of the state.
+fn fits(graph: &Graph, layout: &StateLayout) -> Result<(), GraphError> {
+    for (index, state) in graph.states.iter().enumerate() {
+        let wanted = 4 * state.ty.count().max(1) as u64;
+        let found = layout.tensors.get(index).map(|slice| slice.bytes);
+        if found != Some(wanted) {
+            return Err(GraphError::States { what: state.name.clone(), wanted, found });
+        }
+    }
+    Ok(())
 }
 
 fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> UnitKernels {

@@ -40,6 +40,20 @@ pub enum GraphError {
         /// The most bytes that the device allows.
         adapter_allows: u64,
     },
+    /// Programs of one device disagree about a tensor of the state.
+    #[error("state {what} takes {wanted} bytes, but its place in the other program has {}", given(.found))]
+    States {
+        /// The name of the tensor.
+        what: String,
+        /// The bytes that the tensor takes.
+        wanted: u64,
+        /// The bytes of its place; `None` if it has none.
+        found: Option<u64>,
+    },
+}
+
+fn given(bytes: &Option<u64>) -> String {
+    bytes.map_or_else(|| "none".to_owned(), |bytes| bytes.to_string())
 }
 
 /// Prints the message, so that a `main` that returns the error shows it.

@@ -186,7 +186,7 @@ pub fn can_run_few_at_once(program: &Program) -> bool {
     }
 }
 
-/// Checks that the states of each program are the first states of program 0.
+/// Checks that the states of each program are the first states of program 0, and lie where those lie.
 fn check_states(programs: &[Arc<Program>]) -> Result<(), ReplicaError> {
     let Some(first) = programs.first() else { return Err(ReplicaError::NoPrograms) };
     for (program, other) in programs.iter().enumerate() {
@@ -197,6 +197,9 @@ fn check_states(programs: &[Arc<Program>]) -> Result<(), ReplicaError> {
                 let found = format!("{} {}", state.name, state.ty);
                 return Err(ReplicaError::States { program, index, found, wanted });
             }
+        }
+        if !first.state_layout().begins_with(other.state_layout()) {
+            return Err(ReplicaError::StateLayout { program });
         }
     }
     Ok(())

@@ -104,8 +104,7 @@ impl Worker {
             device.f16 = programs.iter().any(|program| program.stores_f16());
         });
         let mut device = Device::open_with(adapter, how)?;
-        let bytes: Vec<u64> = programs[0].states().iter().map(|s| 4 * s.ty.count().max(1) as u64).collect();
-        device.create_state(&bytes)?;
+        device.create_state(programs[0].state_layout())?;
         Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time, answers })
     }
 

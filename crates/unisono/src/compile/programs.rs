@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    DType, Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var,
-    simplify,
+    DType, Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, StatePlacement, Tape,
+    Type, Var, simplify,
 };
 
 use crate::compile::carries;
@@ -125,13 +125,15 @@ impl Programs {
         let losses = parts.losses.iter();
         let losses = losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
-        let mut compiled = Vec::new();
+        let mut compiled: Vec<Arc<Program>> = Vec::new();
         for id in ProgramId::ALL {
             let graph = id.trace(parts, fields, &trace)?;
             if *id == ProgramId::Train {
                 identity.training = of_graph(&simplify(&graph));
             }
-            compiled.push(Arc::new(Program::compile_with(&graph, layout)?));
+            let first = compiled.first().map(|first| StatePlacement::Like(first.state_layout()));
+            let states = first.unwrap_or(StatePlacement::ByUpdate);
+            compiled.push(Arc::new(Program::compile_placed(&graph, layout, states)?));
         }
         let mut programs = Self {
             compiled,

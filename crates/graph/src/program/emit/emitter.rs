@@ -181,7 +181,7 @@ impl Emitter<'_> {
         let elements = match store {
             Store::Scalars => program.stores.scalars.len(),
             Store::Input(i) => count(&program.graph.inputs[i].ty),
-            Store::State(i) => count(&program.graph.states[i].ty),
+            Store::State(buffer) => program.stores.states.buffers[buffer] as usize / 4,
             Store::Value(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
             Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) => {
                 return self.sizes.get(&store).copied().unwrap_or(4);

@@ -4,6 +4,7 @@
 //! `product` add the launches, and `memory` gives every memory a buffer.
 
 mod emitter;
+mod joint;
 mod memory;
 mod pointwise;
 mod product;
@@ -109,12 +110,16 @@ impl Emitter<'_> {
         }
         let is_full = |(bucket, sources): (&usize, &BTreeSet<NodeId>)| sources.is_empty().then_some(*bucket);
         let mut full: BTreeSet<usize> = open.iter().filter_map(is_full).collect();
-        let range = program.units_of(segment);
-        for (unit, kernels) in program.fusion.units[range.clone()].iter().zip(&program.kernels[range]) {
+        let mut joint = self.joint_maps(segment);
+        for at in program.units_of(segment) {
+            let (unit, kernels) = (&program.fusion.units[at], &program.kernels[at]);
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
-            self.launch_unit(unit, kernels)?;
+            match joint.remove(&at) {
+                Some(joint) => joint.map_or(Ok(()), |maps| self.joint_map(&maps))?,
+                None => self.launch_unit(unit, kernels)?,
+            }
             for root in &unit.roots {
                 for bucket in buckets_with.get(root).into_iter().flatten() {
                     let Some(sources) = open.get_mut(bucket) else { continue };
@@ -134,8 +139,7 @@ impl Emitter<'_> {
 
     fn launch_unit(&mut self, unit: &Unit, kernels: &UnitKernels) -> Result<(), GraphError> {
         match kernels {
-            UnitKernels::Map { pairs: Some(bound), .. } if self.target.pairs => self.map(unit, bound),
-            UnitKernels::Map { plain, .. } => self.map(unit, plain),
+            UnitKernels::Map { plain, pairs } => self.map(unit, self.of_target(plain, pairs.as_ref())),
             UnitKernels::Reduce { whole, chunked, kind } => self.reduce(unit.roots[0], whole, chunked, *kind),
             UnitKernels::Product { epilogue, operands } => {
                 self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))
@@ -148,12 +152,13 @@ impl Emitter<'_> {
         let program = self.program;
         for (&state, &value) in &program.graph.updates {
             let place = program.stores.place(in_order(&program.graph, &program.fusion, value));
-            if place.store == Store::State(state) {
+            let own = program.stores.state(state);
+            if place == own {
                 continue;
             }
             let bytes = 4 * program.graph.states[state].ty.count() as u64;
             let from = self.part(place.store, 4 * place.inside as u64, bytes);
-            let to = self.part(Store::State(state), 0, bytes);
+            let to = self.part(own.store, 4 * own.inside as u64, bytes);
             self.step(Step::Copy { from, to });
         }
     }
@@ -173,8 +178,8 @@ impl Emitter<'_> {
         let program = self.program;
         for (&state, &value) in &program.graph.updates {
             if !program.stores.checked.contains(&in_order(&program.graph, &program.fusion, value)) {
-                let numbers = self.all(Store::State(state));
-                self.check_numbers(numbers, program.graph.states[state].ty.count(), flag, value)?;
+                let place = program.stores.state(state);
+                self.check_state(place, program.graph.states[state].ty.count(), flag, value)?;
             }
         }
         self.segments[self.segment].downloads.push((Slot::StateFlag, flag));

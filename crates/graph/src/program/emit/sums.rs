@@ -164,6 +164,23 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Launches the kernel that sets a flag if a number of a tensor of the state is not finite. A binding
+    /// starts at an aligned offset, so that some of the numbers before the tensor are looked at too; they are
+    /// new numbers of other tensors, or 0.
+    pub(super) fn check_state(
+        &mut self,
+        place: Place,
+        count: usize,
+        flag: Part,
+        root: NodeId,
+    ) -> Result<(), GraphError> {
+        let alignment = (self.target.binding_alignment as usize / 4).max(1);
+        let first = place.inside / alignment * alignment;
+        let count = place.inside + count - first;
+        let numbers = self.part(place.store, 4 * first as u64, 4 * count as u64);
+        self.check_numbers(numbers, count, flag, root)
+    }
+
     /// Launches the kernel that sets a flag if any of `count` f32 is not finite. They are node `root`.
     pub(super) fn check_numbers(
         &mut self,
