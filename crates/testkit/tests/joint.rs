@@ -7,7 +7,7 @@ use unisono_graph::{
     Array, Feed, Frame, Graph, Layout, Program, Run, StateKind, StatePlacement, Tape, Target, Type, Var,
 };
 use unisono_random::Draws;
-use unisono_testkit::{Ran, adapters, run_for};
+use unisono_testkit::{Ran, adapters, run, run_for};
 
 const SHARDS: [usize; 3] = [3, 2, 1];
 
@@ -23,9 +23,12 @@ enum Rule {
     Normed,
     /// An average follows the new parameter, and another tensor keeps the old one.
     Averaged,
+    /// Another tensor is made of the norm of the new parameter, for which a kernel of its own waits.
+    Measured,
 }
 
-const RULES: [Rule; 6] = [Rule::Frozen, Rule::Sgd, Rule::Momentum, Rule::Adam, Rule::Normed, Rule::Averaged];
+const RULES: [Rule; 7] =
+    [Rule::Frozen, Rule::Sgd, Rule::Momentum, Rule::Adam, Rule::Normed, Rule::Averaged, Rule::Measured];
 
 impl Rule {
     fn update(self, tape: &Tape, name: &str, p: &Var, gradient: &Var, rate: &Var) {
@@ -47,6 +50,11 @@ impl Rule {
                 tape.update(&m, &first);
                 tape.update(&v, &second);
                 tape.update(p, &step(&(first / (second.sqrt() + 1e-3))));
+            }
+            Self::Measured => {
+                let (norm, new) = (like("norm"), step(gradient));
+                tape.update(p, &new);
+                tape.update(&norm, &(&norm * 0.5 + new.square().sum_all()));
             }
             Self::Averaged => {
                 let (mean, old) = (like("mean"), like("old"));
@@ -108,11 +116,13 @@ fn bits(ran: &Ran) -> Vec<(&str, Vec<u32>)> {
 
 #[test]
 fn joint_updates_change_no_bit() {
-    let cases = if std::env::var_os("UNISONO_LONG").is_some() { 400 } else { 12 };
+    let cases = if std::env::var_os("UNISONO_LONG").is_some() { 400 } else { 6 };
     let mut joined = 0;
-    for case in 0..cases {
+    for case in 2..2 + cases {
         let mut draws = Draws::of(7, "joint", "model", case, 0);
-        let graph = model(&mut draws, &RULES);
+        // One rule for all parameters joins the most.
+        let one = case as usize / 2 % RULES.len();
+        let graph = model(&mut draws, if case % 2 == 0 { &RULES[one..=one] } else { &RULES });
         let feed = feed(&graph, &mut draws);
         let [apart, joint] = [StatePlacement::Apart, StatePlacement::ByUpdate].map(|p| compiled(&graph, p));
         for adapter in adapters() {
@@ -130,6 +140,20 @@ fn joint_updates_change_no_bit() {
         }
     }
     assert!(joined > cases as usize, "only {joined} launches were joined");
+}
+
+/// The parameters cannot wait for the last of them, because kernels in between need them.
+#[test]
+fn what_other_kernels_wait_for_is_not_put_off() {
+    let mut draws = Draws::of(7, "joint", "measured", 0, 0);
+    let graph = model(&mut draws, &[Rule::Measured]);
+    let feed = feed(&graph, &mut draws);
+    let adapter = &adapters()[0];
+    let [apart, joint] = [StatePlacement::Apart, StatePlacement::ByUpdate].map(|placement| {
+        let program = compiled(&graph, placement);
+        run(&mut Device::open(adapter).unwrap(), &program, &feed).unwrap()
+    });
+    assert_eq!(bits(&apart), bits(&joint));
 }
 
 /// Every parameter with one rule, all in one bucket: one launch for those whose size is a multiple of four,
