@@ -3,6 +3,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod carries;
+pub(crate) mod class_weights;
 pub(crate) mod feed;
 pub(crate) mod fields;
 pub(crate) mod memory;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use unisono_graph::{Precision, Type, Var};
 
+use crate::compile::class_weights::check as check_class_weights;
 use crate::model::functional::{INPUT, Model, OUTPUT};
 use crate::objective::metrics::Reduction;
 use crate::{Chain, CrossEntropy, Error, Loss, Metric, Sgd};
@@ -21,7 +22,14 @@ pub(crate) struct Parts {
     /// What each metric is measured on.
     pub measured: Vec<On>,
     pub precision: Precision,
+    /// What samples of each class count in training.
+    pub class_weights: Option<Vec<f32>>,
+    /// Accepts the statistics that keep their values.
+    pub frozen_statistics: Option<Arc<FrozenNames>>,
 }
+
+/// Accepts the names of statistics that keep their values.
+pub(crate) type FrozenNames = dyn Fn(&str) -> bool + Send + Sync;
 
 /// An output of the model, and the field that it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +63,8 @@ impl Parts {
             metrics: Vec::new(),
             measured: Vec::new(),
             precision: Precision::F32,
+            class_weights: None,
+            frozen_statistics: None,
         }
     }
 
@@ -81,6 +91,7 @@ impl Parts {
     /// # Errors
     /// It is negative or not finite.
     pub fn check(&self) -> Result<(), Error> {
+        check_class_weights(self)?;
         let wrong = self.losses.iter().find(|part| !part.weight.is_finite() || part.weight < 0.0);
         wrong.map_or(Ok(()), |LossOn { on, weight, .. }| {
             let problem =

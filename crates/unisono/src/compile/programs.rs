@@ -10,6 +10,7 @@ use unisono_graph::{
 };
 
 use crate::compile::carries;
+use crate::compile::class_weights::weight_of_samples;
 use crate::compile::fields::{Fields, WEIGHT};
 use crate::compile::parts::{LossOn, On, Parts};
 use crate::identity::graph::of_graph;
@@ -192,6 +193,7 @@ impl Trace {
     fn new(parts: &Parts, fields: &Fields, mode: Mode) -> Result<Self, Error> {
         let tape = Tape::with_precision(parts.precision);
         let mut cx = Context::new(&tape, mode);
+        cx.freeze_statistics(parts.frozen_statistics.clone());
         let inputs = fields.declare(&tape);
         let outputs = parts.model.forward(&mut cx, &inputs);
         // An error of the model comes before what follows from it.
@@ -205,6 +207,13 @@ impl Trace {
             let (each, weight) = per_sample(&tape, part, output, target);
             loss = Some(loss.map_or(each.clone(), |sum: Var| sum + each));
             own = own.or(weight);
+            if let Some(weights) = parts.class_weights.as_ref().filter(|_| mode == Mode::Train) {
+                let of_class = tape.in_f32(|| weight_of_samples(weights, output, target, &part.on));
+                match of_class {
+                    Ok(of_class) => own = Some(own.map_or(of_class.clone(), |own| own * of_class)),
+                    Err(problem) => tape.fail_here("class weights", problem),
+                }
+            }
         }
         let loss = loss.unwrap_or_else(|| tape.constant(0.0));
         tape.output(LOSS, &loss);

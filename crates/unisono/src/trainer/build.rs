@@ -43,6 +43,7 @@ impl Builder {
         if !(1..=most).contains(&shards) {
             return Err(Error::setting("shards", format!("{shards} is not in 1..={most}")));
         }
+        self.check_accumulation()?;
         self.parts.check()?;
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
     }
@@ -76,7 +77,9 @@ impl Builder {
     }
 
     fn budget(&self, adapters: Vec<Adapter>) -> Budget {
-        let at_once = self.options.shards_at_once.map(|most| (most, "no more were asked for"));
+        let accumulated = self.accumulated.map(|parts| self.settings.shards.div_ceil(adapters.len().max(1)).div_ceil(parts));
+        let asked = self.options.shards_at_once.into_iter().chain(accumulated).min();
+        let at_once = asked.map(|most| (most, "no more were asked for"));
         Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit }
     }
 
@@ -105,6 +108,7 @@ impl Builder {
         check_batch(settings.global_batch)?;
         let mut notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
         notes.extend(advice(&self.parts, &programs));
+        notes.extend(self.accumulation_note(programs.train()));
         let mut budget = self.budget(adapters);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;

@@ -34,6 +34,8 @@ pub struct Builder {
     pub(super) mixed: bool,
     pub(super) loss_scale: LossScale,
     pub(super) memory_limit: Option<u64>,
+    /// The number of parts of a step that a replica computes one after another, if that was set.
+    pub(super) accumulated: Option<usize>,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) callbacks: Callbacks,
 }
@@ -61,6 +63,7 @@ impl Builder {
             mixed: false,
             loss_scale: LossScale::default(),
             memory_limit: None,
+            accumulated: None,
             observers: vec![],
             callbacks: Callbacks::default(),
         }

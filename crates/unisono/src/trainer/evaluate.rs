@@ -58,7 +58,7 @@ impl Trainer {
     /// is asked to stop ([`Trainer::stop_on`]).
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
-        self.prepare(ProgramId::Evaluate, loader.samples())?;
+        self.prepare(ProgramId::Evaluate, self.samples_of(loader))?;
         self.using.reset();
         for batch in self.reader(loader).epoch(0)? {
             let batch = batch?;
@@ -91,7 +91,7 @@ impl Trainer {
     /// As [`Trainer::predict`], but for any number of outputs.
     pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
-        self.prepare(ProgramId::Predict, loader.samples())?;
+        self.prepare(ProgramId::Predict, self.samples_of(loader))?;
         self.using.reset();
         for batch in self.reader(loader).epoch(0)? {
             all.extend(self.predict_batch_all(&batch?)?);
