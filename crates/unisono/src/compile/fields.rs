@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use unisono_data::{FieldDType, FieldSpec};
+use unisono_data::{Batch, Field, FieldDType, FieldSpec};
 use unisono_graph::{DType, Tape, Type};
 
 use crate::compile::parts::Parts;
@@ -79,6 +79,34 @@ impl Fields {
         self.get(name).ok_or_else(missing)
     }
 
+    /// Returns whether the fields of a batch that are among these have the same axes and types. A prediction
+    /// needs no targets.
+    pub fn fit(&self, batch: &Batch) -> bool {
+        let known = self.iter().filter_map(|(name, ty)| Some((ty, batch.field(name)?)));
+        known.into_iter().all(|(ty, field)| field_type(&sample_spec(field)) == *ty)
+    }
+
+    /// Returns these fields with the lengths that they have in a batch: the first axis may be shorter there.
+    ///
+    /// # Errors
+    /// Another axis or the type differs too, or the batch is longer: the field's name, its type here and
+    /// there.
+    pub fn of_length(&self, batch: &Batch) -> Result<Self, (String, Type, Type)> {
+        let mut all = self.clone();
+        for (name, ty) in &mut all.types {
+            let Some(field) = batch.field(name) else { continue };
+            let own = field_type(&sample_spec(field));
+            let shorter = ty.dims.first().zip(own.dims.first()).is_some_and(|(most, own)| own <= most);
+            let rest = |ty: &Type| ty.dims.get(1..).map(<[usize]>::to_vec);
+            if own != *ty && (!shorter || rest(&own) != rest(ty) || own.dtype != ty.dtype) {
+                return Err((name.clone(), ty.clone(), own));
+            }
+            *ty = own;
+        }
+        all.ids.clear();
+        Ok(all)
+    }
+
     /// Declares all fields as inputs of a graph, in order, and returns them by name.
     pub fn declare(&self, tape: &Tape) -> Inputs {
         let inputs = Inputs::new(tape, self.iter());
@@ -115,6 +143,13 @@ fn asked_for(parts: &Parts, specs: &[FieldSpec]) -> Result<Vec<String>, Error> {
     parts.model.forward(&mut Context::new(&tape, Mode::Train), &inputs);
     tape.error().map_or(Ok(()), Err)?;
     Ok(inputs.used())
+}
+
+/// Returns what a batch's field is for one sample.
+fn sample_spec(field: &Field) -> FieldSpec {
+    let mut spec = field.spec("");
+    spec.shape = field.shape[1..].to_vec();
+    spec
 }
 
 /// Returns the type that a field has in a graph.

@@ -96,7 +96,8 @@ impl Builder {
         self.parts.measure_losses();
         let callbacks = self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?;
         let control = RunControl::of(callbacks);
-        let programs = Programs::trace(&self.parts, &fields, self.layout())?;
+        let layout = self.layout();
+        let programs = Programs::trace(&self.parts, &fields, layout)?;
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
         let mixed = !is_one_machine(&chosen);
@@ -112,7 +113,7 @@ impl Builder {
         let mut budget = self.budget(adapters);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;
-        let mut plan = Plan { parts: self.parts, programs, fields, memory };
+        let mut plan = Plan { parts: self.parts, programs, fields, layout, lengths: Vec::new(), memory };
         observe_nothing(&mut plan.parts)?;
         let crew = Crew {
             replicas,

@@ -211,7 +211,8 @@ impl Trainer {
             }
             // No later audit would find what is wrong from here on.
             if batch.after.epoch >= epochs {
-                self.crew.replicas.audit_next(ProgramId::Train.index());
+                let program = self.compiled(ProgramId::Train, &batch)?;
+                self.crew.replicas.audit_next(program);
             }
             let mut step = self.step_inner(&batch, Some(train.source()), feed::behind(&batch))?;
             (step.epochs, step.of) = (epochs, of);
@@ -245,7 +246,9 @@ impl Trainer {
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let train = self.state.running.finish(&self.plan.parts.metrics);
         // What is wrong in an evaluation alone would change schedules and what counts as the best.
-        self.crew.replicas.audit_next(ProgramId::Evaluate.index());
+        for first in std::iter::once(0).chain(self.plan.lengths.iter().map(|length| length.first)) {
+            self.crew.replicas.audit_next(first + ProgramId::Evaluate.index());
+        }
         let validation = validation.map(|loader| self.evaluate(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;
         if let Some(loss) = validation.as_ref().map(|measured| measured.loss).filter(|loss| !loss.is_finite())

@@ -20,6 +20,7 @@ mod fit;
 pub(crate) mod identity;
 mod inspect;
 mod join;
+mod lengths;
 mod load;
 pub(crate) mod recipe;
 pub(crate) mod resume;

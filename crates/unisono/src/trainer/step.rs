@@ -2,7 +2,7 @@
 //! recorded.
 
 use unisono_data::{Batch, Position};
-use unisono_graph::NodeId;
+use unisono_graph::{NodeId, Program};
 use unisono_replica::{Feed, Outcome, ReplicaError};
 
 use crate::compile::feed::{self, Names};
@@ -52,8 +52,9 @@ impl Trainer {
         let _span = events::step_span(self.state.position.step);
         let learning_rate = self.learning_rate();
         self.crew.check_state()?;
+        self.compile_for(batch)?;
         self.check_batch(batch, names)?;
-        let before = self.before_step()?;
+        let before = self.before_step(batch)?;
         let batch = &*self.state.carries.with(batch)?;
         let scalars = self.scalars()?;
         let feed = self.plan.feed(ProgramId::Train, batch, &scalars, self.state.settings.seed)?;
@@ -102,15 +103,15 @@ impl Trainer {
     /// # Errors
     /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.
     fn judged(&mut self, batch: &Batch, feed: &Feed, names: Names<'_>) -> Result<Outcome, Error> {
-        let program = self.plan.programs.train().clone();
+        let program = self.plan.programs_of(batch).train().clone();
         let verdict = &mut |outputs: &_| Reading::new(&program, outputs).verdict();
-        let outcome = self.crew.replicas.step(ProgramId::Train.index(), feed, verdict);
+        let outcome = self.crew.replicas.step(self.plan.index_of(ProgramId::Train, batch), feed, verdict);
         self.tell_left();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
                 let bad = Reading::new(&program, &outputs).bad_sample();
-                if bad.is_some() || !self.backs_off(sum) {
+                if bad.is_some() || !self.backs_off(&program, sum) {
                     return Err(self.not_finite(batch, bad, what, names));
                 }
                 Outcome { outputs: *outputs, ..Outcome::default() }
@@ -145,17 +146,17 @@ impl Trainer {
     }
 
     /// Returns whether a smaller loss scale may make a sum finite. The next step has that scale.
-    fn backs_off(&mut self, sum: Option<NodeId>) -> bool {
-        let is_scaled = sum.is_some_and(|sum| self.plan.programs.train().depends_on(sum, SCALE));
+    fn backs_off(&mut self, program: &Program, sum: Option<NodeId>) -> bool {
+        let is_scaled = sum.is_some_and(|sum| program.depends_on(sum, SCALE));
         is_scaled && self.state.loss_scale.as_mut().is_some_and(Scaling::overflowed)
     }
 
     /// Records a step in the run's state and returns what it did.
     fn record(&mut self, batch: &Batch, outcome: &Outcome, after: Position) -> Step {
-        let program = self.plan.programs.train();
+        let program = self.plan.programs_of(batch).train();
         let reading = Reading::new(program, &outcome.outputs);
         let metrics = &self.plan.parts.metrics;
-        let measured = reading.measured(metrics, &self.plan.fields, batch, reading.penalty());
+        let measured = reading.measured(metrics, self.plan.fields_of(batch), batch, reading.penalty());
         let state = &mut self.state;
         if outcome.committed {
             state.carries.take(program, &outcome.outputs);

@@ -68,7 +68,7 @@ impl Trainer {
 
     /// Prepares a training step: keeps the state if trust begins with it. Returns the run's state if the step
     /// is audited.
-    pub(super) fn before_step(&mut self) -> Result<Option<RunState>, Error> {
+    pub(super) fn before_step(&mut self, batch: &Batch) -> Result<Option<RunState>, Error> {
         self.check_trust()?;
         if !self.crew.is_audited {
             return Ok(None);
@@ -82,7 +82,7 @@ impl Trainer {
             let state = self.state.clone();
             self.trust = Trust::State(Box::new(Trusted { state, tensors }));
         }
-        let due = self.crew.replicas.is_audit_due(ProgramId::Train.index());
+        let due = self.crew.replicas.is_audit_due(self.plan.index_of(ProgramId::Train, batch));
         Ok(due.then(|| self.state.clone()))
     }
 
@@ -119,8 +119,9 @@ impl Trainer {
         let batch = self.state.carries.with(batch)?;
         let scalars = self.scalars()?;
         let feed = self.plan.feed(ProgramId::Train, &batch, &scalars, self.state.settings.seed)?;
-        self.crew.replicas.audit_next(ProgramId::Train.index());
-        let made = self.crew.replicas.step(ProgramId::Train.index(), &feed, &mut |_| Verdict::Skip);
+        let program = self.plan.index_of(ProgramId::Train, &batch);
+        self.crew.replicas.audit_next(program);
+        let made = self.crew.replicas.step(program, &feed, &mut |_| Verdict::Skip);
         if matches!(made, Err(ReplicaError::NotFinite { .. })) {
             return Ok(());
         }
