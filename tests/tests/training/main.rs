@@ -2,6 +2,7 @@
 //! of replicas.
 
 mod lengths;
+mod predictor;
 mod recipe;
 
 use unisono::{Observer, Trainer};

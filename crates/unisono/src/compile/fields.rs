@@ -60,9 +60,32 @@ impl Fields {
         Ok(Self { types, ids: BTreeMap::new() })
     }
 
+    /// Returns fields with these names and types, whether a model asks for them or not.
+    pub fn all(specs: &[FieldSpec]) -> Self {
+        let types = specs.iter().map(|spec| (spec.name.to_string(), field_type(spec))).collect();
+        Self { types, ids: BTreeMap::new() }
+    }
+
+    /// Returns the fields with these names, in their order.
+    pub fn only(&self, names: &[String]) -> Self {
+        let types = names.iter().filter_map(|name| Some((name.clone(), self.get(name)?.clone()))).collect();
+        Self { types, ids: BTreeMap::new() }
+    }
+
     /// Returns names and types in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Type)> {
         self.types.iter().map(|(name, ty)| (name.as_str(), ty))
+    }
+
+    /// Returns the fields as sources describe them.
+    pub fn specs(&self) -> Vec<FieldSpec> {
+        let dtype = |ty: &Type| if ty.dtype == DType::F32 { FieldDType::F32 } else { FieldDType::I32 };
+        let spec = |(name, ty): (&str, &Type)| FieldSpec {
+            name: name.into(),
+            dtype: dtype(ty),
+            shape: ty.dims.clone(),
+        };
+        self.iter().map(spec).collect()
     }
 
     /// Returns a field's type.
@@ -105,6 +128,18 @@ impl Fields {
         }
         all.ids.clear();
         Ok(all)
+    }
+
+    /// Returns the error of samples whose length a model cannot take: these fields have it, and the problem
+    /// is why.
+    pub fn cannot_be(&self, other: &Self, problem: &str) -> Error {
+        let mut differ = self.iter().zip(other.iter()).filter(|(own, other)| own.1 != other.1);
+        let (name, expected, got) = match differ.next() {
+            Some(((name, own), (_, other))) => (name, own.to_string(), other.to_string()),
+            None => ("", String::new(), String::new()),
+        };
+        let got = format!("{got} (a program for this length: {problem})");
+        Error::Field { field: name.into(), expected, got }
     }
 
     /// Declares all fields as inputs of a graph, in order, and returns them by name.

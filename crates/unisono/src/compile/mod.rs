@@ -10,4 +10,5 @@ pub(crate) mod memory;
 pub(crate) mod outputs;
 pub(crate) mod parts;
 pub(crate) mod plan;
+pub(crate) mod prediction;
 pub(crate) mod programs;

@@ -257,7 +257,7 @@ fn observe_nothing(parts: &mut Parts) -> Result<(), Error> {
 }
 
 /// Returns one adapter for each replica.
-fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Adapter> {
+pub(crate) fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Adapter> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let own = |a: &Adapter| if a.kind == Kind::Cpu { cores.min(shards) } else { 1 };
     match replicas {

@@ -23,7 +23,7 @@ pub struct Prediction {
 
 /// The outputs of a model for samples, in the model's order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Predictions(Vec<Prediction>);
+pub struct Predictions(pub(crate) Vec<Prediction>);
 
 impl Predictions {
     /// Returns an output by its name.

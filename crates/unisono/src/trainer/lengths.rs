@@ -24,10 +24,10 @@ impl Trainer {
         let traced = Programs::trace(&self.plan.parts, &fields, self.plan.layout);
         let programs = match traced {
             Ok(programs) => programs,
-            Err(error) => return Err(self.of_length(&fields, &error.to_string())),
+            Err(error) => return Err(self.plan.fields.cannot_be(&fields, &error.to_string())),
         };
         if let Some(problem) = self.unlike(&programs) {
-            return Err(self.of_length(&fields, &problem));
+            return Err(self.plan.fields.cannot_be(&fields, &problem));
         }
         fields.ids.clone_from(&programs.ids);
         let first = self.crew.replicas.add_programs(programs.all())?;
@@ -61,16 +61,6 @@ impl Trainer {
         let at = widths[0].iter().zip(&widths[1]).position(|(a, b)| a != b)?;
         let name = self.plan.parts.metrics[at].name();
         Some(format!("the metric {name:?} has {} values of a sample, and {} of the longest", widths[1][at], widths[0][at]))
-    }
-
-    /// Returns the error of samples whose length the model cannot take.
-    fn of_length(&self, fields: &Fields, problem: &str) -> Error {
-        let mut differ = self.plan.fields.iter().zip(fields.iter()).filter(|(own, other)| own.1 != other.1);
-        let (name, expected, got) = match differ.next() {
-            Some(((name, own), (_, other))) => (name, own.to_string(), other.to_string()),
-            None => ("", String::new(), String::new()),
-        };
-        Error::Field { field: name.into(), expected, got: format!("{got} (a program for this length: {problem})") }
     }
 
     /// Returns the number by which replicas know a program for a batch, after its programs were compiled.

@@ -7,7 +7,7 @@
 //! observers hear, `trust` about the way back after a replica was wrong, `inspect` about what a
 //! user can ask.
 
-mod build;
+pub(crate) mod build;
 pub(crate) mod builder;
 pub(crate) mod callback;
 pub(crate) mod control;
