@@ -25,6 +25,7 @@ pub use callbacks::*;
 pub use compile::fields::WEIGHT;
 pub use compile::memory::MemoryEstimate;
 pub use compile::parts::TARGET;
+pub use compile::phases::Phase;
 pub use compile::programs::ProgramId;
 pub use error::Error;
 pub use model::functional::{INPUT, OUTPUT};

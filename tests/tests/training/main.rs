@@ -2,6 +2,7 @@
 //! of replicas.
 
 mod lengths;
+mod phases;
 mod predictor;
 mod recipe;
 

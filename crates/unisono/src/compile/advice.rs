@@ -17,7 +17,7 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let states = programs.train().states();
     let names = programs.states_of(&[unisono_graph::StateKind::Parameter]);
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
-    notes.extend(parts.optimizer.freeze_notes(&names));
+    notes.extend(parts.freeze_notes(&names));
     let statistics = programs.states_of(&[unisono_graph::StateKind::Statistic]);
     let accepts = |accepts: &FrozenNames| statistics.iter().any(|&index| accepts(&states[index].name));
     if parts.frozen_statistics.as_ref().is_some_and(|names| !accepts(&**names)) {

@@ -9,6 +9,7 @@ pub(crate) mod fields;
 pub(crate) mod memory;
 pub(crate) mod outputs;
 pub(crate) mod parts;
+pub(crate) mod phases;
 pub(crate) mod plan;
 pub(crate) mod prediction;
 pub(crate) mod programs;

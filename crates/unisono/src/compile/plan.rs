@@ -71,6 +71,18 @@ impl Plan {
         self.of(batch).2 + id.index()
     }
 
+    /// Returns the number by which replicas know the program of a training step on a batch in a phase.
+    pub fn train_index(&self, batch: &Batch, phase: usize) -> usize {
+        self.of(batch).2 + Programs::number_in(phase)
+    }
+
+    /// Returns the numbers by which replicas know all programs of training steps.
+    pub fn train_indices(&self) -> Vec<usize> {
+        let phases = 0..self.parts.phases.len().max(1);
+        let firsts = std::iter::once(0).chain(self.lengths.iter().map(|length| length.first));
+        firsts.flat_map(|first| phases.clone().map(move |phase| first + Programs::number_in(phase))).collect()
+    }
+
     /// Returns one of the programs.
     pub fn program(&self, id: ProgramId) -> &Program {
         self.programs.get(id)
@@ -110,6 +122,14 @@ impl Plan {
             feed::check_field(batch, &input.name, fields.expect(&input.name)?, None)?;
         }
         feed::check_ids(batch, fields, None)
+    }
+
+    /// Returns the inputs of a training step in a phase for a batch.
+    ///
+    /// # Errors
+    /// The batch lacks a field.
+    pub fn feed_train(&self, phase: usize, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
+        feed::feed(self.programs_of(batch).train_in(phase), batch, scalars, seed)
     }
 
     /// Returns a program's inputs for a batch, the numbers of a step, and the seed that random ops draw from.

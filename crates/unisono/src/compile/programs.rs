@@ -5,20 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    DType, Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, Tape, Type, Var,
-    simplify,
+    DType, Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateDecl, StateKind, Tape, Type,
+    Var, simplify,
 };
 
 use crate::compile::carries;
 use crate::compile::class_weights::weight_of_samples;
 use crate::compile::fields::{Fields, WEIGHT};
 use crate::compile::parts::{LossOn, On, Parts};
+use crate::compile::phases::Phase;
 use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::model::functional::{Inputs, OUTPUT, Outputs};
-use crate::optimizers::{Gradient, trace_update};
+use crate::optimizers::{Gradient, trace_update_of};
 use crate::{Context, Error, Initializer, Metric};
 
 /// The name of the output with each sample's loss.
@@ -79,7 +80,8 @@ impl ProgramId {
 
 /// The compiled graphs, with what the host needs to run them.
 pub(crate) struct Programs {
-    /// The programs by [`ProgramId::index`].
+    /// The programs by [`ProgramId::index`], and behind them those of a training step in the second phase and
+    /// further ones. The first one's is [`ProgramId::Train`].
     compiled: Vec<Arc<Program>>,
     /// The forward pass in training, from which the interpreter finds out where numbers went bad.
     pub forward: Graph,
@@ -123,16 +125,23 @@ impl Programs {
             |(name, _): (&str, &Type)| Some((name.to_owned(), cx.id_limits(&forward, inputs.get(name)?)?));
         let ids = fields.iter().filter_map(limits).collect();
         let output_type = |name: &str| outputs.get(name).map(|output| output.ty().clone());
-        let losses = parts.losses.iter();
+        let losses = parts.all_losses();
         let losses = losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled = Vec::new();
+        let mut phases = phase_graphs(parts, fields)?;
         for id in ProgramId::ALL {
-            let graph = id.trace(parts, fields, &trace)?;
+            let graph = match id {
+                ProgramId::Train if !phases.is_empty() => phases.remove(0),
+                _ => id.trace(parts, fields, &trace)?,
+            };
             if *id == ProgramId::Train {
-                identity.training = of_graph(&simplify(&graph));
+                identity.training = of_training(parts, &graph, &phases);
             }
             compiled.push(Arc::new(Program::compile_with(&graph, layout)?));
+        }
+        for graph in &phases {
+            compiled.push(Arc::new(Program::compile_with(graph, layout)?));
         }
         let mut programs = Self {
             compiled,
@@ -145,7 +154,7 @@ impl Programs {
             ids,
             identity,
         };
-        if let Some(name) = carries::too_late(programs.train()) {
+        if let Some(name) = programs.trains().find_map(|program| carries::too_late(program)) {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));
         }
@@ -162,7 +171,22 @@ impl Programs {
         &self.compiled[id.index()]
     }
 
-    /// Returns the program of a training step, whose states are the run's.
+    /// Returns the number among all programs of that of a training step in a phase.
+    pub fn number_in(phase: usize) -> usize {
+        if phase == 0 { ProgramId::Train.index() } else { ProgramId::ALL.len() + phase - 1 }
+    }
+
+    /// Returns the program of a training step in a phase.
+    pub fn train_in(&self, phase: usize) -> &Arc<Program> {
+        &self.compiled[Self::number_in(phase)]
+    }
+
+    /// Returns the programs of training steps in all phases.
+    pub fn trains(&self) -> impl Iterator<Item = &Arc<Program>> {
+        (0..=self.compiled.len() - ProgramId::ALL.len()).map(|phase| self.train_in(phase))
+    }
+
+    /// Returns the program of a training step, in the first phase, whose states are the run's.
     pub fn train(&self) -> &Arc<Program> {
         self.get(ProgramId::Train)
     }
@@ -238,14 +262,25 @@ impl Trace {
 
     /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of
     /// the weights once. In mixed precision they are those of a scaled loss, and are scaled back first.
-    fn with_update(&self, parts: &Parts) -> Result<Graph, Error> {
+    ///
+    /// A step in a phase trains its parameters by its losses. What the optimizers of the phases `before` and
+    /// `after` it keep is declared in their places, so that all steps have the same states.
+    fn with_update(
+        &self,
+        parts: &Parts,
+        phase: Option<&Phase>,
+        [before, after]: [&[StateDecl]; 2],
+    ) -> Result<Graph, Error> {
         let tape = &self.tape;
         let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
         let weight = self.weight.clone().unwrap_or(ones);
         let weight_sum = weight.sum_shards();
         tape.output(WEIGHT_SUM, &weight_sum);
-        let total = (&self.loss * &weight).sum_shards();
-        let parameters: Vec<Parameter> = self.cx.parameters().to_vec();
+        let own = phase.filter(|phase| !phase.losses.is_empty());
+        let loss = own.map_or_else(|| self.loss.clone(), |phase| self.loss_of(phase));
+        let total = (&loss * &weight).sum_shards();
+        let is_trained = |p: &&Parameter| phase.is_none_or(|phase| (phase.trains)(&p.name));
+        let parameters: Vec<Parameter> = self.cx.parameters().iter().filter(is_trained).cloned().collect();
         let vars: Vec<Var> = parameters.iter().map(|p| p.var.clone()).collect();
         let scalar = |name| tape.input(name, Type::global(&[]));
         let scales = (parts.precision == Precision::Mixed).then(|| [SCALE, INVERSE].map(scalar));
@@ -264,9 +299,54 @@ impl Trace {
         }
         let gradients = parameters.into_iter().zip(gradients);
         let gradients = gradients.map(|(p, gradient)| Gradient { name: p.name, weight: p.var, gradient });
-        tape.in_f32(|| trace_update(tape, &parts.optimizer, gradients.collect()));
+        let declare = |states: &[StateDecl]| {
+            states.iter().for_each(|state| drop(tape.state(&state.name, &state.ty.dims, state.kind)));
+        };
+        declare(before);
+        let (optimizer, name) =
+            phase.map_or((&parts.optimizer, ""), |phase| (&phase.optimizer, &phase.name));
+        tape.in_f32(|| trace_update_of(tape, optimizer, gradients.collect(), name));
+        declare(after);
         Ok(tape.finish()?)
     }
+
+    /// Returns the sum of a phase's losses of each sample.
+    fn loss_of(&self, phase: &Phase) -> Var {
+        let parts = phase.losses.iter().filter_map(|part| {
+            let (output, target) = (self.outputs.get(&part.on.output)?, self.inputs.get(&part.on.target)?);
+            Some(per_sample(&self.tape, part, output, target).0)
+        });
+        parts.reduce(|a, b| a + b).unwrap_or_else(|| self.loss.clone())
+    }
+}
+
+/// Traces the training steps of all phases. They have the same states in the same order: those of the model,
+/// then what the optimizer of each phase keeps.
+fn phase_graphs(parts: &Parts, fields: &Fields) -> Result<Vec<Graph>, Error> {
+    let (mut kept, mut graphs): (Vec<Vec<StateDecl>>, _) = (Vec::new(), Vec::new());
+    for phase in &parts.phases {
+        let trace = Trace::new(parts, fields, Mode::Train)?;
+        let of_model = trace.tape.states().len();
+        let graph = trace.with_update(parts, Some(phase), [&[], &[]])?;
+        kept.push(graph.states[of_model..].to_vec());
+    }
+    for (at, phase) in parts.phases.iter().enumerate() {
+        let [before, after] = [kept[..at].concat(), kept[at + 1..].concat()];
+        let trace = Trace::new(parts, fields, Mode::Train)?;
+        graphs.push(trace.with_update(parts, Some(phase), [&before, &after])?);
+    }
+    Ok(graphs)
+}
+
+/// Returns the training step, or those of all phases, as a part of a run's identity.
+fn of_training(parts: &Parts, first: &Graph, others: &[Graph]) -> Part {
+    if parts.phases.is_empty() {
+        return of_graph(&simplify(first));
+    }
+    let graphs = std::iter::once(first).chain(others);
+    let hashes = graphs.map(|graph| of_graph(&simplify(graph)).sha256);
+    let names = parts.phases.iter().map(|phase| format!("phase {}", phase.name));
+    Part::of_settings(names.zip(hashes))
 }
 
 /// Returns what a metric measures as a number for each sample, or as several where it has a reduction of its
@@ -337,12 +417,12 @@ fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Outputs) {
         }
         output.zip(target)
     };
-    for LossOn { on, loss, .. } in &parts.losses {
+    for LossOn { on, loss, .. } in parts.all_losses() {
         let Some((output, target)) = compared(loss.name(), on) else { continue };
         if let Err(problem) = loss.accepts(output.ty(), target.ty()) {
             fail(loss.name(), problem);
         }
-        if parts.losses.len() > 1 && loss.weight(target).is_some() {
+        if parts.all_losses().count() > 1 && loss.weight(target).is_some() {
             fail(loss.name(), "has weights of its own, which only the only loss of a model can have".into());
         }
     }
@@ -370,7 +450,7 @@ fn check(tape: &Tape) -> Result<(), GraphError> {
 
 /// Traces a training step: what comes behind the forward pass.
 fn trace_train(parts: &Parts, _: &Fields, forward: &Trace) -> Result<Graph, Error> {
-    forward.with_update(parts)
+    forward.with_update(parts, None, [&[], &[]])
 }
 
 /// Traces an evaluation.

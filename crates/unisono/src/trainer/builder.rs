@@ -22,6 +22,8 @@ pub struct Builder {
     pub(super) parts: Parts,
     /// Whether a loss was added for an output by name.
     has_losses: bool,
+    /// Whether a loss was set at all.
+    pub(super) is_loss_set: bool,
     /// The global batch, the shards and the seed; the rest follows from the parts.
     pub(super) settings: RunSettings,
     /// The samples of a step for each replica, where these decide the global batch.
@@ -53,6 +55,7 @@ impl Builder {
         Self {
             parts: Parts::new(model),
             has_losses: false,
+            is_loss_set: false,
             settings: RunSettings::default(),
             per_replica: None,
             adapters: vec![],
@@ -73,6 +76,7 @@ impl Builder {
     /// [`CrossEntropy`](crate::CrossEntropy).
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
         (self.parts.losses, self.has_losses) = (vec![LossOn::only(loss)], false);
+        self.is_loss_set = true;
         self
     }
 
@@ -106,6 +110,7 @@ impl Builder {
         loss: impl Loss + 'static,
         weight: f32,
     ) -> Self {
+        self.is_loss_set = true;
         if !std::mem::replace(&mut self.has_losses, true) {
             self.parts.losses.clear();
         }

@@ -5,7 +5,7 @@ use unisono_graph::Type;
 use unisono_replica::{Outcome, Verdict};
 
 use crate::compile::outputs::Reading;
-use crate::compile::programs::ProgramId;
+use crate::compile::programs::{ProgramId, Programs};
 use crate::objective::running::Running;
 use crate::{Error, Evaluation, Trainer};
 
@@ -179,10 +179,20 @@ impl Trainer {
 
     /// Plans and compiles a program for the batches of an epoch of `samples`, so that no step has to.
     pub(super) fn prepare(&mut self, program: ProgramId, samples: u64) -> Result<(), Error> {
+        self.prepare_number(program.index(), samples)
+    }
+
+    /// Does [`Trainer::prepare`] for the training steps of all phases.
+    pub(super) fn prepare_training(&mut self, samples: u64) -> Result<(), Error> {
+        let phases = self.plan.parts.phases.len().max(1);
+        (0..phases).try_for_each(|phase| self.prepare_number(Programs::number_in(phase), samples))
+    }
+
+    fn prepare_number(&mut self, number: usize, samples: u64) -> Result<(), Error> {
         let full = self.state.settings.global_batch as u64;
         let sizes: Vec<usize> =
             [samples.min(full), samples % full].iter().filter(|&&n| n > 0).map(|&n| n as usize).collect();
-        let prepared = self.crew.replicas.prepare(program.index(), &sizes);
+        let prepared = self.crew.replicas.prepare(number, &sizes);
         self.heard(prepared)
     }
 

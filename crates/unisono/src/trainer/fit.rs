@@ -88,7 +88,7 @@ impl Trainer {
     fn begin(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<Batches, Error> {
         self.trust_the_end()?;
         let loader = self.reader(train);
-        self.prepare(ProgramId::Train, loader.samples_per_epoch())?;
+        self.prepare_training(loader.samples_per_epoch())?;
         if let Some(validation) = validation {
             self.can_evaluate(validation).map_err(Error::of_validation)?;
         }
@@ -211,7 +211,8 @@ impl Trainer {
             }
             // No later audit would find what is wrong from here on.
             if batch.after.epoch >= epochs {
-                let program = self.compiled(ProgramId::Train, &batch)?;
+                self.compile_for(&batch)?;
+                let program = self.plan.train_index(&batch, self.phase_for(batch.epoch)?.unwrap_or(0));
                 self.crew.replicas.audit_next(program);
             }
             let mut step = self.step_inner(&batch, Some(train.source()), feed::behind(&batch))?;
@@ -283,7 +284,7 @@ impl Trainer {
 
     /// Lets the optimizer see the history.
     pub(super) fn observe(&mut self) -> Result<(), Error> {
-        let observed = self.plan.parts.optimizer.observe(&self.state.history);
+        let observed = self.plan.parts.observe(&self.state.history);
         observed.map_err(|problem| Error::setting("optimizer", problem))
     }
 }

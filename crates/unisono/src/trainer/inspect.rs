@@ -59,8 +59,8 @@ impl Trainer {
     /// what they took.
     pub fn audits(&self) -> AuditReport {
         let mut all = self.crew.replicas.audits(ProgramId::Train.index());
-        for length in &self.plan.lengths {
-            let more = self.crew.replicas.audits(length.first + ProgramId::Train.index());
+        for number in self.plan.train_indices().into_iter().skip(1) {
+            let more = self.crew.replicas.audits(number);
             all.interval = if more.steps > all.steps { more.interval } else { all.interval };
             (all.steps, all.passed) = (all.steps + more.steps, all.passed + more.passed);
             (all.stepping, all.auditing) = (all.stepping + more.stepping, all.auditing + more.auditing);

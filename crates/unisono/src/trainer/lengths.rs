@@ -5,7 +5,7 @@ use unisono_graph::{InputKind, Program};
 
 use crate::compile::fields::Fields;
 use crate::compile::plan::OfLength;
-use crate::compile::programs::{ProgramId, Programs};
+use crate::compile::programs::Programs;
 use crate::{Error, Trainer};
 
 impl Trainer {
@@ -61,15 +61,6 @@ impl Trainer {
         let at = widths[0].iter().zip(&widths[1]).position(|(a, b)| a != b)?;
         let name = self.plan.parts.metrics[at].name();
         Some(format!("the metric {name:?} has {} values of a sample, and {} of the longest", widths[1][at], widths[0][at]))
-    }
-
-    /// Returns the number by which replicas know a program for a batch, after its programs were compiled.
-    ///
-    /// # Errors
-    /// As [`Trainer::compile_for`].
-    pub(super) fn compiled(&mut self, id: ProgramId, batch: &Batch) -> Result<usize, Error> {
-        self.compile_for(batch)?;
-        Ok(self.plan.index_of(id, batch))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use unisono_graph::Program;
 use unisono_replica::can_run_few_at_once;
 
+use crate::compile::phases::Phase;
 use crate::Error;
 use crate::trainer::builder::Builder;
 
@@ -59,6 +60,28 @@ impl Builder {
     /// ```
     pub fn freeze_statistics(mut self, frozen: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.parts.frozen_statistics = Some(Arc::new(frozen));
+        self
+    }
+
+    /// Adds a phase: steps that train parts of the model by losses and an optimizer of their own. Phases take
+    /// turns in the order in which they were added. Default: there are none, and each step trains the whole
+    /// model with [`Builder::optimizer`], which phases replace.
+    ///
+    /// Loss and metrics in the history are those of the trainer ([`Builder::loss_of`]), over all steps;
+    /// without those they are the losses of all phases. Checkpoints hold whose turn it is. A callback cannot
+    /// set the learning rate of a run in phases.
+    ///
+    /// ```
+    /// use unisono::{AdamW, Dense, Phase, Sequential, Sgd, Trainer};
+    ///
+    /// // Trains the head for three epochs, and then the whole model with another optimizer.
+    /// let model = Sequential::new().add(Dense::new(32)).add(Dense::new(10));
+    /// let head = Phase::new("head").trains(|name| name.starts_with("1.")).optimizer(Sgd::new(0.1)).epochs(0..3);
+    /// let all = Phase::new("all").optimizer(AdamW::new(1e-4)).epochs(3..u32::MAX);
+    /// let builder = Trainer::builder(model).phase(head).phase(all);
+    /// ```
+    pub fn phase(mut self, phase: Phase) -> Self {
+        self.parts.phases.push(phase);
         self
     }
 
