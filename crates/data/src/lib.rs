@@ -34,6 +34,7 @@ pub use sources::files::{Array, Arrays, Cifar, Element, Tokens, Width};
 pub use sources::memory::Memory;
 pub use sources::sequences::Sequences;
 pub use transforms::augment;
+pub use transforms::padding::{mask, pad};
 pub use transforms::standard::{Transform, cast, channels_first, normalise, one_hot, rescale};
 pub use transforms::statistics::{Per, Statistics};
 /// The random numbers that a transform draws, keyed by seed, stage, epoch and position.

@@ -1,5 +1,6 @@
 //! The loader: what to read, in which order, and with how many threads.
 
+mod parts;
 mod settings;
 mod start;
 
@@ -49,6 +50,8 @@ pub struct Loader {
     /// `None` until it is set.
     batch: Option<usize>,
     drop_last: bool,
+    /// The largest number of batches in an epoch, if it is limited.
+    most_batches: Option<u64>,
     /// Whether the transform that was added last is one of batches.
     last_is_batch: bool,
     pace: Settings,
@@ -71,7 +74,16 @@ impl Loader {
         };
         let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
         let specs = Arc::default();
-        Self { pipeline, batch: None, drop_last: false, last_is_batch: false, pace, specs, stop: Vec::new() }
+        Self {
+            pipeline,
+            batch: None,
+            drop_last: false,
+            most_batches: None,
+            last_is_batch: false,
+            pace,
+            specs,
+            stop: Vec::new(),
+        }
     }
 
     /// Sets the number of samples in a batch. Default: 32. `fit` of the crate `unisono` takes its global
@@ -261,17 +273,6 @@ impl Loader {
     /// Returns the number of samples in the source.
     pub fn samples(&self) -> u64 {
         self.pipeline.source.len()
-    }
-
-    /// Returns the number of batches in an epoch.
-    pub fn batches_per_epoch(&self) -> u64 {
-        let batch = (self.batch_size() as u64).max(1);
-        if let Kind::Buckets(buckets) = &self.pipeline.order.kind {
-            let mut buckets = (**buckets).clone();
-            buckets.set_batch(batch);
-            return if self.drop_last { buckets.full() / batch } else { buckets.batches() };
-        }
-        if self.drop_last { self.samples() / batch } else { self.samples().div_ceil(batch) }
     }
 
     /// Returns the number of samples in a full batch.

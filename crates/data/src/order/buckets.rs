@@ -14,8 +14,8 @@ use crate::{DataError, FieldSpec, Fingerprint};
 /// loader shuffles, the order of the full batches and of the samples within a bucket is shuffled each epoch.
 /// Every sample comes once an epoch, and none is added.
 ///
-/// Buckets that cut a field are for a user's own training loop. The trainer of the crate `unisono` takes one
-/// shape of each field, so it can only train with buckets that cut none.
+/// A trainer of the crate `unisono` is built for the longest samples ([`Loader::fields`](crate::Loader::fields)), and compiles a
+/// program for each shorter length when the first batch of it comes.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     boundaries: Vec<usize>,

@@ -30,6 +30,8 @@ pub(crate) struct Schedule {
     next_number: u64,
     /// The buckets, if batches also end with their bucket.
     buckets: Option<Arc<Buckets>>,
+    /// The largest number of batches in an epoch.
+    most: u64,
 }
 
 impl Schedule {
@@ -55,7 +57,7 @@ impl Schedule {
         }
         let least = if drop_last { batch } else { 1 };
         let mut schedule =
-            Self { len, batch, least, end_epoch, position: from, next_number: 0, buckets: None };
+            Self { len, batch, least, end_epoch, position: from, next_number: 0, buckets: None, most: u64::MAX };
         schedule.position = schedule.settle(from);
         Ok(schedule)
     }
@@ -66,6 +68,22 @@ impl Schedule {
         self
     }
 
+    /// Returns the same schedule with at most this many batches in an epoch.
+    pub fn limited(mut self, most: Option<u64>) -> Self {
+        self.most = most.unwrap_or(u64::MAX);
+        self.position = self.settle(self.position);
+        self
+    }
+
+    /// Returns how many samples the batch that holds a position has from there on, if it is full, and the
+    /// batch's number in the epoch.
+    fn batch_at(&self, first: u64) -> (u64, u64) {
+        match &self.buckets {
+            Some(buckets) => buckets.batch_at(first),
+            None => (self.batch, first / self.batch),
+        }
+    }
+
     /// Returns the position at which the next batch starts.
     pub fn position(&self) -> Position {
         self.position
@@ -74,7 +92,8 @@ impl Schedule {
     /// Returns the start of the next epoch if the rest of this one makes no batch, else the position itself.
     /// The very last epoch has no next one.
     fn settle(&self, position: Position) -> Position {
-        if self.len - position.sample >= self.least {
+        let within = |sample| self.most == u64::MAX || self.batch_at(sample).1 < self.most;
+        if self.len - position.sample >= self.least && within(position.sample) {
             return position;
         }
         match position.epoch.checked_add(1) {
@@ -93,10 +112,7 @@ impl Iterator for Schedule {
         if u64::from(epoch) >= self.end_epoch || left < self.least {
             return None;
         }
-        let (most, index_in_epoch) = match &self.buckets {
-            Some(buckets) => buckets.batch_at(first),
-            None => (self.batch, first / self.batch),
-        };
+        let (most, index_in_epoch) = self.batch_at(first);
         let count = left.min(most);
         let after = self.settle(Position { epoch, sample: first + count });
         let number = self.next_number;
@@ -125,6 +141,24 @@ mod tests {
         assert_eq!(units(5, 2, true, (0, 0), 2), [(0, 0, 2), (0, 2, 2), (1, 0, 2), (1, 2, 2)]);
         assert_eq!(units(5, 9, false, (3, 0), 4), [(3, 0, 5)]);
         assert_eq!(units(5, 2, false, (4, 0), 4), []);
+    }
+
+    #[test]
+    fn a_limit_of_batches_ends_the_epoch() {
+        let limited = |from: (u32, u64), most| {
+            let from = Position { epoch: from.0, sample: from.1 };
+            let schedule = Schedule::new(9, 2, false, from, 3).unwrap().limited(Some(most));
+            schedule.map(|unit| (unit.epoch, unit.first, unit.count, unit.after)).collect::<Vec<_>>()
+        };
+        let at = |epoch, sample| Position { epoch, sample };
+        assert_eq!(limited((1, 0), 2), [
+            (1, 0, 2, at(1, 2)),
+            (1, 2, 2, at(2, 0)),
+            (2, 0, 2, at(2, 2)),
+            (2, 2, 2, at(3, 0))
+        ]);
+        assert_eq!(limited((1, 4), 2), limited((2, 0), 2));
+        assert_eq!(limited((2, 0), 7).len(), 5);
     }
 
     #[test]

@@ -2,5 +2,6 @@
 
 pub mod augment;
 mod saved;
+pub(crate) mod padding;
 pub(crate) mod standard;
 pub(crate) mod statistics;

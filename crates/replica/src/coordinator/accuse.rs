@@ -129,7 +129,7 @@ impl Replicas {
     }
 
     fn known_wrong(&mut self) -> Option<Finding> {
-        let index = self.programs.len() - 1;
+        let index = self.known_answer;
         let program = Arc::clone(&self.programs[index].program);
         let feed = Arc::new(known_answer::feed(self.options.global_batch));
         let rows = feed.rows;

@@ -39,8 +39,10 @@ pub struct Replicas {
     /// The scheduler's clock: deadlines and paces do not count time in which the process was stopped.
     pub(crate) watch: Stopwatch,
     pub(crate) context: Context,
-    /// The programs of the caller, and at the end that of the known-answer test.
+    /// The programs of the caller, and among them that of the known-answer test.
     pub(crate) programs: Vec<Ready>,
+    /// The number of the program of the known-answer test.
+    pub(crate) known_answer: usize,
     pub(crate) options: Options,
     /// Whether the pending order is a diagnostic and no part of the run: a replica without memory for it
     /// stays.
@@ -64,6 +66,14 @@ pub(crate) struct Ready {
     pub changes_state: bool,
     /// Whether a replica may run its shards a few at once, see [`can_run_few_at_once`].
     pub few_at_once: bool,
+}
+
+impl Ready {
+    fn new(program: Arc<Program>) -> Self {
+        let (changes_state, few_at_once) =
+            (!program.graph().updates.is_empty(), can_run_few_at_once(&program));
+        Self { program, changes_state, few_at_once }
+    }
 }
 
 impl Replicas {
@@ -91,13 +101,9 @@ impl Replicas {
             return Err(ReplicaError::Shards(options.shards));
         }
         check_states(&programs)?;
-        let ready = |program: Arc<Program>| Ready {
-            changes_state: !program.graph().updates.is_empty(),
-            few_at_once: can_run_few_at_once(&program),
-            program,
-        };
         let known_answer = known_answer::program();
         let known_answer = known_answer.map_err(|error| ReplicaError::Probe { why: error.to_string() })?;
+        let index = programs.len();
         let programs = [programs, vec![known_answer]].concat();
         let policy = Policy {
             assignment: options.assignment,
@@ -118,7 +124,8 @@ impl Replicas {
             started: Instant::now(),
             watch: Stopwatch::start(),
             context: Context::default(),
-            programs: programs.into_iter().map(ready).collect(),
+            programs: programs.into_iter().map(Ready::new).collect(),
+            known_answer: index,
             audits: AuditSchedule::new(options.audits),
             options,
             is_diagnosing: false,
@@ -130,6 +137,21 @@ impl Replicas {
         };
         replicas.open(adapters)?;
         Ok(replicas)
+    }
+
+    /// Adds programs between two steps, for example for samples of another length. They share the state: the
+    /// states of each are the first states of program 0. Returns the number of the first of them; the others
+    /// follow it.
+    ///
+    /// # Errors
+    /// [`ReplicaError::States`] if a program has other states; nothing is added then.
+    pub fn add_programs(&mut self, programs: Vec<Arc<Program>>) -> Result<usize, ReplicaError> {
+        let first = Arc::clone(&self.ready(0)?.program);
+        check_states(&[vec![first], programs.clone()].concat())?;
+        let index = self.programs.len();
+        self.threads.add_programs(&programs);
+        self.programs.extend(programs.into_iter().map(Ready::new));
+        Ok(index)
     }
 
     /// Returns the number of replicas that have not left.
@@ -163,7 +185,8 @@ impl Replicas {
 
     pub(crate) fn ready(&self, program: usize) -> Result<&Ready, ReplicaError> {
         let programs = self.programs.len() - 1;
-        self.programs[..programs].get(program).ok_or(ReplicaError::NoProgram { program, programs })
+        let own = self.programs.get(program).filter(|_| program != self.known_answer);
+        own.ok_or(ReplicaError::NoProgram { program, programs })
     }
 
     pub(crate) fn sizes(&self, rows: usize) -> Vec<usize> {

@@ -3,5 +3,6 @@
 pub(crate) mod digest;
 mod fault;
 pub(crate) mod message;
+mod programs;
 mod serve;
 pub(crate) mod threads;

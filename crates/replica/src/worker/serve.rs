@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender};
 use unisono_gpu::{Adapter, Device, Executable, GpuError, MappedDownload};
 use unisono_graph::plan::Transfer;
-use unisono_graph::{Program, Run, Slot};
+use unisono_graph::{Run, Slot};
 
 use crate::observe::timeline::{Activity, Timeline};
 use crate::options::Options;
@@ -16,6 +16,7 @@ use crate::sums::values::Values;
 use crate::worker::digest::Digest;
 use crate::worker::fault::{self, Fault};
 use crate::worker::message::{Answer, Context, Failure, Order, Reply, Request, SegmentResults, Work};
+use crate::worker::programs::Programs;
 
 /// The number of plans that a worker keeps loaded. Each has staging memory of its own.
 const KEPT: usize = 16;
@@ -26,7 +27,7 @@ pub(crate) struct Start {
     /// The ticket under which it answers once its device is open.
     pub ticket: u64,
     pub adapter: Adapter,
-    pub programs: Arc<[Arc<Program>]>,
+    pub programs: Programs,
     pub options: Options,
     pub orders: Receiver<Order>,
     pub answers: Sender<Answer>,
@@ -35,7 +36,7 @@ pub(crate) struct Start {
 struct Worker {
     replica: usize,
     device: Device,
-    programs: Arc<[Arc<Program>]>,
+    programs: Programs,
     options: Options,
     /// The loaded plans; the one that was used last is at the end.
     loaded: VecDeque<((usize, Arc<Run>), Executable)>,
@@ -93,7 +94,7 @@ impl Worker {
     fn open(
         replica: usize,
         adapter: &Adapter,
-        programs: Arc<[Arc<Program>]>,
+        programs: Programs,
         options: Options,
         answers: Sender<Answer>,
     ) -> Result<Self, Failure> {
@@ -101,10 +102,10 @@ impl Worker {
         let how = unisono_gpu::Options::default().with(|device| {
             device.checked = options.checked;
             device.deadline = options.deadline;
-            device.f16 = programs.iter().any(|program| program.stores_f16());
+            device.f16 = programs.store_f16();
         });
         let mut device = Device::open_with(adapter, how)?;
-        device.create_state(programs[0].state_layout())?;
+        device.create_state(programs.get(0).state_layout())?;
         Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time, answers })
     }
 
@@ -134,7 +135,7 @@ impl Worker {
                     fault::passed(&self.options.fault_scope, self.replica, work.step, &work.segments);
                 faults.iter().try_for_each(|fault| self.go_wrong(*fault))?;
                 // A replica is slowed in proportion to its samples, not in the update, which all run alike.
-                let last = self.programs[work.program].segments() - 1;
+                let last = self.programs.get(work.program).segments() - 1;
                 let samples = if work.segments.start < last || last == 0 { work.run.rows() } else { 0 };
                 if faults.contains(&Fault::Exchange) {
                     flip_first(&mut work);
@@ -166,7 +167,7 @@ impl Worker {
             Request::Digest => {
                 let mut digest = Digest::default();
                 let mut bytes = Vec::new();
-                for index in 0..self.programs[0].states().len() {
+                for index in 0..self.programs.get(0).states().len() {
                     bytes = self.device.read_state_into(index, bytes)?;
                     digest.update(&bytes);
                 }
@@ -186,7 +187,7 @@ impl Worker {
                 }
                 fault::at_load(&self.options.fault_scope, self.replica)
                     .map_or(Ok(()), |fault| self.go_wrong(fault))?;
-                let plan = self.programs[program].plan(&key.1, &self.device.target())?;
+                let plan = self.programs.get(program).plan(&key.1, &self.device.target())?;
                 let executable = self.device.load(&plan)?;
                 self.time.until_now(Activity::Loading);
                 Some((key, executable))
@@ -204,7 +205,7 @@ impl Worker {
         let Work { program, run, segments, feed, first_row, sums, .. } = work;
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
         let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
-        let (program, rows) = (&self.programs[program], run.rows());
+        let (program, rows) = (self.programs.get(program), run.rows());
         let mut pending = Vec::with_capacity(segments.len());
         for segment in segments {
             pending.push(self.device.submit(executable, segment, &mut |transfer, to| {

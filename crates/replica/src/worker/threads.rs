@@ -12,12 +12,13 @@ use crate::error::ReplicaError;
 use crate::observe::report::{Left, ReplicaReport};
 use crate::options::Options;
 use crate::worker::message::{Answer, Failure, Order};
+use crate::worker::programs::Programs;
 use crate::worker::serve::{Start, serve};
 
 #[derive(Debug)]
 pub(crate) struct Threads {
     members: Vec<Member>,
-    programs: Arc<[Arc<Program>]>,
+    programs: Programs,
     options: Options,
     answers: Receiver<Answer>,
     to_us: Sender<Answer>,
@@ -35,7 +36,7 @@ struct Member {
 impl Threads {
     pub fn new(programs: &[Arc<Program>], options: &Options) -> Self {
         let (to_us, answers) = unbounded();
-        Self { members: Vec::new(), programs: programs.into(), options: options.clone(), answers, to_us }
+        Self { members: Vec::new(), programs: Programs::new(programs), options: options.clone(), answers, to_us }
     }
 
     /// Starts a thread, which opens its device and then answers under `ticket`. Returns the replica's number.
@@ -46,7 +47,7 @@ impl Threads {
             replica,
             ticket,
             adapter: adapter.clone(),
-            programs: Arc::clone(&self.programs),
+            programs: self.programs.clone(),
             options: self.options.clone(),
             orders: inbox,
             answers: self.to_us.clone(),
@@ -60,6 +61,11 @@ impl Threads {
         let report = ReplicaReport::new(replica, adapter.label(), thread.thread().id());
         self.members.push(Member { orders: Some(orders), thread: Some(thread), report });
         Ok(replica)
+    }
+
+    /// Gives programs to all threads, also to those that are started later.
+    pub fn add_programs(&self, more: &[Arc<Program>]) {
+        self.programs.add(more);
     }
 
     /// Returns the number of replicas that were ever started.

@@ -2,11 +2,13 @@
 //! line and a `pub use` line.
 
 mod early_stopping;
+mod evaluate_every;
 mod function;
 mod learning_rate_finder;
 mod pause_after;
 
 pub use early_stopping::EarlyStopping;
+pub use evaluate_every::EvaluateEvery;
 pub use function::{OnEpoch, OnStep, on_epoch, on_step};
 pub use learning_rate_finder::{LearningRateFinder, RateLosses};
 pub use pause_after::PauseAfter;

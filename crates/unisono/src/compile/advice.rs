@@ -1,6 +1,6 @@
 //! Notes about a model that would train, and most likely not to what its author wants.
 
-use crate::compile::parts::Parts;
+use crate::compile::parts::{FrozenNames, Parts};
 use crate::compile::programs::Programs;
 use crate::model::context::SummaryLine;
 
@@ -17,7 +17,14 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let states = programs.train().states();
     let names = programs.states_of(&[unisono_graph::StateKind::Parameter]);
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
-    notes.extend(parts.optimizer.freeze_notes(&names));
+    notes.extend(parts.freeze_notes(&names));
+    let statistics = programs.states_of(&[unisono_graph::StateKind::Statistic]);
+    let accepts = |accepts: &FrozenNames| statistics.iter().any(|&index| accepts(&states[index].name));
+    if parts.frozen_statistics.as_ref().is_some_and(|names| !accepts(&**names)) {
+        let names: Vec<&str> = statistics.iter().map(|&index| &*states[index].name).collect();
+        let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        notes.push(format!("freeze_statistics accepts none of the model's statistics, which are {there}"));
+    }
     notes
 }
 

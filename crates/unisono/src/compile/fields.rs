@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use unisono_data::{FieldDType, FieldSpec};
+use unisono_data::{Batch, Field, FieldDType, FieldSpec};
 use unisono_graph::{DType, Tape, Type};
 
 use crate::compile::parts::Parts;
@@ -60,9 +60,32 @@ impl Fields {
         Ok(Self { types, ids: BTreeMap::new() })
     }
 
+    /// Returns fields with these names and types, whether a model asks for them or not.
+    pub fn all(specs: &[FieldSpec]) -> Self {
+        let types = specs.iter().map(|spec| (spec.name.to_string(), field_type(spec))).collect();
+        Self { types, ids: BTreeMap::new() }
+    }
+
+    /// Returns the fields with these names, in their order.
+    pub fn only(&self, names: &[String]) -> Self {
+        let types = names.iter().filter_map(|name| Some((name.clone(), self.get(name)?.clone()))).collect();
+        Self { types, ids: BTreeMap::new() }
+    }
+
     /// Returns names and types in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Type)> {
         self.types.iter().map(|(name, ty)| (name.as_str(), ty))
+    }
+
+    /// Returns the fields as sources describe them.
+    pub fn specs(&self) -> Vec<FieldSpec> {
+        let dtype = |ty: &Type| if ty.dtype == DType::F32 { FieldDType::F32 } else { FieldDType::I32 };
+        let spec = |(name, ty): (&str, &Type)| FieldSpec {
+            name: name.into(),
+            dtype: dtype(ty),
+            shape: ty.dims.clone(),
+        };
+        self.iter().map(spec).collect()
     }
 
     /// Returns a field's type.
@@ -77,6 +100,46 @@ impl Fields {
     pub fn expect(&self, name: &str) -> Result<&Type, Error> {
         let missing = || Error::Field { field: name.into(), expected: "a field".into(), got: "none".into() };
         self.get(name).ok_or_else(missing)
+    }
+
+    /// Returns whether the fields of a batch that are among these have the same axes and types. A prediction
+    /// needs no targets.
+    pub fn fit(&self, batch: &Batch) -> bool {
+        let known = self.iter().filter_map(|(name, ty)| Some((ty, batch.field(name)?)));
+        known.into_iter().all(|(ty, field)| field_type(&sample_spec(field)) == *ty)
+    }
+
+    /// Returns these fields with the lengths that they have in a batch: the first axis may be shorter there.
+    ///
+    /// # Errors
+    /// Another axis or the type differs too, or the batch is longer: the field's name, its type here and
+    /// there.
+    pub fn of_length(&self, batch: &Batch) -> Result<Self, (String, Type, Type)> {
+        let mut all = self.clone();
+        for (name, ty) in &mut all.types {
+            let Some(field) = batch.field(name) else { continue };
+            let own = field_type(&sample_spec(field));
+            let shorter = ty.dims.first().zip(own.dims.first()).is_some_and(|(most, own)| own <= most);
+            let rest = |ty: &Type| ty.dims.get(1..).map(<[usize]>::to_vec);
+            if own != *ty && (!shorter || rest(&own) != rest(ty) || own.dtype != ty.dtype) {
+                return Err((name.clone(), ty.clone(), own));
+            }
+            *ty = own;
+        }
+        all.ids.clear();
+        Ok(all)
+    }
+
+    /// Returns the error of samples whose length a model cannot take: these fields have it, and the problem
+    /// is why.
+    pub fn cannot_be(&self, other: &Self, problem: &str) -> Error {
+        let mut differ = self.iter().zip(other.iter()).filter(|(own, other)| own.1 != other.1);
+        let (name, expected, got) = match differ.next() {
+            Some(((name, own), (_, other))) => (name, own.to_string(), other.to_string()),
+            None => ("", String::new(), String::new()),
+        };
+        let got = format!("{got} (a program for this length: {problem})");
+        Error::Field { field: name.into(), expected, got }
     }
 
     /// Declares all fields as inputs of a graph, in order, and returns them by name.
@@ -115,6 +178,13 @@ fn asked_for(parts: &Parts, specs: &[FieldSpec]) -> Result<Vec<String>, Error> {
     parts.model.forward(&mut Context::new(&tape, Mode::Train), &inputs);
     tape.error().map_or(Ok(()), Err)?;
     Ok(inputs.used())
+}
+
+/// Returns what a batch's field is for one sample.
+fn sample_spec(field: &Field) -> FieldSpec {
+    let mut spec = field.spec("");
+    spec.shape = field.shape[1..].to_vec();
+    spec
 }
 
 /// Returns the type that a field has in a graph.

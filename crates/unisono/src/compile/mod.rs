@@ -3,10 +3,13 @@
 
 pub(crate) mod advice;
 pub(crate) mod carries;
+pub(crate) mod class_weights;
 pub(crate) mod feed;
 pub(crate) mod fields;
 pub(crate) mod memory;
 pub(crate) mod outputs;
 pub(crate) mod parts;
+pub(crate) mod phases;
 pub(crate) mod plan;
+pub(crate) mod prediction;
 pub(crate) mod programs;

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use unisono_graph::{Precision, Type, Var};
 
+use crate::compile::class_weights::check as check_class_weights;
+use crate::compile::phases::Phase;
 use crate::model::functional::{INPUT, Model, OUTPUT};
 use crate::objective::metrics::Reduction;
-use crate::{Chain, CrossEntropy, Error, Loss, Metric, Sgd};
+use crate::optimizers::RateChange;
+use crate::{Chain, CrossEntropy, Epoch, Error, Loss, Metric, OptimizerSettings, Sgd};
 
 /// The name of the field with the target of the loss.
 pub const TARGET: &str = "y";
@@ -21,7 +24,16 @@ pub(crate) struct Parts {
     /// What each metric is measured on.
     pub measured: Vec<On>,
     pub precision: Precision,
+    /// What samples of each class count in training.
+    pub class_weights: Option<Vec<f32>>,
+    /// The phases, if the run has any. The optimizer above is not used then.
+    pub phases: Vec<Phase>,
+    /// Accepts the statistics that keep their values.
+    pub frozen_statistics: Option<Arc<FrozenNames>>,
 }
+
+/// Accepts the names of statistics that keep their values.
+pub(crate) type FrozenNames = dyn Fn(&str) -> bool + Send + Sync;
 
 /// An output of the model, and the field that it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +67,9 @@ impl Parts {
             metrics: Vec::new(),
             measured: Vec::new(),
             precision: Precision::F32,
+            class_weights: None,
+            phases: Vec::new(),
+            frozen_statistics: None,
         }
     }
 
@@ -76,12 +91,115 @@ impl Parts {
         }
     }
 
+    /// Takes the losses of all phases as those that are measured, where the trainer has none of its own.
+    pub fn lose_as_phases_do(&mut self) {
+        let mut losses: Vec<LossOn> = Vec::new();
+        for part in self.phases.iter().flat_map(|phase| &phase.losses) {
+            let is_it = |other: &LossOn| other.on == part.on && other.loss.name() == part.loss.name();
+            if !losses.iter().any(is_it) {
+                losses.push(part.clone());
+            }
+        }
+        if !losses.is_empty() {
+            self.losses = losses;
+        }
+    }
+
+    /// Returns the losses that are measured, and those that phases minimise.
+    pub fn all_losses(&self) -> impl Iterator<Item = &LossOn> {
+        self.losses.iter().chain(self.phases.iter().flat_map(|phase| &phase.losses))
+    }
+
+    /// Returns the optimizers: that of each phase, or the only one.
+    fn optimizers(&self) -> Vec<&Chain> {
+        match &self.phases[..] {
+            [] => vec![&self.optimizer],
+            phases => phases.iter().map(|phase| &phase.optimizer).collect(),
+        }
+    }
+
+    /// Returns the optimizer of a phase, or the only one.
+    pub fn optimizer_of(&self, phase: Option<usize>) -> &Chain {
+        phase.and_then(|at| self.phases.get(at)).map_or(&self.optimizer, |phase| &phase.optimizer)
+    }
+
+    /// Returns the optimizer's name, or those of all phases with the phases' names.
+    pub fn optimizer_name(&self) -> String {
+        match &self.phases[..] {
+            [] => self.optimizer.name().to_owned(),
+            phases => {
+                let name = |phase: &Phase| format!("{}: {}", phase.name, phase.optimizer.name());
+                phases.iter().map(name).collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+
+    /// Returns the settings of the optimizer, or those of all phases.
+    pub fn optimizer_settings(&self) -> OptimizerSettings {
+        if self.phases.is_empty() {
+            return self.optimizer.settings();
+        }
+        self.phases.iter().fold(OptimizerSettings::new(), |all, phase| {
+            let Phase { name, steps, epochs, .. } = phase;
+            let turns = format!("{steps} steps, epochs {epochs:?}");
+            let prefix = format!("phase {name}/");
+            all.with(&format!("{prefix}turns"), turns).group(&prefix, phase.optimizer.settings())
+        })
+    }
+
+    /// Lets all optimizers see a history.
+    ///
+    /// # Errors
+    /// One needs what is not measured; the error is the message.
+    pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        match &mut self.phases[..] {
+            [] => self.optimizer.observe(history),
+            phases => phases.iter_mut().try_for_each(|phase| phase.optimizer.observe(history)),
+        }
+    }
+
+    /// Shows the optimizer what callbacks have changed of the learning rate.
+    ///
+    /// # Errors
+    /// It has no schedule that can be changed, or the run has phases; the error is the message.
+    pub fn set_changes(&mut self, changes: &[RateChange]) -> Result<(), String> {
+        if self.phases.is_empty() {
+            return self.optimizer.set_changes(changes);
+        }
+        if changes.is_empty() { Ok(()) } else { Err("a run in phases has the schedules of its phases".into()) }
+    }
+
+    /// Returns notes on freezes that match no parameter or all, and on phases that train none.
+    pub fn freeze_notes(&self, names: &[&str]) -> Vec<String> {
+        let mut notes: Vec<String> =
+            self.optimizers().iter().flat_map(|optimizer| optimizer.freeze_notes(names)).collect();
+        for phase in &self.phases {
+            if !names.iter().any(|name| (phase.trains)(name)) {
+                notes.push(format!("the phase {:?} trains none of the parameters: {}", phase.name, names.join(", ")));
+            }
+        }
+        notes
+    }
+
     /// Checks what each loss counts.
     ///
     /// # Errors
     /// It is negative or not finite.
     pub fn check(&self) -> Result<(), Error> {
-        let wrong = self.losses.iter().find(|part| !part.weight.is_finite() || part.weight < 0.0);
+        for (at, phase) in self.phases.iter().enumerate() {
+            let wrong = |problem: &str| Err(Error::setting("phases", format!("{:?}: {problem}", phase.name)));
+            if phase.name.is_empty() || phase.name.contains('/') {
+                return wrong("a name is not empty and has no slash");
+            }
+            if self.phases[..at].iter().any(|other| other.name == phase.name) {
+                return wrong("two phases have this name");
+            }
+            if phase.steps == 0 || phase.epochs.is_empty() {
+                return wrong("it has no steps");
+            }
+        }
+        check_class_weights(self)?;
+        let wrong = self.all_losses().find(|part| !part.weight.is_finite() || part.weight < 0.0);
         wrong.map_or(Ok(()), |LossOn { on, weight, .. }| {
             let problem =
                 format!("that of {:?} counts {weight} times: that is negative or not finite", on.output);
@@ -109,7 +227,7 @@ impl Parts {
 
     /// Returns the fields that losses and metrics compare with, each once.
     pub fn targets(&self) -> Vec<&str> {
-        let losses = self.losses.iter().map(|part| &part.on);
+        let losses = self.all_losses().map(|part| &part.on);
         let mut targets = Vec::new();
         for on in losses.chain(&self.measured) {
             if !targets.contains(&&*on.target) {

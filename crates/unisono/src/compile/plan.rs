@@ -2,7 +2,7 @@
 
 use unisono_data::Batch;
 use unisono_gpu::Adapter;
-use unisono_graph::{InputKind, OutputDecl, OutputKind, Precision, Program};
+use unisono_graph::{InputKind, Layout, OutputDecl, OutputKind, Precision, Program};
 use unisono_replica::Feed;
 
 use crate::Error;
@@ -21,11 +21,68 @@ pub(crate) struct Plan {
     pub programs: Programs,
     /// The fields of a sample.
     pub fields: Fields,
+    /// How values are laid out in memory.
+    pub layout: Layout,
+    /// The same for samples of other lengths, in the order in which they were met.
+    pub lengths: Vec<OfLength>,
     /// What a training step of the global batch takes of a device's memory.
     pub memory: MemoryEstimate,
 }
 
+/// A model compiled for samples some of whose fields have another length.
+pub(crate) struct OfLength {
+    /// The compiled graphs.
+    pub programs: Programs,
+    /// The fields of a sample.
+    pub fields: Fields,
+    /// The number by which replicas know the first of the programs.
+    pub first: usize,
+}
+
 impl Plan {
+    /// Returns the fields, the programs, and the number of the first program, for samples such as those of a
+    /// batch. For samples that nothing was compiled for, they are those of the trainer's own fields.
+    fn of(&self, batch: &Batch) -> (&Fields, &Programs, usize) {
+        let own = (&self.fields, &self.programs, 0);
+        if self.lengths.is_empty() || self.fields.fit(batch) {
+            return own;
+        }
+        let found = self.lengths.iter().find(|length| length.fields.fit(batch));
+        found.map_or(own, |length| (&length.fields, &length.programs, length.first))
+    }
+
+    /// Returns whether the programs for samples such as those of a batch are there.
+    pub fn is_compiled_for(&self, batch: &Batch) -> bool {
+        self.fields.fit(batch) || self.lengths.iter().any(|length| length.fields.fit(batch))
+    }
+
+    /// Returns the fields of samples such as those of a batch.
+    pub fn fields_of(&self, batch: &Batch) -> &Fields {
+        self.of(batch).0
+    }
+
+    /// Returns the programs for samples such as those of a batch.
+    pub fn programs_of(&self, batch: &Batch) -> &Programs {
+        self.of(batch).1
+    }
+
+    /// Returns the number by which replicas know a program for samples such as those of a batch.
+    pub fn index_of(&self, id: ProgramId, batch: &Batch) -> usize {
+        self.of(batch).2 + id.index()
+    }
+
+    /// Returns the number by which replicas know the program of a training step on a batch in a phase.
+    pub fn train_index(&self, batch: &Batch, phase: usize) -> usize {
+        self.of(batch).2 + Programs::number_in(phase)
+    }
+
+    /// Returns the numbers by which replicas know all programs of training steps.
+    pub fn train_indices(&self) -> Vec<usize> {
+        let phases = 0..self.parts.phases.len().max(1);
+        let firsts = std::iter::once(0).chain(self.lengths.iter().map(|length| length.first));
+        firsts.flat_map(|first| phases.clone().map(move |phase| first + Programs::number_in(phase))).collect()
+    }
+
     /// Returns one of the programs.
     pub fn program(&self, id: ProgramId) -> &Program {
         self.programs.get(id)
@@ -33,7 +90,12 @@ impl Plan {
 
     /// Returns the number of values that each metric has of a sample.
     pub fn metric_widths(&self) -> Vec<usize> {
-        let outputs = self.programs.train().outputs();
+        self.metric_widths_of(&self.programs)
+    }
+
+    /// Returns the number of values that each metric has of a sample in some programs.
+    pub fn metric_widths_of(&self, programs: &Programs) -> Vec<usize> {
+        let outputs = programs.train().outputs();
         let is_value = |output: &&OutputDecl| output.kind == OutputKind::Value;
         let width = |name: &str| outputs.iter().filter(is_value).find(|output| output.name == name);
         let widths = self.parts.metrics.iter().map(|metric| width(metric.name()));
@@ -45,7 +107,8 @@ impl Plan {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn check(&self, batch: &Batch, names: Names<'_>) -> Result<(), Error> {
-        feed::check(batch, &self.fields, &self.programs.losses, names)
+        let (fields, programs, _) = self.of(batch);
+        feed::check(batch, fields, &programs.losses, names)
     }
 
     /// Checks the model's inputs alone, as prediction needs them.
@@ -53,11 +116,20 @@ impl Plan {
     /// # Errors
     /// The first thing that is wrong with one.
     pub fn check_input(&self, batch: &Batch) -> Result<(), Error> {
-        let inputs = self.program(ProgramId::Predict).inputs().iter();
+        let (fields, programs, _) = self.of(batch);
+        let inputs = programs.get(ProgramId::Predict).inputs().iter();
         for input in inputs.filter(|input| input.kind == InputKind::Data) {
-            feed::check_field(batch, &input.name, self.fields.expect(&input.name)?, None)?;
+            feed::check_field(batch, &input.name, fields.expect(&input.name)?, None)?;
         }
-        feed::check_ids(batch, &self.fields, None)
+        feed::check_ids(batch, fields, None)
+    }
+
+    /// Returns the inputs of a training step in a phase for a batch.
+    ///
+    /// # Errors
+    /// The batch lacks a field.
+    pub fn feed_train(&self, phase: usize, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
+        feed::feed(self.programs_of(batch).train_in(phase), batch, scalars, seed)
     }
 
     /// Returns a program's inputs for a batch, the numbers of a step, and the seed that random ops draw from.
@@ -65,7 +137,7 @@ impl Plan {
     /// # Errors
     /// The batch lacks a field.
     pub fn feed(&self, id: ProgramId, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
-        feed::feed(self.program(id), batch, scalars, seed)
+        feed::feed(self.programs_of(batch).get(id), batch, scalars, seed)
     }
 }
 

@@ -5,19 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    DType, Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateKind, StatePlacement, Tape,
-    Type, Var, simplify,
+    DType, Graph, GraphError, Layout, Lead, Lowering, Precision, Program, StateDecl, StateKind,
+    StatePlacement, Tape, Type, Var, simplify,
 };
 
 use crate::compile::carries;
+use crate::compile::class_weights::weight_of_samples;
 use crate::compile::fields::{Fields, WEIGHT};
 use crate::compile::parts::{LossOn, On, Parts};
+use crate::compile::phases::Phase;
 use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::model::functional::{Inputs, OUTPUT, Outputs};
-use crate::optimizers::{Gradient, trace_update};
+use crate::optimizers::{Gradient, trace_update_of};
 use crate::{Context, Error, Initializer, Metric};
 
 /// The name of the output with each sample's loss.
@@ -78,7 +80,8 @@ impl ProgramId {
 
 /// The compiled graphs, with what the host needs to run them.
 pub(crate) struct Programs {
-    /// The programs by [`ProgramId::index`].
+    /// The programs by [`ProgramId::index`], and behind them those of a training step in the second phase and
+    /// further ones. The first one's is [`ProgramId::Train`].
     compiled: Vec<Arc<Program>>,
     /// The forward pass in training, from which the interpreter finds out where numbers went bad.
     pub forward: Graph,
@@ -115,6 +118,20 @@ impl Programs {
     /// # Errors
     /// Shapes that do not fit, naming the layer; a carry that is known too late.
     pub fn trace(parts: &Parts, fields: &Fields, layout: Layout) -> Result<Self, Error> {
+        Self::trace_beside(parts, fields, layout, None)
+    }
+
+    /// Traces and compiles all programs, with the states where they lie in another program of the same
+    /// states.
+    ///
+    /// # Errors
+    /// Those of [`Programs::trace`].
+    pub fn trace_beside(
+        parts: &Parts,
+        fields: &Fields,
+        layout: Layout,
+        first: Option<&Arc<Program>>,
+    ) -> Result<Self, Error> {
         let trace = Trace::new(parts, fields, Mode::Train)?;
         let forward = trace.tape.finish()?;
         let Trace { cx, inputs, outputs, .. } = &trace;
@@ -122,18 +139,23 @@ impl Programs {
             |(name, _): (&str, &Type)| Some((name.to_owned(), cx.id_limits(&forward, inputs.get(name)?)?));
         let ids = fields.iter().filter_map(limits).collect();
         let output_type = |name: &str| outputs.get(name).map(|output| output.ty().clone());
-        let losses = parts.losses.iter();
+        let losses = parts.all_losses();
         let losses = losses.filter_map(|loss| Some((loss.clone(), output_type(&loss.on.output)?))).collect();
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled: Vec<Arc<Program>> = Vec::new();
+        let mut phases = phase_graphs(parts, fields)?;
         for id in ProgramId::ALL {
-            let graph = id.trace(parts, fields, &trace)?;
+            let graph = match id {
+                ProgramId::Train if !phases.is_empty() => phases.remove(0),
+                _ => id.trace(parts, fields, &trace)?,
+            };
             if *id == ProgramId::Train {
-                identity.training = of_graph(&simplify(&graph));
+                identity.training = of_training(parts, &graph, &phases);
             }
-            let first = compiled.first().map(|first| StatePlacement::Like(first.state_layout()));
-            let states = first.unwrap_or(StatePlacement::ByUpdate);
-            compiled.push(Arc::new(Program::compile_placed(&graph, layout, states)?));
+            compiled.push(compile_beside(&graph, layout, first.or(compiled.first()))?);
+        }
+        for graph in &phases {
+            compiled.push(compile_beside(graph, layout, first.or(compiled.first()))?);
         }
         let mut programs = Self {
             compiled,
@@ -146,7 +168,7 @@ impl Programs {
             ids,
             identity,
         };
-        if let Some(name) = carries::too_late(programs.train()) {
+        if let Some(name) = programs.trains().find_map(|program| carries::too_late(program)) {
             let problem = format!("{name:?} depends on what is known only when the step commits");
             return Err(Error::setting("carries", problem));
         }
@@ -163,7 +185,22 @@ impl Programs {
         &self.compiled[id.index()]
     }
 
-    /// Returns the program of a training step, whose states are the run's.
+    /// Returns the number among all programs of that of a training step in a phase.
+    pub fn number_in(phase: usize) -> usize {
+        if phase == 0 { ProgramId::Train.index() } else { ProgramId::ALL.len() + phase - 1 }
+    }
+
+    /// Returns the program of a training step in a phase.
+    pub fn train_in(&self, phase: usize) -> &Arc<Program> {
+        &self.compiled[Self::number_in(phase)]
+    }
+
+    /// Returns the programs of training steps in all phases.
+    pub fn trains(&self) -> impl Iterator<Item = &Arc<Program>> {
+        (0..=self.compiled.len() - ProgramId::ALL.len()).map(|phase| self.train_in(phase))
+    }
+
+    /// Returns the program of a training step, in the first phase, whose states are the run's.
     pub fn train(&self) -> &Arc<Program> {
         self.get(ProgramId::Train)
     }
@@ -180,6 +217,19 @@ impl Programs {
     }
 }
 
+/// Compiles a program, whose states lie where they lie in the first one if that has these states.
+fn compile_beside(
+    graph: &Graph,
+    layout: Layout,
+    first: Option<&Arc<Program>>,
+) -> Result<Arc<Program>, GraphError> {
+    let types = |states: &[StateDecl]| states.iter().map(|state| state.ty.clone()).collect::<Vec<_>>();
+    let first = first.filter(|first| types(first.states()).starts_with(&types(&graph.states)));
+    let like = first.map(|first| StatePlacement::Like(first.state_layout()));
+    let states = like.unwrap_or(StatePlacement::ByUpdate);
+    Ok(Arc::new(Program::compile_placed(graph, layout, states)?))
+}
+
 /// A traced forward pass with loss and metrics as outputs.
 struct Trace {
     tape: Tape,
@@ -194,6 +244,7 @@ impl Trace {
     fn new(parts: &Parts, fields: &Fields, mode: Mode) -> Result<Self, Error> {
         let tape = Tape::with_precision(parts.precision);
         let mut cx = Context::new(&tape, mode);
+        cx.freeze_statistics(parts.frozen_statistics.clone());
         let inputs = fields.declare(&tape);
         let outputs = parts.model.forward(&mut cx, &inputs);
         // An error of the model comes before what follows from it.
@@ -207,6 +258,13 @@ impl Trace {
             let (each, weight) = per_sample(&tape, part, output, target);
             loss = Some(loss.map_or(each.clone(), |sum: Var| sum + each));
             own = own.or(weight);
+            if let Some(weights) = parts.class_weights.as_ref().filter(|_| mode == Mode::Train) {
+                let of_class = tape.in_f32(|| weight_of_samples(weights, output, target, &part.on));
+                match of_class {
+                    Ok(of_class) => own = Some(own.map_or(of_class.clone(), |own| own * of_class)),
+                    Err(problem) => tape.fail_here("class weights", problem),
+                }
+            }
         }
         let loss = loss.unwrap_or_else(|| tape.constant(0.0));
         tape.output(LOSS, &loss);
@@ -231,14 +289,25 @@ impl Trace {
 
     /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of
     /// the weights once. In mixed precision they are those of a scaled loss, and are scaled back first.
-    fn with_update(&self, parts: &Parts) -> Result<Graph, Error> {
+    ///
+    /// A step in a phase trains its parameters by its losses. What the optimizers of the phases `before` and
+    /// `after` it keep is declared in their places, so that all steps have the same states.
+    fn with_update(
+        &self,
+        parts: &Parts,
+        phase: Option<&Phase>,
+        [before, after]: [&[StateDecl]; 2],
+    ) -> Result<Graph, Error> {
         let tape = &self.tape;
         let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
         let weight = self.weight.clone().unwrap_or(ones);
         let weight_sum = weight.sum_shards();
         tape.output(WEIGHT_SUM, &weight_sum);
-        let total = (&self.loss * &weight).sum_shards();
-        let parameters: Vec<Parameter> = self.cx.parameters().to_vec();
+        let own = phase.filter(|phase| !phase.losses.is_empty());
+        let loss = own.map_or_else(|| self.loss.clone(), |phase| self.loss_of(phase));
+        let total = (&loss * &weight).sum_shards();
+        let is_trained = |p: &&Parameter| phase.is_none_or(|phase| (phase.trains)(&p.name));
+        let parameters: Vec<Parameter> = self.cx.parameters().iter().filter(is_trained).cloned().collect();
         let vars: Vec<Var> = parameters.iter().map(|p| p.var.clone()).collect();
         let scalar = |name| tape.input(name, Type::global(&[]));
         let scales = (parts.precision == Precision::Mixed).then(|| [SCALE, INVERSE].map(scalar));
@@ -257,9 +326,54 @@ impl Trace {
         }
         let gradients = parameters.into_iter().zip(gradients);
         let gradients = gradients.map(|(p, gradient)| Gradient { name: p.name, weight: p.var, gradient });
-        tape.in_f32(|| trace_update(tape, &parts.optimizer, gradients.collect()));
+        let declare = |states: &[StateDecl]| {
+            states.iter().for_each(|state| drop(tape.state(&state.name, &state.ty.dims, state.kind)));
+        };
+        declare(before);
+        let (optimizer, name) =
+            phase.map_or((&parts.optimizer, ""), |phase| (&phase.optimizer, &phase.name));
+        tape.in_f32(|| trace_update_of(tape, optimizer, gradients.collect(), name));
+        declare(after);
         Ok(tape.finish()?)
     }
+
+    /// Returns the sum of a phase's losses of each sample.
+    fn loss_of(&self, phase: &Phase) -> Var {
+        let parts = phase.losses.iter().filter_map(|part| {
+            let (output, target) = (self.outputs.get(&part.on.output)?, self.inputs.get(&part.on.target)?);
+            Some(per_sample(&self.tape, part, output, target).0)
+        });
+        parts.reduce(|a, b| a + b).unwrap_or_else(|| self.loss.clone())
+    }
+}
+
+/// Traces the training steps of all phases. They have the same states in the same order: those of the model,
+/// then what the optimizer of each phase keeps.
+fn phase_graphs(parts: &Parts, fields: &Fields) -> Result<Vec<Graph>, Error> {
+    let (mut kept, mut graphs): (Vec<Vec<StateDecl>>, _) = (Vec::new(), Vec::new());
+    for phase in &parts.phases {
+        let trace = Trace::new(parts, fields, Mode::Train)?;
+        let of_model = trace.tape.states().len();
+        let graph = trace.with_update(parts, Some(phase), [&[], &[]])?;
+        kept.push(graph.states[of_model..].to_vec());
+    }
+    for (at, phase) in parts.phases.iter().enumerate() {
+        let [before, after] = [kept[..at].concat(), kept[at + 1..].concat()];
+        let trace = Trace::new(parts, fields, Mode::Train)?;
+        graphs.push(trace.with_update(parts, Some(phase), [&before, &after])?);
+    }
+    Ok(graphs)
+}
+
+/// Returns the training step, or those of all phases, as a part of a run's identity.
+fn of_training(parts: &Parts, first: &Graph, others: &[Graph]) -> Part {
+    if parts.phases.is_empty() {
+        return of_graph(&simplify(first));
+    }
+    let graphs = std::iter::once(first).chain(others);
+    let hashes = graphs.map(|graph| of_graph(&simplify(graph)).sha256);
+    let names = parts.phases.iter().map(|phase| format!("phase {}", phase.name));
+    Part::of_settings(names.zip(hashes))
 }
 
 /// Returns what a metric measures as a number for each sample, or as several where it has a reduction of its
@@ -330,12 +444,12 @@ fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Outputs) {
         }
         output.zip(target)
     };
-    for LossOn { on, loss, .. } in &parts.losses {
+    for LossOn { on, loss, .. } in parts.all_losses() {
         let Some((output, target)) = compared(loss.name(), on) else { continue };
         if let Err(problem) = loss.accepts(output.ty(), target.ty()) {
             fail(loss.name(), problem);
         }
-        if parts.losses.len() > 1 && loss.weight(target).is_some() {
+        if parts.all_losses().count() > 1 && loss.weight(target).is_some() {
             fail(loss.name(), "has weights of its own, which only the only loss of a model can have".into());
         }
     }
@@ -363,7 +477,7 @@ fn check(tape: &Tape) -> Result<(), GraphError> {
 
 /// Traces a training step: what comes behind the forward pass.
 fn trace_train(parts: &Parts, _: &Fields, forward: &Trace) -> Result<Graph, Error> {
-    forward.with_update(parts)
+    forward.with_update(parts, None, [&[], &[]])
 }
 
 /// Traces an evaluation.

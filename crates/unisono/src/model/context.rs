@@ -1,6 +1,8 @@
 //! The context: what a layer asks while the model is traced.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use unisono_graph::{Graph, GraphError, Lead, NodeId, StateKind, Tape, Type, Var};
 
@@ -57,7 +59,6 @@ pub struct SummaryLine {
 }
 
 /// The context of a model that is traced: it hands out parameters and knows the path of the current layer.
-#[derive(Debug)]
 pub struct Context {
     tape: Tape,
     mode: Mode,
@@ -76,6 +77,8 @@ pub struct Context {
     again: usize,
     /// The number of layers around this point that are applied frozen.
     frozen: usize,
+    /// Accepts the statistics that keep their values.
+    frozen_statistics: Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>,
     /// What statistics became so far, by the nodes of their states.
     replaced: BTreeMap<NodeId, Var>,
     /// The states of statistics by the nodes of what they became.
@@ -100,6 +103,7 @@ impl Context {
             entered: BTreeMap::new(),
             again: 0,
             frozen: 0,
+            frozen_statistics: None,
             replaced: BTreeMap::new(),
             states: BTreeMap::new(),
         }
@@ -241,12 +245,31 @@ impl Context {
         Parameter { var: self.tape.state(&name, dims, kind), name, initializer }
     }
 
+    /// Returns whether a statistic of this layer keeps its value in training, because
+    /// [`Builder::freeze_statistics`](crate::Builder::freeze_statistics) accepts it. The layer then uses it as
+    /// it does in evaluation.
+    pub fn is_statistic_frozen(&self, name: &str) -> bool {
+        self.keeps(&self.full(name))
+    }
+
+    fn keeps(&self, full: &str) -> bool {
+        self.frozen_statistics.as_ref().is_some_and(|accepts| accepts(full))
+    }
+
+    /// Lets the statistics that `accepts` accepts keep their values.
+    pub(crate) fn freeze_statistics(&mut self, accepts: Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>) {
+        self.frozen_statistics = accepts;
+    }
+
     /// Sets a statistic's value after the training step. Outside of training it does nothing.
     pub fn replace(&mut self, statistic: &Var, value: &Var) {
         if !self.is_training() || self.frozen > 0 {
             return;
         }
         let state = self.states.get(&statistic.id()).unwrap_or(statistic).clone();
+        if self.tape.state_name(&state).is_some_and(|name| self.keeps(&name)) {
+            return;
+        }
         self.tape.update(&state, value);
         self.replaced.insert(state.id(), value.clone());
         self.states.insert(value.id(), state);
@@ -368,5 +391,18 @@ impl Context {
     /// Returns the sum of all penalties, or `None` if there are none.
     pub(crate) fn penalties(&self) -> Option<Var> {
         self.penalties.iter().cloned().reduce(|a, b| a + b)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, parameters, statistics, .. } = self;
+        let names = |all: &[Parameter]| all.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
+        f.debug_struct("Context")
+            .field("mode", mode)
+            .field("path", &self.path())
+            .field("parameters", &names(parameters))
+            .field("statistics", &names(statistics))
+            .finish_non_exhaustive()
     }
 }

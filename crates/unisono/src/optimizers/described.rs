@@ -49,7 +49,7 @@ impl OptimizerSettings {
     }
 
     /// Adds the settings of a group, whose names start with `prefix`.
-    pub(super) fn group(mut self, prefix: &str, group: Self) -> Self {
+    pub(crate) fn group(mut self, prefix: &str, group: Self) -> Self {
         let prefixed = |(name, value): (String, String)| (format!("{prefix}{name}"), value);
         self.entries.extend(group.entries.into_iter().map(prefixed));
         self.not_covered.extend(group.not_covered.iter().map(|what| format!("{prefix}{what}")));

@@ -41,6 +41,8 @@ pub struct Update {
     parameter: String,
     scalars: Vec<(String, Var)>,
     group: String,
+    /// The phase's name and a slash, in a run with phases.
+    phase: String,
     decays: bool,
 }
 
@@ -67,7 +69,8 @@ impl Update {
     /// Returns what the optimizer keeps for this parameter under `name`, with the shape of `like`: zeros
     /// before the first step. It is saved as `parameter/name`.
     pub fn state(&mut self, name: &str, like: &Var) -> Var {
-        self.tape.state(&format!("{}/{name}", self.parameter), like.dims(), StateKind::Optimizer)
+        let name = format!("{}/{}{name}", self.parameter, self.phase);
+        self.tape.state(&name, like.dims(), StateKind::Optimizer)
     }
 
     /// Sets a state's value after the step.
@@ -117,6 +120,12 @@ impl Update {
 ///
 /// Errors: [`Chain::check`] fails, or a scalar of step 0 is not finite.
 pub fn trace_update(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>) {
+    trace_update_of(tape, optimizer, gradients, "");
+}
+
+/// Traces a step as [`trace_update`] does. What is kept for a parameter is saved as `parameter/phase/name` if
+/// the phase is not empty.
+pub(crate) fn trace_update_of(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>, phase: &str) {
     let first = match optimizer.check().and_then(|()| optimizer.finite_scalars(0)) {
         Ok(first) => first,
         Err(problem) => return tape.fail_here("optimizer", problem),
@@ -138,8 +147,9 @@ pub fn trace_update(tape: &Tape, optimizer: &Chain, gradients: Vec<Gradient>) {
         };
         let scope = format!("{} of {name}", optimizer.name());
         let scalars = scalars.clone();
-        let mut cx =
-            Update { tape: tape.clone(), parameter: name, scalars, group: String::new(), decays: true };
+        let phase = if phase.is_empty() { String::new() } else { format!("{phase}/") };
+        let (tape_of, group) = (tape.clone(), String::new());
+        let mut cx = Update { tape: tape_of, parameter: name, scalars, group, phase, decays: true };
         let new = tape.scope(&scope, || optimizer.update(&mut cx, weight, gradient));
         tape.update(weight, &new);
     }

@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod loss_scale;
+pub(crate) mod phases;
 pub(crate) mod position;
 mod running;
 pub(crate) mod section;

@@ -18,6 +18,7 @@ use crate::run::data::{Fingerprint, Order};
 use crate::run::identity::RunIdentity;
 use crate::run::limits;
 use crate::run::loss_scale::Scaling;
+use crate::run::phases::PhaseCounts;
 use crate::run::position::RunPosition;
 use crate::run::section::{Difference, Section, Sections};
 use crate::run::settings::RunSettings;
@@ -147,6 +148,9 @@ run_state! {
     /// `callbacks` with their settings and values; and the names of the weights that are `kept`, which are
     /// tensors in `carries.safetensors`. Other callbacks that change the answer are an error unless forced.
     control: RunControl,
+    /// Where a run in phases is: the `steps` that the optimizer of each phase has done, and the phase whose
+    /// `turn` it is with the steps of the turn. It is empty for a run without phases.
+    phases: PhaseCounts,
 }
 
 impl Section for History {}

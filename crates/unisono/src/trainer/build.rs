@@ -2,7 +2,7 @@
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
-use unisono_graph::{Layout, Precision};
+use unisono_graph::{Layout, Precision, Program};
 use unisono_replica::{
     Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine,
 };
@@ -43,6 +43,7 @@ impl Builder {
         if !(1..=most).contains(&shards) {
             return Err(Error::setting("shards", format!("{shards} is not in 1..={most}")));
         }
+        self.check_accumulation()?;
         self.parts.check()?;
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
     }
@@ -62,7 +63,7 @@ impl Builder {
         let budget = self.budget(spread(&self.chosen()?, self.replicas, self.settings.shards));
         let memory = |&batch: &usize| {
             check_batch(batch)?;
-            Ok(budget.memory(programs.train(), batch)?.0)
+            Ok(largest_step(&programs, &budget, batch)?.0)
         };
         global_batches.iter().map(memory).collect()
     }
@@ -76,7 +77,9 @@ impl Builder {
     }
 
     fn budget(&self, adapters: Vec<Adapter>) -> Budget {
-        let at_once = self.options.shards_at_once.map(|most| (most, "no more were asked for"));
+        let accumulated = self.accumulated.map(|parts| self.settings.shards.div_ceil(adapters.len().max(1)).div_ceil(parts));
+        let asked = self.options.shards_at_once.into_iter().chain(accumulated).min();
+        let at_once = asked.map(|most| (most, "no more were asked for"));
         Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit }
     }
 
@@ -88,12 +91,16 @@ impl Builder {
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that
     /// does not fit.
     pub fn build(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
+        if !self.is_loss_set {
+            self.parts.lose_as_phases_do();
+        }
         let mut fields = Fields::of(&self.parts, fields)?;
         self.check()?;
         self.parts.measure_losses();
         let callbacks = self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?;
         let control = RunControl::of(callbacks);
-        let programs = Programs::trace(&self.parts, &fields, self.layout())?;
+        let layout = self.layout();
+        let programs = Programs::trace(&self.parts, &fields, layout)?;
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
         let mixed = !is_one_machine(&chosen);
@@ -105,10 +112,11 @@ impl Builder {
         check_batch(settings.global_batch)?;
         let mut notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
         notes.extend(advice(&self.parts, &programs));
+        notes.extend(self.accumulation_note(programs.train()));
         let mut budget = self.budget(adapters);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;
-        let mut plan = Plan { parts: self.parts, programs, fields, memory };
+        let mut plan = Plan { parts: self.parts, programs, fields, layout, lengths: Vec::new(), memory };
         observe_nothing(&mut plan.parts)?;
         let crew = Crew {
             replicas,
@@ -147,14 +155,14 @@ impl Builder {
 
     /// Returns the run's settings on so many replicas.
     fn settled(&self, replicas: usize) -> RunSettings {
-        let Parts { optimizer, precision, .. } = &self.parts;
+        let Parts { precision, .. } = &self.parts;
         RunSettings {
             global_batch: self
                 .per_replica
                 .map_or(self.settings.global_batch, |samples| samples.saturating_mul(replicas)),
             precision: *precision,
             loss: self.parts.loss_name(),
-            optimizer: optimizer.name().into(),
+            optimizer: self.parts.optimizer_name(),
             metrics: self.parts.metric_names(),
             ..self.settings.clone()
         }
@@ -177,16 +185,38 @@ impl Builder {
                 .with(|o| (o.one_updates, o.assignment, o.audits) = (true, Assignment::Even, Audits::Never));
         }
         loop {
-            let (memory, shards_at_once) = budget.memory(programs.train(), global_batch)?;
+            let (memory, shards_at_once, largest) = largest_step(programs, budget, global_batch)?;
             let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
             let mut replicas = Replicas::start(&budget.adapters, programs.all(), options)?;
-            match replicas.prepare(ProgramId::Train.index(), &[global_batch]) {
+            let numbers = (0..programs.trains().count()).map(Programs::number_in);
+            let prepared = numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));
+            match prepared {
                 Ok(()) => return Ok((replicas, memory)),
-                Err(ReplicaError::OutOfMemory { .. }) if budget.fewer(programs.train(), &memory) => {}
+                Err(ReplicaError::OutOfMemory { .. }) if budget.fewer(largest, &memory) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
+}
+
+/// Returns what the training step takes that takes the most of all phases', the largest number of shards that
+/// may run at once in all, and the step's program.
+fn largest_step<'a>(
+    programs: &'a Programs,
+    budget: &Budget,
+    global_batch: usize,
+) -> Result<(MemoryEstimate, Option<usize>, &'a Program), Error> {
+    let mut largest: Option<(MemoryEstimate, &Program)> = None;
+    let mut at_once: Option<usize> = None;
+    for program in programs.trains() {
+        let (memory, own) = budget.memory(program, global_batch)?;
+        at_once = at_once.into_iter().chain(own).min();
+        if largest.as_ref().is_none_or(|(most, _)| most.total() < memory.total()) {
+            largest = Some((memory, program));
+        }
+    }
+    let (memory, program) = largest.unwrap_or_else(|| (MemoryEstimate::default(), programs.train()));
+    Ok((memory, at_once, program))
 }
 
 /// Returns whether a rule audits any step.
@@ -224,11 +254,12 @@ fn give_start_values(programs: &Programs, replicas: &mut Replicas, seed: u64) ->
 /// Returns the run's identity as far as it is known without data.
 fn identity(plan: &Plan, settings: &RunSettings, scaling: Option<&Scaling>) -> RunIdentity {
     let Traced { model, start, training } = plan.programs.identity.clone();
-    let optimizer = plan.parts.optimizer.settings();
+    let optimizer = plan.parts.optimizer_settings();
     let mut entries = optimizer.entries().to_vec();
     if !optimizer.not_covered().is_empty() {
         // What is not covered shows in the first step at least.
-        let first = plan.parts.optimizer.scalars(0).into_iter();
+        let phases = (0..plan.parts.phases.len().max(1)).map(Some);
+        let first = phases.flat_map(|phase| plan.parts.optimizer_of(phase).scalars(0));
         entries.extend(first.map(|s| (format!("scalar {:?} of step 0", s.name), s.value.to_string())));
     }
     RunIdentity {
@@ -247,12 +278,13 @@ fn identity(plan: &Plan, settings: &RunSettings, scaling: Option<&Scaling>) -> R
 /// measured, and then the empty history.
 fn observe_nothing(parts: &mut Parts) -> Result<(), Error> {
     let unknown = |problem| Error::setting("optimizer", problem);
-    parts.optimizer.observe(&[Epoch::unmeasured(&parts.metrics)]).map_err(unknown)?;
-    parts.optimizer.observe(&[]).map_err(unknown)
+    let unmeasured = [Epoch::unmeasured(&parts.metrics)];
+    parts.observe(&unmeasured).map_err(unknown)?;
+    parts.observe(&[]).map_err(unknown)
 }
 
 /// Returns one adapter for each replica.
-fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Adapter> {
+pub(crate) fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Adapter> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let own = |a: &Adapter| if a.kind == Kind::Cpu { cores.min(shards) } else { 1 };
     match replicas {

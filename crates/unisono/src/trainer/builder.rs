@@ -22,6 +22,8 @@ pub struct Builder {
     pub(super) parts: Parts,
     /// Whether a loss was added for an output by name.
     has_losses: bool,
+    /// Whether a loss was set at all.
+    pub(super) is_loss_set: bool,
     /// The global batch, the shards and the seed; the rest follows from the parts.
     pub(super) settings: RunSettings,
     /// The samples of a step for each replica, where these decide the global batch.
@@ -34,6 +36,8 @@ pub struct Builder {
     pub(super) mixed: bool,
     pub(super) loss_scale: LossScale,
     pub(super) memory_limit: Option<u64>,
+    /// The number of parts of a step that a replica computes one after another, if that was set.
+    pub(super) accumulated: Option<usize>,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) callbacks: Callbacks,
 }
@@ -51,6 +55,7 @@ impl Builder {
         Self {
             parts: Parts::new(model),
             has_losses: false,
+            is_loss_set: false,
             settings: RunSettings::default(),
             per_replica: None,
             adapters: vec![],
@@ -61,6 +66,7 @@ impl Builder {
             mixed: false,
             loss_scale: LossScale::default(),
             memory_limit: None,
+            accumulated: None,
             observers: vec![],
             callbacks: Callbacks::default(),
         }
@@ -70,6 +76,7 @@ impl Builder {
     /// [`CrossEntropy`](crate::CrossEntropy).
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
         (self.parts.losses, self.has_losses) = (vec![LossOn::only(loss)], false);
+        self.is_loss_set = true;
         self
     }
 
@@ -103,6 +110,7 @@ impl Builder {
         loss: impl Loss + 'static,
         weight: f32,
     ) -> Self {
+        self.is_loss_set = true;
         if !std::mem::replace(&mut self.has_losses, true) {
             self.parts.losses.clear();
         }

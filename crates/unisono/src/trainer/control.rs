@@ -66,7 +66,11 @@ impl Control<'_> {
             let problem = format!("{value} by the callback {:?} is not finite, or negative", self.name);
             return Err(Error::setting("learning rate", problem));
         }
-        let next = self.trainer.optimizer_step();
+        if !self.trainer.plan.parts.phases.is_empty() {
+            let problem = "a run in phases has the schedules of its phases";
+            return Err(Error::setting("learning rate", problem));
+        }
+        let next = self.trainer.optimizer_step(None);
         let change = RateChange { from: next + self.ahead, rate, factor };
         self.trainer.state.control.change_rate(change, next);
         self.trainer.apply_rates()
@@ -181,12 +185,13 @@ impl Trainer {
     /// Returns the learning rate that the next step has, or `None` if the optimizer has no
     /// [`Schedule`](crate::Schedule).
     pub fn learning_rate(&self) -> Option<f64> {
-        self.plan.parts.optimizer.learning_rate(self.optimizer_step())
+        let phase = self.phase_in(self.position().epoch);
+        self.plan.parts.optimizer_of(phase).learning_rate(self.optimizer_step(phase))
     }
 
     /// Shows the optimizer what callbacks have changed of the learning rate.
     pub(super) fn apply_rates(&mut self) -> Result<(), Error> {
-        let applied = self.plan.parts.optimizer.set_changes(&self.state.control.rates);
+        let applied = self.plan.parts.set_changes(&self.state.control.rates);
         applied.map_err(|problem| Error::setting("learning rate", problem))
     }
 

@@ -16,11 +16,11 @@ impl Trainer {
         what: String,
         names: Names<'_>,
     ) -> Error {
-        let count = self.plan.programs.forward.states.len();
+        let count = self.plan.programs_of(batch).forward.states.len();
         let states: Result<Vec<Vec<f32>>, _> = (0..count).map(|index| self.values(index)).collect();
         let tensor = match (&states, loss_row) {
             (Ok(states), Some(row)) => {
-                first_bad(&self.plan.programs.forward, batch, row, states, self.state.settings.seed)
+                first_bad(&self.plan.programs_of(batch).forward, batch, row, states, self.state.settings.seed)
             }
             _ => what.clone(),
         };

@@ -5,7 +5,7 @@ use unisono_graph::Type;
 use unisono_replica::{Outcome, Verdict};
 
 use crate::compile::outputs::Reading;
-use crate::compile::programs::ProgramId;
+use crate::compile::programs::{ProgramId, Programs};
 use crate::objective::running::Running;
 use crate::{Error, Evaluation, Trainer};
 
@@ -23,7 +23,7 @@ pub struct Prediction {
 
 /// The outputs of a model for samples, in the model's order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Predictions(Vec<Prediction>);
+pub struct Predictions(pub(crate) Vec<Prediction>);
 
 impl Predictions {
     /// Returns an output by its name.
@@ -37,15 +37,28 @@ impl Predictions {
     }
 
     /// Adds those of further samples.
-    fn extend(&mut self, more: Self) {
+    ///
+    /// # Errors
+    /// They have another shape, as sequences of another length may.
+    pub(crate) fn extend(&mut self, more: Self) -> Result<(), Error> {
         if self.0.is_empty() {
             *self = more;
-            return;
+            return Ok(());
+        }
+        let differ = |(own, new): &(&Prediction, &Prediction)| own.shape[1..] != new.shape[1..];
+        if let Some((own, new)) = self.0.iter().zip(&more.0).find(differ) {
+            let (before, now) = (&own.shape[1..], &new.shape[1..]);
+            let problem = format!(
+                "the output {} is {now:?} for some samples and {before:?} for others: predict batch by batch",
+                own.name
+            );
+            return Err(Error::setting("predict", problem));
         }
         for (own, new) in self.0.iter_mut().zip(more.0) {
             own.shape[0] += new.shape.first().copied().unwrap_or_default();
             own.values.extend(new.values);
         }
+        Ok(())
     }
 }
 
@@ -58,16 +71,18 @@ impl Trainer {
     /// is asked to stop ([`Trainer::stop_on`]).
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
-        self.prepare(ProgramId::Evaluate, loader.samples())?;
+        self.prepare(ProgramId::Evaluate, self.samples_of(loader))?;
         self.using.reset();
         for batch in self.reader(loader).epoch(0)? {
             let batch = batch?;
+            self.compile_for(&batch)?;
             self.plan.check(&batch, Some(loader.source()))?;
             let batch = self.using.with(&batch)?;
             let outcome = self.use_model(ProgramId::Evaluate, &batch)?;
-            let reading = Reading::new(self.plan.program(ProgramId::Evaluate), &outcome.outputs);
+            let program = self.plan.programs_of(&batch).get(ProgramId::Evaluate);
+            let reading = Reading::new(program, &outcome.outputs);
             let metrics = &self.plan.parts.metrics;
-            running.add(metrics, &reading.measured(metrics, &self.plan.fields, &batch, 0.0));
+            running.add(metrics, &reading.measured(metrics, self.plan.fields_of(&batch), &batch, 0.0));
         }
         self.check_after_use()?;
         Ok(running.finish(&self.plan.parts.metrics))
@@ -91,10 +106,10 @@ impl Trainer {
     /// As [`Trainer::predict`], but for any number of outputs.
     pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
-        self.prepare(ProgramId::Predict, loader.samples())?;
+        self.prepare(ProgramId::Predict, self.samples_of(loader))?;
         self.using.reset();
         for batch in self.reader(loader).epoch(0)? {
-            all.extend(self.predict_batch_all(&batch?)?);
+            all.extend(self.predict_batch_all(&batch?)?)?;
         }
         self.check_after_use()?;
         Ok(all)
@@ -117,16 +132,18 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::predict_batch`], but for any number of outputs.
     pub fn predict_batch_all(&mut self, batch: &Batch) -> Result<Predictions, Error> {
+        self.compile_for(batch)?;
         self.plan.check_input(batch)?;
         let batch = self.using.with(batch)?;
         let outcome = self.use_model(ProgramId::Predict, &batch)?;
-        let reading = Reading::new(self.plan.program(ProgramId::Predict), &outcome.outputs);
+        let programs = self.plan.programs_of(&batch);
+        let reading = Reading::new(programs.get(ProgramId::Predict), &outcome.outputs);
         let predicted = |(name, ty): &(String, Type)| Prediction {
             name: name.clone(),
             shape: [&[batch.len()], &*ty.dims].concat(),
             values: reading.predictions(name).to_vec(),
         };
-        Ok(Predictions(self.plan.programs.outputs.iter().map(predicted).collect()))
+        Ok(Predictions(programs.outputs.iter().map(predicted).collect()))
     }
 
     /// Checks that the model has one output.
@@ -154,18 +171,28 @@ impl Trainer {
         self.check_before_leaving()?;
         self.crew.check_state()?;
         let feed = self.plan.feed(id, batch, &[], self.state.settings.seed)?;
-        let outcome = self.crew.replicas.step(id.index(), &feed, &mut |_| Verdict::Commit);
+        let outcome = self.crew.replicas.step(self.plan.index_of(id, batch), &feed, &mut |_| Verdict::Commit);
         let outcome = self.heard(outcome)?;
-        self.using.take(self.plan.program(id), &outcome.outputs);
+        self.using.take(self.plan.programs_of(batch).get(id), &outcome.outputs);
         Ok(outcome)
     }
 
     /// Plans and compiles a program for the batches of an epoch of `samples`, so that no step has to.
     pub(super) fn prepare(&mut self, program: ProgramId, samples: u64) -> Result<(), Error> {
+        self.prepare_number(program.index(), samples)
+    }
+
+    /// Does [`Trainer::prepare`] for the training steps of all phases.
+    pub(super) fn prepare_training(&mut self, samples: u64) -> Result<(), Error> {
+        let phases = self.plan.parts.phases.len().max(1);
+        (0..phases).try_for_each(|phase| self.prepare_number(Programs::number_in(phase), samples))
+    }
+
+    fn prepare_number(&mut self, number: usize, samples: u64) -> Result<(), Error> {
         let full = self.state.settings.global_batch as u64;
         let sizes: Vec<usize> =
             [samples.min(full), samples % full].iter().filter(|&&n| n > 0).map(|&n| n as usize).collect();
-        let prepared = self.crew.replicas.prepare(program.index(), &sizes);
+        let prepared = self.crew.replicas.prepare(number, &sizes);
         self.heard(prepared)
     }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use unisono_checkpoint::{Export, Exported, TensorFile, Tensors, WeightPrecision, export_model, read_export};
-use unisono_graph::StateKind;
+use unisono_data::FieldDType;
+use unisono_graph::{DType, StateKind};
 
 use crate::saving::tensors::info;
 use crate::{Description, Error, Layer, Trainer};
@@ -16,9 +17,25 @@ use crate::{Description, Error, Layer, Trainer};
 struct Contents {
     unisono: String,
     input: Vec<usize>,
+    /// The type of the input's elements. It is written unless it is f32.
+    #[serde(default, skip_serializing_if = "is_f32")]
+    dtype: InputDType,
     output: Vec<usize>,
     loss: String,
     model: Description,
+}
+
+/// The type of the elements of an exported model's input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum InputDType {
+    #[default]
+    F32,
+    I32,
+}
+
+fn is_f32(dtype: &InputDType) -> bool {
+    *dtype == InputDType::F32
 }
 
 /// An exported model, opened: the layers, to be built again, and the weights for them.
@@ -42,6 +59,8 @@ pub struct ExportedModel {
     pub model: Description,
     /// The axes of a sample.
     pub input: Vec<usize>,
+    /// The type of a sample's elements. Models that were exported before it was written have f32.
+    pub dtype: FieldDType,
     /// The axes of the model's output for a sample.
     pub output: Vec<usize>,
     /// The name of the loss that the model was trained with.
@@ -58,12 +77,16 @@ impl ExportedModel {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let (weights, description) = read_export(path)?;
-        let Contents { input, output, loss, model, .. } =
+        let Contents { input, dtype, output, loss, model, .. } =
             serde_json::from_value(description).map_err(|error| Error::Resume {
                 path: path.with_extension("json"),
                 problem: format!("no model that this version knows: {error}"),
             })?;
-        Ok(Self { model, input, output, loss, weights })
+        let dtype = match dtype {
+            InputDType::F32 => FieldDType::F32,
+            InputDType::I32 => FieldDType::I32,
+        };
+        Ok(Self { model, input, dtype, output, loss, weights })
     }
 
     /// Returns the model for [`Trainer::builder`]. [`Trainer::load_model`] takes its weights.
@@ -93,6 +116,10 @@ impl Trainer {
         let contents = layer.and_then(|layer| layer.description()).map(|model| Contents {
             unisono: env!("CARGO_PKG_VERSION").into(),
             input: self.plan.programs.input.dims.clone(),
+            dtype: match self.plan.programs.input.dtype {
+                DType::F32 => InputDType::F32,
+                DType::I32 | DType::U32 => InputDType::I32,
+            },
             output: output.unwrap_or_default(),
             loss: self.plan.parts.loss_name(),
             model,

@@ -88,7 +88,7 @@ impl Trainer {
     fn begin(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<Batches, Error> {
         self.trust_the_end()?;
         let loader = self.reader(train);
-        self.prepare(ProgramId::Train, loader.samples())?;
+        self.prepare_training(loader.samples_per_epoch())?;
         if let Some(validation) = validation {
             self.can_evaluate(validation).map_err(Error::of_validation)?;
         }
@@ -139,6 +139,11 @@ impl Trainer {
         loader.clone().batch(self.state.settings.global_batch).stop_on(self.watch.stop.flag())
     }
 
+    /// Returns the number of samples in an epoch of a loader, as the trainer reads it.
+    pub(super) fn samples_of(&self, loader: &Loader) -> u64 {
+        self.reader(loader).samples_per_epoch()
+    }
+
     /// Tells observers once that a loader's own batch size is not used.
     fn note_batch(&mut self, loader: &Loader) {
         let global_batch = self.state.settings.global_batch;
@@ -156,7 +161,7 @@ impl Trainer {
         let reader = self.reader(loader);
         drop(reader.epochs(Position::default(), 0)?);
         self.plan.fields.check_specs(&reader.fields()?)?;
-        self.prepare(ProgramId::Evaluate, loader.samples())
+        self.prepare(ProgramId::Evaluate, reader.samples_per_epoch())
     }
 
     /// Saves what was done before an error of the data or of their numbers.
@@ -177,7 +182,7 @@ impl Trainer {
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Error> {
-        let mut skipped = 0;
+        let (mut skipped, of) = (0, self.samples_of(train));
         let start = self.position();
         let mut carried = (start.sample > 0).then_some(start.epoch);
         loop {
@@ -206,10 +211,12 @@ impl Trainer {
             }
             // No later audit would find what is wrong from here on.
             if batch.after.epoch >= epochs {
-                self.crew.replicas.audit_next(ProgramId::Train.index());
+                self.compile_for(&batch)?;
+                let program = self.plan.train_index(&batch, self.phase_for(batch.epoch)?.unwrap_or(0));
+                self.crew.replicas.audit_next(program);
             }
             let mut step = self.step_inner(&batch, Some(train.source()), feed::behind(&batch))?;
-            (step.epochs, step.of) = (epochs, train.samples());
+            (step.epochs, step.of) = (epochs, of);
             self.watch.step(&step);
             self.call(1, |callback, run| callback.step_ended(&step, run))?;
             self.end_epochs(batch.after.epoch, validation)?;
@@ -240,7 +247,9 @@ impl Trainer {
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let train = self.state.running.finish(&self.plan.parts.metrics);
         // What is wrong in an evaluation alone would change schedules and what counts as the best.
-        self.crew.replicas.audit_next(ProgramId::Evaluate.index());
+        for first in std::iter::once(0).chain(self.plan.lengths.iter().map(|length| length.first)) {
+            self.crew.replicas.audit_next(first + ProgramId::Evaluate.index());
+        }
         let validation = validation.map(|loader| self.evaluate(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;
         if let Some(loss) = validation.as_ref().map(|measured| measured.loss).filter(|loss| !loss.is_finite())
@@ -275,7 +284,7 @@ impl Trainer {
 
     /// Lets the optimizer see the history.
     pub(super) fn observe(&mut self) -> Result<(), Error> {
-        let observed = self.plan.parts.optimizer.observe(&self.state.history);
+        let observed = self.plan.parts.observe(&self.state.history);
         observed.map_err(|problem| Error::setting("optimizer", problem))
     }
 }

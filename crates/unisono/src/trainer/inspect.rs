@@ -58,7 +58,14 @@ impl Trainer {
     /// Returns what is known about the audits of training steps: how many passed, how often there is one, and
     /// what they took.
     pub fn audits(&self) -> AuditReport {
-        self.crew.replicas.audits(ProgramId::Train.index())
+        let mut all = self.crew.replicas.audits(ProgramId::Train.index());
+        for number in self.plan.train_indices().into_iter().skip(1) {
+            let more = self.crew.replicas.audits(number);
+            all.interval = if more.steps > all.steps { more.interval } else { all.interval };
+            (all.steps, all.passed) = (all.steps + more.steps, all.passed + more.passed);
+            (all.stepping, all.auditing) = (all.stepping + more.stepping, all.auditing + more.auditing);
+        }
+        all
     }
 
     /// Returns where the next step starts in the data.

@@ -7,19 +7,22 @@
 //! observers hear, `trust` about the way back after a replica was wrong, `inspect` about what a
 //! user can ask.
 
-mod build;
+pub(crate) mod build;
 pub(crate) mod builder;
 pub(crate) mod callback;
 pub(crate) mod control;
 mod crew;
 mod diagnose;
+mod dry_run;
 pub(crate) mod evaluate;
 pub(crate) mod export;
 mod fit;
 pub(crate) mod identity;
 mod inspect;
 mod join;
+mod lengths;
 mod load;
+pub(crate) mod recipe;
 pub(crate) mod resume;
 mod save;
 mod step;

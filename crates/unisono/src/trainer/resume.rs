@@ -128,7 +128,7 @@ impl Trainer {
     /// # Errors
     /// The optimizer watches something that the history does not have. The optimizer is then as before.
     fn optimizer_goes_on(&mut self, path: &Path, run: &SavedRun) -> Result<(), Error> {
-        let Err(problem) = self.plan.parts.optimizer.observe(run.history()) else { return Ok(()) };
+        let Err(problem) = self.plan.parts.observe(run.history()) else { return Ok(()) };
         self.observe()?;
         Err(Error::Resume {
             path: path.into(),

@@ -2,12 +2,12 @@
 //! recorded.
 
 use unisono_data::{Batch, Position};
-use unisono_graph::NodeId;
+use unisono_graph::{NodeId, Program};
 use unisono_replica::{Feed, Outcome, ReplicaError};
 
 use crate::compile::feed::{self, Names};
 use crate::compile::outputs::Reading;
-use crate::compile::programs::{ProgramId, SCALE};
+use crate::compile::programs::SCALE;
 use crate::objective::running::Running;
 use crate::observe::events;
 use crate::optimizers::Scalar;
@@ -50,15 +50,22 @@ impl Trainer {
         after: Position,
     ) -> Result<Step, Error> {
         let _span = events::step_span(self.state.position.step);
-        let learning_rate = self.learning_rate();
+        let phase = self.phase_for(batch.epoch)?;
+        let learning_rate = self.plan.parts.optimizer_of(phase).learning_rate(self.optimizer_step(phase));
         self.crew.check_state()?;
+        self.compile_for(batch)?;
         self.check_batch(batch, names)?;
-        let before = self.before_step()?;
+        let before = self.before_step(self.plan.train_index(batch, phase.unwrap_or(0)))?;
         let batch = &*self.state.carries.with(batch)?;
-        let scalars = self.scalars()?;
-        let feed = self.plan.feed(ProgramId::Train, batch, &scalars, self.state.settings.seed)?;
-        let mut outcome = self.judged(batch, &feed, names)?;
-        let step = Step { learning_rate, ..self.record(batch, &outcome, after) };
+        let scalars = self.scalars(phase)?;
+        let number = phase.unwrap_or(0);
+        let feed = self.plan.feed_train(number, batch, &scalars, self.state.settings.seed)?;
+        let skipped = self.skipped_for_the_scale();
+        let mut outcome = self.judged(batch, number, &feed, names)?;
+        if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
+            self.state.phases.stepped(phase, self.skipped_for_the_scale() == skipped);
+        }
+        let step = Step { learning_rate, ..self.record(batch, number, &outcome, after) };
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.confirm(before, audit);
         }
@@ -78,19 +85,44 @@ impl Trainer {
         self.plan.check(batch, names)
     }
 
-    /// Returns the number of the next step as the optimizer counts: without those that a loss scale has
-    /// skipped.
-    pub(super) fn optimizer_step(&self) -> u64 {
-        self.state.position.step - self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped)
+    /// Returns the number of the next step as the optimizer counts, or that of a phase: without those that a
+    /// loss scale has skipped.
+    pub(super) fn optimizer_step(&self, phase: Option<usize>) -> u64 {
+        match phase.and_then(|at| self.plan.parts.phases.get(at)) {
+            Some(phase) => self.state.phases.of(&phase.name),
+            None => self.state.position.step - self.skipped_for_the_scale(),
+        }
+    }
+
+    /// Returns the number of steps that a loss scale has skipped.
+    fn skipped_for_the_scale(&self) -> u64 {
+        self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped)
+    }
+
+    /// Returns the number of the phase whose turn the next step is in an epoch, if any.
+    pub(super) fn phase_in(&self, epoch: u32) -> Option<usize> {
+        self.state.phases.next(&self.plan.parts.phases, epoch)
+    }
+
+    /// Returns the number of the phase of the next step, or `None` in a run without phases.
+    ///
+    /// # Errors
+    /// The run has phases, and none of them has turns in the epoch.
+    pub(super) fn phase_for(&self, epoch: u32) -> Result<Option<usize>, Error> {
+        let phase = self.phase_in(epoch);
+        if phase.is_none() && !self.plan.parts.phases.is_empty() {
+            return Err(Error::setting("phases", format!("none has turns in epoch {epoch}, counted from 0")));
+        }
+        Ok(phase)
     }
 
     /// Returns the numbers of the next step.
     ///
     /// # Errors
     /// One of the optimizer's is not finite.
-    pub(super) fn scalars(&self) -> Result<Vec<Scalar>, Error> {
+    pub(super) fn scalars(&self, phase: Option<usize>) -> Result<Vec<Scalar>, Error> {
         let scaling = self.state.loss_scale.as_ref();
-        let scalars = self.plan.parts.optimizer.finite_scalars(self.optimizer_step());
+        let scalars = self.plan.parts.optimizer_of(phase).finite_scalars(self.optimizer_step(phase));
         let mut scalars = scalars.map_err(|problem| Error::setting("optimizer", problem))?;
         scalars.extend(scaling.into_iter().flat_map(|s| s.scalars(self.state.settings.global_batch)));
         Ok(scalars)
@@ -101,16 +133,22 @@ impl Trainer {
     ///
     /// # Errors
     /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.
-    fn judged(&mut self, batch: &Batch, feed: &Feed, names: Names<'_>) -> Result<Outcome, Error> {
-        let program = self.plan.programs.train().clone();
+    fn judged(
+        &mut self,
+        batch: &Batch,
+        phase: usize,
+        feed: &Feed,
+        names: Names<'_>,
+    ) -> Result<Outcome, Error> {
+        let program = self.plan.programs_of(batch).train_in(phase).clone();
         let verdict = &mut |outputs: &_| Reading::new(&program, outputs).verdict();
-        let outcome = self.crew.replicas.step(ProgramId::Train.index(), feed, verdict);
+        let outcome = self.crew.replicas.step(self.plan.train_index(batch, phase), feed, verdict);
         self.tell_left();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
                 let bad = Reading::new(&program, &outputs).bad_sample();
-                if bad.is_some() || !self.backs_off(sum) {
+                if bad.is_some() || !self.backs_off(&program, sum) {
                     return Err(self.not_finite(batch, bad, what, names));
                 }
                 Outcome { outputs: *outputs, ..Outcome::default() }
@@ -145,17 +183,17 @@ impl Trainer {
     }
 
     /// Returns whether a smaller loss scale may make a sum finite. The next step has that scale.
-    fn backs_off(&mut self, sum: Option<NodeId>) -> bool {
-        let is_scaled = sum.is_some_and(|sum| self.plan.programs.train().depends_on(sum, SCALE));
+    fn backs_off(&mut self, program: &Program, sum: Option<NodeId>) -> bool {
+        let is_scaled = sum.is_some_and(|sum| program.depends_on(sum, SCALE));
         is_scaled && self.state.loss_scale.as_mut().is_some_and(Scaling::overflowed)
     }
 
     /// Records a step in the run's state and returns what it did.
-    fn record(&mut self, batch: &Batch, outcome: &Outcome, after: Position) -> Step {
-        let program = self.plan.programs.train();
+    fn record(&mut self, batch: &Batch, phase: usize, outcome: &Outcome, after: Position) -> Step {
+        let program = self.plan.programs_of(batch).train_in(phase);
         let reading = Reading::new(program, &outcome.outputs);
         let metrics = &self.plan.parts.metrics;
-        let measured = reading.measured(metrics, &self.plan.fields, batch, reading.penalty());
+        let measured = reading.measured(metrics, self.plan.fields_of(batch), batch, reading.penalty());
         let state = &mut self.state;
         if outcome.committed {
             state.carries.take(program, &outcome.outputs);

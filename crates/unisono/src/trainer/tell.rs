@@ -28,7 +28,7 @@ impl Trainer {
         if self.watch.observers.is_empty() {
             return;
         }
-        let (summary, optimizer) = (self.summary(), self.plan.parts.optimizer.settings());
+        let (summary, optimizer) = (self.summary(), self.plan.parts.optimizer_settings());
         let metrics = names_of_numbers(&self.plan.parts.metrics);
         let Self { state, watch, .. } = self;
         let (position, history) = (&state.position, &state.history);

@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use unisono_data::Batch;
 use unisono_replica::{Audited, ReplicaError, Verdict};
 
-use crate::compile::programs::ProgramId;
 use crate::run::state::{RunState, SavedRun};
 use crate::saving::tensors::in_order;
 use crate::{Error, Trainer};
@@ -68,7 +67,7 @@ impl Trainer {
 
     /// Prepares a training step: keeps the state if trust begins with it. Returns the run's state if the step
     /// is audited.
-    pub(super) fn before_step(&mut self) -> Result<Option<RunState>, Error> {
+    pub(super) fn before_step(&mut self, program: usize) -> Result<Option<RunState>, Error> {
         self.check_trust()?;
         if !self.crew.is_audited {
             return Ok(None);
@@ -82,7 +81,7 @@ impl Trainer {
             let state = self.state.clone();
             self.trust = Trust::State(Box::new(Trusted { state, tensors }));
         }
-        let due = self.crew.replicas.is_audit_due(ProgramId::Train.index());
+        let due = self.crew.replicas.is_audit_due(program);
         Ok(due.then(|| self.state.clone()))
     }
 
@@ -116,11 +115,14 @@ impl Trainer {
         if !self.crew.is_audited || matches!(&self.trust, Trust::State(trusted) if is_confirmed(trusted)) {
             return Ok(());
         }
+        let phase = self.phase_for(batch.epoch)?;
         let batch = self.state.carries.with(batch)?;
-        let scalars = self.scalars()?;
-        let feed = self.plan.feed(ProgramId::Train, &batch, &scalars, self.state.settings.seed)?;
-        self.crew.replicas.audit_next(ProgramId::Train.index());
-        let made = self.crew.replicas.step(ProgramId::Train.index(), &feed, &mut |_| Verdict::Skip);
+        let scalars = self.scalars(phase)?;
+        let number = phase.unwrap_or(0);
+        let feed = self.plan.feed_train(number, &batch, &scalars, self.state.settings.seed)?;
+        let program = self.plan.train_index(&batch, number);
+        self.crew.replicas.audit_next(program);
+        let made = self.crew.replicas.step(program, &feed, &mut |_| Verdict::Skip);
         if matches!(made, Err(ReplicaError::NotFinite { .. })) {
             return Ok(());
         }

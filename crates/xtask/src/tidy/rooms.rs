@@ -49,6 +49,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
             "saving",
             "trainer",
             "callbacks",
+            "predictor",
         ],
     ),
 ];

@@ -38,13 +38,14 @@ impl Loader {
         // A check changes no value, so it may be added to a run that is resumed, to find a bad sample.
         let changing = pipeline.stages.iter().filter(|stage| stage.label != super::REQUIRE_FINITE);
         let transforms: Vec<_> = changing.chain(&pipeline.batch_stages).map(described).collect();
+        let limit = self.most_batches.map(|most| ("limit", format!("{most} batches an epoch")));
         let seed = (shuffled || !transforms.is_empty()).then(|| ("seed", pipeline.seed.to_string()));
         let others = [
             ("order", order),
             ("drop_last", self.drop_last.to_string()),
             ("transforms", if transforms.is_empty() { "none".to_owned() } else { transforms.join(", ") }),
         ];
-        seed.into_iter().chain(others).map(|(name, value)| (name.to_owned(), value)).collect()
+        seed.into_iter().chain(limit).chain(others).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
@@ -100,6 +101,7 @@ mod tests {
             (grouped.clone(), buckets([3, 4], [1, 2, 3, 4, 1, 2]), &["order"]),
             (grouped.clone(), buckets([2, 4], [1, 3, 2, 4, 1, 2]), &["order"]),
             (plain().drop_last(true), plain(), &["drop_last"]),
+            (plain().limit_batches(3), plain(), &["limit"]),
             (mapped.clone(), mapped.clone().seed(1), &["seed"]),
             (mapped.clone(), plain().map("b", |_, _| ()).map("a", |_, _| ()), &["transforms"]),
             (mapped.clone(), plain().map("a", |_, _| ()).map_batch("b", |_, _| Ok(())), &["transforms"]),

@@ -35,8 +35,11 @@ impl Loader {
             }
             _ => {}
         }
-        let schedule =
-            Schedule::new(len, batch, self.drop_last, from.position, end_epoch)?.in_buckets(in_buckets);
+        if self.most_batches == Some(0) {
+            return wrong("limit_batches", "an epoch needs at least one batch".into());
+        }
+        let schedule = Schedule::new(len, batch, self.drop_last, from.position, end_epoch)?;
+        let schedule = schedule.in_buckets(in_buckets).limited(self.most_batches);
         let specs = self.specs()?;
         let pace = Pace::new(&self.pace, specs.last().map_or(&[], Vec::as_slice), batch);
         let known: BTreeSet<u64> = from.skipped.into_iter().collect();

@@ -9,7 +9,8 @@ use crate::model::{Context, Forward, Initializer, Layer};
 /// y = (x - mean) / sqrt(variance + epsilon) weight + bias.
 ///
 /// In training, mean and variance are those of the whole global batch, whatever replicas its samples are on.
-/// In evaluation and prediction they are the running ones. Each training step moves the running ones by the
+/// In evaluation and prediction, and where [`Builder::freeze_statistics`](crate::Builder::freeze_statistics)
+/// accepts `running_mean`, they are the running ones. Each training step moves the running ones by the
 /// share `momentum` towards the batch's mean and unbiased variance, once for all replicas.
 ///
 /// Shapes: `[B, C, ...]` to the same, for example `[B, C]` or `[B, C, H, W]`.
@@ -66,7 +67,7 @@ impl Forward for BatchNorm {
         let bias = cx.parameter("bias", &[channels], Initializer::Zeros);
         let mean = cx.statistic("running_mean", &[channels], Initializer::Zeros);
         let variance = cx.statistic("running_var", &[channels], Initializer::Ones);
-        if !cx.is_training() {
+        if !cx.is_training() || cx.is_statistic_frozen("running_mean") {
             return batch_norm_with(x, &mean, &variance, Some(&weight), Some(&bias), self.epsilon);
         }
         let normed = batch_norm(x, Some(&weight), Some(&bias), self.epsilon);

@@ -1,0 +1,63 @@
+//! Weights of classes in training.
+
+use unisono_graph::{DType, Lead, Type, Var};
+
+use crate::Error;
+use crate::compile::parts::{On, Parts};
+
+/// Checks the weights by themselves.
+///
+/// # Errors
+/// There are several losses, or a weight is negative or not finite, or all are 0.
+pub(crate) fn check(parts: &Parts) -> Result<(), Error> {
+    let Some(weights) = &parts.class_weights else { return Ok(()) };
+    let wrong = |problem: String| Err(Error::setting("class weights", problem));
+    if parts.losses.len() > 1 {
+        return wrong("they are for a model with one loss: give samples weights in the field w".into());
+    }
+    if let Some(weight) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
+        return wrong(format!("{weight} is negative or not finite"));
+    }
+    if weights.iter().all(|weight| *weight == 0.0) {
+        return wrong("all are 0".into());
+    }
+    Ok(())
+}
+
+/// Returns what each sample counts by its class, `[B]`, given the loss's output and target.
+///
+/// # Errors
+/// The target is not one label a sample, or there is not a weight for each class. The error is the message.
+pub(crate) fn weight_of_samples(weights: &[f32], output: &Var, target: &Var, on: &On) -> Result<Var, String> {
+    let label = match target.dims() {
+        [] => target.clone(),
+        [1] => target.reshape(&[]),
+        dims => return Err(format!("the field {:?} is {dims:?}, not one label a sample", on.target)),
+    };
+    let classes = classes_of(output.ty());
+    if weights.len() != classes {
+        return Err(format!("there are {} weights for {classes} classes", weights.len()));
+    }
+    let (tape, label) = (output.tape(), label.to_f32());
+    let constant = |x: f32| tape.constant(x).expand(Lead::Sample, &[]);
+    // An ignored label is of no class, and counts nothing anyway.
+    let mut weight = constant(0.0);
+    for (class, own) in weights.iter().enumerate() {
+        let is_class = label.eq_mask(&constant(class as f32));
+        weight = is_class.select(&constant(*own), &weight);
+    }
+    // A probability between the classes 0 and 1 of a binary loss is of the nearer one.
+    if target.ty().dtype == DType::F32 && classes == 2 {
+        let [zero, one] = [weights[0], weights[1]].map(constant);
+        return Ok(label.greater(&constant(0.5)).select(&one, &zero));
+    }
+    Ok(weight)
+}
+
+/// Returns the number of classes that an output tells apart: one logit tells two.
+fn classes_of(output: &Type) -> usize {
+    match *output.dims {
+        [] | [1] => 2,
+        [.., classes] => classes,
+    }
+}

@@ -1,0 +1,68 @@
+//! A model compiled for prediction alone: no loss, no gradients, no optimizer.
+
+use std::sync::Arc;
+
+use unisono_data::Batch;
+use unisono_graph::{InputKind, Layout, Precision, Program, Tape, Type};
+
+use crate::compile::carries;
+use crate::compile::feed;
+use crate::compile::fields::Fields;
+use crate::compile::programs::predicted;
+use crate::model::functional::Inputs;
+use crate::model::{Mode, Model};
+use crate::{Context, Error};
+
+/// A model compiled for prediction on samples with certain fields.
+pub(crate) struct PredictionProgram {
+    pub program: Arc<Program>,
+    /// The fields that the model asks for, in its order.
+    pub fields: Fields,
+    /// The names and types of the model's outputs.
+    pub outputs: Vec<(String, Type)>,
+}
+
+impl PredictionProgram {
+    /// Traces and compiles a model. It takes those of the fields that it asks for.
+    ///
+    /// # Errors
+    /// Those of the model, or it has no output.
+    pub fn trace(model: &Model, precision: Precision, fields: &Fields) -> Result<Self, Error> {
+        let tape = Tape::with_precision(precision);
+        let mut cx = Context::new(&tape, Mode::Evaluate);
+        let inputs = Inputs::new(&tape, fields.iter());
+        let outputs = model.forward(&mut cx, &inputs);
+        for (name, output) in outputs.iter() {
+            tape.output(&predicted(name), output);
+        }
+        carries::trace(&tape, &cx);
+        let graph = tape.finish()?;
+        let used = inputs.used();
+        let mut own = fields.only(&used);
+        let limits = used.iter().filter_map(|name| Some((name.clone(), cx.id_limits(&graph, inputs.get(name)?)?)));
+        own.ids = limits.collect();
+        let outputs: Vec<(String, Type)> =
+            outputs.iter().map(|(name, output)| (name.to_owned(), output.ty().clone())).collect();
+        if outputs.is_empty() {
+            return Err(Error::setting("predictor", "the model has no output"));
+        }
+        let layout = Layout { f16: precision == Precision::Mixed, ..Layout::default() };
+        Ok(Self { program: Arc::new(Program::compile_with(&graph, layout)?), fields: own, outputs })
+    }
+
+    /// Returns whether the model carries something from batch to batch.
+    pub fn carries(&self) -> bool {
+        self.program.inputs().iter().any(|input| input.kind == InputKind::Carry)
+    }
+
+    /// Checks the fields of a batch.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with one.
+    pub fn check(&self, batch: &Batch) -> Result<(), Error> {
+        for (name, ty) in self.fields.iter() {
+            feed::check_field(batch, name, ty, None)?;
+        }
+        feed::check_ids(batch, &self.fields, None)
+    }
+}

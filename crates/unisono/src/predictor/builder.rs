@@ -1,0 +1,181 @@
+//! The settings of a predictor, and how one is opened.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use unisono_checkpoint::{Info, Plan, TensorFile};
+use unisono_data::FieldSpec;
+use unisono_graph::Precision;
+use unisono_replica::{Options, Replicas, describe_classes, is_one_machine};
+
+use crate::compile::fields::Fields;
+use crate::compile::memory::Budget;
+use crate::compile::plan::supports;
+use crate::compile::prediction::PredictionProgram;
+use crate::model::Model;
+use crate::model::functional::INPUT;
+use crate::predictor::Predictor;
+use crate::predictor::report::Clock;
+use crate::run::carries::Carries;
+use crate::run::settings::SHARDS;
+use crate::saving::tensors::info;
+use crate::trainer::build::spread;
+use crate::{Error, ExportedModel};
+
+/// The name of a run's final model.
+const MODEL: &str = "model.safetensors";
+
+/// The settings of a [`Predictor`]. Made by [`Predictor::builder`].
+#[derive(Clone, Debug)]
+pub struct PredictorBuilder {
+    adapters: Vec<String>,
+    replicas: Option<usize>,
+    batch: usize,
+    shards: usize,
+    precision: Precision,
+    mixed: bool,
+    deadline: Option<Duration>,
+    memory_limit: Option<u64>,
+    weights: Plan,
+}
+
+impl Default for PredictorBuilder {
+    fn default() -> Self {
+        Self {
+            adapters: Vec::new(),
+            replicas: None,
+            batch: 32,
+            shards: SHARDS,
+            precision: Precision::F32,
+            mixed: false,
+            deadline: None,
+            memory_limit: None,
+            weights: Plan::new(),
+        }
+    }
+}
+
+impl PredictorBuilder {
+    /// Predicts on the adapters whose name holds `name`. It may be called several times. Default: as for a
+    /// trainer.
+    pub fn adapter(mut self, name: &str) -> Self {
+        self.adapters.push(name.into());
+        self
+    }
+
+    /// Sets the number of replicas. Default: as for a trainer.
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = Some(replicas);
+        self
+    }
+
+    /// Sets the largest number of samples that are computed together, over all replicas. Default: 32.
+    pub fn batch(mut self, samples: usize) -> Self {
+        self.batch = samples;
+        self
+    }
+
+    /// Sets the number of parts of a batch: up to so many replicas share it. Default: 8.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// Sets the precision of products. Default: [`Precision::F32`].
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// Allows adapters of different numeric classes. A row's last bits then depend on the replica that
+    /// computed it. Default: such adapters are an error.
+    pub fn mixed(mut self, allowed: bool) -> Self {
+        self.mixed = allowed;
+        self
+    }
+
+    /// Sets the time after which a replica that does not answer has left. Default: five minutes.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets the largest number of bytes of its device's memory that a replica may take. Default: what the
+    /// device has, where it says so.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Sets what the model's tensors are called in the file. Default: by their own names.
+    pub fn weights(mut self, plan: Plan) -> Self {
+        self.weights = plan;
+        self
+    }
+
+    /// Opens an exported model, as [`Predictor::open`] does.
+    ///
+    /// # Errors
+    /// Those of [`Predictor::open`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Predictor, Error> {
+        let path = file_of(path.as_ref());
+        let ExportedModel { model, input, dtype, weights, .. } = ExportedModel::open(&path)?;
+        let fields = [FieldSpec { name: INPUT.into(), dtype, shape: input }];
+        self.start(model.layer().into(), &fields, &weights)
+    }
+
+    /// Opens a model of one's own code, with the fields of its samples and its weights: a safetensors file, or
+    /// a run's directory that holds `model.safetensors`.
+    ///
+    /// # Errors
+    /// The model does not fit the fields or the file; the file cannot be read; no adapter.
+    pub fn open_model(
+        self,
+        model: impl Into<Model>,
+        fields: &[FieldSpec],
+        path: impl AsRef<Path>,
+    ) -> Result<Predictor, Error> {
+        let weights = TensorFile::open(file_of(path.as_ref()))?;
+        self.start(model.into(), fields, &weights)
+    }
+
+    /// Compiles the model, opens the devices and gives them the weights.
+    fn start(self, model: Model, fields: &[FieldSpec], weights: &TensorFile) -> Result<Predictor, Error> {
+        let Self { batch, precision, shards, .. } = self;
+        if self.replicas == Some(0) {
+            return Err(Error::setting("replicas", "a prediction needs at least one"));
+        }
+        let program = PredictionProgram::trace(&model, precision, &Fields::all(fields))?;
+        let states = program.program.states().to_vec();
+        let wanted: BTreeMap<String, Info> = states.iter().map(|s| (s.name.clone(), info(&s.ty))).collect();
+        let (tensors, _) = self.weights.read(weights, &wanted)?;
+        let mut chosen = unisono_gpu::select(&self.adapters)?;
+        chosen.truncate(self.replicas.unwrap_or(usize::MAX));
+        chosen.iter().try_for_each(|adapter| supports(adapter, precision))?;
+        if !self.mixed && !is_one_machine(&chosen) {
+            return Err(Error::Mixture { classes: describe_classes(&chosen) });
+        }
+        let adapters = spread(&chosen, self.replicas, shards);
+        let budget = Budget { adapters, shards, at_once: None, limit: self.memory_limit };
+        let (memory, at_once) = budget.memory(&program.program, batch)?;
+        let options = Options::default().with(|options| {
+            (options.global_batch, options.shards, options.shards_at_once) = (batch, shards, at_once);
+            options.deadline = self.deadline.unwrap_or(options.deadline);
+        });
+        let mut replicas = Replicas::start(&budget.adapters, vec![program.program.clone()], options)?;
+        for (index, state) in states.iter().enumerate() {
+            if let Some(tensor) = tensors.get(&state.name) {
+                replicas.write_state(index, tensor.bytes())?;
+            }
+        }
+        let carries = Carries::new(&program.program, batch);
+        let programs = vec![(program, 0)];
+        Ok(Predictor { model, precision, programs, replicas, batch, carries, memory, clock: Clock::default() })
+    }
+}
+
+/// Returns the file of weights that a path stands for.
+fn file_of(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(MODEL) } else { path.to_owned() }
+}

@@ -1,0 +1,226 @@
+//! Prediction without a trainer: no targets, no optimizer, no gradients.
+
+pub(crate) mod builder;
+pub(crate) mod report;
+pub(crate) mod rows;
+pub(crate) mod server;
+
+use std::path::Path;
+use std::time::Instant;
+
+use unisono_data::{Batch, FieldDType, FieldSpec, Loader, Position, Sample, Values};
+use unisono_graph::{Precision, RandomKey};
+use unisono_replica::{Replicas, Verdict};
+
+use crate::compile::feed;
+use crate::compile::outputs::Reading;
+use crate::compile::prediction::PredictionProgram;
+use crate::model::Model;
+use crate::predictor::builder::PredictorBuilder;
+use crate::predictor::report::Clock;
+use crate::run::carries::Carries;
+use crate::{Error, MemoryEstimate, Prediction, Predictions};
+
+/// A model that predicts, on all replicas (Keras's `load_model` and `predict`). It holds parameters and
+/// statistics alone.
+///
+/// ```no_run
+/// use unisono::Predictor;
+///
+/// # fn main() -> Result<(), unisono::Error> {
+/// let mut predictor = Predictor::open("runs/digits/model.safetensors")?;
+/// let logits = predictor.predict_array(&[0.0; 64])?;
+/// assert_eq!(logits.shape, [1, 10]);
+/// println!("{}", predictor.report());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// What comes back is in the order of what was given, and each row's numbers depend on that row alone: not on
+/// the batch that it was in, nor on the number of replicas. A model with carries (a stateful LSTM) is the
+/// exception: it goes on from batch to batch within a call.
+pub struct Predictor {
+    model: Model,
+    precision: Precision,
+    /// The programs: that of the longest samples first, then those of other lengths, with the numbers by
+    /// which replicas know them.
+    programs: Vec<(PredictionProgram, usize)>,
+    replicas: Replicas,
+    batch: usize,
+    carries: Carries,
+    memory: MemoryEstimate,
+    clock: Clock,
+}
+
+impl Predictor {
+    /// Opens a model that [`Trainer::export`](crate::Trainer::export) or
+    /// [`Trainer::save_model`](crate::Trainer::save_model) wrote: `NAME.safetensors` with `NAME.json`, or a
+    /// run's directory that holds `model.safetensors`. It runs on all adapters that a trainer would take.
+    ///
+    /// # Errors
+    /// Files that cannot be read or do not belong together; a model with layers of one's own, which
+    /// [`PredictorBuilder::open_model`] opens; no adapter.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(path)
+    }
+
+    /// Starts the settings of a predictor.
+    pub fn builder() -> PredictorBuilder {
+        PredictorBuilder::default()
+    }
+
+    /// Returns the fields that the model takes, of the longest samples.
+    pub fn fields(&self) -> Vec<FieldSpec> {
+        self.programs.first().map(|(program, _)| program.fields.specs()).unwrap_or_default()
+    }
+
+    /// Returns the names of the model's outputs with their axes for a sample.
+    pub fn outputs(&self) -> Vec<(String, Vec<usize>)> {
+        let outputs = self.programs.first().map(|(program, _)| &program.outputs[..]).unwrap_or_default();
+        outputs.iter().map(|(name, ty)| (name.clone(), ty.dims.clone())).collect()
+    }
+
+    /// Returns all outputs for every sample of a loader, in its order.
+    ///
+    /// # Errors
+    /// Data that do not fit the model; outputs of several lengths, which [`Predictor::predict_batch`] takes; an
+    /// error of the replicas.
+    pub fn predict(&mut self, loader: &Loader) -> Result<Predictions, Error> {
+        self.carries.reset();
+        let mut all = Predictions::default();
+        for batch in loader.clone().batch(self.batch).epoch(0)? {
+            all.extend(self.predict_batch(&batch?)?)?;
+        }
+        Ok(all)
+    }
+
+    /// Returns the output of a model that has one output and takes one field of f32, for samples that lie one
+    /// behind another in an array.
+    ///
+    /// # Errors
+    /// The values are not whole samples; the model has other inputs or outputs; an error of the replicas.
+    pub fn predict_array(&mut self, values: &[f32]) -> Result<Prediction, Error> {
+        let wrong = |problem: String| Error::setting("predict_array", problem);
+        let fields = self.fields();
+        let ([field], [_]) = (&fields[..], &self.outputs()[..]) else {
+            let names: Vec<&str> = fields.iter().map(|field| &*field.name).collect();
+            return Err(wrong(format!(
+                "the model takes {} and has {} outputs: give samples",
+                names.join(", "),
+                self.outputs().len()
+            )));
+        };
+        let row: usize = field.shape.iter().product();
+        if field.dtype != FieldDType::F32 || row == 0 || values.is_empty() || !values.len().is_multiple_of(row) {
+            let (count, shape) = (values.len(), &field.shape);
+            return Err(wrong(format!("{count} values of f32 are no samples of {shape:?} {}", field.dtype)));
+        }
+        self.carries.reset();
+        let mut all = Predictions::default();
+        for part in values.chunks(self.batch * row) {
+            let shape = [&[part.len() / row], &field.shape[..]].concat();
+            let stacked = Sample::new().with(field.name.clone(), unisono_data::Field::f32(shape, part));
+            all.extend(self.predict_batch(&batch_of(stacked, part.len() / row))?)?;
+        }
+        all.0.pop().ok_or_else(|| wrong("the model has no output".into()))
+    }
+
+    /// Returns all outputs for a batch of up to [`PredictorBuilder::batch`] samples. Where the model carries
+    /// something, it goes on from the last batch, until [`Predictor::reset_carries`].
+    ///
+    /// # Errors
+    /// A batch that does not fit the model; an error of the replicas.
+    pub fn predict_batch(&mut self, batch: &Batch) -> Result<Predictions, Error> {
+        let began = Instant::now();
+        if batch.len() > self.batch || batch.len() == 0 {
+            let problem = format!("{} samples in batches of up to {}", batch.len(), self.batch);
+            return Err(Error::setting("batch", problem));
+        }
+        let at = self.program_for(batch)?;
+        let (program, index) = &self.programs[at];
+        program.check(batch)?;
+        let batch = self.carries.with(batch)?;
+        let mut feed = feed::feed(&program.program, &batch, &[], 0)?;
+        feed.random = RandomKey { seed: 0, epoch: 0, position: 0 };
+        let outcome = self.replicas.step(*index, &feed, &mut |_| Verdict::Commit)?;
+        self.carries.take(&program.program, &outcome.outputs);
+        let reading = Reading::new(&program.program, &outcome.outputs);
+        let predicted = program.outputs.iter().map(|(name, ty)| Prediction {
+            name: name.clone(),
+            shape: [&[batch.len()], &*ty.dims].concat(),
+            values: reading.predictions(name).to_vec(),
+        });
+        let predictions = Predictions(predicted.collect());
+        self.clock.batch(batch.len(), began.elapsed());
+        Ok(predictions)
+    }
+
+    /// Sets what the model carries from batch to batch back to zeros.
+    pub fn reset_carries(&mut self) {
+        self.carries.reset();
+    }
+
+    /// Returns the number of the program for samples such as those of a batch. A program for a length that is
+    /// new is compiled.
+    ///
+    /// # Errors
+    /// The model cannot take this length, or has other parameters then.
+    fn program_for(&mut self, batch: &Batch) -> Result<usize, Error> {
+        if let Some(at) = self.programs.iter().position(|(program, _)| program.fields.fit(batch)) {
+            return Ok(at);
+        }
+        let Ok(fields) = self.programs[0].0.fields.of_length(batch) else { return Ok(0) };
+        let cannot = |problem: String| self.programs[0].0.fields.cannot_be(&fields, &problem);
+        let program = PredictionProgram::trace(&self.model, self.precision, &fields);
+        let program = program.map_err(|error| cannot(error.to_string()))?;
+        let index = self.replicas.add_programs(vec![program.program.clone()]);
+        let index = index.map_err(|error| cannot(error.to_string()))?;
+        self.programs.push((program, index));
+        Ok(self.programs.len() - 1)
+    }
+}
+
+/// Returns a batch of stacked samples that come from no loader.
+fn batch_of(stacked: Sample, samples: usize) -> Batch {
+    Batch {
+        epoch: 0,
+        first: 0,
+        index_in_epoch: 0,
+        indices: (0..samples as u64).collect(),
+        skipped: Vec::new(),
+        after: Position { epoch: 0, sample: samples as u64 },
+        stacked,
+    }
+}
+
+/// Stacks samples of the same fields into a batch.
+///
+/// # Errors
+/// A sample lacks a field that the first one has, or has another shape or type there.
+fn stack(fields: &[FieldSpec], samples: &[Sample]) -> Result<Batch, Error> {
+    let mut stacked = Sample::new();
+    for FieldSpec { name, .. } in fields {
+        let first = samples.first().and_then(|sample| sample.field(name));
+        let lacks = |got: &str| Error::Field {
+            field: name.to_string(),
+            expected: "a field like the first sample's".into(),
+            got: got.into(),
+        };
+        let first = first.ok_or_else(|| lacks("none"))?;
+        let mut values = match first.values.dtype() {
+            FieldDType::F32 => Values::F32(Vec::new()),
+            FieldDType::I32 => Values::I32(Vec::new()),
+        };
+        for sample in samples {
+            let field = sample.field(name).filter(|field| field.shape == first.shape);
+            match (&mut values, field.map(|field| &field.values)) {
+                (Values::F32(all), Some(Values::F32(own))) => all.extend(own),
+                (Values::I32(all), Some(Values::I32(own))) => all.extend(own),
+                _ => return Err(lacks("another type or shape, or none")),
+            }
+        }
+        let shape = [&[samples.len()], &first.shape[..]].concat();
+        stacked.set(name.clone(), unisono_data::Field { shape, values });
+    }
+    Ok(batch_of(stacked, samples.len()))
+}

@@ -1,0 +1,194 @@
+//! Single rows that come one by one, for servers: they are put together into batches, within a bounded wait.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use unisono_data::Sample;
+
+use crate::Error;
+use crate::predictor::rows::{Row, are_alike};
+use crate::predictor::{Predictor, stack};
+
+/// A predictor on a thread of its own. Made by [`Predictor::serve`].
+pub struct Server {
+    requests: Option<Sender<Request>>,
+    thread: Option<JoinHandle<Predictor>>,
+}
+
+/// A handle to a [`Server`], for one thread of a program. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Client(Sender<Request>);
+
+/// What a client asks for.
+enum Request {
+    Row { sample: Sample, came: Instant, answer: Sender<Result<Row, Error>> },
+    Stop,
+}
+
+/// A row that waits for its batch.
+struct Waiting {
+    sample: Sample,
+    came: Instant,
+    answer: Sender<Result<Row, Error>>,
+}
+
+impl Predictor {
+    /// Serves single rows from any number of threads. A row waits up to `wait` for others to come, and no
+    /// longer once a batch is full; then the batch is computed.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use unisono::Predictor;
+    /// use unisono::data::{Field, Sample};
+    ///
+    /// # fn main() -> Result<(), unisono::Error> {
+    /// let server = Predictor::open("digits.safetensors")?.serve(Duration::from_millis(2))?;
+    /// let client = server.client();
+    /// let row = client.predict(Sample::new().with("x", Field::f32([64], [0.0; 64])))?;
+    /// println!("{:?}, {}", row.values(), server.stop()?.report());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The model carries something from batch to batch; the thread cannot be started.
+    pub fn serve(mut self, wait: Duration) -> Result<Server, Error> {
+        self.check_rows()?;
+        self.clock.by_row();
+        let (requests, inbox) = channel();
+        let named = std::thread::Builder::new().name("predictor".into());
+        let thread = named.spawn(move || {
+            run(&mut self, &inbox, wait);
+            self
+        });
+        let thread = thread.map_err(|error| Error::setting("serve", format!("no thread: {error}")))?;
+        Ok(Server { requests: Some(requests), thread: Some(thread) })
+    }
+}
+
+impl Server {
+    /// Returns a handle by which rows are predicted.
+    pub fn client(&self) -> Client {
+        match &self.requests {
+            Some(requests) => Client(requests.clone()),
+            // A server without requests was stopped, which takes it: nobody has it any more.
+            None => Client(channel().0),
+        }
+    }
+
+    /// Ends the thread after the rows that came so far, and returns the predictor. Clients get an error from
+    /// then on.
+    ///
+    /// # Errors
+    /// The thread has panicked.
+    pub fn stop(mut self) -> Result<Predictor, Error> {
+        self.close();
+        let thread = self.thread.take().ok_or_else(gone)?;
+        thread.join().map_err(|_| gone())
+    }
+
+    fn close(&mut self) {
+        if let Some(requests) = self.requests.take() {
+            // Nobody listens if the thread has ended, which is what is wanted.
+            let _ = requests.send(Request::Stop);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.close();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Client {
+    /// Predicts a sample, and waits for the answer.
+    ///
+    /// # Errors
+    /// The sample does not fit the model; an error of the replicas; the server was stopped.
+    pub fn predict(&self, sample: Sample) -> Result<Row, Error> {
+        let (answer, answered) = channel();
+        let request = Request::Row { sample, came: Instant::now(), answer };
+        self.0.send(request).map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())?
+    }
+}
+
+fn gone() -> Error {
+    Error::setting("serve", "the server has ended")
+}
+
+/// Answers requests until the last client and the server are gone, or it is stopped.
+fn run(predictor: &mut Predictor, inbox: &Receiver<Request>, wait: Duration) {
+    let mut held: Option<Waiting> = None;
+    loop {
+        let first = match held.take() {
+            Some(first) => first,
+            None => match inbox.recv() {
+                Ok(Request::Row { sample, came, answer }) => Waiting { sample, came, answer },
+                Ok(Request::Stop) | Err(_) => return,
+            },
+        };
+        let until = first.came + wait;
+        let mut waiting = vec![first];
+        let mut stops = false;
+        while waiting.len() < predictor.batch && held.is_none() && !stops {
+            // What has come by now joins, even if the wait is over.
+            let left = until.saturating_duration_since(Instant::now());
+            match inbox.recv_timeout(left) {
+                Ok(Request::Row { sample, came, answer }) => {
+                    let next = Waiting { sample, came, answer };
+                    if are_alike(&waiting[0].sample, &next.sample) {
+                        waiting.push(next);
+                    } else {
+                        held = Some(next);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => stops = true,
+            }
+        }
+        answer(predictor, waiting);
+        if stops {
+            if let Some(last) = held.take() {
+                answer(predictor, vec![last]);
+            }
+            return;
+        }
+    }
+}
+
+/// Predicts rows together and answers each. A row that does not fit the model gets an error of its own.
+fn answer(predictor: &mut Predictor, waiting: Vec<Waiting>) {
+    let fields = predictor.fields();
+    let mut fitting = Vec::new();
+    for Waiting { sample, came, answer } in waiting {
+        let alone = stack(&fields, std::slice::from_ref(&sample));
+        let checked = alone.and_then(|batch| {
+            let at = predictor.program_for(&batch)?;
+            predictor.programs[at].0.check(&batch)
+        });
+        match checked {
+            Ok(()) => fitting.push((sample, came, answer)),
+            // A client that no longer waits needs no answer.
+            Err(error) => drop(answer.send(Err(error))),
+        }
+    }
+    if fitting.is_empty() {
+        return;
+    }
+    let samples: Vec<Sample> = fitting.iter_mut().map(|(sample, ..)| std::mem::take(sample)).collect();
+    let predicted = predictor.predict_samples(&samples);
+    let problem = predicted.as_ref().err().map(ToString::to_string);
+    let rows = predicted.map(|rows| rows.into_iter().map(Ok).collect::<Vec<_>>());
+    let failed = |_| fitting.iter().map(|_| Err(Error::setting("serve", problem.clone().unwrap_or_default())));
+    let rows = rows.unwrap_or_else(|error| failed(error).collect());
+    for ((_, came, answer), row) in fitting.into_iter().zip(rows) {
+        predictor.clock.keep(came.elapsed());
+        drop(answer.send(row));
+    }
+}

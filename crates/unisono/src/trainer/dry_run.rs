@@ -1,0 +1,56 @@
+//! A dry run: two steps and an evaluation of two batches, of which nothing stays.
+
+use unisono_data::Loader;
+
+use crate::{Error, Evaluation, Trainer};
+
+/// The number of batches of a dry run.
+const BATCHES: u64 = 2;
+
+impl Trainer {
+    /// Trains on two batches and evaluates two, and then sets everything back to what it was (Lightning's
+    /// `fast_dev_run`): it finds out within seconds whether a long run can work. Returns the loss and the
+    /// metrics of the last step, and those of the evaluation, if there are validation data.
+    ///
+    /// Nothing is saved, and neither observers nor callbacks are called. A fit after it gives the same bits
+    /// as one without it.
+    ///
+    /// # Errors
+    /// Those of steps and evaluations. What was there before is set back then, too.
+    pub fn dry_run(
+        &mut self,
+        train: &Loader,
+        validation: Option<&Loader>,
+    ) -> Result<(Evaluation, Option<Evaluation>), Error> {
+        self.check_before_leaving()?;
+        let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
+        let tensors = self.crew.replicas.read_states(&all, Vec::new());
+        let tensors = self.heard(tensors)?;
+        let (state, using) = (self.state.clone(), self.using.clone());
+        let (trust, saver) = (std::mem::take(&mut self.trust), self.saver.take());
+        let tried = self.try_out(train, validation);
+        for (index, bytes) in tensors.iter().enumerate() {
+            let written = self.crew.replicas.write_state(index, bytes);
+            self.heard(written)?;
+        }
+        (self.state, self.using, self.trust, self.saver) = (state, using, trust, saver);
+        (self.crew.spoiled, self.crew.compared) = (None, None);
+        tried
+    }
+
+    /// Does the steps and the evaluation.
+    fn try_out(
+        &mut self,
+        train: &Loader,
+        validation: Option<&Loader>,
+    ) -> Result<(Evaluation, Option<Evaluation>), Error> {
+        let mut last = Evaluation::default();
+        let epoch = self.position().epoch;
+        for batch in self.reader(train).limit_batches(BATCHES).epoch(epoch)? {
+            let batch = batch?;
+            last = self.step_inner(&batch, Some(train.source()), batch.after)?.now;
+        }
+        let validation = validation.map(|loader| self.evaluate(&loader.clone().limit_batches(BATCHES)));
+        Ok((last, validation.transpose().map_err(Error::of_validation)?))
+    }
+}

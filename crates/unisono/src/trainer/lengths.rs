@@ -1,0 +1,72 @@
+//! Samples of several lengths: a program for each length, compiled when the first batch of it comes.
+
+use unisono_data::Batch;
+use unisono_graph::{InputKind, Program};
+
+use crate::compile::fields::Fields;
+use crate::compile::plan::OfLength;
+use crate::compile::programs::Programs;
+use crate::{Error, Trainer};
+
+impl Trainer {
+    /// Compiles the programs for samples such as those of a batch, if they are shorter than those that the
+    /// trainer was built for and not compiled yet. Batches that fit no such program are left to the checks
+    /// that every batch goes through.
+    ///
+    /// # Errors
+    /// A model of this length cannot be traced, or has other parameters, other carries, or metrics with
+    /// another number of values.
+    pub(super) fn compile_for(&mut self, batch: &Batch) -> Result<(), Error> {
+        if self.plan.is_compiled_for(batch) {
+            return Ok(());
+        }
+        let Ok(mut fields) = self.plan.fields.of_length(batch) else { return Ok(()) };
+        let first = self.plan.programs.train();
+        let traced = Programs::trace_beside(&self.plan.parts, &fields, self.plan.layout, Some(first));
+        let programs = match traced {
+            Ok(programs) => programs,
+            Err(error) => return Err(self.plan.fields.cannot_be(&fields, &error.to_string())),
+        };
+        if let Some(problem) = self.unlike(&programs) {
+            return Err(self.plan.fields.cannot_be(&fields, &problem));
+        }
+        fields.ids.clone_from(&programs.ids);
+        let first = self.crew.replicas.add_programs(programs.all())?;
+        self.watch.note(&format!("note: compiled for {}", differing(&self.plan.fields, &fields)));
+        self.plan.lengths.push(OfLength { programs, fields, first });
+        Ok(())
+    }
+
+    /// Says in what the programs for another length differ from the trainer's own where they must not.
+    fn unlike(&self, programs: &Programs) -> Option<String> {
+        let (own, other) = (self.plan.programs.train().states(), programs.train().states());
+        for (own, other) in own.iter().zip(other) {
+            if (&own.name, &own.ty) != (&other.name, &other.ty) {
+                return Some(format!(
+                    "the model has {} {} for samples of this length, and {} {} for the longest",
+                    other.name, other.ty, own.name, own.ty
+                ));
+            }
+        }
+        if own.len() != other.len() {
+            return Some(format!("the model has {} tensors, and {} for the longest", other.len(), own.len()));
+        }
+        let carries = |program: &Program| {
+            let inputs = program.inputs().iter().filter(|input| input.kind == InputKind::Carry);
+            inputs.map(|input| (input.name.clone(), input.ty.clone())).collect::<Vec<_>>()
+        };
+        if carries(self.plan.programs.train()) != carries(programs.train()) {
+            return Some("the model carries other values to its next batch".into());
+        }
+        let widths = [self.plan.metric_widths(), self.plan.metric_widths_of(programs)];
+        let at = widths[0].iter().zip(&widths[1]).position(|(a, b)| a != b)?;
+        let name = self.plan.parts.metrics[at].name();
+        Some(format!("the metric {name:?} has {} values of a sample, and {} of the longest", widths[1][at], widths[0][at]))
+    }
+}
+
+/// Names the fields that differ, with their types.
+fn differing(own: &Fields, other: &Fields) -> String {
+    let both = own.iter().zip(other.iter()).filter(|(own, other)| own.1 != other.1);
+    both.map(|(_, (name, ty))| format!("{name} {ty}")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,117 @@
+//! Settings of the builder that people know from Keras's `fit` and Lightning's `Trainer`: weights of classes,
+//! gradient accumulation, statistics that are frozen.
+
+use std::sync::Arc;
+
+use unisono_graph::Program;
+use unisono_replica::can_run_few_at_once;
+
+use crate::compile::phases::Phase;
+use crate::Error;
+use crate::trainer::builder::Builder;
+
+impl Builder {
+    /// Sets what samples of each class count in training, by the number of the class (Keras's `class_weight`,
+    /// PyTorch's `CrossEntropyLoss(weight=...)`). Default: all count alike.
+    ///
+    /// The labels are those of the loss: one for each sample, `[B]` or `[B, 1]`. A loss of one logit has the
+    /// classes 0 and 1. The loss is the mean by these weights, times those in the field
+    /// [`w`](crate::WEIGHT). Evaluations count all samples alike.
+    ///
+    /// ```
+    /// use unisono::{Dense, Trainer, balanced_class_weights};
+    ///
+    /// let weights = balanced_class_weights(&[900, 90, 10]);
+    /// assert_eq!(weights[2], 90.0 * weights[0]);
+    /// let builder = Trainer::builder(Dense::new(3)).class_weights(weights);
+    /// ```
+    pub fn class_weights(mut self, weights: impl Into<Vec<f32>>) -> Self {
+        self.parts.class_weights = Some(weights.into());
+        self
+    }
+
+    /// Lets each replica compute its share of a step in so many parts, one after another, and update once at
+    /// the end (Keras's `gradient_accumulation_steps`, Lightning's `accumulate_grad_batches`). The global
+    /// batch is that of all parts together. More parts take less memory and more time, and never change the
+    /// answer. Default: 1, or more where memory is short.
+    ///
+    /// A part has at least one shard, so a step on R replicas has up to [`Builder::shards`] / R parts. A model
+    /// with batch norm needs all samples of a step at once, and has one part.
+    pub fn gradient_accumulation(mut self, parts: usize) -> Self {
+        self.accumulated = Some(parts);
+        self
+    }
+
+    /// Lets the statistics whose names `frozen` accepts keep their values in training: a batch norm then
+    /// normalizes with its running mean and variance, as in evaluation (Keras's `trainable = False` of a
+    /// batch norm, PyTorch's `eval()` of one). Default: none is frozen.
+    ///
+    /// The names are those in checkpoints, such as `encoder.1.running_mean`. Parameters are frozen by
+    /// [`Optimizer::freeze`](crate::Optimizer::freeze).
+    ///
+    /// ```
+    /// use unisono::{BatchNorm, Dense, Optimizer, Sequential, Sgd, Trainer};
+    ///
+    /// let model = Sequential::new().add(Dense::new(8)).add(BatchNorm::new()).add(Dense::new(2));
+    /// let is_base = |name: &str| name.starts_with("0.") || name.starts_with("1.");
+    /// let builder = Trainer::builder(model)
+    ///     .optimizer(Sgd::new(0.1).freeze(is_base))
+    ///     .freeze_statistics(is_base);
+    /// ```
+    pub fn freeze_statistics(mut self, frozen: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        self.parts.frozen_statistics = Some(Arc::new(frozen));
+        self
+    }
+
+    /// Adds a phase: steps that train parts of the model by losses and an optimizer of their own. Phases take
+    /// turns in the order in which they were added. Default: there are none, and each step trains the whole
+    /// model with [`Builder::optimizer`], which phases replace.
+    ///
+    /// Loss and metrics in the history are those of the trainer ([`Builder::loss_of`]), over all steps;
+    /// without those they are the losses of all phases. Checkpoints hold whose turn it is. A callback cannot
+    /// set the learning rate of a run in phases.
+    ///
+    /// ```
+    /// use unisono::{AdamW, Dense, Phase, Sequential, Sgd, Trainer};
+    ///
+    /// // Trains the head for three epochs, and then the whole model with another optimizer.
+    /// let model = Sequential::new().add(Dense::new(32)).add(Dense::new(10));
+    /// let head = Phase::new("head").trains(|name| name.starts_with("1.")).optimizer(Sgd::new(0.1)).epochs(0..3);
+    /// let all = Phase::new("all").optimizer(AdamW::new(1e-4)).epochs(3..u32::MAX);
+    /// let builder = Trainer::builder(model).phase(head).phase(all);
+    /// ```
+    pub fn phase(mut self, phase: Phase) -> Self {
+        self.parts.phases.push(phase);
+        self
+    }
+
+    /// Checks the number of parts of a step.
+    ///
+    /// # Errors
+    /// It is 0, or there are not so many shards.
+    pub(super) fn check_accumulation(&self) -> Result<(), Error> {
+        let (parts, shards) = (self.accumulated.unwrap_or(1), self.settings.shards);
+        if (1..=shards).contains(&parts) {
+            return Ok(());
+        }
+        let problem = format!("{parts} parts of a step of {shards} shards: set Builder::shards to at least as many");
+        Err(Error::setting("gradient accumulation", problem))
+    }
+
+    /// Says that a step cannot be computed in parts, where that was asked for.
+    pub(super) fn accumulation_note(&self, program: &Program) -> Option<String> {
+        let parts = self.accumulated.filter(|parts| *parts > 1 && !can_run_few_at_once(program))?;
+        Some(format!(
+            "a step is not computed in {parts} parts: the model sums over the samples of the whole global batch on the \
+             way, as batch norm does"
+        ))
+    }
+}
+
+/// Returns a weight for each class such that all classes count alike together: samples / (classes count)
+/// (scikit-learn's `class_weight="balanced"`). A class without samples has the weight 0.
+pub fn balanced_class_weights(counts: &[u64]) -> Vec<f32> {
+    let samples: u64 = counts.iter().sum();
+    let weight = |&count: &u64| if count == 0 { 0.0 } else { samples as f64 / (counts.len() as u64 * count) as f64 };
+    counts.iter().map(|count| weight(count) as f32).collect()
+}

@@ -1,0 +1,114 @@
+//! Batches of several lengths: a program for each, in fits, evaluations and predictions.
+
+use unisono::data::{Buckets, Loader, Sequences, mask};
+use unisono::{
+    Accuracy, AdamW, Builder, Context, Dense, Embedding, FromFn, Initializer, Model, Outputs, Sequential, Trainer,
+    Var,
+};
+
+use crate::{Notes, sha256};
+
+const SAMPLES: usize = 60;
+const LONGEST: usize = 12;
+
+/// Sequences of 1 to 12 ids, whose class is whether the id 3 is in them.
+fn texts() -> Sequences {
+    let text = |at: usize| (0..1 + at * 7 % LONGEST).map(move |i| (1 + (at * 5 + i * i * 3) % 9) as i32);
+    let texts: Vec<Vec<i32>> = (0..SAMPLES).map(|at| text(at).collect()).collect();
+    let labels: Vec<i32> = texts.iter().map(|text| i32::from(text.contains(&3))).collect();
+    Sequences::labelled(texts, labels, 0).unwrap()
+}
+
+fn whole() -> Loader {
+    Loader::new(texts()).shuffle(4).threads(1).try_map("mask", mask("mask", LONGEST))
+}
+
+fn bucketed() -> Loader {
+    whole().buckets(Buckets::new(&texts().lengths(), [4, 8, LONGEST], &["x", "mask"]).unwrap())
+}
+
+/// The mean of the words' vectors, without the padding.
+fn model() -> Model {
+    Model::new(|cx, x| {
+        let words = cx.apply("words", &Embedding::new(10, 6), &x["x"]);
+        let mask = &x["mask"];
+        let sum = (words * mask.add_axis()).sum(&[1]);
+        let count = mask.sum(&[1]).add_axis();
+        Outputs::new().with("class", &cx.apply("class", &Dense::new(2), &(sum / count)))
+    })
+}
+
+fn builder(replicas: usize) -> Builder {
+    let builder = Trainer::builder(model()).loss_between("class", "y", unisono::CrossEntropy::new(), 1.0);
+    builder
+        .metric_between("class", "y", Accuracy::new())
+        .optimizer(AdamW::new(0.05))
+        .global_batch(8)
+        .replicas(replicas)
+}
+
+fn build(replicas: usize) -> Trainer {
+    builder(replicas).build(&bucketed().fields().unwrap()).unwrap()
+}
+
+#[test]
+fn buckets_train_evaluate_and_predict_with_the_same_bits_on_any_replicas() {
+    let notes = Notes::default();
+    let mut one = builder(1).observer(notes.clone()).build(&bucketed().fields().unwrap()).unwrap();
+    one.fit(&bucketed(), Some(&bucketed()), 4).unwrap();
+    assert!(notes.has("compiled for x [B, 4] i32, mask [B, 4]"), "{:?}", notes.0);
+    let (first, last) = (&one.history()[0], &one.history()[3]);
+    assert_eq!((last.train.samples, last.validation.as_ref().unwrap().samples), (60, 60));
+    assert!(last.train.loss < first.train.loss);
+    let predicted = one.predict(&bucketed()).unwrap();
+    assert_eq!(predicted.len(), 2 * SAMPLES);
+    for replicas in [2, 3] {
+        let mut trainer = build(replicas);
+        trainer.fit(&bucketed(), Some(&bucketed()), 4).unwrap();
+        assert_eq!(sha256(&mut trainer), sha256(&mut one));
+        assert_eq!(trainer.history(), one.history());
+        assert_eq!(trainer.predict(&bucketed()).unwrap(), predicted);
+    }
+    // What is cut off is padding alone, so the whole batches measure the same.
+    let [cut, all] = [bucketed(), whole()].map(|loader| one.evaluate(&loader).unwrap());
+    assert!((cut.loss - all.loss).abs() < 1e-5 * all.loss, "{cut:?} {all:?}");
+    assert_eq!(cut.metrics, all.metrics);
+}
+
+#[test]
+fn a_run_in_buckets_resumes_within_an_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut trainer = builder(2).callback(unisono::PauseAfter::steps(11)).build(&bucketed().fields().unwrap());
+    let trainer_2 = trainer.as_mut().unwrap();
+    trainer_2.checkpoints(dir.path(), 3).unwrap();
+    trainer_2.fit(&bucketed(), None, 3).unwrap();
+    drop(trainer);
+    let mut trainer = build(3);
+    trainer.checkpoints(dir.path(), 0).unwrap();
+    assert_eq!(trainer.resume().unwrap().unwrap().step, 11);
+    trainer.fit(&bucketed(), None, 3).unwrap();
+    let mut undisturbed = build(1);
+    undisturbed.fit(&bucketed(), None, 3).unwrap();
+    assert_eq!(sha256(&mut trainer), sha256(&mut undisturbed));
+}
+
+#[test]
+fn a_model_that_cannot_take_another_length_says_why() {
+    let fit = |model: Model| {
+        let builder = Trainer::builder(model).global_batch(8).replicas(1);
+        let mut trainer = builder.build(&bucketed().fields().unwrap()).unwrap();
+        trainer.fit(&bucketed(), None, 1).unwrap_err().to_string()
+    };
+    let places = FromFn::new("places", |cx: &mut Context, x: &Var| {
+        x + cx.parameter("at", x.dims(), Initializer::Zeros)
+    });
+    let layers = Sequential::new().add(Embedding::new(10, 6)).add(places).add(FromFn::new("mean", |_, x| x.mean(&[1])));
+    let error = fit(layers.add(Dense::new(2)).into());
+    let expected = "expected [B, 12] i32, got [B, ";
+    assert!(error.contains(expected) && error.contains("1.at") && error.contains("for the longest"), "{error}");
+    // A field that is not cut no longer fits one that is.
+    let buckets = Buckets::new(&texts().lengths(), [4, 8, LONGEST], &["x"]).unwrap();
+    let mut trainer = build(1);
+    let error = trainer.fit(&whole().buckets(buckets), None, 1).unwrap_err().to_string();
+    assert!(error.contains("a program for this length"), "{error}");
+}

@@ -1,0 +1,30 @@
+//! What people who come from Keras, Lightning and PyTorch expect of training, with the same bits on any number
+//! of replicas.
+
+mod lengths;
+mod phases;
+mod predictor;
+mod recipe;
+
+use unisono::{Observer, Trainer};
+
+/// Keeps what observers are told.
+#[derive(Clone, Default)]
+struct Notes(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl Notes {
+    fn has(&self, text: &str) -> bool {
+        self.0.lock().unwrap().iter().any(|note| note.contains(text))
+    }
+}
+
+impl Observer for Notes {
+    fn note(&mut self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+/// Returns the bytes of the run's state as hexadecimal digits.
+fn sha256(trainer: &mut Trainer) -> String {
+    trainer.state_sha256().unwrap()
+}

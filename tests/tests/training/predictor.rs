@@ -1,0 +1,158 @@
+//! Prediction without a trainer: the trainer's bits, in order, from whatever rows come in.
+
+use std::path::Path;
+use std::time::Duration;
+
+use unisono::checkpoint::WeightPrecision;
+use unisono::data::{Field, Loader, Sample, Source};
+use unisono::{
+    Dense, Embedding, FromFn, Lstm, MeanSquaredError, Model, Outputs, Predictor, Sequential, Trainer,
+};
+use unisono_tests::{CLASSES, FEATURES, blobs, loader, perceptron};
+
+const SAMPLES: usize = 21;
+
+fn data() -> Loader {
+    Loader::new(blobs(SAMPLES, 8).unwrap()).threads(1)
+}
+
+fn samples() -> Vec<Sample> {
+    let source = blobs(SAMPLES, 8).unwrap();
+    (0..source.len()).map(|index| source.fetch(index).unwrap()).collect()
+}
+
+/// Trains a perceptron and exports it. Returns what it predicts.
+fn exported(path: &Path) -> Vec<f32> {
+    let mut trainer = perceptron(8).global_batch(8).replicas(1).build(&data().fields().unwrap()).unwrap();
+    trainer.fit(&loader(40, 3).unwrap(), None, 1).unwrap();
+    trainer.export(path, WeightPrecision::F32).unwrap();
+    trainer.predict(&data()).unwrap()
+}
+
+fn open(path: &Path, replicas: usize) -> Predictor {
+    Predictor::builder().replicas(replicas).batch(8).open(path).unwrap()
+}
+
+#[test]
+fn every_way_in_gives_the_trainers_bits_on_any_number_of_replicas() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    let expected = exported(&path);
+    let array: Vec<f32> = samples().iter().flat_map(|s| s.field("x").unwrap().values.as_f32().unwrap()).copied().collect();
+    for replicas in [1, 2, 3] {
+        let mut predictor = open(dir.path(), replicas);
+        assert_eq!(predictor.outputs(), [("output".to_owned(), vec![CLASSES])]);
+        let all = predictor.predict(&data()).unwrap();
+        assert_eq!((&*all.get("output").unwrap().values, &*all.get("output").unwrap().shape), (&*expected, &[SAMPLES, CLASSES][..]));
+        assert_eq!(predictor.predict_array(&array).unwrap().values, expected);
+        let rows = predictor.rows(samples()).unwrap().map(|row| row.unwrap().values().to_vec());
+        assert_eq!(rows.collect::<Vec<_>>().concat(), expected);
+        let report = predictor.report();
+        assert_eq!((report.samples, report.batches), (3 * SAMPLES as u64, 9));
+        // Parameters alone: no gradients, and nothing that AdamW keeps.
+        let parameters = (FEATURES * 8 + 8 + 8 * CLASSES + CLASSES) as u64;
+        assert_eq!(report.memory.state, 4 * parameters);
+        assert!(report.median > Duration::ZERO && report.median <= report.p95 && report.p95 <= report.longest);
+    }
+}
+
+#[test]
+fn single_rows_of_many_threads_are_put_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    let expected = exported(&path);
+    let server = open(&path, 2).serve(Duration::from_millis(300)).unwrap();
+    std::thread::scope(|scope| {
+        for (sample, row) in samples().into_iter().zip(expected.chunks(CLASSES)) {
+            let client = server.client();
+            scope.spawn(move || assert_eq!(client.predict(sample).unwrap().values(), row));
+        }
+        // What does not fit fails alone.
+        let client = server.client();
+        scope.spawn(move || {
+            let wrong = Sample::new().with("x", Field::f32([2], [0.0; 2]));
+            assert!(client.predict(wrong).unwrap_err().to_string().contains("\"x\""));
+            let nan = Sample::new().with("x", Field::f32([FEATURES], [f32::NAN; FEATURES]));
+            assert!(client.predict(nan).unwrap_err().to_string().contains("NaN"));
+        });
+    });
+    let client = server.client();
+    let report = server.stop().unwrap().report();
+    assert!(report.samples == SAMPLES as u64 && report.batches < SAMPLES as u64, "{report}");
+    assert!(client.predict(samples().remove(0)).unwrap_err().to_string().contains("the server has ended"));
+}
+
+#[test]
+fn a_model_of_ones_own_is_opened_by_its_code() {
+    let model = || {
+        Model::new(|cx, x| {
+            let city = cx.apply("city", &Embedding::new(5, 3), &x["city"]);
+            let price = cx.apply("price", &Dense::new(1), &(city + &x["numbers"]));
+            Outputs::new().with("price", &price).with("twice", &(&price * 2.0))
+        })
+    };
+    let house = |at: usize| {
+        let sample = Sample::new().with("city", Field::i32([], [(at % 5) as i32]));
+        sample.with("numbers", Field::f32([3], [at as f32, 1.0, -1.0])).with("price", Field::f32([1], [at as f32]))
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("houses.safetensors");
+    let specs = house(0).specs();
+    let builder = Trainer::builder(model()).loss_of("price", MeanSquaredError, 1.0).replicas(1);
+    let mut trainer = builder.build(&specs).unwrap();
+    trainer.export(&path, WeightPrecision::F32).unwrap();
+    assert!(Predictor::open(&path).is_err());
+    let mut predictor = Predictor::builder().replicas(2).open_model(model(), &specs, &path).unwrap();
+    assert_eq!(predictor.fields().len(), 2);
+    let rows: Vec<_> = predictor.rows((0..40).map(house)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 40);
+    for row in &rows {
+        let [price, twice] = ["price", "twice"].map(|name| row.get(name).unwrap().values[0]);
+        assert_eq!(2.0 * price, twice);
+    }
+    let unknown = predictor.rows([house(0).with("city", Field::i32([], [7]))]).unwrap().next().unwrap();
+    assert!(unknown.unwrap_err().to_string().contains("id 7 is not in 0..5"));
+}
+
+#[test]
+fn rows_of_several_lengths_come_back_in_order() {
+    let mean = FromFn::new("mean", |_, x| x.mean(&[1]));
+    let model = Sequential::new().add(Embedding::new(9, 4)).add(mean).add(Dense::new(2));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("text.safetensors");
+    let text = |ids: &[i32]| Sample::new().with("x", Field::i32([ids.len()], ids));
+    let specs = text(&[0; 6]).with("y", Field::i32([], [0])).specs();
+    let mut trainer = Trainer::builder(model).replicas(1).build(&specs).unwrap();
+    trainer.export(&path, WeightPrecision::F32).unwrap();
+    let mean = FromFn::new("mean", |_, x| x.mean(&[1]));
+    let model = Sequential::new().add(Embedding::new(9, 4)).add(mean).add(Dense::new(2));
+    let mut predictor = Predictor::builder().replicas(1).open_model(model, &specs, &path).unwrap();
+    let texts = [text(&[1, 2, 3]), text(&[4; 6]), text(&[1, 2, 3]), text(&[1, 2, 3]), text(&[4])];
+    let rows: Vec<_> = predictor.rows(texts).unwrap().map(|row| row.unwrap().values().to_vec()).collect();
+    assert_eq!((rows.len(), &rows[0], &rows[2]), (5, &rows[2], &rows[3]));
+    assert_ne!(rows[0], rows[1]);
+    // The mean of equal words is the word, up to rounding.
+    assert!(rows[1].iter().zip(&rows[4]).all(|(a, b)| (a - b).abs() < 1e-6));
+}
+
+#[test]
+fn an_exported_model_says_what_it_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ids.safetensors");
+    let ids = Sample::new().with("x", Field::i32([], [0])).with("y", Field::i32([], [0]));
+    let model = Sequential::new().add(Embedding::new(9, 4));
+    let mut trainer = Trainer::builder(model).replicas(1).build(&ids.specs()).unwrap();
+    trainer.export(&path, WeightPrecision::F32).unwrap();
+    let mut predictor = open(&path, 1);
+    let row = predictor.rows([ids]).unwrap().next().unwrap().unwrap();
+    assert_eq!(row.values(), &trainer.tensor("0.weight").unwrap().unwrap()[..4]);
+    assert!(predictor.predict_array(&[0.0]).unwrap_err().to_string().contains("are no samples of [] i32"));
+    // A model that goes on from batch to batch has no single rows.
+    let path = dir.path().join("lstm.safetensors");
+    let series = Sample::new().with("x", Field::f32([2, 3], [0.0; 6])).with("y", Field::i32([2], [0; 2]));
+    let mut trainer = Trainer::builder(Lstm::new(3).stateful()).replicas(1).build(&series.specs()).unwrap();
+    trainer.export(&path, WeightPrecision::F32).unwrap();
+    let mut predictor = open(&path, 1);
+    assert!(predictor.rows([series]).err().unwrap().to_string().contains("no single rows"));
+    assert_eq!(predictor.predict_array(&[0.0; 12]).unwrap().shape, [2, 2, 3]);
+}
