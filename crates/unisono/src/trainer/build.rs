@@ -25,6 +25,7 @@ use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
 use crate::trainer::crew::Crew;
 use crate::trainer::identity::DataHash;
+use crate::trainer::together::{audits, compare_start, replicas_of_ranks, together};
 use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Scaling};
 
@@ -59,7 +60,7 @@ impl Builder {
     ) -> Result<Vec<MemoryEstimate>, Error> {
         self.check()?;
         let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
-        let budget = self.budget(spread(&self.chosen()?, self.replicas, self.settings.shards));
+        let budget = self.budget(self.spread(&self.chosen()?));
         let memory = |&batch: &usize| {
             check_batch(batch)?;
             Ok(budget.memory(programs.train(), batch)?.0)
@@ -70,9 +71,24 @@ impl Builder {
     /// Selects the adapters that replicas run on. What other adapters are like does not matter.
     fn chosen(&self) -> Result<Vec<Adapter>, Error> {
         let mut chosen = unisono_gpu::select(&self.adapters)?;
+        let (place, here) = self.world.local();
+        if here > 1 && chosen.len() >= here && chosen.iter().all(|adapter| adapter.kind != Kind::Cpu) {
+            chosen = chosen.into_iter().skip(place).step_by(here).collect();
+        }
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
         chosen.iter().try_for_each(|adapter| supports(adapter, self.parts.precision))?;
         Ok(chosen)
+    }
+
+    /// Returns one adapter for each replica. Ranks on one machine share its cores.
+    fn spread(&self, chosen: &[Adapter]) -> Vec<Adapter> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = (cores / self.world.local().1).max(1);
+        let own = |a: &Adapter| if a.kind == Kind::Cpu { cores.min(self.settings.shards) } else { 1 };
+        match self.replicas {
+            Some(n) => chosen.iter().cycle().take(n).cloned().collect(),
+            None => chosen.iter().flat_map(|a| std::iter::repeat_n(a.clone(), own(a))).collect(),
+        }
     }
 
     fn budget(&self, adapters: Vec<Adapter>) -> Budget {
@@ -87,7 +103,13 @@ impl Builder {
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that
     /// does not fit.
-    pub fn build(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
+    pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
+        let world = self.world.clone();
+        together(&world, self.build_here(fields))
+    }
+
+    /// Builds the trainer of this machine.
+    fn build_here(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         let mut fields = Fields::of(&self.parts, fields)?;
         self.check()?;
         self.parts.measure_losses();
@@ -97,16 +119,26 @@ impl Builder {
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
         let mixed = !is_one_machine(&chosen);
+        if mixed && !self.world.is_alone() {
+            return Err(Error::setting("mixed", "a run on several machines takes one numeric class"));
+        }
         if mixed && !self.mixed {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }
-        let adapters = spread(&chosen, self.replicas, self.settings.shards);
-        let settings = self.settled(adapters.len());
+        let adapters = self.spread(&chosen);
+        let weights = replicas_of_ranks(&self.world, adapters.len())?;
+        let of_all = weights.iter().sum();
+        let settings = self.settled(of_all);
         check_batch(settings.global_batch)?;
-        let mut notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
+        let is_mixed = settings.precision == Precision::Mixed;
+        let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
+        let mut notes = notes(of_all, settings.shards, settings.global_batch, self.per_replica);
         notes.extend(advice(&self.parts, &programs));
         let mut budget = self.budget(adapters);
-        let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
+        let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
+        compare_start(&self.world, &settings, &identity, &budget.adapters)?;
+        self.options.audits = audits(&self.world, self.options.audits);
+        let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed, &weights)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;
         let mut plan = Plan { parts: self.parts, programs, fields, memory };
         observe_nothing(&mut plan.parts)?;
@@ -122,13 +154,11 @@ impl Builder {
         };
         let lanes = |id| Carries::new(plan.program(id), settings.global_batch);
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
-        let is_mixed = settings.precision == Precision::Mixed;
-        let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
-        let mut identity = identity(&plan, &settings, loss_scale.as_ref());
         self.callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
         identity.of_trainer.clone_from(&identity.not_covered);
         let state = RunState { settings, loss_scale, carries, identity, control, ..RunState::default() };
-        let watch = Watch { observers: self.observers, notes, ..Watch::default() };
+        let observers = if self.world.is_first() { self.observers } else { Vec::new() };
+        let watch = Watch { observers, notes, ..Watch::default() };
         let (data_hash, trust) = (DataHash::default(), Trust::default());
         let callbacks = self.callbacks;
         Ok(Trainer {
@@ -168,6 +198,7 @@ impl Builder {
         budget: &mut Budget,
         settings: &RunSettings,
         mixed: bool,
+        weights: &[usize],
     ) -> Result<(Replicas, MemoryEstimate), Error> {
         let &RunSettings { global_batch, shards, .. } = settings;
         let mut options = self.options.clone().with(|o| (o.global_batch, o.shards) = (global_batch, shards));
@@ -179,7 +210,9 @@ impl Builder {
         loop {
             let (memory, shards_at_once) = budget.memory(programs.train(), global_batch)?;
             let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
-            let mut replicas = Replicas::start(&budget.adapters, programs.all(), options)?;
+            let (world, weights) = (self.world.clone(), weights.to_vec());
+            let mut replicas =
+                Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
             match replicas.prepare(ProgramId::Train.index(), &[global_batch]) {
                 Ok(()) => return Ok((replicas, memory)),
                 Err(ReplicaError::OutOfMemory { .. }) if budget.fewer(programs.train(), &memory) => {}
@@ -222,13 +255,18 @@ fn give_start_values(programs: &Programs, replicas: &mut Replicas, seed: u64) ->
 }
 
 /// Returns the run's identity as far as it is known without data.
-fn identity(plan: &Plan, settings: &RunSettings, scaling: Option<&Scaling>) -> RunIdentity {
-    let Traced { model, start, training } = plan.programs.identity.clone();
-    let optimizer = plan.parts.optimizer.settings();
+fn identity(
+    parts: &Parts,
+    programs: &Programs,
+    settings: &RunSettings,
+    scaling: Option<&Scaling>,
+) -> RunIdentity {
+    let Traced { model, start, training } = programs.identity.clone();
+    let optimizer = parts.optimizer.settings();
     let mut entries = optimizer.entries().to_vec();
     if !optimizer.not_covered().is_empty() {
         // What is not covered shows in the first step at least.
-        let first = plan.parts.optimizer.scalars(0).into_iter();
+        let first = parts.optimizer.scalars(0).into_iter();
         entries.extend(first.map(|s| (format!("scalar {:?} of step 0", s.name), s.value.to_string())));
     }
     RunIdentity {
@@ -249,16 +287,6 @@ fn observe_nothing(parts: &mut Parts) -> Result<(), Error> {
     let unknown = |problem| Error::setting("optimizer", problem);
     parts.optimizer.observe(&[Epoch::unmeasured(&parts.metrics)]).map_err(unknown)?;
     parts.optimizer.observe(&[]).map_err(unknown)
-}
-
-/// Returns one adapter for each replica.
-fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Adapter> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let own = |a: &Adapter| if a.kind == Kind::Cpu { cores.min(shards) } else { 1 };
-    match replicas {
-        Some(n) => chosen.iter().cycle().take(n).cloned().collect(),
-        None => chosen.iter().flat_map(|a| std::iter::repeat_n(a.clone(), own(a))).collect(),
-    }
 }
 
 /// Returns what a user should know of the settings.
