@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono::data::{Column, Csv, Per, Source, Statistics, normalise, split};
 use unisono::{Accuracy, AdamW, Dense, Dropout, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 20, global_batch: 64, shards: 8, seed: 42 };
 /// The seed of the split. It does not depend on the run's seed, so runs with different seeds can be compared.
@@ -53,7 +53,7 @@ fn digits(flags: Flags) -> Result<(), Error> {
     let trainer = run.train(builder, &train, &held_out)?;
 
     let accuracy = accuracy(&trainer);
-    eprintln!("held out: {:.2}% right", 100.0 * accuracy);
+    say!("held out: {:.2}% right", 100.0 * accuracy);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
     if whole { claim("accuracy on the held-out part", accuracy, 0.97) } else { Ok(()) }

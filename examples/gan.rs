@@ -11,7 +11,7 @@ use unisono::{
     Adam, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Groups, Model, Outputs, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 60, global_batch: 128, shards: 8, seed: 42 };
 const POINTS: usize = 4_096;
@@ -74,7 +74,7 @@ fn gan(flags: Flags) -> Result<(), Error> {
         octants[((turn * 8.0) as usize).min(7)] += 1;
     }
     let emptiest = f64::from(*octants.iter().min().unwrap_or(&0)) / made.shape[0] as f64;
-    eprintln!(
+    say!(
         "made: {:.1}% near the ring, {:.1}% in the emptiest eighth of it",
         100.0 * share,
         100.0 * emptiest

@@ -13,7 +13,7 @@ use unisono::data::{Array, Arrays, ImageFolder, Loader, Source, Subset, channels
 use unisono::{
     Accuracy, AdamW, BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, program};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 3, global_batch: 64, shards: 8, seed: 42 };
 
@@ -74,7 +74,7 @@ fn mnist_cnn(flags: Flags) -> Result<(), Error> {
     let trainer = run.train(builder, &train, &test)?;
 
     let accuracy = accuracy(&trainer);
-    eprintln!("test images: {:.2}% right", 100.0 * accuracy);
+    say!("test images: {:.2}% right", 100.0 * accuracy);
     // The claim is not checked for runs on fewer images.
     match (samples, trainer.history().len()) {
         (60_000.., 3..) => claim("accuracy on the test images", accuracy, 0.985),

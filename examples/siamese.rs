@@ -11,7 +11,7 @@ use unisono::{
     AdamW, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Dropout, Model, Outputs, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 64, shards: 8, seed: 42 };
 /// The pixels of a digit.
@@ -53,7 +53,7 @@ fn siamese(flags: Flags) -> Result<(), Error> {
 
     let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
     let right = last.and_then(|measured| measured.metric("same binary accuracy")).unwrap_or_default();
-    eprintln!("held out: {:.2}% of the pairs are right", 100.0 * right);
+    say!("held out: {:.2}% of the pairs are right", 100.0 * right);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
     if whole { claim("accuracy on the held-out pairs", right, 0.9) } else { Ok(()) }

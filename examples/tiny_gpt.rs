@@ -9,7 +9,7 @@ use clap::Parser;
 use unisono::{
     AdamW, Dense, Embedding, FromFn, Initializer, LayerNorm, Optimizer, Sequential, Trainer, TransformerBlock,
 };
-use unisono_examples::{Defaults, Error, RunFlags, TextFlags, program};
+use unisono_examples::{Defaults, Error, RunFlags, TextFlags, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 1, global_batch: 16, shards: 4, seed: 42 };
 /// The number of characters that a prediction depends on.
@@ -53,6 +53,6 @@ fn tiny_gpt(flags: Flags) -> Result<(), Error> {
     let optimizer = AdamW::new(3e-3).no_decay_for_biases_and_norms().clip_norm(1.0);
     let mut trainer = run.train(Trainer::builder(model).optimizer(optimizer), &train, &held_out)?;
     let written = text.sample(&mut trainer, CONTEXT, "And God said, ", flags.write as usize, run.seed)?;
-    eprintln!("{written}");
+    say!("{written}");
     text.claim(&trainer)
 }

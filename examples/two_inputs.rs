@@ -11,7 +11,7 @@ use unisono::{
     AdamW, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Embedding, MeanSquaredError, Model, Outputs,
     R2, Relu, Sequential, Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 30, global_batch: 64, shards: 8, seed: 42 };
 const HOUSES: u64 = 2_000;
@@ -54,7 +54,7 @@ fn two_inputs(flags: Flags) -> Result<(), Error> {
     let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
     let metric = |name: &str| last.and_then(|measured| measured.metric(name)).unwrap_or_default();
     let (price, sold) = (metric("price r2"), metric("sold binary accuracy"));
-    eprintln!("held out: {:.1}% of the price's variance, {:.1}% of the sales", 100.0 * price, 100.0 * sold);
+    say!("held out: {:.1}% of the price's variance, {:.1}% of the sales", 100.0 * price, 100.0 * sold);
     // The claims are not checked for shorter runs.
     if trainer.history().len() < DEFAULTS.epochs as usize {
         return Ok(());

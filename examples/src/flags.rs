@@ -1,12 +1,13 @@
 //! The flags of every program that trains.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use unisono::{Precision, SavedRun};
 
-use crate::{Error, Run};
+use crate::{Error, Run, WorldFlag};
 
 /// The flags of every program that trains. What belongs to a run (global batch, shards, seed) is optional: a
 /// resumed run takes it from its checkpoint.
@@ -20,6 +21,15 @@ pub struct RunFlags {
     /// Number of replicas [default: one an adapter, one a core on a CPU adapter]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
+    /// The machines of the run: those that mpirun or srun has started, or this one alone
+    #[arg(long, value_name = "WORLD", value_enum, default_value_t)]
+    pub world: WorldFlag,
+    /// End the run when a machine has not answered for so many seconds [default: 900]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
+    pub world_deadline: Option<u64>,
+    /// Print the lines of all machines, each with its rank and host; otherwise the first one alone prints
+    #[arg(long)]
+    pub all_ranks: bool,
     /// Allow adapters whose numbers differ in the last bits: one replica then updates, the others receive its
     /// bytes
     #[arg(long)]
@@ -132,11 +142,15 @@ impl RunFlags {
     /// It is an error if the directory belongs to an earlier run, if a flag differs from what the run to be
     /// resumed was started with, or if a checkpoint cannot be read.
     pub fn settle(&self, defaults: Defaults) -> Result<Run, Error> {
+        let world = self.world.connect(self.all_ranks)?;
+        if let Some(seconds) = self.world_deadline {
+            world.set_deadline(Duration::from_secs(seconds));
+        }
         let mut saved = None;
         if let Some(dir) = &self.out {
             if self.resume {
-                saved = SavedRun::newest(dir)?;
-            } else if !unisono::checkpoint::list(dir)?.is_empty() {
+                saved = SavedRun::newest(&unisono::share_newest(&world, dir)?)?;
+            } else if !unisono::checkpoint::list(unisono::dir_of_rank(dir, world.rank()))?.is_empty() {
                 let dir = dir.display();
                 return Err(format!(
                     "--out {dir}: holds the checkpoints of an earlier run; go on with it with --resume, or choose another \
@@ -165,6 +179,7 @@ impl RunFlags {
             )?,
             epochs: self.epochs.unwrap_or(defaults.epochs),
             flags: self.clone(),
+            world,
         })
     }
 }

@@ -9,6 +9,7 @@
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
 
 mod flags;
+mod machines;
 mod interrupt;
 mod run;
 mod table;
@@ -23,6 +24,7 @@ use unisono::Trainer;
 
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::Interrupted;
+pub use machines::{WorldFlag, print_line};
 pub use run::Run;
 pub use table::{bytes, table};
 pub use text::{Text, TextFlags};
@@ -45,11 +47,17 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
             // The terminal may be gone. That is no reason for another exit code.
             let _ = match interrupted {
                 true => writeln!(stderr(), "{error}"),
-                false => writeln!(stderr(), "error: {error}"),
+                false => writeln!(stderr(), "{}error: {error}", machines::label()),
             };
             if interrupted { ExitCode::from(interrupt::exit_code()) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// Prints a line on standard error, on the first machine of a run alone unless all are asked for.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => { $crate::print_line(format_args!($($text)*)) };
 }
 
 /// Returns the file that `--data` names, or else the one in the directory `data` of the examples.

@@ -6,11 +6,11 @@ use std::path::Path;
 use unisono::data::{Loader, Source};
 use unisono::{
     BestBy, Builder, CsvLog, EarlyStopping, Identity, JsonLines, Precision, Progress, Saving, TensorBoard,
-    Trainer,
+    Trainer, World,
 };
 
 use crate::interrupt::{self, Interrupted};
-use crate::{Error, RunFlags};
+use crate::{Error, RunFlags, say};
 
 /// The settings of a run. [`RunFlags::settle`] makes them.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Run {
     pub seed: u64,
     /// The precision of products.
     pub precision: Precision,
+    /// The machines of the run.
+    pub world: World,
     pub(crate) flags: RunFlags,
 }
 
@@ -47,8 +49,8 @@ impl Run {
     /// the last checkpoint or the final model cannot be written to the directory of `--out`.
     pub fn train(&self, builder: Builder, train: &Loader, held_out: &Loader) -> Result<Trainer, Error> {
         let mut trainer = self.builder(builder).build(&train.fields()?)?;
-        eprintln!("{}", trainer.summary());
-        trainer.notes().iter().for_each(|note| eprintln!("note: {note}"));
+        say!("{}", trainer.summary());
+        trainer.notes().iter().for_each(|note| say!("note: {note}"));
         if let Some(dir) = &self.flags.out {
             self.open(dir, &mut trainer)?;
         }
@@ -59,14 +61,14 @@ impl Run {
             return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
         trainer.save_model()?;
-        eprintln!("{}", trainer.report());
+        say!("{}", trainer.report());
         if let Some(path) = &self.flags.trace {
             trainer.write_trace(path)?;
         }
         let sha256 = trainer.state_sha256()?;
-        eprintln!("{} steps, state {sha256}", trainer.steps());
+        say!("{} steps, state {sha256}", trainer.steps());
         print_identity(&trainer.identity());
-        if self.flags.json {
+        if self.flags.json && self.world.is_first() {
             let done = JsonLines::new(stdout()).done(trainer.steps(), trainer.history().last(), &sha256);
             done.map_err(|error| format!("standard output: {error}"))?;
         }
@@ -79,7 +81,8 @@ impl Run {
             .global_batch(self.global_batch)
             .shards(self.shards)
             .seed(self.seed)
-            .precision(self.precision);
+            .precision(self.precision)
+            .world(self.world.clone());
         builder = adapter.iter().fold(builder, |builder, name| builder.adapter(name));
         if let Some(replicas) = replicas {
             builder = builder.replicas(*replicas);
@@ -131,11 +134,11 @@ impl Run {
         let resumed = if self.flags.force { trainer.force_resume() } else { trainer.resume() };
         match resumed? {
             Some(resumed) => {
-                resumed.differs.iter().for_each(|differs| eprintln!("warning: {differs}"));
-                resumed.skipped.iter().for_each(|skipped| eprintln!("note: passed over {skipped}"));
-                eprintln!("resumed at step {} from {}", resumed.step, resumed.path.display());
+                resumed.differs.iter().for_each(|differs| say!("warning: {differs}"));
+                resumed.skipped.iter().for_each(|skipped| say!("note: passed over {skipped}"));
+                say!("resumed at step {} from {}", resumed.step, resumed.path.display());
             }
-            None => eprintln!("note: no checkpoint in {}: the run starts at its start", dir.display()),
+            None => say!("note: no checkpoint in {}: the run starts at its start", dir.display()),
         }
         Ok(())
     }
@@ -144,11 +147,11 @@ impl Run {
 /// Writes what makes the run this run: the first digits of its identity, what is not in it, and the runs that
 /// it was made of by force.
 fn print_identity(identity: &Identity) {
-    eprintln!("identity  {identity}");
-    identity.not_covered.iter().for_each(|what| eprintln!("note: the identity does not cover {what}"));
+    say!("identity  {identity}");
+    identity.not_covered.iter().for_each(|what| say!("note: the identity does not cover {what}"));
     for ancestor in &identity.ancestors {
         let from =
             ancestor.identity.as_deref().and_then(|digits| digits.get(..12)).unwrap_or("an unknown run");
-        eprintln!("note: forced at step {} from {from}: {}", ancestor.step, ancestor.differs.join("; "));
+        say!("note: forced at step {} from {from}: {}", ancestor.step, ancestor.differs.join("; "));
     }
 }

@@ -156,6 +156,17 @@ pub enum ReplicaError {
         /// The number of other tensors that are not finite either.
         more: usize,
     },
+    /// The machines of the run could not do something together.
+    #[error(transparent)]
+    World(#[from] unisono_world::WorldError),
+    /// A rank has other results than the others for what all compute.
+    #[error("step {step}: {rank} does not decide as the others do")]
+    Disagrees {
+        /// The call of [`crate::Replicas::step`], from 0.
+        step: u64,
+        /// The rank, with its host.
+        rank: String,
+    },
     /// A block of a sum over shards did not arrive: a bug in this crate.
     #[error("step {step}: bucket {bucket}: a block of its sum is missing")]
     Incomplete {

@@ -188,6 +188,12 @@ pub enum Error {
     /// An adapter or a device failed.
     #[error(transparent)]
     Gpu(#[from] unisono_gpu::GpuError),
+    /// The machines of the run could not do something together, or one of them ended it.
+    #[error(transparent)]
+    World(#[from] unisono_world::WorldError),
+    /// This machine's own error, while other machines of the run have another one or none.
+    #[error(transparent)]
+    Here(Box<Error>),
     /// The replicas failed.
     #[error(transparent)]
     Replica(#[from] ReplicaError),

@@ -19,6 +19,10 @@ pub use unisono_data as data;
 pub use unisono_gpu as gpu;
 pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
+pub use unisono_world as world;
+pub use unisono_world::World;
+#[cfg(feature = "mpi")]
+pub use unisono_world_mpi as mpi;
 pub use unisono_replica::{Assignment, AuditReport, Audits, Class, ReplicaReport, machine, probe};
 
 pub use callbacks::*;
@@ -57,6 +61,7 @@ pub use run::loss_scale::{LossScale, Scaling};
 pub use run::settings::{GLOBAL_BATCH, RunSettings, SHARDS};
 pub use run::state::SavedRun;
 pub use run::stop::Stop;
+pub use saving::machines::{dir_of_rank, share_newest};
 pub use saving::policy::{BestBy, Saving};
 pub use trainer::Trainer;
 pub use trainer::builder::Builder;

@@ -35,13 +35,7 @@ impl Replicas {
             if !finite {
                 bad.extend(not_finite(program, bucket, &sums));
             }
-            for (index, output) in program.outputs().iter().enumerate() {
-                if let Some((_, first)) = output.sum.filter(|(of, _)| *of == bucket) {
-                    let words = bytemuck::cast_slice(&sums[first..first + output.ty.count()]);
-                    attempt.outputs.set(index, words);
-                }
-            }
-            attempt.sums.push((bucket, Arc::new(sums)));
+            attempt.take_sums(program, bucket, Arc::new(sums));
         }
         let more = bad.len().saturating_sub(1);
         match bad.into_iter().min() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use unisono_graph::{Program, tree};
 
@@ -56,12 +57,19 @@ impl Attempt {
 
     /// Joins the outputs of the results that were kept since the last call, in the order of the samples.
     pub fn gather(&mut self, program: &Program) {
+        let (parts, complete) = self.take_parts();
+        self.outputs.gather(program, parts, complete);
+    }
+
+    /// Takes the outputs of the results that were kept since the last call, in the order of the samples, and
+    /// whether they are those of all shards.
+    pub fn take_parts(&mut self) -> (Vec<Vec<(usize, Vec<u32>)>>, bool) {
         let new = &mut self.kept[self.gathered..];
         new.sort_by_key(|kept| (kept.shards.start, kept.shards.end));
         let complete = new.iter().map(|kept| kept.shards.len()).sum::<usize>() == self.shards;
         let parts = new.iter_mut().map(|kept| std::mem::take(&mut kept.results.outputs)).collect();
-        self.outputs.gather(program, parts, complete);
         self.gathered = self.kept.len();
+        (parts, complete)
     }
 
     /// Returns the blocks of a bucket that came with this cut, by the shards that they sum.
@@ -74,6 +82,16 @@ impl Attempt {
             }
         }
         blocks
+    }
+
+    /// Takes the sums of a bucket over all shards, and stores those that are outputs.
+    pub fn take_sums(&mut self, program: &Program, bucket: usize, sums: Arc<Vec<f32>>) {
+        for (index, output) in program.outputs().iter().enumerate() {
+            if let Some((_, first)) = output.sum.filter(|(of, _)| *of == bucket) {
+                self.outputs.set(index, bytemuck::cast_slice(&sums[first..first + output.ty.count()]));
+            }
+        }
+        self.sums.push((bucket, sums));
     }
 
     /// Keeps the digests of a cut's blocks, and of the sums so far.

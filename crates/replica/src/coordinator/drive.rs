@@ -59,7 +59,9 @@ impl Replicas {
             total(&spans, &[Activity::Upload, Activity::Driver, Activity::Compute, Activity::Exchange]);
         if let Ok(Reply::Early(blocks)) = result {
             self.overlap.spent(replica, spent);
-            return self.overlap.add(replica, blocks, &mut self.memory);
+            let buckets: Vec<usize> = blocks.iter().map(|(bucket, _)| *bucket).collect();
+            self.overlap.add(replica, blocks, &mut self.memory);
+            return self.exchange_early(&buckets);
         }
         let spent = spent + self.overlap.take_spent(replica);
         let heard = match &result {

@@ -8,6 +8,7 @@ mod audit;
 mod check;
 mod diagnostics;
 mod drive;
+mod exchange;
 mod finite;
 mod join;
 mod prepare;

@@ -46,7 +46,11 @@ impl Replicas {
     /// Describes a step to the scheduler.
     pub(crate) fn job(&self, program: usize, rows: usize) -> Result<Job, ReplicaError> {
         self.ready(program)?;
-        Ok(self.job_of(program, rows))
+        let mut job = self.job_of(program, rows);
+        if !self.world.is_alone() {
+            (job.sizes, job.share) = self.share_of(&job.sizes);
+        }
+        Ok(job)
     }
 
     /// Describes a step of a program that is there, the one of the known-answer test included.
@@ -55,6 +59,7 @@ impl Replicas {
         Job {
             program,
             sizes: self.sizes(rows),
+            share: None,
             segments: ready.program.segments(),
             changes_state: ready.changes_state,
             few_at_once: ready.few_at_once,

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use unisono_gpu::{Adapter, Stopwatch};
 use unisono_graph::{MAX_SHARDS, Program};
+use unisono_world::World;
 
+use crate::coordinator::exchange::Exchanged;
 use crate::error::ReplicaError;
 use crate::known_answer;
 use crate::observe::report::{Left, ReplicaReport};
@@ -56,6 +58,12 @@ pub struct Replicas {
     pub(crate) left: Vec<Left>,
     pub(crate) memory: HostMemory,
     pub(crate) timeline: Vec<Interval>,
+    /// The other machines of the run.
+    pub(crate) world: World,
+    /// The number of replicas that each rank was started with.
+    pub(crate) weights: Vec<usize>,
+    /// What was exchanged with other machines in this step.
+    pub(crate) exchanged: Exchanged,
 }
 
 /// A program, and what the scheduler must know of it.
@@ -87,6 +95,22 @@ impl Replicas {
     /// Errors of the arguments, and [`ReplicaError::Start`] for the first device that does not open, or
     /// [`ReplicaError::OutOfMemory`] if it has no memory for the state.
     pub fn start(
+        adapters: &[Adapter],
+        programs: Vec<Arc<Program>>,
+        options: Options,
+    ) -> Result<Self, ReplicaError> {
+        Self::start_in(World::alone(), Vec::new(), adapters, programs, options)
+    }
+
+    /// Opens devices as [`Replicas::start`] does, as one of several machines that run the same steps. All
+    /// ranks call the same functions with the same arguments in the same order, and each brings the whole
+    /// batch, of which it computes its share. `weights` has the number of replicas of each rank.
+    ///
+    /// # Errors
+    /// As [`Replicas::start`].
+    pub fn start_in(
+        world: World,
+        weights: Vec<usize>,
         adapters: &[Adapter],
         programs: Vec<Arc<Program>>,
         options: Options,
@@ -134,6 +158,9 @@ impl Replicas {
             left: Vec::new(),
             memory: HostMemory::new(),
             timeline: Vec::new(),
+            world,
+            weights,
+            exchanged: Exchanged::default(),
         };
         replicas.open(adapters)?;
         Ok(replicas)
@@ -167,6 +194,11 @@ impl Replicas {
     /// Takes what each replica did with its time since the last call, if [`Options::timeline`] is set.
     pub fn take_timeline(&mut self) -> Vec<Interval> {
         std::mem::take(&mut self.timeline)
+    }
+
+    /// Returns the machines of the run.
+    pub fn world(&self) -> &World {
+        &self.world
     }
 
     /// Returns a report of each replica, those that left included, in the order in which they were started.

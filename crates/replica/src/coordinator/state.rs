@@ -109,6 +109,34 @@ impl Replicas {
         Err(ReplicaError::Digests { groups: described, wrong, why })
     }
 
+    /// Compares the state of all replicas as [`Replicas::check_digests`] does, and then that of all machines.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Digests`], also on machines whose state is that of most others; it names the ranks. No
+    /// replica leaves for it. [`ReplicaError::World`], [`ReplicaError::NoneLeft`].
+    pub fn check_all_digests(&mut self) -> Result<(), ReplicaError> {
+        self.check_digests()?;
+        if self.world.is_alone() {
+            return Ok(());
+        }
+        let own = self.digests()?.first().map(|(_, digest)| digest.to_string()).unwrap_or_default();
+        let mut groups: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
+        for (rank, digest) in self.world.gather(own.as_bytes())? {
+            groups.entry(digest).or_default().push(rank);
+        }
+        if groups.len() < 2 {
+            return Ok(());
+        }
+        let names = |ranks: &[usize]| ranks.iter().map(|&rank| self.world.name(rank)).collect::<Vec<_>>().join(", ");
+        let mut groups: Vec<(Vec<u8>, Vec<usize>)> = groups.into_iter().collect();
+        groups.sort_by_key(|(_, ranks)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
+        let group = |(digest, ranks): &(Vec<u8>, Vec<usize>)| {
+            format!("{} has {:.16}", names(ranks), String::from_utf8_lossy(digest))
+        };
+        let groups = groups.iter().map(group).collect();
+        Err(ReplicaError::Digests { groups, wrong: Vec::new(), why: "machines differ".into() })
+    }
+
     /// Returns the replicas of each state, the largest group first.
     pub(super) fn states_by_digest(&mut self) -> Result<Vec<(Digest, Vec<usize>)>, ReplicaError> {
         // A single replica has nothing to differ from.

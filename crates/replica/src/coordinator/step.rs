@@ -75,6 +75,10 @@ impl Replicas {
     ) -> Result<Outcome, ReplicaError> {
         let ready = self.ready(program)?;
         feed.check(&ready.program, self.options.global_batch)?;
+        if !self.world.is_alone() {
+            self.world.begin()?;
+        }
+        let ready = self.ready(program)?;
         let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
         let job = self.job(program, feed.rows)?;
         self.steps += 1;

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
+use unisono_world::WorldError;
+
 use crate::batch::outputs::Outputs;
 use crate::error::ReplicaError;
-use crate::schedule::{Action, Event, Job, Roles, ShardGroup, Verdict};
+use crate::schedule::{Action, Event, Job, Roles, Share, ShardGroup, Verdict};
 use crate::worker::message::{Reply, Request};
 
 use super::attempt::{Attempt, Kept};
@@ -25,8 +27,14 @@ enum Trouble {
 pub(super) struct Transaction<'a> {
     replicas: &'a mut Replicas,
     task: &'a Task,
-    /// The samples of each shard.
+    /// The samples of each shard of this machine.
     sizes: Vec<usize>,
+    /// Where these shards are in the batch, if other machines have others.
+    share: Option<Share>,
+    /// The samples of each shard of the whole batch.
+    all: Vec<usize>,
+    /// What the caller has decided. Where the machines change, the step starts again and it stands.
+    verdict: Option<Verdict>,
     attempt: Attempt,
     /// Whether digests of all blocks are kept.
     audited: bool,
@@ -40,10 +48,13 @@ impl<'a> Transaction<'a> {
     /// Tells the scheduler of the step.
     pub fn begin(replicas: &'a mut Replicas, task: &'a Task, job: Job) -> Self {
         let (sizes, audited, counts) = (job.sizes.clone(), job.audited, job.roles == Roles::Usual);
-        replicas.overlap.start(&task.program, sizes.len());
+        let share = job.share;
+        let all = if share.is_some() { replicas.sizes(task.feed.rows) } else { sizes.clone() };
+        replicas.overlap.start(&task.program, sizes.len(), share.is_some());
+        replicas.exchanged.start(&task.program, share);
         replicas.tell(Event::Begin(job));
         let attempt = Attempt::new(&task.program, sizes.len());
-        Self { replicas, task, sizes, attempt, audited, counts, trouble: None }
+        Self { replicas, task, sizes, share, all, verdict: None, attempt, audited, counts, trouble: None }
     }
 
     /// Does what the scheduler wants until the step is over.
@@ -54,11 +65,16 @@ impl<'a> Transaction<'a> {
                     self.replicas.send(worker, ticket, Request::Load { program, run });
                 }
                 Action::Run { worker, ticket, group, segments, .. } => {
-                    self.replicas.overlap.runs(worker, group.shards.clone(), group.run.shards);
+                    let shards = self.in_batch(&group.shards);
+                    self.replicas.overlap.runs(worker, shards, group.run.shards);
                     self.order(worker, ticket, &group, segments);
                 }
-                Action::Keep { worker, shards, segments } => self.keep(worker, shards, segments),
+                Action::Keep { worker, shards, segments } => {
+                    let shards = self.in_batch(&shards);
+                    self.keep(worker, shards, segments);
+                }
                 Action::Restart => self.restart(),
+                Action::Sum { cut, leaves, .. } if self.share.is_some() => self.sum_everywhere(cut, leaves),
                 Action::Sum { cut, shards, leaves } => self.sum(cut, shards, leaves),
                 Action::Decide => self.decide(decide),
                 Action::End { committed, shares } => return self.end(committed, &shares),
@@ -92,7 +108,7 @@ impl<'a> Transaction<'a> {
     fn restart(&mut self) {
         // Failures of workers that go on with fewer shards.
         self.replicas.failures.clear();
-        self.replicas.overlap.start(&self.task.program, self.sizes.len());
+        self.replicas.overlap.start(&self.task.program, self.sizes.len(), self.share.is_some());
         let fresh = Attempt::new(&self.task.program, self.sizes.len());
         self.replicas.recycle(std::mem::replace(&mut self.attempt, fresh));
     }
@@ -121,8 +137,59 @@ impl<'a> Transaction<'a> {
     fn decide(&mut self, decide: &mut dyn FnMut(&Outputs) -> Verdict) {
         self.replicas.overlap.next();
         self.attempt.gather(&self.task.program);
-        let verdict = decide(&self.attempt.outputs);
+        let outputs = &self.attempt.outputs;
+        let verdict = *self.verdict.get_or_insert_with(|| decide(outputs));
+        if self.share.is_some() && !self.task.program.graph().updates.is_empty() {
+            return self.agree(verdict);
+        }
         self.replicas.tell(Event::Decided(verdict));
+    }
+
+    /// Commits or skips, if all machines have decided so.
+    fn agree(&mut self, verdict: Verdict) {
+        match self.replicas.agree(verdict) {
+            Ok(()) => self.replicas.tell(Event::Decided(verdict)),
+            Err(error) => self.not_together(error),
+        }
+    }
+
+    /// Returns the place in the batch of some of this machine's shards.
+    fn in_batch(&self, shards: &Range<usize>) -> Range<usize> {
+        let first = self.share.map_or(0, |share| share.first);
+        if shards.is_empty() { shards.clone() } else { first + shards.start..first + shards.end }
+    }
+
+    /// Sums the buckets of a cut over the shards of all machines, and joins their outputs.
+    fn sum_everywhere(&mut self, cut: usize, leaves: usize) {
+        let began = Instant::now();
+        let summed = self.replicas.all_reduce_everywhere(&self.task.program, &mut self.attempt, cut, leaves);
+        self.replicas.context.added = Some((began, Instant::now()));
+        self.replicas.overlap.next();
+        self.attempt.forget(cut);
+        let program = &self.task.program;
+        let joined = match &summed {
+            Ok(()) | Err(ReplicaError::NotFinite { .. }) => {
+                self.replicas.gather_outputs(program, &mut self.attempt, Some(cut))
+            }
+            Err(_) => Ok(()),
+        };
+        // Ranks that are lost count more than a sum that is not finite: it will be seen again.
+        match joined.and(summed) {
+            Ok(()) => self.replicas.tell(Event::Summed),
+            Err(error) => self.not_together(error),
+        }
+    }
+
+    /// Starts again if ranks were lost, and gives the step up otherwise.
+    fn not_together(&mut self, error: ReplicaError) {
+        if error == ReplicaError::World(WorldError::Changed) {
+            (self.sizes, self.share) = self.replicas.share_of(&self.all);
+            self.replicas.exchanged.start(&self.task.program, self.share);
+            let (sizes, share) = (self.sizes.clone(), self.share);
+            return self.replicas.tell(Event::Moved { sizes, share });
+        }
+        self.trouble.get_or_insert(Trouble::Error(error));
+        self.replicas.tell(Event::GiveUp);
     }
 
     /// The step is over: adds to the reports and returns its outcome, or the error of a state that is not
@@ -132,6 +199,9 @@ impl<'a> Transaction<'a> {
         committed: bool,
         shares: &BTreeMap<usize, (usize, usize)>,
     ) -> Result<Outcome, ReplicaError> {
+        if self.share.is_some() {
+            self.replicas.gather_last_outputs(&self.task.program, &mut self.attempt)?;
+        }
         self.attempt.gather(&self.task.program);
         for (&replica, &(shards, samples)) in shares.iter().filter(|_| self.counts) {
             let report = self.replicas.threads.report(replica);

@@ -55,8 +55,10 @@ pub(crate) struct Policy {
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub program: usize,
-    /// The number of samples of each shard; no shard is empty.
+    /// The number of samples of each shard of this machine; no shard is empty.
     pub sizes: Vec<usize>,
+    /// Where these shards are in the batch, if other machines have others.
+    pub share: Option<Share>,
     pub segments: usize,
     /// Whether the last segment changes the state, so that it must not run twice.
     pub changes_state: bool,
@@ -70,6 +72,17 @@ pub(crate) struct Job {
     pub roles: Roles,
     /// Whether digests of all blocks are kept, so that a step can be compared with the same step made again.
     pub audited: bool,
+}
+
+/// The place of a machine's shards in a batch that several machines share. Its sums always come to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// The first shard.
+    pub first: usize,
+    /// The first sample of that shard.
+    pub first_row: usize,
+    /// The shards of the whole batch.
+    pub all: usize,
 }
 
 /// Which workers run the shards of a step. The bytes of a step do not depend on it, which is what audits
@@ -104,6 +117,9 @@ pub(crate) enum Event {
     Spread,
     /// The step cannot be done: a sum is not finite, or a plan is refused.
     GiveUp,
+    /// Other machines were lost: the step starts again, with these shards of it here. The caller is asked for
+    /// its verdict again.
+    Moved { sizes: Vec<usize>, share: Option<Share> },
     /// A worker joined and has the state. It occurs only between steps.
     Joined(usize),
     /// A worker must leave. It occurs only between steps.
@@ -235,6 +251,11 @@ impl Scheduler {
             Event::Spread => {
                 if let Some(step) = &mut self.step {
                     step.spread();
+                }
+            }
+            Event::Moved { sizes, share } => {
+                if let Some(step) = &mut self.step {
+                    step.moved(sizes, share);
                 }
             }
             Event::GiveUp => {

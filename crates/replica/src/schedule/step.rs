@@ -10,7 +10,7 @@ use std::time::Duration;
 use unisono_graph::Run;
 
 use super::workers::{Order, Task, Workers};
-use super::{Action, Job, Policy, Roles, ShardGroup, Verdict};
+use super::{Action, Job, Policy, Roles, Share, ShardGroup, Verdict};
 
 /// The phase of a step. `README.md` has a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(super) struct Step {
 impl Step {
     pub fn new(job: Job, number: u64) -> Self {
         Self {
-            leaves: job.sizes.len(),
+            leaves: leaves(&job),
             job,
             phase: Phase::LayOut,
             number,
@@ -94,7 +94,10 @@ impl Step {
         {
             among = vec![worker];
         }
-        let mut ranges = workers.assign(policy.assignment, &self.job, among, self.number);
+        let mut ranges = match self.job.sizes.is_empty() {
+            true => BTreeMap::new(),
+            false => workers.assign(policy.assignment, &self.job, among, self.number),
+        };
         if let Roles::Rotated(places) = self.job.roles {
             ranges = workers.rotated(&self.job, ranges, places);
         }
@@ -108,16 +111,19 @@ impl Step {
             .map(|(worker, range)| (worker, groups(range, at_once(worker))))
             .collect();
         let everything = 0..self.job.sizes.len();
-        let has_all = self.layout.values().flatten().any(|group| *group == everything);
+        let is_all_of_the_batch = leaves(&self.job) == everything.len();
+        let has_all = is_all_of_the_batch && self.layout.values().flatten().any(|group| *group == everything);
         let is_alone = matches!(self.job.roles, Roles::Alone(_));
-        let shows_sums = self.layout.len() > 1 || self.last() > 0 && is_alone;
-        self.leaves = self.job.sizes.len() + usize::from(shows_sums && has_all);
+        let is_shared = self.job.share.is_some();
+        let shows_sums = is_shared || self.layout.len() > 1 || self.last() > 0 && is_alone;
+        self.leaves = leaves(&self.job) + usize::from(shows_sums && has_all);
     }
 
     /// Returns whether one worker has all shards in one group: then the sums stay on its device.
     fn is_whole(&self) -> bool {
         let mut all = self.layout.values().flatten();
-        self.leaves == self.job.sizes.len()
+        self.job.share.is_none()
+            && self.leaves == self.job.sizes.len()
             && all.next().is_some_and(|p| p.len() == self.leaves)
             && all.next().is_none()
     }
@@ -125,7 +131,11 @@ impl Step {
     fn group(&self, shards: Range<usize>) -> ShardGroup {
         let first = if shards.is_empty() { 0 } else { shards.start };
         let sizes = self.job.sizes[shards.clone()].to_vec();
-        let first_row = self.job.sizes[..first].iter().sum();
+        let mut first_row = self.job.sizes[..first].iter().sum();
+        let mut first = first;
+        if let Some(share) = self.job.share.filter(|_| !shards.is_empty()) {
+            (first, first_row) = (share.first + first, share.first_row + first_row);
+        }
         ShardGroup { shards, run: Arc::new(Run { first, sizes, shards: self.leaves }), first_row }
     }
 
@@ -235,6 +245,13 @@ impl Step {
         }
     }
 
+    /// Starts again with other shards, because other machines were lost.
+    pub fn moved(&mut self, sizes: Vec<usize>, share: Option<Share>) {
+        (self.job.sizes, self.job.share) = (sizes, share);
+        (self.verdict, self.asked) = (None, false);
+        self.phase = Phase::Restart;
+    }
+
     pub fn spread(&mut self) {
         if self.phase == Phase::Spread {
             self.phase = Phase::End { committed: true };
@@ -290,6 +307,11 @@ impl Step {
         }
         out.push(Action::End { committed, shares });
     }
+}
+
+/// Returns the shards of the whole batch.
+fn leaves(job: &Job) -> usize {
+    job.share.map_or(job.sizes.len(), |share| share.all)
 }
 
 /// Divides a run of shards into groups of at most `at_once`. Groups end at multiples of it, so that few

@@ -24,8 +24,10 @@ pub(crate) struct Overlap {
     runs: BTreeMap<usize, Range<usize>>,
     /// The leaves of the tree over shards.
     leaves: usize,
-    /// The number of shards of the batch.
+    /// The number of shards of the batch, or of this machine's part of it.
     shards: usize,
+    /// Whether other machines have other shards, so that nothing is added up here.
+    is_shared: bool,
     sent: BTreeMap<usize, Sent>,
     /// The sums of each bucket that is added, and whether all are finite.
     sums: BTreeMap<usize, (Vec<f32>, bool)>,
@@ -35,8 +37,8 @@ pub(crate) struct Overlap {
 
 impl Overlap {
     /// Begins a step, or a new attempt at it.
-    pub fn start(&mut self, program: &Arc<Program>, shards: usize) {
-        *self = Self { program: Some(Arc::clone(program)), shards, ..Self::default() };
+    pub fn start(&mut self, program: &Arc<Program>, shards: usize, is_shared: bool) {
+        *self = Self { program: Some(Arc::clone(program)), shards, is_shared, ..Self::default() };
     }
 
     /// Notes that a replica runs these shards.
@@ -46,13 +48,13 @@ impl Overlap {
     }
 
     /// Takes the blocks of some buckets from a replica, and adds those buckets that all replicas have sent
-    /// now.
+    /// now, unless other machines have other shards.
     pub fn add(&mut self, replica: usize, blocks: Sent, memory: &mut HostMemory) {
         let buckets: Vec<usize> = blocks.iter().map(|(bucket, _)| *bucket).collect();
         self.sent.entry(replica).or_default().extend(blocks);
         let Some(program) = self.program.clone() else { return };
         // Where replicas run a few shards at once, it is not yet known who will run which.
-        if self.runs.values().map(Range::len).sum::<usize>() != self.shards {
+        if self.is_shared || self.runs.values().map(Range::len).sum::<usize>() != self.shards {
             return;
         }
         for bucket in buckets {
@@ -70,6 +72,21 @@ impl Overlap {
                 self.sums.insert(bucket, (sums, finite));
             }
         }
+    }
+
+    /// Returns the blocks of a bucket, if all replicas of this machine have sent them, and the leaves of the
+    /// tree.
+    pub fn complete(&self, bucket: usize, len: usize) -> Option<(Blocks<'_>, usize)> {
+        let mut blocks: Blocks<'_> = BTreeMap::new();
+        if self.program.is_none() || self.runs.values().map(Range::len).sum::<usize>() != self.shards {
+            return None;
+        }
+        for (replica, shards) in self.runs.iter().filter(|(_, shards)| !shards.is_empty()) {
+            let (_, values) = self.sent.get(replica)?.iter().find(|(of, _)| *of == bucket)?;
+            let ranges = tree::blocks(shards.clone(), self.leaves).into_iter();
+            blocks.extend(ranges.map(|r| (r.start, r.end)).zip(values.chunks_exact(len.max(1))));
+        }
+        Some((blocks, self.leaves))
     }
 
     /// Takes what a replica has sent.
@@ -129,7 +146,7 @@ mod tests {
         assert_eq!(program.buckets().len(), 2);
         let begun = || {
             let mut early = Overlap::default();
-            early.start(&program, 3);
+            early.start(&program, 3, false);
             early.runs(0, 0..1, 3);
             early.runs(1, 1..3, 3);
             early.add(0, vec![(0, Values::Own(vec![0.1; 8]))], &mut HostMemory::default());
@@ -150,7 +167,7 @@ mod tests {
     #[test]
     fn pieces_are_not_added_before_the_end() {
         let mut early = Overlap::default();
-        early.start(&program(), 3);
+        early.start(&program(), 3, false);
         early.runs(0, 0..1, 3);
         early.add(0, vec![(0, Values::Own(vec![0.1; 8]))], &mut HostMemory::default());
         assert_eq!((early.take(0), early.sent(0).len()), (None, 1));

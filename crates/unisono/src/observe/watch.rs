@@ -18,8 +18,10 @@ pub(crate) struct Watch {
     pub observers: Vec<Box<dyn Observer>>,
     /// Notes for the user about the settings.
     pub notes: Vec<String>,
-    /// The stop that ends fits.
+    /// The stop that ends fits. On several machines it is asked once all of them know that one was asked.
     pub stop: Stop,
+    /// The stop that this machine was asked by, in a run on several machines.
+    pub asked: Stop,
     /// What the input pipeline of the last fit did.
     pub input: Option<Seen>,
     /// Whether observers were told that a loader's own batch size is not used.

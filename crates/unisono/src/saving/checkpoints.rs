@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, Store, load_with};
 
 use crate::observe::watch::Watch;
+use crate::saving::machines::dir_of_rank;
 use crate::saving::policy::Saving;
 use crate::{Error, History};
 
@@ -13,6 +14,8 @@ use crate::{Error, History};
 pub(crate) struct Checkpoints {
     pub saver: Saver,
     saving: Saving,
+    /// The run's directory, beside which each rank has its own.
+    pub base: PathBuf,
     /// The step that was handed over last.
     saved: Option<u64>,
     /// The step of the newest checkpoint that is known to be complete.
@@ -30,10 +33,21 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The directory cannot be written, or another run uses it.
-    pub fn open(saving: Saving) -> Result<Self, Error> {
+    pub fn open(mut saving: Saving, rank: usize) -> Result<Self, Error> {
+        let base = saving.dir.clone();
+        saving.dir = dir_of_rank(&base, rank);
         let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
-        Ok(Self { saver, saving, saved: None, durable: None, confirmed: 0, resumed_at: None, forced: false })
+        Ok(Self {
+            saver,
+            saving,
+            base,
+            saved: None,
+            durable: None,
+            confirmed: 0,
+            resumed_at: None,
+            forced: false,
+        })
     }
 
     /// Returns the step of the newest checkpoint that is known to be complete.

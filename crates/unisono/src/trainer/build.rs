@@ -25,6 +25,7 @@ use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
 use crate::trainer::crew::Crew;
 use crate::trainer::identity::DataHash;
+use crate::trainer::together::{audits, compare_start, replicas_of_ranks, together};
 use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Scaling};
 
@@ -60,7 +61,7 @@ impl Builder {
     ) -> Result<Vec<MemoryEstimate>, Error> {
         self.check()?;
         let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
-        let budget = self.budget(spread(&self.chosen()?, self.replicas, self.settings.shards));
+        let budget = self.budget(self.spread(&self.chosen()?));
         let memory = |&batch: &usize| {
             check_batch(batch)?;
             Ok(largest_step(&programs, &budget, batch)?.0)
@@ -71,9 +72,18 @@ impl Builder {
     /// Selects the adapters that replicas run on. What other adapters are like does not matter.
     fn chosen(&self) -> Result<Vec<Adapter>, Error> {
         let mut chosen = unisono_gpu::select(&self.adapters)?;
+        let (place, here) = self.world.local();
+        if here > 1 && chosen.len() >= here && chosen.iter().all(|adapter| adapter.kind != Kind::Cpu) {
+            chosen = chosen.into_iter().skip(place).step_by(here).collect();
+        }
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
         chosen.iter().try_for_each(|adapter| supports(adapter, self.parts.precision))?;
         Ok(chosen)
+    }
+
+    /// Returns one adapter for each replica.
+    fn spread(&self, chosen: &[Adapter]) -> Vec<Adapter> {
+        spread(chosen, self.replicas, self.settings.shards, self.world.local().1)
     }
 
     fn budget(&self, adapters: Vec<Adapter>) -> Budget {
@@ -90,7 +100,13 @@ impl Builder {
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer; no such adapter; a model that
     /// does not fit.
-    pub fn build(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
+    pub fn build(self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
+        let world = self.world.clone();
+        together(&world, self.build_here(fields))
+    }
+
+    /// Builds the trainer of this machine.
+    fn build_here(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
         if !self.is_loss_set {
             self.parts.lose_as_phases_do();
         }
@@ -104,17 +120,27 @@ impl Builder {
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
         let mixed = !is_one_machine(&chosen);
+        if mixed && !self.world.is_alone() {
+            return Err(Error::setting("mixed", "a run on several machines takes one numeric class"));
+        }
         if mixed && !self.mixed {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }
-        let adapters = spread(&chosen, self.replicas, self.settings.shards);
-        let settings = self.settled(adapters.len());
+        let adapters = self.spread(&chosen);
+        let weights = replicas_of_ranks(&self.world, adapters.len())?;
+        let of_all = weights.iter().sum();
+        let settings = self.settled(of_all);
         check_batch(settings.global_batch)?;
-        let mut notes = notes(adapters.len(), settings.shards, settings.global_batch, self.per_replica);
+        let is_mixed = settings.precision == Precision::Mixed;
+        let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
+        let mut notes = notes(of_all, settings.shards, settings.global_batch, self.per_replica);
         notes.extend(advice(&self.parts, &programs));
         notes.extend(self.accumulation_note(programs.train()));
         let mut budget = self.budget(adapters);
-        let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed)?;
+        let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
+        compare_start(&self.world, &settings, &identity, &budget.adapters)?;
+        self.options.audits = audits(&self.world, self.options.audits);
+        let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed, &weights)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;
         let mut plan = Plan { parts: self.parts, programs, fields, layout, lengths: Vec::new(), memory };
         observe_nothing(&mut plan.parts)?;
@@ -130,13 +156,11 @@ impl Builder {
         };
         let lanes = |id| Carries::new(plan.program(id), settings.global_batch);
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
-        let is_mixed = settings.precision == Precision::Mixed;
-        let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
-        let mut identity = identity(&plan, &settings, loss_scale.as_ref());
         self.callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
         identity.of_trainer.clone_from(&identity.not_covered);
         let state = RunState { settings, loss_scale, carries, identity, control, ..RunState::default() };
-        let watch = Watch { observers: self.observers, notes, ..Watch::default() };
+        let observers = if self.world.is_first() { self.observers } else { Vec::new() };
+        let watch = Watch { observers, notes, ..Watch::default() };
         let (data_hash, trust) = (DataHash::default(), Trust::default());
         let callbacks = self.callbacks;
         Ok(Trainer {
@@ -176,6 +200,7 @@ impl Builder {
         budget: &mut Budget,
         settings: &RunSettings,
         mixed: bool,
+        weights: &[usize],
     ) -> Result<(Replicas, MemoryEstimate), Error> {
         let &RunSettings { global_batch, shards, .. } = settings;
         let mut options = self.options.clone().with(|o| (o.global_batch, o.shards) = (global_batch, shards));
@@ -187,7 +212,9 @@ impl Builder {
         loop {
             let (memory, shards_at_once, largest) = largest_step(programs, budget, global_batch)?;
             let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
-            let mut replicas = Replicas::start(&budget.adapters, programs.all(), options)?;
+            let (world, weights) = (self.world.clone(), weights.to_vec());
+            let mut replicas =
+                Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
             let numbers = (0..programs.trains().count()).map(Programs::number_in);
             let prepared = numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));
             match prepared {
@@ -252,14 +279,19 @@ fn give_start_values(programs: &Programs, replicas: &mut Replicas, seed: u64) ->
 }
 
 /// Returns the run's identity as far as it is known without data.
-fn identity(plan: &Plan, settings: &RunSettings, scaling: Option<&Scaling>) -> RunIdentity {
-    let Traced { model, start, training } = plan.programs.identity.clone();
-    let optimizer = plan.parts.optimizer_settings();
+fn identity(
+    parts: &Parts,
+    programs: &Programs,
+    settings: &RunSettings,
+    scaling: Option<&Scaling>,
+) -> RunIdentity {
+    let Traced { model, start, training } = programs.identity.clone();
+    let optimizer = parts.optimizer_settings();
     let mut entries = optimizer.entries().to_vec();
     if !optimizer.not_covered().is_empty() {
         // What is not covered shows in the first step at least.
-        let phases = (0..plan.parts.phases.len().max(1)).map(Some);
-        let first = phases.flat_map(|phase| plan.parts.optimizer_of(phase).scalars(0));
+        let phases = (0..parts.phases.len().max(1)).map(Some);
+        let first = phases.flat_map(|phase| parts.optimizer_of(phase).scalars(0));
         entries.extend(first.map(|s| (format!("scalar {:?} of step 0", s.name), s.value.to_string())));
     }
     RunIdentity {
@@ -283,9 +315,15 @@ fn observe_nothing(parts: &mut Parts) -> Result<(), Error> {
     parts.observe(&[]).map_err(unknown)
 }
 
-/// Returns one adapter for each replica.
-pub(crate) fn spread(chosen: &[Adapter], replicas: Option<usize>, shards: usize) -> Vec<Adapter> {
+/// Returns one adapter for each replica. So many ranks share the cores of this machine.
+pub(crate) fn spread(
+    chosen: &[Adapter],
+    replicas: Option<usize>,
+    shards: usize,
+    ranks: usize,
+) -> Vec<Adapter> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = (cores / ranks.max(1)).max(1);
     let own = |a: &Adapter| if a.kind == Kind::Cpu { cores.min(shards) } else { 1 };
     match replicas {
         Some(n) => chosen.iter().cycle().take(n).cloned().collect(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use unisono_graph::{Layout, Precision};
 use unisono_replica::{Assignment, Audits, Options};
+use unisono_world::World;
 
 use crate::compile::parts::{LossOn, Named, On, Parts};
 use crate::model::Model;
@@ -40,6 +41,7 @@ pub struct Builder {
     pub(super) accumulated: Option<usize>,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) callbacks: Callbacks,
+    pub(super) world: World,
 }
 
 impl Trainer {
@@ -69,6 +71,7 @@ impl Builder {
             accumulated: None,
             observers: vec![],
             callbacks: Callbacks::default(),
+            world: World::alone(),
         }
     }
 
@@ -239,6 +242,14 @@ impl Builder {
     /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing.
     pub fn audits(mut self, audits: Audits) -> Self {
         self.options.audits = audits;
+        self
+    }
+
+    /// Sets the machines of the run: all of them train as one, with the same bytes as one. Each process builds
+    /// the same trainer and calls the same functions in the same order. Observers are called on the first rank
+    /// alone, callbacks on all. Default: [`World::alone`].
+    pub fn world(mut self, world: World) -> Self {
+        self.world = world;
         self
     }
 

@@ -70,6 +70,11 @@ impl Trainer {
     /// Data that do not fit the model; a bad sample; an error of the replicas. [`Error::Stopped`] if the run
     /// is asked to stop ([`Trainer::stop_on`]).
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
+        let evaluated = self.evaluate_here(loader);
+        self.together(evaluated)
+    }
+
+    fn evaluate_here(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         let mut running = Running::default();
         self.prepare(ProgramId::Evaluate, self.samples_of(loader))?;
         self.using.reset();
@@ -105,6 +110,11 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::predict`], but for any number of outputs.
     pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
+        let predicted = self.predict_here(loader);
+        self.together(predicted)
+    }
+
+    fn predict_here(&mut self, loader: &Loader) -> Result<Predictions, Error> {
         let mut all = Predictions::default();
         self.prepare(ProgramId::Predict, self.samples_of(loader))?;
         self.using.reset();

@@ -35,17 +35,26 @@ impl Trainer {
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<&History, Error> {
+        let fitted = self.fit_here(train, validation, epochs);
+        self.together(fitted)?;
+        Ok(&self.state.history)
+    }
+
+    /// Trains as [`Trainer::fit`]. On several machines an error that only some of them have ends it on all.
+    fn fit_here(&mut self, train: &Loader, validation: Option<&Loader>, epochs: u32) -> Result<(), Error> {
         self.saver.as_ref().map_or(Ok(()), |saver| saver.check_dir(self.state.position.step))?;
         self.same_data(train)?;
         self.same_order(train, epochs)?;
+        self.begin_together(train, epochs)?;
         self.tell_start();
         if self.has_ended(epochs) {
             self.watch.ended();
-            return Ok(&self.state.history);
+            return Ok(());
         }
         let result = match self.begin(train, validation, epochs) {
             Ok(batches) => {
                 let result = self.fit_to_the_end(batches, train, validation, epochs);
+                let result = self.together(result);
                 if let Err(error) = &result {
                     self.save_despite(error);
                 }
@@ -59,8 +68,7 @@ impl Trainer {
             Err(Error::Stopped) => self.note_stop(),
             Err(error) => return Err(error),
         }
-        self.save_at_end()?;
-        Ok(&self.state.history)
+        self.save_at_end()
     }
 
     /// Whether a callback has ended the run. Tells the observers, also where all epochs are done or the run

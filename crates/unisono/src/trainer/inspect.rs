@@ -99,8 +99,14 @@ impl Trainer {
     /// Reading data does not delay it, even if a source never returns. A step does, by the time that it
     /// takes; a device that hangs does, up to [`Builder::deadline`](crate::Builder::deadline); and so does
     /// writing the last checkpoint.
+    ///
+    /// On several machines a stop that is asked on one of them ends the fit on all after the same step, and
+    /// evaluations and predictions run to their end.
     pub fn stop_on(&mut self, stop: &Stop) {
-        self.watch.stop = stop.clone();
+        match self.world().is_alone() {
+            true => self.watch.stop = stop.clone(),
+            false => self.watch.asked = stop.clone(),
+        }
     }
 
     /// Writes what each replica did with its time since the last call, with [`crate::Builder::timeline`], in

@@ -17,6 +17,9 @@ impl Trainer {
     /// a mixture. It does not open, or does not take the state. The run continues without it. The replicas
     /// that are there differ ([`Error::RolledBack`]): the trainer is back at an earlier step.
     pub fn join(&mut self, name: &str) -> Result<usize, Error> {
+        if !self.world().is_alone() {
+            return Err(Error::setting("join", "in a run on several machines no replica joins"));
+        }
         let names: &[&str] = if name.is_empty() { &[] } else { &[name] };
         let adapter = unisono_gpu::select(names)?.into_iter().next();
         let nobody = || Error::setting("adapter", "there is none");
@@ -49,7 +52,7 @@ impl Trainer {
     /// # Errors
     /// [`Error::RolledBack`] where states differ; it names the replicas.
     pub fn check_replicas(&mut self) -> Result<(), Error> {
-        let same = self.crew.replicas.check_digests();
+        let same = self.crew.replicas.check_all_digests();
         self.heard(same)?;
         self.crew.compared = Some(self.state.position.step);
         Ok(())
@@ -62,6 +65,7 @@ impl Trainer {
         answer.map_err(|error| match error {
             left @ ReplicaError::NoneLeft { .. } => Error::NoneLeft { left, checkpoint: self.durable() },
             wrong @ (ReplicaError::Audit { .. } | ReplicaError::Digests { .. }) => self.go_back(wrong),
+            ReplicaError::World(error) => error.into(),
             error => error.into(),
         })
     }

@@ -9,12 +9,14 @@ use unisono_graph::StateKind;
 use crate::objective::history::names_of_numbers;
 use crate::observe::events;
 use crate::saving::checkpoints::Checkpoints;
+use crate::saving::machines::writes;
 use crate::saving::policy::Saving;
 use crate::{Error, Trainer};
 
 impl Trainer {
     /// Saves the run to `dir` every `every` steps of a fit, and at its end; 0: only at the end. The directory
-    /// is tried at once.
+    /// is tried at once. On several machines the first two ranks save, each to the directory that
+    /// [`dir_of_rank`](crate::dir_of_rank) names.
     ///
     /// # Errors
     /// As [`Trainer::save_to`].
@@ -35,7 +37,7 @@ impl Trainer {
         self.crew.classes.probed()?;
         // The directory may be the one that is open.
         self.saver = None;
-        self.saver = Some(Checkpoints::open(saving)?);
+        self.saver = Some(Checkpoints::open(saving, self.world().rank())?);
         Ok(())
     }
 
@@ -103,7 +105,10 @@ impl Trainer {
     /// # Errors
     /// It could not be written; the replicas fail.
     pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
-        if self.saver.is_none() {
+        if !self.world().is_alone() {
+            self.check_before_leaving()?;
+        }
+        if self.saver.is_none() || !writes(self.world()) {
             return Ok(None);
         }
         let (model, description) = self.described()?;
@@ -118,15 +123,21 @@ impl Trainer {
     /// # Errors
     /// Of the replicas. A save could not be written, if saves are required.
     pub(super) fn save_when_due(&mut self) -> Result<bool, Error> {
-        let stop = self.watch.stop.is_asked();
-        if stop {
-            self.note_stop();
-        }
         if std::mem::take(&mut self.callbacks.save) {
             let step = self.steps();
             self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
         }
+        // On several machines this agrees on the stop, too.
+        let is_alone = self.world().is_alone();
+        let mut stop = is_alone && self.watch.stop.is_asked();
+        if stop {
+            self.note_stop();
+        }
         self.hand_over_when_due(false)?;
+        if !is_alone && self.watch.stop.is_asked() {
+            stop = true;
+            self.note_stop();
+        }
         Ok(stop)
     }
 
@@ -137,8 +148,11 @@ impl Trainer {
     pub(super) fn save_at_end(&mut self) -> Result<(), Error> {
         self.hand_over_when_due(true)?;
         let step = self.steps();
-        let Some(saver) = &mut self.saver else { return Ok(()) };
-        saver.finish_step(step, &mut self.watch).map(drop)
+        let finished = match &mut self.saver {
+            Some(saver) => saver.finish_step(step, &mut self.watch).map(drop),
+            None => Ok(()),
+        };
+        self.agree_on_saving(false, finished).map(drop)
     }
 
     /// Hands the run over to be written, if that is due. Observers are told what became of earlier saves.
@@ -148,8 +162,30 @@ impl Trainer {
         } else {
             self.content_within(Duration::ZERO)?;
         }
+        let (due, saves) = match self.is_due(end) {
+            Ok(due) => (due, Ok(())),
+            Err(error) => (false, Err(error)),
+        };
+        if !self.agree_on_saving(due, saves)? {
+            return Ok(());
+        }
+        let saved = match self.save_behind() {
+            Err(Error::Stopped) => {
+                self.note_unsaved();
+                Ok(())
+            }
+            result => result,
+        };
+        match self.world().is_alone() {
+            true => saved,
+            false => self.agree_on_saving(false, saved).map(drop),
+        }
+    }
+
+    /// Returns whether this step is to be saved. Observers are told what became of earlier saves.
+    fn is_due(&mut self, end: bool) -> Result<bool, Error> {
         let step = self.steps();
-        let Some(saver) = &mut self.saver else { return Ok(()) };
+        let Some(saver) = &mut self.saver else { return Ok(false) };
         let reports = saver.saver.poll()?;
         saver.tell(reports, &mut self.watch);
         if end && self.lacks_identity(step) {
@@ -157,16 +193,7 @@ impl Trainer {
             self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
         }
         let is_due = |saver: &Checkpoints| saver.are_due(step, &self.state.history, end);
-        if !self.saver.as_ref().is_some_and(is_due) {
-            return Ok(());
-        }
-        match self.save_behind() {
-            Err(Error::Stopped) => {
-                self.note_unsaved();
-                Ok(())
-            }
-            result => result,
-        }
+        Ok(writes(self.world()) && self.saver.as_ref().is_some_and(is_due))
     }
 
     /// Tells observers that the run was asked to stop.
@@ -194,7 +221,10 @@ impl Trainer {
     /// # Errors
     /// The copy fails. An earlier save failed, if saves are required. Those of [`Trainer::contents`].
     pub fn save_behind(&mut self) -> Result<(), Error> {
-        let Some(saver) = &self.saver else { return Ok(()) };
+        let Some(saver) = self.saver.as_ref().filter(|_| writes(self.world())) else {
+            // What other machines save is what all have.
+            return if self.world().is_alone() { Ok(()) } else { self.check_before_leaving() };
+        };
         let _span = events::save_span(self.state.position.step);
         let spare = saver.saver.spare();
         let contents = self.contents_into(spare)?;

@@ -56,7 +56,8 @@ impl Trainer {
             let reports = self.crew.replicas.reports();
             self.watch.replicas(step, &reports);
         }
-        if self.watch.wants_weights(ended.epoch) {
+        let wanted = self.watch.wants_weights(ended.epoch);
+        if self.world().any(wanted)? {
             self.check_before_leaving()?;
             let tensors = self.tensors_of(&[StateKind::Parameter])?;
             let float = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);

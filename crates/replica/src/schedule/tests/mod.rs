@@ -45,6 +45,7 @@ pub(super) fn policy() -> Policy {
 fn job(shards: usize, changes_state: bool) -> Job {
     let sizes = vec![8; shards];
     Job {
+        share: None,
         program: 0,
         sizes,
         segments: 2,
@@ -94,6 +95,7 @@ fn schedule(seed: u64) -> [usize; 4] {
         };
         let wanted = Wanted {
             job: Job {
+                share: None,
                 program: world.draw.below(2),
                 sizes,
                 segments,

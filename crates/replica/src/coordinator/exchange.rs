@@ -1,0 +1,244 @@
+//! The parts of a step that several machines do together: sums over their shards, outputs, agreement.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use unisono_graph::{Lead, Program, tree};
+use unisono_world::{Sum, WorldError, pack, unpack};
+
+use crate::batch::outputs::Outputs;
+use crate::coordinator::attempt::Attempt;
+use crate::coordinator::replicas::Replicas;
+use crate::error::ReplicaError;
+use crate::schedule::{Share, Verdict};
+use crate::sums::tree_sum::{Blocks, not_finite, sum};
+use crate::worker::message::Sums;
+
+/// What was exchanged with other machines in a step. It stands if a replica of this machine is lost, since
+/// others then compute the same bytes again; it is forgotten if a machine is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Exchanged {
+    program: Option<Arc<Program>>,
+    share: Option<Share>,
+    /// The buckets whose blocks were sent.
+    begun: BTreeSet<usize>,
+    /// The sums of the cuts that are done.
+    sums: BTreeMap<usize, Sums>,
+    /// The outputs up to each cut.
+    outputs: BTreeMap<usize, Outputs>,
+}
+
+impl Exchanged {
+    /// Begins a step, or begins it again with other shards.
+    pub fn start(&mut self, program: &Arc<Program>, share: Option<Share>) {
+        *self = Self { program: Some(Arc::clone(program)), share, ..Self::default() };
+    }
+}
+
+impl Replicas {
+    /// Returns the samples of each shard of this machine, and where these shards are in the batch.
+    pub(crate) fn share_of(&self, all: &[usize]) -> (Vec<usize>, Option<Share>) {
+        let runs = self.world.runs(all.len(), &self.weights);
+        let run = runs.get(self.world.place()).cloned().unwrap_or_default();
+        let first_row = all[..run.start].iter().sum();
+        (all[run.clone()].to_vec(), Some(Share { first: run.start, first_row, all: all.len() }))
+    }
+
+    /// Sends the blocks of buckets that are complete on this machine, while its replicas go on.
+    pub(crate) fn exchange_early(&mut self, buckets: &[usize]) {
+        let Some(share) = self.exchanged.share else { return };
+        let Some(program) = self.exchanged.program.clone() else { return };
+        for &bucket in buckets {
+            if self.exchanged.begun.contains(&bucket) {
+                continue;
+            }
+            let len = program.buckets()[bucket].len;
+            let Some((blocks, leaves)) = self.overlap.complete(bucket, len) else { continue };
+            let own = own_blocks(&blocks, &self.run(share), share.all, leaves, len, self.memory.threads);
+            if let Some(own) = own {
+                // Whatever is wrong shows when the sums are waited for.
+                let _ = self.begin_exchange(share, bucket, len, &own);
+            }
+        }
+    }
+
+    /// Returns this machine's shards.
+    fn run(&self, share: Share) -> Range<usize> {
+        let runs = self.world.runs(share.all, &self.weights);
+        runs.get(self.world.place()).cloned().unwrap_or_default()
+    }
+
+    fn begin_exchange(&mut self, share: Share, bucket: usize, len: usize, own: &[f32]) -> Result<(), WorldError> {
+        let runs = Arc::new(self.world.runs(share.all, &self.weights));
+        self.world.begin_exchange(Sum { bucket, len, leaves: share.all, shards: share.all, runs }, own)?;
+        self.exchanged.begun.insert(bucket);
+        Ok(())
+    }
+
+    /// Sums the buckets of a cut over the shards of all machines, and stores those sums that are outputs.
+    /// Buckets that were sent before are not sent again, also where a replica was lost since.
+    pub(crate) fn all_reduce_everywhere(
+        &mut self,
+        program: &Program,
+        attempt: &mut Attempt,
+        cut: usize,
+        leaves: usize,
+    ) -> Result<(), ReplicaError> {
+        if !self.exchanged.sums.contains_key(&cut) {
+            let sums = self.exchange_cut(program, attempt, cut, leaves)?;
+            self.exchanged.sums.insert(cut, sums);
+        }
+        let sums = self.exchanged.sums.get(&cut).cloned().unwrap_or_default();
+        let mut bad = Vec::new();
+        for (bucket, sums) in sums {
+            if !sums.iter().fold(true, |finite, sum| finite & sum.is_finite()) {
+                bad.extend(not_finite(program, bucket, &sums));
+            }
+            attempt.take_sums(program, bucket, sums);
+        }
+        let (step, more) = (self.steps.saturating_sub(1), bad.len().saturating_sub(1));
+        match bad.into_iter().min() {
+            Some((node, what)) => {
+                Err(ReplicaError::NotFinite { step, what, sum: Some(node), more, outputs: Box::default() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn exchange_cut(
+        &mut self,
+        program: &Program,
+        attempt: &Attempt,
+        cut: usize,
+        leaves: usize,
+    ) -> Result<Sums, ReplicaError> {
+        let step = self.steps.saturating_sub(1);
+        let Some(share) = self.exchanged.share else { return Ok(Sums::new()) };
+        let of_cut = || program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == cut);
+        for (bucket, decl) in of_cut() {
+            if self.exchanged.begun.contains(&bucket) {
+                continue;
+            }
+            let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
+            let own = own_blocks(&blocks, &self.run(share), share.all, leaves, decl.len, self.memory.threads);
+            let own = own.ok_or(ReplicaError::Incomplete { step, bucket })?;
+            self.begin_exchange(share, bucket, decl.len, &own)?;
+        }
+        let mut sums = Sums::new();
+        for (bucket, _) in of_cut() {
+            sums.push((bucket, Arc::new(self.world.finish_exchange(bucket)?)));
+        }
+        Ok(sums)
+    }
+
+    /// Joins the outputs of all machines up to a cut. `None`: those of the last segment.
+    pub(crate) fn gather_outputs(
+        &mut self,
+        program: &Program,
+        attempt: &mut Attempt,
+        cut: Option<usize>,
+    ) -> Result<(), ReplicaError> {
+        if let Some(outputs) = cut.and_then(|cut| self.exchanged.outputs.get(&cut)) {
+            attempt.take_parts();
+            attempt.outputs = outputs.clone();
+            return Ok(());
+        }
+        let (parts, complete) = attempt.take_parts();
+        let record = encode(&parts, complete);
+        let records = match cut {
+            Some(_) => self.world.gather_once(&record)?,
+            // What has been committed cannot start again.
+            None => self.world.gather(&record)?,
+        };
+        let mut all = Vec::new();
+        let mut everyone = records.len() == self.world.present().len() || cut.is_some();
+        for (rank, record) in &records {
+            let wrong = || WorldError::Link(format!("rank {rank} sent outputs that are none"));
+            let (parts, complete) = decode(record).ok_or_else(wrong)?;
+            everyone &= complete;
+            all.push(parts);
+        }
+        attempt.outputs.gather(program, all, everyone);
+        if let Some(cut) = cut {
+            self.exchanged.outputs.insert(cut, attempt.outputs.clone());
+        }
+        Ok(())
+    }
+
+    /// Joins the outputs of the last segment, if it has any.
+    pub(crate) fn gather_last_outputs(
+        &mut self,
+        program: &Program,
+        attempt: &mut Attempt,
+    ) -> Result<(), ReplicaError> {
+        let last = program.segments() - 1;
+        let has_rows = |lead: Lead| lead != Lead::Global || program.graph().updates.is_empty();
+        if program.outputs().iter().any(|output| output.segment == last && has_rows(output.ty.lead)) {
+            self.gather_outputs(program, attempt, None)?;
+        }
+        Ok(())
+    }
+
+    /// Agrees with the other machines before a step commits: after this, it commits on all that are left or on
+    /// none.
+    pub(crate) fn agree(&mut self, verdict: Verdict) -> Result<(), ReplicaError> {
+        let step = self.steps.saturating_sub(1);
+        let own = [u8::from(verdict == Verdict::Commit)];
+        let records = self.world.gather_once(&own)?;
+        match records.iter().find(|(_, record)| *record != own) {
+            None => Ok(()),
+            Some((rank, _)) => Err(ReplicaError::Disagrees { step, rank: self.world.name(*rank) }),
+        }
+    }
+}
+
+/// Returns the blocks of this machine, one after another: for each maximal subtree in `run` the sum of what its
+/// replicas have summed. `leaves` are those of the replicas' tree, `all` those of the machines'.
+fn own_blocks(
+    blocks: &Blocks<'_>,
+    run: &Range<usize>,
+    all: usize,
+    leaves: usize,
+    len: usize,
+    threads: usize,
+) -> Option<Vec<f32>> {
+    let mut own = Vec::new();
+    for range in tree::blocks(run.clone(), all) {
+        let mut sums = vec![0.0; len];
+        if range == (0..all) {
+            sum(blocks, all, leaves, threads, &mut sums)?;
+        } else {
+            // A subtree has the shape of a tree of its own.
+            let inside = |(first, end): &(usize, usize)| range.start <= *first && *end <= range.end;
+            let moved = blocks.iter().filter(|(key, _)| inside(key));
+            let moved = moved.map(|((first, end), block)| ((first - range.start, end - range.start), *block));
+            sum(&moved.collect(), range.len(), range.len(), threads, &mut sums)?;
+        }
+        own.extend(sums);
+    }
+    Some(own)
+}
+
+/// Packs outputs: whether they are complete, and for each output its index and its words.
+fn encode(parts: &[Vec<(usize, Vec<u32>)>], complete: bool) -> Vec<u8> {
+    let complete = [u8::from(complete)];
+    let heads: Vec<[u8; 8]> = parts.iter().flatten().map(|(index, _)| (*index as u64).to_le_bytes()).collect();
+    let words = parts.iter().flatten().map(|(_, words)| bytemuck::cast_slice(words.as_slice()));
+    let mut all: Vec<&[u8]> = vec![&complete];
+    all.extend(heads.iter().zip(words).flat_map(|(head, words)| [&head[..], words]));
+    pack(&all)
+}
+
+/// Unpacks what [`encode`] has packed.
+fn decode(record: &[u8]) -> Option<(Vec<(usize, Vec<u32>)>, bool)> {
+    let parts = unpack(record)?;
+    let (complete, outputs) = parts.split_first()?;
+    let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
+    let output = |[head, words]: &[&[u8]; 2]| {
+        let index = u64::from_le_bytes((*head).try_into().ok()?) as usize;
+        Some((index, words.as_chunks::<4>().0.iter().map(word).collect()))
+    };
+    let outputs: Option<Vec<_>> = outputs.as_chunks::<2>().0.iter().map(output).collect();
+    Some((outputs?, *complete == [1]))
+}

@@ -1,0 +1,134 @@
+//! What the ranks of a run on several machines do together beside their steps: they compare what they were
+//! started with, agree on stopping and saving, and end with the same errors.
+//!
+//! A process that is alone does nothing here.
+
+use unisono_data::Loader;
+use unisono_replica::{Audits, machine};
+use unisono_world::{World, WorldError, pack, unpack};
+
+use crate::run::identity::RunIdentity;
+use crate::run::settings::RunSettings;
+use crate::{Error, Trainer};
+
+/// Ends a part of the run on all ranks. Returns the result if it is the same error or none everywhere, and
+/// otherwise the error of this rank, or else that of the first rank that has one.
+pub(super) fn together<T>(world: &World, result: Result<T, Error>) -> Result<T, Error> {
+    if world.is_alone() {
+        return result;
+    }
+    let problem = result.as_ref().err().map(ToString::to_string);
+    let all = world.conclude(problem.as_deref());
+    match (result, all) {
+        (Err(error), Ok(all)) if all.iter().all(|(_, other)| *other == problem) => Err(error),
+        (Err(error), Err(_)) => Err(error),
+        (Err(error), Ok(_)) => Err(Error::Here(Box::new(error))),
+        (Ok(_), Err(error)) => Err(error.into()),
+        (Ok(value), Ok(all)) => match all.into_iter().find_map(|(rank, why)| Some((rank, why?))) {
+            Some((rank, why)) => Err(WorldError::Other { rank: world.name(rank), why }.into()),
+            None => Ok(value),
+        },
+    }
+}
+
+/// Returns the number of replicas of each rank.
+pub(super) fn replicas_of_ranks(world: &World, own: usize) -> Result<Vec<usize>, Error> {
+    if world.is_alone() {
+        return Ok(vec![own]);
+    }
+    let records = world.gather(&(own as u64).to_le_bytes())?;
+    let count = |record: Vec<u8>| record.try_into().map_or(1, |bytes| u64::from_le_bytes(bytes) as usize);
+    Ok(records.into_iter().map(|(_, record)| count(record)).collect())
+}
+
+/// Compares what each rank was started with.
+///
+/// # Errors
+/// The first difference, which names the rank.
+pub(super) fn compare_start(
+    world: &World,
+    settings: &RunSettings,
+    identity: &RunIdentity,
+    adapters: &[unisono_gpu::Adapter],
+) -> Result<(), Error> {
+    let text = |name: &str, value: &dyn ToString| (name.to_owned(), value.to_string());
+    let mut own = vec![
+        text("version", &env!("CARGO_PKG_VERSION")),
+        text("--global-batch", &settings.global_batch),
+        text("--shards", &settings.shards),
+        text("--seed", &settings.seed),
+        text("--precision", &settings.precision),
+        text("loss", &settings.loss),
+        text("optimizer", &settings.optimizer),
+        text("metrics", &settings.metrics.join(", ")),
+        text("adapter", &adapters.first().map(machine).unwrap_or_default()),
+    ];
+    let parts = identity.parts().into_iter();
+    own.extend(parts.map(|(name, hash)| (format!("the hash of {name}"), hash.unwrap_or_default())));
+    Ok(world.compare(&own)?)
+}
+
+/// Returns the audits of a run: none on several machines, where they are not made yet.
+pub(super) fn audits(world: &World, audits: Audits) -> Audits {
+    if world.is_alone() { audits } else { Audits::Never }
+}
+
+impl Trainer {
+    /// Returns the machines of the run.
+    pub fn world(&self) -> &World {
+        self.crew.replicas.world()
+    }
+
+    /// Ends a part of the run on all ranks, see [`together`].
+    pub(super) fn together<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        together(self.world(), result)
+    }
+
+    /// Compares the data and the order of all ranks before a fit, once they are hashed, and whether the run was
+    /// asked to stop.
+    pub(super) fn begin_together(&mut self, train: &Loader, epochs: u32) -> Result<(), Error> {
+        if self.world().is_alone() {
+            return Ok(());
+        }
+        self.content_at_end()?;
+        let world = self.world().clone();
+        let mut own = vec![
+            ("--epochs".to_owned(), epochs.to_string()),
+            ("steps".to_owned(), self.steps().to_string()),
+            ("the fingerprint of the data".to_owned(), format!("{:016x}", train.source().fingerprint())),
+        ];
+        let parts = self.identity().parts.into_iter();
+        own.extend(parts.map(|(name, hash)| (format!("the hash of {name}"), hash.unwrap_or_default())));
+        world.compare(&own)?;
+        self.agree_on_saving(false, Ok(())).map(drop)
+    }
+
+    /// Tells all ranks whether this one was asked to stop, whether a save is due here, and what went wrong with
+    /// saves. Returns whether a save is due on any rank, and makes the run stop where any was asked to.
+    ///
+    /// # Errors
+    /// Saves failed on a rank: the same error on all.
+    pub(super) fn agree_on_saving(&mut self, due: bool, saves: Result<(), Error>) -> Result<bool, Error> {
+        let world = self.world().clone();
+        if world.is_alone() {
+            return saves.map(|()| due);
+        }
+        let problem = saves.err().map(|error| error.to_string());
+        let flags = [u8::from(due), u8::from(self.watch.asked.is_asked()), u8::from(problem.is_some())];
+        let mut any_due = false;
+        let mut failed = None;
+        for (rank, record) in world.gather(&pack(&[&flags, problem.unwrap_or_default().as_bytes()]))? {
+            let parts = unpack(&record).unwrap_or_default();
+            let [flags, problem] = parts[..] else { continue };
+            any_due |= flags.first() == Some(&1);
+            if flags.get(1) == Some(&1) {
+                self.watch.stop.ask();
+            }
+            if flags.get(2) == Some(&1) && failed.is_none() {
+                let why = String::from_utf8_lossy(problem).into_owned();
+                failed = Some(WorldError::Other { rank: world.name(rank), why });
+            }
+        }
+        failed.map_or(Ok(any_due), |error| Err(error.into()))
+    }
+}

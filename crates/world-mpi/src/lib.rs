@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+
+mod error;
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "calls of a C library")]
+mod library;
+mod link;
+#[cfg(unix)]
+mod owner;
+
+pub use error::MpiError;
+pub use link::{connect, is_bound, is_launched};

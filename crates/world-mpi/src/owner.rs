@@ -1,0 +1,173 @@
+//! The thread that owns MPI: it sends what it is told to and receives what comes.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use unisono_world::Received;
+
+use crate::error::MpiError;
+use crate::library::{Mpi, Request};
+
+/// The shortest and the longest sleep between two looks.
+const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
+/// How long the last messages may take.
+const LAST: Duration = Duration::from_secs(5);
+
+/// What the thread is told.
+#[derive(Debug)]
+pub enum Command {
+    /// Send these bytes to a rank.
+    Send(usize, Vec<u8>),
+    /// End; `true`: together with all other ranks.
+    End(bool),
+}
+
+/// What the thread says of itself at its start: this rank, and the name of each rank's machine.
+pub type Opened = Result<(usize, Vec<String>), MpiError>;
+
+/// Initialises MPI and serves until it is told to end.
+pub fn serve(opened: &Sender<Opened>, commands: &Receiver<Command>, received: &Sender<Result<Received, String>>) {
+    let start = || {
+        let mpi = Mpi::init()?;
+        let (rank, size) = mpi.rank_and_size()?;
+        let hosts = mpi.hosts(size)?;
+        Ok((mpi, rank, hosts))
+    };
+    let mpi = match start() {
+        Ok((mpi, rank, hosts)) => {
+            let _ = opened.send(Ok((rank, hosts)));
+            mpi
+        }
+        Err(error) => return drop(opened.send(Err(error))),
+    };
+    let mut owner = Owner { mpi, sending: Vec::new(), receiving: Vec::new() };
+    match owner.run(commands, received) {
+        Ok(true) => owner.finish(),
+        // Without MPI_Finalize the launcher ends the other processes with this one. The library stays open.
+        Ok(false) => std::mem::forget(owner),
+        Err(error) => {
+            let _ = received.send(Err(error.to_string()));
+            std::mem::forget(owner);
+        }
+    }
+}
+
+/// A message that is being received.
+struct Coming {
+    from: usize,
+    request: Request,
+    bytes: Vec<u8>,
+    done: bool,
+}
+
+struct Owner {
+    mpi: Mpi,
+    sending: Vec<(Request, Vec<u8>)>,
+    /// In the order in which they arrived.
+    receiving: Vec<Coming>,
+}
+
+impl Owner {
+    /// Serves until told to end. Returns whether all ranks end together.
+    fn run(
+        &mut self,
+        commands: &Receiver<Command>,
+        received: &Sender<Result<Received, String>>,
+    ) -> Result<bool, MpiError> {
+        let mut sleep = SLEEPS.0;
+        loop {
+            let mut is_busy = false;
+            loop {
+                match commands.try_recv() {
+                    Ok(Command::Send(to, bytes)) => self.send(to, bytes)?,
+                    Ok(Command::End(together)) => return Ok(together),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return Ok(false),
+                }
+                is_busy = true;
+            }
+            is_busy |= self.receive(received)?;
+            is_busy |= self.test_sends()?;
+            if is_busy {
+                sleep = SLEEPS.0;
+                continue;
+            }
+            // A command ends the sleep.
+            match commands.recv_timeout(sleep) {
+                Ok(Command::Send(to, bytes)) => self.send(to, bytes)?,
+                Ok(Command::End(together)) => return Ok(together),
+                Err(_) => sleep = (2 * sleep).min(SLEEPS.1),
+            }
+        }
+    }
+
+    #[expect(unsafe_code, reason = "MPI sends the bytes while this goes on")]
+    fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<(), MpiError> {
+        // SAFETY: the bytes lie in `sending`, where nobody touches them, until the request is done; a vector's
+        // bytes stay where they are when the vector is moved. If this panics, the process ends.
+        let request = unsafe { self.mpi.send(to, &bytes)? };
+        self.sending.push((request, bytes));
+        Ok(())
+    }
+
+    /// Drops what is sent. Returns whether there was anything.
+    fn test_sends(&mut self) -> Result<bool, MpiError> {
+        let mut at = 0;
+        let before = self.sending.len();
+        while at < self.sending.len() {
+            if self.mpi.test(&mut self.sending[at].0)? {
+                self.sending.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        Ok(self.sending.len() < before)
+    }
+
+    /// Begins to receive what has arrived, and hands over what is received. Returns whether there was anything.
+    #[expect(unsafe_code, reason = "MPI writes the bytes while this goes on")]
+    fn receive(&mut self, received: &Sender<Result<Received, String>>) -> Result<bool, MpiError> {
+        let mut is_busy = false;
+        while let Some(arrived) = self.mpi.probe()? {
+            let mut bytes = vec![0; arrived.bytes];
+            // SAFETY: as for sending; the vector has the message's size.
+            let request = unsafe { self.mpi.receive(arrived, &mut bytes)? };
+            self.receiving.push(Coming { from: arrived.from, request, bytes, done: false });
+            is_busy = true;
+        }
+        for coming in self.receiving.iter_mut().filter(|coming| !coming.done) {
+            coming.done = self.mpi.test(&mut coming.request)?;
+        }
+        // A long message may be done after a short one that the same rank sent later.
+        let mut at = 0;
+        while at < self.receiving.len() {
+            let from = self.receiving[at].from;
+            let waits = self.receiving[..at].iter().any(|earlier| earlier.from == from);
+            if waits || !self.receiving[at].done {
+                at += 1;
+                continue;
+            }
+            let Coming { from, bytes, .. } = self.receiving.remove(at);
+            let _ = received.send(Ok(Received::Message { from, bytes }));
+            is_busy = true;
+        }
+        Ok(is_busy)
+    }
+
+    /// Waits until what was sent has gone, and finalises.
+    fn finish(mut self) {
+        let since = Instant::now();
+        while !self.sending.is_empty() && since.elapsed() < LAST {
+            if self.test_sends().is_err() {
+                break;
+            }
+            std::thread::sleep(SLEEPS.1);
+        }
+        if self.sending.is_empty() && self.receiving.is_empty() {
+            // The run is over: an error here changes nothing of it.
+            let _ = self.mpi.finalize();
+        } else {
+            std::mem::forget(self);
+        }
+    }
+}

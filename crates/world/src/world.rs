@@ -1,0 +1,290 @@
+//! The ranks of a run, as the rest of the program sees them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::WorldError;
+use crate::link::Link;
+use crate::session::Session;
+use crate::session::exchange::Sum;
+
+/// How long the last clone of a world waits for the others to end too.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// The default deadline: longer than the time that a machine has to compile its kernels.
+const DEADLINE: Duration = Duration::from_secs(900);
+
+/// The records of a gather, each with the number of its rank, in the order of the ranks.
+pub type Records = Vec<(usize, Vec<u8>)>;
+
+/// The ranks of a run, one for each process. All ranks call the same functions in the same order. Clones are
+/// the same world.
+///
+/// A process that is alone has no ranks beside it, and then every function is the identity and costs nothing.
+#[derive(Clone, Default)]
+pub struct World(Option<Arc<Shared>>);
+
+struct Shared {
+    session: Mutex<Session>,
+    /// The error that ended everything.
+    broken: Mutex<Option<WorldError>>,
+}
+
+impl World {
+    /// Returns the world of a process that is alone.
+    pub fn alone() -> Self {
+        Self(None)
+    }
+
+    /// Returns the world of the ranks that a link connects. A single rank is alone.
+    pub fn new(mut link: Box<dyn Link>) -> Self {
+        if link.hosts().len() < 2 {
+            link.end(true);
+            return Self::alone();
+        }
+        let session = Mutex::new(Session::new(link, DEADLINE));
+        Self(Some(Arc::new(Shared { session, broken: Mutex::new(None) })))
+    }
+
+    /// Returns whether there is no other rank, and there never was one.
+    pub fn is_alone(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns the number of this rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.read(|session| session.me)
+    }
+
+    /// Returns whether this is the first of the ranks that are left: the one that prints.
+    pub fn is_first(&self) -> bool {
+        self.0.is_none() || self.read(|session| session.place() == 0)
+    }
+
+    /// Returns the number of ranks that the run was started with.
+    pub fn size(&self) -> usize {
+        if self.is_alone() { 1 } else { self.read(|session| session.hosts().len()) }
+    }
+
+    /// Returns the numbers of the ranks that are left, in order.
+    pub fn present(&self) -> Vec<usize> {
+        if self.is_alone() { vec![0] } else { self.read(|session| session.present.clone()) }
+    }
+
+    /// Returns this rank's place among those that are left.
+    pub fn place(&self) -> usize {
+        self.read(|session| session.place())
+    }
+
+    /// Returns the number of a rank and the name of its machine, as messages name it: `rank 2 (hostb)`.
+    pub fn name(&self, rank: usize) -> String {
+        self.read(|session| session.name(rank))
+    }
+
+    /// Returns the ranks that were lost, each with the reason.
+    pub fn lost(&self) -> Vec<(usize, String)> {
+        self.read(|session| session.lost.iter().map(|(rank, why)| (*rank, why.clone())).collect())
+    }
+
+    /// Returns this rank's place among the ranks on its machine, and their number.
+    pub fn local(&self) -> (usize, usize) {
+        if self.is_alone() {
+            return (0, 1);
+        }
+        self.read(|session| {
+            let hosts = session.hosts();
+            let is_here = |rank: &usize| hosts.get(*rank) == hosts.get(session.me);
+            let here: Vec<usize> = (0..hosts.len()).filter(is_here).collect();
+            (here.iter().position(|rank| *rank == session.me).unwrap_or_default(), here.len())
+        })
+    }
+
+    /// Returns the bytes that this rank has sent to add up buckets.
+    pub fn bytes_sent(&self) -> u64 {
+        self.read(|session| session.sent)
+    }
+
+    /// Sets the time after which a rank that does not answer ends the run. Default: 15 minutes.
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.read(|session| session.deadline = deadline);
+    }
+
+    /// Begins a step: losses that are known by now need not end it.
+    ///
+    /// # Errors
+    /// Errors end the run.
+    pub fn begin(&self) -> Result<(), WorldError> {
+        self.act(Session::begin)
+    }
+
+    /// Gives a record to all ranks and returns the records of all. Where ranks are lost meanwhile, that has
+    /// happened on all ranks that are left or on none.
+    ///
+    /// # Errors
+    /// [`WorldError::Changed`]: it has happened on none. Others end the run.
+    pub fn gather_once(&self, record: &[u8]) -> Result<Records, WorldError> {
+        if self.is_alone() {
+            return Ok(vec![(0, record.to_vec())]);
+        }
+        self.act(|session| session.gather(record))
+    }
+
+    /// Gives a record to all ranks and returns the records of all that are left.
+    ///
+    /// # Errors
+    /// Errors end the run.
+    pub fn gather(&self, record: &[u8]) -> Result<Records, WorldError> {
+        loop {
+            match self.gather_once(record) {
+                Err(WorldError::Changed) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Returns whether it is so on any rank.
+    ///
+    /// # Errors
+    /// Errors end the run.
+    pub fn any(&self, here: bool) -> Result<bool, WorldError> {
+        if self.is_alone() {
+            return Ok(here);
+        }
+        Ok(self.gather(&[u8::from(here)])?.iter().any(|(_, record)| record == &[1]))
+    }
+
+    /// Gives the bytes of one rank to all. `from` is the number of that rank.
+    ///
+    /// # Errors
+    /// [`WorldError::Other`] if that rank is lost; others end the run.
+    pub fn broadcast(&self, from: usize, bytes: Vec<u8>) -> Result<Vec<u8>, WorldError> {
+        if self.is_alone() {
+            return Ok(bytes);
+        }
+        let own = if self.rank() == from { bytes } else { Vec::new() };
+        let records = self.gather(&own)?;
+        let found = records.into_iter().find(|(rank, _)| *rank == from).map(|(_, bytes)| bytes);
+        found.ok_or_else(|| WorldError::Other { rank: self.name(from), why: "it was lost".into() })
+    }
+
+    /// Ends a part of the run on all ranks: gives the reason for which it ended here, if it is an error, and
+    /// returns the reasons of all. An operation in which another rank is fails there.
+    ///
+    /// # Errors
+    /// Errors end the run.
+    pub fn conclude(&self, problem: Option<&str>) -> Result<Vec<(usize, Option<String>)>, WorldError> {
+        if self.is_alone() {
+            return Ok(vec![(0, problem.map(str::to_owned))]);
+        }
+        loop {
+            match self.act(|session| session.conclude(problem)) {
+                Err(WorldError::Changed) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Compares records by name: each rank gives the same names in the same order, with what it has for them.
+    ///
+    /// # Errors
+    /// [`WorldError::Differs`] on all ranks if one has something else than the first rank; it names both.
+    /// Others end the run.
+    pub fn compare(&self, own: &[(String, String)]) -> Result<(), WorldError> {
+        if self.is_alone() {
+            return Ok(());
+        }
+        let parts: Vec<&[u8]> = own.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
+        let records = self.gather(&crate::pack(&parts))?;
+        let wrong = || WorldError::Differs("the ranks are not of one version".into());
+        let read = |record: &[u8]| -> Option<Vec<(String, String)>> {
+            let parts = crate::unpack(record)?;
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            Some(parts.as_chunks::<2>().0.iter().map(|[name, value]| (text(name), text(value))).collect())
+        };
+        let all: Option<Vec<_>> = records.iter().map(|(rank, record)| Some((*rank, read(record)?))).collect();
+        let all = all.ok_or_else(wrong)?;
+        let Some((first, wanted)) = all.first() else { return Ok(()) };
+        for (rank, found) in &all[1..] {
+            if found.len() != wanted.len() {
+                return Err(wrong());
+            }
+            let differs = found.iter().zip(wanted).find(|(found, wanted)| found != wanted);
+            if let Some(((name, found), (_, wanted))) = differs {
+                let text = format!("{}: {name} {found}, rank {first}: {wanted}", self.name(*rank));
+                return Err(WorldError::Differs(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to add up a bucket over all ranks. `blocks` has this rank's blocks, one after another.
+    ///
+    /// # Errors
+    /// Errors end the run.
+    pub fn begin_exchange(&self, sum: Sum, blocks: &[f32]) -> Result<(), WorldError> {
+        self.act(|session| session.begin_exchange(sum, blocks))
+    }
+
+    /// Does what has come for the exchanges that were begun, without waiting.
+    ///
+    /// # Errors
+    /// Errors end the run.
+    pub fn poll(&self) -> Result<(), WorldError> {
+        if self.is_alone() { Ok(()) } else { self.act(Session::poll) }
+    }
+
+    /// Waits for the sums of a bucket.
+    ///
+    /// # Errors
+    /// [`WorldError::Changed`]: ranks are lost, and those that are left begin the step again. Others end the
+    /// run.
+    pub fn finish_exchange(&self, bucket: usize) -> Result<Vec<f32>, WorldError> {
+        self.act(|session| session.finish_exchange(bucket))
+    }
+
+    /// Returns the shards of each rank that is left, in proportion to the weights, which are by rank.
+    pub fn runs(&self, shards: usize, weights: &[usize]) -> Vec<Range<usize>> {
+        let weight = |rank: &usize| weights.get(*rank).copied().unwrap_or(1).max(1);
+        crate::cuts(shards, &self.present().iter().map(weight).collect::<Vec<_>>())
+    }
+
+    /// Reads or sets something. A process that is alone has the default.
+    fn read<T: Default>(&self, read: impl FnOnce(&mut Session) -> T) -> T {
+        self.0.as_ref().map(|shared| read(&mut lock(&shared.session))).unwrap_or_default()
+    }
+
+    fn act<T>(&self, act: impl FnOnce(&mut Session) -> Result<T, WorldError>) -> Result<T, WorldError> {
+        let Some(shared) = &self.0 else { return Err(WorldError::Link("this process is alone".into())) };
+        if let Some(broken) = lock(&shared.broken).clone() {
+            return Err(broken);
+        }
+        let result = act(&mut lock(&shared.session));
+        if let Err(error @ (WorldError::Silent { .. } | WorldError::Link(_) | WorldError::Excluded)) = &result {
+            *lock(&shared.broken) = Some(error.clone());
+        }
+        result
+    }
+}
+
+/// The last clone ends the rank's part of the run.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let broken = lock(&self.broken).take();
+        let patience = if broken.is_some() { Duration::ZERO } else { GOODBYE };
+        lock(&self.session).end(broken.map(|error| error.to_string()).as_deref(), patience);
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_alone() {
+            true => f.write_str("World::alone"),
+            false => write!(f, "World({} of {})", self.rank(), self.size()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

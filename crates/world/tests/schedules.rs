@@ -1,0 +1,216 @@
+//! Seeded schedules of several ranks, of which some are lost, slow or cut off between any two messages: every
+//! step commits on all that are left or on none, with the same bytes, and nothing waits forever.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_graph::tree;
+use unisono_world::{Fault, Script, Sum, World, WorldError, threads};
+
+const STEPS: usize = 3;
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// How a rank ended, and the sums of the steps that it committed.
+type Ended = (Vec<Vec<f32>>, Result<(), WorldError>);
+
+/// The lengths of the two buckets of a step.
+const BUCKETS: [usize; 2] = [5, 1];
+
+fn value(step: usize, bucket: usize, shard: usize, element: usize) -> f32 {
+    let mixed = (step * 31 + bucket * 17 + shard * 7 + element * 13) % 101;
+    mixed as f32 * 0.1 - 4.7
+}
+
+fn expected(step: usize, shards: usize) -> Vec<f32> {
+    let sum = |bucket: usize, element: usize| {
+        tree::sum(&(0..shards).map(|shard| value(step, bucket, shard, element)).collect::<Vec<_>>())
+    };
+    BUCKETS.iter().enumerate().flat_map(|(b, &len)| (0..len).map(move |e| (b, e))).map(|(b, e)| sum(b, e)).collect()
+}
+
+/// Makes a step up to its commit. Returns its sums.
+fn attempt(world: &World, step: usize, shards: usize) -> Result<Vec<f32>, WorldError> {
+    let runs: Arc<Vec<Range<usize>>> = Arc::new(world.runs(shards, &[]));
+    for (bucket, &len) in BUCKETS.iter().enumerate() {
+        let blocks: Vec<f32> = tree::blocks(runs[world.place()].clone(), shards)
+            .into_iter()
+            .flat_map(|block| {
+                (0..len).map(move |element| {
+                    tree::sum(&block.clone().map(|shard| value(step, bucket, shard, element)).collect::<Vec<_>>())
+                })
+            })
+            .collect();
+        world.begin_exchange(Sum { bucket, len, leaves: shards, shards, runs: Arc::clone(&runs) }, &blocks)?;
+    }
+    let mut sums = Vec::new();
+    for bucket in 0..BUCKETS.len() {
+        sums.extend(world.finish_exchange(bucket)?);
+    }
+    let outputs = world.gather_once(&[world.rank() as u8])?;
+    assert!(outputs.iter().all(|(rank, record)| record == &[*rank as u8]));
+    world.gather_once(b"ready")?;
+    Ok(sums)
+}
+
+fn run(world: &World, shards: usize, committed: &mut Vec<Vec<f32>>) -> Result<(), WorldError> {
+    for step in 0..STEPS {
+        world.begin()?;
+        let sums = loop {
+            match attempt(world, step, shards) {
+                Err(WorldError::Changed) => {}
+                other => break other?,
+            }
+        };
+        committed.push(sums);
+        let all = world.gather(&(step as u64).to_le_bytes())?;
+        assert!(all.iter().all(|(_, record)| record == &(step as u64).to_le_bytes()), "ranks are at different steps");
+    }
+    world.conclude(None).map(drop)
+}
+
+fn play(ranks: usize, shards: usize, script: Script) -> Vec<Ended> {
+    let worlds = threads(ranks, script);
+    std::thread::scope(|scope| {
+        let one = |world: World| {
+            move || {
+                world.set_deadline(DEADLINE);
+                let mut committed = Vec::new();
+                let ended = run(&world, shards, &mut committed);
+                (committed, ended)
+            }
+        };
+        let running: Vec<_> = worlds.into_iter().map(|world| scope.spawn(one(world))).collect();
+        running.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
+    })
+}
+
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % below
+    }
+}
+
+fn check(seed: u64) {
+    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
+    let (ranks, shards) = (2 + draw.below(3), 1 + draw.below(9));
+    // A rank sends about thirty messages for each other rank.
+    let after = |draw: &mut Draw| draw.below(24 * (ranks - 1) + 4);
+    let mut faults = Vec::new();
+    for _ in 0..draw.below(4) {
+        let (rank, after) = (draw.below(ranks), after(&mut draw));
+        faults.push(match draw.below(6) {
+            0 => Fault::CutOff { rank, after },
+            1 => Fault::Slow { rank, after, by: DEADLINE / 20 * (1 + draw.below(3) as u32) },
+            2 => Fault::Slow { rank, after, by: DEADLINE * 4 },
+            _ => Fault::Lost { rank, after },
+        });
+    }
+    let is_silent = faults.iter().any(|fault| match fault {
+        Fault::CutOff { .. } => true,
+        Fault::Slow { by, .. } => *by >= DEADLINE,
+        _ => false,
+    });
+    let ended = play(ranks, shards, Script { seed, faults: faults.clone() });
+    let told = format!("seed {seed}, {ranks} ranks, {shards} shards, {faults:?}: {ended:?}");
+    for (committed, end) in &ended {
+        for (step, sums) in committed.iter().enumerate() {
+            assert_eq!(sums, &expected(step, shards), "{told}");
+        }
+        assert!(end.is_err() || committed.len() == STEPS, "{told}");
+    }
+    let was_lost = |rank: usize| faults.iter().any(|fault| matches!(fault, Fault::Lost { rank: lost, .. } if *lost == rank));
+    let staying = ended.iter().enumerate().filter(|(rank, _)| !was_lost(*rank));
+    // Without silence, whoever is not lost goes on to the end.
+    for (_, (_, end)) in staying.clone().filter(|_| !is_silent) {
+        assert_eq!(end, &Ok(()), "{told}");
+    }
+    // With it the run ends, and no rank is more than the step ahead that was being committed.
+    let steps: Vec<usize> = staying.map(|(_, (committed, _))| committed.len()).collect();
+    let (least, most) = (steps.iter().min(), steps.iter().max());
+    assert!(most.zip(least).is_none_or(|(most, least)| most - least <= 1), "{told}");
+}
+
+/// A thousand schedules, and fifty thousand where `UNISONO_LONG` is set.
+#[test]
+fn steps_commit_on_all_that_are_left_or_on_none() {
+    let half: u64 = if std::env::var_os("UNISONO_LONG").is_some() { 25_000 } else { 500 };
+    std::thread::scope(|scope| {
+        for odd in 0..2 {
+            scope.spawn(move || (0..half).for_each(|i| check(2 * i + odd)));
+        }
+    });
+}
+
+#[test]
+fn the_same_bytes_for_any_number_of_ranks_and_the_bytes_sent_are_as_computed() {
+    for ranks in 2..6 {
+        for shards in [1, 3, 8, 13] {
+            let worlds = threads(ranks, Script::default());
+            std::thread::scope(|scope| {
+                for world in worlds {
+                    scope.spawn(move || {
+                        assert_eq!(attempt(&world, 2, shards), Ok(expected(2, shards)));
+                        let runs = world.runs(shards, &[]);
+                        let wanted: u64 = BUCKETS
+                            .iter()
+                            .map(|&len| unisono_world::bytes_sent(len, shards, &runs, world.place()))
+                            .sum();
+                        assert_eq!(world.bytes_sent(), wanted, "{ranks} ranks, {shards} shards");
+                    });
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_silent_rank_is_named_by_all_others() {
+    for after in 0..12 {
+        let ended = play(3, 8, Script { seed: after as u64, faults: vec![Fault::CutOff { rank: 2, after }] });
+        for (_, end) in &ended[..2] {
+            let text = end.as_ref().unwrap_err().to_string();
+            assert!(text.starts_with("no answer from rank 2 (thread2) for "), "after {after}: {text}");
+        }
+    }
+}
+
+#[test]
+fn what_differs_is_named_on_all_ranks() {
+    let worlds = threads(3, Script::default());
+    let wanted = "rank 2 (thread2): --global-batch 64, rank 0: 128";
+    std::thread::scope(|scope| {
+        for world in worlds {
+            scope.spawn(move || {
+                let batch = if world.rank() == 2 { "64" } else { "128" };
+                let own = [("--seed", "1"), ("--global-batch", batch)].map(|(a, b)| (a.to_owned(), b.to_owned()));
+                assert_eq!(world.compare(&own), Err(WorldError::Differs(wanted.into())));
+                assert_eq!(world.compare(&own[..1]), Ok(()));
+            });
+        }
+    });
+}
+
+#[test]
+fn an_error_of_one_rank_ends_what_the_others_do() {
+    let worlds = threads(3, Script::default());
+    std::thread::scope(|scope| {
+        for world in worlds {
+            scope.spawn(move || {
+                let problem = if world.rank() == 1 {
+                    Some("no such file".to_owned())
+                } else {
+                    let error = world.gather(b"x").unwrap_err();
+                    assert_eq!(error.to_string(), "rank 1 (thread1): no such file");
+                    None
+                };
+                let all = world.conclude(problem.as_deref()).unwrap();
+                assert_eq!(all, [(0, None), (1, Some("no such file".into())), (2, None)]);
+                assert_eq!(world.gather(b"y").unwrap().len(), 3);
+            });
+        }
+    });
+}

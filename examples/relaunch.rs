@@ -1,0 +1,87 @@
+//! Runs a program on several machines with mpirun, and starts it again from its last checkpoint when machines
+//! are lost, on whatever hosts the hostfile has by then.
+//!
+//!     relaunch --hostfile hosts --retries 5 -- digits --out run --checkpoint-every 50
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::Parser;
+
+/// The exit code of a program whose flags are wrong: starting it again does not help.
+const WRONG_FLAGS: i32 = 2;
+/// Exit codes from here on are those of signals that asked the run to end.
+const SIGNALLED: i32 = 128;
+
+#[derive(Parser)]
+#[command(about = "Runs a program with mpirun and starts it again from its last checkpoint when machines are lost")]
+struct Flags {
+    /// A line for each host, with slots=N for N ranks on it; it is read again before each start
+    #[arg(long, value_name = "FILE")]
+    hostfile: PathBuf,
+    /// How many times the program is started again
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    retries: u32,
+    /// Seconds to wait before each new start
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    pause: u64,
+    /// An argument for mpirun itself, such as --mpirun=--oversubscribe; may be repeated
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    mpirun: Vec<String>,
+    /// The program and its flags, --out among them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    program: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match relaunch(&Flags::parse()) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("relaunch: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts the program until it succeeds, is asked to end, or has failed too often. Returns its exit code.
+fn relaunch(flags: &Flags) -> Result<u8, String> {
+    let mut failed = 0;
+    loop {
+        let ranks = ranks(&flags.hostfile)?;
+        eprintln!("relaunch: start {} on {ranks} ranks", failed + 1);
+        let mut command = Command::new("mpirun");
+        command.arg("--hostfile").arg(&flags.hostfile).args(["-n", &ranks.to_string(), "--bind-to", "none"]);
+        command.args(&flags.mpirun).args(&flags.program);
+        if failed > 0 && !flags.program.iter().any(|arg| arg == "--resume") {
+            command.arg("--resume");
+        }
+        let status = command.status().map_err(|error| format!("mpirun: {error}"))?;
+        let code = status.code().unwrap_or(1);
+        // 137: a rank was killed; 143 and 130: the run was asked to end.
+        let asked = code == SIGNALLED + 2 || code == SIGNALLED + 15;
+        if code == 0 || code == WRONG_FLAGS || asked {
+            return Ok(u8::try_from(code).unwrap_or(1));
+        }
+        failed += 1;
+        if failed > flags.retries {
+            return Err(format!("the run failed {failed} times, the last time with {status}"));
+        }
+        eprintln!("relaunch: the run failed with {status}: it goes on from its last checkpoint");
+        std::thread::sleep(Duration::from_secs(flags.pause));
+    }
+}
+
+/// Returns the number of ranks that a hostfile has room for.
+fn ranks(hostfile: &Path) -> Result<usize, String> {
+    let text = std::fs::read_to_string(hostfile).map_err(|error| format!("{}: {error}", hostfile.display()))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let slots = |line: &str| -> Result<usize, String> {
+        match line.split_whitespace().find_map(|word| word.strip_prefix("slots=")) {
+            Some(slots) => slots.parse().map_err(|_| format!("{}: {line}: slots is no number", hostfile.display())),
+            None => Ok(1),
+        }
+    };
+    let ranks = lines.map(slots).sum::<Result<usize, String>>()?;
+    if ranks == 0 { Err(format!("{}: no host is left", hostfile.display())) } else { Ok(ranks) }
+}

@@ -1,0 +1,84 @@
+//! The machines of a run: how a program finds them, and which of them print.
+
+use std::fmt::Arguments;
+use std::sync::OnceLock;
+
+use clap::ValueEnum;
+use unisono::World;
+
+use crate::Error;
+
+/// The machines of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WorldFlag {
+    /// All that mpirun or srun has started, or this one if nobody has.
+    #[default]
+    Auto,
+    /// All that mpirun or srun has started.
+    Mpi,
+    /// This machine alone, whoever started it.
+    Alone,
+}
+
+/// How this process prints. It is global because standard error belongs to the process.
+static PRINTS: OnceLock<Prints> = OnceLock::new();
+
+struct Prints {
+    /// What each line begins with.
+    label: String,
+    /// Whether this process prints anything but its error.
+    lines: bool,
+}
+
+impl WorldFlag {
+    /// Returns the machines of the run. With `all`, the lines of each are printed, each with its machine.
+    ///
+    /// # Errors
+    /// There is no MPI, or it cannot be initialised.
+    pub fn connect(self, all: bool) -> Result<World, Error> {
+        let world = self.open()?;
+        if !world.is_alone() {
+            let (first, name) = (world.is_first(), world.name(world.rank()));
+            let label = if all || !first { format!("{name}: ") } else { String::new() };
+            let _ = PRINTS.set(Prints { label, lines: all || first });
+        }
+        Ok(world)
+    }
+
+    #[cfg(feature = "mpi")]
+    fn open(self) -> Result<World, Error> {
+        if self == Self::Alone || self == Self::Auto && !unisono::mpi::is_launched() {
+            return Ok(World::alone());
+        }
+        let world = unisono::mpi::connect()?;
+        if world.is_first() && unisono::mpi::is_bound() {
+            eprintln!("note: mpirun binds each rank to one core: start it with --bind-to none");
+        }
+        Ok(world)
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    fn open(self) -> Result<World, Error> {
+        let launched = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].iter().find_map(|name| std::env::var(name).ok());
+        let several = launched.is_some_and(|size| size != "1");
+        if self == Self::Mpi || self == Self::Auto && several {
+            return Err("this program was built without the feature mpi: build it with --features mpi, or let each process train \
+                        on its own with --world alone"
+                .into());
+        }
+        Ok(World::alone())
+    }
+}
+
+/// Returns what this process's lines begin with.
+pub(crate) fn label() -> &'static str {
+    PRINTS.get().map_or("", |prints| prints.label.as_str())
+}
+
+/// Prints a line on standard error, see [`say!`](crate::say).
+pub fn print_line(text: Arguments<'_>) {
+    if PRINTS.get().is_none_or(|prints| prints.lines) {
+        let text = text.to_string();
+        text.lines().for_each(|line| eprintln!("{}{line}", label()));
+    }
+}

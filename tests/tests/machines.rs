@@ -1,0 +1,144 @@
+//! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine, and
+//! what happens when machines are lost, differ, stop or fail.
+
+use unisono::world::{Fault, Script, threads};
+use unisono::{BatchNorm, Builder, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, World};
+use unisono_tests::{CLASSES, loader, perceptron};
+
+/// How a run ended: its digest, its history, and what it predicts.
+type Ended = (String, History, Vec<f32>);
+
+/// Trains two epochs in this world.
+fn train(builder: Builder, world: World, samples: usize) -> Result<Ended, Error> {
+    let data = loader(samples, 5)?;
+    let mut trainer = builder.world(world).digest_every(3).build(&data.fields()?)?;
+    let held_out = loader(20, 6)?;
+    trainer.fit(&data, Some(&held_out), 2)?;
+    let predicted = trainer.predict(&held_out)?;
+    Ok((trainer.state_sha256()?, trainer.history().clone(), predicted))
+}
+
+/// Runs a function on each rank, with the rank's world.
+fn on_ranks<T: Send>(ranks: usize, script: Script, run: impl Fn(World) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> =
+            threads(ranks, script).into_iter().map(|world| scope.spawn(move || run(world))).collect();
+        running.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn normed() -> Builder {
+    let model =
+        Sequential::new().add(Dense::new(9)).add(BatchNorm::new()).add(Relu).add(Dense::new(CLASSES));
+    Trainer::builder(model).optimizer(Sgd::new(0.05)).seed(3)
+}
+
+#[test]
+fn any_number_of_machines_gives_the_bytes_of_one() {
+    // The last batch is ragged; shards do not divide among the ranks; some ranks have none.
+    for (batch, shards) in [(16, 8), (6, 3), (2, 2)] {
+        let builder = |replicas| perceptron(16).global_batch(batch).shards(shards).replicas(replicas);
+        let alone = train(builder(1), World::alone(), 39).unwrap();
+        for (ranks, replicas) in [(2, 1), (3, 2), (4, 1)] {
+            let ended = on_ranks(ranks, Script::default(), |world| train(builder(replicas), world, 39));
+            for (rank, ended) in ended.into_iter().enumerate() {
+                let told = format!("rank {rank} of {ranks} with {replicas} replicas, batch {batch}, {shards} shards");
+                assert_eq!(ended.unwrap(), alone, "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn batch_norm_and_shards_one_after_another_too() {
+    let alone = train(normed().global_batch(16), World::alone(), 40).unwrap();
+    for ended in on_ranks(3, Script::default(), |world| train(normed().global_batch(16), world, 40)) {
+        assert_eq!(ended.unwrap(), alone);
+    }
+    let few = |replicas| perceptron(16).global_batch(16).shards_at_once(1).replicas(replicas).bucket_bytes(256);
+    let alone = train(few(1), World::alone(), 40).unwrap();
+    for ended in on_ranks(2, Script::default(), |world| train(few(2), world, 40)) {
+        assert_eq!(ended.unwrap(), alone);
+    }
+}
+
+#[test]
+fn those_that_are_left_go_on_with_the_same_bytes() {
+    let builder = || perceptron(16).global_batch(16).replicas(1);
+    let alone = train(builder(), World::alone(), 40).unwrap();
+    for after in [12, 25, 33, 47, 60] {
+        let script = Script { seed: after as u64, faults: vec![Fault::Lost { rank: 0, after }] };
+        let ended = on_ranks(3, script, |world| train(builder(), world, 40));
+        assert!(ended[0].is_err(), "rank 0 is lost after {after} messages");
+        for (rank, ended) in ended.into_iter().enumerate().skip(1) {
+            assert_eq!(ended.unwrap(), alone, "rank {rank}, rank 0 was lost after {after} messages");
+        }
+    }
+}
+
+#[test]
+fn a_machine_with_another_setting_is_refused_by_name() {
+    let ended = on_ranks(3, Script::default(), |world| {
+        let batch = if world.rank() == 2 { 64 } else { 128 };
+        train(perceptron(8).global_batch(batch).replicas(1), world, 40).map(drop)
+    });
+    for ended in ended {
+        assert_eq!(ended.unwrap_err().to_string(), "rank 2 (thread2): --global-batch 64, rank 0: 128");
+    }
+    let ended = on_ranks(2, Script::default(), |world| {
+        let samples = 40 + world.rank();
+        train(perceptron(8).replicas(1), world, samples).map(drop)
+    });
+    for ended in ended {
+        let text = ended.unwrap_err().to_string();
+        assert!(text.starts_with("rank 1 (thread1): the fingerprint of the data "), "{text}");
+    }
+}
+
+#[test]
+fn an_error_of_one_machine_ends_the_run_on_all() {
+    let ended = on_ranks(2, Script::default(), |world| {
+        let adapter = if world.rank() == 1 { "no such adapter" } else { "" };
+        train(perceptron(8).adapter(adapter).replicas(1), world, 40).map(drop)
+    });
+    let own = ended[1].as_ref().unwrap_err().to_string();
+    let heard = ended[0].as_ref().unwrap_err().to_string();
+    assert!(own.contains("no such adapter"), "{own}");
+    assert_eq!(heard, format!("rank 1 (thread1): {own}"));
+}
+
+#[test]
+fn a_stop_on_one_machine_ends_all_after_the_same_step() {
+    let ended = on_ranks(3, Script::default(), |world| {
+        let (rank, data) = (world.rank(), loader(40, 5).unwrap());
+        let stop = Stop::new();
+        let asks = (rank == 1).then(|| stop.clone());
+        let builder = perceptron(8).global_batch(16).replicas(1).callback(StopsAfter { step: 4, asks });
+        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.stop_on(&stop);
+        trainer.fit(&data, None, 5).unwrap();
+        (trainer.steps(), trainer.state_sha256().unwrap())
+    });
+    assert_eq!(ended[0].0, 5);
+    assert!(ended.iter().all(|end| *end == ended[0]), "{ended:?}");
+}
+
+/// Asks a stop when a step is done.
+struct StopsAfter {
+    step: u64,
+    asks: Option<Stop>,
+}
+
+impl unisono::Callback for StopsAfter {
+    fn name(&self) -> &str {
+        "stops after"
+    }
+
+    fn step_ended(&mut self, step: &unisono::Step, _: &mut unisono::Control<'_>) -> Result<(), Error> {
+        if step.step == self.step {
+            self.asks.iter().for_each(|stop| drop(stop.ask()));
+        }
+        Ok(())
+    }
+}
