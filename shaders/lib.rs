@@ -2,7 +2,10 @@
 
 mod params;
 
-pub use params::{FiniteParams, MapParams, Params, ProductParams, ReduceParams, STARTS, TreeParams, start};
+pub use params::{
+    FiniteParams, MapParams, Params, ProductParams, ReduceParams, RowSumsParams, STARTS, SortParams,
+    TreeParams, start,
+};
 
 /// A piece of WGSL that modules share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +89,10 @@ snippets! {
     RANDOM = "random";
     /// Rounds to the nearest number that f16 holds.
     ROUND_HALF = "round_half";
+    /// The positions of each shard, for [`ROW_SUMS`](crate::ROW_SUMS).
+    SHARD_RANGE = "shard_range";
+    /// [`SHARD_RANGE`] where values have no samples.
+    SHARD_RANGE_NONE = "shard_range_none";
     /// Addition as every sum adds, and the larger of two numbers.
     SUM = "sum";
     /// Sine and cosine.
@@ -115,6 +122,16 @@ pub const TREE: &str = include_str!("tree.wgsl");
 
 /// Finds whether any number is not finite. Needs the constant and the types that the file names.
 pub const FINITE: &str = include_str!("finite.wgsl");
+
+/// Sorts ids with their positions within tiles. Needs the constant that the file names.
+pub const SORT_TILES: &str = include_str!("sort_tiles.wgsl");
+
+/// Merges sorted tiles. Needs the constant that the file names.
+pub const SORT_MERGE: &str = include_str!("sort_merge.wgsl");
+
+/// Sums rows by their ids: an embedding's gradient. Needs [`snippets::SUM_QUADS`], `b_quad`, `put_quad` and
+/// `shard_range`, and the constants and functions that the file names.
+pub const ROW_SUMS: &str = include_str!("row_sums.wgsl");
 
 /// Returns a module: the declaration of the params, the snippets, the constants that the kernel's file leaves
 /// open, the kernel.

@@ -129,6 +129,52 @@ params! {
         used,
     }
 
+    /// The params of `sort_tiles.wgsl` and `sort_merge.wgsl`.
+    SortParams {
+        /// The number of positions.
+        n,
+        /// The invocations in a row of the grid.
+        width,
+        /// The number of ids. Larger ones are in no row.
+        rows,
+        /// The pairs of a sorted tile that is merged with others.
+        tile,
+        /// The first id.
+        offset,
+    }
+
+    /// The params of `row_sums.wgsl`.
+    RowSumsParams {
+        /// The number of positions.
+        n,
+        /// The invocations in a row of the grid.
+        width,
+        /// The number of fours of columns, rounded up.
+        quads,
+        /// The number of columns.
+        columns,
+        /// The number of rows of the result.
+        rows,
+        /// The first position of the launch.
+        first,
+        /// The end of the positions of the launch.
+        end,
+        /// The first shard of the launch.
+        first_shard,
+        /// The end of the shards of the launch.
+        end_shard,
+        /// The number of positions of a sample.
+        positions,
+        /// The number of bits that number the chunks of a shard.
+        chunk_bits,
+        /// The first element of what is summed.
+        b_offset,
+        /// The first element of the result.
+        c_offset,
+        /// The elements from one shard's result to the next.
+        c_batch,
+    }
+
     /// The params of `finite.wgsl`.
     FiniteParams {
         /// The number of `Bits`: of fours of f32, or of f32.

@@ -3,6 +3,8 @@
 
 #[path = "products/convolution.rs"]
 mod convolution;
+#[path = "products/row_sums.rs"]
+mod row_sums;
 
 use std::collections::BTreeSet;
 

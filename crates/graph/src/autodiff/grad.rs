@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::ops::{Checkpoint, Concat, Contract};
+use crate::ops::{Checkpoint, Concat, Contract, EmbedGradient};
 use crate::trace::{Io, Lowering, NodeId, Tape, Var};
 use crate::values::Lead;
 
@@ -18,6 +18,9 @@ struct Arrived {
     slices: BTreeMap<(usize, usize), Boxed>,
     /// The factors of products over samples in each unrolled loop. They become one product.
     steps: BTreeMap<usize, Vec<[Var; 2]>>,
+    /// The gradients of lookups in a table, which have few rows that are not 0. Each is summed over the shards
+    /// on its own, so that no shard has a table of its own in memory.
+    lookups: Vec<Var>,
 }
 
 /// The gradient of a slice along one axis.
@@ -74,6 +77,10 @@ impl Arrived {
             self.steps.entry(unrolled).or_default().push(factors);
             return;
         }
+        if dy.ty().lead == Lead::Shard && dy.tape().node(dy.id()).op.is::<EmbedGradient>() {
+            self.lookups.push(dy);
+            return;
+        }
         match Boxed::of(&dy).filter(|new| new.is_beside(&self.slices)) {
             Some(boxed) => _ = self.slices.insert(boxed.key(), boxed),
             None => self.add_up(dy),
@@ -90,11 +97,9 @@ impl Arrived {
         let slices = side_by_side(std::mem::take(&mut self.slices).into_values().collect());
         let steps = std::mem::take(&mut self.steps).into_values().filter_map(|steps| one_product(&steps));
         slices.into_iter().chain(steps).for_each(|all| self.add_up(all));
-        let shard = if lead == Lead::Global { self.shard.map(|s| s.sum_shards()) } else { self.shard };
-        match (self.own, shard) {
-            (Some(a), Some(b)) => Some(&a + &b),
-            (a, b) => a.or(b),
-        }
+        let over_shards = |all: Var| if lead == Lead::Global { all.sum_shards() } else { all };
+        let shards = self.shard.into_iter().chain(self.lookups).map(over_shards);
+        self.own.into_iter().chain(shards).reduce(|a, b| &a + &b)
     }
 }
 

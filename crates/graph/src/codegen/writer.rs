@@ -107,9 +107,11 @@ impl<'a> Writer<'a> {
             Lowering::Im2Col { window, fill } => self.im2col(id, window, *fill, index),
             Lowering::Col2Im { window } => self.col2im(id, window, index),
             Lowering::Pointwise(expression) => self.pointwise(id, expression, index),
-            Lowering::Concat(_) | Lowering::Reduce(_) | Lowering::MatMul { .. } | Lowering::Contract => {
-                return self.load_named(key, index);
-            }
+            Lowering::Concat(_)
+            | Lowering::Reduce(_)
+            | Lowering::MatMul { .. }
+            | Lowering::Contract
+            | Lowering::RowSums { .. } => return self.load_named(key, index),
         };
         self.name(key, &text)
     }

@@ -54,6 +54,8 @@ pub enum UnitKind {
     Reduce,
     /// The unit is a matrix product: plain, batched or contracted over samples.
     Product,
+    /// The unit sums rows by their ids.
+    RowSums,
 }
 
 /// A graph that is partitioned into units.
@@ -184,6 +186,10 @@ impl Fuser<'_> {
                     if !matches!(self.lowering[id], Lowering::Concat(_)) {
                         node.inputs.iter().for_each(|&i| self.store_under_windows(i));
                     }
+                    self.stored.insert(id);
+                }
+                Lowering::RowSums { .. } => {
+                    node.inputs.iter().for_each(|&i| self.store_in_order(i));
                     self.stored.insert(id);
                 }
                 Lowering::Reduce(_) => {

@@ -275,15 +275,19 @@ impl Stores {
     }
 }
 
-/// Returns the products over samples that only a sum over shards needs.
+/// Returns the products and row sums over samples that only a sum over shards needs.
 fn joined(graph: &Graph, fusion: &Fusion, sums: &[NodeId]) -> BTreeSet<NodeId> {
     let source: Vec<NodeId> = sources(graph, fusion);
+    let is_over_samples = |id: NodeId| {
+        let sums = matches!(fusion.lowering[id], Lowering::Contract | Lowering::RowSums { .. });
+        sums && graph.nodes[id].ty.lead == Lead::Shard
+    };
     // Views of the same memory are not users of it.
     let mut users: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
     for (id, node) in graph.nodes.iter().enumerate() {
         for &input in &node.inputs {
             let own = source[input];
-            if matches!(fusion.lowering[own], Lowering::Contract) && source[id] != own {
+            if is_over_samples(own) && source[id] != own {
                 users.entry(own).or_default().insert(id);
             }
         }
@@ -291,7 +295,7 @@ fn joined(graph: &Graph, fusion: &Fusion, sums: &[NodeId]) -> BTreeSet<NodeId> {
     let shown: BTreeSet<NodeId> = graph.outputs.iter().map(|output| source[output.node]).collect();
     let is_joined = |sum: &NodeId| {
         let value = source[graph.nodes[*sum].inputs[0]];
-        matches!(fusion.lowering[value], Lowering::Contract)
+        is_over_samples(value)
             && graph.nodes[value].ty.count().is_multiple_of(4)
             && !shown.contains(&value)
             && users.get(&value).is_none_or(|users| users.iter().eq([sum]))

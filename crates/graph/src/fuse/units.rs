@@ -51,6 +51,7 @@ impl Fuser<'_> {
                 }
                 Lowering::Reduce(_) => UnitKind::Reduce,
                 Lowering::MatMul { .. } | Lowering::Contract => UnitKind::Product,
+                Lowering::RowSums { .. } => UnitKind::RowSums,
                 _ => UnitKind::Map,
             };
             let reads = if kind == UnitKind::Map { self.reads(root) } else { Reads::new() };

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::ops::Contract;
+use crate::ops::EmbedGradient;
 use crate::ops::registry::{Case, Entry};
 use crate::trace::{Io, Lowering, Op, Var};
 use crate::values::{Array, DType, Frame, Lead, Type};
@@ -27,18 +27,11 @@ impl Op for Embed {
         fits.then(|| ids.with_dims(&dims()).of(DType::F32)).ok_or_else(problem)
     }
 
-    /// The gradient of a row is the sum over the places that named it, in the order of (sample, position):
-    /// the product of the one-hot ids with dy, contracted over the samples. It is a sum and therefore one of
-    /// f32 numbers, whatever the tape's precision.
+    /// The gradient of a row is the sum over the places that named it, in the order of (sample, position). It
+    /// is a sum and therefore one of f32 numbers, whatever the tape's precision.
     fn gradient(&self, Io { x, dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
         let (table, ids) = (&x[0], &x[1]);
-        if ids.ty().lead != Lead::Sample {
-            let flat = ids.reshape(&[ids.ty().count()]).one_hot(table.dims()[0]);
-            let dy = dy.reshape(&[ids.ty().count(), table.dims()[1]]);
-            return vec![Some(dy.tape().in_f32(|| flat.transpose(0, 1).matmul(&dy))), None];
-        }
-        let one_hot = ids.one_hot(table.dims()[0]);
-        vec![Some(dy.tape().in_f32(|| dy.tape().apply(Contract, &[&one_hot, dy]))), None]
+        vec![Some(dy.tape().apply(EmbedGradient { rows: table.dims()[0] }, &[ids, dy])), None]
     }
 
     fn reference(&self, inputs: &[&Array], output: &Type, frame: &Frame) -> Array {

@@ -69,6 +69,7 @@ ops! {
         contract: Contract;
         dropout: Dropout;
         embed: Embed;
+        embed_gradient: EmbedGradient;
         im2col: Col2Im, Im2Col;
         iota: Iota;
         matmul: MatMul;

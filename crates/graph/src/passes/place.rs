@@ -101,6 +101,11 @@ impl<'a> Placer<'a> {
                 Lowering::SumShards => {
                     placer.fixed.insert(placer.stored(node.inputs[0]));
                 }
+                // Its kernel reads operands that lie in one piece.
+                Lowering::RowSums { .. } => {
+                    let operands = node.inputs.iter().map(|&operand| placer.stored(operand));
+                    placer.fixed.extend(operands.collect::<Vec<_>>());
+                }
                 Lowering::MatMul { .. } | Lowering::Contract => {
                     for (index, &operand) in node.inputs.iter().enumerate() {
                         let source = placer.stored(operand);

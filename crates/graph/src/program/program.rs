@@ -57,6 +57,8 @@ pub(crate) enum UnitKernels {
         epilogue: Option<Epilogue>,
         operands: [Option<ImplicitOperand>; 2],
     },
+    /// What the kernels of row sums are depends on sizes alone.
+    RowSums,
 }
 
 impl Program {
@@ -279,6 +281,7 @@ fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
             plain: codegen::map_kernel(graph, fusion, stores, unit),
             pairs: codegen::pairs_kernel(graph, fusion, stores, unit),
         },
+        (UnitKind::RowSums, _) => UnitKernels::RowSums,
         (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
             whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
             chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),

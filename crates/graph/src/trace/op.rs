@@ -97,6 +97,11 @@ pub enum Lowering {
     },
     /// The result is the sum of products of samples' rows over each shard's samples.
     Contract,
+    /// The result is for each id below `rows` the sum of the rows that it names, over each shard's samples.
+    RowSums {
+        /// The number of ids, and of the result's rows.
+        rows: usize,
+    },
     /// The result is a sum over shards. The step is cut here: a segment ends.
     SumShards,
 }

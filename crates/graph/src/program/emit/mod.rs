@@ -1,13 +1,14 @@
 //! From a program and a run to a plan: sizes, launches, transfers and memory.
 //!
-//! This module puts the steps of a segment in order. `emitter` records them, `pointwise`, `sums` and
-//! `product` add the launches, and `memory` gives every memory a buffer.
+//! This module puts the steps of a segment in order. `emitter` records them, `pointwise`, `sums`, `product`
+//! and `row_sums` add the launches, and `memory` gives every memory a buffer.
 
 mod emitter;
 mod joint;
 mod memory;
 mod pointwise;
 mod product;
+mod row_sums;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,6 +145,7 @@ impl Emitter<'_> {
             UnitKernels::Product { epilogue, operands } => {
                 self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))
             }
+            UnitKernels::RowSums => self.row_sums(unit.roots[0]),
         }
     }
 
