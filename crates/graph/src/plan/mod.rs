@@ -7,9 +7,11 @@
 
 mod memory;
 pub mod target;
+mod work;
 
 pub(crate) use memory::{Lifetime, plan_memory};
 pub use target::Target;
+pub use work::{Work, WorkKind};
 
 /// The index of a kernel in [`Plan::kernels`].
 pub type KernelId = usize;
@@ -138,6 +140,8 @@ pub struct Launch {
     /// The numbers of workgroups in x, y and z. None is zero, and each is at most
     /// [`crate::target::Target::max_workgroups`].
     pub grid: [u32; 3],
+    /// What the launch computes, for tables and benchmarks.
+    pub work: Work,
 }
 
 impl Plan {

@@ -1,8 +1,10 @@
 //! Building a trainer: its settings are checked, the model is compiled, the replicas are started.
 
+use std::sync::Arc;
+
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
-use unisono_graph::{Layout, Precision};
+use unisono_graph::{Layout, Precision, Program};
 use unisono_replica::{
     Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine,
 };
@@ -65,6 +67,17 @@ impl Builder {
             Ok(budget.memory(programs.train(), batch)?.0)
         };
         global_batches.iter().map(memory).collect()
+    }
+
+    /// Compiles a program of the trainer for data with these fields. Opens no device and looks for none, so it
+    /// works for models that no adapter of this machine could hold.
+    ///
+    /// # Errors
+    /// As [`Builder::build`], as far as devices have no part in them.
+    pub fn program(&self, id: ProgramId, fields: &[FieldSpec]) -> Result<Arc<Program>, Error> {
+        self.check()?;
+        let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
+        Ok(Arc::clone(programs.get(id)))
     }
 
     /// Selects the adapters that replicas run on. What other adapters are like does not matter.

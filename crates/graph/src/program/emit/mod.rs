@@ -8,6 +8,7 @@ mod memory;
 mod pointwise;
 mod product;
 mod sums;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,8 +110,9 @@ impl Emitter<'_> {
         }
         let is_full = |(bucket, sources): (&usize, &BTreeSet<NodeId>)| sources.is_empty().then_some(*bucket);
         let mut full: BTreeSet<usize> = open.iter().filter_map(is_full).collect();
-        let range = program.units_of(segment);
-        for (unit, kernels) in program.fusion.units[range.clone()].iter().zip(&program.kernels[range]) {
+        for index in program.units_of(segment) {
+            let (unit, kernels) = (&program.fusion.units[index], &program.kernels[index]);
+            self.unit_work = &program.work[index];
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
