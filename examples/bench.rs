@@ -15,8 +15,6 @@ mod build;
 mod checkpoint;
 #[path = "bench/kernels.rs"]
 mod kernels;
-#[path = "bench/model.rs"]
-mod model;
 #[path = "bench/peers.rs"]
 mod peers;
 #[path = "bench/scaling.rs"]
@@ -38,9 +36,7 @@ use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, Kind, select};
 use unisono::graph::Run;
 use unisono::{AdamW, ProgramId, Trainer};
-use unisono_examples::{Error, bytes, program, table};
-
-use model::Model;
+use unisono_examples::{Error, Model, bytes, program, table};
 
 /// The number of processes that are started to measure how long the first step takes.
 const STARTS: usize = 3;

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use unisono::gpu::{Kind, select};
-use unisono_examples::{Error, table};
+use unisono_examples::{Error, Model, table};
 
-use crate::model::Model;
 use crate::{Alone, Flags, command, counts, run};
 
 /// The directory of Burn's program, which is a workspace of its own.

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use unisono::Trainer;
 use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, select};
-use unisono_examples::{Error, table};
+use unisono_examples::{Error, Model, table};
 
-use crate::model::Model;
 use crate::{Flags, trainer};
 
 /// The number of steps of one run before it is the other's turn. With short turns, other work of the machine

@@ -6,11 +6,13 @@
 //! | the flags of every program that trains | [`RunFlags`], settled with [`Defaults`] into a [`Run`] |
 //! | trainer, checkpoints and output of such a run | [`Run::train`] |
 //! | tables | [`table`] |
+//! | the models of benchmarks, and noise to train them on | [`Model`] |
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
 
 mod flags;
-mod machines;
 mod interrupt;
+mod machines;
+mod model;
 mod run;
 mod table;
 mod text;
@@ -25,6 +27,7 @@ use unisono::Trainer;
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::Interrupted;
 pub use machines::{WorldFlag, print_line};
+pub use model::Model;
 pub use run::Run;
 pub use table::{bytes, table};
 pub use text::{Text, TextFlags};

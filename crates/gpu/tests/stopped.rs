@@ -41,7 +41,7 @@ fn main() {
 /// Returns a plan of so many launches, one after another, each of 65,536 threads.
 #[cfg(unix)]
 fn work(launches: usize) -> unisono_graph::plan::Plan {
-    use unisono_graph::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice};
+    use unisono_graph::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice, Work};
 
     let wgsl = "
         @group(0) @binding(0) var<uniform> rounds: vec4<u32>;
@@ -53,8 +53,13 @@ fn work(launches: usize) -> unisono_graph::plan::Plan {
             y[id.x] = x;
         }";
     let whole = Slice { buffer: 0, offset: 0, bytes: 4 << 16 };
-    let launch =
-        Launch { kernel: 0, bindings: vec![whole], params: vec![2000, 0, 0, 0], grid: [1 << 10, 1, 1] };
+    let launch = Launch {
+        kernel: 0,
+        bindings: vec![whole],
+        params: vec![2000, 0, 0, 0],
+        grid: [1 << 10, 1, 1],
+        work: Work::default(),
+    };
     Plan {
         kernels: vec![Kernel {
             name: "work".to_owned(),

@@ -19,11 +19,11 @@ pub use unisono_data as data;
 pub use unisono_gpu as gpu;
 pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
+pub use unisono_replica::{Assignment, AuditReport, Audits, Class, ReplicaReport, machine, probe};
 pub use unisono_world as world;
 pub use unisono_world::World;
 #[cfg(feature = "mpi")]
 pub use unisono_world_mpi as mpi;
-pub use unisono_replica::{Assignment, AuditReport, Audits, Class, ReplicaReport, machine, probe};
 
 pub use callbacks::*;
 pub use compile::fields::WEIGHT;
@@ -49,11 +49,11 @@ pub use observe::report::Report;
 pub use observe::summary::Summary;
 pub use observe::tensorboard::TensorBoard;
 pub use optimizers::*;
+pub use predictor::Predictor;
 pub use predictor::builder::PredictorBuilder;
 pub use predictor::report::PredictorReport;
 pub use predictor::rows::{Row, Rows};
 pub use predictor::server::{Client, Server};
-pub use predictor::Predictor;
 pub use run::ancestry::Ancestor;
 pub use run::classes::{SavedClass, SavedClasses};
 pub use run::control::Stopped;

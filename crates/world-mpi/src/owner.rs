@@ -26,7 +26,11 @@ pub enum Command {
 pub type Opened = Result<(usize, Vec<String>), MpiError>;
 
 /// Initialises MPI and serves until it is told to end.
-pub fn serve(opened: &Sender<Opened>, commands: &Receiver<Command>, received: &Sender<Result<Received, String>>) {
+pub fn serve(
+    opened: &Sender<Opened>,
+    commands: &Receiver<Command>,
+    received: &Sender<Result<Received, String>>,
+) {
     let start = || {
         let mpi = Mpi::init()?;
         let (rank, size) = mpi.rank_and_size()?;

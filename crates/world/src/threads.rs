@@ -224,7 +224,11 @@ impl Link for Thread {
         let mut state = self.state();
         // Messages of others arrive only when all wait, so that the schedule does not depend on the system's.
         if wait.is_zero() && state.inboxes[self.rank].is_empty() {
-            return if state.lives[self.rank] { Ok(Received::Nothing) } else { Err("this rank was lost".into()) };
+            return if state.lives[self.rank] {
+                Ok(Received::Nothing)
+            } else {
+                Err("this rank was lost".into())
+            };
         }
         state.waits_until[self.rank] = Some(state.now + wait);
         loop {

@@ -1,4 +1,4 @@
-//! `cargo xtask demo | test | fuzz | bench | tidy`: the tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | isa | tidy`: the tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
@@ -36,6 +36,8 @@ enum Task {
     Fuzz(fuzz::Fuzz),
     /// Make this machine ready and measure
     Bench(Rest),
+    /// Show what the kernels of a model become on a GPU, which this machine need not have
+    Isa(Rest),
     /// Check the house rules
     Tidy,
     /// Print each crate's rooms, the latest first, and which rooms each imports from
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Task::Test { long, rest } => test(long, &rest.args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
+        Task::Isa(rest) => isa(&rest.args),
         Task::Tidy => tidy::run(&root()),
         Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),
     };
@@ -94,6 +97,11 @@ fn test(long: bool, args: &[OsString]) -> Result<(), String> {
         command.env("UNISONO_LONG", "1");
     }
     run(command.args(TEST).args(args))
+}
+
+/// Runs the program that counts what a step is on a GPU. It needs no adapter.
+fn isa(args: &[OsString]) -> Result<(), String> {
+    run(cargo().args(["run", "--quiet", "-p", "unisono-tests", "--bin", "isa", "--"]).args(args))
 }
 
 /// Runs one of the example programs, built with optimisation.

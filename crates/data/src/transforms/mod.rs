@@ -1,7 +1,7 @@
 //! Transforms of samples, and the statistics that some of them need.
 
 pub mod augment;
-mod saved;
 pub(crate) mod padding;
+mod saved;
 pub(crate) mod standard;
 pub(crate) mod statistics;

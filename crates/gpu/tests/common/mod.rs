@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use unisono_gpu::{Adapter, Backend, Device, adapters};
-use unisono_graph::plan::{Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice, Transfer};
+use unisono_graph::plan::{
+    Access, Buffer, Command, Kernel, Launch, Plan, Role, Segment, Slice, Transfer, Work,
+};
 
 /// The kernel of segment 0: y = a + b * scale + table[i % 4].
 pub const ADD: &str = "
@@ -45,12 +47,13 @@ pub fn plan(n: u64) -> Plan {
     let scratch = |n: u64| Buffer { bytes: n * 4, role: Role::Scratch };
     let grid = [(n as u32).div_ceil(64), 1, 1];
     let bindings = [A, B, TABLE, Y].map(|id| slice(id, if id == TABLE { 4 } else { n })).to_vec();
-    let add = Launch { kernel: 0, bindings, params: vec![n as u32, 3], grid };
+    let add = Launch { kernel: 0, bindings, params: vec![n as u32, 3], grid, work: Work::default() };
     let update = Launch {
         kernel: 1,
         bindings: vec![slice(Y, n), slice(STATE, n)],
         params: vec![n as u32, 0, 0, 0],
         grid,
+        work: Work::default(),
     };
     let half = Slice { buffer: COPIED, offset: 0, bytes: n / 2 * 4 };
     let up = |slot, buffer| Transfer { slot, slice: slice(buffer, n) };

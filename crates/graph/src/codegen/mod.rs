@@ -139,7 +139,7 @@ fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) 
 }
 
 /// Returns the nodes that a unit computes.
-fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
+pub fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
     let mut inside = BTreeSet::new();
     for &root in &unit.roots {
         let mut pending = vec![root];

@@ -8,10 +8,12 @@
 mod memory;
 mod states;
 pub mod target;
+mod work;
 
 pub(crate) use memory::{Lifetime, plan_memory};
 pub use states::StateLayout;
 pub use target::Target;
+pub use work::{Work, WorkKind};
 
 /// The index of a kernel in [`Plan::kernels`].
 pub type KernelId = usize;
@@ -140,6 +142,8 @@ pub struct Launch {
     /// The numbers of workgroups in x, y and z. None is zero, and each is at most
     /// [`crate::target::Target::max_workgroups`].
     pub grid: [u32; 3],
+    /// What the launch computes, for tables and benchmarks.
+    pub work: Work,
 }
 
 impl Plan {

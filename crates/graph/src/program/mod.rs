@@ -5,6 +5,7 @@ mod emit;
 #[expect(clippy::module_inception, reason = "the room is named for its main thing")]
 mod program;
 mod run;
+mod work;
 
 pub(crate) use program::UnitKernels;
 pub use program::{Layout, Program};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::run::{BUCKET_BYTES, OutputDecl, Run};
+use super::work::UnitWork;
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand};
 use crate::fuse::{Bucket, Fusion, StatePlacement, Store, Stores, Unit, UnitKind, fuse, in_order};
 use crate::passes::{place_parts, round_products, simplify};
@@ -37,6 +38,8 @@ pub struct Program {
     pub(crate) fusion: Fusion,
     pub(crate) stores: Stores,
     pub(crate) kernels: Vec<UnitKernels>,
+    /// What the kernels compute, by the unit.
+    pub(super) work: Vec<UnitWork>,
     outputs: Vec<OutputDecl>,
 }
 
@@ -97,6 +100,8 @@ impl Program {
             stores.narrow(&graph, &fusion);
         }
         let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
+        let new = fusion.new_states(&graph);
+        let work = fusion.units.iter().map(|u| UnitWork::of(&graph, &fusion, u, &new)).collect();
         let outputs = graph.outputs.iter().map(|Output { name, kind, node }| {
             let source = in_order(&graph, &fusion, *node);
             let sum = match (stores.place(source).store, &fusion.lowering[source]) {
@@ -107,7 +112,7 @@ impl Program {
             OutputDecl { name: name.clone(), kind: *kind, ty: graph.nodes[*node].ty.clone(), segment, sum }
         });
         let outputs = outputs.collect();
-        Ok(Self { graph, fusion, stores, kernels, outputs })
+        Ok(Self { graph, fusion, stores, kernels, work, outputs })
     }
 
     /// Returns the simplified graph, to interpret or to print it.

@@ -39,7 +39,8 @@ impl PredictionProgram {
         let graph = tape.finish()?;
         let used = inputs.used();
         let mut own = fields.only(&used);
-        let limits = used.iter().filter_map(|name| Some((name.clone(), cx.id_limits(&graph, inputs.get(name)?)?)));
+        let limits =
+            used.iter().filter_map(|name| Some((name.clone(), cx.id_limits(&graph, inputs.get(name)?)?)));
         own.ids = limits.collect();
         let outputs: Vec<(String, Type)> =
             outputs.iter().map(|(name, output)| (name.to_owned(), output.ty().clone())).collect();

@@ -156,7 +156,7 @@ impl PredictorBuilder {
         if !self.mixed && !is_one_machine(&chosen) {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }
-        let adapters = spread(&chosen, self.replicas, shards);
+        let adapters = spread(&chosen, self.replicas, shards, 1);
         let budget = Budget { adapters, shards, at_once: None, limit: self.memory_limit };
         let (memory, at_once) = budget.memory(&program.program, batch)?;
         let options = Options::default().with(|options| {
@@ -171,7 +171,16 @@ impl PredictorBuilder {
         }
         let carries = Carries::new(&program.program, batch);
         let programs = vec![(program, 0)];
-        Ok(Predictor { model, precision, programs, replicas, batch, carries, memory, clock: Clock::default() })
+        Ok(Predictor {
+            model,
+            precision,
+            programs,
+            replicas,
+            batch,
+            carries,
+            memory,
+            clock: Clock::default(),
+        })
     }
 }
 

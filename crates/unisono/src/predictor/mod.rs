@@ -111,7 +111,11 @@ impl Predictor {
             )));
         };
         let row: usize = field.shape.iter().product();
-        if field.dtype != FieldDType::F32 || row == 0 || values.is_empty() || !values.len().is_multiple_of(row) {
+        if field.dtype != FieldDType::F32
+            || row == 0
+            || values.is_empty()
+            || !values.len().is_multiple_of(row)
+        {
             let (count, shape) = (values.len(), &field.shape);
             return Err(wrong(format!("{count} values of f32 are no samples of {shape:?} {}", field.dtype)));
         }

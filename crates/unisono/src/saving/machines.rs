@@ -113,9 +113,12 @@ fn hand_round(world: &World, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u
 
 /// Returns the files of a checkpoint, after the names of its directory and of the one above.
 fn read_files(path: &Path) -> io::Result<Vec<u8>> {
-    let name = |path: Option<&Path>| path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+    let name = |path: Option<&Path>| {
+        path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+    };
     let mut parts = vec![name(path.parent()).into_bytes(), name(Some(path)).into_bytes()];
-    let mut files: Vec<PathBuf> = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     files.sort();
     for file in files {
         parts.push(file.file_name().unwrap_or_default().to_string_lossy().into_owned().into_bytes());

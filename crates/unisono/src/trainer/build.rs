@@ -1,5 +1,7 @@
 //! Building a trainer: its settings are checked, the model is compiled, the replicas are started.
 
+use std::sync::Arc;
+
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision, Program};
@@ -69,6 +71,17 @@ impl Builder {
         global_batches.iter().map(memory).collect()
     }
 
+    /// Compiles a program of the trainer for data with these fields. Opens no device and looks for none, so it
+    /// works for models that no adapter of this machine could hold.
+    ///
+    /// # Errors
+    /// As [`Builder::build`], as far as devices have no part in them.
+    pub fn program(&self, id: ProgramId, fields: &[FieldSpec]) -> Result<Arc<Program>, Error> {
+        self.check()?;
+        let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
+        Ok(Arc::clone(programs.get(id)))
+    }
+
     /// Selects the adapters that replicas run on. What other adapters are like does not matter.
     fn chosen(&self) -> Result<Vec<Adapter>, Error> {
         let mut chosen = unisono_gpu::select(&self.adapters)?;
@@ -87,7 +100,9 @@ impl Builder {
     }
 
     fn budget(&self, adapters: Vec<Adapter>) -> Budget {
-        let accumulated = self.accumulated.map(|parts| self.settings.shards.div_ceil(adapters.len().max(1)).div_ceil(parts));
+        let accumulated = self
+            .accumulated
+            .map(|parts| self.settings.shards.div_ceil(adapters.len().max(1)).div_ceil(parts));
         let asked = self.options.shards_at_once.into_iter().chain(accumulated).min();
         let at_once = asked.map(|most| (most, "no more were asked for"));
         Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit }
@@ -213,10 +228,10 @@ impl Builder {
             let (memory, shards_at_once, largest) = largest_step(programs, budget, global_batch)?;
             let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
             let (world, weights) = (self.world.clone(), weights.to_vec());
-            let mut replicas =
-                Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
+            let mut replicas = Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
             let numbers = (0..programs.trains().count()).map(Programs::number_in);
-            let prepared = numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));
+            let prepared =
+                numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));
             match prepared {
                 Ok(()) => return Ok((replicas, memory)),
                 Err(ReplicaError::OutOfMemory { .. }) if budget.fewer(largest, &memory) => {}

@@ -77,8 +77,8 @@ impl ExportedModel {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let (weights, description) = read_export(path)?;
-        let Contents { input, dtype, output, loss, model, .. } =
-            serde_json::from_value(description).map_err(|error| Error::Resume {
+        let Contents { input, dtype, output, loss, model, .. } = serde_json::from_value(description)
+            .map_err(|error| Error::Resume {
                 path: path.with_extension("json"),
                 problem: format!("no model that this version knows: {error}"),
             })?;

@@ -261,6 +261,7 @@ fn pack_records(records: &Records) -> Vec<u8> {
 /// Unpacks what [`pack_records`] has packed.
 fn unpack_records(packed: &[u8]) -> Option<Records> {
     let parts = unpack(packed)?;
-    let record = |pair: &[&[u8]; 2]| Some((u64::from_le_bytes(pair[0].try_into().ok()?) as usize, pair[1].to_vec()));
+    let record =
+        |pair: &[&[u8]; 2]| Some((u64::from_le_bytes(pair[0].try_into().ok()?) as usize, pair[1].to_vec()));
     parts.as_chunks::<2>().0.iter().map(record).collect()
 }

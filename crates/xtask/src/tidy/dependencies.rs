@@ -10,7 +10,10 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("unisono-data", &["unisono-random"]),
     ("unisono-graph", &["unisono-random", "unisono-shaders"]),
     ("unisono-gpu", &["unisono-graph", "unisono-random", "unisono-shaders"]),
-    ("unisono-replica", &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"]),
+    (
+        "unisono-replica",
+        &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"],
+    ),
     (
         "unisono",
         &[

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use crate::codegen::{Binding, WORKGROUP};
 use crate::fuse::{Extent, Store};
-use crate::plan::{Kernel, Target};
+use crate::plan::{Kernel, Target, Work, WorkKind};
+use crate::program::work::UnitWork;
 use crate::program::{Program, Run, Slot};
 use crate::trace::{GraphError, NodeId};
 use crate::values::{Lead, Type};
@@ -13,6 +14,9 @@ use crate::values::{Lead, Type};
 /// The number of rows of which each part of a divided launch is a multiple; it is twice that number where a
 /// binding may be f16. So bindings start at aligned offsets.
 const ROW_ALIGNMENT: usize = 64;
+
+/// What is computed before the first unit.
+static NOTHING: UnitWork = UnitWork { kind: WorkKind::Map, flops: 0, reads: BTreeMap::new() };
 
 /// A plan that is being made. Each module of `emit` adds its own kind of launches.
 pub(super) struct Emitter<'a> {
@@ -23,6 +27,8 @@ pub(super) struct Emitter<'a> {
     pub extent: Extent,
     /// The number of the segment that is being emitted.
     pub segment: usize,
+    /// What the kernel of the unit at hand computes.
+    pub unit_work: &'a UnitWork,
     /// The time by which lifetimes are counted. Every step takes one tick, and so do the uploads of a
     /// segment.
     clock: usize,
@@ -51,7 +57,7 @@ pub(super) struct Part {
 /// A command, before memories have buffers.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    Launch { kernel: usize, bindings: Vec<Part>, params: Vec<u32>, grid: [u32; 3] },
+    Launch { kernel: usize, bindings: Vec<Part>, params: Vec<u32>, grid: [u32; 3], work: Work },
     Copy { from: Part, to: Part },
     Clear(Part),
 }
@@ -80,6 +86,7 @@ impl<'a> Emitter<'a> {
             target,
             extent: run.extent(),
             segment: 0,
+            unit_work: &NOTHING,
             clock: 0,
             segments: vec![Steps::default(); program.segments()],
             kernels: vec![],
@@ -123,7 +130,8 @@ impl Emitter<'_> {
             return Err(self.limit(root, u64::from(grid[1]) * u64::from(grid[2]) * 4));
         }
         bindings.iter().for_each(|p| self.touch(p.store));
-        self.step(Step::Launch { kernel, bindings, params, grid });
+        let work = Work { bytes: bindings.iter().map(|part| part.bytes).sum(), ..Work::default() };
+        self.step(Step::Launch { kernel, bindings, params, grid, work });
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use unisono_shaders::{MapParams, Params};
 use super::emitter::Emitter;
 use crate::codegen::Bound;
 use crate::fuse::{Place, Store, UnitKind, in_order};
+use crate::plan::Work;
 use crate::program::UnitKernels;
 use crate::trace::{GraphError, NodeId};
 use crate::values::Lead;
@@ -17,8 +18,8 @@ pub(super) struct Joint<'a> {
     bound: &'a Bound,
     /// A value of the first map.
     root: NodeId,
-    /// The invocations of all maps.
-    invocations: usize,
+    /// The units, each with its invocations.
+    units: Vec<(usize, usize)>,
 }
 
 /// A map of global values whose invocations need nothing but their own elements and shared numbers.
@@ -69,8 +70,8 @@ impl<'a> Emitter<'a> {
                 continue;
             };
             joint.extend(units.iter().map(|&unit| (unit, None)));
-            let invocations = maps.iter().map(|map| map.invocations).sum();
-            joint.insert(last, Some(Joint { bound: maps[0].bound, root: maps[0].root, invocations }));
+            let units = maps.iter().map(|map| (map.at, map.invocations)).collect();
+            joint.insert(last, Some(Joint { bound: maps[0].bound, root: maps[0].root, units }));
         }
         joint
     }
@@ -126,11 +127,20 @@ impl<'a> Emitter<'a> {
 
     /// Launches maps that lie one behind the other.
     pub(super) fn joint_map(&mut self, maps: &Joint<'_>) -> Result<(), GraphError> {
-        let Joint { bound, root, invocations } = *maps;
+        let (program, &Joint { bound, root, ref units }) = (self.program, maps);
+        let (invocations, rows) = (units.iter().map(|(_, own)| own).sum(), 0..self.extent.rows);
         let kernel = self.kernel(&bound.kernel);
         let (grid, width) = self.grid(invocations, root)?;
-        let bindings = self.bind(&bound.stores, &(0..self.extent.rows));
+        let bindings = self.bind(&bound.stores, &rows);
         let params = MapParams { n: invocations as u32, width, row: 0, zero: 0 };
-        self.launch(kernel, bindings, params.words(&bound.starts), grid, root)
+        self.launch(kernel, bindings, params.words(&bound.starts), grid, root)?;
+        let mut all = Work::default();
+        for &(unit, own) in units {
+            self.unit_work = &program.work[unit];
+            let work = self.map_work(&program.fusion.units[unit].roots, own * bound.lanes, &rows);
+            all = Work { flops: all.flops + work.flops, bytes: all.bytes + work.bytes, ..work };
+        }
+        self.works(all.kind, all.flops, all.bytes);
+        Ok(())
     }
 }

@@ -70,11 +70,12 @@ impl Emitter<'_> {
         let slice = |p: &Part| Slice { buffer: buffer_of[&p.store], offset: p.offset, bytes: p.bytes };
         let transfer = |(slot, part): &(Slot, Part)| Transfer { slot: slot.code(), slice: slice(part) };
         let command = |step: &Step| match step {
-            Step::Launch { kernel, bindings, params, grid } => Command::Launch(Launch {
+            Step::Launch { kernel, bindings, params, grid, work } => Command::Launch(Launch {
                 kernel: *kernel,
                 bindings: bindings.iter().map(slice).collect(),
                 params: params.clone(),
                 grid: *grid,
+                work: *work,
             }),
             Step::Copy { from, to } => Command::Copy { from: slice(from), to: slice(to) },
             Step::Clear(part) => Command::Clear(slice(part)),

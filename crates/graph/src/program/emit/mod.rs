@@ -10,6 +10,7 @@ mod pointwise;
 mod product;
 mod row_sums;
 mod sums;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,6 +115,7 @@ impl Emitter<'_> {
         let mut joint = self.joint_maps(segment);
         for at in program.units_of(segment) {
             let (unit, kernels) = (&program.fusion.units[at], &program.kernels[at]);
+            self.unit_work = &program.work[at];
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }

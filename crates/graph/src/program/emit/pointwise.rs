@@ -22,6 +22,7 @@ impl Emitter<'_> {
             let bindings = self.bind(&bound.stores, &rows);
             let params = MapParams { n: invocations as u32, width, row: rows.start as u32, zero: 0 };
             self.launch(kernel, bindings, params.words(&bound.starts), grid, root)?;
+            self.mapped(&unit.roots, self.count_in(ty, &rows), &rows);
         }
         Ok(())
     }
@@ -49,6 +50,7 @@ impl Emitter<'_> {
             let params =
                 ReduceParams { n: n as u32, width, chunks: chunks as u32, row: rows.start as u32, zero: 0 };
             self.launch(kernel, bindings, params.words(&bound.starts), grid, root)?;
+            self.reduced(self.reduced_elements(root, &rows), (n * chunks, 4), &rows);
             if chunks > 1 {
                 let to = Destination::of(self.program.stores.place(root), ty, &rows);
                 let from = Source { store: Store::Temp(root), first: 0, stride: n, leaves: chunks };

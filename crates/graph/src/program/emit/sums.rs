@@ -6,7 +6,7 @@ use unisono_shaders::{FiniteParams, Params, TreeParams, module, snippets};
 
 use super::emitter::{Emitter, Part, Step};
 use crate::fuse::{Bucket, Place, Store, in_order};
-use crate::plan::{Access, Kernel};
+use crate::plan::{Access, Kernel, WorkKind};
 use crate::program::{Program, Slot};
 use crate::trace::{GraphError, NodeId, ReduceKind};
 use crate::values::{Lead, Type};
@@ -94,6 +94,7 @@ impl Emitter<'_> {
         let groups = from.leaves.div_ceil(group);
         let sizes = [elements, from.stride, from.first, to.offset, to.lead, to.inner];
         let quads = sizes.iter().all(|s| s.is_multiple_of(4));
+        let (count, leaves) = (elements as u64, from.leaves as u64);
         let [elements, stride, first, offset, lead, inner] = sizes.map(|s| if quads { s / 4 } else { s });
         let kernel = self.kernel(&tree_kernel(group, kind, quads));
         let (grid, width) = self.grid(elements * groups, root)?;
@@ -111,7 +112,10 @@ impl Emitter<'_> {
             used: to.used.map_or(u32::MAX, |used| used as u32),
         };
         let bindings = vec![self.all(from.store), self.all(to.store)];
-        self.launch(kernel, bindings, params.words(&[]), grid, root)
+        self.launch(kernel, bindings, params.words(&[]), grid, root)?;
+        let sums = groups as u64;
+        self.works(WorkKind::Tree, count * (leaves - sums), 4 * count * (leaves + sums));
+        Ok(())
     }
 
     /// Returns the buckets of the cut behind a segment, each with those of its values that kernels of the
@@ -193,7 +197,9 @@ impl Emitter<'_> {
         let kernel = self.kernel(&finite_kernel(fours));
         let (grid, width) = self.grid(count.div_ceil(FINITE_SPAN), root)?;
         let params = FiniteParams { n: if fours { count / 4 } else { count } as u32, width };
-        self.launch(kernel, vec![numbers, flag], params.words(&[]), grid, root)
+        self.launch(kernel, vec![numbers, flag], params.words(&[]), grid, root)?;
+        self.works(WorkKind::Finite, 0, 4 * count as u64);
+        Ok(())
     }
 }
 

@@ -51,6 +51,22 @@ impl Layers {
     }
 }
 
+/// What the layers of a launch multiply.
+pub(in super::super) struct Span {
+    /// The rows of a result.
+    pub m: usize,
+    /// The columns of a result.
+    pub n: usize,
+    /// The inner sizes of all products together.
+    pub inner: u64,
+    /// The inner size of one product.
+    pub longest: u64,
+    /// The number of results.
+    pub results: u64,
+    /// For each operand, whether all products have the same one.
+    pub shared: [bool; 2],
+}
+
 /// The grid of a product's kernel without its layers.
 struct Face {
     /// The workgroups in x and y.
@@ -93,8 +109,28 @@ impl Emitter<'_> {
             let params = params(operands, c, &face, first);
             let grid = [x, y, most.min(c.layers - first) as u32];
             self.launch(kernel, bindings.clone(), params.words(&starts), grid, *root)?;
+            self.multiplied(&self.span(shape, c), &bindings, (grid[2] as usize, c.layers));
         }
         Ok(())
+    }
+
+    /// Returns what all layers multiply.
+    fn span(&self, shape: &Shape, c: &Layers) -> Span {
+        let (chunks, _) = c.chunks_and_products(shape);
+        let samples: usize = match c.shards {
+            Some(Shards { first, end, .. }) => self.run.sizes[first..end].iter().sum(),
+            None => self.run.sizes.iter().sum(),
+        };
+        let inner =
+            if shape.contract { samples * shape.rows_a_sample } else { shape.k * (c.layers / chunks) };
+        Span {
+            m: c.m,
+            n: c.n,
+            inner: inner as u64,
+            longest: if shape.contract { inner } else { shape.k } as u64,
+            results: c.layers as u64,
+            shared: [shape.a_batch, shape.b_batch].map(|batch| batch == 0),
+        }
     }
 
     /// Returns how the kernel reads each operand.

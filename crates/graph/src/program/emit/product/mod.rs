@@ -4,6 +4,7 @@ mod kernel;
 mod layers;
 mod shape;
 
+pub(super) use self::layers::Span;
 use self::layers::{Layers, Shards};
 use self::shape::Shape;
 use super::emitter::Emitter;

@@ -1,19 +1,21 @@
 //! The models that are measured, and the noise that they are trained on.
 
 use clap::ValueEnum;
-use unisono::data::{Draws, Loader, Memory, Tokens, Width};
+use unisono::data::{Draws, FieldDType, FieldSpec, Loader, Memory, Tokens, Width};
 use unisono::{
-    Conv2d, Dense, Embedding, Flatten, FromFn, Initializer, LayerNorm, Lstm, MaxPool2d, Relu, Sequential,
-    TransformerBlock,
+    Conv2d, Dense, Embedding, Flatten, FromFn, GlobalAvgPool2d, Initializer, LayerNorm, Lstm, MaxPool2d,
+    Relu, Sequential, TransformerBlock,
 };
-use unisono_examples::Error;
+
+use crate::Error;
 
 /// The number of batches of noise.
 const BATCHES: usize = 8;
 /// The number of different characters in a text.
 const VOCABULARY: usize = 64;
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// A model that benchmarks measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Model {
     /// A 784-512-512-10 perceptron at batch 128 with AdamW
     Mlp,
@@ -26,6 +28,13 @@ pub enum Model {
     Lstm,
     /// The model of `tiny_gpt` over 64 characters at batch 16 with AdamW
     Gpt,
+    /// Two convolutions of 128 channels over 28 x 28 with as many channels, batch 32 with AdamW
+    Conv,
+    /// A GPT of 98 million parameters: 12 causal blocks of width 768 with 12 heads, a vocabulary of 8,192,
+    /// 1,024 tokens, batch 8 with AdamW
+    Gpt100m,
+    /// A 4096-4096-4096 perceptron at batch 4096 with AdamW: its products have 4096 rows, columns and steps
+    Big,
 }
 
 impl Model {
@@ -34,6 +43,7 @@ impl Model {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
     }
 
+    /// Returns what the model is, for headings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mlp => "784-512-512-10 perceptron",
@@ -41,9 +51,13 @@ impl Model {
             Self::Cnn => "CNN over 28 x 28 (conv 16, conv 32, dense 128, dense 10)",
             Self::Lstm => "stateful LSTM over 32 characters (embedding 32, 128 units)",
             Self::Gpt => "GPT over 64 characters (2 causal blocks of width 64, 4 heads)",
+            Self::Conv => "CNN over 128 x 28 x 28 (conv 128, conv 128, dense 10)",
+            Self::Gpt100m => "GPT over 1,024 tokens (12 causal blocks of width 768, 12 heads)",
+            Self::Big => "4096-4096-4096 perceptron",
         }
     }
 
+    /// Returns the number of samples of a step, unless another is asked for.
     pub fn batch(self) -> usize {
         match self {
             Self::Mlp => 128,
@@ -51,9 +65,13 @@ impl Model {
             Self::Cnn => 32,
             Self::Lstm => 64,
             Self::Gpt => 16,
+            Self::Conv => 32,
+            Self::Gpt100m => 8,
+            Self::Big => 4096,
         }
     }
 
+    /// Returns the model itself.
     pub fn layers(self) -> Sequential {
         let dense = |units| Sequential::new().add(Dense::new(units)).add(Relu);
         let conv = |channels| {
@@ -70,16 +88,32 @@ impl Model {
                 .add(Embedding::new(VOCABULARY, 32))
                 .add(Lstm::new(128).stateful())
                 .add(Dense::new(VOCABULARY)),
-            Self::Gpt => {
-                let small = Initializer::Normal(0.02);
-                let places = FromFn::new("places", |cx, x| {
-                    x + cx.parameter("weight", x.dims(), Initializer::Normal(0.02))
-                });
-                let block = || TransformerBlock::new(4).causal();
-                let inner = Sequential::new().add(block()).add(block()).add(LayerNorm::new());
-                let embedded = Embedding::new(VOCABULARY, 64).initializer(small);
-                Sequential::new().add(embedded).add(places).add(inner).add(Dense::new(VOCABULARY))
+            Self::Gpt => gpt(2, 64, 4, VOCABULARY),
+            Self::Conv => {
+                let conv = || Sequential::new().add(Conv2d::new(128, 3).padding(1)).add(Relu);
+                Sequential::new().add(conv()).add(conv()).add(GlobalAvgPool2d).add(Dense::new(10))
             }
+            Self::Gpt100m => gpt(12, 768, 12, 8192),
+            Self::Big => Sequential::new().add(Dense::new(4096)).add(Relu).add(Dense::new(4096)),
+        }
+    }
+
+    /// Returns what the samples of [`Model::noise`] look like, without making any.
+    pub fn fields(self) -> Vec<FieldSpec> {
+        let field =
+            |name: &str, shape: &[usize], dtype| FieldSpec { name: name.into(), dtype, shape: shape.into() };
+        let image =
+            |dims: &[usize]| vec![field("x", dims, FieldDType::F32), field("y", &[], FieldDType::I32)];
+        let text =
+            |tokens| vec![field("x", &[tokens], FieldDType::I32), field("y", &[tokens], FieldDType::I32)];
+        match self {
+            Self::Mlp | Self::Wide => image(&[784]),
+            Self::Cnn => image(&[1, 28, 28]),
+            Self::Lstm => text(32),
+            Self::Gpt => text(64),
+            Self::Conv => image(&[128, 28, 28]),
+            Self::Gpt100m => text(1024),
+            Self::Big => image(&[4096]),
         }
     }
 
@@ -90,6 +124,9 @@ impl Model {
             Self::Cnn => self.images(batch, &[1, 28, 28]),
             Self::Lstm => Ok(self.text(batch, 32)?.lanes()),
             Self::Gpt => self.text(batch, 64),
+            Self::Conv => self.images(batch, &[128, 28, 28]),
+            Self::Gpt100m => self.text(batch, 1024),
+            Self::Big => self.images(batch, &[4096]),
         }
     }
 
@@ -111,4 +148,15 @@ impl Model {
         let windows = Tokens::in_memory("noise", text, Width::U8, context)?;
         Ok(Loader::new(windows).batch(batch).threads(1))
     }
+}
+
+/// Returns a GPT with learned positions.
+fn gpt(blocks: usize, width: usize, heads: usize, vocabulary: usize) -> Sequential {
+    let small = Initializer::Normal(0.02);
+    let places =
+        FromFn::new("places", |cx, x| x + cx.parameter("weight", x.dims(), Initializer::Normal(0.02)));
+    let block = || TransformerBlock::new(heads).causal();
+    let inner = (0..blocks).fold(Sequential::new(), |inner, _| inner.add(block())).add(LayerNorm::new());
+    let embedded = Embedding::new(vocabulary, width).initializer(small);
+    Sequential::new().add(embedded).add(places).add(inner).add(Dense::new(vocabulary))
 }

@@ -1,0 +1,218 @@
+//! AMD machine code as text: its loops, and what each of them executes.
+
+/// What the instructions of a stretch of machine code are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mix {
+    /// All instructions but hints to the scheduler.
+    pub instructions: u32,
+    /// Multiply-adds of f32 that a lane executes. One instruction may have two.
+    pub fmas: u32,
+    /// The instructions that hold these multiply-adds.
+    pub fma_instructions: u32,
+    /// The bytes that a lane loads from workgroup memory.
+    pub workgroup_bytes: u32,
+    /// The bytes that a lane loads from global memory.
+    pub global_bytes: u32,
+    /// The barriers of a workgroup.
+    pub barriers: u32,
+}
+
+impl Mix {
+    /// Returns the part of the instructions that are multiply-adds.
+    pub fn fma_part(&self) -> f64 {
+        f64::from(self.fma_instructions) / f64::from(self.instructions.max(1))
+    }
+
+    /// Returns a number of bytes for each multiply-add.
+    pub fn per_fma(&self, bytes: u32) -> f64 {
+        f64::from(bytes) / f64::from(self.fmas.max(1))
+    }
+
+    fn add(&mut self, line: &str) {
+        let op = line.split_whitespace().next().unwrap_or_default();
+        let is_hint =
+            ["s_delay", "s_clause", "s_nop", "s_inst_prefetch"].iter().any(|hint| op.starts_with(hint));
+        self.instructions += u32::from(!is_hint);
+        let fmas = multiply_adds(line);
+        self.fmas += fmas;
+        self.fma_instructions += u32::from(fmas > 0);
+        self.barriers += u32::from(op.starts_with("s_barrier"));
+        if op.starts_with("ds_load") || op.starts_with("ds_read") {
+            self.workgroup_bytes += loaded_bytes(op);
+        } else if ["buffer_load", "global_load", "flat_load"].iter().any(|load| op.starts_with(load)) {
+            self.global_bytes += loaded_bytes(op);
+        }
+    }
+}
+
+/// Returns the number of multiply-adds of f32 in an instruction.
+fn multiply_adds(line: &str) -> u32 {
+    let part = |part: &str| {
+        let op = part.split_whitespace().next().unwrap_or_default();
+        let name = op.strip_prefix("v_dual_").or_else(|| op.strip_prefix("v_"));
+        let is_single = |name: &str| {
+            [
+                "fma_f32",
+                "fmac_f32",
+                "fmaak_f32",
+                "fmamk_f32",
+                "mad_f32",
+                "mac_f32",
+                "fmac_legacy",
+                "mac_legacy",
+            ]
+            .iter()
+            .any(|fma| name.starts_with(fma))
+        };
+        match name {
+            Some(name) if name.starts_with("pk_fma_f32") => 2,
+            Some(name) if is_single(name) => 1,
+            _ => 0,
+        }
+    };
+    line.split("::").map(|half| part(half.trim())).sum()
+}
+
+/// Returns the bytes that a load brings to a lane, by its name: `ds_load_b128`, `ds_read2_b64`,
+/// `buffer_load_dwordx4`, `global_load_ushort`.
+fn loaded_bytes(op: &str) -> u32 {
+    let twice = if op.contains("read2") || op.contains("load_2addr") { 2 } else { 1 };
+    let digits = |at: &str| -> u32 {
+        let behind = op.rsplit_once(at).map_or("", |(_, behind)| behind);
+        behind.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    };
+    if op.contains("dwordx") {
+        return 4 * digits("dwordx");
+    }
+    if op.contains("dword") {
+        return 4;
+    }
+    if op.contains("short") || op.contains("16") {
+        return 2;
+    }
+    if op.contains("byte") || op.ends_with("_u8") || op.ends_with("_i8") {
+        return 1;
+    }
+    twice * digits("_b") / 8
+}
+
+/// A loop of machine code.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// What one turn executes, if it executes every instruction of the loop and enters each inner loop once.
+    pub mix: Mix,
+    /// Whether there is no loop inside.
+    pub is_innermost: bool,
+}
+
+/// Returns the loops of a kernel in the order of their ends.
+pub fn loops(assembly: &str) -> Vec<Loop> {
+    let blocks = blocks(assembly);
+    let position = |name: &str| blocks.iter().position(|(own, _)| own == name);
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for (end, (_, lines)) in blocks.iter().enumerate() {
+        for line in lines {
+            let is_jump = line.starts_with("s_branch") || line.starts_with("s_cbranch");
+            let to = line.split_whitespace().nth(1).filter(|_| is_jump).and_then(position);
+            ranges.extend(to.filter(|&first| first <= end).map(|first| (first, end)));
+        }
+    }
+    ranges.sort_unstable();
+    ranges.dedup();
+    let inside = |&(a, b): &(usize, usize), &(c, d): &(usize, usize)| (a, b) != (c, d) && c >= a && d <= b;
+    ranges
+        .iter()
+        .map(|range| {
+            let mut mix = Mix::default();
+            blocks[range.0..=range.1].iter().flat_map(|(_, lines)| lines).for_each(|line| mix.add(line));
+            Loop { mix, is_innermost: !ranges.iter().any(|other| inside(range, other)) }
+        })
+        .collect()
+}
+
+/// Returns the mix of one turn of a kernel's main loop: of the smallest loop with barriers, or else of the
+/// innermost loop with the most multiply-adds, or else loads. Without any loop it is that of the kernel.
+pub fn main_loop(assembly: &str) -> Mix {
+    let loops = loops(assembly);
+    let with_barrier = loops.iter().filter(|l| l.mix.barriers > 0).min_by_key(|l| l.mix.instructions);
+    let weight = |l: &&Loop| (l.mix.fmas, l.mix.global_bytes, l.mix.instructions);
+    let innermost = || loops.iter().filter(|l| l.is_innermost).max_by_key(weight);
+    with_barrier.or_else(innermost).map_or_else(|| whole(assembly), |found| found.mix)
+}
+
+/// Returns the mix of a whole kernel.
+pub fn whole(assembly: &str) -> Mix {
+    let mut mix = Mix::default();
+    blocks(assembly).iter().flat_map(|(_, lines)| lines).for_each(|line| mix.add(line));
+    mix
+}
+
+/// Returns the basic blocks, each with its label and its instructions.
+fn blocks(assembly: &str) -> Vec<(String, Vec<&str>)> {
+    let mut blocks = vec![("start".to_owned(), Vec::new())];
+    for line in assembly.lines().map(str::trim) {
+        let label = line.split_once(':').map(|(label, _)| label).filter(|label| {
+            label.strip_prefix("BB").is_some_and(|number| number.chars().all(|c| c.is_ascii_digit()))
+        });
+        if let Some(label) = label {
+            blocks.push((label.to_owned(), Vec::new()));
+        } else if line.starts_with(|c: char| c.is_ascii_lowercase())
+            && let Some((_, lines)) = blocks.last_mut()
+        {
+            lines.push(line);
+        }
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODE: &str = "BB0:
+\ts_load_b128 s[0:3], s[0:1], null                           ; f4080000
+BB1:
+\tbuffer_load_b128 v[0:3], v4, s[0:3], 0 offen              ; e05c0000
+\ts_waitcnt vmcnt(0)                                         ; bf8903f7
+\tds_store_b128 v5, v[0:3]                                   ; db7c0000
+\ts_barrier                                                  ; bfbd0000
+BB2:
+\tds_load_b128 v[8:11], v6 offset:16                         ; dbfc0010
+\tv_dual_fmac_f32 v1, v2, v3 :: v_dual_fmac_f32 v4, v5, v6   ; c8000000
+\tv_fmac_f32_e32 v7, v8, v9                                  ; 560e1308
+\ts_delay_alu instid0(VALU_DEP_1)                            ; bf870001
+\ts_cbranch_scc1 BB2                                         ; bfa20001
+BB3:
+\ts_cbranch_scc0 BB1                                         ; bfa10001
+BB4:
+\ts_endpgm                                                   ; bfb00000
+";
+
+    #[test]
+    fn loops_are_found_by_their_jumps() {
+        let found = loops(CODE);
+        assert_eq!(found.iter().map(|l| l.is_innermost).collect::<Vec<_>>(), [false, true]);
+        let inner = found[1].mix;
+        assert_eq!((inner.instructions, inner.fma_instructions, inner.fmas), (4, 2, 3));
+        assert_eq!((inner.workgroup_bytes, inner.global_bytes), (16, 0));
+        let outer = main_loop(CODE);
+        assert_eq!((outer.barriers, outer.global_bytes, outer.instructions), (1, 16, 9));
+    }
+
+    #[test]
+    fn loads_say_their_bytes() {
+        let cases = [
+            ("ds_read2_b64", 16),
+            ("ds_load_2addr_b32", 8),
+            ("ds_load_b96", 12),
+            ("buffer_load_dwordx4", 16),
+            ("buffer_load_dword", 4),
+            ("buffer_load_b64", 8),
+            ("buffer_load_ushort", 2),
+            ("buffer_load_d16_b16", 2),
+        ];
+        for (op, bytes) in cases {
+            assert_eq!(loaded_bytes(op), bytes, "{op}");
+        }
+    }
+}
