@@ -3,5 +3,6 @@
 pub mod augment;
 mod saved;
 pub(crate) mod padding;
+pub(crate) mod preprocess;
 pub(crate) mod standard;
 pub(crate) mod statistics;
