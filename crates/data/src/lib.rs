@@ -27,14 +27,19 @@ pub use sample::source::Source;
 pub use sample::tree::Content;
 pub use sources::budget::DECODED_BYTES;
 #[cfg(feature = "csv")]
+pub use sources::csv::columns::{Missing, TableSchema};
+#[cfg(feature = "csv")]
 pub use sources::csv::{Column, Csv};
 #[cfg(feature = "pictures")]
 pub use sources::files::ImageFolder;
 pub use sources::files::{Array, Arrays, Cifar, Element, Tokens, Width};
 pub use sources::memory::Memory;
 pub use sources::sequences::Sequences;
+#[cfg(feature = "tokenizers")]
+pub use sources::tokenizer::Tokenizer;
 pub use transforms::augment;
 pub use transforms::padding::{mask, pad};
+pub use transforms::preprocess::{Pretrained, preprocess};
 pub use transforms::standard::{Transform, cast, channels_first, normalise, one_hot, rescale};
 pub use transforms::statistics::{Per, Statistics};
 /// The random numbers that a transform draws, keyed by seed, stage, epoch and position.

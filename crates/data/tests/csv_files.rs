@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
-use unisono_data::{Column, Csv, Field, Memory, Source, Values};
+use unisono_data::{Column, Csv, Field, Memory, Missing, Source, Values};
 use unisono_random::Draws;
 
 struct Files(TempDir);
@@ -161,4 +161,78 @@ fn mutated_files_never_panic() {
             assert!(memory.len() > 0);
         }
     }
+}
+
+const HOUSES: &str = "area,city,price,note,sold,w,kind\n\
+    80,Rome,5,a,1,1,b\n\
+    NA,Bern,3,b,0,2,a\n\
+    40,,2,c,1,0.5,b\n\
+    60,Rome,7,d,0,1,c\n";
+
+fn houses(files: &Files) -> Csv {
+    Csv::new(files.file(HOUSES)).numbers(["area"]).category("city").weight("w")
+}
+
+fn floats<'a>(memory: &'a Memory, name: &str) -> &'a [f32] {
+    memory.array(name).unwrap().as_f32().unwrap()
+}
+
+fn ids<'a>(memory: &'a Memory, name: &str) -> &'a [i32] {
+    memory.array(name).unwrap().as_i32().unwrap()
+}
+
+#[test]
+fn chosen_columns_are_fields() {
+    let files = Files::new();
+    let (all, schema) =
+        houses(&files).targets(["sold", "price"]).missing(Missing::Mean).read_with_schema().unwrap();
+    assert_eq!(floats(&all, "x"), [80.0, 60.0, 40.0, 60.0]);
+    assert_eq!(ids(&all, "city"), [2, 1, 0, 2]);
+    assert_eq!(floats(&all, "y"), [1.0, 5.0, 0.0, 3.0, 1.0, 2.0, 0.0, 7.0]);
+    assert_eq!(floats(&all, "w"), [1.0, 2.0, 0.5, 1.0]);
+    assert_eq!(schema.categories["city"], ["", "Bern", "Rome"]);
+    assert_eq!((schema.fills["area"], schema.left_out), (60.0, 0));
+    for (missing, expected) in [(Missing::Median, 60.0), (Missing::Value(-1.0), -1.0)] {
+        let filled = houses(&files).missing(missing).read().unwrap();
+        assert_eq!(floats(&filled, "x")[1], expected);
+    }
+    let (some, schema) = houses(&files).missing(Missing::LeaveOut).read_with_schema().unwrap();
+    assert_eq!((floats(&some, "x"), schema.left_out), (&[80.0, 40.0, 60.0][..], 1));
+    let error = houses(&files).read().unwrap_err().to_string();
+    assert!(error.contains("line 3: column 1: \"NA\" is not a number"), "{error}");
+}
+
+#[test]
+fn labels_may_be_texts_and_another_file_is_read_the_same_way() {
+    let files = Files::new();
+    let read = |csv: Csv| csv.label("kind").missing(Missing::Mean).read_with_schema();
+    let (all, schema) = read(houses(&files)).unwrap();
+    assert_eq!((ids(&all, "y"), &schema.classes[..]), (&[1, 0, 1, 2][..], &["a", "b", "c"].map(String::from)[..]));
+    let (numbers, plain) = houses(&files).label("sold").missing(Missing::Mean).read_with_schema().unwrap();
+    assert_eq!((ids(&numbers, "y"), plain.classes.len()), (&[1, 0, 1, 0][..], 0));
+    let again = serde_json::from_str(&serde_json::to_string(&schema).unwrap()).unwrap();
+    let other = |text: &str| {
+        let csv = Csv::new(files.file(text)).numbers(["area"]).category("city").label("kind");
+        csv.missing(Missing::Mean).like(&again).read()
+    };
+    let new = other("kind,city,area\nc,Rome,\nb,Rome,1\n").unwrap();
+    assert_eq!((ids(&new, "city"), ids(&new, "y"), floats(&new, "x")), (&[2, 2][..], &[2, 1][..], &[60.0, 1.0][..]));
+    let error = other("kind,city,area\na,Oslo,1\n").unwrap_err().to_string();
+    assert!(error.contains("line 2: column 2: \"Oslo\" is not a category that is known"), "{error}");
+    let error = other("kind,city,area\nd,Rome,1\n").unwrap_err().to_string();
+    assert!(error.contains("\"d\" is not a class that is known"), "{error}");
+}
+
+#[test]
+fn columns_that_cannot_be_chosen_are_errors() {
+    let files = Files::new();
+    let error = |csv: Csv| csv.read().unwrap_err().to_string();
+    let csv = || Csv::new(files.file(HOUSES));
+    assert!(error(csv().numbers(["rooms"])).contains("no column named \"rooms\""));
+    assert!(error(csv().weight("w")).contains("no columns of features"));
+    assert!(error(csv().category("w")).contains("cannot be called \"w\""));
+    assert!(error(csv().numbers([0]).label("sold").targets(["price"])).contains("both the field"));
+    assert!(error(csv().numbers(["price"]).most_bytes(20)).contains("Csv::most_bytes"));
+    let ragged = Csv::new(files.file("a,b\n1,2\n3\n")).numbers(["a"]);
+    assert!(error(ragged).contains("line 3: 1 columns, expected 2"));
 }

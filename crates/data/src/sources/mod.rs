@@ -1,5 +1,7 @@
 //! Sources of samples: in memory, in files of arrays, tables, tokens and pictures.
 
+#[cfg(feature = "ndarray")]
+mod arrays_of_ndarray;
 pub(crate) mod budget;
 #[cfg(feature = "csv")]
 pub(crate) mod csv;
@@ -7,3 +9,5 @@ pub(crate) mod files;
 mod gzip;
 pub(crate) mod memory;
 pub(crate) mod sequences;
+#[cfg(feature = "tokenizers")]
+pub(crate) mod tokenizer;

@@ -2,6 +2,7 @@
 
 pub mod augment;
 pub(crate) mod padding;
+pub(crate) mod preprocess;
 mod saved;
 pub(crate) mod standard;
 pub(crate) mod statistics;

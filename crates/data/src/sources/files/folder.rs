@@ -9,12 +9,13 @@ use crate::sources::budget::{Budget, DECODED_BYTES, collect};
 use crate::transforms::augment::resize_pixels;
 use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
-/// JPEG and PNG files in directories, one directory a class: "x", f32 of shape [height, width, channels] with
+/// Pictures in directories, JPEG and PNG files, one directory a class: "x", f32 of shape [height, width, channels] with
 /// values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
 ///
 /// Classes are numbered in the order of their directories' names, and files follow class by class in the
-/// order of theirs, compared as bytes, so the order is the same on every system. Files of other types, and
-/// those whose names start with a dot, are passed over. Unless [`size`](Self::size) is given, height and
+/// order of theirs, compared as bytes, so the order is the same on every system. WebP, BMP, GIF and TIFF files
+/// need the feature `more-pictures`; without it they are an error. Files that are no pictures by their names,
+/// and those whose names start with a dot, are passed over. Unless [`size`](Self::size) is given, height and
 /// width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
 /// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
 /// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
@@ -52,11 +53,16 @@ impl ImageFolder {
                 directory.to_str().ok_or_else(|| DataError::format(&path, "the name is not UTF-8"))?;
             let number = i32::try_from(folder.classes.len()).map_err(DataError::other)?;
             folder.classes.push(class.to_owned());
-            let files = names(&path)?.into_iter().filter(|file| is_picture(Path::new(file)));
+            let names = names(&path)?;
+            if let Some(other) = names.iter().find(|file| !MORE && has_extension(file, &MORE_EXTENSIONS)) {
+                let what = "WebP, BMP, GIF and TIFF files need the feature more-pictures";
+                return Err(DataError::format(&path.join(other), what));
+            }
+            let files = names.into_iter().filter(|file| is_picture(Path::new(file)));
             folder.files.extend(files.map(|file| (directory.join(file), number)));
         }
         if folder.files.is_empty() {
-            return Err(DataError::format(&folder.root, "no JPEG or PNG files in directories of classes"));
+            return Err(DataError::format(&folder.root, "no pictures in directories of classes"));
         }
         Ok(folder.with_specs())
     }
@@ -132,9 +138,17 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(names)
 }
 
+/// Whether files of more formats than JPEG and PNG are decoded.
+const MORE: bool = cfg!(feature = "more-pictures");
+/// How the names of files of these formats end.
+const MORE_EXTENSIONS: [&str; 5] = ["webp", "bmp", "gif", "tif", "tiff"];
+
 fn is_picture(file: &Path) -> bool {
-    let known =
-        |extension: &OsStr| ["jpg", "jpeg", "png"].iter().any(|known| extension.eq_ignore_ascii_case(known));
+    has_extension(file, &["jpg", "jpeg", "png"]) || MORE && has_extension(file, &MORE_EXTENSIONS)
+}
+
+fn has_extension(file: &Path, extensions: &[&str]) -> bool {
+    let known = |extension: &OsStr| extensions.iter().any(|known| extension.eq_ignore_ascii_case(known));
     file.extension().is_some_and(known)
 }
 

@@ -8,6 +8,8 @@ mod element;
 #[cfg(feature = "pictures")]
 mod folder;
 mod idx;
+#[cfg(feature = "more-pictures")]
+mod more_pictures;
 mod npy;
 #[cfg(feature = "zip")]
 mod npz;

@@ -38,7 +38,7 @@ pub(super) fn decode(
     let run = AssertUnwindSafe(|| match file {
         [0xff, 0xd8, ..] => jpeg(file, channels, &allow),
         [0x89, b'P', b'N', b'G', ..] => png(file, channels, &allow),
-        _ => Err(wrong("neither a JPEG nor a PNG file")),
+        _ => other(file, channels, &allow),
     });
     // A panic of a decoder is one bad file, not the end of the run.
     let panicked =
@@ -46,10 +46,29 @@ pub(super) fn decode(
     catch_unwind(run).unwrap_or_else(|panic| Err(panicked(panic)))
 }
 
-/// Says whether a picture of a height and a width may take this many bytes for each pixel.
-type Allow<'a> = &'a dyn Fn(u64, [usize; 2]) -> Result<(), DataError>;
+/// Decodes the formats of the feature `more-pictures`.
+#[cfg(feature = "more-pictures")]
+fn other(file: &[u8], channels: usize, allow: Allow<'_>) -> Result<Picture, DataError> {
+    super::more_pictures::decode(file, channels, allow)
+}
 
-fn wrong(what: impl Display) -> DataError {
+#[cfg(not(feature = "more-pictures"))]
+fn other(file: &[u8], _: usize, _: Allow<'_>) -> Result<Picture, DataError> {
+    Err(match file {
+        [b'R', b'I', b'F', b'F', ..] | [b'B', b'M', ..] | [b'G', b'I', b'F', ..] => {
+            wrong("WebP, BMP, GIF and TIFF files need the feature more-pictures")
+        }
+        [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => {
+            wrong("WebP, BMP, GIF and TIFF files need the feature more-pictures")
+        }
+        _ => wrong("neither a JPEG nor a PNG file"),
+    })
+}
+
+/// Says whether a picture of a height and a width may take this many bytes for each pixel.
+pub(super) type Allow<'a> = &'a dyn Fn(u64, [usize; 2]) -> Result<(), DataError>;
+
+pub(super) fn wrong(what: impl Display) -> DataError {
     DataError::other(format!("decode: {what}"))
 }
 
@@ -120,7 +139,7 @@ fn holds(file: &[u8], least: u64, (height, width): (usize, usize)) -> Result<(),
 
 /// Converts from 1 to 4 stored channels (grey, grey and alpha, RGB, RGB and alpha) to one or three. Returns
 /// `None` where memory does not suffice.
-fn convert(pixels: Vec<u8>, stored: usize, channels: usize) -> Option<Vec<u8>> {
+pub(super) fn convert(pixels: Vec<u8>, stored: usize, channels: usize) -> Option<Vec<u8>> {
     let grey = |p: &[u8]| match *p {
         // This is the luminance of Rec. 601, rounded.
         [r, g, b, ..] => ((299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b) + 500) / 1000) as u8,

@@ -56,7 +56,7 @@ pub fn resized_crop(field: &str, size: [usize; 2], area: [f32; 2], ratio: [f32; 
     })
 }
 
-fn positive(size: [usize; 2]) -> Result<(), DataError> {
+pub(super) fn positive(size: [usize; 2]) -> Result<(), DataError> {
     if size.contains(&0) { Err(DataError::other(format!("a size of {size:?}"))) } else { Ok(()) }
 }
 

@@ -1,12 +1,15 @@
 //! CSV files: tables of numbers in text, gzipped or not.
 
+pub(crate) mod columns;
+
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::budget::{Budget, DECODED_BYTES, reserve};
-use super::gzip::{is_gzipped, unpacked};
+use self::columns::{Chosen, ChosenTable};
+use crate::sources::budget::{Budget, DECODED_BYTES, reserve};
+use crate::sources::gzip::{is_gzipped, unpacked};
 use crate::sample::regular::open_regular;
 use crate::{DataError, Memory, Values};
 
@@ -24,6 +27,8 @@ pub struct Csv {
     answer: Answer,
     shape: Option<Vec<usize>>,
     most: u64,
+    /// The columns that are read, if they were chosen.
+    chosen: Option<Chosen>,
 }
 
 /// A column of a table.
@@ -40,6 +45,18 @@ pub enum Column {
     Name(String),
 }
 
+impl From<&str> for Column {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+impl From<usize> for Column {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
+    }
+}
+
 /// The kind of the field "y".
 #[derive(Clone, Debug)]
 enum Answer {
@@ -54,7 +71,8 @@ impl Csv {
     /// Describes a file without header, label or target.
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_path_buf();
-        Self { path, header: false, delimiter: b',', answer: Answer::None, shape: None, most: DECODED_BYTES }
+        let (answer, most) = (Answer::None, DECODED_BYTES);
+        Self { path, header: false, delimiter: b',', answer, shape: None, most, chosen: None }
     }
 
     /// Sets whether the first line holds the columns' names. Default: false.
@@ -70,13 +88,17 @@ impl Csv {
     }
 
     /// Names the column of class labels: "y", i32, a scalar. Default: none.
-    pub fn label(mut self, column: Column) -> Self {
+    pub fn label(mut self, column: impl Into<Column>) -> Self {
+        let column = column.into();
+        self.header |= matches!(column, Column::Name(_));
         self.answer = Answer::Label(column);
         self
     }
 
     /// Names the column of numbers to predict: "y", f32, of shape `[1]`. Default: none.
-    pub fn target(mut self, column: Column) -> Self {
+    pub fn target(mut self, column: impl Into<Column>) -> Self {
+        let column = column.into();
+        self.header |= matches!(column, Column::Name(_));
         self.answer = Answer::Target(column);
         self
     }
@@ -96,6 +118,25 @@ impl Csv {
 
     /// Reads the file.
     pub fn read(&self) -> Result<Memory, DataError> {
+        if let Some(chosen) = &self.chosen {
+            return Ok(ChosenTable::read(self, chosen)?.0);
+        }
+        let mut table: Option<Table> = None;
+        self.for_each_record(&mut |names, record, line| match &mut table {
+            Some(table) => table.push(self, record, line),
+            None => {
+                let width = if names.is_empty() { record.len() } else { names.len() };
+                table.insert(Table::new(self, width, names)?).push(self, record, line)
+            }
+        })?;
+        table.ok_or_else(|| self.table_error("no samples"))?.finish(self)
+    }
+
+    /// Reads the records one by one, each with the names of the columns, if the file has them, and its line.
+    fn for_each_record(
+        &self,
+        each: &mut dyn FnMut(&[String], &::csv::StringRecord, u64) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
         let line_bytes = Rc::new(Cell::new(0));
         let mut reader = ::csv::ReaderBuilder::new()
             .has_headers(false)
@@ -107,8 +148,7 @@ impl Csv {
             // record.
             .from_reader(self.open(&line_bytes)?.chain(&b"\n"[..]));
         let mut record = ::csv::StringRecord::new();
-        let mut table: Option<Table> = None;
-        let mut names = None;
+        let mut names: Option<Vec<String>> = None;
         loop {
             let read = reader.read_record(&mut record);
             let line = reader.position().line();
@@ -116,22 +156,28 @@ impl Csv {
             line_bytes.set(0);
             match read {
                 Err(error) => return Err(self.broken(line, &error)),
-                Ok(false) => break,
+                Ok(false) => return Ok(()),
                 Ok(true) if record.len() == 1 && record[0].is_empty() => {}
                 Ok(true) if self.header && names.is_none() => {
                     names = Some(record.iter().map(str::to_owned).collect::<Vec<_>>());
                 }
-                Ok(true) => match &mut table {
-                    Some(table) => table.push(self, &record, line - 1)?,
-                    None => {
-                        let width = names.as_ref().map_or(record.len(), Vec::len);
-                        let names = names.as_deref().unwrap_or(&[]);
-                        table.insert(Table::new(self, width, names)?).push(self, &record, line - 1)?;
-                    }
-                },
+                Ok(true) => each(names.as_deref().unwrap_or(&[]), &record, line - 1)?,
             }
         }
-        table.ok_or_else(|| self.table_error("no samples"))?.finish(self)
+    }
+
+    /// Returns the index of a column.
+    fn index_of(&self, column: &Column, width: usize, names: &[String]) -> Result<usize, DataError> {
+        match column {
+            Column::First => Ok(0),
+            Column::Last => Ok(width - 1),
+            Column::Index(index) if *index < width => Ok(*index),
+            Column::Index(index) => Err(self.table_error(format!("no column {index}: there are {width}"))),
+            Column::Name(name) => names
+                .iter()
+                .position(|own| own == name)
+                .ok_or_else(|| self.table_error(format!("no column named {name:?} in {names:?}"))),
+        }
     }
 
     fn open(&self, line_bytes: &Rc<Cell<u64>>) -> Result<Box<dyn Read>, DataError> {
@@ -206,18 +252,7 @@ impl Table {
     fn new(csv: &Csv, width: usize, names: &[String]) -> Result<Self, DataError> {
         let answer_at = match &csv.answer {
             Answer::None => None,
-            Answer::Label(column) | Answer::Target(column) => Some(match column {
-                Column::First => 0,
-                Column::Last => width - 1,
-                Column::Index(index) if *index < width => *index,
-                Column::Index(index) => {
-                    return Err(csv.table_error(format!("no column {index}: there are {width}")));
-                }
-                Column::Name(name) => names
-                    .iter()
-                    .position(|own| own == name)
-                    .ok_or_else(|| csv.table_error(format!("no column named {name:?} in {names:?}")))?,
-            }),
+            Answer::Label(column) | Answer::Target(column) => Some(csv.index_of(column, width, names)?),
         };
         if width == usize::from(answer_at.is_some()) {
             return Err(csv.table_error("no columns of features"));

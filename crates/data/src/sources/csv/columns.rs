@@ -1,0 +1,409 @@
+//! Chosen columns of a CSV file: numbers, categories, several targets, a weight, and what is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, Column, Csv};
+use crate::sources::budget::{Budget, reserve};
+use crate::{DataError, Memory, Values};
+
+/// The texts that stand for a value that is missing.
+const MISSING: [&str; 7] = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"];
+
+/// What becomes of a number that is missing: an empty text, `NA`, `N/A`, `NaN` or `null`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// It is an error, which names line and column.
+    #[default]
+    Error,
+    /// This number takes its place.
+    Value(f32),
+    /// The mean of the column's other numbers takes its place.
+    Mean,
+    /// The median of the column's other numbers takes its place: of an even number, the lower of the two.
+    Median,
+    /// Its line is left out.
+    LeaveOut,
+}
+
+/// What a table's columns were read with, for reading another file the same way: the data to predict, or those
+/// held out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TableSchema {
+    /// The categories of each column of categories, in the order of their ids.
+    pub categories: BTreeMap<String, Vec<String>>,
+    /// The names of the classes in the order of the labels, where labels are texts.
+    pub classes: Vec<String>,
+    /// For each column of numbers, what takes the place of those that are missing.
+    pub fills: BTreeMap<String, f32>,
+    /// The number of lines that were left out.
+    pub left_out: u64,
+}
+
+/// The columns that are read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chosen {
+    numbers: Vec<Column>,
+    categories: Vec<Column>,
+    targets: Vec<Column>,
+    weight: Option<Column>,
+    missing: Missing,
+    like: Option<TableSchema>,
+}
+
+impl Csv {
+    fn choose(mut self, change: impl FnOnce(&mut Chosen)) -> Self {
+        self.header = true;
+        change(self.chosen.get_or_insert_default());
+        self
+    }
+
+    /// Reads these columns as numbers, in this order: "x", f32. Once columns are chosen, the others are not
+    /// read, and the file has a header. Default: all columns but the label or target.
+    ///
+    /// ```
+    /// use unisono_data::{Csv, Missing, Source};
+    ///
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("houses.csv");
+    /// # std::fs::write(&path, "area,city,price,sold\n80,Bern,5,1\n,Rome,3,0\n").unwrap();
+    /// let houses = Csv::new(&path).numbers(["area"]).category("city").targets(["price", "sold"]);
+    /// let houses = houses.missing(Missing::Mean).read()?;
+    /// let names: Vec<&str> = houses.fields().iter().map(|field| &*field.name).collect();
+    /// assert_eq!(names, ["x", "city", "y"]);
+    /// assert_eq!(houses.array("x").unwrap().as_f32(), Some(&[80.0, 80.0][..]));
+    /// assert_eq!(houses.array("city").unwrap().as_i32(), Some(&[0, 1][..]));
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    pub fn numbers<C: Into<Column>>(self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.choose(|chosen| chosen.numbers.extend(columns.into_iter().map(Into::into)))
+    }
+
+    /// Reads a column of texts as categories: a field of the column's name, i32, a scalar. The ids count the
+    /// texts in alphabetical order from 0. A text that is missing is the category of the empty text.
+    pub fn category(self, column: impl Into<Column>) -> Self {
+        self.choose(|chosen| chosen.categories.push(column.into()))
+    }
+
+    /// Reads several columns of numbers to predict: "y", f32, one number for each. A label of classes, one
+    /// target, and their texts are [`Csv::label`] and [`Csv::target`].
+    pub fn targets<C: Into<Column>>(self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.choose(|chosen| chosen.targets.extend(columns.into_iter().map(Into::into)))
+    }
+
+    /// Reads a column as the samples' weights: "w", f32, a scalar.
+    pub fn weight(self, column: impl Into<Column>) -> Self {
+        self.choose(|chosen| chosen.weight = Some(column.into()))
+    }
+
+    /// Sets what becomes of numbers of "x" that are missing. Targets, labels and weights that are missing are
+    /// errors, unless their lines are left out. Default: [`Missing::Error`].
+    pub fn missing(self, missing: Missing) -> Self {
+        self.choose(|chosen| chosen.missing = missing)
+    }
+
+    /// Reads the file with the categories, classes and fills of another. A category that the other file does
+    /// not have is an error.
+    pub fn like(self, schema: &TableSchema) -> Self {
+        self.choose(|chosen| chosen.like = Some(schema.clone()))
+    }
+
+    /// Reads the file as [`Csv::read`] does, and returns what its columns were read with. Columns have to be
+    /// chosen.
+    pub fn read_with_schema(&self) -> Result<(Memory, TableSchema), DataError> {
+        let none = || self.table_error("no columns are chosen");
+        ChosenTable::read(self, self.chosen.as_ref().ok_or_else(none)?)
+    }
+}
+
+/// The values of chosen columns that were read so far.
+#[derive(Default)]
+pub(super) struct ChosenTable {
+    width: usize,
+    numbers: Vec<Number>,
+    categories: Vec<Texts>,
+    targets: Vec<Number>,
+    label: Option<Texts>,
+    weight: Option<Number>,
+    rows: usize,
+    left_out: u64,
+}
+
+/// A column of numbers.
+struct Number {
+    at: usize,
+    name: String,
+    values: Vec<f32>,
+    /// The rows in which it is missing.
+    missing: Vec<usize>,
+}
+
+/// A column of texts. Ids are given in the order in which texts come, and sorted at the end.
+struct Texts {
+    at: usize,
+    name: String,
+    ids: BTreeMap<String, i32>,
+    values: Vec<i32>,
+    /// The texts that may come, if they are known.
+    known: Option<BTreeSet<String>>,
+}
+
+impl ChosenTable {
+    /// Reads a file.
+    pub fn read(csv: &Csv, chosen: &Chosen) -> Result<(Memory, TableSchema), DataError> {
+        let mut table: Option<Self> = None;
+        csv.for_each_record(&mut |names, record, line| match &mut table {
+            Some(table) => table.push(csv, chosen, record, line),
+            None => table.insert(Self::new(csv, chosen, names)?).push(csv, chosen, record, line),
+        })?;
+        let none = || csv.table_error("no samples");
+        table.filter(|table| table.rows > 0).ok_or_else(none)?.finish(csv, chosen)
+    }
+
+    fn new(csv: &Csv, chosen: &Chosen, names: &[String]) -> Result<Self, DataError> {
+        let width = names.len();
+        let at = |column: &Column| csv.index_of(column, width, names);
+        let number = |column: &Column| {
+            let at = at(column)?;
+            Ok(Number { at, name: names[at].clone(), values: Vec::new(), missing: Vec::new() })
+        };
+        let texts = |column: &Column| {
+            let at = at(column)?;
+            let (name, like) = (names[at].clone(), chosen.like.as_ref());
+            let known = like.and_then(|like| like.categories.get(&name));
+            let known = known.map(|texts| texts.iter().cloned().collect());
+            Ok(Texts { at, name, ids: BTreeMap::new(), values: Vec::new(), known })
+        };
+        let mut targets: Vec<Number> = chosen.targets.iter().map(number).collect::<Result<_, DataError>>()?;
+        let mut label = None;
+        match &csv.answer {
+            Answer::None => {}
+            Answer::Target(column) => targets.push(number(column)?),
+            Answer::Label(column) => {
+                let classes = chosen.like.as_ref().map(|like| &like.classes);
+                let known = classes.filter(|classes| !classes.is_empty());
+                let known = known.map(|classes| classes.iter().cloned().collect());
+                label = Some(Texts { known, ..texts(column)? });
+            }
+        }
+        if label.is_some() && !targets.is_empty() {
+            return Err(csv.table_error("a label and targets are both the field \"y\""));
+        }
+        let categories: Vec<Texts> = chosen.categories.iter().map(texts).collect::<Result<_, DataError>>()?;
+        let taken = |name: &str| ["x", "y", "w"].contains(&name);
+        if let Some(column) = categories.iter().find(|column| taken(&column.name)) {
+            return Err(csv.table_error(format!("a category cannot be called {:?}, as another field is", column.name)));
+        }
+        let numbers: Vec<Number> = chosen.numbers.iter().map(number).collect::<Result<_, DataError>>()?;
+        if numbers.is_empty() && categories.is_empty() {
+            return Err(csv.table_error("no columns of features"));
+        }
+        let weight = chosen.weight.as_ref().map(number).transpose()?;
+        Ok(Self { width, numbers, categories, targets, label, weight, ..Self::default() })
+    }
+
+    fn push(
+        &mut self,
+        csv: &Csv,
+        chosen: &Chosen,
+        record: &::csv::StringRecord,
+        line: u64,
+    ) -> Result<(), DataError> {
+        if record.len() != self.width {
+            let (found, expected) = (record.len(), self.width);
+            return Err(DataError::CsvWidth { path: csv.path.clone(), line, found, expected });
+        }
+        self.within_budget(csv, record, line)?;
+        let is_missing = |at: usize| MISSING.contains(&&record[at]);
+        let needed = self.numbers.iter().chain(&self.targets).chain(&self.weight).map(|number| number.at);
+        let needed: Vec<usize> = needed.chain(self.label.iter().map(|label| label.at)).collect();
+        if chosen.missing == Missing::LeaveOut && needed.into_iter().any(is_missing) {
+            self.left_out += 1;
+            return Ok(());
+        }
+        let row = self.rows;
+        let parsed = |at: usize| {
+            let wrong = |expected| wrong(csv, record, line, at, expected);
+            match record[at].parse::<f32>() {
+                Ok(number) if number.is_finite() => Ok(number),
+                Ok(_) => Err(wrong("a finite number")),
+                Err(_) => Err(wrong("a number")),
+            }
+        };
+        for number in &mut self.numbers {
+            let fills = !matches!(chosen.missing, Missing::Error | Missing::LeaveOut);
+            if fills && is_missing(number.at) {
+                number.missing.push(row);
+                number.values.push(0.0);
+            } else {
+                number.values.push(parsed(number.at)?);
+            }
+        }
+        for number in self.targets.iter_mut().chain(&mut self.weight) {
+            number.values.push(parsed(number.at)?);
+        }
+        for column in &mut self.categories {
+            let text = if is_missing(column.at) { "" } else { &record[column.at] };
+            if !column.knows(text) {
+                return Err(wrong(csv, record, line, column.at, "a category that is known"));
+            }
+            column.push(text);
+        }
+        if let Some(label) = &mut self.label {
+            let text = &record[label.at];
+            if is_missing(label.at) || !label.knows(text) {
+                return Err(wrong(csv, record, line, label.at, "a class that is known"));
+            }
+            label.push(text);
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Checks that the table with one more row fits the budget, and reserves its memory.
+    fn within_budget(&mut self, csv: &Csv, record: &::csv::StringRecord, line: u64) -> Result<(), DataError> {
+        let columns = self.numbers.len() + self.categories.len() + self.targets.len() + 2;
+        let texts = self.categories.iter().chain(&self.label).map(|texts| texts.ids.len()).sum::<usize>();
+        let budget = Budget { most: csv.most, setting: "Csv::most_bytes" };
+        let values = self.rows.checked_add(1).and_then(|rows| rows.checked_mul(columns));
+        // A text that is kept takes its own bytes and some for its place.
+        let needs = values.and_then(|values| values.checked_mul(4)?.checked_add(texts.checked_mul(64)?));
+        let needs = needs.and_then(|bytes| bytes.checked_add(record.as_slice().len()));
+        budget.check(&csv.path, &format!("the table up to line {line}"), needs.map(|bytes| bytes as u64))?;
+        let most = usize::try_from(csv.most / 4).unwrap_or(usize::MAX);
+        for number in self.numbers.iter_mut().chain(&mut self.targets).chain(&mut self.weight) {
+            reserve(&csv.path, &mut number.values, 1, most)?;
+        }
+        for texts in self.categories.iter_mut().chain(&mut self.label) {
+            reserve(&csv.path, &mut texts.values, 1, most)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, csv: &Csv, chosen: &Chosen) -> Result<(Memory, TableSchema), DataError> {
+        let mut schema = TableSchema { left_out: self.left_out, ..TableSchema::default() };
+        let mut memory: Option<Memory> = None;
+        let mut add = |name: &str, shape: Vec<usize>, values: Values| {
+            let with = match memory.take() {
+                Some(memory) => memory.with(name, shape, values),
+                None => Memory::new(name, shape, values),
+            };
+            memory = Some(with?);
+            Ok::<(), DataError>(())
+        };
+        for number in &mut self.numbers {
+            let known = chosen.like.as_ref().and_then(|like| like.fills.get(&number.name).copied());
+            let fill = known.unwrap_or_else(|| number.fill(chosen.missing));
+            number.missing.iter().for_each(|&row| number.values[row] = fill);
+            schema.fills.insert(number.name.clone(), fill);
+        }
+        if !self.numbers.is_empty() {
+            let columns = self.numbers.len();
+            let shape = csv.shape.clone().unwrap_or_else(|| vec![columns]);
+            if crate::sample::field::elements(&shape) != Some(columns) {
+                let what = format!("{columns} columns of features do not fill shape {shape:?}");
+                return Err(csv.table_error(what));
+            }
+            add("x", shape, interleaved(&self.numbers, self.rows))?;
+        }
+        for column in self.categories {
+            let known = chosen.like.as_ref().and_then(|like| like.categories.get(&column.name).cloned());
+            let name = column.name.clone();
+            let (values, texts) = column.sorted(known);
+            add(&name, Vec::new(), Values::I32(values))?;
+            schema.categories.insert(name, texts);
+        }
+        if let Some(label) = self.label {
+            let known = chosen.like.as_ref().map(|like| like.classes.clone());
+            let (values, classes) = label.labels(known);
+            add("y", Vec::new(), Values::I32(values))?;
+            schema.classes = classes;
+        } else if !self.targets.is_empty() {
+            add("y", vec![self.targets.len()], interleaved(&self.targets, self.rows))?;
+        }
+        if let Some(weight) = self.weight {
+            add("w", Vec::new(), Values::F32(weight.values))?;
+        }
+        let none = || csv.table_error("no columns of features");
+        Ok((memory.ok_or_else(none)?, schema))
+    }
+}
+
+impl Number {
+    /// Returns what takes the place of a number that is missing. Sums are in f64, in the file's order.
+    fn fill(&self, missing: Missing) -> f32 {
+        let is_there = |row: &usize| self.missing.binary_search(row).is_err();
+        let mut there: Vec<f32> =
+            (0..self.values.len()).filter(is_there).map(|row| self.values[row]).collect();
+        match missing {
+            Missing::Value(value) => value,
+            Missing::Mean if !there.is_empty() => {
+                (there.iter().map(|x| f64::from(*x)).sum::<f64>() / there.len() as f64) as f32
+            }
+            Missing::Median if !there.is_empty() => {
+                there.sort_by(f32::total_cmp);
+                there[(there.len() - 1) / 2]
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+impl Texts {
+    fn knows(&self, text: &str) -> bool {
+        self.known.as_ref().is_none_or(|known| known.contains(text))
+    }
+
+    fn push(&mut self, text: &str) {
+        let next = self.ids.len() as i32;
+        let id = match self.ids.get(text) {
+            Some(id) => *id,
+            None => *self.ids.entry(text.to_owned()).or_insert(next),
+        };
+        self.values.push(id);
+    }
+
+    /// Returns the ids by the order of the texts, known or alphabetical, and the texts.
+    fn sorted(self, known: Option<Vec<String>>) -> (Vec<i32>, Vec<String>) {
+        let texts = known.unwrap_or_else(|| self.ids.keys().cloned().collect());
+        let places: BTreeMap<&String, usize> = texts.iter().zip(0..).collect();
+        let mut place = vec![0; self.ids.len()];
+        for (text, id) in &self.ids {
+            place[*id as usize] = places.get(text).map_or(0, |at| *at as i32);
+        }
+        (self.values.iter().map(|id| place[*id as usize]).collect(), texts)
+    }
+
+    /// Returns labels: the numbers themselves where all texts are whole numbers, else ids as
+    /// [`Texts::sorted`] gives them, with the classes' names.
+    fn labels(self, known: Option<Vec<String>>) -> (Vec<i32>, Vec<String>) {
+        let numbers: Option<Vec<(i32, i32)>> =
+            self.ids.iter().map(|(text, id)| Some((*id, text.parse().ok()?))).collect();
+        match numbers.filter(|_| known.as_ref().is_none_or(Vec::is_empty)) {
+            Some(numbers) => {
+                let by_id: BTreeMap<i32, i32> = numbers.into_iter().collect();
+                (self.values.iter().map(|id| by_id[id]).collect(), Vec::new())
+            }
+            None => self.sorted(known.filter(|classes| !classes.is_empty())),
+        }
+    }
+}
+
+/// Returns the rows of some columns.
+fn interleaved(columns: &[Number], rows: usize) -> Values {
+    let row = |row: usize| columns.iter().map(move |column| column.values[row]);
+    Values::F32((0..rows).flat_map(row).collect())
+}
+
+fn wrong(csv: &Csv, record: &::csv::StringRecord, line: u64, at: usize, expected: &'static str) -> DataError {
+    DataError::CsvValue {
+        path: csv.path.clone(),
+        line,
+        column: at + 1,
+        value: record[at].chars().take(40).collect(),
+        expected,
+    }
+}

@@ -1,0 +1,101 @@
+//! Texts as ids, by a tokenizer of Hugging Face's crate tokenizers.
+
+use std::path::Path;
+
+use crate::{DataError, Sequences};
+
+/// A tokenizer, as a `tokenizer.json` describes it: WordPiece, byte pairs, unigrams. Needs the feature
+/// `tokenizers`.
+///
+/// ```no_run
+/// use unisono_data::{Loader, Tokenizer, mask};
+///
+/// let tokenizer = Tokenizer::open("bert/tokenizer.json")?;
+/// let texts = tokenizer.sequences(["a good film", "no good"], [1, 0], 128)?;
+/// let loader = Loader::new(texts).try_map("mask", mask("mask", 128));
+/// # Ok::<(), unisono_data::DataError>(())
+/// ```
+pub struct Tokenizer(tokenizers::Tokenizer);
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let wrong = |error: tokenizers::Error| DataError::format(path, error.to_string());
+        tokenizers::Tokenizer::from_file(path).map(Self).map_err(wrong)
+    }
+
+    /// Returns the number of ids, those of special tokens included: the rows of an embedding.
+    pub fn len(&self) -> usize {
+        self.0.get_vocab_size(true)
+    }
+
+    /// Whether there are no ids.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the id of a token, such as `[PAD]`.
+    pub fn id(&self, token: &str) -> Option<i32> {
+        i32::try_from(self.0.token_to_id(token)?).ok()
+    }
+
+    /// Returns the ids of a text, with the special tokens that the tokenizer adds.
+    pub fn encode(&self, text: &str) -> Result<Vec<i32>, DataError> {
+        let encoding = self.0.encode(text, true).map_err(DataError::other)?;
+        encoding.get_ids().iter().map(|id| i32::try_from(*id).map_err(DataError::other)).collect()
+    }
+
+    /// Returns the text of some ids, without special tokens.
+    pub fn decode(&self, ids: &[i32]) -> Result<String, DataError> {
+        let ids: Vec<u32> =
+            ids.iter().map(|id| u32::try_from(*id).map_err(DataError::other)).collect::<Result<_, _>>()?;
+        self.0.decode(&ids, true).map_err(DataError::other)
+    }
+
+    /// Makes a source of texts and their classes: "x" with up to `longest` ids, padded with the id of `[PAD]`
+    /// or `<pad>`, or else 0, "length" and "y". What is beyond `longest` is cut off.
+    pub fn sequences<T: AsRef<str>>(
+        &self,
+        texts: impl IntoIterator<Item = T>,
+        labels: impl Into<Vec<i32>>,
+        longest: usize,
+    ) -> Result<Sequences, DataError> {
+        let mut all = Vec::new();
+        for text in texts {
+            let mut ids = self.encode(text.as_ref())?;
+            ids.truncate(longest);
+            all.push(ids);
+        }
+        let padding = self.id("[PAD]").or_else(|| self.id("<pad>")).unwrap_or(0);
+        Sequences::labelled(all, labels, padding)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Source;
+
+    const WORDS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": null, "decoder": null, "model": {"type": "WordLevel",
+        "vocab": {"[PAD]": 0, "[UNK]": 1, "a": 2, "good": 3, "film": 4}, "unk_token": "[UNK]"}}"#;
+
+    #[test]
+    fn texts_become_padded_ids() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::write(&path, WORDS).unwrap();
+        let tokenizer = Tokenizer::open(&path).unwrap();
+        assert_eq!((tokenizer.len(), tokenizer.id("film")), (5, Some(4)));
+        assert_eq!(tokenizer.encode("A good play").unwrap(), [2, 3, 1]);
+        assert_eq!(tokenizer.decode(&[3, 4]).unwrap(), "good film");
+        let texts = tokenizer.sequences(["a film", "good good good good", "film"], [1, 0, 1], 3).unwrap();
+        assert_eq!(texts.lengths(), [2, 3, 1]);
+        let first = texts.fetch(0).unwrap();
+        assert_eq!(first.field("x").unwrap().values.as_i32().unwrap(), [2, 4, 0]);
+        std::fs::write(&path, "{}").unwrap();
+        assert!(Tokenizer::open(&path).is_err_and(|error| error.to_string().contains("tokenizer.json")));
+    }
+}
