@@ -1,6 +1,8 @@
 //! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine, and
 //! what happens when machines are lost, differ, stop or fail.
 
+use std::path::Path;
+
 use unisono::world::{Fault, Script, threads};
 use unisono::{BatchNorm, Builder, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, World};
 use unisono_tests::{CLASSES, loader, perceptron};
@@ -108,6 +110,73 @@ fn an_error_of_one_machine_ends_the_run_on_all() {
     assert_eq!(heard, format!("rank 1 (thread1): {own}"));
 }
 
+/// Trains for so many epochs with checkpoints in a directory, resumed from what is there. Returns the digest,
+/// the step from which the run went on, and whether this rank has written checkpoints.
+fn train_on(world: World, dir: &Path, epochs: u32) -> (String, Option<u64>, bool) {
+    let (data, rank) = (loader(40, 5).unwrap(), world.rank());
+    let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+    trainer.checkpoints(dir, 2).unwrap();
+    let resumed = trainer.resume().unwrap().map(|resumed| resumed.step);
+    trainer.fit(&data, None, epochs).unwrap();
+    let steps = trainer.steps();
+    let written = unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
+    (trainer.state_sha256().unwrap(), resumed, written.iter().any(|(step, _)| *step == steps))
+}
+
+#[test]
+fn two_ranks_write_checkpoints_and_a_resume_takes_the_newest_that_any_has() {
+    let alone = tempfile::tempdir().unwrap();
+    let wanted = train_on(World::alone(), &alone.path().join("run"), 4).0;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    let ended = on_ranks(3, Script::default(), |world| train_on(world, dir, 1));
+    assert_eq!(ended.iter().map(|(_, _, written)| *written).collect::<Vec<_>>(), [true, true, false]);
+    // Rank 0 is lost with its disk; another number of ranks goes on.
+    std::fs::remove_dir_all(dir).unwrap();
+    for (_, resumed, _) in on_ranks(2, Script::default(), |world| train_on(world, dir, 2)) {
+        assert_eq!(resumed, Some(3));
+    }
+    std::fs::remove_dir_all(unisono::dir_of_rank(dir, 1)).unwrap();
+    for (digest, resumed, _) in on_ranks(4, Script::default(), |world| train_on(world, dir, 4)) {
+        assert_eq!((digest, resumed), (wanted.clone(), Some(6)));
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_save_ends_the_run_on_all_where_saves_are_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = on_ranks(2, Script::default(), |world| {
+        let (data, rank) = (loader(40, 5).unwrap(), world.rank());
+        let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        let own = dir.path().join("run");
+        trainer.save_to(unisono::Saving::new(&own).every(1).require()).unwrap();
+        if rank == 0 {
+            std::fs::remove_dir_all(&own).unwrap();
+            std::fs::write(&own, "in the way").unwrap();
+        }
+        trainer.fit(&data, None, 3).map(drop).unwrap_err().to_string()
+    });
+    assert!(ended[0].starts_with("rank 0 (thread0): "), "{ended:?}");
+    assert_eq!(ended[0], ended[1], "the same message on all");
+}
+
+#[test]
+fn eight_thousand_shards() {
+    let shards = |world| {
+        let data = loader(8192, 5).unwrap();
+        let builder = perceptron(4).global_batch(8192).shards(8192).replicas(1).world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 2).unwrap();
+        trainer.state_sha256().unwrap()
+    };
+    let alone = shards(World::alone());
+    for ended in on_ranks(3, Script::default(), shards) {
+        assert_eq!(ended, alone);
+    }
+}
+
 #[test]
 fn a_stop_on_one_machine_ends_all_after_the_same_step() {
     let ended = on_ranks(3, Script::default(), |world| {
@@ -137,7 +206,7 @@ impl unisono::Callback for StopsAfter {
 
     fn step_ended(&mut self, step: &unisono::Step, _: &mut unisono::Control<'_>) -> Result<(), Error> {
         if step.step == self.step {
-            self.asks.iter().for_each(|stop| drop(stop.ask()));
+            self.asks.iter().for_each(|stop| _ = stop.ask());
         }
         Ok(())
     }

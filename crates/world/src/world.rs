@@ -105,6 +105,11 @@ impl World {
         self.read(|session| session.sent)
     }
 
+    /// Returns the time that this rank has waited for others.
+    pub fn waited(&self) -> Duration {
+        self.read(|session| session.waited)
+    }
+
     /// Sets the time after which a rank that does not answer ends the run. Default: 15 minutes.
     pub fn set_deadline(&self, deadline: Duration) {
         self.read(|session| session.deadline = deadline);

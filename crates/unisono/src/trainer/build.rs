@@ -158,7 +158,8 @@ impl Builder {
         identity.of_trainer.clone_from(&identity.not_covered);
         let state = RunState { settings, loss_scale, carries, identity, control, ..RunState::default() };
         let observers = if self.world.is_first() { self.observers } else { Vec::new() };
-        let watch = Watch { observers, notes, ..Watch::default() };
+        let forwards = !self.world.is_first();
+        let watch = Watch { observers, notes, forwards, ..Watch::default() };
         let (data_hash, trust) = (DataHash::default(), Trust::default());
         let callbacks = self.callbacks;
         Ok(Trainer {

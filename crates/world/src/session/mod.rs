@@ -51,6 +51,8 @@ pub(crate) struct Session {
     /// The ranks for which others wait, as they said after their deadline.
     waiting: BTreeMap<usize, BTreeSet<usize>>,
     pub deadline: Duration,
+    /// The time that this rank has waited for others.
+    pub waited: Duration,
     /// The bytes sent for exchanges.
     pub sent: u64,
 }
@@ -72,6 +74,7 @@ impl Session {
             gone: BTreeMap::new(),
             waiting: BTreeMap::new(),
             deadline,
+            waited: Duration::ZERO,
             sent: 0,
         }
     }
@@ -147,7 +150,9 @@ impl Session {
     fn receive_within(&mut self, wait: Duration) -> Result<Duration, WorldError> {
         let since = self.link.now();
         self.receive(wait.clamp(SLICE / 10, SLICE))?;
-        Ok(self.link.now().saturating_sub(since).min(2 * SLICE))
+        let took = self.link.now().saturating_sub(since).min(2 * SLICE);
+        self.waited += took;
+        Ok(took)
     }
 
     /// Tells the other ranks for which ones this rank waits.
