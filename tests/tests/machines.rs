@@ -178,6 +178,43 @@ fn eight_thousand_shards() {
 }
 
 #[test]
+fn a_replica_that_is_lost_concerns_its_machine_alone() {
+    let builder = || perceptron(16).global_batch(16).replicas(2).fault_scope("machines lost:");
+    let wanted = train(perceptron(16).global_batch(16).replicas(1), World::alone(), 40).unwrap();
+    for point in ["step-3", "step-4:segment-1"] {
+        let name = format!("rank-1:machines lost:replica-1:{point}");
+        fail::cfg(&name, "return(lose)").unwrap();
+        let ended = on_ranks(3, Script::default(), |world| {
+            let (rank, data) = (world.rank(), loader(40, 5).unwrap());
+            let mut trainer = builder().world(world).digest_every(3).build(&data.fields().unwrap()).unwrap();
+            trainer.fit(&data, Some(&loader(20, 6).unwrap()), 2).unwrap();
+            let left = trainer.reports().iter().filter(|report| report.left.is_some()).count();
+            assert_eq!(left, usize::from(rank == 1), "rank {rank}");
+            let machines = trainer.report().machines;
+            assert_eq!(machines.iter().map(|machine| machine.rank).collect::<Vec<_>>(), [0, 1, 2]);
+            (trainer.state_sha256().unwrap(), trainer.history().clone())
+        });
+        fail::remove(&name);
+        assert!(ended.iter().all(|end| *end == (wanted.0.clone(), wanted.1.clone())), "{point}");
+    }
+}
+
+#[test]
+fn a_machine_with_another_state_is_named_on_all() {
+    let name = "rank-1:machines differ:replica-0:step-4:segment-1";
+    fail::cfg(name, "return(state:0)").unwrap();
+    let ended = on_ranks(3, Script::default(), |world| {
+        let builder = perceptron(16).global_batch(16).replicas(1).fault_scope("machines differ:");
+        train(builder.digest_every(1), world, 40).unwrap_err().to_string()
+    });
+    fail::remove(name);
+    for text in &ended {
+        assert!(text.contains("rank 0 (thread0), rank 2 (thread2) has "), "{text}");
+        assert!(text.contains("rank 1 (thread1) has "), "{text}");
+    }
+}
+
+#[test]
 fn a_stop_on_one_machine_ends_all_after_the_same_step() {
     let ended = on_ranks(3, Script::default(), |world| {
         let (rank, data) = (world.rank(), loader(40, 5).unwrap());

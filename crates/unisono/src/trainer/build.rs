@@ -137,6 +137,9 @@ impl Builder {
         let mut budget = self.budget(adapters);
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
+        if !self.world.is_alone() {
+            self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
+        }
         self.options.audits = audits(&self.world, self.options.audits);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed, &weights)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;

@@ -119,7 +119,7 @@ impl Session {
         done: impl Fn(&mut Self) -> Option<T>,
         missing: impl Fn(&Self) -> Vec<usize>,
     ) -> Result<Option<T>, WorldError> {
-        let (mut waited, mut asked, mut told) = (Duration::ZERO, false, false);
+        let (mut waited, mut asked, mut said) = (Duration::ZERO, false, None);
         self.waiting.clear();
         loop {
             if self.change.is_some() {
@@ -134,7 +134,9 @@ impl Session {
                 return Err(WorldError::Other { rank: self.name(rank), why });
             }
             asked |= waited >= self.deadline;
-            if (asked || !self.waiting.is_empty()) && !std::mem::replace(&mut told, true) {
+            let is_new = said.is_none_or(|said| waited >= said + SLICE);
+            if (asked || !self.waiting.is_empty()) && is_new {
+                said = Some(waited);
                 self.say_waiting(&missing);
             }
             let all_wait = missing.iter().all(|rank| self.waiting.contains_key(rank));
