@@ -42,7 +42,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "SAMPLES", allow_negative_numbers = true, value_parser = count(1 << 24))]
     pub global_batch: Option<usize>,
     /// Parts that a step is cut into: up to so many replicas share the work
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1 << 16))]
     pub shards: Option<usize>,
     /// Epochs, counted from the run's start
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]

@@ -1,6 +1,8 @@
 //! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine, and
 //! what happens when machines are lost, differ, stop or fail.
 
+use std::path::Path;
+
 use unisono::world::{Fault, Script, threads};
 use unisono::{BatchNorm, Builder, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, World};
 use unisono_tests::{CLASSES, loader, perceptron};
@@ -110,6 +112,110 @@ fn an_error_of_one_machine_ends_the_run_on_all() {
     assert_eq!(heard, format!("rank 1 (thread1): {own}"));
 }
 
+/// Trains for so many epochs with checkpoints in a directory, resumed from what is there. Returns the digest,
+/// the step from which the run went on, and whether this rank has written checkpoints.
+fn train_on(world: World, dir: &Path, epochs: u32) -> (String, Option<u64>, bool) {
+    let (data, rank) = (loader(40, 5).unwrap(), world.rank());
+    let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+    trainer.checkpoints(dir, 2).unwrap();
+    let resumed = trainer.resume().unwrap().map(|resumed| resumed.step);
+    trainer.fit(&data, None, epochs).unwrap();
+    let steps = trainer.steps();
+    let written = unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
+    (trainer.state_sha256().unwrap(), resumed, written.iter().any(|(step, _)| *step == steps))
+}
+
+#[test]
+fn two_ranks_write_checkpoints_and_a_resume_takes_the_newest_that_any_has() {
+    let alone = tempfile::tempdir().unwrap();
+    let wanted = train_on(World::alone(), &alone.path().join("run"), 4).0;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    let ended = on_ranks(3, Script::default(), |world| train_on(world, dir, 1));
+    assert_eq!(ended.iter().map(|(_, _, written)| *written).collect::<Vec<_>>(), [true, true, false]);
+    // Rank 0 is lost with its disk; another number of ranks goes on.
+    std::fs::remove_dir_all(dir).unwrap();
+    for (_, resumed, _) in on_ranks(2, Script::default(), |world| train_on(world, dir, 2)) {
+        assert_eq!(resumed, Some(3));
+    }
+    std::fs::remove_dir_all(unisono::dir_of_rank(dir, 1)).unwrap();
+    for (digest, resumed, _) in on_ranks(4, Script::default(), |world| train_on(world, dir, 4)) {
+        assert_eq!((digest, resumed), (wanted.clone(), Some(6)));
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_save_ends_the_run_on_all_where_saves_are_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = on_ranks(2, Script::default(), |world| {
+        let (data, rank) = (loader(40, 5).unwrap(), world.rank());
+        let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        let own = dir.path().join("run");
+        trainer.save_to(unisono::Saving::new(&own).every(1).require()).unwrap();
+        if rank == 0 {
+            std::fs::remove_dir_all(&own).unwrap();
+            std::fs::write(&own, "in the way").unwrap();
+        }
+        trainer.fit(&data, None, 3).map(drop).unwrap_err().to_string()
+    });
+    assert!(ended[0].starts_with("rank 0 (thread0): "), "{ended:?}");
+    assert_eq!(ended[0], ended[1], "the same message on all");
+}
+
+#[test]
+fn eight_thousand_shards() {
+    let shards = |world| {
+        let data = loader(8192, 5).unwrap();
+        let builder = perceptron(4).global_batch(8192).shards(8192).replicas(1).world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 2).unwrap();
+        trainer.state_sha256().unwrap()
+    };
+    let alone = shards(World::alone());
+    for ended in on_ranks(3, Script::default(), shards) {
+        assert_eq!(ended, alone);
+    }
+}
+
+#[test]
+fn a_replica_that_is_lost_concerns_its_machine_alone() {
+    let builder = || perceptron(16).global_batch(16).replicas(2).fault_scope("machines lost:");
+    let wanted = train(perceptron(16).global_batch(16).replicas(1), World::alone(), 40).unwrap();
+    for point in ["step-3", "step-4:segment-1"] {
+        let name = format!("rank-1:machines lost:replica-1:{point}");
+        fail::cfg(&name, "return(lose)").unwrap();
+        let ended = on_ranks(3, Script::default(), |world| {
+            let (rank, data) = (world.rank(), loader(40, 5).unwrap());
+            let mut trainer = builder().world(world).digest_every(3).build(&data.fields().unwrap()).unwrap();
+            trainer.fit(&data, Some(&loader(20, 6).unwrap()), 2).unwrap();
+            let left = trainer.reports().iter().filter(|report| report.left.is_some()).count();
+            assert_eq!(left, usize::from(rank == 1), "rank {rank}");
+            let machines = trainer.report().machines;
+            assert_eq!(machines.iter().map(|machine| machine.rank).collect::<Vec<_>>(), [0, 1, 2]);
+            (trainer.state_sha256().unwrap(), trainer.history().clone())
+        });
+        fail::remove(&name);
+        assert!(ended.iter().all(|end| *end == (wanted.0.clone(), wanted.1.clone())), "{point}");
+    }
+}
+
+#[test]
+fn a_machine_with_another_state_is_named_on_all() {
+    let name = "rank-1:machines differ:replica-0:step-4:segment-1";
+    fail::cfg(name, "return(state:0)").unwrap();
+    let ended = on_ranks(3, Script::default(), |world| {
+        let builder = perceptron(16).global_batch(16).replicas(1).fault_scope("machines differ:");
+        train(builder.digest_every(1), world, 40).unwrap_err().to_string()
+    });
+    fail::remove(name);
+    for text in &ended {
+        assert!(text.contains("rank 0 (thread0), rank 2 (thread2) has "), "{text}");
+        assert!(text.contains("rank 1 (thread1) has "), "{text}");
+    }
+}
+
 #[test]
 fn a_stop_on_one_machine_ends_all_after_the_same_step() {
     let ended = on_ranks(3, Script::default(), |world| {
@@ -139,7 +245,7 @@ impl unisono::Callback for StopsAfter {
 
     fn step_ended(&mut self, step: &unisono::Step, _: &mut unisono::Control<'_>) -> Result<(), Error> {
         if step.step == self.step {
-            self.asks.iter().for_each(|stop| drop(stop.ask()));
+            self.asks.iter().for_each(|stop| _ = stop.ask());
         }
         Ok(())
     }

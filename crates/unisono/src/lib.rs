@@ -41,6 +41,7 @@ pub use objective::{Epoch, Evaluation, History};
 pub use observe::csv_log::CsvLog;
 pub use observe::json_lines::JsonLines;
 pub use observe::logged::{Logged, LoggedImage};
+pub use observe::machines::MachineReport;
 pub use observe::observer::{Observer, Start, Step};
 pub use observe::plot::Plot;
 #[cfg(feature = "progress-bar")]

@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::cuts::cuts;
 use crate::error::WorldError;
 use crate::link::Link;
+use crate::packed::{pack, unpack};
 use crate::session::Session;
 use crate::session::exchange::Sum;
 
@@ -105,6 +107,11 @@ impl World {
         self.read(|session| session.sent)
     }
 
+    /// Returns the time that this rank has waited for others.
+    pub fn waited(&self) -> Duration {
+        self.read(|session| session.waited)
+    }
+
     /// Sets the time after which a rank that does not answer ends the run. Default: 15 minutes.
     pub fn set_deadline(&self, deadline: Duration) {
         self.read(|session| session.deadline = deadline);
@@ -194,12 +201,11 @@ impl World {
         if self.is_alone() {
             return Ok(());
         }
-        let parts: Vec<&[u8]> =
-            own.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
-        let records = self.gather(&crate::pack(&parts))?;
+        let parts: Vec<&[u8]> = own.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
+        let records = self.gather(&pack(&parts))?;
         let wrong = || WorldError::Differs("the ranks are not of one version".into());
         let read = |record: &[u8]| -> Option<Vec<(String, String)>> {
-            let parts = crate::unpack(record)?;
+            let parts = unpack(record)?;
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             Some(parts.as_chunks::<2>().0.iter().map(|[name, value]| (text(name), text(value))).collect())
         };
@@ -247,7 +253,7 @@ impl World {
     /// Returns the shards of each rank that is left, in proportion to the weights, which are by rank.
     pub fn runs(&self, shards: usize, weights: &[usize]) -> Vec<Range<usize>> {
         let weight = |rank: &usize| weights.get(*rank).copied().unwrap_or(1).max(1);
-        crate::cuts(shards, &self.present().iter().map(weight).collect::<Vec<_>>())
+        cuts(shards, &self.present().iter().map(weight).collect::<Vec<_>>())
     }
 
     /// Reads or sets something. A process that is alone has the default.
@@ -261,8 +267,7 @@ impl World {
             return Err(broken);
         }
         let result = act(&mut lock(&shared.session));
-        if let Err(error @ (WorldError::Silent { .. } | WorldError::Link(_) | WorldError::Excluded)) = &result
-        {
+        if let Err(error @ (WorldError::Silent { .. } | WorldError::Link(_) | WorldError::Excluded)) = &result {
             *lock(&shared.broken) = Some(error.clone());
         }
         result

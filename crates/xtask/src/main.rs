@@ -19,6 +19,13 @@ use clap::{Args, Parser};
 /// kernels run at full speed in every profile.
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
+/// The arguments that run the tests of runs on several machines: over threads, and over MPI on this machine.
+const WORLD: [&[&str]; 3] = [
+    &["test", "-p", "unisono-world", "-p", "unisono-world-mpi"],
+    &["test", "-p", "unisono-tests", "--test", "machines"],
+    &["test", "-p", "unisono-examples", "--features", "mpi", "--test", "world"],
+];
+
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Tasks of the Unisono repository")]
 enum Task {
@@ -29,6 +36,9 @@ enum Task {
         /// Run the long versions too (sets UNISONO_LONG=1)
         #[arg(long)]
         long: bool,
+        /// Install Open MPI too, and run the tests of runs on several machines, on this one
+        #[arg(long)]
+        world: bool,
         #[command(flatten)]
         rest: Rest,
     },
@@ -54,7 +64,7 @@ struct Rest {
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Demo(rest) => demo(rest.args),
-        Task::Test { long, rest } => test(long, &rest.args),
+        Task::Test { long, world, rest } => test(long, world, &rest.args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
         Task::Isa(rest) => isa(&rest.args),
@@ -90,13 +100,20 @@ fn faults(args: &[OsString]) -> &'static [&'static str] {
     if args.iter().any(|arg| arg == "uneven") { &["--features", "faults"] } else { &[] }
 }
 
-fn test(long: bool, args: &[OsString]) -> Result<(), String> {
+fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
     setup::adapter()?;
-    let mut command = cargo();
-    if long {
-        command.env("UNISONO_LONG", "1");
+    let runs: &[&[&str]] = if world { &WORLD } else { &[&TEST] };
+    if world {
+        setup::mpi()?;
     }
-    run(command.args(TEST).args(args))
+    for own in runs {
+        let mut command = cargo();
+        if long {
+            command.env("UNISONO_LONG", "1");
+        }
+        run(command.args(*own).args(args))?;
+    }
+    Ok(())
 }
 
 /// Runs the program that counts what a step is on a GPU. It needs no adapter.
@@ -147,10 +164,10 @@ mod tests {
             panic!()
         };
         assert_eq!(rest.args, ["--epochs", "1", "--json"]);
-        let Task::Test { long, rest } = Task::parse_from(["xtask", "test", "--long", "-p", "x"]) else {
+        let Task::Test { long, world, rest } = Task::parse_from(["xtask", "test", "--long", "-p", "x"]) else {
             panic!()
         };
-        assert!(long && rest.args == ["-p", "x"]);
+        assert!(long && !world && rest.args == ["-p", "x"]);
     }
 
     #[test]

@@ -95,6 +95,21 @@ pub fn adapter() -> Result<(), String> {
     Err(format!("{} is done, and there is still no Vulkan driver", manager.program))
 }
 
+/// Installs Open MPI with apt-get if there is no mpirun. Programs open its library when they run, so nothing
+/// else of it is needed to build them.
+pub fn mpi() -> Result<(), String> {
+    if on_path("mpirun") {
+        return Ok(());
+    }
+    let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
+    if !on_path("apt-get") || !root && output("sudo", &["-n", "true"]).is_none() {
+        return Err("there is no mpirun: install Open MPI (Debian: openmpi-bin), then run this again".to_owned());
+    }
+    eprintln!("xtask: no mpirun found; installing Open MPI with apt-get");
+    run(&mut command(root, "apt-get", &["update"]))?;
+    run(&mut command(root, "apt-get", &["install", "-y", "--no-install-recommends", "openmpi-bin"]))
+}
+
 impl Manager {
     fn steps(&self) -> impl Iterator<Item = &'static [&'static str]> {
         [self.update, self.install].into_iter().filter(|args| !args.is_empty())

@@ -8,7 +8,7 @@ use crate::values::{Type, tree};
 pub const BUCKET_BYTES: usize = 25 << 20;
 
 /// The most shards of a batch.
-pub const MAX_SHARDS: usize = 1024;
+pub const MAX_SHARDS: usize = 1 << 16;
 
 /// Consecutive shards that one device computes, out of the non-empty shards of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

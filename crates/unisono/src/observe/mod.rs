@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod file;
 pub(crate) mod json_lines;
 pub(crate) mod logged;
+pub(crate) mod machines;
 pub(crate) mod observer;
 pub(crate) mod plot;
 mod png;

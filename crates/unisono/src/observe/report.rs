@@ -7,6 +7,7 @@ use unisono_data::Seen;
 use unisono_replica::{AuditReport, ReplicaReport};
 
 use crate::Scaling;
+use crate::observe::machines::MachineReport;
 
 /// The share of the time in percent from which a wait is named.
 const NOTABLE: f64 = 20.0;
@@ -18,6 +19,8 @@ const NOTABLE: f64 = 20.0;
 pub struct Report {
     /// The reports of the replicas, of those that left too.
     pub replicas: Vec<ReplicaReport>,
+    /// The reports of the machines up to the end of the last fit. Empty where there is one.
+    pub machines: Vec<MachineReport>,
     /// What the input pipeline did. `None` where there was none.
     pub input: Option<Seen>,
     /// The loss scale. `None` in full precision.
@@ -32,7 +35,7 @@ impl Report {
     /// Makes a report of some replicas and an input pipeline. [`crate::Trainer::report`] returns that of a
     /// run.
     pub fn new(replicas: Vec<ReplicaReport>, input: Option<Seen>) -> Self {
-        Self { replicas, input, scaling: None, audits: None, shards_at_once: None }
+        Self { replicas, machines: Vec::new(), input, scaling: None, audits: None, shards_at_once: None }
     }
 
     /// Says in a line what held the run up, such as `input-bound: replicas waited 41% of the time for data;
@@ -110,6 +113,9 @@ impl fmt::Display for Report {
             if let Some(left) = &report.left {
                 write!(f, "\n         left at step {}: {}", left.step, left.why)?;
             }
+        }
+        for machine in &self.machines {
+            write!(f, "\n{machine}")?;
         }
         if let Some(diagnosis) = self.diagnosis() {
             write!(f, "\n{diagnosis}")?;

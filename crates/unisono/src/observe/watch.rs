@@ -8,6 +8,7 @@ use unisono_replica::ReplicaReport;
 use crate::Epoch;
 use crate::observe::events;
 use crate::observe::logged::Logged;
+use crate::observe::machines::MachineReport;
 use crate::observe::observer::{Observer, Start, Step};
 use crate::run::stop::Stop;
 
@@ -24,6 +25,14 @@ pub(crate) struct Watch {
     pub asked: Stop,
     /// What the input pipeline of the last fit did.
     pub input: Option<Seen>,
+    /// What each machine did up to the end of the last fit.
+    pub machines: Vec<MachineReport>,
+    /// Whether another rank has the observers, so that they hear of what concerns this machine through it.
+    pub forwards: bool,
+    /// What they have not heard yet.
+    pub unheard: Vec<String>,
+    /// The number of lost ranks that observers know of.
+    pub lost_told: usize,
     /// Whether observers were told that a loader's own batch size is not used.
     pub told_batch: bool,
 }
@@ -85,7 +94,21 @@ impl Watch {
     /// Tells observers that a replica left.
     pub fn left(&mut self, text: &str) {
         events::replica_left(text);
+        self.forward(text);
         self.tell(|o| o.note(text));
+    }
+
+    /// Tells observers something worth knowing that concerns this machine alone.
+    pub fn note_here(&mut self, text: &str) {
+        self.forward(text);
+        self.note(text);
+    }
+
+    /// Keeps a text for the rank that has the observers.
+    fn forward(&mut self, text: &str) {
+        if self.forwards {
+            self.unheard.push(text.to_owned());
+        }
     }
 
     /// Tells observers something worth knowing.

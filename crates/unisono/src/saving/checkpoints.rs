@@ -183,27 +183,27 @@ impl Checkpoints {
                     self.durable = Some(step);
                     if saved.reopened {
                         let dir = saved.path.parent().unwrap_or(&saved.path).display();
-                        watch.note(&format!("warning: {dir} was gone and was made anew"));
+                        watch.note_here(&format!("warning: {dir} was gone and was made anew"));
                     }
                     for old in &saved.not_removed {
-                        watch.note(&format!("warning: an old checkpoint could not be removed: {old}"));
+                        watch.note_here(&format!("warning: an old checkpoint could not be removed: {old}"));
                     }
                     watch.saved(&saved.path);
                 }
-                Report::Replaced { step, by } => watch.note(&format!(
+                Report::Replaced { step, by } => watch.note_here(&format!(
                     "note: step {step} is not saved: step {by} came before the disk was ready for it"
                 )),
-                Report::Failed { step, error } => watch.note(&format!(
+                Report::Failed { step, error } => watch.note_here(&format!(
                     "warning: step {step} is not saved: {error}; the run goes on, the next save tries again"
                 )),
                 Report::Dropped { step } => {
-                    watch.note(&format!("note: step {step} is not saved: an audit failed"));
+                    watch.note_here(&format!("note: step {step} is not saved: an audit failed"));
                 }
-                Report::NotTrusted { step, error } => watch.note(&format!(
+                Report::NotTrusted { step, error } => watch.note_here(&format!(
                     "warning: it is not recorded that checkpoints up to step {step} are trusted: {error}; the \
                      next save tries again"
                 )),
-                other => watch.note(&format!("warning: {other:?}")),
+                other => watch.note_here(&format!("warning: {other:?}")),
             }
         }
     }

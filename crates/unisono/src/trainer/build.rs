@@ -154,6 +154,9 @@ impl Builder {
         let mut budget = self.budget(adapters);
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
+        if !self.world.is_alone() {
+            self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
+        }
         self.options.audits = audits(&self.world, self.options.audits);
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed, &weights)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;
@@ -175,7 +178,8 @@ impl Builder {
         identity.of_trainer.clone_from(&identity.not_covered);
         let state = RunState { settings, loss_scale, carries, identity, control, ..RunState::default() };
         let observers = if self.world.is_first() { self.observers } else { Vec::new() };
-        let watch = Watch { observers, notes, ..Watch::default() };
+        let forwards = !self.world.is_first();
+        let watch = Watch { observers, notes, forwards, ..Watch::default() };
         let (data_hash, trust) = (DataHash::default(), Trust::default());
         let callbacks = self.callbacks;
         Ok(Trainer {

@@ -324,7 +324,8 @@ impl Builder {
     }
 
     /// Sets the prefix of the names of this run's fault points, for drills with the feature `faults` of
-    /// `unisono_replica`. Default: none.
+    /// `unisono_replica`. On several machines the names begin with the rank before that: `rank-1:`. Default:
+    /// none.
     pub fn fault_scope(mut self, scope: &str) -> Self {
         self.options.fault_scope = scope.into();
         self

@@ -68,7 +68,8 @@ impl Trainer {
             Err(Error::Stopped) => self.note_stop(),
             Err(error) => return Err(error),
         }
-        self.save_at_end()
+        self.save_at_end()?;
+        self.report_together()
     }
 
     /// Whether a callback has ended the run. Tells the observers, also where all epochs are done or the run

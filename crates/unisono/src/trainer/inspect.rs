@@ -52,7 +52,8 @@ impl Trainer {
         let shards_at_once = memory.limited_by.is_some().then(|| memory.how());
         let scaling = self.state.loss_scale.clone();
         let audits = Some(self.audits()).filter(|audits| audits.passed > 0 && audits.interval > 0);
-        Report { scaling, audits, shards_at_once, ..Report::new(self.reports(), self.watch.input.clone()) }
+        let machines = self.watch.machines.clone();
+        Report { scaling, audits, machines, shards_at_once, ..Report::new(self.reports(), self.watch.input.clone()) }
     }
 
     /// Returns what is known about the audits of training steps: how many passed, how often there is one, and

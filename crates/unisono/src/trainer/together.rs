@@ -7,6 +7,7 @@ use unisono_data::Loader;
 use unisono_replica::{Audits, machine};
 use unisono_world::{World, WorldError, pack, unpack};
 
+use crate::observe::machines::MachineReport;
 use crate::run::identity::RunIdentity;
 use crate::run::settings::RunSettings;
 use crate::{Error, Trainer};
@@ -103,6 +104,18 @@ impl Trainer {
         self.agree_on_saving(false, Ok(())).map(drop)
     }
 
+    /// Collects what each machine did, for the report.
+    pub(super) fn report_together(&mut self) -> Result<(), Error> {
+        let world = self.world().clone();
+        if world.is_alone() {
+            return Ok(());
+        }
+        let records = world.gather(&MachineReport::numbers(&world, &self.crew.replicas.reports()))?;
+        let report = |(rank, numbers): &(usize, Vec<u8>)| MachineReport::of(&world, *rank, numbers);
+        self.watch.machines = records.iter().filter_map(report).collect();
+        Ok(())
+    }
+
     /// Tells all ranks whether this one was asked to stop, whether a save is due here, and what went wrong with
     /// saves. Returns whether a save is due on any rank, and makes the run stop where any was asked to.
     ///
@@ -117,9 +130,17 @@ impl Trainer {
         let flags = [u8::from(due), u8::from(self.watch.asked.is_asked()), u8::from(problem.is_some())];
         let mut any_due = false;
         let mut failed = None;
-        for (rank, record) in world.gather(&pack(&[&flags, problem.unwrap_or_default().as_bytes()]))? {
+        let problem = problem.unwrap_or_default();
+        let unheard = std::mem::take(&mut self.watch.unheard);
+        let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes()];
+        own.extend(unheard.iter().map(String::as_bytes));
+        for (rank, record) in world.gather(&pack(&own))? {
             let parts = unpack(&record).unwrap_or_default();
-            let [flags, problem] = parts[..] else { continue };
+            let [flags, problem, unheard @ ..] = &parts[..] else { continue };
+            for text in unheard {
+                let text = format!("{}: {}", world.name(rank), String::from_utf8_lossy(text));
+                self.watch.note(&text);
+            }
             any_due |= flags.first() == Some(&1);
             if flags.get(1) == Some(&1) {
                 self.watch.stop.ask();
@@ -129,6 +150,11 @@ impl Trainer {
                 failed = Some(WorldError::Other { rank: world.name(rank), why });
             }
         }
+        let lost = world.lost();
+        for (rank, why) in lost.iter().skip(self.watch.lost_told) {
+            self.watch.note(&format!("{} was lost: {why}; the others go on without it", world.name(*rank)));
+        }
+        self.watch.lost_told = lost.len();
         failed.map_or(Ok(any_due), |error| Err(error.into()))
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Session {
     /// The ranks for which others wait, as they said after their deadline.
     waiting: BTreeMap<usize, BTreeSet<usize>>,
     pub deadline: Duration,
+    /// The time that this rank has waited for others.
+    pub waited: Duration,
     /// The bytes sent for exchanges.
     pub sent: u64,
 }
@@ -72,6 +74,7 @@ impl Session {
             gone: BTreeMap::new(),
             waiting: BTreeMap::new(),
             deadline,
+            waited: Duration::ZERO,
             sent: 0,
         }
     }
@@ -116,7 +119,7 @@ impl Session {
         done: impl Fn(&mut Self) -> Option<T>,
         missing: impl Fn(&Self) -> Vec<usize>,
     ) -> Result<Option<T>, WorldError> {
-        let (mut waited, mut asked, mut told) = (Duration::ZERO, false, false);
+        let (mut waited, mut asked, mut said) = (Duration::ZERO, false, None);
         self.waiting.clear();
         loop {
             if self.change.is_some() {
@@ -131,7 +134,9 @@ impl Session {
                 return Err(WorldError::Other { rank: self.name(rank), why });
             }
             asked |= waited >= self.deadline;
-            if (asked || !self.waiting.is_empty()) && !std::mem::replace(&mut told, true) {
+            let is_new = said.is_none_or(|said| waited >= said + SLICE);
+            if (asked || !self.waiting.is_empty()) && is_new {
+                said = Some(waited);
                 self.say_waiting(&missing);
             }
             let all_wait = missing.iter().all(|rank| self.waiting.contains_key(rank));
@@ -147,7 +152,9 @@ impl Session {
     fn receive_within(&mut self, wait: Duration) -> Result<Duration, WorldError> {
         let since = self.link.now();
         self.receive(wait.clamp(SLICE / 10, SLICE))?;
-        Ok(self.link.now().saturating_sub(since).min(2 * SLICE))
+        let took = self.link.now().saturating_sub(since).min(2 * SLICE);
+        self.waited += took;
+        Ok(took)
     }
 
     /// Tells the other ranks for which ones this rank waits.

@@ -1,19 +1,19 @@
 //! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"):
-//! shaders, random <- graph <- gpu <- replica <- unisono; random <- data <- unisono; checkpoint <- unisono.
+//! shaders, random <- graph <- gpu <- replica <- unisono; graph <- world <- replica; world <- world-mpi <- unisono;
+//! random <- data <- unisono; checkpoint <- unisono.
 //! Nothing else.
 
 /// Each library of this repository, with the libraries of this repository that it may depend on.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("unisono-shaders", &[]),
     ("unisono-random", &[]),
     ("unisono-checkpoint", &[]),
     ("unisono-data", &["unisono-random"]),
     ("unisono-graph", &["unisono-random", "unisono-shaders"]),
     ("unisono-gpu", &["unisono-graph", "unisono-random", "unisono-shaders"]),
-    (
-        "unisono-replica",
-        &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"],
-    ),
+    ("unisono-world", &["unisono-graph"]),
+    ("unisono-world-mpi", &["unisono-world"]),
+    ("unisono-replica", &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"]),
     (
         "unisono",
         &[
@@ -24,6 +24,8 @@ const MAY_USE: [(&str, &[&str]); 8] = [
             "unisono-random",
             "unisono-replica",
             "unisono-shaders",
+            "unisono-world",
+            "unisono-world-mpi",
         ],
     ),
 ];

@@ -12,7 +12,7 @@ use syn::visit::Visit;
 use syn::{Attribute, Item, UseTree};
 
 /// The rooms of each crate that has some, from earlier to later.
-const ROOMS: [(&str, &[&str]); 6] = [
+const ROOMS: [(&str, &[&str]); 8] = [
     ("crates/checkpoint", &["tensors", "disk", "model", "store", "saver", "inspect"]),
     ("crates/data", &["sample", "transforms", "sources", "compose", "order", "loading"]),
     ("crates/gpu", &["error", "adapter", "device", "execution"]),
@@ -52,6 +52,8 @@ const ROOMS: [(&str, &[&str]); 6] = [
             "predictor",
         ],
     ),
+    ("crates/world", &["error", "link", "packed", "message", "cuts", "session", "world", "threads"]),
+    ("crates/world-mpi", &["error", "library", "owner", "link"]),
 ];
 
 /// Files at the top of a crate that come after all rooms: they only re-export.
