@@ -3,7 +3,7 @@
 mod params;
 
 pub use params::{
-    FiniteParams, MapParams, Params, ProductParams, ReduceParams, RowSumsParams, STARTS, SortParams,
+    AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, RowSumsParams, STARTS, SortParams,
     TreeParams, start,
 };
 
@@ -122,6 +122,47 @@ pub const TREE: &str = include_str!("tree.wgsl");
 
 /// Finds whether any number is not finite. Needs the constant and the types that the file names.
 pub const FINITE: &str = include_str!("finite.wgsl");
+
+/// Attention, forward and backward: what its kernels are put together from. `ROWS`, `OWN`, `OUT` and `WIDTH`
+/// stand for the names of memories and the constant that is the length of their rows.
+pub mod attention {
+    macro_rules! files {
+        ($($(#[$doc:meta])* $ident:ident = $file:literal;)*) => {
+            $($(#[$doc])* pub const $ident: &str = include_str!(concat!("attention/", $file, ".wgsl"));)*
+        };
+    }
+
+    files! {
+        /// What kernels for software adapters share: tiles in the registers of subgroups.
+        LANES = "lanes";
+        /// Products of the rows of two memories.
+        LANES_SCORES = "lanes_scores";
+        /// Sums of a memory's rows, each times its number of the tile.
+        LANES_SPREAD = "lanes_spread";
+        /// Results that are kept where they are stored.
+        LANES_RESULT = "lanes_result";
+        /// The weighted means of values.
+        LANES_FORWARD = "lanes_forward";
+        /// The gradient by queries.
+        LANES_QUERY = "lanes_query";
+        /// The gradients by keys and values.
+        LANES_KEY = "lanes_key";
+        /// What kernels for GPUs share: tiles in workgroup memory.
+        TILES = "tiles";
+        /// [`LANES_SCORES`] for GPUs.
+        TILES_SCORES = "tiles_scores";
+        /// [`LANES_SPREAD`] for GPUs.
+        TILES_SPREAD = "tiles_spread";
+        /// How results are stored.
+        TILES_RESULT = "tiles_result";
+        /// [`LANES_FORWARD`] for GPUs.
+        TILES_FORWARD = "tiles_forward";
+        /// [`LANES_QUERY`] for GPUs.
+        TILES_QUERY = "tiles_query";
+        /// [`LANES_KEY`] for GPUs.
+        TILES_KEY = "tiles_key";
+    }
+}
 
 /// Sorts ids with their positions within tiles. Needs the constant that the file names.
 pub const SORT_TILES: &str = include_str!("sort_tiles.wgsl");

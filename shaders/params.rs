@@ -129,6 +129,14 @@ params! {
         used,
     }
 
+    /// The params of the kernels of attention. A start behind them says where each of their memories begins.
+    AttentionParams {
+        /// The first pair of sample and head of this launch, where they take several launches.
+        first_z,
+        /// Zero, which a compiler cannot know: for bit patterns that must not be constants.
+        zero,
+    }
+
     /// The params of `sort_tiles.wgsl` and `sort_merge.wgsl`.
     SortParams {
         /// The number of positions.

@@ -3,6 +3,8 @@
 
 #[path = "products/convolution.rs"]
 mod convolution;
+#[path = "products/attention.rs"]
+mod attention;
 #[path = "products/row_sums.rs"]
 mod row_sums;
 
@@ -12,7 +14,7 @@ use unisono_gpu::{Adapter, Device};
 use unisono_graph::ops::{Contract, MatMul};
 use unisono_graph::target::Machine;
 use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
-use unisono_graph::{Program, Run, Slot, Tape, Target, Type};
+use unisono_graph::{Plan, Program, Run, Slot, Tape, Target, Type};
 use unisono_random::Draws;
 use unisono_testkit::{adapters, products};
 
@@ -130,7 +132,28 @@ fn run(
     shards: &[usize],
 ) -> (Vec<Vec<u32>>, BTreeSet<String>) {
     let plan = program.plan(&Run::whole(shards), target).unwrap();
-    let mut executable = device.load(&plan).unwrap();
+    let outputs = execute(device, program, &plan, values);
+    (outputs, plan.kernels.into_iter().map(|k| k.wgsl).collect())
+}
+
+/// Runs a program as [`run`] does, with a text of its kernels replaced by another. Returns also whether a
+/// kernel had it.
+fn run_with(
+    device: &mut Device,
+    target: &Target,
+    program: &Program,
+    values: &[Vec<f32>],
+    shards: &[usize],
+    [text, other]: [&str; 2],
+) -> (Vec<Vec<u32>>, bool) {
+    let mut plan = program.plan(&Run::whole(shards), target).unwrap();
+    let is_there = plan.kernels.iter().any(|kernel| kernel.wgsl.contains(text));
+    plan.kernels.iter_mut().for_each(|kernel| kernel.wgsl = kernel.wgsl.replace(text, other));
+    (execute(device, program, &plan, values), is_there)
+}
+
+fn execute(device: &mut Device, program: &Program, plan: &Plan, values: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    let mut executable = device.load(plan).unwrap();
     let mut outputs = vec![Vec::new(); program.outputs().len()];
     for segment in 0..plan.segments.len() {
         let upload = &mut |t: &unisono_graph::plan::Transfer, w: &mut unisono_gpu::Writer<'_>| {
@@ -146,7 +169,7 @@ fn run(
         };
         device.run(&mut executable, segment, upload, download).unwrap();
     }
-    (outputs, plan.kernels.into_iter().map(|k| k.wgsl).collect())
+    outputs
 }
 
 /// Returns cases with sizes around every limit: of a block, of a tile, of a chunk, and of the choice of a

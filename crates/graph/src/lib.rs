@@ -17,7 +17,7 @@ pub use plan::{Plan, StateLayout, Target, target};
 pub use program::{BUCKET_BYTES, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot};
 pub use reference::{Feed, Outcome, elementary, interpret};
 pub use trace::{
-    Encoding, Expression, Graph, GraphError, Halves, Identity, InputDecl, InputKind, Io, Lowering, Node,
+    AttentionResult, Encoding, Expression, Graph, GraphError, Halves, Identity, InputDecl, InputKind, Io, Lowering, Node,
     NodeId, Op, Output, OutputKind, Pointwise, Product, RandomKey, ReduceKind, Reduction, StateDecl,
     StateKind, Tape, Var, View,
 };

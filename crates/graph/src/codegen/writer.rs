@@ -111,7 +111,8 @@ impl<'a> Writer<'a> {
             | Lowering::Reduce(_)
             | Lowering::MatMul { .. }
             | Lowering::Contract
-            | Lowering::RowSums { .. } => return self.load_named(key, index),
+            | Lowering::RowSums { .. }
+            | Lowering::Attention { .. } => return self.load_named(key, index),
         };
         self.name(key, &text)
     }

@@ -56,6 +56,8 @@ pub enum UnitKind {
     Product,
     /// The unit sums rows by their ids.
     RowSums,
+    /// The unit is attention, or what is computed together of its gradients.
+    Attention,
 }
 
 /// A graph that is partitioned into units.
@@ -188,7 +190,7 @@ impl Fuser<'_> {
                     }
                     self.stored.insert(id);
                 }
-                Lowering::RowSums { .. } => {
+                Lowering::RowSums { .. } | Lowering::Attention { .. } => {
                     node.inputs.iter().for_each(|&i| self.store_in_order(i));
                     self.stored.insert(id);
                 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::reads::Reads;
 use super::{Fuser, MAX_BINDINGS, Unit, UnitKind};
 use crate::ops::Checkpoint;
-use crate::trace::{Lowering, NodeId, View};
+use crate::trace::{AttentionResult, Lowering, NodeId, View};
 use crate::values::Lead;
 
 /// A value that more units than this bind is common: it says little about which of them another value may
@@ -14,6 +14,9 @@ const COMMON: usize = 16;
 
 /// What the values of a map have in common: segment, lead and number of elements.
 type Space = (usize, Lead, usize);
+
+/// The operands of attention, the first result of the kernel, whether it is causal, and the factor's bits.
+type Together = (Vec<NodeId>, AttentionResult, bool, u32);
 
 /// The maps so far, and which of them bind a value.
 #[derive(Default)]
@@ -39,6 +42,7 @@ impl Fuser<'_> {
         let mut units: Vec<Unit> = Vec::new();
         let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut homes = Homes::default();
+        let mut attentions: BTreeMap<Together, usize> = BTreeMap::new();
         let new = self.new_states();
         for &root in &self.stored {
             let kind = match self.lowering[root] {
@@ -52,11 +56,13 @@ impl Fuser<'_> {
                 Lowering::Reduce(_) => UnitKind::Reduce,
                 Lowering::MatMul { .. } | Lowering::Contract => UnitKind::Product,
                 Lowering::RowSums { .. } => UnitKind::RowSums,
+                Lowering::Attention { .. } => UnitKind::Attention,
                 _ => UnitKind::Map,
             };
             let reads = if kind == UnitKind::Map { self.reads(root) } else { Reads::new() };
             let home = match kind {
                 UnitKind::Map => self.home(root, &reads, &units, &made_by, (&homes, &new)),
+                UnitKind::Attention => self.attention(root).and_then(|key| attentions.get(&key)).copied(),
                 _ => None,
             };
             let unit = home.unwrap_or(units.len());
@@ -64,12 +70,19 @@ impl Fuser<'_> {
                 let product = (kind == UnitKind::Product).then_some(root);
                 units.push(Unit { kind, roots: vec![], segment: self.segment[root], product });
             }
+            attentions.extend(self.attention(root).map(|key| (key, unit)));
             units[unit].roots.push(root);
             made_by.insert(root, unit);
             self.settle(root, &reads, unit, (&units, &new), &mut homes);
         }
         units.sort_by_key(|u| u.segment);
         units
+    }
+
+    /// Returns what the results of attention have in common that one kernel computes.
+    fn attention(&self, root: NodeId) -> Option<Together> {
+        let Lowering::Attention { causal, scale, result } = self.lowering[root] else { return None };
+        Some((self.graph.nodes[root].inputs.clone(), result.first(), causal, scale.to_bits()))
     }
 
     /// Returns the stored values that must be there before what `root` computes a second time.

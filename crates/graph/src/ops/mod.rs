@@ -14,6 +14,8 @@ mod registry;
 mod softmax;
 
 pub use crate::trace::{Constant, Input, Pointwise, State, Window};
+pub use attention::{BLOCK as ATTENTION_BLOCK, MAX_WIDTH as ATTENTION_MAX_WIDTH};
+pub(crate) use attention::Sizes as AttentionSizes;
 pub use registry::{Case, Entry};
 
 /// Declares ops: `file: Type, ...;`. Pointwise ops have their cases in [`Pointwise::CASES`], other files in
@@ -62,6 +64,8 @@ ops! {
         tanh: Tanh;
     }
     others {
+        attention: Attention, AttentionLse;
+        attention_gradient: AttentionGradient;
         broadcast: Broadcast;
         cast: ToF32;
         checkpoint: Checkpoint;

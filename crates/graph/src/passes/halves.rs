@@ -30,6 +30,7 @@ pub(crate) fn is_half(nodes: &[Node], node: &Node, known: &[bool]) -> bool {
             }
             Lowering::Concat(_) => node.inputs.iter().all(|&input| known[input]),
             Lowering::MatMul { rounds, .. } => rounds,
+            Lowering::Attention { .. } => false,
             Lowering::Contract | Lowering::RowSums { .. } | Lowering::SumShards | Lowering::Leaf => false,
         }
 }

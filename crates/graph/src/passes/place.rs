@@ -102,7 +102,7 @@ impl<'a> Placer<'a> {
                     placer.fixed.insert(placer.stored(node.inputs[0]));
                 }
                 // Its kernel reads operands that lie in one piece.
-                Lowering::RowSums { .. } => {
+                Lowering::RowSums { .. } | Lowering::Attention { .. } => {
                     let operands = node.inputs.iter().map(|&operand| placer.stored(operand));
                     placer.fixed.extend(operands.collect::<Vec<_>>());
                 }

@@ -62,6 +62,8 @@ pub(crate) enum UnitKernels {
     },
     /// What the kernels of row sums are depends on sizes alone.
     RowSums,
+    /// The same holds for those of attention.
+    Attention,
 }
 
 impl Program {
@@ -287,6 +289,7 @@ fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
             pairs: codegen::pairs_kernel(graph, fusion, stores, unit),
         },
         (UnitKind::RowSums, _) => UnitKernels::RowSums,
+        (UnitKind::Attention, _) => UnitKernels::Attention,
         (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
             whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
             chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),

@@ -17,7 +17,7 @@ pub(crate) use identity::Key;
 pub use identity::{Encoding, Identity};
 pub use leaf::{Constant, Input, State};
 pub(crate) use op::join_leads;
-pub use op::{Expression, Halves, Io, Lowering, Op, Product, ReduceKind, Reduction, View};
+pub use op::{AttentionResult, Expression, Halves, Io, Lowering, Op, Product, ReduceKind, Reduction, View};
 pub use pointwise::Pointwise;
 pub use random::RandomKey;
 pub use tape::Tape;

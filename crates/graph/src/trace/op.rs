@@ -102,6 +102,16 @@ pub enum Lowering {
         /// The number of ids, and of the result's rows.
         rows: usize,
     },
+    /// The result is one of those of attention. What is computed of the same operands in one go shares a
+    /// kernel.
+    Attention {
+        /// Whether a query sees the keys up to its own place only.
+        causal: bool,
+        /// The factor of the scores.
+        scale: f32,
+        /// Which result it is.
+        result: AttentionResult,
+    },
     /// The result is a sum over shards. The step is cut here: a segment ends.
     SumShards,
 }
@@ -116,6 +126,32 @@ impl Lowering {
     /// Returns whether the op can be an expression inside the kernels of its users.
     pub fn is_inline(&self) -> bool {
         self.is_lookup() || matches!(self, Self::Pointwise(_))
+    }
+}
+
+/// A result of attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum AttentionResult {
+    /// The weighted means of the values.
+    Values,
+    /// The logarithms of the sums of the weights.
+    LogSums,
+    /// The gradient by the queries.
+    Query,
+    /// The gradient by the keys.
+    Key,
+    /// The gradient by the values.
+    Value,
+}
+
+impl AttentionResult {
+    /// Returns the first result that one kernel computes with this one.
+    pub(crate) fn first(self) -> Self {
+        match self {
+            Self::LogSums => Self::Values,
+            Self::Value => Self::Key,
+            own => own,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::trace::{
-    Constant, Graph, GraphError, Input, InputDecl, InputKind, Lowering, Node, NodeId, Op, Output, OutputKind,
+    AttentionResult, Constant, Graph, GraphError, Input, InputDecl, InputKind, Lowering, Node, NodeId, Op, Output, OutputKind,
     RandomKey, State, StateDecl, StateKind, Var,
 };
 use crate::values::{DType, Lead, Type};
@@ -148,12 +148,15 @@ impl Tape {
 
     /// Applies an op whose type is not known, as [`Tape::apply`] does.
     pub fn apply_dyn(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
-        let is_product = matches!(op.lowering(), Lowering::MatMul { .. } | Lowering::Contract);
-        let rounding = self.inner.borrow().rounding.clone().filter(|_| is_product);
+        let (operands, rounds_result) = factors(&op.lowering());
+        let rounding = self.inner.borrow().rounding.clone().filter(|_| operands > 0);
         let Some(rounding) = rounding else { return self.record(op, inputs) };
-        let rounded: Vec<Var> = inputs.iter().map(|x| self.rounded(x, &rounding)).collect();
+        let round = |(index, x): (usize, &&Var)| {
+            if index < operands { self.rounded(x, &rounding) } else { (*x).clone() }
+        };
+        let rounded: Vec<Var> = inputs.iter().enumerate().map(round).collect();
         let y = self.record(op, &rounded.iter().collect::<Vec<_>>());
-        if y.ty.lead == Lead::Sample { self.rounded(&y, &rounding) } else { y }
+        if rounds_result && y.ty.lead == Lead::Sample { self.rounded(&y, &rounding) } else { y }
     }
 
     /// Returns the rounded value. A value is rounded once, however often it is asked for, so that its
@@ -349,6 +352,19 @@ impl Tape {
     pub fn finish(&self) -> Result<Graph, GraphError> {
         let inner = self.inner.borrow();
         inner.error.clone().map_or_else(|| Ok(inner.graph.clone()), Err)
+    }
+}
+
+/// Returns how many of an op's first operands are factors of products, and whether its result is one.
+fn factors(lowering: &Lowering) -> (usize, bool) {
+    use AttentionResult::{LogSums, Values};
+    match lowering {
+        Lowering::MatMul { .. } | Lowering::Contract => (2, true),
+        // q, k and v, and dy of the gradients.
+        Lowering::Attention { result: Values, .. } => (3, true),
+        Lowering::Attention { result: LogSums, .. } => (3, false),
+        Lowering::Attention { .. } => (4, true),
+        _ => (0, false),
     }
 }
 

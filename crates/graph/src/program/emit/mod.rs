@@ -1,8 +1,9 @@
 //! From a program and a run to a plan: sizes, launches, transfers and memory.
 //!
-//! This module puts the steps of a segment in order. `emitter` records them, `pointwise`, `sums`, `product`
-//! and `row_sums` add the launches, and `memory` gives every memory a buffer.
+//! This module puts the steps of a segment in order. `emitter` records them, `pointwise`, `sums`, `product`,
+//! `row_sums` and `attention` add the launches, and `memory` gives every memory a buffer.
 
+mod attention;
 mod emitter;
 mod joint;
 mod memory;
@@ -148,6 +149,7 @@ impl Emitter<'_> {
                 self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))
             }
             UnitKernels::RowSums => self.row_sums(unit.roots[0]),
+            UnitKernels::Attention => self.attention(unit),
         }
     }
 

@@ -1,0 +1,210 @@
+//! The kernels of attention: files of `shaders/attention`, with the functions of their memories and constants.
+
+use unisono_shaders::{AttentionParams, Params, attention, module, snippets};
+
+use super::text::Memory;
+use crate::ops::AttentionSizes;
+use crate::plan::{Access, Kernel};
+use crate::trace::AttentionResult;
+
+/// How a machine computes attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// A subgroup of so many lanes has a tile in registers.
+    Lanes(usize),
+    /// A workgroup has a tile in workgroup memory.
+    Tiles,
+}
+
+impl Family {
+    /// Returns the number of queries, or keys, that a workgroup computes the results of.
+    pub(super) fn own_places(self) -> usize {
+        match self {
+            Self::Lanes(lanes) => 4 * lanes,
+            Self::Tiles => 64,
+        }
+    }
+}
+
+/// Everything that the text of a kernel depends on.
+pub(super) struct AttentionKernel {
+    pub family: Family,
+    pub sizes: AttentionSizes,
+    pub causal: bool,
+    pub scale: f32,
+    /// The results of the kernel, in order.
+    pub results: Vec<AttentionResult>,
+    /// What the kernel binds, in order.
+    pub memories: Vec<Memory>,
+}
+
+impl AttentionKernel {
+    pub(super) fn build(&self) -> Kernel {
+        let shared = [snippets::SUM_QUADS, snippets::ELEMENTARY];
+        let declaration = AttentionParams::declaration(self.memories.len());
+        let half = self.memories.iter().any(|memory| memory.is_half);
+        let enable = if half { "enable f16;\n" } else { "" };
+        let (name, main) = self.main();
+        let parts = self.constants() + &self.functions() + &self.steps();
+        let wgsl = format!("{enable}{}", module(&declaration, &shared, &parts, &main));
+        let access =
+            |memory: &Memory| if memory.is_written { Access::ReadWrite } else { Access::Read };
+        Kernel { name: name.into(), wgsl, bindings: self.memories.iter().map(access).collect() }
+    }
+
+    fn wants(&self, result: AttentionResult) -> bool {
+        self.results.contains(&result)
+    }
+
+    fn is_by_key(&self) -> bool {
+        self.wants(AttentionResult::Key) || self.wants(AttentionResult::Value)
+    }
+
+    fn constants(&self) -> String {
+        let AttentionSizes { queries, keys, d, e, .. } = self.sizes;
+        let lanes = match self.family {
+            Family::Lanes(lanes) => format!("const LANES: u32 = {lanes}u;\n"),
+            Family::Tiles => String::new(),
+        };
+        format!(
+            "const T: u32 = {queries}u;\nconst S: u32 = {keys}u;\nconst D: u32 = {d}u;\nconst E: u32 = {e}u;\n\
+             const CAUSAL: bool = {};\nconst SCALE: f32 = {:?};\n\
+             // The score of a key that a query does not see.\nconst LOWEST: f32 = -3.4028235e38;\n\
+             {lanes}",
+            self.causal,
+            self.scale,
+        )
+    }
+
+    /// Returns the functions of the memories, and those that say what a query sees.
+    fn functions(&self) -> String {
+        let numbered = || self.memories.iter().enumerate();
+        let mut text: String = numbered().map(|(number, memory)| memory.functions(number)).collect();
+        let q = self.memories.iter().find(|memory| memory.name == "q");
+        let outer = q.map_or(&[][..], |q| &q.dims[..q.dims.len() - 2]);
+        let bases: String = numbered().map(|(number, memory)| memory.enter(number, outer)).collect();
+        text += &format!("fn enter(layer: u32) {{\n{bases}}}\n");
+        let shows = if self.memories.iter().any(|m| m.name == "mask") { " && mask_shows(query, key)" } else { "" };
+        text += &format!(
+            "fn seen(query: u32, key: u32) -> bool {{\n    \
+             return query < T && key < S && (!CAUSAL || key <= query){shows};\n}}\n"
+        );
+        let pair = |i: usize| match self.is_by_key() {
+            true => format!("seen(row, own + {i}u)"),
+            false => format!("seen(own + {i}u, row)"),
+        };
+        text + &format!(
+            "fn seen4(own: u32, row: u32) -> vec4<bool> {{\n    return vec4<bool>({});\n}}\n",
+            [0, 1, 2, 3].map(pair).join(", ")
+        )
+    }
+
+    /// Returns the steps that the main function takes, written for the memories that they read.
+    fn steps(&self) -> String {
+        let lanes = matches!(self.family, Family::Lanes(_));
+        let (shared, scores, spread, result) = if lanes {
+            (attention::LANES, attention::LANES_SCORES, attention::LANES_SPREAD, attention::LANES_RESULT)
+        } else {
+            (attention::TILES, attention::TILES_SCORES, attention::TILES_SPREAD, attention::TILES_RESULT)
+        };
+        let of = |text: &str, rows: &str, own: &str, width: &str| {
+            text.replace("ROWS", rows).replace("OWN_four", &format!("{own}_four")).replace("_OWN", &format!("_{own}"))
+                .replace("WIDTH", width).replace("OUT", rows)
+        };
+        let (mut products, mut spreads): (Vec<[&str; 3]>, Vec<[&str; 2]>) = (vec![], vec![]);
+        if self.is_by_key() {
+            products.push(["q", "k", "D"]);
+            if self.wants(AttentionResult::Value) {
+                spreads.push(["dy", "E"]);
+            }
+            if self.wants(AttentionResult::Key) {
+                products.push(["dy", "v", "E"]);
+                spreads.push(["q", "D"]);
+            }
+        } else if self.wants(AttentionResult::Query) {
+            products.extend([["k", "q", "D"], ["v", "dy", "E"]]);
+            spreads.push(["k", "D"]);
+        } else {
+            products.push(["k", "q", "D"]);
+            spreads.push(["v", "E"]);
+        }
+        let mut text = shared.to_owned();
+        text.extend(products.iter().map(|[rows, own, width]| of(scores, rows, own, width)));
+        text.extend(spreads.iter().map(|[rows, width]| of(spread, rows, "", width)));
+        let written = self.memories.iter().filter(|memory| memory.is_written && memory.name != "lse_out");
+        text.extend(written.map(|memory| of(result, memory.name, "", memory.columns())));
+        text
+    }
+
+    /// Returns the kernel's name and its main function.
+    fn main(&self) -> (&'static str, String) {
+        use attention::*;
+        let AttentionSizes { d, e, .. } = self.sizes;
+        let lanes = matches!(self.family, Family::Lanes(_));
+        let (name, [by_lanes, by_tiles], width) = if self.is_by_key() {
+            ("attention_key", [LANES_KEY, TILES_KEY], d)
+        } else if self.wants(AttentionResult::Query) {
+            ("attention_query", [LANES_QUERY, TILES_QUERY], d)
+        } else {
+            ("attention", [LANES_FORWARD, TILES_FORWARD], e)
+        };
+        if lanes {
+            return (name, self.without_unwanted(by_lanes));
+        }
+        let mut text = String::new();
+        for line in by_tiles.lines() {
+            let indent = &line[..line.len() - line.trim_start().len()];
+            if let Some(result) = line.trim_start().strip_prefix("//RESULTS ") {
+                let width = if result == "dv" { e } else { width };
+                for part in 0..width.div_ceil(64) {
+                    text += &format!("{indent}var {result}{part} = Results();\n");
+                }
+            } else if let Some(step) = line.trim_start().strip_prefix("//EACH ") {
+                let (width, step) = match (step.strip_prefix("dv "), step.strip_prefix("dk ")) {
+                    (Some(step), _) => (if self.wants(AttentionResult::Value) { e } else { 0 }, step),
+                    (_, Some(step)) => (if self.wants(AttentionResult::Key) { d } else { 0 }, step),
+                    _ => (width, step),
+                };
+                for part in 0..width.div_ceil(64) {
+                    let step = step.replace("FIRST", &format!("{}u", 64 * part));
+                    let names = ["out", "dq", "dk", "dv"];
+                    let step = names.iter().fold(step, |step, name| {
+                        step.replace(&format!("{name}N"), &format!("{name}{part}"))
+                    });
+                    text += &format!("{indent}{step}\n");
+                }
+            } else {
+                text += line;
+                text.push('\n');
+            }
+        }
+        (name, self.without_unwanted(&text))
+    }
+
+    /// Returns a main function without the steps between a gradient's marks that it does not compute.
+    fn without_unwanted(&self, main: &str) -> String {
+        let gradients = [("K", AttentionResult::Key), ("V", AttentionResult::Value)];
+        let mut text = main.to_owned();
+        if !self.wants(AttentionResult::LogSums) {
+            text = without(&text, "LSE");
+        }
+        for (name, result) in gradients {
+            if !self.wants(result) {
+                text = without(&text, name);
+            }
+        }
+        text
+    }
+}
+
+/// Returns a text without what is between the marks `//IF name` and `//END name`.
+fn without(text: &str, name: &str) -> String {
+    let (start, end) = (format!("//IF {name}\n"), format!("//END {name}\n"));
+    let mut left = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(&start) {
+        left += before;
+        rest = after.split_once(&end).map_or("", |(_, after)| after);
+    }
+    left + rest
+}

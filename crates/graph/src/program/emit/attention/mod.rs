@@ -1,0 +1,141 @@
+//! Launches of attention, forward and backward. Scores are never in memory. Which kernels there are depends on
+//! the machine; the order of sums does not.
+
+mod kernel;
+mod text;
+
+use unisono_shaders::{AttentionParams, Params};
+
+use self::kernel::{AttentionKernel, Family};
+use self::text::Memory;
+use super::emitter::Emitter;
+use crate::codegen::Binding;
+use crate::fuse::{Store, Unit, in_order};
+use crate::ops::AttentionSizes;
+use crate::plan::Target;
+use crate::plan::target::Machine;
+use crate::trace::{AttentionResult, GraphError, Lowering, NodeId};
+use crate::values::Lead;
+
+/// The names of the operands of attention in kernels, and of those of its gradients.
+const OPERANDS: [&str; 6] = ["q", "k", "v", "dy", "lse", "delta"];
+
+/// Returns how a machine computes attention.
+fn family(target: &Target) -> Family {
+    match (target.machine, target.subgroup) {
+        (Machine::Cpu, lanes @ (4 | 8 | 16)) => Family::Lanes(lanes as usize),
+        _ => Family::Tiles,
+    }
+}
+
+impl Emitter<'_> {
+    /// Launches what one unit computes of attention.
+    pub(super) fn attention(&mut self, unit: &Unit) -> Result<(), GraphError> {
+        let family = family(self.target);
+        let graph = &self.program.graph;
+        let node = &graph.nodes[unit.roots[0]];
+        let backward = !matches!(
+            self.program.fusion.lowering[unit.roots[0]],
+            Lowering::Attention { result: AttentionResult::Values | AttentionResult::LogSums, .. }
+        );
+        let has_mask = node.inputs.len() > if backward { OPERANDS.len() } else { 3 };
+        let [v, q] = [2, 0].map(|i| graph.nodes[node.inputs[i]].ty.dims.last().copied().unwrap_or(1));
+        // Both gradients of one kernel would take more buffers than there are, or too many registers.
+        let apart = backward && (has_mask || family == Family::Tiles && v.max(q) > 128);
+        if apart {
+            unit.roots.iter().try_for_each(|&root| self.attention_of(&[root], family))
+        } else {
+            self.attention_of(&unit.roots, family)
+        }
+    }
+
+    /// Launches the kernel that computes these results of the same operands.
+    fn attention_of(&mut self, roots: &[NodeId], family: Family) -> Result<(), GraphError> {
+        let program = self.program;
+        let (graph, fusion) = (&program.graph, &program.fusion);
+        let node = &graph.nodes[roots[0]];
+        let mut results = Vec::new();
+        let (mut is_causal, mut factor) = (false, 1.0);
+        for &root in roots {
+            if let Lowering::Attention { causal, scale, result } = fusion.lowering[root] {
+                (is_causal, factor) = (causal, scale);
+                results.push((result, root));
+            }
+        }
+        results.sort_unstable();
+        let forward = results.first().is_some_and(|(result, _)| result.first() == AttentionResult::Values);
+        let count = if forward { 3 } else { OPERANDS.len() };
+        let ty = |operand: usize| &graph.nodes[node.inputs[operand]].ty;
+        let mask = node.inputs.get(count).map(|&id| &graph.nodes[id].ty);
+        let sizes = AttentionSizes::of(ty(0), ty(1), ty(2), mask)
+            .map_err(|problem| self.cannot(roots[0], problem))?;
+        let of_result = |result| match result {
+            AttentionResult::Values => "out",
+            AttentionResult::LogSums => "lse_out",
+            AttentionResult::Query => "dq",
+            AttentionResult::Key => "dk",
+            AttentionResult::Value => "dv",
+        };
+        let read = node.inputs[..count].iter().zip(OPERANDS).map(|(&id, name)| (name, id));
+        let read = read.chain(node.inputs.get(count).map(|&id| ("mask", id)));
+        let written = results.iter().map(|&(result, root)| (of_result(result), root));
+        let only: Vec<AttentionResult> = results.iter().map(|(result, _)| *result).collect();
+        let (mut memories, mut stores, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, id) in read.chain(written) {
+            // A kernel of one of two gradients does not read what it needs for the other.
+            if only == [AttentionResult::Value] && ["v", "delta"].contains(&name) {
+                continue;
+            }
+            let place = program.stores.place(in_order(graph, fusion, id));
+            let own = &graph.nodes[id].ty;
+            let row = (own.lead == Lead::Sample).then(|| place.row(own.count()));
+            memories.push(Memory {
+                name,
+                dims: own.dims.clone(),
+                has_samples: own.lead == Lead::Sample,
+                is_half: program.stores.is_half(place.store),
+                is_aligned: place.inside.is_multiple_of(4),
+                is_written: roots.contains(&id),
+            });
+            stores.push(Binding { store: place.store, row });
+            starts.push(place.inside as u32);
+        }
+        if forward && !only.contains(&AttentionResult::Values) {
+            // The kernel keeps them where they are stored, whoever needs them.
+            let mut dims = ty(0).dims.clone();
+            dims.pop();
+            dims.push(sizes.e);
+            let count: usize = dims.iter().product();
+            let has_samples = node.ty.lead == Lead::Sample;
+            let is_half = false;
+            memories.push(Memory { name: "out", dims, has_samples, is_half, is_aligned: true, is_written: true });
+            self.grow(Store::Temp(roots[0]), 4 * count as u64);
+            stores.push(Binding { store: Store::Temp(roots[0]), row: has_samples.then_some(count) });
+            starts.push(0);
+        }
+        let kernel = AttentionKernel { family, sizes, causal: is_causal, scale: factor, results: only, memories };
+        let kernel = self.kernel(&kernel.build());
+        let own = if results[0].0 == AttentionResult::Key || results[0].0 == AttentionResult::Value {
+            sizes.keys
+        } else {
+            sizes.queries
+        };
+        let x = own.div_ceil(family.own_places()) as u32;
+        let most = self.target.max_workgroups as usize;
+        for rows in self.row_ranges(&node.ty, roots[0], &stores)? {
+            let samples = if node.ty.lead == Lead::Sample { rows.len() } else { 1 };
+            let bindings = self.bind(&stores, &rows);
+            let layers = samples * sizes.layers;
+            for first in (0..layers).step_by(most) {
+                let params = AttentionParams { first_z: first as u32, zero: 0 };
+                let grid = [x, 1, most.min(layers - first) as u32];
+                self.launch(kernel, bindings.clone(), params.words(&starts), grid, roots[0])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cannot(&self, root: NodeId, problem: String) -> GraphError {
+        GraphError::Op { scope: self.program.graph.describe(root), op: "attention".into(), problem }
+    }
+}

@@ -1,0 +1,148 @@
+//! The functions by which kernels of attention read and write their memories.
+
+use std::fmt::Write as _;
+
+use crate::values::strides;
+
+/// A memory of a kernel.
+pub(super) struct Memory {
+    /// The name of what it holds: q, k, v, dy, lse, delta, mask, out, lse_out, dq, dk or dv.
+    pub name: &'static str,
+    /// The axes of a sample, or of all of it.
+    pub dims: Vec<usize>,
+    pub has_samples: bool,
+    pub is_half: bool,
+    /// Whether the first element is at a multiple of four.
+    pub is_aligned: bool,
+    pub is_written: bool,
+}
+
+impl Memory {
+    /// Returns whether four elements of a row are read and written at once.
+    fn comes_in_fours(&self) -> bool {
+        !self.is_column() && self.name != "mask" && self.is_aligned && self.width().is_multiple_of(4)
+    }
+
+    /// Returns whether there is one element for each query.
+    fn is_column(&self) -> bool {
+        ["lse", "delta", "lse_out"].contains(&self.name)
+    }
+
+    fn width(&self) -> usize {
+        self.dims.last().copied().unwrap_or(1)
+    }
+
+    /// Returns the constant that is the memory's number of rows.
+    fn rows(&self) -> &'static str {
+        if ["k", "v", "dk", "dv"].contains(&self.name) { "S" } else { "T" }
+    }
+
+    /// Returns the elements of a row as a constant.
+    pub fn columns(&self) -> &'static str {
+        if ["q", "k", "dq", "dk"].contains(&self.name) { "D" } else { "E" }
+    }
+
+    /// Returns the binding and the functions of a memory. `number` counts memories from 0.
+    pub fn functions(&self, number: usize) -> String {
+        let Self { name, is_half, .. } = self;
+        let number_type = if *is_half { "f16" } else { "f32" };
+        let held = if self.comes_in_fours() { format!("vec4<{number_type}>") } else { number_type.into() };
+        let access = if self.is_written { "read_write" } else { "read" };
+        let binding = number + 1;
+        let mut text = format!(
+            "@group(0) @binding({binding}) var<storage, {access}> {name}_data: array<{held}>;\n\
+             var<private> {name}_base: u32;\n"
+        );
+        match *name {
+            "mask" => text += &self.mask(),
+            "lse_out" => {
+                text += "fn lse_put(row: u32, x: f32) {\n    \
+                         if row < T { lse_out_data[lse_out_base + row] = x; }\n}\n";
+            }
+            _ if self.is_column() => {
+                let _ = writeln!(
+                    text,
+                    "fn {name}_at(row: u32) -> f32 {{ return {name}_data[{name}_base + min(row, T - 1u)]; }}"
+                );
+            }
+            _ => text += &self.rows_of_four(),
+        }
+        text
+    }
+
+    /// Returns the functions that read, and write, four elements of a row. What is beyond the row's end is 0.
+    fn rows_of_four(&self) -> String {
+        let Self { name, .. } = self;
+        let (rows, columns) = (self.rows(), self.columns());
+        let scale = if *name == "q" { " * SCALE" } else { "" };
+        let at = format!("let at = {name}_base + min(row, {rows} - 1u) * {columns} + column;");
+        let mut text = format!("fn {name}_four(row: u32, column: u32) -> vec4<f32> {{\n    {at}\n");
+        if self.comes_in_fours() {
+            let _ = writeln!(text, "    return vec4<f32>({name}_data[at / 4u]){scale};\n}}");
+        } else {
+            let element = |i: usize| format!("f32({name}_data[at + min(last, {i}u)])");
+            let four = [0, 1, 2, 3].map(element).join(", ");
+            let _ = writeln!(
+                text,
+                "    let last = {columns} - 1u - column;\n    \
+                 return select(vec4<f32>(), vec4<f32>({four}), vec4<u32>(0u, 1u, 2u, 3u) <= vec4<u32>(last)){scale};\n}}"
+            );
+        }
+        if self.is_written {
+            let _ = writeln!(text, "fn {name}_put(row: u32, column: u32, x: vec4<f32>) {{");
+            let _ = writeln!(text, "    if row >= {rows} {{ return; }}");
+            let _ = writeln!(text, "    let at = {name}_base + row * {columns} + column;");
+            if self.comes_in_fours() {
+                let _ = writeln!(text, "    {name}_data[at / 4u] = x;\n}}");
+            } else {
+                let _ = writeln!(text, "    let last = {columns} - 1u - column;\n    {name}_data[at] = x.x;");
+                for (i, part) in ["y", "z", "w"].into_iter().enumerate() {
+                    let at = i + 1;
+                    let _ = writeln!(text, "    if last >= {at}u {{ {name}_data[at + {at}u] = x.{part}; }}");
+                }
+                text += "}\n";
+            }
+        }
+        text
+    }
+
+    /// Returns whether the mask shows a key to a query.
+    fn mask(&self) -> String {
+        let steps = strides(&self.dims);
+        let n = self.dims.len();
+        let step = |axis: usize| if self.dims[axis] == 1 { 0 } else { steps[axis] };
+        format!(
+            "fn mask_shows(query: u32, key: u32) -> bool {{\n    \
+             let at = mask_base + min(query, T - 1u) * {}u + min(key, S - 1u) * {}u;\n    \
+             return f32(mask_data[at]) != 0.0;\n}}\n",
+            step(n - 2),
+            step(n - 1),
+        )
+    }
+
+    /// Returns the statement that finds a layer of the memory: a pair of sample and head. The heads of a sample
+    /// are `outer`.
+    pub fn enter(&self, number: usize, outer: &[usize]) -> String {
+        let heads: usize = outer.iter().product();
+        let count: usize = self.dims.iter().product();
+        let layer = if self.name == "mask" {
+            let steps = strides(&self.dims);
+            let mut terms: Vec<String> = Vec::new();
+            let mut below = heads;
+            for (axis, &length) in outer.iter().enumerate() {
+                below /= length;
+                if self.dims[axis] > 1 {
+                    terms.push(format!("layer / {below}u % {length}u * {}u", steps[axis]));
+                }
+            }
+            if self.has_samples {
+                terms.push(format!("layer / {heads}u * {count}u"));
+            }
+            if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
+        } else {
+            format!("layer * {}u", count / heads)
+        };
+        let name = self.name;
+        format!("    {name}_base = params.s{number} + {layer};\n")
+    }
+}

@@ -1,0 +1,36 @@
+// attention, lanes: what the kernels of attention share on software adapters, where a subgroup is a vector.
+// A workgroup is one subgroup. Each lane has four own places (queries, or keys where their gradients are
+// computed), and goes over the places of the other side, the rows, in blocks of 32. A lane reads four rows of a
+// block, and gets those of the other lanes by shuffles, which cost nothing. What belongs to own places and
+// does not fit into registers, the result so far, is kept where it is stored in the end.
+// Loops over a tile have constant bounds, so that they unroll and the tile stays in registers.
+// Constants: LANES: 4, 8 or 16.
+
+const BLOCK: u32 = 32u;
+// The fours of rows that a lane reads, and the lanes that read different ones.
+const HELD: u32 = 8u / min(LANES, 8u);
+const READERS: u32 = 8u / HELD;
+
+// tile[g][r]: row 4 g + r of a block, in the own places of this lane.
+alias Four = array<vec4<f32>, 4>;
+alias Tile = array<Four, 8>;
+
+var<private> lane: u32;
+
+fn exp4(x: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(exp_(x.x), exp_(x.y), exp_(x.z), exp_(x.w));
+}
+
+fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {
+    return fma(x.wwww, y[3], fma(x.zzzz, y[2], fma(x.yyyy, y[1], fma(x.xxxx, y[0], sums))));
+}
+
+// Returns the tile moved up by four rows, with others at the end. After eight turns it is where it was. An
+// index that changes from turn to turn would move the tile out of registers, and eight copies of what is done
+// with each four would take long to compile.
+fn turned(tile: Tile, last: Four) -> Tile {
+    var moved: Tile;
+    for (var g = 1u; g < 8u; g++) { moved[g - 1u] = tile[g]; }
+    moved[7] = last;
+    return moved;
+}

@@ -1,0 +1,56 @@
+// Grid: x: 4 * LANES queries each; z: the pairs of sample and head.
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) index: u32) {
+    lane = index;
+    enter(params.first_z + group.z);
+    let own = (group.x * LANES + lane) * 4u;
+    let end = select(S, min(S, (group.x + 1u) * 4u * LANES), CAUSAL);
+    var top = vec4<f32>(LOWEST);
+    var total = vec4<f32>();
+    for (var first = 0u; first < end; first += BLOCK) {
+        var tile = scores_k_q(first, own);
+        var highest = top;
+        for (var g = 0u; g < 8u; g++) {
+            var four: Four;
+            for (var r = 0u; r < 4u; r++) {
+                four[r] = select(vec4<f32>(LOWEST), tile[0][r], seen4(own, first + 4u * g + r));
+                highest = max_of(highest, four[r]);
+            }
+            tile = turned(tile, four);
+        }
+        let fade = exp4(top - highest);
+        // Four keys are added one by one, and then the fours one by one.
+        var sum = vec4<f32>();
+        for (var g = 0u; g < 8u; g++) {
+            var four: Four;
+            var four_sum = vec4<f32>();
+            for (var r = 0u; r < 4u; r++) {
+                let score = tile[0][r];
+                four[r] = select(exp4(score - highest), vec4<f32>(), score == vec4<f32>(LOWEST));
+                four_sum += four[r];
+            }
+            sum += four_sum;
+            tile = turned(tile, four);
+        }
+        total = fma(total, fade, sum);
+        top = highest;
+        let is_last = first + BLOCK >= end;
+        let share = select(1.0 / total, vec4<f32>(), total == vec4<f32>());
+        for (var c = 0u; c < E; c += 4u) {
+            var sums: mat4x4<f32>;
+            if first > 0u {
+                sums = out_so_far(own, c);
+                for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i] * fade); }
+            }
+            sums = spread_v(tile, first, c, sums);
+            if is_last {
+                for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i] * share); }
+            }
+            out_keep(own, c, sums);
+        }
+    }
+    //IF LSE
+    for (var r = 0u; r < 4u; r++) { lse_put(own + r, top[r] + log_(total[r])); }
+    //END LSE
+}

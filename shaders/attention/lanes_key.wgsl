@@ -1,0 +1,58 @@
+// Grid: x: 4 * LANES keys each; z: the pairs of sample and head.
+// What is between the marks of a gradient, K or V, is there if the kernel computes it.
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) index: u32) {
+    lane = index;
+    enter(params.first_z + group.z);
+    let own = (group.x * LANES + lane) * 4u;
+    // Of keys that no query sees one block is computed, so that zeros are stored.
+    let start = select(0u, min(group.x * 4u * LANES, T - 1u) / BLOCK * BLOCK, CAUSAL);
+    for (var first = start; first < T; first += BLOCK) {
+        let is_last = first + BLOCK >= T;
+        var tile = scores_q_k(first, own);
+        for (var g = 0u; g < 8u; g++) {
+            var four: Four;
+            for (var r = 0u; r < 4u; r++) {
+                let row = first + 4u * g + r;
+                four[r] = select(vec4<f32>(), exp4(tile[0][r] - lse_at(row)), seen4(own, row));
+            }
+            tile = turned(tile, four);
+        }
+        //IF V
+        {
+            for (var c = 0u; c < E; c += 4u) {
+                var sums: mat4x4<f32>;
+                if first > start { sums = dv_so_far(own, c); }
+                sums = spread_dy(tile, first, c, sums);
+                if is_last {
+                    for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i]); }
+                }
+                dv_keep(own, c, sums);
+            }
+        }
+        //END V
+        //IF K
+        {
+            var slopes = scores_dy_v(first, own);
+            for (var g = 0u; g < 8u; g++) {
+                var four: Four;
+                for (var r = 0u; r < 4u; r++) {
+                    four[r] = tile[0][r] * (slopes[0][r] - delta_at(first + 4u * g + r));
+                }
+                tile = turned(tile, four);
+                slopes = turned(slopes, slopes[0]);
+            }
+            for (var c = 0u; c < D; c += 4u) {
+                var sums: mat4x4<f32>;
+                if first > start { sums = dk_so_far(own, c); }
+                sums = spread_q(tile, first, c, sums);
+                if is_last {
+                    for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i]); }
+                }
+                dk_keep(own, c, sums);
+            }
+        }
+        //END K
+    }
+}

@@ -1,0 +1,34 @@
+// Grid: x: 4 * LANES queries each; z: the pairs of sample and head.
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) index: u32) {
+    lane = index;
+    enter(params.first_z + group.z);
+    let own = (group.x * LANES + lane) * 4u;
+    let end = select(S, min(S, (group.x + 1u) * 4u * LANES), CAUSAL);
+    let lse = vec4<f32>(lse_at(own), lse_at(own + 1u), lse_at(own + 2u), lse_at(own + 3u));
+    let delta = vec4<f32>(delta_at(own), delta_at(own + 1u), delta_at(own + 2u), delta_at(own + 3u));
+    for (var first = 0u; first < end; first += BLOCK) {
+        var tile = scores_k_q(first, own);
+        for (var g = 0u; g < 8u; g++) {
+            var four: Four;
+            for (var r = 0u; r < 4u; r++) {
+                four[r] = select(vec4<f32>(), exp4(tile[0][r] - lse), seen4(own, first + 4u * g + r));
+            }
+            tile = turned(tile, four);
+        }
+        let slopes = scores_v_dy(first, own);
+        for (var g = 0u; g < 8u; g++) {
+            for (var r = 0u; r < 4u; r++) { tile[g][r] = tile[g][r] * (slopes[g][r] - delta); }
+        }
+        for (var c = 0u; c < D; c += 4u) {
+            var sums: mat4x4<f32>;
+            if first > 0u { sums = dq_so_far(own, c); }
+            sums = spread_k(tile, first, c, sums);
+            if first + BLOCK >= end {
+                for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i] * SCALE); }
+            }
+            dq_keep(own, c, sums);
+        }
+    }
+}
