@@ -1,101 +1,172 @@
 // matmul_tiles: the product of snippets/product.wgsl, computed through workgroup memory on GPUs.
-// A workgroup computes a tile of 64 rows and 64 columns, 8 rows and 4 columns an invocation, from slabs of 16
-// steps in workgroup memory. Half of the invocations read the slab of a, the other half that of b, each a
-// block of four by four. The sums are named variables and not an array, since some compilers put arrays into
-// memory; larger tiles spill registers on some GPUs.
-// Grid: x: tiles of 64 columns; y: tiles of 64 rows; z: batch * chunks, or groups of joined shards. Every
+// A workgroup computes a tile of TILE rows and TILE columns, SIDE rows and columns an invocation, from slabs
+// of 16 steps in workgroup memory. Each invocation reads a block of four by four of the slab of a or of b, or
+// one of both where there are half as many, and it reads the next slab's while it computes from this one's.
+// A step takes an invocation 2 * SIDE / 4 reads of workgroup memory for SIDE * SIDE multiply-adds. The fours
+// of rows and columns that it takes lie LANES fours apart, so that its neighbours read side by side, and a
+// slab's fours change places from step to step (`turned`), so that writing a slab has no bank conflicts
+// either. The sums are named variables and not an array, since some compilers put arrays into memory.
+// Grid: x: tiles of TILE columns; y: tiles of TILE rows; z: batch * chunks, or groups of joined shards. Every
 // invocation reaches every barrier.
-// Constants: those of product.wgsl.
+// Constants: TILE and SIDE: 128 and 8, 64 and 8, or 32 and 4; and those of product.wgsl.
 
 const SLAB: u32 = 16u;
+// The invocations in a row of the tile, those of the workgroup, and the fours of a slab's step.
+const LANES: u32 = TILE / SIDE;
+const INVOCATIONS: u32 = LANES * LANES;
+const FOURS: u32 = TILE / 4u;
+// Whether an invocation reads blocks of both slabs.
+const BOTH: bool = INVOCATIONS == TILE;
 
-// a_slab[p * 16 + r]: rows 4 r to 4 r + 3 at step p; b_slab[p * 16 + s]: columns 4 s to 4 s + 3.
-var<workgroup> a_slab: array<vec4<f32>, 256>;
-var<workgroup> b_slab: array<vec4<f32>, 256>;
+// slab[p * FOURS + turned(r, p)]: rows 4 r to 4 r + 3 of a at step p; behind these are the columns of b.
+var<workgroup> slab: array<vec4<f32>, 2u * FOURS * SLAB>;
+const BEHIND: u32 = FOURS * SLAB;
 
-// The part of the tile that an invocation computes: eight rows of four columns.
+// The part of the tile that an invocation computes. c0 to c7: rows of the first four columns, four side by
+// side and four LANES fours below; d0 to d7: the same rows of the columns LANES fours further on. Where SIDE
+// is 4 there are c0 to c3 alone.
 struct Tile {
-    c0: vec4<f32>, c1: vec4<f32>, c2: vec4<f32>, c3: vec4<f32>,
-    c4: vec4<f32>, c5: vec4<f32>, c6: vec4<f32>, c7: vec4<f32>,
+    c0: vec4<f32>, d0: vec4<f32>,
+    c1: vec4<f32>, d1: vec4<f32>,
+    c2: vec4<f32>, d2: vec4<f32>,
+    c3: vec4<f32>, d3: vec4<f32>,
+    c4: vec4<f32>, d4: vec4<f32>,
+    c5: vec4<f32>, d5: vec4<f32>,
+    c6: vec4<f32>, d6: vec4<f32>,
+    c7: vec4<f32>, d7: vec4<f32>,
 }
 
 // The number of this invocation in its workgroup.
 var<private> t: u32;
 
+// Where a four lies in the slab's step p.
+fn turned(four: u32, p: u32) -> u32 {
+    return four ^ (p / 4u % 4u * 2u);
+}
+
+// Adds the products of one step, whose fours of a and b lie at these places of the slab.
+fn step(tile: Tile, at_a: u32, at_b: u32) -> Tile {
+    let x = slab[at_a];
+    let y = slab[at_b];
+    var next = tile;
+    next.c0 = fma(x.xxxx, y, tile.c0);
+    next.c1 = fma(x.yyyy, y, tile.c1);
+    next.c2 = fma(x.zzzz, y, tile.c2);
+    next.c3 = fma(x.wwww, y, tile.c3);
+    if SIDE == 8u {
+        let z = slab[at_a + LANES];
+        let w = slab[at_b + LANES];
+        next.c4 = fma(z.xxxx, y, tile.c4);
+        next.c5 = fma(z.yyyy, y, tile.c5);
+        next.c6 = fma(z.zzzz, y, tile.c6);
+        next.c7 = fma(z.wwww, y, tile.c7);
+        next.d0 = fma(x.xxxx, w, tile.d0);
+        next.d1 = fma(x.yyyy, w, tile.d1);
+        next.d2 = fma(x.zzzz, w, tile.d2);
+        next.d3 = fma(x.wwww, w, tile.d3);
+        next.d4 = fma(z.xxxx, w, tile.d4);
+        next.d5 = fma(z.yyyy, w, tile.d5);
+        next.d6 = fma(z.zzzz, w, tile.d6);
+        next.d7 = fma(z.wwww, w, tile.d7);
+    }
+    return next;
+}
+
+// Adds the products of four steps from p on, in which the slab's fours lie in the same order.
+fn four_of(tile: Tile, p: u32) -> Tile {
+    let a = p * FOURS + turned(t / LANES, p);
+    let b = BEHIND + p * FOURS + turned(t % LANES, p);
+    let half = step(step(tile, a, b), a + FOURS, b + FOURS);
+    return step(step(half, a + 2u * FOURS, b + 2u * FOURS), a + 3u * FOURS, b + 3u * FOURS);
+}
+
+// Returns the block that this invocation puts into the slab: four steps from p on of a's rows, or of b's
+// columns. It is 0 from the end of the inner range on.
+fn read_block(own: Part, rows: ARows, columns: BColumns, p: u32, is_a: bool) -> mat4x4<f32> {
+    var block: mat4x4<f32>;
+    if p < own.end {
+        if is_a { block = transpose(a_block(own, rows, p)); } else { block = b_block(own, p, columns); }
+    }
+    return block;
+}
+
+// Puts a block into the slab, a four for each step.
+fn put_block(to: u32, block: mat4x4<f32>) {
+    for (var d = 0u; d < 4u; d++) { slab[to + d * FOURS] = block[d]; }
+}
+
 fn multiply(own: Part, i0: u32, j0: u32) -> Tile {
     // The block that this invocation reads: four rows or columns, four steps.
-    let block = t % 64u / 4u;
+    let block = t % TILE / 4u;
     let steps = t % 4u * 4u;
-    // The part of the tile that it computes.
-    let row = t / 16u * 2u;
-    let column = t % 16u;
-    var c0 = vec4<f32>();
-    var c1 = vec4<f32>();
-    var c2 = vec4<f32>();
-    var c3 = vec4<f32>();
-    var c4 = vec4<f32>();
-    var c5 = vec4<f32>();
-    var c6 = vec4<f32>();
-    var c7 = vec4<f32>();
+    let is_a = BOTH || t < TILE;
+    let to = select(BEHIND, 0u, is_a) + steps * FOURS + turned(block, steps);
     var rows: ARows;
     var columns: BColumns;
-    if t < 64u { rows = a_rows(own, i0 + 4u * block); } else { columns = b_columns(own, j0 + 4u * block); }
+    if is_a { rows = a_rows(own, i0 + 4u * block); }
+    if BOTH || !is_a { columns = b_columns(own, j0 + 4u * block); }
+    var tile: Tile;
+    var read = read_block(own, rows, columns, own.start + steps, is_a);
     for (var p = own.start; p < own.end; p += SLAB) {
-        let is_inside = p + steps < own.end;
-        var read: mat4x4<f32>;
-        if t < 64u {
-            if is_inside { read = transpose(a_block(own, rows, p + steps)); }
-            for (var d = 0u; d < 4u; d++) { a_slab[(steps + d) * 16u + block] = read[d]; }
-        } else {
-            if is_inside { read = b_block(own, p + steps, columns); }
-            for (var d = 0u; d < 4u; d++) { b_slab[(steps + d) * 16u + block] = read[d]; }
-        }
         workgroupBarrier();
-        for (var d = 0u; d < SLAB; d++) {
-            let x = a_slab[d * 16u + row];
-            let z = a_slab[d * 16u + row + 1u];
-            let y = b_slab[d * 16u + column];
-            c0 = fma(x.xxxx, y, c0);
-            c1 = fma(x.yyyy, y, c1);
-            c2 = fma(x.zzzz, y, c2);
-            c3 = fma(x.wwww, y, c3);
-            c4 = fma(z.xxxx, y, c4);
-            c5 = fma(z.yyyy, y, c5);
-            c6 = fma(z.zzzz, y, c6);
-            c7 = fma(z.wwww, y, c7);
-        }
+        put_block(to, read);
+        if BOTH { put_block(to + BEHIND, read_block(own, rows, columns, p + steps, false)); }
         workgroupBarrier();
+        read = read_block(own, rows, columns, p + SLAB + steps, is_a);
+        for (var q = 0u; q < SLAB; q += 4u) { tile = four_of(tile, q); }
     }
-    return Tile(c0, c1, c2, c3, c4, c5, c6, c7);
+    return tile;
 }
 
 fn add(a: Tile, b: Tile) -> Tile {
     return Tile(
-        a.c0 + b.c0, a.c1 + b.c1, a.c2 + b.c2, a.c3 + b.c3,
-        a.c4 + b.c4, a.c5 + b.c5, a.c6 + b.c6, a.c7 + b.c7,
+        a.c0 + b.c0, a.d0 + b.d0,
+        a.c1 + b.c1, a.d1 + b.d1,
+        a.c2 + b.c2, a.d2 + b.d2,
+        a.c3 + b.c3, a.d3 + b.d3,
+        a.c4 + b.c4, a.d4 + b.d4,
+        a.c5 + b.c5, a.d5 + b.d5,
+        a.c6 + b.c6, a.d6 + b.d6,
+        a.c7 + b.c7, a.d7 + b.d7,
     );
 }
 
 fn clean(a: Tile) -> Tile {
     return Tile(
-        canonical(a.c0), canonical(a.c1), canonical(a.c2), canonical(a.c3),
-        canonical(a.c4), canonical(a.c5), canonical(a.c6), canonical(a.c7),
+        canonical(a.c0), canonical(a.d0),
+        canonical(a.c1), canonical(a.d1),
+        canonical(a.c2), canonical(a.d2),
+        canonical(a.c3), canonical(a.d3),
+        canonical(a.c4), canonical(a.d4),
+        canonical(a.c5), canonical(a.d5),
+        canonical(a.c6), canonical(a.d6),
+        canonical(a.c7), canonical(a.d7),
     );
 }
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(INVOCATIONS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
     t = index;
-    let tile = layer_tile(group.z, group.y * 64u, group.x * 64u);
+    let tile = layer_tile(group.z, group.y * TILE, group.x * TILE);
     let own = target_part(group.z);
-    let i = group.y * 64u + t / 16u * 8u;
-    let j = group.x * 64u + t % 16u * 4u;
-    put_row(own, i, j, tile.c0);
+    let i = group.y * TILE + t / LANES * 4u;
+    let j = group.x * TILE + t % LANES * 4u;
+    put_row(own, i + 0u, j, tile.c0);
     put_row(own, i + 1u, j, tile.c1);
     put_row(own, i + 2u, j, tile.c2);
     put_row(own, i + 3u, j, tile.c3);
-    put_row(own, i + 4u, j, tile.c4);
-    put_row(own, i + 5u, j, tile.c5);
-    put_row(own, i + 6u, j, tile.c6);
-    put_row(own, i + 7u, j, tile.c7);
+    if SIDE == 8u {
+        put_row(own, i + 4u * LANES + 0u, j, tile.c4);
+        put_row(own, i + 4u * LANES + 1u, j, tile.c5);
+        put_row(own, i + 4u * LANES + 2u, j, tile.c6);
+        put_row(own, i + 4u * LANES + 3u, j, tile.c7);
+        put_row(own, i + 0u, j + 4u * LANES, tile.d0);
+        put_row(own, i + 1u, j + 4u * LANES, tile.d1);
+        put_row(own, i + 2u, j + 4u * LANES, tile.d2);
+        put_row(own, i + 3u, j + 4u * LANES, tile.d3);
+        put_row(own, i + 4u * LANES + 0u, j + 4u * LANES, tile.d4);
+        put_row(own, i + 4u * LANES + 1u, j + 4u * LANES, tile.d5);
+        put_row(own, i + 4u * LANES + 2u, j + 4u * LANES, tile.d6);
+        put_row(own, i + 4u * LANES + 3u, j + 4u * LANES, tile.d7);
+    }
 }

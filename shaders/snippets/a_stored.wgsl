@@ -13,7 +13,7 @@ fn a_load(own: Part, i: ARows, p: u32) -> mat4x4<f32> {
     if TRANSPOSE_A {
         let row = min(i, (params.m - 1u) / 4u * 4u);
         for (var d = 0u; d < 4u; d++) {
-            block[d] = a_quad(own.a + min(p + d, own.end - 1u) * params.a_step + row, params.m - 1u - row);
+            block[d] = a_quad(own.a + inside(own, p + d) * params.a_step + row, params.m - 1u - row);
         }
         return transpose(block);
     }

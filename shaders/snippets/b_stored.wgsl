@@ -18,7 +18,7 @@ fn b_load(own: Part, p: u32, j: BColumns) -> mat4x4<f32> {
     }
     let column = min(j, (params.n - 1u) / 4u * 4u);
     for (var d = 0u; d < 4u; d++) {
-        block[d] = b_quad(own.b + min(p + d, own.end - 1u) * params.b_step + column, params.n - 1u - column);
+        block[d] = b_quad(own.b + inside(own, p + d) * params.b_step + column, params.n - 1u - column);
     }
     return block;
 }

@@ -8,7 +8,7 @@
 // becomes +0 at the end (canonical).
 // Constants:
 //   CHUNK: the steps of a chunk.
-//   RAGGED: whether inner ranges may end inside a block.
+//   RAGGED: whether inner ranges may begin or end inside a block of four steps.
 //   JOIN: whether a layer is the tree over the products of up to eight shards, added in registers.
 //   ACROSS: 0, or the columns of a sample, a multiple of four, where n goes over all samples: then c is
 //     [sample, m, ACROSS].
@@ -34,13 +34,18 @@ fn part(layer: u32) -> Part {
     );
 }
 
+// Returns the step p, or the last one where p is beyond the end.
+fn inside(own: Part, p: u32) -> u32 {
+    return select(p, min(p, own.end - 1u), RAGGED);
+}
+
 // block[r][d] = a[i + r, p + d] for the rows i to i + 3 of `rows`, and 0 from `end` on. Rows from m on hold
 // any values. p < end.
 fn a_block(own: Part, rows: ARows, p: u32) -> mat4x4<f32> {
     var block = a_load(own, rows, p);
     if RAGGED {
-        let inside = vec4<u32>(p, p + 1u, p + 2u, p + 3u) < vec4<u32>(own.end);
-        for (var r = 0u; r < 4u; r++) { block[r] = select(vec4<f32>(), block[r], inside); }
+        let counts = vec4<u32>(p, p + 1u, p + 2u, p + 3u) < vec4<u32>(own.end);
+        for (var r = 0u; r < 4u; r++) { block[r] = select(vec4<f32>(), block[r], counts); }
     }
     return block;
 }

@@ -12,7 +12,7 @@ use std::{env, fs};
 use clap::Parser;
 use unisono::graph::Plan;
 use unisono_examples::{Error, Model, program, table};
-use unisono_tests::isa::{Step, assembly, index, radv, steps};
+use unisono_tests::isa::{Step, index, radv, slab, steps};
 
 #[derive(Parser)]
 #[command(about = "Counts what a training step is on a GPU, without one")]
@@ -122,7 +122,7 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
         let named = |error: String| format!("kernel {number} {}: {error}", kernel.name);
         let machine = compiler.compile(kernel).map_err(named)?;
         text += &machine.text(&dir, number, &kernel.name);
-        let mix = assembly::main_loop(&machine.assembly);
+        let mix = slab::turn(slab::Tile::of(kernel), &machine.assembly);
         let ratio = |bytes: u32| {
             if mix.fmas == 0 { format!("({bytes})") } else { format!("{:.3}", mix.per_fma(bytes)) }
         };

@@ -28,6 +28,18 @@ impl Mix {
         f64::from(bytes) / f64::from(self.fmas.max(1))
     }
 
+    /// Returns this with so many turns more of a loop.
+    pub fn with_more(self, inner: Self, turns: u32) -> Self {
+        Self {
+            instructions: self.instructions + turns * inner.instructions,
+            fmas: self.fmas + turns * inner.fmas,
+            fma_instructions: self.fma_instructions + turns * inner.fma_instructions,
+            workgroup_bytes: self.workgroup_bytes + turns * inner.workgroup_bytes,
+            global_bytes: self.global_bytes + turns * inner.global_bytes,
+            barriers: self.barriers + turns * inner.barriers,
+        }
+    }
+
     fn add(&mut self, line: &str) {
         let op = line.split_whitespace().next().unwrap_or_default();
         let is_hint =
@@ -101,6 +113,8 @@ fn loaded_bytes(op: &str) -> u32 {
 pub struct Loop {
     /// What one turn executes, if it executes every instruction of the loop and enters each inner loop once.
     pub mix: Mix,
+    /// The numbers of its first and its last basic block.
+    pub range: (usize, usize),
     /// Whether there is no loop inside.
     pub is_innermost: bool,
 }
@@ -118,6 +132,12 @@ pub fn loops(assembly: &str) -> Vec<Loop> {
         }
     }
     ranges.sort_unstable();
+    // The test of an inner loop may stand where the outer one jumps back: its body is behind that jump.
+    for at in (0..ranges.len()).rev() {
+        let (first, last) = ranges[at];
+        let behind = ranges.iter().filter(|(a, b)| (first + 1..=last).contains(a) && *b > last);
+        ranges[at].1 = behind.map(|(_, b)| *b).max().unwrap_or(last);
+    }
     ranges.dedup();
     let inside = |&(a, b): &(usize, usize), &(c, d): &(usize, usize)| (a, b) != (c, d) && c >= a && d <= b;
     ranges
@@ -125,7 +145,7 @@ pub fn loops(assembly: &str) -> Vec<Loop> {
         .map(|range| {
             let mut mix = Mix::default();
             blocks[range.0..=range.1].iter().flat_map(|(_, lines)| lines).for_each(|line| mix.add(line));
-            Loop { mix, is_innermost: !ranges.iter().any(|other| inside(range, other)) }
+            Loop { mix, range: *range, is_innermost: !ranges.iter().any(|other| inside(range, other)) }
         })
         .collect()
 }

@@ -1,11 +1,12 @@
 //! What a training step is on a GPU, counted without one: launches, barriers, bytes and floating-point
-//! operations of its plan (`index`, `steps`), and the machine code of its kernels (`radv`, `assembly`).
+//! operations of its plan (`index`, `steps`), and the machine code of its kernels (`radv`, `assembly`, `slab`).
 //!
 //! Nothing here is timed, and no device computes anything: Mesa's RADV compiles for a GPU that is not there.
 
 pub mod assembly;
 pub mod index;
 pub mod radv;
+pub mod slab;
 pub mod steps;
 
 use unisono::gpu::{Adapter, Backend, Features, Kind, Limits};

@@ -176,12 +176,25 @@ impl Adapter {
             max_binding_bytes: self.limits.storage_binding_bytes.min(self.limits.buffer_bytes),
             max_buffer_bytes: self.limits.buffer_bytes,
             max_workgroups: self.limits.workgroups,
+            busy_workgroups: self.busy_workgroups(),
             binding_alignment: u64::from(
                 self.limits.storage_alignment.max(self.limits.uniform_alignment).max(4),
             ),
             f16: self.features.f16,
             pairs: self.loads_pairs(),
             shares_memory: self.shares_memory(),
+        }
+    }
+
+    /// Returns the number of workgroups that keep the adapter busy. No backend tells how many it computes at
+    /// once, so this is two for each of the some 128 multiprocessors of a large discrete GPU, and for each of
+    /// the some 16 of an integrated one.
+    fn busy_workgroups(&self) -> u32 {
+        match self.kind {
+            Kind::Discrete => 256,
+            Kind::Virtual | Kind::Other => 128,
+            Kind::Integrated => 32,
+            Kind::Cpu => 1,
         }
     }
 

@@ -38,7 +38,11 @@ pub fn operand(
     let ty = &graph.nodes[spot.source].ty;
     let place = stores.place(spot.source);
     let halves = stores.is_half(place.store);
-    let text = Text { side, spot: &spot, address: spot.address(ty, place), halves };
+    // Chunks begin at multiples of four steps, and shards do where a sample has a multiple of four rows.
+    let operand = &graph.nodes[graph.nodes[product].inputs[0]].ty;
+    let rows = operand.count() / operand.dims.last().map_or(1, |&last| last.max(1));
+    let aligned = !matches!(fusion.lowering[product], Lowering::Contract) || rows.is_multiple_of(4);
+    let text = Text { side, spot: &spot, address: spot.address(ty, place), halves, aligned };
     let store = Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) };
     Some(ImplicitOperand { wgsl: text.wgsl(), store, halves })
 }
@@ -49,6 +53,8 @@ struct Text<'a> {
     spot: &'a Spot,
     address: Form,
     halves: bool,
+    /// Whether the steps of a block begin at a multiple of four.
+    aligned: bool,
 }
 
 impl Text<'_> {
@@ -77,13 +83,14 @@ impl Text<'_> {
         };
         let outside = |form: &Form| {
             let own = Form { plus: form.plus, ..form.of(&[Variable::Layer, Variable::Outer]) };
-            form_text(&own, vector, name)
+            form_text(&own, vector, |digit| digit_text(digit, name(digit.variable)))
         };
         let outers: Vec<String> = forms.iter().map(|(_, form)| outside(form)).collect();
         let inners: String = forms
             .iter()
             .map(|(field, form)| {
-                format!("    let {field} = {};\n", form_text(&form.of(&[Variable::Inner]), vector, name))
+                let own = form_text(&form.of(&[Variable::Inner]), vector, |digit| self.inner_text(digit));
+                format!("    let {field} = {own};\n")
             })
             .collect();
         // Four side by side begin at a multiple of four, the last of them too.
@@ -103,12 +110,27 @@ impl Text<'_> {
              let o = min(vec4<u32>(i, i + 1u, i + 2u, i + 3u), vec4<u32>({last}));\n    \
              return {lines}({outers});\n}}\n\
              fn {x}_load({arguments}) -> mat4x4<f32> {{\n    \
-             let q = min(vec4<u32>(p, p + 1u, p + 2u, p + 3u), vec4<u32>(own.end - 1u));\n\
+             let steps = vec4<u32>(p, p + 1u, p + 2u, p + 3u);\n    \
+             let q = select(steps, min(steps, vec4<u32>(own.end - 1u)), RAGGED);\n\
              {inners}    var block: mat4x4<f32>;\n{body}}}\n",
             binding = self.side + 1,
             fields = fields.join(", "),
             outers = outers.join(", "),
         )
+    }
+
+    /// Returns a digit of four steps `q` from `p` on. Where `p` is a multiple of four, a digit above the fours
+    /// is the same for all four, and one of fours goes up with them: then there is one division, not four.
+    fn inner_text(&self, digit: &Digit) -> String {
+        let is_one = |size: &usize| size.is_multiple_of(4);
+        match digit {
+            _ if !self.aligned => digit_text(digit, "q"),
+            Digit { step, .. } if step.is_multiple_of(4) => format!("vec4<u32>({})", digit_text(digit, "p")),
+            Digit { step: 1, size: Some(size), leads: false, .. } if is_one(size) => {
+                format!("(vec4<u32>({}) + (q - p))", digit_text(digit, "p"))
+            }
+            _ => digit_text(digit, "q"),
+        }
     }
 
     /// Returns the loads of a block: line by line of the outer variable for a, of the inner one for b.
@@ -155,17 +177,23 @@ impl Text<'_> {
     }
 }
 
-/// Returns a form as WGSL over the names of the variables. Its number wraps around.
-fn form_text(form: &Form, ty: &str, name: impl Fn(Variable) -> &'static str) -> String {
+/// Returns a digit of the variable with this name as WGSL.
+fn digit_text(Digit { step, size, leads, .. }: &Digit, name: &str) -> String {
+    let mut digit = name.to_string();
+    if *step > 1 {
+        digit = format!("{digit} / {step}u");
+    }
+    if let (Some(size), false) = (size, leads) {
+        digit = format!("{digit} % {size}u");
+    }
+    digit
+}
+
+/// Returns a form as WGSL, given the text of its digits. Its number wraps around.
+fn form_text(form: &Form, ty: &str, digit: impl Fn(&Digit) -> String) -> String {
     let mut text = format!("{ty}({}u)", form.plus as u32);
-    for (Digit { variable, step, size, leads }, factor) in &form.terms {
-        let mut digit = name(*variable).to_string();
-        if *step > 1 {
-            digit = format!("{digit} / {step}u");
-        }
-        if let (Some(size), false) = (size, leads) {
-            digit = format!("{digit} % {size}u");
-        }
+    for (own, factor) in &form.terms {
+        let digit = digit(own);
         let _ = match factor {
             1 => write!(text, " + {digit}"),
             factor if digit.contains(' ') => write!(text, " + ({digit}) * {factor}u"),
@@ -183,7 +211,7 @@ mod tests {
     fn a_form_is_a_sum_of_digits() {
         let digit = |step, size, leads| Digit { variable: Variable::Outer, step, size, leads };
         let terms = vec![(digit(1, Some(32), false), 1), (digit(32, None, true), 96)];
-        let text = form_text(&Form { terms, plus: 0 }, "u32", |_| "o");
+        let text = form_text(&Form { terms, plus: 0 }, "u32", |digit| digit_text(digit, "o"));
         assert_eq!(text, "u32(0u) + o % 32u + (o / 32u) * 96u");
     }
 }

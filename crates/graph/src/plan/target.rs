@@ -14,6 +14,9 @@ pub struct Target {
     pub max_buffer_bytes: u64,
     /// The most workgroups in each dimension of a launch. Default: 65,535.
     pub max_workgroups: u32,
+    /// The number of workgroups that a launch should have at least to keep the whole machine busy. Products
+    /// take larger tiles where they have more. Default: 64.
+    pub busy_workgroups: u32,
     /// The number of bytes of which the offset of every bound slice is a multiple. Default: 256.
     pub binding_alignment: u64,
     /// Whether kernels may have buffers of f16. Default: no.
@@ -43,6 +46,7 @@ impl Default for Target {
             max_binding_bytes: 128 << 20,
             max_buffer_bytes: 256 << 20,
             max_workgroups: 65_535,
+            busy_workgroups: 64,
             binding_alignment: 256,
             f16: false,
             pairs: false,

@@ -15,8 +15,15 @@ pub(super) enum Family {
     Registers { rows: usize, columns: usize },
     /// The file is `matmul_lanes.wgsl`, with subgroups of so many lanes.
     Lanes(usize),
-    /// The file is `matmul_tiles.wgsl`.
-    Tiles,
+    /// The file is `matmul_tiles.wgsl`, with tiles of so many rows and columns.
+    Tiles(usize),
+}
+
+impl Family {
+    /// Returns whether the sums of a tile leave no registers for those of several shards.
+    pub(super) fn is_large(self) -> bool {
+        matches!(self, Self::Tiles(_))
+    }
 }
 
 /// Returns the family for `batch` products of `[m, k] x [k, n]`. It depends on sizes and machine alone.
@@ -34,8 +41,9 @@ pub(super) enum Family {
 ///
 /// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest
 /// and wastes least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides the
-/// latency of memory behind many invocations. Where a side of the product is shorter than half a tile of
-/// 64 x 64, tiles would make too few invocations for that.
+/// latency of memory behind many invocations. Where a side of the product is shorter than 32, tiles would make
+/// too few invocations for that. Larger tiles read less memory for a multiply-add, and smaller ones are more
+/// workgroups: the largest tile is taken that still makes as many workgroups as keep the adapter busy.
 pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
     const FEW_STEPS: usize = 1 << 20;
     let small = Family::Registers { rows: 1, columns: 1 };
@@ -46,8 +54,18 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
             _ => Family::Registers { rows: 2, columns: 2 },
         },
         Machine::Gpu if m < 32 || n < 32 => small,
-        Machine::Gpu => Family::Tiles,
+        Machine::Gpu => Family::Tiles(tile(target.busy_workgroups, [m, n], batch)),
     }
+}
+
+/// Returns the side of the tiles for `batch` results of `[m, n]`, given the number of workgroups that keep the
+/// adapter busy.
+fn tile(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
+    let is_enough = |side: &usize| {
+        let workgroups = m.div_ceil(*side) * n.div_ceil(*side) * batch;
+        2 * m.min(n) >= *side && workgroups >= busy as usize
+    };
+    [128, 64].into_iter().find(is_enough).unwrap_or(32)
 }
 
 /// How a kernel reads an operand.
@@ -125,7 +143,12 @@ impl ProductKernel<'_> {
             Family::Lanes(lanes) => {
                 (format!("const LANES: u32 = {lanes}u;\n"), unisono_shaders::MATMUL_LANES)
             }
-            Family::Tiles => (String::new(), unisono_shaders::MATMUL_TILES),
+            Family::Tiles(tile) => {
+                // A tile of 32 has as many invocations as one of 64, so that they fill a subgroup of 64.
+                let side = if tile > 32 { 8 } else { 4 };
+                let sizes = format!("const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\n");
+                (sizes, unisono_shaders::MATMUL_TILES)
+            }
         }
     }
 
@@ -176,7 +199,7 @@ impl ProductKernel<'_> {
         format!(
             "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst RAGGED: bool = {};\nconst JOIN: bool = {};\n\
              const ACROSS: u32 = {}u;\n{sizes}{kept}{written}{}",
-            shape.contract || !shape.k.is_multiple_of(4),
+            !if shape.contract { shape.rows_a_sample } else { shape.k }.is_multiple_of(4),
             self.join,
             if shape.all == All::Columns { shape.n } else { 0 },
             self.epilogue.map_or("", |epilogue| &epilogue.wgsl),
@@ -232,8 +255,12 @@ mod tests {
         assert_eq!(family(&lavapipe, [1, 4096, 4096], 1), small);
         let llvmpipe_gl = target(Machine::Cpu, 0);
         assert_eq!(family(&llvmpipe_gl, [128, 512, 784], 1), Family::Registers { rows: 2, columns: 2 });
-        let gpu = target(Machine::Gpu, 32);
-        assert_eq!(family(&gpu, [128, 512, 784], 1), Family::Tiles);
+        let gpu = Target { busy_workgroups: 256, ..target(Machine::Gpu, 32) };
+        assert_eq!(family(&gpu, [8192, 768, 768], 1), Family::Tiles(128));
+        assert_eq!(family(&gpu, [64, 1024, 1024], 96), Family::Tiles(128));
+        assert_eq!(family(&gpu, [63, 1024, 1024], 96), Family::Tiles(64));
+        assert_eq!(family(&gpu, [1024, 1024, 1024], 1), Family::Tiles(64));
+        assert_eq!(family(&gpu, [128, 512, 784], 1), Family::Tiles(32));
         assert_eq!(family(&gpu, [128, 10, 512], 1), small);
     }
 }

@@ -6,6 +6,7 @@ use unisono_shaders::{Params, ProductParams, STARTS};
 use super::kernel::{Family, Outcome, ProductKernel, Side, are_fours, family};
 use super::{Operand, Operands, Shape};
 use crate::fuse::Store;
+use crate::plan::target::Machine;
 use crate::program::emit::emitter::{Emitter, Part};
 use crate::trace::{GraphError, NodeId};
 
@@ -89,8 +90,7 @@ impl Emitter<'_> {
         if shape.contract {
             bindings.push(self.all(Store::ShardStarts));
         }
-        let (_, products) = c.chunks_and_products(shape);
-        let family = family(self.target, [c.m, c.n, shape.longest], products);
+        let family = self.family(shape, c);
         let kernel = ProductKernel {
             family,
             shape,
@@ -112,6 +112,14 @@ impl Emitter<'_> {
             self.multiplied(&self.span(shape, c), &bindings, (grid[2] as usize, c.layers));
         }
         Ok(())
+    }
+
+    /// Returns the family of the kernel that computes these layers. A GPU is filled by layers, of which there
+    /// may be several for a product; the size of a product on a software adapter is that of all of them.
+    pub(super) fn family(&self, shape: &Shape, c: &Layers) -> Family {
+        let (chunks, products) = c.chunks_and_products(shape);
+        let batch = if self.target.machine == Machine::Gpu { products * chunks } else { products };
+        family(self.target, [c.m, c.n, shape.longest], batch)
     }
 
     /// Returns what all layers multiply.
@@ -170,7 +178,7 @@ impl Emitter<'_> {
                 Ok(Face { groups: [x, y], columns, width })
             }
             Family::Lanes(lanes) => Ok(square(4 * lanes)),
-            Family::Tiles => Ok(square(64)),
+            Family::Tiles(tile) => Ok(square(tile)),
         }
     }
 }

@@ -122,11 +122,11 @@ impl Emitter<'_> {
     }
 
     /// Launches a product over samples that is summed over the shards of each block. Up to [`JOIN`] shards
-    /// are summed in registers. If the inner range has several chunks, the product of each shard is stored
-    /// first.
+    /// are summed in registers. If the inner range has several chunks, or tiles leave no registers, the
+    /// product of each shard is stored first.
     fn joined(&mut self, operands: &Operands<'_>, bucket: usize, inside: usize) -> Result<(), GraphError> {
         let (root, count) = (operands.root, operands.shape.m * operands.shape.n);
-        let apart = operands.shape.chunks() > 1;
+        let apart = operands.shape.chunks() > 1 || self.is_apart(operands);
         if apart {
             self.each(operands, Place { store: Store::Apart(root), inside: 0, runs: None })?;
         }
@@ -149,6 +149,15 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the products of shards are stored one by one before they are added, although their
+    /// sums would be in one chunk. On GPUs the sums of a tile take most registers, and more workgroups are
+    /// worth more than the memory that is saved.
+    fn is_apart(&self, operands: &Operands<'_>) -> bool {
+        let shape = &operands.shape;
+        let layers = Layers::new(shape.m, shape.n, self.extent.shards);
+        self.extent.shards > 1 && self.family(shape, &layers).is_large()
     }
 
     /// Launches a product over samples for a block of shards of the run, whose sum goes to element `offset`

@@ -1,0 +1,157 @@
+//! What kernels become on AMD GPUs that this machine need not have: no register is spilled, and the loops of
+//! products stay as tight as they were made. Where Mesa's RADV is not installed, this is not looked at.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use unisono_graph::plan::Kernel;
+use unisono_tests::isa::radv;
+use unisono_tests::isa::slab::{Tile, turn};
+
+/// GPUs of three generations, as RADV names them.
+const FAMILIES: [&str; 3] = ["gfx1100", "navi21", "vega10"];
+
+/// A kernel of `isa.txt` and its text.
+struct Compiled {
+    what: String,
+    stats: Vec<(String, u64)>,
+    assembly: String,
+    kernel: Kernel,
+}
+
+impl Compiled {
+    fn stat(&self, name: &str) -> u64 {
+        let found = self.stats.iter().find(|(own, _)| own == name);
+        found.unwrap_or_else(|| panic!("{}: the driver does not tell {name}", self.what)).1
+    }
+
+    /// Returns the side of the tiles of a product in workgroup memory, or 0.
+    fn tile(&self) -> u32 {
+        Tile::of(&self.kernel).map_or(0, |tile| tile.side)
+    }
+
+    /// Returns whether an operand of a product is a view.
+    fn is_implicit(&self) -> bool {
+        ["struct ARows", "struct BColumns"].iter().any(|operand| self.kernel.wgsl.contains(operand))
+    }
+}
+
+/// Runs the program `isa`, and returns the kernels that it wrote.
+fn compile(model: &str, family: &str) -> Vec<Compiled> {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("isa-{model}-{family}"));
+    let output = Command::new(env!("CARGO_BIN_EXE_isa"))
+        .args(["--model", model, "--family", family, "--out"])
+        .arg(&dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{model}: {}", String::from_utf8_lossy(&output.stderr));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("launches, ") && shown.contains("barriers"), "{shown}");
+    let index = fs::read_to_string(dir.join("index.txt")).unwrap();
+    assert!(index.starts_with("# model") && index.contains("\nF 0 "), "{index}");
+    read(&dir, family)
+}
+
+/// Reads `isa.txt` and the kernels' texts.
+fn read(dir: &Path, family: &str) -> Vec<Compiled> {
+    let text = fs::read_to_string(dir.join("isa.txt")).unwrap();
+    assert!(text.ends_with("@@@ end\n"));
+    let kernels = text.split("@@@ ").skip(1).filter(|kernel| *kernel != "end\n");
+    let one = |kernel: &str| {
+        let (head, assembly) = kernel.split_once("### Assembly\n").unwrap();
+        let mut lines = head.lines();
+        let words: Vec<&str> = lines.next().unwrap().split(' ').collect();
+        let number: usize = words[1].parse().unwrap();
+        let stat = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            (words[1].to_owned(), words[2].parse().unwrap())
+        };
+        Compiled {
+            what: format!("{} kernel {number} {} on {family}", dir.display(), words[2]),
+            stats: lines.map(stat).collect(),
+            assembly: assembly.to_owned(),
+            kernel: Kernel {
+                name: words[2].to_owned(),
+                wgsl: fs::read_to_string(dir.join(format!("k{number:03}.wgsl"))).unwrap(),
+                bindings: vec![],
+            },
+        }
+    };
+    kernels.map(one).collect()
+}
+
+/// Checks one kernel: its registers, and the mix of its main loop.
+fn check(kernel: &Compiled, family: &str) {
+    let what = &kernel.what;
+    for spilled in ["Spilled_VGPRs", "Spilled_SGPRs", "Scratch_size"] {
+        assert_eq!(kernel.stat(spilled), 0, "{what}: {spilled}");
+    }
+    let mix = turn(Tile::of(&kernel.kernel), &kernel.assembly);
+    let (fma, workgroup) = (mix.fma_part(), mix.per_fma(mix.workgroup_bytes));
+    let waves = kernel.stat("Subgroups_per_SIMD");
+    let least = |what: &str, is: f64, least: f64| assert!(is >= least, "{}: {what} {is:.3}", kernel.what);
+    match (kernel.tile(), kernel.is_implicit()) {
+        (0, _) => return,
+        (32, _) => assert!(workgroup <= 2.0, "{what}: {workgroup} bytes of workgroup memory"),
+        (_, implicit) => {
+            assert!(workgroup <= 1.0, "{what}: {workgroup} bytes of workgroup memory");
+            least("part of multiply-adds", fma, if implicit { LEAST_IMPLICIT } else { LEAST_STORED });
+        }
+    }
+    if family == "gfx1100" {
+        least("waves", waves as f64, if kernel.tile() == 64 { 8.0 } else { 12.0 });
+    }
+    let most = 8.0 / f64::from(kernel.tile());
+    assert!(mix.per_fma(mix.global_bytes) <= most, "{what}: {mix:?}");
+}
+
+/// The least part of the instructions of a slab that are multiply-adds, where operands are matrices.
+const LEAST_STORED: f64 = 0.74;
+/// The same where an operand is a view of what is in memory.
+const LEAST_IMPLICIT: f64 = 0.66;
+
+#[test]
+fn kernels_keep_their_registers_on_gpus() {
+    if radv::environment(FAMILIES[0]).is_none() {
+        eprintln!("left out: Mesa's RADV is not installed");
+        return;
+    }
+    let long = std::env::var("UNISONO_LONG").is_ok_and(|long| long == "1");
+    let models: &[&str] = match long {
+        true => &["mlp", "wide", "cnn", "conv", "lstm", "gpt", "gpt100m", "big"],
+        false => &["mlp", "cnn", "gpt", "big"],
+    };
+    for model in models {
+        for family in FAMILIES {
+            let kernels = compile(model, family);
+            assert!(kernels.len() > 10, "{model}: {} kernels", kernels.len());
+            assert!(
+                kernels.iter().any(|kernel| kernel.kernel.name.starts_with("matmul") && kernel.tile() > 0)
+            );
+            kernels.iter().for_each(|kernel| check(kernel, family));
+        }
+    }
+}
+
+#[test]
+fn without_machine_code_there_is_the_index_alone() {
+    assert!(Path::new(env!("CARGO_TARGET_TMPDIR")).is_dir());
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("isa-none");
+    let run = |model: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_isa"));
+        command
+            .args(["--model", model, "--family", "none", "--replicas", "2", "--out"])
+            .arg(&dir)
+            .output()
+            .unwrap()
+    };
+    let output = run("mlp");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let index = fs::read_to_string(dir.join("index.txt")).unwrap();
+    let count = |letter: &str| index.lines().filter(|line| line.starts_with(letter)).count();
+    assert!(count("L ") > 10 && count("L ") == count("F ") && count("L ") == count("B "), "{index}");
+    assert!(!dir.join("isa.txt").exists());
+    let refused = run("perceptron");
+    assert_eq!(refused.status.code(), Some(2));
+}
