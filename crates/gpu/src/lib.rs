@@ -10,6 +10,7 @@ pub use adapter::select::select;
 pub use adapter::{Adapter, Backend, Features, Kind, Limits, adapters};
 pub use device::clock::Stretch;
 pub use device::mapped::MappedDownload;
+pub use device::spirv::spirv;
 pub use device::staging::Writer;
 pub use device::stopwatch::Stopwatch;
 pub use device::{Device, Memory, Options};

@@ -5,6 +5,7 @@ pub(crate) mod fault;
 pub(crate) mod mapped;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
+pub(crate) mod spirv;
 pub(crate) mod staging;
 mod state;
 pub(crate) mod stopwatch;
