@@ -7,17 +7,29 @@ use unisono_graph::plan::{Access, Kernel};
 
 use crate::GpuError;
 use crate::device::fault::scoped;
+use crate::device::spirv::spirv;
 
 /// The compiled kernels of a device, by their text and bindings.
 #[derive(Debug)]
 pub(crate) struct Pipelines {
-    checked: bool,
+    way: Way,
     threads: usize,
     layouts: HashMap<Vec<Access>, Layout>,
     compiled: HashMap<Key, wgpu::ComputePipeline>,
 }
 
 type Key = (String, Vec<Access>);
+
+/// How a kernel reaches the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It goes through wgpu with bounds checks.
+    Checked,
+    /// It goes through wgpu without them.
+    Trusted,
+    /// It goes to the driver as SPIR-V of this version, in which no float operation may be changed.
+    Decorated((u8, u8)),
+}
 
 #[derive(Clone, Debug)]
 struct Layout {
@@ -33,8 +45,8 @@ pub(crate) struct Compiled {
 }
 
 impl Pipelines {
-    pub fn new(checked: bool, threads: usize) -> Self {
-        Self { checked, threads: threads.max(1), layouts: HashMap::new(), compiled: HashMap::new() }
+    pub fn new(way: Way, threads: usize) -> Self {
+        Self { way, threads: threads.max(1), layouts: HashMap::new(), compiled: HashMap::new() }
     }
 
     pub fn len(&self) -> usize {
@@ -106,7 +118,7 @@ impl Pipelines {
         let layout = &self.layouts[&kernel.bindings].pipeline;
         let what = format!("kernel {}", kernel.name);
         // Two scopes: a pipeline made of a broken module would only say that the module is broken.
-        let module = scoped(device, &what, 0, || module(device, kernel, self.checked))?;
+        let module = scoped(device, &what, 0, || module(device, kernel, self.way))??;
         scoped(device, &what, 0, || {
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&kernel.name),
@@ -114,7 +126,7 @@ impl Pipelines {
                 module: &module,
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions {
-                    zero_initialize_workgroup_memory: self.checked,
+                    zero_initialize_workgroup_memory: self.way == Way::Checked,
                     ..wgpu::PipelineCompilationOptions::default()
                 },
                 cache: None,
@@ -127,18 +139,31 @@ impl Pipelines {
     unsafe_code,
     reason = "kernels stay inside their bindings by construction; Options::checked is the other way"
 )]
-fn module(device: &wgpu::Device, kernel: &Kernel, checked: bool) -> wgpu::ShaderModule {
+fn module(device: &wgpu::Device, kernel: &Kernel, way: Way) -> Result<wgpu::ShaderModule, GpuError> {
     let descriptor = wgpu::ShaderModuleDescriptor {
         label: Some(&kernel.name),
         source: wgpu::ShaderSource::Wgsl(kernel.wgsl.as_str().into()),
     };
-    if checked {
-        device.create_shader_module(descriptor)
-    } else {
-        // SAFETY: plans are made by unisono-graph, whose kernels index within their bindings and end their
-        // loops.
-        unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
-    }
+    // SAFETY: plans are made by unisono-graph, whose kernels index within their bindings and end their loops.
+    // The SPIR-V is what wgpu itself would hand over, but for a decoration that is allowed where it stands.
+    Ok(match way {
+        Way::Checked => device.create_shader_module(descriptor),
+        Way::Trusted => unsafe {
+            device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
+        },
+        Way::Decorated(version) => {
+            let main = wgpu::PassthroughShaderEntryPoint { name: "main".into(), workgroup_size: (0, 0, 0) };
+            let words = spirv(kernel, version)?;
+            unsafe {
+                device.create_shader_module_passthrough(wgpu::ShaderModuleDescriptorPassthrough {
+                    label: Some(&kernel.name),
+                    entry_points: std::slice::from_ref(&main).into(),
+                    spirv: Some(words.into()),
+                    ..wgpu::ShaderModuleDescriptorPassthrough::default()
+                })
+            }
+        }
+    })
 }
 
 /// Creates the layout of a kernel: binding 0 is the uniform, and the storage buffers follow.
