@@ -1,6 +1,7 @@
 //! Data and models that the whole-system tests share.
 
 pub mod conformance;
+pub mod vendors;
 
 use unisono::data::{DataError, Loader, Memory};
 use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};

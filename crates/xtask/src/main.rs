@@ -1,4 +1,4 @@
-//! `cargo xtask demo | test | fuzz | bench | tidy`: the tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | vendors | tidy`: the tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
@@ -36,6 +36,8 @@ enum Task {
     Fuzz(fuzz::Fuzz),
     /// Make this machine ready and measure
     Bench(Rest),
+    /// Compare the bytes that all adapters of this machine give, SwiftShader among them where it is installed
+    Vendors(Rest),
     /// Check the house rules
     Tidy,
     /// Print each crate's rooms, the latest first, and which rooms each imports from
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Task::Test { long, rest } => test(long, &rest.args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
+        Task::Vendors(rest) => vendors(&rest.args),
         Task::Tidy => tidy::run(&root()),
         Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),
     };
@@ -94,6 +97,23 @@ fn test(long: bool, args: &[OsString]) -> Result<(), String> {
         command.env("UNISONO_LONG", "1");
     }
     run(command.args(TEST).args(args))
+}
+
+/// Where Debian's `chromium-common` has the Vulkan driver SwiftShader.
+const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
+
+/// Runs the comparison of adapters. SwiftShader is one of them where it is installed, unless the caller says by
+/// himself which drivers there are.
+fn vendors(args: &[OsString]) -> Result<(), String> {
+    setup::adapter()?;
+    let mut command = cargo();
+    let is_told = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"];
+    if Path::new(SWIFTSHADER).exists() && is_told.iter().all(|name| env::var_os(name).is_none()) {
+        command.env("VK_ADD_DRIVER_FILES", SWIFTSHADER);
+    } else {
+        eprintln!("xtask: SwiftShader is not added: {SWIFTSHADER} (Debian's chromium-common), or drivers are named");
+    }
+    run(command.args(["run", "--quiet", "-p", "unisono-tests", "--bin", "vendors", "--"]).args(args))
 }
 
 /// Runs one of the example programs, built with optimisation.

@@ -2,6 +2,8 @@
 
 pub(crate) mod clock;
 pub(crate) mod fault;
+pub(crate) mod float_mode;
+pub(crate) mod interface;
 pub(crate) mod mapped;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
@@ -130,7 +132,7 @@ impl Device {
             });
         }
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
-        let instance = instance(&[adapter.backend], options.checked);
+        let instance = float_mode::for_adapter(adapter, || instance(&[adapter.backend], options.checked));
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
         let mut wanted = wgpu::Features::SUBGROUP;
         wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
@@ -148,7 +150,8 @@ impl Device {
             required_limits: found.limits(),
             ..wgpu::DeviceDescriptor::default()
         };
-        let (raw, queue) = pollster::block_on(found.request_device(&descriptor))
+        let request = || pollster::block_on(found.request_device(&descriptor));
+        let (raw, queue) = float_mode::for_adapter(adapter, request)
             .map_err(|error| failed(error.to_string()))?;
         let faults = Faults::watch(adapter.label(), &raw);
         let threads = options.compile_threads.unwrap_or_else(|| match adapter.kind {
@@ -288,7 +291,8 @@ fn way(checked: bool, enabled: wgpu::Features) -> Way {
         Way::Checked
     } else if enabled.contains(wgpu::Features::PASSTHROUGH_SHADERS) {
         // Subgroup operations need 1.3. Whoever has them has Vulkan 1.1, which takes it.
-        Way::Decorated((1, if enabled.contains(wgpu::Features::SUBGROUP) { 3 } else { 0 }))
+        let minor = if enabled.contains(wgpu::Features::SUBGROUP) { 3 } else { 0 };
+        Way::Decorated { version: (1, minor), f16: enabled.contains(wgpu::Features::SHADER_F16) }
     } else {
         Way::Trusted
     }

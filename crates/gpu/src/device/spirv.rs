@@ -7,6 +7,7 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use unisono_graph::plan::Kernel;
 
 use crate::GpuError;
+use crate::device::interface::Interface;
 
 /// Returns the SPIR-V of a kernel as devices ship it to Vulkan drivers. The options are those of wgpu-hal 30's
 /// Vulkan backend for `ShaderRuntimeChecks::unchecked()` and workgroup memory that is not cleared: no bounds
@@ -21,20 +22,33 @@ use crate::GpuError;
 /// # Errors
 /// [`GpuError::Validation`] if the text is no valid WGSL, has no entry point `main`, or needs another version.
 pub fn spirv(kernel: &Kernel, version: (u8, u8)) -> Result<Vec<u32>, GpuError> {
+    translate(kernel, version, Capabilities::all()).map(|(words, _)| words)
+}
+
+/// Returns the SPIR-V of a kernel that may use these capabilities, and its bindings.
+///
+/// # Errors
+/// See [`spirv`]; also if the kernel's bindings are others than the text's.
+pub(crate) fn translate(
+    kernel: &Kernel,
+    version: (u8, u8),
+    capabilities: Capabilities,
+) -> Result<(Vec<u32>, Interface), GpuError> {
     let refused = |message: String| GpuError::Validation { what: format!("kernel {}", kernel.name), message };
     let mut wgsl = naga::front::wgsl::Options::new();
-    wgsl.capabilities = Capabilities::all();
+    wgsl.capabilities = capabilities;
     let module = naga::front::wgsl::Frontend::new_with_options(wgsl)
         .parse(&kernel.wgsl)
         .map_err(|error| refused(error.emit_to_string(&kernel.wgsl)))?;
-    let info = Validator::new(ValidationFlags::all(), Capabilities::all())
+    let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .map_err(|error| refused(error.emit_to_string(&kernel.wgsl)))?;
+    let interface = Interface::of(&module, kernel).map_err(refused)?;
     let entry =
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".to_owned() };
     let words = spv::write_vec(&module, &info, &options(version), Some(&entry))
         .map_err(|error| refused(error.to_string()))?;
-    Ok(decorated(&words))
+    Ok((decorated(&words), interface))
 }
 
 /// The number of words in front of a module's first instruction.
@@ -93,6 +107,8 @@ fn options(version: (u8, u8)) -> spv::Options<'static> {
 
 #[cfg(test)]
 mod tests {
+    use unisono_graph::plan::Access;
+
     use super::*;
 
     const WGSL: &str = "
@@ -108,7 +124,8 @@ mod tests {
         }";
 
     fn kernel(wgsl: &str) -> Kernel {
-        Kernel { name: "k".to_owned(), wgsl: wgsl.to_owned(), bindings: Vec::new() }
+        let bindings = vec![Access::Read, Access::ReadWrite];
+        Kernel { name: "k".to_owned(), wgsl: wgsl.to_owned(), bindings }
     }
 
     /// Returns the opcodes of a module's instructions.

@@ -218,6 +218,7 @@ impl<'a> Writer<'a> {
                 self.quads.entry(binding).or_default();
                 let at = self.at(root, "i", self.lanes);
                 if self.lanes > 4 {
+                    self.snippets.insert(snippets::PAIRS);
                     let pairs: Vec<_> = values.chunks(2).map(|p| format!("pair({})", p.join(", "))).collect();
                     return format!("    b{binding}[{at}] = vec4<u64>({});\n", pairs.join(", "));
                 }

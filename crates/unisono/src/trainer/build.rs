@@ -4,7 +4,7 @@ use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision};
 use unisono_replica::{
-    Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine,
+    Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_class,
 };
 
 use crate::compile::advice::advice;
@@ -96,7 +96,7 @@ impl Builder {
         let programs = Programs::trace(&self.parts, &fields, self.layout())?;
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
-        let mixed = !is_one_machine(&chosen);
+        let mixed = !is_one_class(&chosen)?;
         if mixed && !self.mixed {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }
