@@ -68,8 +68,11 @@ snippets! {
     C_QUADS = "c_quads";
     /// Writes four elements of a product one by one.
     C_WORDS = "c_words";
-    /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds.
+    /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds. Needs
+    /// [`QUOTIENT`].
     ELEMENTARY = "elementary";
+    /// Turns zeros, subnormal numbers and the smallest normal one into +0.
+    FLUSH = "flush";
     /// The bits that tell whether numbers are finite.
     FINITE_BITS = "finite_bits";
     /// The epilogue of a product that is stored as it is.
@@ -85,8 +88,16 @@ snippets! {
     PRODUCT = "product";
     /// Functions for two f32 in a u64.
     PAIRS = "pairs";
+    /// [`QUOTIENT`] for devices whose own division rounds correctly. Needs a param `zero`.
+    OWN_QUOTIENT = "own_quotient";
+    /// [`ROOT`] for devices whose own square root rounds correctly. Needs a param `zero`.
+    OWN_ROOT = "own_root";
     /// Draws a word for an element of a sample. Needs [`PHILOX`].
     RANDOM = "random";
+    /// The correctly rounded quotient of two numbers.
+    QUOTIENT = "quotient";
+    /// The correctly rounded square root.
+    ROOT = "root";
     /// Rounds to the nearest number that f16 holds.
     ROUND_HALF = "round_half";
     /// The positions of each shard, for [`ROW_SUMS`](crate::ROW_SUMS).
@@ -173,6 +184,13 @@ pub const SORT_MERGE: &str = include_str!("sort_merge.wgsl");
 /// Sums rows by their ids: an embedding's gradient. Needs [`snippets::SUM_QUADS`], `b_quad`, `put_quad` and
 /// `shard_range`, and the constants and functions that the file names.
 pub const ROW_SUMS: &str = include_str!("row_sums.wgsl");
+
+/// Returns a module for a device whose own quotients and square roots are known to round correctly: with these
+/// in place of [`snippets::QUOTIENT`] and [`snippets::ROOT`]. The bits of results are the same.
+pub fn with_own_quotients(module: &str) -> String {
+    let pairs = [(snippets::QUOTIENT, snippets::OWN_QUOTIENT), (snippets::ROOT, snippets::OWN_ROOT)];
+    pairs.iter().fold(module.to_owned(), |text, (ours, own)| text.replace(ours.text(), own.text()))
+}
 
 /// Returns a module: the declaration of the params, the snippets, the constants that the kernel's file leaves
 /// open, the kernel.

@@ -100,6 +100,8 @@ params! {
         a_step,
         /// The elements from one stored row of the right operand to the next.
         b_step,
+        /// Zero, which a compiler cannot know: for bit patterns that must not be constants.
+        zero,
     }
 
     /// The params of `tree.wgsl`. All but `leaves`, `width`, `groups` and `used` count the kernel's

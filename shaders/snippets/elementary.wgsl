@@ -3,8 +3,8 @@
 //
 // The host twin is unisono-graph's elementary.rs, with the same constants and the same order of operations.
 // The bounds below are in units in the last place (ULP) of the result. The twin's tests check them against
-// f64, for an fma() that rounds once and for one that rounds twice. tanh_ and sigmoid divide; their bounds
-// assume a division that rounds correctly.
+// f64, for an fma() that rounds once and for one that rounds twice. tanh_ and sigmoid divide through
+// quotient.wgsl, which rounds correctly.
 //
 // Arguments are read through their integer bits and results are built from theirs, so that an argument may be
 // a product and a result never is one. Subnormal arguments and results are zeros of the same sign. A NaN
@@ -75,7 +75,7 @@ fn tanh_(x: f32) -> f32 {
     p = fma(z, p, 0.13332348);
     p = fma(z, p, -0.33333296);
     let near = fma(a * z, p, a);
-    let far = fma(-2.0, 1.0 / (1.0 + exp_(2.0 * a)), 1.0);
+    let far = fma(-2.0, quotient(1.0, 1.0 + exp_(2.0 * a)), 1.0);
     let result = bitcast<u32>(select(far, near, magnitude < 0x3F800000u)) | (bits & 0x80000000u);
     return bitcast<f32>(select(result, 0x7FC00000u, magnitude > 0x7F800000u));
 }
@@ -114,6 +114,6 @@ fn sigmoid(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     let magnitude = bits & 0x7FFFFFFFu;
     let e = exp_(bitcast<f32>(min(magnitude, 0x42D00000u) | 0x80000000u));
-    let y = select(1.0, e, bits > 0x80000000u) / (1.0 + e);
+    let y = quotient(select(1.0, e, bits > 0x80000000u), 1.0 + e);
     return bitcast<f32>(select(bitcast<u32>(y), 0x7FC00000u, magnitude > 0x7F800000u));
 }

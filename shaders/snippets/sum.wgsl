@@ -1,8 +1,8 @@
-// canonical: returns x, or +0 for a subnormal or a negative zero. The value is rebuilt from its bits, so that
-// a product that goes in comes out rounded on its own.
+// canonical: returns x, or +0 where the magnitude of x is at most 2^-126 (see flush.wgsl). The value is rebuilt
+// from its bits, so that a product that goes in comes out rounded on its own.
 fn canonical(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
-    return bitcast<f32>(select(bits, 0u, (bits & 0x7f800000u) == 0u));
+    return bitcast<f32>(select(bits, 0u, bitcast<i32>(bits & 0x7fffffffu) <= 0x00800000));
 }
 
 // sum_add: returns a + b as every sum adds: with canonical operands and a canonical result.

@@ -3,7 +3,8 @@ alias Number = vec4<f32>;
 
 fn canonical(x: Number) -> Number {
     let bits = bitcast<vec4<u32>>(x);
-    return bitcast<Number>(select(bits, vec4<u32>(), (bits & vec4<u32>(0x7f800000u)) == vec4<u32>()));
+    let magnitude = bitcast<vec4<i32>>(bits & vec4<u32>(0x7fffffffu));
+    return bitcast<Number>(select(bits, vec4<u32>(), magnitude <= vec4<i32>(0x00800000)));
 }
 
 fn sum_add(a: Number, b: Number) -> Number {

@@ -2,6 +2,7 @@
 
 pub mod conformance;
 pub mod isa;
+pub mod vendors;
 
 use unisono::data::{DataError, Loader, Memory};
 use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};

@@ -307,6 +307,24 @@ fn a_lost_device_is_an_error_from_then_on() {
 }
 
 #[test]
+fn subnormal_numbers_are_zeros_inside_of_kernels_on_cpu_adapters() {
+    // The product is 0.75 2^-126 where fma rounds twice. The sum is 2^-126 with a zero in its place.
+    let sum = "fma(b[id.x], f32(params.scale), a[id.x]) + f32(table[id.x % 4u])";
+    let [half, least] = ["0x003fffffu + params.scale / 3u", "0x007fffffu + params.scale / 3u"];
+    let tiny = format!("fma(bitcast<f32>({least}) * 1.5, 0.5, bitcast<f32>({least})) + bitcast<f32>({half})");
+    for adapter in all().into_iter().filter(|adapter| adapter.kind == Kind::Cpu) {
+        let mut device = Device::open(&adapter).unwrap();
+        let mut flushed = plan(100);
+        flushed.kernels[0].wgsl = ADD.replace(sum, &tiny);
+        let mut executable = device.load(&flushed).unwrap();
+        let mut found = Vec::new();
+        let mut keep = |_: &Transfer, bytes: &[u8]| found.push(bytes[4 * 60..][..4].to_vec());
+        device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut keep).unwrap();
+        assert_eq!(found[0], f32::MIN_POSITIVE.to_le_bytes(), "{adapter}");
+    }
+}
+
+#[test]
 fn f16_is_turned_on_for_those_who_ask_for_it() {
     let mut half = plan(100);
     half.kernels[0].wgsl = format!("enable f16;\n{ADD}");

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use unisono_gpu::{Device, GpuError};
-use unisono_graph::{DType, Feed, InputKind, OutputKind, Program, RandomKey, Run, Slot, Target, Type};
+use unisono_graph::plan::Transfer;
+use unisono_graph::{DType, Feed, InputKind, OutputKind, Plan, Program, RandomKey, Run, Slot, Target, Type};
 
 /// Tensors by name.
 pub type Tensors = BTreeMap<String, Vec<f32>>;
@@ -32,16 +33,47 @@ pub fn run_for(
     program: &Program,
     feed: &Feed,
 ) -> Result<Ran, GpuError> {
+    let plan = plan_for(target, program, feed)?;
+    let mut ran = Ran::default();
+    run_plan(device, program, &plan, feed, &mut |transfer, data| {
+        if let Slot::Output(i) = Slot::decode(transfer.slot) {
+            let output = &program.outputs()[i];
+            let part = match output.kind {
+                OutputKind::Value => &mut ran.outputs,
+                OutputKind::Carry => &mut ran.carries,
+            };
+            part.insert(output.name.clone(), bytemuck::pod_collect_to_vec(data));
+        }
+    })?;
+    for (index, state) in program.states().iter().enumerate() {
+        let values = bytemuck::pod_collect_to_vec(&device.read_state(index)?);
+        ran.states.insert(state.name.clone(), values);
+    }
+    Ok(ran)
+}
+
+/// Returns the plan of a step on the values of an interpreter's feed.
+pub fn plan_for(target: &Target, program: &Program, feed: &Feed) -> Result<Plan, GpuError> {
     let whole = Run::whole(&feed.frame.shards);
-    let plan = program
+    program
         .plan(&whole, target)
-        .map_err(|e| GpuError::Plan { what: "the program".into(), message: e.to_string() })?;
+        .map_err(|e| GpuError::Plan { what: "the program".into(), message: e.to_string() })
+}
+
+/// Runs all segments of a plan of a program, on the values of an interpreter's feed. `download` is given what
+/// the plan downloads.
+pub fn run_plan(
+    device: &mut Device,
+    program: &Program,
+    plan: &Plan,
+    feed: &Feed,
+    download: &mut dyn FnMut(&Transfer, &[u8]),
+) -> Result<(), GpuError> {
     device.create_state(program.state_layout())?;
     for (index, state) in feed.states.iter().enumerate() {
         device.write_state(index, &bytes(&program.states()[index].ty, &state.data))?;
     }
-    let mut executable = device.load(&plan)?;
-    let mut ran = Ran::default();
+    let mut executable = device.load(plan)?;
     for segment in 0..plan.segments.len() {
         device.run(
             &mut executable,
@@ -56,23 +88,10 @@ pub fn run_for(
                 Slot::Input(i) => writer.write(&bytes(&program.inputs()[i].ty, &feed.inputs[i].data)),
                 other => unreachable!("a plan of all shards uploads no {other:?}"),
             },
-            &mut |transfer, data| {
-                if let Slot::Output(i) = Slot::decode(transfer.slot) {
-                    let output = &program.outputs()[i];
-                    let part = match output.kind {
-                        OutputKind::Value => &mut ran.outputs,
-                        OutputKind::Carry => &mut ran.carries,
-                    };
-                    part.insert(output.name.clone(), bytemuck::pod_collect_to_vec(data));
-                }
-            },
+            download,
         )?;
     }
-    for (index, state) in program.states().iter().enumerate() {
-        let values = bytemuck::pod_collect_to_vec(&device.read_state(index)?);
-        ran.states.insert(state.name.clone(), values);
-    }
-    Ok(ran)
+    Ok(())
 }
 
 /// Returns values as a device holds them.

@@ -10,7 +10,7 @@ pub mod products;
 
 pub use adapters::adapters;
 pub use cases::{Prepared, graph_of, prepare};
-pub use device::{Ran, Tensors, run, run_for};
+pub use device::{Ran, Tensors, plan_for, run, run_for, run_plan};
 pub use differences::check_gradients;
 
 use unisono_graph::Array;

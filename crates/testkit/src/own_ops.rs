@@ -64,6 +64,7 @@ impl Op for Shift {
             product: Product::Never,
             adds: true,
             halves: Halves::Never,
+            canonical: false,
         })
     }
 }

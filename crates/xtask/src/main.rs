@@ -1,4 +1,4 @@
-//! `cargo xtask demo | test | fuzz | bench | isa | tidy`: the tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | isa | vendors | tidy`: the tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
@@ -48,6 +48,8 @@ enum Task {
     Bench(Rest),
     /// Show what the kernels of a model become on a GPU, which this machine need not have
     Isa(Rest),
+    /// Compare the bytes that all adapters of this machine give, SwiftShader among them where it is installed
+    Vendors(Rest),
     /// Check the house rules
     Tidy,
     /// Print each crate's rooms, the latest first, and which rooms each imports from
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
         Task::Isa(rest) => isa(&rest.args),
+        Task::Vendors(rest) => vendors(&rest.args),
         Task::Tidy => tidy::run(&root()),
         Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),
     };
@@ -119,6 +122,23 @@ fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
 /// Runs the program that counts what a step is on a GPU. It needs no adapter.
 fn isa(args: &[OsString]) -> Result<(), String> {
     run(cargo().args(["run", "--quiet", "-p", "unisono-tests", "--bin", "isa", "--"]).args(args))
+}
+
+/// Where Debian's `chromium-common` has the Vulkan driver SwiftShader.
+const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
+
+/// Runs the comparison of adapters. SwiftShader is one of them where it is installed, unless the caller says by
+/// himself which drivers there are.
+fn vendors(args: &[OsString]) -> Result<(), String> {
+    setup::adapter()?;
+    let mut command = cargo();
+    let is_told = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"];
+    if Path::new(SWIFTSHADER).exists() && is_told.iter().all(|name| env::var_os(name).is_none()) {
+        command.env("VK_ADD_DRIVER_FILES", SWIFTSHADER);
+    } else {
+        eprintln!("xtask: SwiftShader is not added: {SWIFTSHADER} (Debian's chromium-common), or drivers are named");
+    }
+    run(command.args(["run", "--quiet", "-p", "unisono-tests", "--bin", "vendors", "--"]).args(args))
 }
 
 /// Runs one of the example programs, built with optimisation.

@@ -14,7 +14,7 @@ mod runner;
 mod suite;
 mod training;
 
-pub use runner::{Outcome, Runner, Verdict};
+pub use runner::{Outcome, Runner, Verdict, steps};
 pub use suite::{Case, Reference, Suite};
 
 use std::collections::BTreeMap;

@@ -4,13 +4,15 @@ use unisono::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Chain, Gradient, Lamb, Lars, Lion, Muon, NAdam,
     RmsProp, Schedule, Sgd, trace_update,
 };
-use unisono_graph::{Array, Program, StateKind, Tape, Type};
+use unisono_graph::{Array, Graph, Program, StateKind, Tape, Type};
 
 use super::Case;
 
 /// The compiled update of an optimizer, with the inputs of each step.
 pub struct Steps {
-    /// The program that updates the states.
+    /// The graph that updates the states.
+    pub graph: Graph,
+    /// The program of the graph.
     pub program: Program,
     /// The states before the first step. The first one is the weight.
     pub states: Vec<Array>,
@@ -45,7 +47,7 @@ fn trace(case: &Case, optimizer: &Chain) -> Result<Steps, String> {
         };
         program.inputs().iter().map(|i| input(&i.name)).collect()
     });
-    Ok(Steps { inputs: inputs.collect(), states, program })
+    Ok(Steps { inputs: inputs.collect(), states, graph, program })
 }
 
 /// Returns the optimizer that a case names, or `None` if it names none.

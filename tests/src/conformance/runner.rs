@@ -155,6 +155,32 @@ impl Runner {
 
 type Values = BTreeMap<String, Vec<f32>>;
 
+/// Returns the graphs of a case with the values of their inputs and states: one, or one for each step of an
+/// optimizer.
+///
+/// # Errors
+/// There is no recipe for the case, or it cannot be traced.
+pub fn steps(case: &Case) -> Result<Vec<(Graph, Feed)>, String> {
+    if let Some(steps) = optimizers::steps(case) {
+        let steps = steps?;
+        // Each step starts from the same states, which is enough to compare adapters.
+        let feed = |inputs: &Vec<Array>| Feed {
+            frame: Frame { shards: vec![1] },
+            inputs: inputs.clone(),
+            states: steps.states.clone(),
+        };
+        return Ok(steps.inputs.iter().map(|inputs| (steps.graph.clone(), feed(inputs))).collect());
+    }
+    let recipe = match metrics::metric(case) {
+        Some(_) => metrics::recipe(case)?,
+        None => recipe(case)?,
+    };
+    let (graph, rows) = trace(case, &recipe)?;
+    let sizes = shards::sizes(rows, if rows > 1 { 3 } else { 1 }, rows);
+    let feed = feed(case, &recipe, &graph, &sizes);
+    Ok(vec![(graph, feed)])
+}
+
 /// Returns the graph of a case with its gradients, and the number of rows of the batch (1 if there is no
 /// batch).
 fn trace(case: &Case, recipe: &Recipe) -> Result<(Graph, usize), String> {

@@ -182,6 +182,7 @@ impl Adapter {
             ),
             f16: self.features.f16,
             pairs: self.loads_pairs(),
+            own_quotients: self.divides_exactly(),
             shares_memory: self.shares_memory(),
         }
     }
@@ -207,6 +208,12 @@ impl Adapter {
     /// Returns whether kernels gain by loading two f32 as a u64: a software device loads lane by lane.
     pub(crate) fn loads_pairs(&self) -> bool {
         self.kind == Kind::Cpu && self.features.int64
+    }
+
+    /// Returns whether quotients and square roots are those of the processor, which round correctly: on the
+    /// software drivers that are known to use its instructions.
+    fn divides_exactly(&self) -> bool {
+        self.kind == Kind::Cpu && ["llvmpipe", "SwiftShader"].iter().any(|name| self.name.contains(name))
     }
 
     /// Returns name and backend, for messages: `llvmpipe (LLVM 15.0.6, 256 bits) [vulkan]`.

@@ -2,6 +2,8 @@
 
 pub(crate) mod clock;
 pub(crate) mod fault;
+pub(crate) mod float_mode;
+pub(crate) mod interface;
 pub(crate) mod mapped;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
@@ -22,7 +24,7 @@ use crate::{Adapter, Backend, GpuError, Kind};
 use clock::Clock;
 use fault::{Faults, scoped};
 use mapped::Mapping;
-use pipeline::Pipelines;
+use pipeline::{Pipelines, Way};
 use pool::Pool;
 use state::State;
 
@@ -73,6 +75,10 @@ pub struct Options {
     /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16.
     /// [`Device::target`] says whether it is on. Default: false.
     pub f16: bool,
+    /// Whether kernels reach a Vulkan driver as SPIR-V that forbids it to contract, factor or reorder float
+    /// operations ([`crate::spirv`]). Without it an adapter may be of another numeric class. It has no effect
+    /// with `checked`, and on other backends. Default: true.
+    pub decorate: bool,
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
     /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
@@ -81,7 +87,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let deadline = Duration::from_secs(300);
-        Self { checked: false, deadline, clock: true, f16: false, compile_threads: None }
+        Self { checked: false, deadline, clock: true, f16: false, decorate: true, compile_threads: None }
     }
 }
 
@@ -126,7 +132,7 @@ impl Device {
             });
         }
         let failed = |reason: String| GpuError::Open { adapter: adapter.label(), reason };
-        let instance = instance(&[adapter.backend], options.checked);
+        let instance = float_mode::for_adapter(adapter, || instance(&[adapter.backend], options.checked));
         let found = adapter.find(&instance).ok_or_else(|| failed("it is no longer there".to_owned()))?;
         let mut wanted = wgpu::Features::SUBGROUP;
         wanted.set(wgpu::Features::TIMESTAMP_QUERY, options.clock);
@@ -134,13 +140,18 @@ impl Device {
         let plain = options.checked;
         wanted.set(wgpu::Features::SHADER_INT64, adapter.loads_pairs() && !plain);
         wanted.set(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, adapter.shares_memory() && !plain);
+        let decorates = options.decorate && !plain && adapter.backend == Backend::Vulkan;
+        wanted.set(wgpu::Features::PASSTHROUGH_SHADERS, decorates);
+        let enabled = found.features() & wanted;
         let descriptor = wgpu::DeviceDescriptor {
             label: None,
-            required_features: found.features() & wanted,
+            required_features: enabled,
+            experimental_features: experiments(enabled),
             required_limits: found.limits(),
             ..wgpu::DeviceDescriptor::default()
         };
-        let (raw, queue) = pollster::block_on(found.request_device(&descriptor))
+        let request = || pollster::block_on(found.request_device(&descriptor));
+        let (raw, queue) = float_mode::for_adapter(adapter, request)
             .map_err(|error| failed(error.to_string()))?;
         let faults = Faults::watch(adapter.label(), &raw);
         let threads = options.compile_threads.unwrap_or_else(|| match adapter.kind {
@@ -150,7 +161,7 @@ impl Device {
         });
         Ok(Self {
             adapter: adapter.clone(),
-            pipelines: Pipelines::new(options.checked, threads),
+            pipelines: Pipelines::new(way(plain, enabled), threads),
             options,
             clock: Clock::new(&raw, &queue, adapter.backend),
             raw,
@@ -271,6 +282,30 @@ impl Device {
     pub(crate) fn blame(&self, what: &str, message: impl std::fmt::Display) -> GpuError {
         let otherwise = || GpuError::Validation { what: what.to_owned(), message: message.to_string() };
         self.faults.check().err().unwrap_or_else(otherwise)
+    }
+}
+
+/// Returns how kernels reach the driver of a device with these features.
+fn way(checked: bool, enabled: wgpu::Features) -> Way {
+    if checked {
+        Way::Checked
+    } else if enabled.contains(wgpu::Features::PASSTHROUGH_SHADERS) {
+        // Subgroup operations need 1.3. Whoever has them has Vulkan 1.1, which takes it.
+        let minor = if enabled.contains(wgpu::Features::SUBGROUP) { 3 } else { 0 };
+        Way::Decorated { version: (1, minor), f16: enabled.contains(wgpu::Features::SHADER_F16) }
+    } else {
+        Way::Trusted
+    }
+}
+
+/// Returns leave to use what wgpu counts as experimental, if the features need it.
+#[expect(unsafe_code, reason = "handing over SPIR-V counts as experimental")]
+fn experiments(enabled: wgpu::Features) -> wgpu::ExperimentalFeatures {
+    if enabled.contains(wgpu::Features::PASSTHROUGH_SHADERS) {
+        // SAFETY: no other experimental feature is asked for, and `pipeline` says why the SPIR-V is sound.
+        unsafe { wgpu::ExperimentalFeatures::enabled() }
+    } else {
+        wgpu::ExperimentalFeatures::disabled()
     }
 }
 

@@ -3,21 +3,43 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use naga::valid::Capabilities;
 use unisono_graph::plan::{Access, Kernel};
 
 use crate::GpuError;
 use crate::device::fault::scoped;
+use crate::device::interface::Interface;
+use crate::device::spirv::translate;
 
 /// The compiled kernels of a device, by their text and bindings.
 #[derive(Debug)]
 pub(crate) struct Pipelines {
-    checked: bool,
+    way: Way,
     threads: usize,
     layouts: HashMap<Vec<Access>, Layout>,
-    compiled: HashMap<Key, wgpu::ComputePipeline>,
+    compiled: HashMap<Key, Ready>,
 }
 
+/// A pipeline, and the bindings that it needs where wgpu does not know them.
+type Ready = (wgpu::ComputePipeline, Interface);
+
 type Key = (String, Vec<Access>);
+
+/// How a kernel reaches the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It goes through wgpu with bounds checks.
+    Checked,
+    /// It goes through wgpu without them.
+    Trusted,
+    /// It goes to the driver as SPIR-V in which no float operation may be changed.
+    Decorated {
+        /// The version of SPIR-V.
+        version: (u8, u8),
+        /// Whether kernels may use 16-bit floats.
+        f16: bool,
+    },
+}
 
 #[derive(Clone, Debug)]
 struct Layout {
@@ -30,11 +52,12 @@ struct Layout {
 pub(crate) struct Compiled {
     pub pipeline: wgpu::ComputePipeline,
     pub layout: wgpu::BindGroupLayout,
+    pub interface: Interface,
 }
 
 impl Pipelines {
-    pub fn new(checked: bool, threads: usize) -> Self {
-        Self { checked, threads: threads.max(1), layouts: HashMap::new(), compiled: HashMap::new() }
+    pub fn new(way: Way, threads: usize) -> Self {
+        Self { way, threads: threads.max(1), layouts: HashMap::new(), compiled: HashMap::new() }
     }
 
     pub fn len(&self) -> usize {
@@ -59,7 +82,8 @@ impl Pipelines {
             self.compiled.insert(key, pipeline);
         }
         let ready = |kernel: &Kernel| Compiled {
-            pipeline: self.compiled[&key(kernel)].clone(),
+            pipeline: self.compiled[&key(kernel)].0.clone(),
+            interface: self.compiled[&key(kernel)].1.clone(),
             layout: self.layouts[&kernel.bindings].group.clone(),
         };
         Ok(kernels.iter().map(ready).collect())
@@ -71,7 +95,7 @@ impl Pipelines {
         &self,
         device: &wgpu::Device,
         mut missing: Vec<(Key, &Kernel)>,
-    ) -> Result<Vec<(Key, wgpu::ComputePipeline)>, GpuError> {
+    ) -> Result<Vec<(Key, Ready)>, GpuError> {
         missing.sort_by(|(_, a), (_, b)| (&a.name, &a.wgsl).cmp(&(&b.name, &b.wgsl)));
         let next = AtomicUsize::new(0);
         let work = || {
@@ -102,24 +126,25 @@ impl Pipelines {
         Ok(missing.into_iter().map(|(key, _)| key).zip(pipelines).collect())
     }
 
-    fn compile_one(&self, device: &wgpu::Device, kernel: &Kernel) -> Result<wgpu::ComputePipeline, GpuError> {
+    fn compile_one(&self, device: &wgpu::Device, kernel: &Kernel) -> Result<Ready, GpuError> {
         let layout = &self.layouts[&kernel.bindings].pipeline;
         let what = format!("kernel {}", kernel.name);
         // Two scopes: a pipeline made of a broken module would only say that the module is broken.
-        let module = scoped(device, &what, 0, || module(device, kernel, self.checked))?;
-        scoped(device, &what, 0, || {
+        let (module, interface) = scoped(device, &what, 0, || module(device, kernel, self.way))??;
+        let pipeline = scoped(device, &what, 0, || {
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&kernel.name),
                 layout: Some(layout),
                 module: &module,
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions {
-                    zero_initialize_workgroup_memory: self.checked,
+                    zero_initialize_workgroup_memory: self.way == Way::Checked,
                     ..wgpu::PipelineCompilationOptions::default()
                 },
                 cache: None,
             })
-        })
+        })?;
+        Ok((pipeline, interface))
     }
 }
 
@@ -127,18 +152,39 @@ impl Pipelines {
     unsafe_code,
     reason = "kernels stay inside their bindings by construction; Options::checked is the other way"
 )]
-fn module(device: &wgpu::Device, kernel: &Kernel, checked: bool) -> wgpu::ShaderModule {
+fn module(
+    device: &wgpu::Device,
+    kernel: &Kernel,
+    way: Way,
+) -> Result<(wgpu::ShaderModule, Interface), GpuError> {
     let descriptor = wgpu::ShaderModuleDescriptor {
         label: Some(&kernel.name),
         source: wgpu::ShaderSource::Wgsl(kernel.wgsl.as_str().into()),
     };
-    if checked {
-        device.create_shader_module(descriptor)
-    } else {
-        // SAFETY: plans are made by unisono-graph, whose kernels index within their bindings and end their
-        // loops.
-        unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
-    }
+    // SAFETY: plans are made by unisono-graph, whose kernels index within their bindings and end their loops.
+    // The SPIR-V is what wgpu itself would hand over, but for a decoration that is allowed where it stands.
+    let known = |module| (module, Interface::default());
+    Ok(match way {
+        Way::Checked => known(device.create_shader_module(descriptor)),
+        Way::Trusted => known(unsafe {
+            device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
+        }),
+        Way::Decorated { version, f16 } => {
+            let mut capabilities = Capabilities::all();
+            capabilities.set(Capabilities::SHADER_FLOAT16, f16);
+            let main = wgpu::PassthroughShaderEntryPoint { name: "main".into(), workgroup_size: (0, 0, 0) };
+            let (words, interface) = translate(kernel, version, capabilities)?;
+            let module = unsafe {
+                device.create_shader_module_passthrough(wgpu::ShaderModuleDescriptorPassthrough {
+                    label: Some(&kernel.name),
+                    entry_points: std::slice::from_ref(&main).into(),
+                    spirv: Some(words.into()),
+                    ..wgpu::ShaderModuleDescriptorPassthrough::default()
+                })
+            };
+            (module, interface)
+        }
+    })
 }
 
 /// Creates the layout of a kernel: binding 0 is the uniform, and the storage buffers follow.

@@ -99,12 +99,18 @@ impl Device {
         self.faults.check()?;
         check(plan, &self.adapter)?;
         let kernels = self.pipelines.compile(&self.raw, &plan.kernels)?;
-        let sources = self.sources(plan)?;
         let launches =
             plan.segments.iter().flat_map(|segment| &segment.commands).filter_map(|command| match command {
                 Command::Launch(launch) => Some(launch),
                 _ => None,
             });
+        for launch in launches.clone() {
+            if let Some(message) = kernels[launch.kernel].interface.refuse(launch) {
+                let what = format!("kernel {}", plan.kernels[launch.kernel].name);
+                return Err(GpuError::Validation { what, message });
+            }
+        }
+        let sources = self.sources(plan)?;
         let (groups, of_launch) = Groups::new(self, launches)?;
         let bound = Bound::new(self, &kernels, &sources, &groups)?;
         self.rehearse(&plan.kernels, &kernels, &groups, &bound)?;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use unisono_graph::plan::Transfer;
 
 use crate::device::clock::{Stretch, Timestamps};
+use crate::device::float_mode;
 use crate::device::mapped::Mapping;
 use crate::device::pipeline::Compiled;
 use crate::{Device, GpuError, MappedDownload, Writer};
@@ -151,7 +152,8 @@ impl Device {
             record(&mut encoder, &loaded.steps[first..part.end], bound, queries, pipeline);
             record_downloads(&mut encoder, part, bound);
             part.submitted = Some(Instant::now());
-            let index = self.queue.submit([std::mem::replace(&mut encoder, new_encoder()).finish()]);
+            let commands = std::mem::replace(&mut encoder, new_encoder()).finish();
+            let index = float_mode::for_adapter(&self.adapter, || self.queue.submit([commands]));
             loaded.last = Some(index.clone());
             parts.push_back(index);
             (part.unread, first) = (true, part.end);

@@ -125,10 +125,11 @@ fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
 const MANY: usize = 1024;
 
 /// Returns whether a map has a multiple of four elements and nothing in it that is long to compile for too
-/// few of them. Rounding is short.
+/// few of them. Rounding is short, and so are quotients and roots.
 fn comes_in_quads(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> bool {
     let ty = &graph.nodes[unit.roots[0]].ty;
-    let is_short = |e: &Expression| e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
+    let short = [snippets::ROUND_HALF, snippets::QUOTIENT, snippets::ROOT];
+    let is_short = |e: &Expression| e.snippets.iter().all(|s| short.contains(s));
     let plain = |id: &NodeId| match &fusion.lowering[*id] {
         Lowering::Pointwise(e) => is_short(e) || ty.count() >= MANY,
         lowering => !lowering.is_lookup(),

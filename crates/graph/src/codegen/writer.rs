@@ -11,7 +11,7 @@ use super::{Binding, Bound, WORKGROUP};
 use crate::fuse::{Fusion, Place, Store, Stores, Unit, UnitKind};
 use crate::plan::{Access, Kernel};
 use crate::trace::{Expression, Graph, Lowering, NodeId};
-use crate::values::{Lead, Type, strides};
+use crate::values::{DType, Lead, Type, strides};
 
 /// The element type of what is stored as f16. Everything is computed in f32.
 const HALF: &str = "f16";
@@ -118,7 +118,11 @@ impl<'a> Writer<'a> {
     }
 
     fn load_named(&mut self, key: (NodeId, Index), index: &Index) -> String {
-        let text = self.load(key.0, index);
+        let mut text = self.load(key.0, index);
+        // What a caller brings may be anything. All other values in memory are results of ops.
+        if matches!(self.fusion.lowering[key.0], Lowering::Leaf) {
+            text = self.flushed(key.0, text);
+        }
         if !index.is_constant() {
             return self.name(key, &text);
         }
@@ -224,6 +228,7 @@ impl<'a> Writer<'a> {
                 self.quads.entry(binding).or_default();
                 let at = self.at(root, "i", self.lanes);
                 if self.lanes > 4 {
+                    self.snippets.insert(snippets::PAIRS);
                     let pairs: Vec<_> = values.chunks(2).map(|p| format!("pair({})", p.join(", "))).collect();
                     return format!("    b{binding}[{at}] = vec4<u64>({});\n", pairs.join(", "));
                 }
@@ -239,15 +244,31 @@ impl<'a> Writer<'a> {
         self.stores.checked.contains(&root)
     }
 
+    /// Returns an expression for a value with a canonical result.
+    fn flushed(&mut self, id: NodeId, text: String) -> String {
+        if self.ty(id).dtype != DType::F32 {
+            return text;
+        }
+        self.snippets.insert(snippets::FLUSH);
+        format!("flush({text})")
+    }
+
     fn pointwise(&mut self, id: NodeId, e: &Expression, index: &Index) -> String {
         let mut text = e.wgsl.clone();
         let inputs = self.graph.nodes[id].inputs.clone();
+        let is_constant = !inputs.is_empty() && inputs.iter().all(|&input| self.is_constant(input));
         for (operand, &input) in inputs.iter().enumerate().rev() {
             let value = if e.whole.contains(&operand) {
                 self.looks_around = true;
                 format!("b{}", self.bind(input, Access::Read))
             } else {
                 self.value(input, index)
+            };
+            // A compiler would compute with constants alone, and might round otherwise than the device.
+            let value = if is_constant && operand == 0 {
+                format!("bitcast<f32>(bitcast<u32>({value}) ^ params.zero)")
+            } else {
+                value
             };
             text = text.replace(&format!("${operand}"), &value);
         }
@@ -256,7 +277,16 @@ impl<'a> Writer<'a> {
             self.looks_around = true;
             text = self.place_names(id, text, index);
         }
-        text
+        if e.canonical { text } else { self.flushed(id, text) }
+    }
+
+    /// Returns whether a value is the same number everywhere, whatever a step brings.
+    fn is_constant(&self, id: NodeId) -> bool {
+        match &self.fusion.lowering[id] {
+            Lowering::Constant(_) => true,
+            Lowering::View(_) => self.is_constant(self.input(id, 0)),
+            _ => false,
+        }
     }
 
     /// Replaces `$row`, `$element` and `$axisN` in an expression.

@@ -36,6 +36,7 @@ impl Op for ToF32 {
             product: Product::Never,
             adds: false,
             halves: Halves::Never,
+            canonical: true,
         })
     }
 }

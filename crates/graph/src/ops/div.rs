@@ -1,4 +1,5 @@
 use serde::Serialize;
+use unisono_shaders::{Snippet, snippets};
 
 use crate::trace::{Io, Product, Var};
 use super::Pointwise;
@@ -10,7 +11,8 @@ pub struct Div;
 impl Pointwise for Div {
     const NAME: &str = "div";
     const ARITY: usize = 2;
-    const WGSL: &str = "$0 / $1";
+    const WGSL: &str = "quotient($0, $1)";
+    const SNIPPETS: &[Snippet] = &[snippets::QUOTIENT];
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = false;
     const CASES: &[&[f64]] = &[&[3.0, -2.5], &[0.0, 7.0], &[0.001, 10000.0]];

@@ -77,6 +77,7 @@ impl Op for Dropout {
             product: Product::Makes,
             adds: false,
             halves: Halves::Never,
+            canonical: false,
         })
     }
 }

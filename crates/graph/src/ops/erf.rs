@@ -12,9 +12,10 @@ impl Pointwise for Erf {
     const NAME: &str = "erf";
     const ARITY: usize = 1;
     const WGSL: &str = "erf_($0)";
-    const SNIPPETS: &[Snippet] = &[snippets::ELEMENTARY];
+    const SNIPPETS: &[Snippet] = &[snippets::ELEMENTARY, snippets::QUOTIENT];
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = true;
+    const CANONICAL: bool = true;
     const CASES: &[&[f64]] = &[&[-5.0], &[-1.0], &[-0.0001], &[0.0], &[0.3], &[2.0], &[5.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

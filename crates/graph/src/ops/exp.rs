@@ -12,7 +12,7 @@ impl Pointwise for Exp {
     const NAME: &str = "exp";
     const ARITY: usize = 1;
     const WGSL: &str = "exp_($0)";
-    const SNIPPETS: &[Snippet] = &[snippets::ELEMENTARY];
+    const SNIPPETS: &[Snippet] = &[snippets::ELEMENTARY, snippets::QUOTIENT];
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = true;
     const CASES: &[&[f64]] = &[&[-90.0], &[-1.0], &[0.0], &[1.0], &[60.0]];

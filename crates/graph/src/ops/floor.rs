@@ -14,6 +14,7 @@ impl Pointwise for Floor {
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Never;
+    const CANONICAL: bool = true;
     const CASES: &[&[f64]] = &[&[-2.5], &[-0.25], &[0.75], &[3.5], &[1e9 + 0.5]];
 
     fn reference(&self, x: &[f64]) -> f64 {

@@ -16,6 +16,7 @@ impl Pointwise for Greater {
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Makes;
     const RESULT: Option<DType> = Some(DType::F32);
+    const CANONICAL: bool = true;
     const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, -3.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

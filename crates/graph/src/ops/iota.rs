@@ -43,6 +43,7 @@ impl Op for Iota {
             product: Product::Never,
             adds: false,
             halves: Halves::Never,
+            canonical: true,
         })
     }
 }

@@ -15,6 +15,7 @@ impl Pointwise for Minimum {
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Keeps;
+    const CANONICAL: bool = true;
     const CASES: &[&[f64]] = &[&[1.0, 2.0], &[3.0, -1.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

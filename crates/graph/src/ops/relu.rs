@@ -14,6 +14,7 @@ impl Pointwise for Relu {
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Keeps;
+    const CANONICAL: bool = true;
     const CASES: &[&[f64]] = &[&[-2.0], &[-0.001], &[0.001], &[3.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

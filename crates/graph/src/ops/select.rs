@@ -14,6 +14,7 @@ impl Pointwise for Select {
     const PRODUCT: Product = Product::Passes;
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Keeps;
+    const CANONICAL: bool = true;
     const CASES: &[&[f64]] = &[&[1.0, 2.0, 5.0], &[0.0, -3.0, 4.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

@@ -12,7 +12,7 @@ impl Pointwise for Sigmoid {
     const NAME: &str = "sigmoid";
     const ARITY: usize = 1;
     const WGSL: &str = "sigmoid($0)";
-    const SNIPPETS: &[Snippet] = &[snippets::ELEMENTARY];
+    const SNIPPETS: &[Snippet] = &[snippets::ELEMENTARY, snippets::QUOTIENT];
     const PRODUCT: Product = Product::Never;
     const CASES: &[&[f64]] = &[&[-90.0], &[-1.0], &[0.0], &[1.0], &[30.0]];
 

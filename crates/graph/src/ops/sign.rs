@@ -14,6 +14,7 @@ impl Pointwise for Sign {
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = false;
     const HALVES: Halves = Halves::Makes;
+    const CANONICAL: bool = true;
     const CASES: &[&[f64]] = &[&[-2.0], &[3.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

@@ -1,4 +1,5 @@
 use serde::Serialize;
+use unisono_shaders::{Snippet, snippets};
 
 use crate::trace::{Io, Product, Var};
 use super::Pointwise;
@@ -10,7 +11,8 @@ pub struct Sqrt;
 impl Pointwise for Sqrt {
     const NAME: &str = "sqrt";
     const ARITY: usize = 1;
-    const WGSL: &str = "sqrt($0)";
+    const WGSL: &str = "root($0)";
+    const SNIPPETS: &[Snippet] = &[snippets::ROOT];
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = false;
     const CASES: &[&[f64]] = &[&[1e-06], &[0.25], &[2.0], &[100000000.0]];

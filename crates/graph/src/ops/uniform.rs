@@ -63,6 +63,7 @@ impl Op for Uniform {
             product: Product::Makes,
             adds: false,
             halves: Halves::Never,
+            canonical: true,
         })
     }
 }

@@ -23,6 +23,9 @@ pub struct Target {
     pub f16: bool,
     /// Whether kernels are faster when they load and store two f32 as a u64. Default: no.
     pub pairs: bool,
+    /// Whether the device's own quotients and square roots are known to round correctly, so that kernels use
+    /// them. No bit of a result depends on it. Default: no.
+    pub own_quotients: bool,
     /// Whether the host shares the device's memory, so that it reads and writes the buffers of kernels
     /// instead of copies of them ([`crate::plan::Role::Shared`]). Default: no.
     pub shares_memory: bool,
@@ -50,6 +53,7 @@ impl Default for Target {
             binding_alignment: 256,
             f16: false,
             pairs: false,
+            own_quotients: false,
             shares_memory: false,
         }
     }

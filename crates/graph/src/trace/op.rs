@@ -171,6 +171,9 @@ pub struct Expression {
     pub adds: bool,
     /// Whether the result is a number that f16 holds.
     pub halves: Halves,
+    /// Whether the result is canonical wherever all operands are ([`crate::tree::canonical`]). If not, the
+    /// kernel makes it so.
+    pub canonical: bool,
 }
 
 /// Whether the results of an op are numbers that f16 holds. Such results may be stored as f16.

@@ -52,6 +52,9 @@ pub trait Pointwise: Identity + Debug + Send + Sync {
     const ADDS: bool = true;
     /// Whether the result is a number that f16 holds. Default: [`Halves::Never`].
     const HALVES: Halves = Halves::Never;
+    /// Whether the result is canonical wherever all operands are ([`crate::tree::canonical`]): never -0, and
+    /// never subnormal. Default: `false`, which is always safe, because kernels then make it so.
+    const CANONICAL: bool = false;
     /// The element type of the result. Default: `None`, which stands for that of the operands.
     const RESULT: Option<DType> = None;
     /// The operands at which tests compare the op with its reference, one number for each operand.
@@ -102,6 +105,7 @@ impl<P: Pointwise> Op for P {
             product: P::PRODUCT,
             adds: P::ADDS,
             halves: P::HALVES,
+            canonical: P::CANONICAL,
         })
     }
 }

@@ -26,10 +26,11 @@ pub const SUM_CHUNK: usize = 256;
 /// The number of elements that are added serially inside a chunk of a matrix product's inner axis.
 pub const PRODUCT_CHUNK: usize = 1024;
 
-/// Returns +0 for a subnormal and for negative zero, and any other number as it is.
+/// Returns +0 for a number of magnitude 2^-126 or less, and any other number as it is. Those numbers are zeros,
+/// subnormal numbers and the smallest normal one, to which drivers round from below or not.
 #[inline]
 pub fn canonical(x: f32) -> f32 {
-    if x.to_bits() & 0x7f80_0000 == 0 { 0.0 } else { x }
+    if x.to_bits() & 0x7fff_ffff <= 0x0080_0000 { 0.0 } else { x }
 }
 
 /// Returns the sum of two numbers as every sum here adds them: operands and result are made canonical
@@ -195,5 +196,8 @@ mod tests {
         assert_eq!(add(-0.0, -0.0).to_bits(), 0);
         assert_eq!(add(1e-40, 1e-40).to_bits(), 0);
         assert_eq!(sum(&[-0.0]).to_bits(), 0);
+        assert_eq!(canonical(-f32::MIN_POSITIVE).to_bits(), 0);
+        let next = f32::from_bits(f32::MIN_POSITIVE.to_bits() + 1);
+        assert_eq!(canonical(-next), -next);
     }
 }

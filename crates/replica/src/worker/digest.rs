@@ -38,6 +38,13 @@ impl Digest {
         self.stir();
     }
 
+    /// Returns the digest that prints as this text.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let lane = |index: usize| u64::from_str_radix(text.get(16 * index..16 * (index + 1))?, 16).ok();
+        let digest = Self([lane(0)?, lane(1)?, lane(2)?, lane(3)?]);
+        (digest.to_string() == text).then_some(digest)
+    }
+
     fn mix(&mut self, words: [u64; 4]) {
         for lane in 0..4 {
             self.0[lane] = (self.0[lane] ^ words[lane]).wrapping_mul(FACTOR[lane]).rotate_left(29);
@@ -93,5 +100,7 @@ mod tests {
         assert_ne!(of(&[&[0; 3]]), of(&[&[0; 4]]));
         assert_eq!(of(&[&[1, 2]]), of(&[&[1, 2]]));
         assert_eq!(of(&[]).to_string().len(), 64);
+        assert_eq!(Digest::parse(&of(&[&[1]]).to_string()), Some(of(&[&[1]])));
+        assert_eq!(Digest::parse(&format!("+{:.63}", "1".repeat(63))), None);
     }
 }

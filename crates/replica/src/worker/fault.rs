@@ -5,6 +5,7 @@
 //! | `replica-1` | whenever replica 1 runs segments |
 //! | `replica-1:step-3` | when it runs the first segments of step 3 (of [`crate::Replicas::step`], from 0) |
 //! | `replica-1:step-3:segment-2` | when it runs segment 2 of step 3 |
+//! | `probe-gl` | when an adapter of this backend is probed; whatever the fault, its class is another |
 //! | `replica-1:load` | when it makes a plan ready that it does not have; only faults that occur before a run have an effect |
 //!
 //! Each may be given an action of the `fail` crate, such as `sleep(500)`, or `return(FAULT)` with one of
@@ -24,6 +25,8 @@
 //! `FAILPOINTS="replica-1:step-3=return(lose)"` in the environment of a program that calls
 //! `fail::FailScenario::setup` sets a fault from outside. The names begin with
 //! [`crate::Options::fault_scope`], which distinguishes several runs in one process.
+
+use unisono_gpu::Backend;
 
 /// A fault that is injected.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,6 +85,12 @@ pub(crate) fn at_load(scope: &str, replica: usize) -> Option<Fault> {
     at(&format!("{scope}replica-{replica}:load"))
 }
 
+/// Returns whether the adapters of a backend count as of another class.
+#[cfg(feature = "faults")]
+pub(crate) fn at_probe(backend: Backend) -> bool {
+    at(&format!("probe-{backend}")).is_some()
+}
+
 #[cfg(feature = "faults")]
 fn at(name: &str) -> Option<Fault> {
     fn action(name: &str) -> Option<String> {
@@ -89,6 +98,11 @@ fn at(name: &str) -> Option<Fault> {
         None
     }
     Fault::parse(&action(name)?)
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn at_probe(_: Backend) -> bool {
+    false
 }
 
 #[cfg(not(feature = "faults"))]

@@ -144,6 +144,7 @@ fn expression([c, d]: [f32; 2]) -> Lowering {
         product: Product::Never,
         adds: true,
         halves: Halves::Never,
+        canonical: false,
     })
 }
 

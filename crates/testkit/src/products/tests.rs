@@ -1,6 +1,10 @@
 use super::check;
 
-const ELEMENTARY: &str = include_str!("../../../../shaders/snippets/elementary.wgsl");
+const ELEMENTARY: &str = concat!(
+    include_str!("../../../../shaders/snippets/elementary.wgsl"),
+    include_str!("../../../../shaders/snippets/quotient.wgsl"),
+    include_str!("../../../../shaders/snippets/root.wgsl")
+);
 
 /// Returns a kernel with f32 `a`, `b`, `c`, vec4 `v`, `w` and u32 `n`.
 fn kernel(functions: &str, body: &str) -> String {
@@ -134,7 +138,8 @@ fn what_rounds_on_its_own_is_accepted() {
 
 #[test]
 fn the_elementary_functions_pass_and_take_products() {
-    let calls = "data[0] = exp_(a * b) + log_(a * b) - tanh_(a * b) + erf_(a * b) + sigmoid(a * b);";
+    let calls = "data[0] = exp_(a * b) + log_(a * b) - tanh_(a * b) + erf_(a * b) + sigmoid(a * b)
+        - quotient(a * b, b * c) + root(a * b);";
     accepts(ELEMENTARY, calls);
     let sabotaged = ELEMENTARY.replace("fma(r * r, q, r)", "(r * r * q + r)");
     assert_ne!(sabotaged, ELEMENTARY);

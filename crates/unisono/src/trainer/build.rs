@@ -6,7 +6,7 @@ use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision, Program};
 use unisono_replica::{
-    Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_machine,
+    Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_class,
 };
 
 use crate::compile::advice::advice;
@@ -134,7 +134,7 @@ impl Builder {
         let programs = Programs::trace(&self.parts, &fields, layout)?;
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
-        let mixed = !is_one_machine(&chosen);
+        let mixed = !is_one_class(&chosen)?;
         if mixed && !self.world.is_alone() {
             return Err(Error::setting("mixed", "a run on several machines takes one numeric class"));
         }

@@ -1,6 +1,6 @@
 //! Replicas that join and leave, and the comparison of their states.
 
-use unisono_replica::{ReplicaError, describe_classes, is_one_machine};
+use unisono_replica::{ReplicaError, describe_classes, is_one_class};
 
 use crate::compile::plan::supports;
 use crate::{Error, Trainer};
@@ -26,7 +26,7 @@ impl Trainer {
         let adapter = adapter.ok_or_else(nobody)?;
         supports(&adapter, self.plan.parts.precision)?;
         let all = self.crew.classes.with(&adapter);
-        if !self.crew.mixed && !is_one_machine(&all) {
+        if !self.crew.mixed && !is_one_class(&all)? {
             return Err(Error::JoinsOtherClass { classes: describe_classes(&all) });
         }
         // If those that are there differ, the run goes back. Any difference after this is the new one's.

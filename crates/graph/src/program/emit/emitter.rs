@@ -103,6 +103,14 @@ impl<'a> Emitter<'a> {
 impl Emitter<'_> {
     /// Returns the index of a kernel in the plan. Adds the kernel if the plan has none like it.
     pub fn kernel(&mut self, kernel: &Kernel) -> usize {
+        if self.target.own_quotients {
+            let wgsl = unisono_shaders::with_own_quotients(&kernel.wgsl);
+            return self.distinct(&Kernel { wgsl, ..kernel.clone() });
+        }
+        self.distinct(kernel)
+    }
+
+    fn distinct(&mut self, kernel: &Kernel) -> usize {
         if let Some(&index) = self.known.get(kernel) {
             return index;
         }

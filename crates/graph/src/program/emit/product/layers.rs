@@ -214,5 +214,6 @@ fn params(operands: &Operands<'_>, c: &Layers, face: &Face, first: usize) -> Pro
         join: shards.join as u32,
         a_step: a.place.row(a_row) as u32,
         b_step: b.place.row(b_row) as u32,
+        zero: 0,
     }
 }

@@ -1,0 +1,198 @@
+//! The numeric class of an adapter: adapters of one class give the same bits.
+
+mod cache;
+mod probe;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+
+use unisono_gpu::Adapter;
+
+use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
+use crate::worker::fault;
+use cache::Cache;
+
+/// The version of the arithmetic: of what kernels compute, to the bit. It grows with every change of a result's
+/// bits, and checkpoints carry it. Version 1 is that of all versions that did not record one.
+pub const ARITHMETIC: u32 = 2;
+
+/// A numeric class: what a run's bits depend on beside the run. Within a class they are the same, whatever the
+/// machines are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The machine that was probed: backend, device and driver, see [`machine`].
+    pub machine: String,
+    /// How the machine's fma rounds.
+    pub rounding: Rounding,
+    /// The digest of what the probe's kernels computed from hard inputs, see [`probe`]. It is the class.
+    pub digest: Digest,
+}
+
+/// How often an adapter's `fma(a, b, c)` rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// It rounds once, as on GPUs.
+    Fused,
+    /// It rounds the product and the sum, as on software adapters.
+    Split,
+}
+
+impl Rounding {
+    const ALL: [Self; 2] = [Self::Fused, Self::Split];
+
+    /// Returns the word for it: `fused` or `split`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fused => "fused",
+            Self::Split => "split",
+        }
+    }
+}
+
+impl Class {
+    /// Returns whether another machine gives the same bits.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+/// Prints the first 16 digits of the digest.
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.16}", self.digest.to_string())
+    }
+}
+
+/// Returns the backend, device and driver of an adapter as text. Adapters whose machines are equal are of one
+/// class. Those whose machines differ may be, which a probe tells.
+pub fn machine(adapter: &Adapter) -> String {
+    let Adapter { backend, name, driver, driver_info, .. } = adapter;
+    format!("{backend} {name} {driver} {driver_info}").trim().to_owned()
+}
+
+/// Returns whether all adapters are the same machine, so that they are of one class without a probe.
+pub fn is_one_machine(adapters: &[Adapter]) -> bool {
+    adapters.windows(2).all(|pair| machine(&pair[0]) == machine(&pair[1]))
+}
+
+/// Probes each adapter and says in a line for each which class it has, for error messages about mixtures.
+pub fn describe_classes(adapters: &[Adapter]) -> Vec<String> {
+    let class = |adapter: &Adapter| match probe(adapter) {
+        Ok(class) => format!("{} is of class {} {class}", adapter.label(), class.rounding.name()),
+        Err(error) => format!("{} cannot be probed ({error})", adapter.label()),
+    };
+    adapters.iter().map(class).collect()
+}
+
+/// Returns whether all adapters are of one class. It probes them unless they are one machine.
+///
+/// # Errors
+/// An adapter cannot be probed.
+pub fn is_one_class(adapters: &[Adapter]) -> Result<bool, ReplicaError> {
+    if is_one_machine(adapters) {
+        return Ok(true);
+    }
+    let mut classes = Classes::new(adapters.to_vec());
+    Ok(classes.probed()?.windows(2).all(|pair| pair[0].is_same(&pair[1])))
+}
+
+/// The classes of the adapters that a run's replicas are on. An adapter is probed when [`Classes::probed`] is
+/// first asked for its machine and not before, because a probe opens a device of its own.
+#[derive(Debug, Default)]
+pub struct Classes {
+    /// The adapter of each replica by its number. Replicas that have left stay listed.
+    adapters: BTreeMap<usize, Adapter>,
+    /// The classes probed so far, by machine.
+    known: BTreeMap<String, Class>,
+}
+
+impl Classes {
+    /// Lists the adapters of replicas 0, 1, and so on.
+    pub fn new(adapters: Vec<Adapter>) -> Self {
+        Self { adapters: adapters.into_iter().enumerate().collect(), known: BTreeMap::new() }
+    }
+
+    /// Adds the adapter of a replica that joined.
+    pub fn join(&mut self, replica: usize, adapter: Adapter) {
+        self.adapters.insert(replica, adapter);
+    }
+
+    /// Returns one adapter of each machine listed so far, and of that of `adapter`.
+    pub fn with(&self, adapter: &Adapter) -> Vec<Adapter> {
+        let mut each: BTreeMap<String, &Adapter> = BTreeMap::new();
+        for adapter in self.adapters.values().chain([adapter]) {
+            each.entry(machine(adapter)).or_insert(adapter);
+        }
+        each.into_values().cloned().collect()
+    }
+
+    /// Returns the class of each machine once, in the order of the machines' names, and probes those not
+    /// probed before.
+    ///
+    /// # Errors
+    /// An adapter cannot be probed.
+    pub fn probed(&mut self) -> Result<Vec<Class>, ReplicaError> {
+        for adapter in self.adapters.values() {
+            if let Entry::Vacant(unknown) = self.known.entry(machine(adapter)) {
+                unknown.insert(probe(adapter)?);
+            }
+        }
+        Ok(self.known.values().cloned().collect())
+    }
+
+    /// Returns the machines of some replicas, in the order in which these are given.
+    pub fn machines(&self, replicas: impl Iterator<Item = usize>) -> Vec<String> {
+        replicas.filter_map(|replica| self.adapters.get(&replica).map(machine)).collect()
+    }
+}
+
+/// Returns the adapter's class: what a probe of the same adapter, driver and arithmetic found before
+/// (`UNISONO_CACHE` names the folder where that is kept), or else what [`probe_now`] finds.
+///
+/// # Errors
+/// The adapter does not open, or does not run the probe.
+pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
+    if fault::at_probe(adapter.backend) {
+        return probe_now(adapter);
+    }
+    let cache = Cache::of_user();
+    if let Some(known) = cache.read(adapter) {
+        return Ok(known);
+    }
+    let class = probe_now(adapter)?;
+    cache.write(&class);
+    Ok(class)
+}
+
+/// Opens an adapter and runs the probe: every family of kernels, forward and backward, on numbers of all sizes,
+/// with signed zeros, subnormal numbers, ties, long sums, and the shapes that compilers are known to rewrite.
+///
+/// # Errors
+/// The adapter does not open, or does not run the probe.
+pub fn probe_now(adapter: &Adapter) -> Result<Class, ReplicaError> {
+    let program = probe::program().map_err(|error| ReplicaError::Probe { why: error.to_string() })?;
+    let program = Arc::new(program);
+    // Fault points of the run must not fire in its probe.
+    let fault_scope = "probe:".to_owned();
+    let options = Options { global_batch: probe::ROWS, shards: probe::SHARDS, fault_scope, ..Options::default() };
+    let mut replicas = Replicas::start(std::slice::from_ref(adapter), vec![Arc::clone(&program)], options)?;
+    let inputs = program.inputs().iter().map(|input| probe::numbers(&input.name, &input.ty));
+    let feed = Feed { rows: probe::ROWS, inputs: inputs.collect(), ..Feed::default() };
+    let outcome = replicas.step(0, &feed, &mut |_| Verdict::Commit)?;
+    let mut digest = Digest::default();
+    digest.update(&ARITHMETIC.to_le_bytes());
+    if fault::at_probe(adapter.backend) {
+        digest.update(b"a fault");
+    }
+    let mut rounding = Rounding::Split;
+    for (index, output) in program.outputs().iter().enumerate() {
+        let Some(bytes) = outcome.outputs.bytes(index) else { continue };
+        digest.update(bytes);
+        if output.name == probe::TIE && bytes.iter().any(|&byte| byte != 0) {
+            rounding = Rounding::Fused;
+        }
+    }
+    Ok(Class { machine: machine(adapter), rounding, digest })
+}

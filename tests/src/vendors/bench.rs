@@ -1,0 +1,101 @@
+//! One adapter on which subjects are run.
+
+use unisono_gpu::{Adapter, Device, Options};
+use unisono_graph::{Plan, Program, Target};
+use unisono_testkit::{plan_for, run_plan};
+
+use super::{Plant, Subject, Values};
+
+/// An open adapter.
+pub struct Bench {
+    adapter: Adapter,
+    device: Device,
+    options: Options,
+    /// The sizes of the states that the device has, in elements.
+    states: Vec<usize>,
+    /// What is wrong with the adapter on purpose.
+    plant: Option<Plant>,
+}
+
+impl Bench {
+    /// Opens an adapter.
+    ///
+    /// # Errors
+    /// The adapter does not open.
+    pub fn open(adapter: &Adapter, options: Options) -> Result<Self, String> {
+        let device = Device::open_with(adapter, options.clone()).map_err(|error| error.to_string())?;
+        Ok(Self { adapter: adapter.clone(), device, options, states: Vec::new(), plant: None })
+    }
+
+    /// Spoils every kernel from now on.
+    #[must_use]
+    pub fn with(mut self, plant: Option<Plant>) -> Self {
+        self.plant = plant;
+        self
+    }
+
+    /// Returns the adapter's label.
+    pub fn label(&self) -> String {
+        self.adapter.label()
+    }
+
+    /// Returns what plans for the adapter have to know.
+    pub(super) fn target(&self) -> Target {
+        self.device.target()
+    }
+
+    /// Runs a subject. Returns its outputs and its states after the step.
+    ///
+    /// # Errors
+    /// The subject does not compile, or the adapter does not run it.
+    pub fn run(&mut self, subject: &Subject) -> Result<Values, String> {
+        self.run_for(subject, &self.target())
+    }
+
+    /// Runs a subject with the plan for a target.
+    pub(super) fn run_for(&mut self, subject: &Subject, target: &Target) -> Result<Values, String> {
+        let program = Program::compile(&subject.graph).map_err(|error| error.to_string())?;
+        let plan = plan_for(target, &program, &subject.feed).map_err(|error| error.to_string())?;
+        let mut values = self.download(&program, plan, subject)?;
+        for (index, state) in program.states().iter().enumerate() {
+            let bytes = self.device.read_state(index).map_err(|error| error.to_string())?;
+            values.push((state.name.clone(), words(&bytes)));
+        }
+        Ok(values)
+    }
+
+    /// Runs a plan of a subject's program. Returns what it downloads, in the order of the slots.
+    pub(super) fn download(
+        &mut self,
+        program: &Program,
+        mut plan: Plan,
+        subject: &Subject,
+    ) -> Result<Values, String> {
+        if let Some(plant) = self.plant {
+            plan.kernels.iter_mut().for_each(|kernel| kernel.wgsl = plant.spoil(&kernel.wgsl));
+        }
+        self.renew(program)?;
+        let mut found: Vec<(usize, Vec<u32>)> = Vec::new();
+        let mut keep = |transfer: &unisono_graph::plan::Transfer, bytes: &[u8]| {
+            found.push((transfer.slot, words(bytes)));
+        };
+        run_plan(&mut self.device, program, &plan, &subject.feed, &mut keep)
+            .map_err(|error| format!("{}: {}: {error}", subject.name, self.label()))?;
+        found.sort();
+        Ok(found.into_iter().map(|(slot, words)| (format!("output {slot}"), words)).collect())
+    }
+
+    /// Opens the device anew for a program with other states, since a device keeps those it was first given.
+    fn renew(&mut self, program: &Program) -> Result<(), String> {
+        let states: Vec<usize> = program.states().iter().map(|state| state.ty.count()).collect();
+        if states != self.states {
+            let plant = self.plant;
+            *self = Self { states, plant, ..Self::open(&self.adapter, self.options.clone())? };
+        }
+        Ok(())
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+}

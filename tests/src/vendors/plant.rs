@@ -1,0 +1,74 @@
+//! Faults of drivers that are planted into kernels, to show that comparing adapters finds them.
+
+use std::collections::BTreeMap;
+
+/// What a driver that breaks the rules of docs/NUMERICS.md does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// It computes `fma` with one rounding, where it has two.
+    Contraction,
+    /// It computes `(a + b) + c` as `a + (b + c)`.
+    Reassociation,
+    /// Its quotients are off by two units in the last place.
+    Division,
+}
+
+/// fma with one rounding, from operations that each round: the product and its error exactly, a sum of three
+/// rounded to odd.
+const ONE_ROUNDING: &str = "
+fn opaque(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ params.zero); }
+fn split_high(a: f32) -> f32 { return bitcast<f32>(bitcast<u32>(a) & 0xfffff000u); }
+fn exact_fma(a: f32, b: f32, c: f32) -> f32 {
+    let ah = split_high(a); let al = opaque(a - ah);
+    let bh = split_high(b); let bl = opaque(b - bh);
+    let p = opaque(a * b);
+    let e = opaque(opaque(opaque(opaque(opaque(ah * bh) - p) + opaque(ah * bl)) + opaque(al * bh)) + opaque(al * bl));
+    let s = opaque(p + c);
+    let t = opaque(s - p);
+    let rest = opaque(opaque(p - opaque(s - t)) + opaque(c - t));
+    return opaque(s + opaque(rest + e));
+}
+";
+
+impl Plant {
+    /// Returns a kernel's text as the driver would take it.
+    pub(super) fn spoil(self, wgsl: &str) -> String {
+        match self {
+            // Only maps have the param `zero` and results that are single numbers.
+            Self::Contraction if wgsl.contains(" = flush(fma(") => {
+                wgsl.replace(" = flush(fma(", " = flush(exact_fma(") + ONE_ROUNDING
+            }
+            Self::Contraction => wgsl.to_owned(),
+            Self::Reassociation => reassociated(wgsl),
+            Self::Division if wgsl.contains("fn quotient(") => {
+                wgsl.replace("fn quotient(", "fn right_quotient(")
+                    + "fn quotient(a: f32, b: f32) -> f32 {
+                           return bitcast<f32>(bitcast<u32>(right_quotient(a, b)) + 2u);
+                       }\n"
+            }
+            Self::Division => wgsl.to_owned(),
+        }
+    }
+}
+
+/// Returns the text with `a + (b + c)` where the sum of a sum and `c` was written.
+fn reassociated(wgsl: &str) -> String {
+    let mut sums: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    let mut text = String::new();
+    for line in wgsl.lines() {
+        let sum = line.trim().strip_prefix("let ").and_then(|rest| rest.split_once(" = flush("));
+        let sum = sum.and_then(|(name, rest)| Some((name, rest.strip_suffix(");")?.split_once(" + ")?)));
+        let is_name = |text: &str| text.starts_with('v') && text[1..].bytes().all(|b| b.is_ascii_digit());
+        match sum.filter(|(_, (a, b))| is_name(a) && is_name(b)) {
+            Some((name, (a, b))) => {
+                sums.insert(name, (a, b));
+                match sums.get(a) {
+                    Some((first, second)) => text += &format!("let {name} = flush({first} + flush({second} + {b}));\n"),
+                    None => text += &format!("{line}\n"),
+                }
+            }
+            None => text += &format!("{line}\n"),
+        }
+    }
+    text
+}
