@@ -74,11 +74,7 @@ fn gan(flags: Flags) -> Result<(), Error> {
         octants[((turn * 8.0) as usize).min(7)] += 1;
     }
     let emptiest = f64::from(*octants.iter().min().unwrap_or(&0)) / made.shape[0] as f64;
-    say!(
-        "made: {:.1}% near the ring, {:.1}% in the emptiest eighth of it",
-        100.0 * share,
-        100.0 * emptiest
-    );
+    say!("made: {:.1}% near the ring, {:.1}% in the emptiest eighth of it", 100.0 * share, 100.0 * emptiest);
     // The claims are not checked for shorter runs.
     if trainer.history().len() < DEFAULTS.epochs as usize {
         return Ok(());

@@ -15,7 +15,9 @@ const WRONG_FLAGS: i32 = 2;
 const SIGNALLED: i32 = 128;
 
 #[derive(Parser)]
-#[command(about = "Runs a program with mpirun and starts it again from its last checkpoint when machines are lost")]
+#[command(
+    about = "Runs a program with mpirun and starts it again from its last checkpoint when machines are lost"
+)]
 struct Flags {
     /// A line for each host, with slots=N for N ranks on it; it is read again before each start
     #[arg(long, value_name = "FILE")]
@@ -74,11 +76,14 @@ fn relaunch(flags: &Flags) -> Result<u8, String> {
 
 /// Returns the number of ranks that a hostfile has room for.
 fn ranks(hostfile: &Path) -> Result<usize, String> {
-    let text = std::fs::read_to_string(hostfile).map_err(|error| format!("{}: {error}", hostfile.display()))?;
+    let text =
+        std::fs::read_to_string(hostfile).map_err(|error| format!("{}: {error}", hostfile.display()))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let slots = |line: &str| -> Result<usize, String> {
         match line.split_whitespace().find_map(|word| word.strip_prefix("slots=")) {
-            Some(slots) => slots.parse().map_err(|_| format!("{}: {line}: slots is no number", hostfile.display())),
+            Some(slots) => {
+                slots.parse().map_err(|_| format!("{}: {line}: slots is no number", hostfile.display()))
+            }
             None => Ok(1),
         }
     };

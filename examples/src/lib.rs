@@ -9,8 +9,8 @@
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
 
 mod flags;
-mod machines;
 mod interrupt;
+mod machines;
 mod run;
 mod table;
 mod text;

@@ -1,5 +1,5 @@
-//! Runs of the example programs on several ranks of this machine over MPI. `cargo xtask test --world` installs
-//! MPI and runs them.
+//! Runs of the example programs on several ranks of this machine over MPI. `cargo xtask test --world`
+//! installs MPI and runs them.
 
 use std::fs;
 use std::io::Write;
@@ -34,7 +34,8 @@ fn text(output: &Output) -> String {
 fn digest(output: &Output) -> String {
     let text = text(output);
     assert!(output.status.success(), "{text}");
-    let found: Vec<&str> = text.lines().filter_map(|line| line.split_once(" steps, state ")).map(|x| x.1).collect();
+    let found: Vec<&str> =
+        text.lines().filter_map(|line| line.split_once(" steps, state ")).map(|x| x.1).collect();
     assert_eq!(found.len(), 1, "one rank prints the digest: {text}");
     found[0].to_owned()
 }
@@ -54,7 +55,11 @@ fn digits_ends_in_the_same_state_on_any_number_of_ranks() {
 
 #[test]
 fn a_rank_with_another_flag_is_refused_by_name() {
-    let script = format!("[ $OMPI_COMM_WORLD_RANK = 2 ] && extra='--global-batch 32'; exec {} {} $extra", digits(), RUN.join(" "));
+    let script = format!(
+        "[ $OMPI_COMM_WORLD_RANK = 2 ] && extra='--global-batch 32'; exec {} {} $extra",
+        digits(),
+        RUN.join(" ")
+    );
     let ran = mpirun(3, "bash").args(["-c", &script]).output().unwrap();
     let text = text(&ran);
     assert!(!ran.status.success(), "{text}");
@@ -123,20 +128,33 @@ fn a_killed_rank_ends_the_job_which_goes_on_with_fewer_and_with_more() {
     assert_eq!(digest(&ended), wanted);
 }
 
+/// One kill, and thirty at random moments where `UNISONO_LONG` is set.
 #[test]
 fn the_relaunch_loop_goes_on_with_the_hosts_that_are_left() {
+    let kills = if std::env::var_os("UNISONO_LONG").is_some() { 30 } else { 1 };
+    let epochs = (5 + 15 * kills).to_string();
     let dir = tempfile::tempdir().unwrap();
     let (out, hosts) = (dir.path().join("run"), dir.path().join("hosts"));
-    let wanted = alone(digits(), &["--epochs", "6", "--adapter", "llvmpipe"]);
+    let wanted = alone(digits(), &["--epochs", &epochs, "--adapter", "llvmpipe"]);
     fs::write(&hosts, "localhost slots=4\n").unwrap();
-    let args = ["--out", out.to_str().unwrap(), "--checkpoint-every", "10", "--epochs", "6", "--adapter", "llvmpipe"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_relaunch"));
     as_root(&mut command);
-    command.arg("--hostfile").arg(&hosts).args(["--pause", "0", "--", digits()]).args(args);
+    command.arg("--hostfile").arg(&hosts).args(["--pause", "0", "--retries", "40", "--", digits()]);
+    command.args(["--out", out.to_str().unwrap(), "--checkpoint-every", "10", "--epochs", &epochs]);
+    command.args(["--adapter", "llvmpipe"]);
     let run = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let pid = process_of(3, &out);
-    fs::write(&hosts, "localhost slots=3\n").unwrap();
-    signal(pid, "-KILL");
+    for kill in 0..kills {
+        // The moment differs from kill to kill.
+        std::thread::sleep(Duration::from_millis(kill * 7919 % 1000));
+        let pid = process_of(kill as usize % 3, &out);
+        fs::write(&hosts, format!("localhost slots={}\n", 3 + kill % 2)).unwrap();
+        signal(pid, "-KILL");
+        while Path::new(&format!("/proc/{pid}/environ")).exists()
+            && fs::read(format!("/proc/{pid}/environ")).is_ok()
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
     let ended = run.wait_with_output().unwrap();
     assert!(text(&ended).contains("start 2 on 3 ranks"), "{}", text(&ended));
     assert_eq!(digest(&ended), wanted);
@@ -169,7 +187,11 @@ fn a_signal_to_one_rank_ends_all_after_the_same_step() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let ended = run.wait_with_output().unwrap();
-    assert!(text(&ended).contains("asked to stop: step ") || text(&ended).contains("interrupted after step "), "{}", text(&ended));
+    assert!(
+        text(&ended).contains("asked to stop: step ") || text(&ended).contains("interrupted after step "),
+        "{}",
+        text(&ended)
+    );
     let step = |rank| unisono::checkpoint::list(unisono::dir_of_rank(&out, rank)).unwrap()[0].0;
     assert_eq!(step(0), step(1), "both save the same step");
     std::io::stderr().flush().unwrap();

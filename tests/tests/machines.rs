@@ -1,5 +1,5 @@
-//! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine, and
-//! what happens when machines are lost, differ, stop or fail.
+//! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine,
+//! and what happens when machines are lost, differ, stop or fail.
 
 use std::path::Path;
 
@@ -31,8 +31,7 @@ fn on_ranks<T: Send>(ranks: usize, script: Script, run: impl Fn(World) -> T + Sy
 }
 
 fn normed() -> Builder {
-    let model =
-        Sequential::new().add(Dense::new(9)).add(BatchNorm::new()).add(Relu).add(Dense::new(CLASSES));
+    let model = Sequential::new().add(Dense::new(9)).add(BatchNorm::new()).add(Relu).add(Dense::new(CLASSES));
     Trainer::builder(model).optimizer(Sgd::new(0.05)).seed(3)
 }
 
@@ -45,7 +44,9 @@ fn any_number_of_machines_gives_the_bytes_of_one() {
         for (ranks, replicas) in [(2, 1), (3, 2), (4, 1)] {
             let ended = on_ranks(ranks, Script::default(), |world| train(builder(replicas), world, 39));
             for (rank, ended) in ended.into_iter().enumerate() {
-                let told = format!("rank {rank} of {ranks} with {replicas} replicas, batch {batch}, {shards} shards");
+                let told = format!(
+                    "rank {rank} of {ranks} with {replicas} replicas, batch {batch}, {shards} shards"
+                );
                 assert_eq!(ended.unwrap(), alone, "{told}");
             }
         }
@@ -58,7 +59,8 @@ fn batch_norm_and_shards_one_after_another_too() {
     for ended in on_ranks(3, Script::default(), |world| train(normed().global_batch(16), world, 40)) {
         assert_eq!(ended.unwrap(), alone);
     }
-    let few = |replicas| perceptron(16).global_batch(16).shards_at_once(1).replicas(replicas).bucket_bytes(256);
+    let few =
+        |replicas| perceptron(16).global_batch(16).shards_at_once(1).replicas(replicas).bucket_bytes(256);
     let alone = train(few(1), World::alone(), 40).unwrap();
     for ended in on_ranks(2, Script::default(), |world| train(few(2), world, 40)) {
         assert_eq!(ended.unwrap(), alone);

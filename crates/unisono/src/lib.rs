@@ -18,11 +18,11 @@ pub use unisono_data as data;
 pub use unisono_gpu as gpu;
 pub use unisono_graph as graph;
 pub use unisono_graph::{DType, Lead, Precision, Tape, Type, Var};
+pub use unisono_replica::{Assignment, AuditReport, Audits, Class, ReplicaReport, machine, probe};
 pub use unisono_world as world;
 pub use unisono_world::World;
 #[cfg(feature = "mpi")]
 pub use unisono_world_mpi as mpi;
-pub use unisono_replica::{Assignment, AuditReport, Audits, Class, ReplicaReport, machine, probe};
 
 pub use callbacks::*;
 pub use compile::fields::WEIGHT;

@@ -112,7 +112,8 @@ impl Mpi {
         let mut mpi = Self { functions, abi, comm: abi.world, _library: library };
         let mut provided = 0;
         // SAFETY: null stands for no arguments, which the standard allows.
-        let code = unsafe { (mpi.functions.init_thread)(null_mut(), null_mut(), THREAD_FUNNELED, &mut provided) };
+        let code =
+            unsafe { (mpi.functions.init_thread)(null_mut(), null_mut(), THREAD_FUNNELED, &mut provided) };
         mpi.check("MPI_Init_thread", code)?;
         // SAFETY: both are handles of this library.
         let code = unsafe { (mpi.functions.set_errhandler)(abi.world, abi.errors_return) };
@@ -183,9 +184,8 @@ impl Mpi {
         let (mut flag, mut message, mut status) = (0, 0, [0; 32]);
         let source = self.abi.any_source;
         // SAFETY: room for a number, a handle and a status.
-        let code = unsafe {
-            (self.functions.improbe)(source, TAG, self.comm, &mut flag, &mut message, &mut status)
-        };
+        let code =
+            unsafe { (self.functions.improbe)(source, TAG, self.comm, &mut flag, &mut message, &mut status) };
         self.check("MPI_Improbe", code)?;
         if flag == 0 {
             return Ok(None);

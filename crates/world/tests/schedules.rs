@@ -26,7 +26,12 @@ fn expected(step: usize, shards: usize) -> Vec<f32> {
     let sum = |bucket: usize, element: usize| {
         tree::sum(&(0..shards).map(|shard| value(step, bucket, shard, element)).collect::<Vec<_>>())
     };
-    BUCKETS.iter().enumerate().flat_map(|(b, &len)| (0..len).map(move |e| (b, e))).map(|(b, e)| sum(b, e)).collect()
+    BUCKETS
+        .iter()
+        .enumerate()
+        .flat_map(|(b, &len)| (0..len).map(move |e| (b, e)))
+        .map(|(b, e)| sum(b, e))
+        .collect()
 }
 
 /// Makes a step up to its commit. Returns its sums.
@@ -37,11 +42,14 @@ fn attempt(world: &World, step: usize, shards: usize) -> Result<Vec<f32>, WorldE
             .into_iter()
             .flat_map(|block| {
                 (0..len).map(move |element| {
-                    tree::sum(&block.clone().map(|shard| value(step, bucket, shard, element)).collect::<Vec<_>>())
+                    tree::sum(
+                        &block.clone().map(|shard| value(step, bucket, shard, element)).collect::<Vec<_>>(),
+                    )
                 })
             })
             .collect();
-        world.begin_exchange(Sum { bucket, len, leaves: shards, shards, runs: Arc::clone(&runs) }, &blocks)?;
+        world
+            .begin_exchange(Sum { bucket, len, leaves: shards, shards, runs: Arc::clone(&runs) }, &blocks)?;
     }
     let mut sums = Vec::new();
     for bucket in 0..BUCKETS.len() {
@@ -64,7 +72,10 @@ fn run(world: &World, shards: usize, committed: &mut Vec<Vec<f32>>) -> Result<()
         };
         committed.push(sums);
         let all = world.gather(&(step as u64).to_le_bytes())?;
-        assert!(all.iter().all(|(_, record)| record == &(step as u64).to_le_bytes()), "ranks are at different steps");
+        assert!(
+            all.iter().all(|(_, record)| record == &(step as u64).to_le_bytes()),
+            "ranks are at different steps"
+        );
     }
     world.conclude(None).map(drop)
 }
@@ -122,7 +133,9 @@ fn check(seed: u64) {
         }
         assert!(end.is_err() || committed.len() == STEPS, "{told}");
     }
-    let was_lost = |rank: usize| faults.iter().any(|fault| matches!(fault, Fault::Lost { rank: lost, .. } if *lost == rank));
+    let was_lost = |rank: usize| {
+        faults.iter().any(|fault| matches!(fault, Fault::Lost { rank: lost, .. } if *lost == rank))
+    };
     let staying = ended.iter().enumerate().filter(|(rank, _)| !was_lost(*rank));
     // Without silence, whoever is not lost goes on to the end.
     for (_, (_, end)) in staying.clone().filter(|_| !is_silent) {
@@ -186,7 +199,8 @@ fn what_differs_is_named_on_all_ranks() {
         for world in worlds {
             scope.spawn(move || {
                 let batch = if world.rank() == 2 { "64" } else { "128" };
-                let own = [("--seed", "1"), ("--global-batch", batch)].map(|(a, b)| (a.to_owned(), b.to_owned()));
+                let own =
+                    [("--seed", "1"), ("--global-batch", batch)].map(|(a, b)| (a.to_owned(), b.to_owned()));
                 assert_eq!(world.compare(&own), Err(WorldError::Differs(wanted.into())));
                 assert_eq!(world.compare(&own[..1]), Ok(()));
             });

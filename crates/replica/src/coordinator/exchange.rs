@@ -69,7 +69,13 @@ impl Replicas {
         runs.get(self.world.place()).cloned().unwrap_or_default()
     }
 
-    fn begin_exchange(&mut self, share: Share, bucket: usize, len: usize, own: &[f32]) -> Result<(), WorldError> {
+    fn begin_exchange(
+        &mut self,
+        share: Share,
+        bucket: usize,
+        len: usize,
+        own: &[f32],
+    ) -> Result<(), WorldError> {
         let runs = Arc::new(self.world.runs(share.all, &self.weights));
         self.world.begin_exchange(Sum { bucket, len, leaves: share.all, shards: share.all, runs }, own)?;
         self.exchanged.begun.insert(bucket);
@@ -180,8 +186,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Agrees with the other machines before a step commits: after this, it commits on all that are left or on
-    /// none.
+    /// Agrees with the other machines before a step commits: after this, it commits on all that are left or
+    /// on none.
     pub(crate) fn agree(&mut self, verdict: Verdict) -> Result<(), ReplicaError> {
         let step = self.steps.saturating_sub(1);
         let own = [u8::from(verdict == Verdict::Commit)];
@@ -193,8 +199,8 @@ impl Replicas {
     }
 }
 
-/// Returns the blocks of this machine, one after another: for each maximal subtree in `run` the sum of what its
-/// replicas have summed. `leaves` are those of the replicas' tree, `all` those of the machines'.
+/// Returns the blocks of this machine, one after another: for each maximal subtree in `run` the sum of what
+/// its replicas have summed. `leaves` are those of the replicas' tree, `all` those of the machines'.
 fn own_blocks(
     blocks: &Blocks<'_>,
     run: &Range<usize>,
@@ -223,7 +229,8 @@ fn own_blocks(
 /// Packs outputs: whether they are complete, and for each output its index and its words.
 fn encode(parts: &[Vec<(usize, Vec<u32>)>], complete: bool) -> Vec<u8> {
     let complete = [u8::from(complete)];
-    let heads: Vec<[u8; 8]> = parts.iter().flatten().map(|(index, _)| (*index as u64).to_le_bytes()).collect();
+    let heads: Vec<[u8; 8]> =
+        parts.iter().flatten().map(|(index, _)| (*index as u64).to_le_bytes()).collect();
     let words = parts.iter().flatten().map(|(_, words)| bytemuck::cast_slice(words.as_slice()));
     let mut all: Vec<&[u8]> = vec![&complete];
     all.extend(heads.iter().zip(words).flat_map(|(head, words)| [&head[..], words]));

@@ -127,7 +127,8 @@ impl Replicas {
         if groups.len() < 2 {
             return Ok(());
         }
-        let names = |ranks: &[usize]| ranks.iter().map(|&rank| self.world.name(rank)).collect::<Vec<_>>().join(", ");
+        let names =
+            |ranks: &[usize]| ranks.iter().map(|&rank| self.world.name(rank)).collect::<Vec<_>>().join(", ");
         let mut groups: Vec<(Vec<u8>, Vec<usize>)> = groups.into_iter().collect();
         groups.sort_by_key(|(_, ranks)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
         let group = |(digest, ranks): &(Vec<u8>, Vec<usize>)| {

@@ -9,7 +9,7 @@ use unisono_world::WorldError;
 
 use crate::batch::outputs::Outputs;
 use crate::error::ReplicaError;
-use crate::schedule::{Action, Event, Job, Roles, Share, ShardGroup, Verdict};
+use crate::schedule::{Action, Event, Job, Roles, ShardGroup, Share, Verdict};
 use crate::worker::message::{Reply, Request};
 
 use super::attempt::{Attempt, Kept};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use unisono_graph::Run;
 
 use super::workers::{Order, Task, Workers};
-use super::{Action, Job, Policy, Roles, Share, ShardGroup, Verdict};
+use super::{Action, Job, Policy, Roles, ShardGroup, Share, Verdict};
 
 /// The phase of a step. `README.md` has a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

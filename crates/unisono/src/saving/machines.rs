@@ -32,9 +32,9 @@ pub fn dir_of_rank(dir: &Path, rank: usize) -> PathBuf {
     name.into()
 }
 
-/// Gives all ranks the newest complete checkpoint that any of them has, of this directory or of a directory of
-/// another rank beside it. Each rank has it in its own directory then, which is returned. Where no rank has
-/// one, nothing happens.
+/// Gives all ranks the newest complete checkpoint that any of them has, of this directory or of a directory
+/// of another rank beside it. Each rank has it in its own directory then, which is returned. Where no rank
+/// has one, nothing happens.
 ///
 /// # Errors
 /// A checkpoint cannot be read or written, on any rank.
@@ -113,9 +113,12 @@ fn hand_round(world: &World, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u
 
 /// Returns the files of a checkpoint, after the names of its directory and of the one above.
 fn read_files(path: &Path) -> io::Result<Vec<u8>> {
-    let name = |path: Option<&Path>| path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+    let name = |path: Option<&Path>| {
+        path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+    };
     let mut parts = vec![name(path.parent()).into_bytes(), name(Some(path)).into_bytes()];
-    let mut files: Vec<PathBuf> = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     files.sort();
     for file in files {
         parts.push(file.file_name().unwrap_or_default().to_string_lossy().into_owned().into_bytes());

@@ -215,8 +215,7 @@ impl Builder {
             let (memory, shards_at_once) = budget.memory(programs.train(), global_batch)?;
             let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
             let (world, weights) = (self.world.clone(), weights.to_vec());
-            let mut replicas =
-                Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
+            let mut replicas = Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
             match replicas.prepare(ProgramId::Train.index(), &[global_batch]) {
                 Ok(()) => return Ok((replicas, memory)),
                 Err(ReplicaError::OutOfMemory { .. }) if budget.fewer(programs.train(), &memory) => {}

@@ -1,5 +1,5 @@
-//! Sums over all shards of the run: each rank owns a slice of a bucket, receives the blocks of that slice from
-//! all, adds them in the order of the tree, and sends the sums to all.
+//! Sums over all shards of the run: each rank owns a slice of a bucket, receives the blocks of that slice
+//! from all, adds them in the order of the tree, and sends the sums to all.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -117,7 +117,8 @@ impl Session {
         self.take_change()?;
         let missing = |session: &Self| session.missing_in(bucket);
         let done = |session: &mut Self| {
-            let done = session.exchanges.begun.get(&bucket).is_none_or(|begun| begun.has.iter().all(|has| *has));
+            let done =
+                session.exchanges.begun.get(&bucket).is_none_or(|begun| begun.has.iter().all(|has| *has));
             if done { Some(Ok(())) } else { session.concluded().map(Err) }
         };
         match self.wait(done, missing)? {
@@ -153,13 +154,25 @@ impl Session {
         self.present.iter().position(|&rank| rank == self.me).unwrap_or_default()
     }
 
-    pub(super) fn take_blocks(&mut self, from: usize, sequence: u64, bucket: usize, body: &[u8]) -> Result<(), WorldError> {
+    pub(super) fn take_blocks(
+        &mut self,
+        from: usize,
+        sequence: u64,
+        bucket: usize,
+        body: &[u8],
+    ) -> Result<(), WorldError> {
         let Some(place) = self.present.iter().position(|&rank| rank == from) else { return Ok(()) };
         self.exchanges.blocks.entry((sequence, bucket)).or_default().insert(place, body.to_vec());
         self.advance_exchange(bucket)
     }
 
-    pub(super) fn take_sums(&mut self, from: usize, sequence: u64, bucket: usize, body: &[u8]) -> Result<(), WorldError> {
+    pub(super) fn take_sums(
+        &mut self,
+        from: usize,
+        sequence: u64,
+        bucket: usize,
+        body: &[u8],
+    ) -> Result<(), WorldError> {
         let Some(place) = self.present.iter().position(|&rank| rank == from) else { return Ok(()) };
         self.exchanges.sums.entry((sequence, bucket)).or_default().insert(place, body.to_vec());
         self.advance_exchange(bucket)
@@ -178,7 +191,8 @@ impl Session {
             begun.has[from] = true;
         }
         let comes = |from: &usize| *from != place && begun.sum.blocks(*from) > 0;
-        let came = |from: usize| self.exchanges.blocks.get(&key).is_some_and(|parts| parts.contains_key(&from));
+        let came =
+            |from: usize| self.exchanges.blocks.get(&key).is_some_and(|parts| parts.contains_key(&from));
         if !begun.has[place] && (0..ranks).filter(comes).all(came) {
             let mut parts = self.exchanges.blocks.remove(&key).unwrap_or_default();
             parts.insert(place, std::mem::take(&mut begun.own));

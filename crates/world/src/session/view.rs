@@ -50,8 +50,11 @@ impl Session {
         self.waiting.clear();
         self.changed = true;
         self.change = Some(Change::default());
-        let lost: Vec<(Vec<u8>, &[u8])> =
-            self.lost.iter().map(|(rank, why)| ((*rank as u64).to_le_bytes().to_vec(), why.as_bytes())).collect();
+        let lost: Vec<(Vec<u8>, &[u8])> = self
+            .lost
+            .iter()
+            .map(|(rank, why)| ((*rank as u64).to_le_bytes().to_vec(), why.as_bytes()))
+            .collect();
         let parts: Vec<&[u8]> = lost.iter().flat_map(|(rank, why)| [rank.as_slice(), why]).collect();
         let body = pack(&parts);
         self.send_all(Kind::Report, 0, &body);
@@ -151,8 +154,12 @@ impl Session {
     fn hand_on(&mut self, most: u64) {
         let Some(change) = &mut self.change else { return };
         change.handed_on = true;
-        let behind: Vec<usize> =
-            change.reports.iter().filter(|(_, completed)| **completed < most).map(|(rank, _)| *rank).collect();
+        let behind: Vec<usize> = change
+            .reports
+            .iter()
+            .filter(|(_, completed)| **completed < most)
+            .map(|(rank, _)| *rank)
+            .collect();
         let body = pack_records(&self.last);
         for rank in behind {
             self.send(rank, Kind::Adopt, 0, &body);

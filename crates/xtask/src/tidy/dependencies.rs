@@ -13,7 +13,10 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("unisono-gpu", &["unisono-graph", "unisono-random", "unisono-shaders"]),
     ("unisono-world", &["unisono-graph"]),
     ("unisono-world-mpi", &["unisono-world"]),
-    ("unisono-replica", &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"]),
+    (
+        "unisono-replica",
+        &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"],
+    ),
     (
         "unisono",
         &[
