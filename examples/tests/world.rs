@@ -1,5 +1,5 @@
-//! Runs of the example programs on several ranks of this machine over MPI. `cargo xtask test --world` installs
-//! MPI and runs them.
+//! Runs of the example programs on several ranks of this machine over MPI. `cargo xtask test --world`
+//! installs MPI and runs them.
 
 use std::fs;
 use std::io::Write;
@@ -128,29 +128,33 @@ fn a_killed_rank_ends_the_job_which_goes_on_with_fewer_and_with_more() {
     assert_eq!(digest(&ended), wanted);
 }
 
+/// One kill, and thirty at random moments where `UNISONO_LONG` is set.
 #[test]
 fn the_relaunch_loop_goes_on_with_the_hosts_that_are_left() {
+    let kills = if std::env::var_os("UNISONO_LONG").is_some() { 30 } else { 1 };
+    let epochs = (5 + 15 * kills).to_string();
     let dir = tempfile::tempdir().unwrap();
     let (out, hosts) = (dir.path().join("run"), dir.path().join("hosts"));
-    let wanted = alone(digits(), &["--epochs", "6", "--adapter", "llvmpipe"]);
+    let wanted = alone(digits(), &["--epochs", &epochs, "--adapter", "llvmpipe"]);
     fs::write(&hosts, "localhost slots=4\n").unwrap();
-    let args = [
-        "--out",
-        out.to_str().unwrap(),
-        "--checkpoint-every",
-        "10",
-        "--epochs",
-        "6",
-        "--adapter",
-        "llvmpipe",
-    ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_relaunch"));
     as_root(&mut command);
-    command.arg("--hostfile").arg(&hosts).args(["--pause", "0", "--", digits()]).args(args);
+    command.arg("--hostfile").arg(&hosts).args(["--pause", "0", "--retries", "40", "--", digits()]);
+    command.args(["--out", out.to_str().unwrap(), "--checkpoint-every", "10", "--epochs", &epochs]);
+    command.args(["--adapter", "llvmpipe"]);
     let run = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let pid = process_of(3, &out);
-    fs::write(&hosts, "localhost slots=3\n").unwrap();
-    signal(pid, "-KILL");
+    for kill in 0..kills {
+        // The moment differs from kill to kill.
+        std::thread::sleep(Duration::from_millis(kill * 7919 % 1000));
+        let pid = process_of(kill as usize % 3, &out);
+        fs::write(&hosts, format!("localhost slots={}\n", 3 + kill % 2)).unwrap();
+        signal(pid, "-KILL");
+        while Path::new(&format!("/proc/{pid}/environ")).exists()
+            && fs::read(format!("/proc/{pid}/environ")).is_ok()
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
     let ended = run.wait_with_output().unwrap();
     assert!(text(&ended).contains("start 2 on 3 ranks"), "{}", text(&ended));
     assert_eq!(digest(&ended), wanted);

@@ -1,5 +1,5 @@
-//! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine, and
-//! what happens when machines are lost, differ, stop or fail.
+//! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine,
+//! and what happens when machines are lost, differ, stop or fail.
 
 use std::path::Path;
 

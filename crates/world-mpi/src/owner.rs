@@ -107,8 +107,8 @@ impl Owner {
 
     #[expect(unsafe_code, reason = "MPI sends the bytes while this goes on")]
     fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<(), MpiError> {
-        // SAFETY: the bytes lie in `sending`, where nobody touches them, until the request is done; a vector's
-        // bytes stay where they are when the vector is moved. If this panics, the process ends.
+        // SAFETY: the bytes lie in `sending`, where nobody touches them, until the request is done; a
+        // vector's bytes stay where they are when the vector is moved. If this panics, the process ends.
         let request = unsafe { self.mpi.send(to, &bytes)? };
         self.sending.push((request, bytes));
         Ok(())
@@ -128,7 +128,8 @@ impl Owner {
         Ok(self.sending.len() < before)
     }
 
-    /// Begins to receive what has arrived, and hands over what is received. Returns whether there was anything.
+    /// Begins to receive what has arrived, and hands over what is received. Returns whether there was
+    /// anything.
     #[expect(unsafe_code, reason = "MPI writes the bytes while this goes on")]
     fn receive(&mut self, received: &Sender<Result<Received, String>>) -> Result<bool, MpiError> {
         let mut is_busy = false;

@@ -91,6 +91,6 @@ mod tests {
         // Shards 0 to 2 are two blocks: 0 to 1, and 2.
         assert_eq!(bytes_sent(100, 8, &[0..3, 3..8], 0), 4 * (2 * 50 + 50));
         assert_eq!(bytes_sent(100, 8, &[0..8, 8..8], 1), 4 * 50);
-        assert_eq!(bytes_sent(100, 8, &[0..8], 0), 0);
+        assert_eq!(bytes_sent(100, 8, std::slice::from_ref(&(0..8)), 0), 0);
     }
 }

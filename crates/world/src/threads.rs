@@ -1,9 +1,10 @@
-//! Several worlds in one process, for tests: ranks are threads, and a script says which of them are lost, slow
-//! or cut off.
+//! Several worlds in one process, for tests: ranks are threads, and a script says which of them are lost,
+//! slow or cut off.
 //!
 //! Time is virtual. As long as a rank computes, nothing happens that it could miss. Once all ranks wait, the
-//! next message is delivered, chosen at random by the script's seed, or time goes on to the next moment at which
-//! something happens. So a script gives the same schedule each time, and a deadline of minutes passes at once.
+//! next message is delivered, chosen at random by the script's seed, or time goes on to the next moment at
+//! which something happens. So a script gives the same schedule each time, and a deadline of minutes passes
+//! at once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,8 @@ pub enum Fault {
         /// The time that a message takes.
         by: Duration,
     },
-    /// From so many sent messages of this rank on, nothing passes between it and the others, and nobody is told.
+    /// From so many sent messages of this rank on, nothing passes between it and the others, and nobody is
+    /// told.
     CutOff {
         /// The rank.
         rank: usize,

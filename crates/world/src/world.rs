@@ -201,7 +201,8 @@ impl World {
         if self.is_alone() {
             return Ok(());
         }
-        let parts: Vec<&[u8]> = own.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
+        let parts: Vec<&[u8]> =
+            own.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
         let records = self.gather(&pack(&parts))?;
         let wrong = || WorldError::Differs("the ranks are not of one version".into());
         let read = |record: &[u8]| -> Option<Vec<(String, String)>> {
@@ -267,7 +268,8 @@ impl World {
             return Err(broken);
         }
         let result = act(&mut lock(&shared.session));
-        if let Err(error @ (WorldError::Silent { .. } | WorldError::Link(_) | WorldError::Excluded)) = &result {
+        if let Err(error @ (WorldError::Silent { .. } | WorldError::Link(_) | WorldError::Excluded)) = &result
+        {
             *lock(&shared.broken) = Some(error.clone());
         }
         result

@@ -184,7 +184,8 @@ mod tests {
             panic!()
         };
         assert_eq!(rest.args, ["--epochs", "1", "--json"]);
-        let Task::Test { long, world, rest } = Task::parse_from(["xtask", "test", "--long", "-p", "x"]) else {
+        let Task::Test { long, world, rest } = Task::parse_from(["xtask", "test", "--long", "-p", "x"])
+        else {
             panic!()
         };
         assert!(long && !world && rest.args == ["-p", "x"]);

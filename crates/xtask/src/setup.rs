@@ -103,7 +103,9 @@ pub fn mpi() -> Result<(), String> {
     }
     let root = output("id", &["-u"]).is_some_and(|id| id.trim() == "0");
     if !on_path("apt-get") || !root && output("sudo", &["-n", "true"]).is_none() {
-        return Err("there is no mpirun: install Open MPI (Debian: openmpi-bin), then run this again".to_owned());
+        return Err(
+            "there is no mpirun: install Open MPI (Debian: openmpi-bin), then run this again".to_owned()
+        );
     }
     eprintln!("xtask: no mpirun found; installing Open MPI with apt-get");
     run(&mut command(root, "apt-get", &["update"]))?;

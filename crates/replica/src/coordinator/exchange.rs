@@ -186,8 +186,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Agrees with the other machines before a step commits: after this, it commits on all that are left or on
-    /// none.
+    /// Agrees with the other machines before a step commits: after this, it commits on all that are left or
+    /// on none.
     pub(crate) fn agree(&mut self, verdict: Verdict) -> Result<(), ReplicaError> {
         let step = self.steps.saturating_sub(1);
         let own = [u8::from(verdict == Verdict::Commit)];
@@ -199,8 +199,8 @@ impl Replicas {
     }
 }
 
-/// Returns the blocks of this machine, one after another: for each maximal subtree in `run` the sum of what its
-/// replicas have summed. `leaves` are those of the replicas' tree, `all` those of the machines'.
+/// Returns the blocks of this machine, one after another: for each maximal subtree in `run` the sum of what
+/// its replicas have summed. `leaves` are those of the replicas' tree, `all` those of the machines'.
 fn own_blocks(
     blocks: &Blocks<'_>,
     run: &Range<usize>,

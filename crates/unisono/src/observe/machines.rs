@@ -48,7 +48,8 @@ impl MachineReport {
 
     /// Returns the report of a rank from its numbers.
     pub(crate) fn of(world: &World, rank: usize, numbers: &[u8]) -> Option<Self> {
-        let words: Vec<u64> = numbers.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let words: Vec<u64> =
+            numbers.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let [replicas, shards, samples, compute, waited, sent] = words[..] else { return None };
         let [compute, waited] = [compute, waited].map(Duration::from_micros);
         Some(Self { rank, name: world.name(rank), replicas, shards, samples, compute, waited, sent })

@@ -32,9 +32,9 @@ pub fn dir_of_rank(dir: &Path, rank: usize) -> PathBuf {
     name.into()
 }
 
-/// Gives all ranks the newest complete checkpoint that any of them has, of this directory or of a directory of
-/// another rank beside it. Each rank has it in its own directory then, which is returned. Where no rank has
-/// one, nothing happens.
+/// Gives all ranks the newest complete checkpoint that any of them has, of this directory or of a directory
+/// of another rank beside it. Each rank has it in its own directory then, which is returned. Where no rank
+/// has one, nothing happens.
 ///
 /// # Errors
 /// A checkpoint cannot be read or written, on any rank.

@@ -245,9 +245,9 @@ impl Builder {
         self
     }
 
-    /// Sets the machines of the run: all of them train as one, with the same bytes as one. Each process builds
-    /// the same trainer and calls the same functions in the same order. Observers are called on the first rank
-    /// alone, callbacks on all. Default: [`World::alone`].
+    /// Sets the machines of the run: all of them train as one, with the same bytes as one. Each process
+    /// builds the same trainer and calls the same functions in the same order. Observers are called on the
+    /// first rank alone, callbacks on all. Default: [`World::alone`].
     pub fn world(mut self, world: World) -> Self {
         self.world = world;
         self

@@ -53,7 +53,13 @@ impl Trainer {
         let scaling = self.state.loss_scale.clone();
         let audits = Some(self.audits()).filter(|audits| audits.passed > 0 && audits.interval > 0);
         let machines = self.watch.machines.clone();
-        Report { scaling, audits, machines, shards_at_once, ..Report::new(self.reports(), self.watch.input.clone()) }
+        Report {
+            scaling,
+            audits,
+            machines,
+            shards_at_once,
+            ..Report::new(self.reports(), self.watch.input.clone())
+        }
     }
 
     /// Returns what is known about the audits of training steps: how many passed, how often there is one, and

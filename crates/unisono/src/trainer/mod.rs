@@ -3,9 +3,9 @@
 //! There is a file for each verb: `builder` has the settings and `build` builds a trainer of them, `fit`
 //! trains over epochs, `step` does one step, `evaluate` evaluates and predicts, `save` and `resume` are about
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
-//! replicas that come and go, `together` about several machines, `callback` and `control` about code that steers a run, `tell` about what
-//! observers hear, `trust` about the way back after a replica was wrong, `inspect` about what a
-//! user can ask.
+//! replicas that come and go, `together` about several machines, `callback` and `control` about code that
+//! steers a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong,
+//! `inspect` about what a user can ask.
 
 pub(crate) mod build;
 pub(crate) mod builder;

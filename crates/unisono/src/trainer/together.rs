@@ -85,8 +85,8 @@ impl Trainer {
         together(self.world(), result)
     }
 
-    /// Compares the data and the order of all ranks before a fit, once they are hashed, and whether the run was
-    /// asked to stop.
+    /// Compares the data and the order of all ranks before a fit, once they are hashed, and whether the run
+    /// was asked to stop.
     pub(super) fn begin_together(&mut self, train: &Loader, epochs: u32) -> Result<(), Error> {
         if self.world().is_alone() {
             return Ok(());
@@ -116,8 +116,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Tells all ranks whether this one was asked to stop, whether a save is due here, and what went wrong with
-    /// saves. Returns whether a save is due on any rank, and makes the run stop where any was asked to.
+    /// Tells all ranks whether this one was asked to stop, whether a save is due here, and what went wrong
+    /// with saves. Returns whether a save is due on any rank, and makes the run stop where any was asked to.
     ///
     /// # Errors
     /// Saves failed on a rank: the same error on all.

@@ -1,5 +1,5 @@
-//! Sums over all shards of the run: each rank owns a slice of a bucket, receives the blocks of that slice from
-//! all, adds them in the order of the tree, and sends the sums to all.
+//! Sums over all shards of the run: each rank owns a slice of a bucket, receives the blocks of that slice
+//! from all, adds them in the order of the tree, and sends the sums to all.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

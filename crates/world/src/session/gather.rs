@@ -9,8 +9,8 @@ impl Session {
     /// Gives a record to all ranks and returns the records of all.
     ///
     /// # Errors
-    /// [`WorldError::Changed`]: the gather has happened on none of those that are left. [`WorldError::Other`]:
-    /// a rank concludes instead. Others end the run.
+    /// [`WorldError::Changed`]: the gather has happened on none of those that are left.
+    /// [`WorldError::Other`]: a rank concludes instead. Others end the run.
     pub fn gather(&mut self, record: &[u8]) -> Result<Records, WorldError> {
         self.meet((self.sequence, false), record)
     }

@@ -112,8 +112,8 @@ impl Session {
     /// Waits until `done` says that what it returns is there. `missing` says for which ranks it waits.
     ///
     /// # Errors
-    /// [`WorldError::Silent`] after the deadline, and whatever else ends the wait. A change of the view ends it
-    /// too: then `None` is returned.
+    /// [`WorldError::Silent`] after the deadline, and whatever else ends the wait. A change of the view ends
+    /// it too: then `None` is returned.
     fn wait<T>(
         &mut self,
         done: impl Fn(&mut Self) -> Option<T>,
@@ -147,8 +147,8 @@ impl Session {
         }
     }
 
-    /// Receives a message if one comes within a slice of this time. Returns the time that it took, without that
-    /// in which this process was stopped.
+    /// Receives a message if one comes within a slice of this time. Returns the time that it took, without
+    /// that in which this process was stopped.
     fn receive_within(&mut self, wait: Duration) -> Result<Duration, WorldError> {
         let since = self.link.now();
         self.receive(wait.clamp(SLICE / 10, SLICE))?;

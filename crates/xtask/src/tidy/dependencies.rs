@@ -1,7 +1,6 @@
-//! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"):
-//! shaders, random <- graph <- gpu <- replica <- unisono; graph <- world <- replica; world <- world-mpi <- unisono;
-//! random <- data <- unisono; checkpoint <- unisono.
-//! Nothing else.
+//! Who may use whom (docs/ARCHITECTURE.md, "Who may use whom"): shaders, random <- graph <- gpu <- replica <-
+//! unisono; graph <- world <- replica; world <- world-mpi <- unisono; random <- data <- unisono; checkpoint
+//! <- unisono. Nothing else.
 
 /// Each library of this repository, with the libraries of this repository that it may depend on.
 const MAY_USE: [(&str, &[&str]); 10] = [
@@ -13,7 +12,10 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("unisono-gpu", &["unisono-graph", "unisono-random", "unisono-shaders"]),
     ("unisono-world", &["unisono-graph"]),
     ("unisono-world-mpi", &["unisono-world"]),
-    ("unisono-replica", &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"]),
+    (
+        "unisono-replica",
+        &["unisono-gpu", "unisono-graph", "unisono-random", "unisono-shaders", "unisono-world"],
+    ),
     (
         "unisono",
         &[
