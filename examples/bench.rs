@@ -13,6 +13,8 @@
 mod build;
 #[path = "bench/checkpoint.rs"]
 mod checkpoint;
+#[path = "bench/embedding.rs"]
+mod embedding;
 #[path = "bench/kernels.rs"]
 mod kernels;
 #[path = "bench/peers.rs"]
@@ -89,6 +91,9 @@ struct Flags {
     /// Numbers of layers that `build` compares
     #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', default_value = "500,1000,2000", value_parser = clap::value_parser!(u32).range(1..))]
     layers: Vec<u32>,
+    /// Numbers of rows of tables: `kernels` then measures the gradients of embeddings instead of a model
+    #[arg(long, value_name = "N,...", allow_negative_numbers = true, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    embedding: Vec<u32>,
     /// Train here and now: one step, then so many to take the median of; print a line of JSON
     #[arg(long, value_name = "N", hide = true)]
     alone: Option<u32>,
@@ -195,6 +200,9 @@ fn step(flags: &Flags) -> Result<(), Error> {
 /// are several.
 fn kernels(flags: &Flags) -> Result<(), Error> {
     let adapters = select(&flags.adapter)?;
+    if !flags.embedding.is_empty() {
+        return embedding::measure(&flags.embedding, &adapters[0]);
+    }
     heading(flags, &adapters[..1]);
     let trainer = trainer(flags, 1, &flags.noise()?)?;
     let train = trainer.program(ProgramId::Train);

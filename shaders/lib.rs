@@ -3,8 +3,8 @@
 mod params;
 
 pub use params::{
-    AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, RowSumsParams, STARTS, SortParams,
-    TreeParams, start,
+    AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, RowSumsParams, STARTS,
+    SortParams, TreeParams, start,
 };
 
 /// A piece of WGSL that modules share.

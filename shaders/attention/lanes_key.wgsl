@@ -34,19 +34,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         //END V
         //IF K
         {
-            var slopes = scores_dy_v(first, own);
+            let slopes = scores_dy_v(first, own);
+            var gradients: Tile;
             for (var g = 0u; g < 8u; g++) {
-                var four: Four;
                 for (var r = 0u; r < 4u; r++) {
-                    four[r] = tile[0][r] * (slopes[0][r] - delta_at(first + 4u * g + r));
+                    gradients[g][r] = tile[g][r] * (slopes[g][r] - delta_at(first + 4u * g + r));
                 }
-                tile = turned(tile, four);
-                slopes = turned(slopes, slopes[0]);
             }
             for (var c = 0u; c < D; c += 4u) {
                 var sums: mat4x4<f32>;
                 if first > start { sums = dk_so_far(own, c); }
-                sums = spread_q(tile, first, c, sums);
+                sums = spread_q(gradients, first, c, sums);
                 if is_last {
                     for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i]); }
                 }

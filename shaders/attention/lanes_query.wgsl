@@ -18,13 +18,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
             tile = turned(tile, four);
         }
         let slopes = scores_v_dy(first, own);
+        var gradients: Tile;
         for (var g = 0u; g < 8u; g++) {
-            for (var r = 0u; r < 4u; r++) { tile[g][r] = tile[g][r] * (slopes[g][r] - delta); }
+            for (var r = 0u; r < 4u; r++) { gradients[g][r] = tile[g][r] * (slopes[g][r] - delta); }
         }
         for (var c = 0u; c < D; c += 4u) {
             var sums: mat4x4<f32>;
             if first > 0u { sums = dq_so_far(own, c); }
-            sums = spread_k(tile, first, c, sums);
+            sums = spread_k(gradients, first, c, sums);
             if first + BLOCK >= end {
                 for (var i = 0u; i < 4u; i++) { sums[i] = canonical(sums[i] * SCALE); }
             }

@@ -12,14 +12,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     //RESULTS dv
     //RESULTS dk
     for (var first = start; first < T; first += BLOCK) {
-        var four = scores_q_k(first, own);
+        let scores = scores_q_k(first, own);
         let row = first + t / 16u * 4u;
+        var weights: mat4x4<f32>;
         for (var r = 0u; r < 4u; r++) {
-            four[r] = select(vec4<f32>(), exp4(four[r] - lse_at(row + r)), seen4(key, row + r));
+            weights[r] = select(vec4<f32>(), exp4(scores[r] - lse_at(row + r)), seen4(key, row + r));
         }
         //IF V
         {
-            put_tile(four);
+            put_tile(weights);
             workgroupBarrier();
             //EACH dv dvN = spread_dy(first, FIRST, dvN);
         }
@@ -27,7 +28,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         //IF K
         {
             let slopes = scores_dy_v(first, own);
-            for (var r = 0u; r < 4u; r++) { four[r] = four[r] * (slopes[r] - delta_at(row + r)); }
+            var four: mat4x4<f32>;
+            for (var r = 0u; r < 4u; r++) { four[r] = weights[r] * (slopes[r] - delta_at(row + r)); }
             put_tile(four);
             workgroupBarrier();
             //EACH dk dkN = spread_q(first, FIRST, dkN);

@@ -11,10 +11,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let delta = vec4<f32>(delta_at(query), delta_at(query + 1u), delta_at(query + 2u), delta_at(query + 3u));
     //RESULTS dq
     for (var first = 0u; first < end; first += BLOCK) {
-        var four = scores_k_q(first, own);
+        let scores = scores_k_q(first, own);
         let slopes = scores_v_dy(first, own);
+        var four: mat4x4<f32>;
         for (var r = 0u; r < 4u; r++) {
-            let weight = select(vec4<f32>(), exp4(four[r] - lse), seen4(query, first + t / 16u * 4u + r));
+            let weight = select(vec4<f32>(), exp4(scores[r] - lse), seen4(query, first + t / 16u * 4u + r));
             four[r] = weight * (slopes[r] - delta);
         }
         put_tile(four);

@@ -1,10 +1,10 @@
 //! Every kernel that can compute a matrix product gives the bytes of a plain loop on the host, on every
 //! adapter.
 
-#[path = "products/convolution.rs"]
-mod convolution;
 #[path = "products/attention.rs"]
 mod attention;
+#[path = "products/convolution.rs"]
+mod convolution;
 #[path = "products/row_sums.rs"]
 mod row_sums;
 

@@ -17,8 +17,8 @@ pub use plan::{Plan, StateLayout, Target, target};
 pub use program::{BUCKET_BYTES, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot};
 pub use reference::{Feed, Outcome, elementary, interpret};
 pub use trace::{
-    AttentionResult, Encoding, Expression, Graph, GraphError, Halves, Identity, InputDecl, InputKind, Io, Lowering, Node,
-    NodeId, Op, Output, OutputKind, Pointwise, Product, RandomKey, ReduceKind, Reduction, StateDecl,
-    StateKind, Tape, Var, View,
+    AttentionResult, Encoding, Expression, Graph, GraphError, Halves, Identity, InputDecl, InputKind, Io,
+    Lowering, Node, NodeId, Op, Output, OutputKind, Pointwise, Product, RandomKey, ReduceKind, Reduction,
+    StateDecl, StateKind, Tape, Var, View,
 };
 pub use values::{Array, DType, Frame, Lead, Precision, Type, half, tree};

@@ -169,18 +169,15 @@ fn cases() -> Vec<Case> {
     let case = |samples, heads, sizes, causal, mask| Case { samples, heads, sizes, causal, mask };
     let mut cases = vec![
         case(1, 1, [1, 1, 1, 1], false, Mask::None),
-        case(2, 2, [5, 7, 4, 8], false, Mask::None),
-        case(2, 2, [64, 64, 16, 16], true, Mask::None),
-        case(1, 2, [70, 70, 20, 12], true, Mask::Keys),
-        case(2, 1, [40, 100, 8, 4], false, Mask::Pairs),
-        case(1, 1, [33, 97, 130, 68], true, Mask::None),
-        case(1, 1, [34, 33, 256, 132], false, Mask::None),
-        case(1, 1, [3, 200, 6, 7], true, Mask::Keys),
+        case(2, 1, [70, 70, 20, 12], true, Mask::Keys),
+        case(1, 1, [34, 40, 130, 68], false, Mask::Pairs),
     ];
     let mut draws = Draws::of(5, "attention", "cases", 0, 0);
-    for _ in 0..10 {
+    // Each case has twelve kernels to compile.
+    let random = if std::env::var_os("UNISONO_LONG").is_some() { 20 } else { 0 };
+    for _ in 0..random {
         let mut below = |limit: u32| draws.below(limit) as usize;
-        let sizes = [1 + below(110), 1 + below(110), 1 + below(40), 1 + below(70)];
+        let sizes = [1 + below(80), 1 + below(80), 1 + below(20), 1 + below(20)];
         let mask = [Mask::None, Mask::Keys, Mask::Pairs][below(3)];
         cases.push(case(1 + below(2), 1 + below(2), sizes, below(2) == 0, mask));
     }
@@ -202,8 +199,10 @@ fn difference(own: &[Vec<u32>], twin: &[Vec<u32>]) -> Option<String> {
 
 #[test]
 fn attention_has_the_bytes_of_a_plain_loop_on_every_machine() {
-    let twins: Vec<[Vec<Vec<u32>>; 2]> =
-        cases().iter().map(|case| [Elementary { fused: false }, Elementary { fused: true }].map(|f| case.twin(f))).collect();
+    let twins: Vec<[Vec<Vec<u32>>; 2]> = cases()
+        .iter()
+        .map(|case| [Elementary { fused: false }, Elementary { fused: true }].map(|f| case.twin(f)))
+        .collect();
     for adapter in adapters() {
         let mut device = Device::open(&adapter).unwrap();
         let (mut rounds, mut kernels) = ([true, true], BTreeSet::new());
@@ -220,8 +219,8 @@ fn attention_has_the_bytes_of_a_plain_loop_on_every_machine() {
             products::check(module).unwrap_or_else(|found| panic!("{}\n{module}", found.join("\n")));
         }
         let count = |text: &str| kernels.iter().filter(|module| module.contains(text)).count();
-        assert!(count("// attention, tiles:") > 30);
-        assert!(adapter.target().subgroup == 0 || count("// attention, lanes:") > 30);
+        assert!(count("// attention, tiles:") >= 3 * cases().len());
+        assert!(adapter.target().subgroup == 0 || count("// attention, lanes:") >= 3 * cases().len());
     }
 }
 
@@ -235,12 +234,11 @@ fn wrong_attention_is_seen() {
         ("fours in another order", "four_sum += four[r];", "sum += four[r];"),
         ("a block is left out", "first += BLOCK", "first += BLOCK + BLOCK"),
         ("no sum of weights", "top[r] + log_(total[r])", "top[r]"),
-        ("no slope of the sum", "[r] - delta", "[r]"),
+        ("no slope of the sum", "[r] - delta)", "[r])"),
         ("no factor", "canonical(sums[i] * SCALE)", "canonical(sums[i])"),
         ("no factor on tiles", "vec4<f32>(SCALE)", "vec4<f32>(1.0)"),
     ];
-    let case =
-        Case { samples: 2, heads: 2, sizes: [70, 70, 12, 8], causal: true, mask: Mask::Keys };
+    let case = Case { samples: 2, heads: 2, sizes: [70, 70, 12, 8], causal: true, mask: Mask::Keys };
     let adapter = &adapters()[0];
     let mut device = Device::open(adapter).unwrap();
     let program = case.program();
@@ -248,9 +246,14 @@ fn wrong_attention_is_seen() {
         let mut found = false;
         for target in targets(adapter) {
             let sound = run(&mut device, &target, &program, &case.values(), &[1, 1]).0;
-            let (own, changed) = super::run_with(&mut device, &target, &program, &case.values(), &[1, 1], [text, wrong]);
+            let (own, changed) =
+                super::run_with(&mut device, &target, &program, &case.values(), &[1, 1], [text, wrong]);
             found |= changed;
-            assert!(!changed || difference(&own, &sound).is_some(), "{name} is not seen by {:?}", target.machine);
+            assert!(
+                !changed || difference(&own, &sound).is_some(),
+                "{name} is not seen by {:?}",
+                target.machine
+            );
         }
         assert!(found, "{name}: no kernel has {text}");
     }

@@ -14,8 +14,8 @@ mod registry;
 mod softmax;
 
 pub use crate::trace::{Constant, Input, Pointwise, State, Window};
-pub use attention::{BLOCK as ATTENTION_BLOCK, MAX_WIDTH as ATTENTION_MAX_WIDTH};
 pub(crate) use attention::Sizes as AttentionSizes;
+pub use attention::{BLOCK as ATTENTION_BLOCK, MAX_WIDTH as ATTENTION_MAX_WIDTH};
 pub use registry::{Case, Entry};
 
 /// Declares ops: `file: Type, ...;`. Pointwise ops have their cases in [`Pointwise::CASES`], other files in

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::trace::{
-    AttentionResult, Constant, Graph, GraphError, Input, InputDecl, InputKind, Lowering, Node, NodeId, Op, Output, OutputKind,
-    RandomKey, State, StateDecl, StateKind, Var,
+    AttentionResult, Constant, Graph, GraphError, Input, InputDecl, InputKind, Lowering, Node, NodeId, Op,
+    Output, OutputKind, RandomKey, State, StateDecl, StateKind, Var,
 };
 use crate::values::{DType, Lead, Type};
 

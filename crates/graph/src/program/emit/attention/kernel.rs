@@ -47,8 +47,7 @@ impl AttentionKernel {
         let (name, main) = self.main();
         let parts = self.constants() + &self.functions() + &self.steps();
         let wgsl = format!("{enable}{}", module(&declaration, &shared, &parts, &main));
-        let access =
-            |memory: &Memory| if memory.is_written { Access::ReadWrite } else { Access::Read };
+        let access = |memory: &Memory| if memory.is_written { Access::ReadWrite } else { Access::Read };
         Kernel { name: name.into(), wgsl, bindings: self.memories.iter().map(access).collect() }
     }
 
@@ -71,8 +70,7 @@ impl AttentionKernel {
              const CAUSAL: bool = {};\nconst SCALE: f32 = {:?};\n\
              // The score of a key that a query does not see.\nconst LOWEST: f32 = -3.4028235e38;\n\
              {lanes}",
-            self.causal,
-            self.scale,
+            self.causal, self.scale,
         )
     }
 
@@ -84,7 +82,8 @@ impl AttentionKernel {
         let outer = q.map_or(&[][..], |q| &q.dims[..q.dims.len() - 2]);
         let bases: String = numbered().map(|(number, memory)| memory.enter(number, outer)).collect();
         text += &format!("fn enter(layer: u32) {{\n{bases}}}\n");
-        let shows = if self.memories.iter().any(|m| m.name == "mask") { " && mask_shows(query, key)" } else { "" };
+        let shows =
+            if self.memories.iter().any(|m| m.name == "mask") { " && mask_shows(query, key)" } else { "" };
         text += &format!(
             "fn seen(query: u32, key: u32) -> bool {{\n    \
              return query < T && key < S && (!CAUSAL || key <= query){shows};\n}}\n"
@@ -108,8 +107,11 @@ impl AttentionKernel {
             (attention::TILES, attention::TILES_SCORES, attention::TILES_SPREAD, attention::TILES_RESULT)
         };
         let of = |text: &str, rows: &str, own: &str, width: &str| {
-            text.replace("ROWS", rows).replace("OWN_four", &format!("{own}_four")).replace("_OWN", &format!("_{own}"))
-                .replace("WIDTH", width).replace("OUT", rows)
+            text.replace("ROWS", rows)
+                .replace("OWN_four", &format!("{own}_four"))
+                .replace("_OWN", &format!("_{own}"))
+                .replace("WIDTH", width)
+                .replace("OUT", rows)
         };
         let (mut products, mut spreads): (Vec<[&str; 3]>, Vec<[&str; 2]>) = (vec![], vec![]);
         if self.is_by_key() {
@@ -168,9 +170,9 @@ impl AttentionKernel {
                 for part in 0..width.div_ceil(64) {
                     let step = step.replace("FIRST", &format!("{}u", 64 * part));
                     let names = ["out", "dq", "dk", "dv"];
-                    let step = names.iter().fold(step, |step, name| {
-                        step.replace(&format!("{name}N"), &format!("{name}{part}"))
-                    });
+                    let step = names
+                        .iter()
+                        .fold(step, |step, name| step.replace(&format!("{name}N"), &format!("{name}{part}")));
                     text += &format!("{indent}{step}\n");
                 }
             } else {

@@ -108,12 +108,20 @@ impl Emitter<'_> {
             let count: usize = dims.iter().product();
             let has_samples = node.ty.lead == Lead::Sample;
             let is_half = false;
-            memories.push(Memory { name: "out", dims, has_samples, is_half, is_aligned: true, is_written: true });
+            memories.push(Memory {
+                name: "out",
+                dims,
+                has_samples,
+                is_half,
+                is_aligned: true,
+                is_written: true,
+            });
             self.grow(Store::Temp(roots[0]), 4 * count as u64);
             stores.push(Binding { store: Store::Temp(roots[0]), row: has_samples.then_some(count) });
             starts.push(0);
         }
-        let kernel = AttentionKernel { family, sizes, causal: is_causal, scale: factor, results: only, memories };
+        let kernel =
+            AttentionKernel { family, sizes, causal: is_causal, scale: factor, results: only, memories };
         let kernel = self.kernel(&kernel.build());
         let own = if results[0].0 == AttentionResult::Key || results[0].0 == AttentionResult::Value {
             sizes.keys

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use unisono_graph::Var;
-use unisono_graph::ops::Iota;
+use unisono_graph::ops::{ATTENTION_MAX_WIDTH, Attention, Iota};
 
 use super::sequence::join;
 
 /// The score of a masked position. Its softmax is 0 in f32, and no gradient is NaN, which infinity would
 /// make.
 const UNSEEN: f32 = -1e30;
-/// The number of queries whose scores are held at once. Longer sequences are computed block by block, and
-/// again for the gradient.
+/// The number of queries whose scores are held at once where no kernel of attention takes so many features.
+/// Longer sequences are computed block by block, and again for the gradient.
 const BLOCK: usize = 256;
 
 /// Computes softmax(q k^T / sqrt(d)) v (Vaswani et al. 2017; PyTorch's function of this name). If `causal`,
@@ -19,8 +19,9 @@ const BLOCK: usize = 256;
 ///
 /// Shapes: q `[B, ..., T, d]`, k `[B, ..., S, d]` and v `[B, ..., S, e]` to `[B, ..., T, e]`.
 ///
-/// Of sequences with T above 256 the scores of 256 queries are held at a time, as in Dao et al. 2022 but in
-/// blocks of whole rows: memory grows with S, not with T S.
+/// Up to 256 features (d and e) one kernel computes it and no scores are in memory, forward and backward (Dao
+/// et al. 2022). With more features the scores of 256 queries are held at a time. Memory grows with S, not
+/// with T S.
 ///
 /// Errors: q or k has fewer than two axes.
 pub fn scaled_dot_product_attention(q: &Var, k: &Var, v: &Var, causal: bool) -> Var {
@@ -30,10 +31,8 @@ pub fn scaled_dot_product_attention(q: &Var, k: &Var, v: &Var, causal: bool) -> 
 /// Computes [`scaled_dot_product_attention`] where no query attends to a position whose `mask` is 0. The mask
 /// broadcasts to `[B, ..., T, S]`; `None` masks nothing.
 ///
-/// A query that may attend to nothing, such as padding on the left of a causal sequence, gets a mean of
-/// values that it should not see: of all S, or, if causal and T is above 256, of those up to the end of its
-/// block of 256. Its result must not be used, neither by later positions (the mask hides it from them) nor by
-/// the loss (give it weight 0, or use [`CrossEntropy::ignore_index`](crate::CrossEntropy::ignore_index)).
+/// A query that may attend to nothing, such as padding on the left of a causal sequence, gets zeros. (With more
+/// than 256 features it gets a mean of values that it should not see, which must not be used.)
 pub fn scaled_dot_product_attention_masked(
     q: &Var,
     k: &Var,
@@ -45,7 +44,12 @@ pub fn scaled_dot_product_attention_masked(
         q.tape().fail_here("attention", format!("no places in {} and {}", q.ty(), k.ty()));
         return q.clone();
     };
-    let scaled = q * (1.0 / d as f32).sqrt();
+    let scale = (1.0 / d as f32).sqrt();
+    let e = v.dims().last().copied().unwrap_or(0);
+    if d.max(e) <= ATTENTION_MAX_WIDTH {
+        return in_one([q, k, v], mask, Attention { causal, scale });
+    }
+    let scaled = q * scale;
     if t <= BLOCK {
         return attend(&scaled, k, v, causal.then_some(0), mask);
     }
@@ -59,6 +63,28 @@ pub fn scaled_dot_product_attention_masked(
         q.tape().recompute(|| attend(&q, &k, &v, causal.then_some(first), mask.as_ref()))
     });
     join(&blocks.collect::<Vec<_>>(), -2).unwrap_or_else(|| q.clone())
+}
+
+/// Computes attention in one kernel.
+fn in_one([q, k, v]: [&Var; 3], mask: Option<&Var>, op: Attention) -> Var {
+    // The operands have the same axes before their last two, and a mask has all axes.
+    let all = || [q, k, v].into_iter();
+    let lead = all().chain(mask).map(|x| x.ty().lead).max().unwrap_or(q.ty().lead);
+    let outer = |x: &Var| x.dims()[..x.dims().len().saturating_sub(2)].to_vec();
+    let most = all().map(outer).max_by_key(Vec::len).unwrap_or_default();
+    let whole = |x: &Var| {
+        let own = x.dims().len().saturating_sub(2);
+        let dims: Vec<usize> = most.iter().chain(&x.dims()[own..]).copied().collect();
+        if (x.ty().lead, x.dims()) == (lead, &dims[..]) { x.clone() } else { x.expand(lead, &dims) }
+    };
+    let rank = most.len() + 2;
+    let mask = mask.map(|m| {
+        let missing = rank.saturating_sub(m.dims().len());
+        let dims: Vec<usize> = std::iter::repeat_n(1, missing).chain(m.dims().iter().copied()).collect();
+        if missing == 0 { m.clone() } else { m.reshape(&dims) }
+    });
+    let operands: Vec<Var> = all().map(whole).chain(mask).collect();
+    q.tape().apply(op, &operands.iter().collect::<Vec<_>>())
 }
 
 /// Returns the positions `own` along an axis, which is counted from the last. An axis of length 1 broadcasts
