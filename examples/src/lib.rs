@@ -10,6 +10,7 @@
 
 mod flags;
 mod interrupt;
+mod pictures;
 mod run;
 mod table;
 mod text;
@@ -23,6 +24,7 @@ use unisono::Trainer;
 
 pub use flags::{Defaults, RunFlags};
 pub use interrupt::Interrupted;
+pub use pictures::pictures;
 pub use run::Run;
 pub use table::{bytes, table};
 pub use text::{Text, TextFlags};

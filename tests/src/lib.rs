@@ -1,6 +1,8 @@
 //! Data and models that the whole-system tests share.
 
 pub mod conformance;
+#[cfg(doctest)]
+mod guide;
 
 use unisono::data::{DataError, Loader, Memory};
 use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};

@@ -1,9 +1,10 @@
-//! `cargo xtask demo | test | fuzz | bench | tidy`: the tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | tidy | rooms | lines`: the tasks that a person or CI runs in this repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
 
 mod fuzz;
+mod lines;
 mod setup;
 mod tidy;
 
@@ -38,6 +39,8 @@ enum Task {
     Bench(Rest),
     /// Check the house rules
     Tidy,
+    /// Print the lines of the example programs beside those of the same programs in Keras
+    Lines,
     /// Print each crate's rooms, the latest first, and which rooms each imports from
     Rooms,
 }
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::Bench(rest) => program("bench", faults(&rest.args), &rest.args),
         Task::Tidy => tidy::run(&root()),
+        Task::Lines => lines::count(&root()).map(|all| print!("{}", lines::table(&all))),
         Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),
     };
     match result {

@@ -13,9 +13,15 @@ fn run(program: &str, flags: &[&str]) -> String {
 
 #[test]
 fn models_of_several_fields_have_one_answer() {
-    for program in
-        [env!("CARGO_BIN_EXE_two_inputs"), env!("CARGO_BIN_EXE_siamese"), env!("CARGO_BIN_EXE_gan")]
-    {
+    for program in [
+        env!("CARGO_BIN_EXE_two_inputs"),
+        env!("CARGO_BIN_EXE_siamese"),
+        env!("CARGO_BIN_EXE_gan"),
+        env!("CARGO_BIN_EXE_tabular"),
+        env!("CARGO_BIN_EXE_image_folder"),
+        env!("CARGO_BIN_EXE_text_classify"),
+        env!("CARGO_BIN_EXE_fine_tune"),
+    ] {
         let states = ["1", "3"].map(|replicas| {
             let lines = run(program, &["--epochs", "2", "--replicas", replicas]);
             (done(&lines, "state_sha256"), lines)
@@ -29,7 +35,12 @@ fn models_of_several_fields_have_one_answer() {
 fn whole_runs_keep_what_they_claim() {
     if std::env::var_os("UNISONO_LONG").is_some() {
         run(env!("CARGO_BIN_EXE_siamese"), &["--replicas", "2"]);
+        run(env!("CARGO_BIN_EXE_image_folder"), &["--replicas", "2"]);
+        run(env!("CARGO_BIN_EXE_text_classify"), &["--replicas", "2"]);
     }
+    run(env!("CARGO_BIN_EXE_tabular"), &["--replicas", "2"]);
+    run(env!("CARGO_BIN_EXE_fine_tune"), &["--replicas", "2"]);
+    run(env!("CARGO_BIN_EXE_export_predict"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_two_inputs"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_gan"), &["--replicas", "2"]);
 }

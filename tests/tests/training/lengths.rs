@@ -2,8 +2,8 @@
 
 use unisono::data::{Buckets, Loader, Sequences, mask};
 use unisono::{
-    Accuracy, AdamW, Builder, Context, Dense, Embedding, FromFn, Initializer, Model, Outputs, Sequential, Trainer,
-    Var,
+    Accuracy, AdamW, Builder, Context, Dense, Embedding, FromFn, Initializer, Model, Outputs, Sequential,
+    Trainer, Var,
 };
 
 use crate::{Notes, sha256};
@@ -78,7 +78,8 @@ fn buckets_train_evaluate_and_predict_with_the_same_bits_on_any_replicas() {
 #[test]
 fn a_run_in_buckets_resumes_within_an_epoch() {
     let dir = tempfile::tempdir().unwrap();
-    let mut trainer = builder(2).callback(unisono::PauseAfter::steps(11)).build(&bucketed().fields().unwrap());
+    let mut trainer =
+        builder(2).callback(unisono::PauseAfter::steps(11)).build(&bucketed().fields().unwrap());
     let trainer_2 = trainer.as_mut().unwrap();
     trainer_2.checkpoints(dir.path(), 3).unwrap();
     trainer_2.fit(&bucketed(), None, 3).unwrap();
@@ -102,10 +103,16 @@ fn a_model_that_cannot_take_another_length_says_why() {
     let places = FromFn::new("places", |cx: &mut Context, x: &Var| {
         x + cx.parameter("at", x.dims(), Initializer::Zeros)
     });
-    let layers = Sequential::new().add(Embedding::new(10, 6)).add(places).add(FromFn::new("mean", |_, x| x.mean(&[1])));
+    let layers = Sequential::new()
+        .add(Embedding::new(10, 6))
+        .add(places)
+        .add(FromFn::new("mean", |_, x| x.mean(&[1])));
     let error = fit(layers.add(Dense::new(2)).into());
     let expected = "expected [B, 12] i32, got [B, ";
-    assert!(error.contains(expected) && error.contains("1.at") && error.contains("for the longest"), "{error}");
+    assert!(
+        error.contains(expected) && error.contains("1.at") && error.contains("for the longest"),
+        "{error}"
+    );
     // A field that is not cut no longer fits one that is.
     let buckets = Buckets::new(&texts().lengths(), [4, 8, LONGEST], &["x"]).unwrap();
     let mut trainer = build(1);

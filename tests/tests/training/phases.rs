@@ -2,8 +2,8 @@
 
 use unisono::data::Loader;
 use unisono::{
-    Adam, BatchNorm, BinaryCrossEntropyWithLogits, Builder, Dense, Influence, MeanSquaredError, Model, Outputs,
-    PauseAfter, Phase, Relu, Sequential, Sgd, Trainer, on_step,
+    Adam, BatchNorm, BinaryCrossEntropyWithLogits, Builder, Dense, Influence, MeanSquaredError, Model,
+    Outputs, PauseAfter, Phase, Relu, Sequential, Sgd, Trainer, on_step,
 };
 use unisono_tests::{loader, perceptron};
 
@@ -141,7 +141,8 @@ fn one_phase_is_a_plain_run_and_an_unfreezing_is_two() {
     use unisono::Optimizer as _;
     let mut first = fitted(plain().optimizer(Sgd::new(0.2).freeze(is_base)), 1);
     let values = weights(&mut first);
-    let mut second = plain().optimizer(Sgd::new(0.1)).build(&loader(50, 5).unwrap().fields().unwrap()).unwrap();
+    let mut second =
+        plain().optimizer(Sgd::new(0.1)).build(&loader(50, 5).unwrap().fields().unwrap()).unwrap();
     for ((name, _), values) in first.tensors().iter().zip(&values) {
         second.set_tensor(name, values).unwrap();
     }
@@ -181,12 +182,15 @@ fn phases_that_cannot_work_are_errors() {
         let error = refused(gan().phase(phase));
         assert!(error.contains(problem), "{error}");
     }
-    assert!(refused(gan().phase(Phase::new("a")).phase(Phase::new("a"))).contains("two phases have this name"));
+    assert!(
+        refused(gan().phase(Phase::new("a")).phase(Phase::new("a"))).contains("two phases have this name")
+    );
     let mut short = build(gan().phase(Phase::new("a").epochs(0..1)));
     let error = short.fit(&data(), None, 2).unwrap_err().to_string();
     assert!(error.contains("none has turns in epoch 1"), "{error}");
     let rate = on_step("rate", Influence::By("1".into()), |_, run| run.scale_learning_rate(0.5));
-    let error = build(gan().phase(Phase::new("a")).callback(rate)).fit(&data(), None, 1).unwrap_err().to_string();
+    let error =
+        build(gan().phase(Phase::new("a")).callback(rate)).fit(&data(), None, 1).unwrap_err().to_string();
     assert!(error.contains("schedules of its phases"), "{error}");
     let none = build(gan().phase(Phase::new("a").trains(|name| name == "w")));
     assert!(none.notes().iter().any(|note| note.contains("trains none")), "{:?}", none.notes());

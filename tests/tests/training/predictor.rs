@@ -38,12 +38,16 @@ fn every_way_in_gives_the_trainers_bits_on_any_number_of_replicas() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.safetensors");
     let expected = exported(&path);
-    let array: Vec<f32> = samples().iter().flat_map(|s| s.field("x").unwrap().values.as_f32().unwrap()).copied().collect();
+    let array: Vec<f32> =
+        samples().iter().flat_map(|s| s.field("x").unwrap().values.as_f32().unwrap()).copied().collect();
     for replicas in [1, 2, 3] {
         let mut predictor = open(dir.path(), replicas);
         assert_eq!(predictor.outputs(), [("output".to_owned(), vec![CLASSES])]);
         let all = predictor.predict(&data()).unwrap();
-        assert_eq!((&*all.get("output").unwrap().values, &*all.get("output").unwrap().shape), (&*expected, &[SAMPLES, CLASSES][..]));
+        assert_eq!(
+            (&*all.get("output").unwrap().values, &*all.get("output").unwrap().shape),
+            (&*expected, &[SAMPLES, CLASSES][..])
+        );
         assert_eq!(predictor.predict_array(&array).unwrap().values, expected);
         let rows = predictor.rows(samples()).unwrap().map(|row| row.unwrap().values().to_vec());
         assert_eq!(rows.collect::<Vec<_>>().concat(), expected);
@@ -52,7 +56,9 @@ fn every_way_in_gives_the_trainers_bits_on_any_number_of_replicas() {
         // Parameters alone: no gradients, and nothing that AdamW keeps.
         let parameters = (FEATURES * 8 + 8 + 8 * CLASSES + CLASSES) as u64;
         assert_eq!(report.memory.state, 4 * parameters);
-        assert!(report.median > Duration::ZERO && report.median <= report.p95 && report.p95 <= report.longest);
+        assert!(
+            report.median > Duration::ZERO && report.median <= report.p95 && report.p95 <= report.longest
+        );
     }
 }
 
@@ -93,7 +99,9 @@ fn a_model_of_ones_own_is_opened_by_its_code() {
     };
     let house = |at: usize| {
         let sample = Sample::new().with("city", Field::i32([], [(at % 5) as i32]));
-        sample.with("numbers", Field::f32([3], [at as f32, 1.0, -1.0])).with("price", Field::f32([1], [at as f32]))
+        sample
+            .with("numbers", Field::f32([3], [at as f32, 1.0, -1.0]))
+            .with("price", Field::f32([1], [at as f32]))
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("houses.safetensors");

@@ -98,7 +98,11 @@ fn frozen_statistics_stay_and_are_used() {
     let is_base = |name: &str| name.starts_with("0.") || name.starts_with("1.");
     let builder = |replicas| {
         let sgd = Sgd::new(0.2).freeze(is_base);
-        Trainer::builder(normed()).optimizer(sgd).freeze_statistics(is_base).global_batch(16).replicas(replicas)
+        Trainer::builder(normed())
+            .optimizer(sgd)
+            .freeze_statistics(is_base)
+            .global_batch(16)
+            .replicas(replicas)
     };
     let mut one = fitted(builder(1), &data());
     assert_eq!(one.tensor("1.running_mean").unwrap().unwrap(), vec![0.0; 8]);
@@ -189,10 +193,11 @@ fn evaluations_in_between_are_told_and_change_nothing() {
     let notes = Notes::default();
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let own = seen.clone();
-    let every = EvaluateEvery::steps(3, &data().limit_batches(1)).then(Influence::None, move |measured, run| {
-        own.lock().unwrap().push((run.steps(), measured.samples));
-        Ok(())
-    });
+    let every =
+        EvaluateEvery::steps(3, &data().limit_batches(1)).then(Influence::None, move |measured, run| {
+            own.lock().unwrap().push((run.steps(), measured.samples));
+            Ok(())
+        });
     let mut trainer = fitted(plain(2).callback(every).observer(notes.clone()), &data());
     assert_eq!(*seen.lock().unwrap(), [(3, 16), (6, 16)]);
     assert!(notes.has("after step 6, validation: loss "));

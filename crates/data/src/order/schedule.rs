@@ -56,8 +56,16 @@ impl Schedule {
             return Err(DataError::Position { epoch: from.epoch, sample: from.sample, len });
         }
         let least = if drop_last { batch } else { 1 };
-        let mut schedule =
-            Self { len, batch, least, end_epoch, position: from, next_number: 0, buckets: None, most: u64::MAX };
+        let mut schedule = Self {
+            len,
+            batch,
+            least,
+            end_epoch,
+            position: from,
+            next_number: 0,
+            buckets: None,
+            most: u64::MAX,
+        };
         schedule.position = schedule.settle(from);
         Ok(schedule)
     }
@@ -151,12 +159,10 @@ mod tests {
             schedule.map(|unit| (unit.epoch, unit.first, unit.count, unit.after)).collect::<Vec<_>>()
         };
         let at = |epoch, sample| Position { epoch, sample };
-        assert_eq!(limited((1, 0), 2), [
-            (1, 0, 2, at(1, 2)),
-            (1, 2, 2, at(2, 0)),
-            (2, 0, 2, at(2, 2)),
-            (2, 2, 2, at(3, 0))
-        ]);
+        assert_eq!(
+            limited((1, 0), 2),
+            [(1, 0, 2, at(1, 2)), (1, 2, 2, at(2, 0)), (2, 0, 2, at(2, 2)), (2, 2, 2, at(3, 0))]
+        );
         assert_eq!(limited((1, 4), 2), limited((2, 0), 2));
         assert_eq!(limited((2, 0), 7).len(), 5);
     }

@@ -105,7 +105,8 @@ impl Worker {
             device.f16 = programs.store_f16();
         });
         let mut device = Device::open_with(adapter, how)?;
-        let bytes: Vec<u64> = programs.get(0).states().iter().map(|s| 4 * s.ty.count().max(1) as u64).collect();
+        let bytes: Vec<u64> =
+            programs.get(0).states().iter().map(|s| 4 * s.ty.count().max(1) as u64).collect();
         device.create_state(&bytes)?;
         Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time, answers })
     }

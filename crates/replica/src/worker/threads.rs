@@ -36,7 +36,13 @@ struct Member {
 impl Threads {
     pub fn new(programs: &[Arc<Program>], options: &Options) -> Self {
         let (to_us, answers) = unbounded();
-        Self { members: Vec::new(), programs: Programs::new(programs), options: options.clone(), answers, to_us }
+        Self {
+            members: Vec::new(),
+            programs: Programs::new(programs),
+            options: options.clone(),
+            answers,
+            to_us,
+        }
     }
 
     /// Starts a thread, which opens its device and then answers under `ticket`. Returns the replica's number.

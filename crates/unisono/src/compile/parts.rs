@@ -166,7 +166,11 @@ impl Parts {
         if self.phases.is_empty() {
             return self.optimizer.set_changes(changes);
         }
-        if changes.is_empty() { Ok(()) } else { Err("a run in phases has the schedules of its phases".into()) }
+        if changes.is_empty() {
+            Ok(())
+        } else {
+            Err("a run in phases has the schedules of its phases".into())
+        }
     }
 
     /// Returns notes on freezes that match no parameter or all, and on phases that train none.
@@ -175,7 +179,11 @@ impl Parts {
             self.optimizers().iter().flat_map(|optimizer| optimizer.freeze_notes(names)).collect();
         for phase in &self.phases {
             if !names.iter().any(|name| (phase.trains)(name)) {
-                notes.push(format!("the phase {:?} trains none of the parameters: {}", phase.name, names.join(", ")));
+                notes.push(format!(
+                    "the phase {:?} trains none of the parameters: {}",
+                    phase.name,
+                    names.join(", ")
+                ));
             }
         }
         notes

@@ -75,7 +75,13 @@ impl Phase {
     }
 
     /// Minimises a loss as [`Phase::loss_of`] does, compared with a field of another name.
-    pub fn loss_between(mut self, output: &str, target: &str, loss: impl Loss + 'static, weight: f32) -> Self {
+    pub fn loss_between(
+        mut self,
+        output: &str,
+        target: &str,
+        loss: impl Loss + 'static,
+        weight: f32,
+    ) -> Self {
         let on = On { output: output.into(), target: target.into() };
         self.losses.push(LossOn { on, loss: Arc::new(loss), weight });
         self

@@ -128,7 +128,13 @@ impl Plan {
     ///
     /// # Errors
     /// The batch lacks a field.
-    pub fn feed_train(&self, phase: usize, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
+    pub fn feed_train(
+        &self,
+        phase: usize,
+        batch: &Batch,
+        scalars: &[Scalar],
+        seed: u64,
+    ) -> Result<Feed, Error> {
         feed::feed(self.programs_of(batch).train_in(phase), batch, scalars, seed)
     }
 

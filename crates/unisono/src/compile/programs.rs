@@ -303,8 +303,7 @@ impl Trace {
             states.iter().for_each(|state| drop(tape.state(&state.name, &state.ty.dims, state.kind)));
         };
         declare(before);
-        let (optimizer, name) =
-            phase.map_or((&parts.optimizer, ""), |phase| (&phase.optimizer, &phase.name));
+        let (optimizer, name) = phase.map_or((&parts.optimizer, ""), |phase| (&phase.optimizer, &phase.name));
         tape.in_f32(|| trace_update_of(tape, optimizer, gradients.collect(), name));
         declare(after);
         Ok(tape.finish()?)

@@ -50,8 +50,8 @@ pub(crate) use schedule::RateChange;
 pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
 pub use transform::GradientTransform;
-pub use update::{Gradient, Scalar, Update, trace_update};
 pub(crate) use update::trace_update_of;
+pub use update::{Gradient, Scalar, Update, trace_update};
 
 /// An optimizer: the rule by which a gradient changes a parameter. It is traced once for each parameter; the
 /// numbers that change from step to step, its scalars, are computed on the host.

@@ -171,7 +171,16 @@ impl PredictorBuilder {
         }
         let carries = Carries::new(&program.program, batch);
         let programs = vec![(program, 0)];
-        Ok(Predictor { model, precision, programs, replicas, batch, carries, memory, clock: Clock::default() })
+        Ok(Predictor {
+            model,
+            precision,
+            programs,
+            replicas,
+            batch,
+            carries,
+            memory,
+            clock: Clock::default(),
+        })
     }
 }
 

@@ -58,7 +58,10 @@ impl Predictor {
     /// # Errors
     /// The model carries something from batch to batch, so it has no single rows. A row is an error where its
     /// batch does not fit the model or a replica fails; no row follows it.
-    pub fn rows<I: IntoIterator<Item = Sample>>(&mut self, samples: I) -> Result<Rows<'_, I::IntoIter>, Error> {
+    pub fn rows<I: IntoIterator<Item = Sample>>(
+        &mut self,
+        samples: I,
+    ) -> Result<Rows<'_, I::IntoIter>, Error> {
         self.check_rows()?;
         Ok(Rows { predictor: self, samples: samples.into_iter(), next: None, ready: VecDeque::new() })
     }

@@ -185,7 +185,8 @@ fn answer(predictor: &mut Predictor, waiting: Vec<Waiting>) {
     let predicted = predictor.predict_samples(&samples);
     let problem = predicted.as_ref().err().map(ToString::to_string);
     let rows = predicted.map(|rows| rows.into_iter().map(Ok).collect::<Vec<_>>());
-    let failed = |_| fitting.iter().map(|_| Err(Error::setting("serve", problem.clone().unwrap_or_default())));
+    let failed =
+        |_| fitting.iter().map(|_| Err(Error::setting("serve", problem.clone().unwrap_or_default())));
     let rows = rows.unwrap_or_else(|error| failed(error).collect());
     for ((_, came, answer), row) in fitting.into_iter().zip(rows) {
         predictor.clock.keep(came.elapsed());

@@ -77,7 +77,9 @@ impl Builder {
     }
 
     fn budget(&self, adapters: Vec<Adapter>) -> Budget {
-        let accumulated = self.accumulated.map(|parts| self.settings.shards.div_ceil(adapters.len().max(1)).div_ceil(parts));
+        let accumulated = self
+            .accumulated
+            .map(|parts| self.settings.shards.div_ceil(adapters.len().max(1)).div_ceil(parts));
         let asked = self.options.shards_at_once.into_iter().chain(accumulated).min();
         let at_once = asked.map(|most| (most, "no more were asked for"));
         Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit }
@@ -189,7 +191,8 @@ impl Builder {
             let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
             let mut replicas = Replicas::start(&budget.adapters, programs.all(), options)?;
             let numbers = (0..programs.trains().count()).map(Programs::number_in);
-            let prepared = numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));
+            let prepared =
+                numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));
             match prepared {
                 Ok(()) => return Ok((replicas, memory)),
                 Err(ReplicaError::OutOfMemory { .. }) if budget.fewer(largest, &memory) => {}

@@ -60,7 +60,10 @@ impl Trainer {
         let widths = [self.plan.metric_widths(), self.plan.metric_widths_of(programs)];
         let at = widths[0].iter().zip(&widths[1]).position(|(a, b)| a != b)?;
         let name = self.plan.parts.metrics[at].name();
-        Some(format!("the metric {name:?} has {} values of a sample, and {} of the longest", widths[1][at], widths[0][at]))
+        Some(format!(
+            "the metric {name:?} has {} values of a sample, and {} of the longest",
+            widths[1][at], widths[0][at]
+        ))
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use unisono_graph::Program;
 use unisono_replica::can_run_few_at_once;
 
-use crate::compile::phases::Phase;
 use crate::Error;
+use crate::compile::phases::Phase;
 use crate::trainer::builder::Builder;
 
 impl Builder {
@@ -94,7 +94,8 @@ impl Builder {
         if (1..=shards).contains(&parts) {
             return Ok(());
         }
-        let problem = format!("{parts} parts of a step of {shards} shards: set Builder::shards to at least as many");
+        let problem =
+            format!("{parts} parts of a step of {shards} shards: set Builder::shards to at least as many");
         Err(Error::setting("gradient accumulation", problem))
     }
 
@@ -112,6 +113,7 @@ impl Builder {
 /// (scikit-learn's `class_weight="balanced"`). A class without samples has the weight 0.
 pub fn balanced_class_weights(counts: &[u64]) -> Vec<f32> {
     let samples: u64 = counts.iter().sum();
-    let weight = |&count: &u64| if count == 0 { 0.0 } else { samples as f64 / (counts.len() as u64 * count) as f64 };
+    let weight =
+        |&count: &u64| if count == 0 { 0.0 } else { samples as f64 / (counts.len() as u64 * count) as f64 };
     counts.iter().map(|count| weight(count) as f32).collect()
 }
