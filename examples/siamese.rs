@@ -11,7 +11,7 @@ use unisono::{
     AdamW, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Dropout, Model, Outputs, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 64, shards: 8, seed: 42 };
 /// The pixels of a digit.
@@ -51,8 +51,7 @@ fn siamese(flags: Flags) -> Result<(), Error> {
         .optimizer(AdamW::new(2e-3));
     let trainer = run.train(builder, &train, &held_out)?;
 
-    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
-    let right = last.and_then(|measured| measured.metric("same binary accuracy")).unwrap_or_default();
+    let right = held_out_metric(&trainer, "same binary accuracy");
     eprintln!("held out: {:.2}% of the pairs are right", 100.0 * right);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
@@ -71,8 +70,7 @@ fn pairs(digits: &Memory, range: std::ops::Range<usize>, count: u64) -> Result<M
     let (mut left, mut right, mut same) = (vec![], vec![], vec![]);
     for is_same in (0..count).map(|pair| pair % 2 == 0) {
         let first = draw();
-        let mut others = std::iter::repeat_with(&mut draw);
-        let second = others.find(|&other| (y[other] == y[first]) == is_same);
+        let second = std::iter::repeat_with(&mut draw).find(|&other| (y[other] == y[first]) == is_same);
         left.extend(picture(first));
         right.extend(second.into_iter().flat_map(picture));
         same.push(f32::from(u8::from(is_same)));

@@ -11,7 +11,7 @@ use unisono::{
     AdamW, Dense, Embedding, MeanAbsoluteError, MeanSquaredError, Model, Outputs, R2, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 40, global_batch: 64, shards: 8, seed: 42 };
 
@@ -56,9 +56,8 @@ fn tabular(flags: Flags) -> Result<(), Error> {
         .optimizer(AdamW::new(3e-3));
     let trainer = run.train(builder, &train, &held_out)?;
 
-    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
-    let metric = |name: &str| last.and_then(|measured| measured.metric(name)).unwrap_or_default();
-    let (r2, off) = (metric("price r2"), metric("price mean absolute error") * y.deviation[0]);
+    let r2 = held_out_metric(&trainer, "price r2");
+    let off = held_out_metric(&trainer, "price mean absolute error") * y.deviation[0];
     eprintln!("held out: {:.1}% of the price's variance, {off:.1} off on average", 100.0 * r2);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono::data::{Buckets, Sequences, mask};
 use unisono::{Accuracy, AdamW, CrossEntropy, Dense, Embedding, Lstm, Model, Optimizer, Outputs, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program};
 
 const DEFAULTS: Defaults = Defaults { epochs: 6, global_batch: 32, shards: 8, seed: 42 };
 /// The words that a batch's sentences have at most.
@@ -55,8 +55,7 @@ fn text_classify(flags: Flags) -> Result<(), Error> {
         .optimizer(AdamW::new(1e-2).clip_norm(1.0));
     let trainer = run.train(builder, &train, &held_out)?;
 
-    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
-    let right = last.and_then(|measured| measured.metric("class accuracy")).unwrap_or_default();
+    let right = held_out_metric(&trainer, "class accuracy");
     eprintln!("held out: {:.1}% right", 100.0 * right);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();

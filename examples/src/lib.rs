@@ -61,7 +61,12 @@ pub fn data(flag: Option<&Path>, own: &str) -> PathBuf {
 
 /// Returns the share of the held-out samples that a model classified correctly after the last epoch.
 pub fn accuracy(trainer: &Trainer) -> f64 {
-    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric("accuracy"));
+    held_out_metric(trainer, "accuracy")
+}
+
+/// Returns a metric of the held-out samples after the last epoch.
+pub fn held_out_metric(trainer: &Trainer, name: &str) -> f64 {
+    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric(name));
     last.unwrap_or_default()
 }
 
