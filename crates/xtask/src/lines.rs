@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 /// The programs that are there in both languages.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "export_predict",
     "fine_tune",
     "gan",
     "image_folder",
+    "models",
     "siamese",
     "tabular",
     "text_classify",

@@ -43,6 +43,8 @@ fn whole_runs_keep_what_they_claim() {
         run(env!("CARGO_BIN_EXE_image_folder"), &["--replicas", "2"]);
         run(env!("CARGO_BIN_EXE_text_classify"), &["--replicas", "2"]);
     }
+    let counted = Command::new(env!("CARGO_BIN_EXE_models")).output().unwrap();
+    assert!(counted.status.success(), "{}", err(&counted));
     run(env!("CARGO_BIN_EXE_tabular"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_fine_tune"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_export_predict"), &["--replicas", "2"]);
