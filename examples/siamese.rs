@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use unisono::data::{Column, Csv, DataError, Draws, Memory, Values};
+use unisono::data::{Column, Csv, Draws, Memory, Values};
 use unisono::{
     AdamW, BinaryAccuracy, BinaryCrossEntropyWithLogits, Dense, Dropout, Model, Outputs, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, program, say};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 64, shards: 8, seed: 42 };
 /// The pixels of a digit.
@@ -51,8 +51,7 @@ fn siamese(flags: Flags) -> Result<(), Error> {
         .optimizer(AdamW::new(2e-3));
     let trainer = run.train(builder, &train, &held_out)?;
 
-    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref());
-    let right = last.and_then(|measured| measured.metric("same binary accuracy")).unwrap_or_default();
+    let right = held_out_metric(&trainer, "same binary accuracy");
     say!("held out: {:.2}% of the pairs are right", 100.0 * right);
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
@@ -60,35 +59,22 @@ fn siamese(flags: Flags) -> Result<(), Error> {
 }
 
 /// Draws pairs of a range of the digits, half of which are the same digit.
-fn pairs(digits: &Memory, range: std::ops::Range<u32>, count: u64) -> Result<Memory, Error> {
-    let (Some(pixels), Some(labels)) =
-        (digits.array("x").and_then(Values::as_f32), digits.array("y").and_then(Values::as_i32))
-    else {
-        return Err("the digits have no pixels or no labels".into());
-    };
-    if labels.len() < range.end as usize || pixels.len() != PIXELS * labels.len() {
-        return Err(format!("{} digits of {PIXELS} pixels are needed", range.end).into());
-    }
-    let mut draws = Draws::of(u64::from(range.start), "example", "pairs", 0, 0);
-    let mut draw = || range.start + draws.below(range.end - range.start);
+fn pairs(digits: &Memory, range: std::ops::Range<usize>, count: u64) -> Result<Memory, Error> {
+    let x = digits.array("x").and_then(Values::as_f32).ok_or("the digits have no pixels")?;
+    let y = digits.array("y").and_then(Values::as_i32).ok_or("the digits have no labels")?;
+    let is_whole = y.len() >= range.end && x.len() == PIXELS * y.len();
+    is_whole.then_some(()).ok_or_else(|| format!("{} digits of {PIXELS} pixels are needed", range.end))?;
+    let mut draws = Draws::of(range.start as u64, "example", "pairs", 0, 0);
+    let mut draw = || range.start + draws.below(range.len() as u32) as usize;
+    let picture = |at: usize| x[PIXELS * at..PIXELS * (at + 1)].iter().map(|grey| grey / 16.0);
     let (mut left, mut right, mut same) = (vec![], vec![], vec![]);
-    for pair in 0..count {
-        let first = draw() as usize;
-        let is_same = pair % 2 == 0;
-        let second = loop {
-            let second = draw() as usize;
-            if (labels[second] == labels[first]) == is_same {
-                break second;
-            }
-        };
-        let picture = |at: usize| pixels[PIXELS * at..PIXELS * (at + 1)].iter().map(|grey| grey / 16.0);
+    for is_same in (0..count).map(|pair| pair % 2 == 0) {
+        let first = draw();
+        let second = std::iter::repeat_with(&mut draw).find(|&other| (y[other] == y[first]) == is_same);
         left.extend(picture(first));
-        right.extend(picture(second));
+        right.extend(second.into_iter().flat_map(picture));
         same.push(f32::from(u8::from(is_same)));
     }
-    let pairs = |left, right, same| -> Result<Memory, DataError> {
-        let pairs = Memory::new("left", [PIXELS], Values::F32(left))?;
-        pairs.with("right", [PIXELS], Values::F32(right))?.with("same", [1], Values::F32(same))
-    };
-    Ok(pairs(left, right, same)?)
+    let pairs = Memory::new("left", [PIXELS], Values::F32(left))?;
+    Ok(pairs.with("right", [PIXELS], Values::F32(right))?.with("same", [1], Values::F32(same))?)
 }

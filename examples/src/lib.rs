@@ -13,6 +13,7 @@ mod flags;
 mod interrupt;
 mod machines;
 mod model;
+mod pictures;
 mod run;
 mod table;
 mod text;
@@ -28,6 +29,7 @@ pub use flags::{Defaults, RunFlags};
 pub use interrupt::Interrupted;
 pub use machines::{WorldFlag, print_line};
 pub use model::Model;
+pub use pictures::pictures;
 pub use run::Run;
 pub use table::{bytes, table};
 pub use text::{Text, TextFlags};
@@ -70,7 +72,12 @@ pub fn data(flag: Option<&Path>, own: &str) -> PathBuf {
 
 /// Returns the share of the held-out samples that a model classified correctly after the last epoch.
 pub fn accuracy(trainer: &Trainer) -> f64 {
-    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric("accuracy"));
+    held_out_metric(trainer, "accuracy")
+}
+
+/// Returns a metric of the held-out samples after the last epoch.
+pub fn held_out_metric(trainer: &Trainer, name: &str) -> f64 {
+    let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric(name));
     last.unwrap_or_default()
 }
 

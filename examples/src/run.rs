@@ -48,7 +48,22 @@ impl Run {
     /// It returns the error that stopped the run, [`Interrupted`] if that was a signal. It is an error too if
     /// the last checkpoint or the final model cannot be written to the directory of `--out`.
     pub fn train(&self, builder: Builder, train: &Loader, held_out: &Loader) -> Result<Trainer, Error> {
+        self.train_from(builder, train, held_out, |_| Ok(()))
+    }
+
+    /// Trains as [`Run::train`] does, after `prepare` has loaded weights into the trainer.
+    ///
+    /// # Errors
+    /// Those of [`Run::train`] and of `prepare`.
+    pub fn train_from(
+        &self,
+        builder: Builder,
+        train: &Loader,
+        held_out: &Loader,
+        prepare: impl FnOnce(&mut Trainer) -> Result<(), Error>,
+    ) -> Result<Trainer, Error> {
         let mut trainer = self.builder(builder).build(&train.fields()?)?;
+        prepare(&mut trainer)?;
         say!("{}", trainer.summary());
         trainer.notes().iter().for_each(|note| say!("note: {note}"));
         if let Some(dir) = &self.flags.out {

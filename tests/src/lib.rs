@@ -3,6 +3,8 @@
 pub mod conformance;
 pub mod isa;
 pub mod vendors;
+#[cfg(doctest)]
+mod guide;
 
 use unisono::data::{DataError, Loader, Memory};
 use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};

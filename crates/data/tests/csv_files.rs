@@ -207,7 +207,10 @@ fn labels_may_be_texts_and_another_file_is_read_the_same_way() {
     let files = Files::new();
     let read = |csv: Csv| csv.label("kind").missing(Missing::Mean).read_with_schema();
     let (all, schema) = read(houses(&files)).unwrap();
-    assert_eq!((ids(&all, "y"), &schema.classes[..]), (&[1, 0, 1, 2][..], &["a", "b", "c"].map(String::from)[..]));
+    assert_eq!(
+        (ids(&all, "y"), &schema.classes[..]),
+        (&[1, 0, 1, 2][..], &["a", "b", "c"].map(String::from)[..])
+    );
     let (numbers, plain) = houses(&files).label("sold").missing(Missing::Mean).read_with_schema().unwrap();
     assert_eq!((ids(&numbers, "y"), plain.classes.len()), (&[1, 0, 1, 0][..], 0));
     let again = serde_json::from_str(&serde_json::to_string(&schema).unwrap()).unwrap();
@@ -216,7 +219,10 @@ fn labels_may_be_texts_and_another_file_is_read_the_same_way() {
         csv.missing(Missing::Mean).like(&again).read()
     };
     let new = other("kind,city,area\nc,Rome,\nb,Rome,1\n").unwrap();
-    assert_eq!((ids(&new, "city"), ids(&new, "y"), floats(&new, "x")), (&[2, 2][..], &[2, 1][..], &[60.0, 1.0][..]));
+    assert_eq!(
+        (ids(&new, "city"), ids(&new, "y"), floats(&new, "x")),
+        (&[2, 2][..], &[2, 1][..], &[60.0, 1.0][..])
+    );
     let error = other("kind,city,area\na,Oslo,1\n").unwrap_err().to_string();
     assert!(error.contains("line 2: column 2: \"Oslo\" is not a category that is known"), "{error}");
     let error = other("kind,city,area\nd,Rome,1\n").unwrap_err().to_string();

@@ -7,6 +7,7 @@ mod identity;
 mod model;
 mod objective;
 mod observe;
+mod onnx;
 mod optimizers;
 mod predictor;
 pub mod prelude;

@@ -1,9 +1,11 @@
-//! `cargo xtask demo | test | fuzz | bench | isa | vendors | tidy`: the tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | isa | vendors | tidy | rooms | lines`: the tasks that a person or CI runs in this
+//! repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
 
 mod fuzz;
+mod lines;
 mod setup;
 mod tidy;
 
@@ -52,6 +54,8 @@ enum Task {
     Vendors(Rest),
     /// Check the house rules
     Tidy,
+    /// Print the lines of the example programs beside those of the same programs in Keras
+    Lines,
     /// Print each crate's rooms, the latest first, and which rooms each imports from
     Rooms,
 }
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Task::Isa(rest) => isa(&rest.args),
         Task::Vendors(rest) => vendors(&rest.args),
         Task::Tidy => tidy::run(&root()),
+        Task::Lines => lines::count(&root()).map(|all| print!("{}", lines::table(&all))),
         Task::Rooms => tidy::rooms::show(&root()).map(|text| print!("{text}")),
     };
     match result {

@@ -13,9 +13,20 @@ fn run(program: &str, flags: &[&str]) -> String {
 
 #[test]
 fn models_of_several_fields_have_one_answer() {
-    for program in
-        [env!("CARGO_BIN_EXE_two_inputs"), env!("CARGO_BIN_EXE_siamese"), env!("CARGO_BIN_EXE_gan")]
-    {
+    for program in [
+        env!("CARGO_BIN_EXE_two_inputs"),
+        env!("CARGO_BIN_EXE_siamese"),
+        env!("CARGO_BIN_EXE_gan"),
+        env!("CARGO_BIN_EXE_tabular"),
+        env!("CARGO_BIN_EXE_fine_tune"),
+        env!("CARGO_BIN_EXE_image_folder"),
+        env!("CARGO_BIN_EXE_text_classify"),
+    ] {
+        // These two take a while on a processor.
+        let is_long = program.ends_with("image_folder") || program.ends_with("text_classify");
+        if is_long && std::env::var_os("UNISONO_LONG").is_none() {
+            continue;
+        }
         let states = ["1", "3"].map(|replicas| {
             let lines = run(program, &["--epochs", "2", "--replicas", replicas]);
             (done(&lines, "state_sha256"), lines)
@@ -29,7 +40,14 @@ fn models_of_several_fields_have_one_answer() {
 fn whole_runs_keep_what_they_claim() {
     if std::env::var_os("UNISONO_LONG").is_some() {
         run(env!("CARGO_BIN_EXE_siamese"), &["--replicas", "2"]);
+        run(env!("CARGO_BIN_EXE_image_folder"), &["--replicas", "2"]);
+        run(env!("CARGO_BIN_EXE_text_classify"), &["--replicas", "2"]);
     }
+    let counted = Command::new(env!("CARGO_BIN_EXE_models")).output().unwrap();
+    assert!(counted.status.success(), "{}", err(&counted));
+    run(env!("CARGO_BIN_EXE_tabular"), &["--replicas", "2"]);
+    run(env!("CARGO_BIN_EXE_fine_tune"), &["--replicas", "2"]);
+    run(env!("CARGO_BIN_EXE_export_predict"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_two_inputs"), &["--replicas", "2"]);
     run(env!("CARGO_BIN_EXE_gan"), &["--replicas", "2"]);
 }

@@ -48,6 +48,17 @@ impl Sequences {
         Ok(Self { values, ends, labels, padding, specs })
     }
 
+    /// Pads to a length instead of that of the longest sequence, so that sources of several files have one
+    /// shape. A sequence that is longer is an error.
+    pub fn pad_to(mut self, length: usize) -> Result<Self, DataError> {
+        let longest = self.specs[0].shape[0];
+        if length < longest {
+            return Err(DataError::field("x", format!("a sequence of {longest} is longer than {length}")));
+        }
+        self.specs[0].shape[0] = length;
+        Ok(self)
+    }
+
     /// Returns the length of each sequence.
     pub fn lengths(&self) -> Vec<u32> {
         let starts = std::iter::once(&0).chain(&self.ends);

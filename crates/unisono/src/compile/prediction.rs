@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use unisono_data::Batch;
-use unisono_graph::{InputKind, Layout, Precision, Program, Tape, Type};
+use unisono_graph::{Graph, InputKind, Layout, Precision, Program, Tape, Type};
 
 use crate::compile::carries;
 use crate::compile::feed;
@@ -16,6 +16,8 @@ use crate::{Context, Error};
 /// A model compiled for prediction on samples with certain fields.
 pub(crate) struct PredictionProgram {
     pub program: Arc<Program>,
+    /// The graph as the model made it.
+    pub graph: Graph,
     /// The fields that the model asks for, in its order.
     pub fields: Fields,
     /// The names and types of the model's outputs.
@@ -48,7 +50,8 @@ impl PredictionProgram {
             return Err(Error::setting("predictor", "the model has no output"));
         }
         let layout = Layout { f16: precision == Precision::Mixed, ..Layout::default() };
-        Ok(Self { program: Arc::new(Program::compile_with(&graph, layout)?), fields: own, outputs })
+        let program = Arc::new(Program::compile_with(&graph, layout)?);
+        Ok(Self { program, graph, fields: own, outputs })
     }
 
     /// Returns whether the model carries something from batch to batch.

@@ -97,7 +97,7 @@ macro_rules! layers {
 
         /// An example of each layer in the list, by name.
         #[cfg(test)]
-        pub(super) fn examples() -> Vec<(&'static str, Box<dyn $crate::model::Layer>)> {
+        pub(crate) fn examples() -> Vec<(&'static str, Box<dyn $crate::model::Layer>)> {
             vec![$(($name, Box::new($example))),+]
         }
     };

@@ -8,6 +8,7 @@ pub(crate) mod server;
 use std::path::Path;
 use std::time::Instant;
 
+use unisono_checkpoint::{Info, Tensor, Tensors};
 use unisono_data::{Batch, FieldDType, FieldSpec, Loader, Position, Sample, Values};
 use unisono_graph::{Precision, RandomKey};
 use unisono_replica::{Replicas, Verdict};
@@ -16,9 +17,11 @@ use crate::compile::feed;
 use crate::compile::outputs::Reading;
 use crate::compile::prediction::PredictionProgram;
 use crate::model::Model;
+use crate::onnx;
 use crate::predictor::builder::PredictorBuilder;
 use crate::predictor::report::Clock;
 use crate::run::carries::Carries;
+use crate::saving::tensors::info;
 use crate::{Error, MemoryEstimate, Prediction, Predictions};
 
 /// A model that predicts, on all replicas (Keras's `load_model` and `predict`). It holds parameters and
@@ -162,6 +165,32 @@ impl Predictor {
     /// Sets what the model carries from batch to batch back to zeros.
     pub fn reset_carries(&mut self) {
         self.carries.reset();
+    }
+
+    /// Writes the model as an ONNX file, as [`Trainer::export_onnx`](crate::Trainer::export_onnx) does, for its
+    /// longest samples.
+    ///
+    /// # Errors
+    /// Those of [`Trainer::export_onnx`](crate::Trainer::export_onnx).
+    pub fn export_onnx(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let tensors = self.tensors()?;
+        let fields = &self.programs[0].0.fields;
+        let program = PredictionProgram::trace(&self.model, Precision::F32, fields)?;
+        onnx::write(path.as_ref(), &program, &tensors)
+    }
+
+    /// Returns parameters and statistics by name.
+    ///
+    /// # Errors
+    /// Of the replicas.
+    fn tensors(&mut self) -> Result<Tensors, Error> {
+        let states = self.programs[0].0.program.states().to_vec();
+        let all = self.replicas.read_states(&(0..states.len()).collect::<Vec<_>>(), Vec::new())?;
+        let tensor = |(state, bytes): (&unisono_graph::StateDecl, Vec<u8>)| {
+            let Info { dtype, shape } = info(&state.ty);
+            Ok((state.name.clone(), Tensor::new(dtype, shape, bytes)?))
+        };
+        states.iter().zip(all).map(tensor).collect()
     }
 
     /// Returns the number of the program for samples such as those of a batch. A program for a length that is

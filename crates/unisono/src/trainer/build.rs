@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
-use unisono_graph::{Layout, Precision, Program};
+use unisono_graph::{Layout, Precision, Program, StateKind};
 use unisono_replica::{
     Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_class,
 };
@@ -49,6 +49,19 @@ impl Builder {
         self.check_accumulation()?;
         self.parts.check()?;
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
+    }
+
+    /// Returns the number of the model's parameters (Keras's `count_params`, of the weights that are trained),
+    /// without statistics and what the optimizer keeps. Opens no device.
+    ///
+    /// # Errors
+    /// Settings that make no sense; shapes that do not fit, naming the layer.
+    pub fn count_parameters(&self, fields: &[FieldSpec]) -> Result<u64, Error> {
+        self.check()?;
+        let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
+        let states = programs.train().states().iter();
+        let parameters = states.filter(|state| state.kind == StateKind::Parameter);
+        Ok(parameters.map(|state| state.ty.count() as u64).sum())
     }
 
     /// Returns what a training step takes of each device's memory with these global batches, instead of the

@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use unisono_checkpoint::{Export, Exported, TensorFile, Tensors, WeightPrecision, export_model, read_export};
 use unisono_data::FieldDType;
-use unisono_graph::{DType, StateKind};
+use unisono_graph::{DType, Precision, StateKind};
 
+use crate::compile::prediction::PredictionProgram;
+use crate::onnx;
 use crate::saving::tensors::info;
 use crate::{Description, Error, Layer, Trainer};
 
@@ -105,6 +107,23 @@ impl Trainer {
     pub fn export(&mut self, path: impl AsRef<Path>, precision: WeightPrecision) -> Result<Exported, Error> {
         let (tensors, description) = self.described()?;
         Ok(export_model(path, &tensors, &Export::default().precision(precision).description(description))?)
+    }
+
+    /// Writes the model as an ONNX file (opset 17), as it predicts: inputs and outputs have their names, and
+    /// the first axis of each, `N`, counts the samples. An output that is called like an input has ` out`
+    /// behind its name. Products are those of f32, whatever the precision of training.
+    ///
+    /// Every layer of the library can be exported, and every model of its ops. Convolutions are written as
+    /// gathered windows and products, which runtimes compute slower than convolutions of their own.
+    ///
+    /// # Errors
+    /// The model carries something from batch to batch, or has an op of one's own; it takes more than 2 GB;
+    /// the file cannot be written; the replicas fail.
+    pub fn export_onnx(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.check_before_leaving()?;
+        let tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
+        let program = PredictionProgram::trace(&self.plan.parts.model, Precision::F32, &self.plan.fields)?;
+        onnx::write(path.as_ref(), &program, &tensors)
     }
 
     /// Returns the model's tensors, and the model's description where all its layers have one.

@@ -47,6 +47,7 @@ const ROOMS: [(&str, &[&str]); 8] = [
             "run",
             "observe",
             "saving",
+            "onnx",
             "trainer",
             "callbacks",
             "predictor",

@@ -195,7 +195,8 @@ impl ChosenTable {
         let categories: Vec<Texts> = chosen.categories.iter().map(texts).collect::<Result<_, DataError>>()?;
         let taken = |name: &str| ["x", "y", "w"].contains(&name);
         if let Some(column) = categories.iter().find(|column| taken(&column.name)) {
-            return Err(csv.table_error(format!("a category cannot be called {:?}, as another field is", column.name)));
+            return Err(csv
+                .table_error(format!("a category cannot be called {:?}, as another field is", column.name)));
         }
         let numbers: Vec<Number> = chosen.numbers.iter().map(number).collect::<Result<_, DataError>>()?;
         if numbers.is_empty() && categories.is_empty() {

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use self::columns::{Chosen, ChosenTable};
+use crate::sample::regular::open_regular;
 use crate::sources::budget::{Budget, DECODED_BYTES, reserve};
 use crate::sources::gzip::{is_gzipped, unpacked};
-use crate::sample::regular::open_regular;
 use crate::{DataError, Memory, Values};
 
 /// Reads a CSV file into a [`Memory`]: the field "x" of f32 features and, if a label or target was named,

@@ -1,7 +1,7 @@
 //! The logger of event files that TensorBoard shows.
 
 mod histogram;
-mod message;
+pub(crate) mod message;
 mod run;
 mod summary;
 mod writer;

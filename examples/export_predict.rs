@@ -1,0 +1,72 @@
+//! Trains on handwritten digits, exports the model, and predicts with it as another program would: whole arrays,
+//! and single rows of many threads.
+//!
+//!     cargo run --release -p unisono-examples --bin export_predict -- --replicas 2
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use unisono::checkpoint::WeightPrecision;
+use unisono::data::{Column, Csv, Field, Sample};
+use unisono::{Accuracy, AdamW, Dense, Predictor, Relu, Sequential, Trainer};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program};
+
+const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 64, shards: 8, seed: 42 };
+
+#[derive(Parser)]
+#[command(about = "Trains, exports and predicts", after_help = DEFAULTS.help())]
+struct Flags {
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(export_predict)
+}
+
+fn export_predict(flags: Flags) -> Result<(), Error> {
+    let run = flags.run.settle(DEFAULTS)?;
+    let digits = Csv::new(data(None, "digits.csv.gz")).label(Column::Last).read()?;
+    let (train, held_out) = run.loader(digits).shuffle(run.seed).validation_split(0.2)?;
+    let model = Sequential::new().add(Dense::new(64)).add(Relu).add(Dense::new(10));
+    let builder = Trainer::builder(model).optimizer(AdamW::new(2e-3)).metric(Accuracy);
+    let mut trainer = run.train(builder, &train, &held_out)?;
+    let expected = trainer.predict(&held_out)?;
+    let dir = std::env::temp_dir().join(format!("unisono-export-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let path = dir.join("digits.safetensors");
+    trainer.export(&path, WeightPrecision::F32)?;
+    let accuracy = accuracy(&trainer);
+    drop(trainer);
+
+    // From here on it could be another program.
+    let mut predictor = Predictor::builder().replicas(2).batch(128).open(&path)?;
+    let all = predictor.predict(&held_out)?;
+    let logits = &all.get("output").ok_or("the model has no output")?.values;
+    if *logits != expected {
+        return Err("the exported model predicts otherwise than the trainer".into());
+    }
+    eprintln!("{}", predictor.report());
+
+    let server = predictor.serve(Duration::from_millis(5))?;
+    let rows = held_out.clone().batch(1).epoch(0)?.take(64).collect::<Result<Vec<_>, _>>()?;
+    std::thread::scope(|scope| {
+        let ask = |(row, expected): (&unisono::data::Batch, &[f32])| {
+            let sample = Sample::new().with("x", Field::f32([64], row.f32("x")?));
+            let (client, expected) = (server.client(), expected.to_vec());
+            Ok::<_, Error>(
+                scope.spawn(move || client.predict(sample).is_ok_and(|row| row.values() == expected)),
+            )
+        };
+        let asked = rows.iter().zip(logits.chunks(10)).map(ask).collect::<Result<Vec<_>, _>>()?;
+        let right = asked.into_iter().all(|thread| thread.join().unwrap_or(false));
+        if right { Ok(()) } else { Err(Error::from("a single row is predicted otherwise than in its batch")) }
+    })?;
+    eprintln!("{}", server.stop()?.report());
+    std::fs::remove_dir_all(&dir)?;
+    // The claim is not checked for shorter runs.
+    let whole = run.epochs >= DEFAULTS.epochs;
+    if whole { claim("accuracy on the held-out part", accuracy, 0.94) } else { Ok(()) }
+}

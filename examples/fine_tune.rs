@@ -1,0 +1,88 @@
+//! Transfer learning: a network learns the digits 0 to 4, and its layers then learn 5 to 9 from few samples:
+//! first a new head alone, then all of it with a lower rate.
+//!
+//!     cargo run --release -p unisono-examples --bin fine_tune -- --replicas 2
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use unisono::checkpoint::{Plan, WeightPrecision};
+use unisono::data::{Column, Csv, Memory};
+use unisono::{Accuracy, AdamW, BatchNorm, Dense, Phase, Relu, Sequential, Trainer};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program};
+
+const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 32, shards: 8, seed: 42 };
+/// The epochs in which the head is trained alone.
+const HEAD: u32 = 4;
+
+#[derive(Parser)]
+#[command(about = "Trains a network on some digits and fine-tunes it on others", after_help = DEFAULTS.help())]
+struct Flags {
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(fine_tune)
+}
+
+fn fine_tune(flags: Flags) -> Result<(), Error> {
+    let run = flags.run.settle(DEFAULTS)?;
+    let digits = Csv::new(data(None, "digits.csv.gz")).label(Column::Last).read()?;
+
+    // What was trained before, here on other digits, with any program: a safetensors file.
+    let known = run.loader(of_classes(&digits, 0..5)?).shuffle(1);
+    let mut before = Trainer::builder(network())
+        .optimizer(AdamW::new(2e-3))
+        .seed(1)
+        .replicas(1)
+        .build(&known.fields()?)?;
+    before.fit(&known, None, 5)?;
+    let base = std::env::temp_dir().join(format!("unisono-fine-tune-{}.safetensors", std::process::id()));
+    before.export(&base, WeightPrecision::F32)?;
+
+    // A fifth of the others is trained on, and the rest is held out.
+    let new = run.loader(of_classes(&digits, 5..10)?).shuffle(run.seed);
+    let (held_out, train) = new.validation_split(0.2)?;
+    let (train, held_out) = (train.shuffle(run.seed), held_out);
+    let head =
+        Phase::new("head").trains(|name| name.starts_with("4.")).optimizer(AdamW::new(1e-2)).epochs(0..HEAD);
+    let all = Phase::new("all").optimizer(AdamW::new(1e-3)).epochs(HEAD..u32::MAX);
+    let builder = Trainer::builder(network())
+        .phase(head)
+        .phase(all)
+        .freeze_statistics(|name| name.starts_with("1."))
+        .metric(Accuracy);
+    let plan = Plan::new().only("0.*").only("1.*").only("2.*").ignore("4.*");
+    let trainer = run.train_from(builder, &train, &held_out, |trainer| {
+        eprintln!("{}", trainer.load_model(&base, &plan)?);
+        Ok(())
+    })?;
+    std::fs::remove_file(&base)?;
+
+    let accuracy = accuracy(&trainer);
+    eprintln!("held out: {:.2}% right after {} samples an epoch", 100.0 * accuracy, train.samples());
+    // The claim is not checked for shorter runs.
+    let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
+    if whole { claim("accuracy on the other digits that are held out", accuracy, 0.9) } else { Ok(()) }
+}
+
+/// Returns the digits of some classes, whose labels count from 0.
+fn of_classes(digits: &Memory, classes: std::ops::Range<i32>) -> Result<Memory, Error> {
+    let (x, y) = (digits.array("x").and_then(|x| x.as_f32()), digits.array("y").and_then(|y| y.as_i32()));
+    let (x, y) = x.zip(y).ok_or("digits without pixels or labels")?;
+    let rows: Vec<usize> = (0..y.len()).filter(|&row| classes.contains(&y[row])).collect();
+    let pixels: Vec<f32> = rows.iter().flat_map(|row| &x[row * 64..][..64]).map(|x| x / 16.0).collect();
+    let labels: Vec<i32> = rows.iter().map(|&row| y[row] - classes.start).collect();
+    Ok(Memory::labelled(pixels, [64], labels)?)
+}
+
+fn network() -> Sequential {
+    Sequential::new()
+        .add(Dense::new(64))
+        .add(BatchNorm::new())
+        .add(Dense::new(32))
+        .add(Relu)
+        .add(Dense::new(5))
+}

@@ -1,0 +1,79 @@
+//! Sentences of several lengths: a bidirectional LSTM over padded words, with masks, in batches of similar
+//! length. It has to find out that "not good" is bad.
+//!
+//!     cargo run --release -p unisono-examples --bin text_classify -- --replicas 2
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use unisono::data::{Buckets, Sequences, mask};
+use unisono::{Accuracy, AdamW, CrossEntropy, Dense, Embedding, Lstm, Model, Optimizer, Outputs, Trainer};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program};
+
+const DEFAULTS: Defaults = Defaults { epochs: 6, global_batch: 32, shards: 8, seed: 42 };
+/// The words that a batch's sentences have at most.
+const LENGTHS: [usize; 3] = [8, 16, 32];
+const LONGEST: usize = LENGTHS[2];
+
+#[derive(Parser)]
+#[command(about = "Trains a bidirectional LSTM to tell good reviews from bad ones", after_help = DEFAULTS.help())]
+struct Flags {
+    #[command(flatten)]
+    run: RunFlags,
+    /// Other reviews: lines of a label, 0 or 1, a tab, and words
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    unisono::gpu::prepare_environment();
+    program(text_classify)
+}
+
+fn text_classify(flags: Flags) -> Result<(), Error> {
+    let run = flags.run.settle(DEFAULTS)?;
+    let (texts, labels, words) = reviews(&data(flags.data.as_deref(), "reviews.tsv"))?;
+    let loader = |part: std::ops::Range<usize>| {
+        let all = Sequences::labelled(texts[part.clone()].to_vec(), &labels[part], 0)?.pad_to(LONGEST)?;
+        let buckets = Buckets::new(&all.lengths(), LENGTHS, &["x", "mask"])?;
+        Ok::<_, Error>(run.loader(all).try_map("mask", mask("mask", LONGEST)).buckets(buckets))
+    };
+    let train = texts.len() * 4 / 5;
+    let (train, held_out) = (loader(0..train)?.shuffle(run.seed), loader(train..texts.len())?);
+
+    let model = Model::new(move |cx, x| {
+        let words = cx.apply("words", &Embedding::new(words, 16), &x["x"]);
+        let lstm = Lstm::new(16).bidirectional().last();
+        let state = cx.within("lstm", "lstm", |cx| lstm.masked(cx, &words, Some(&x["mask"])));
+        Outputs::new().with("class", &cx.apply("class", &Dense::new(2), &state))
+    });
+    let builder = Trainer::builder(model)
+        .loss_between("class", "y", CrossEntropy::new(), 1.0)
+        .metric_between("class", "y", Accuracy)
+        .optimizer(AdamW::new(1e-2).clip_norm(1.0));
+    let trainer = run.train(builder, &train, &held_out)?;
+
+    let right = held_out_metric(&trainer, "class accuracy");
+    eprintln!("held out: {:.1}% right", 100.0 * right);
+    // The claim is not checked for shorter runs or other data.
+    let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
+    if whole { claim("accuracy on the held-out reviews", right, 0.9) } else { Ok(()) }
+}
+
+/// Reads reviews: their words as ids from 1, their labels, and the number of ids, the padding's included.
+fn reviews(path: &Path) -> Result<(Vec<Vec<i32>>, Vec<i32>, usize), Error> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let (mut ids, mut texts, mut labels) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for line in text.lines() {
+        let (label, words) = line.split_once('\t').ok_or("a line without a tab")?;
+        let words = words.split_whitespace().take(LONGEST).map(|word| {
+            let next = ids.len() as i32 + 1;
+            *ids.entry(word.to_owned()).or_insert(next)
+        });
+        texts.push(words.collect());
+        labels.push(label.parse()?);
+    }
+    Ok((texts, labels, ids.len() + 1))
+}
