@@ -86,6 +86,8 @@ snippets! {
     RANDOM = "random";
     /// Rounds to the nearest number that f16 holds.
     ROUND_HALF = "round_half";
+    /// The workgroup memory in which reductions stage rows.
+    STAGED = "staged";
     /// Addition as every sum adds, and the larger of two numbers.
     SUM = "sum";
     /// Sine and cosine.

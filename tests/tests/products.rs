@@ -3,6 +3,8 @@
 
 #[path = "products/convolution.rs"]
 mod convolution;
+#[path = "products/reduction.rs"]
+mod reduction;
 
 use std::collections::BTreeSet;
 

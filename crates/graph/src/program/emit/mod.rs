@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::emitter::{Emitter, Part, Step};
 use crate::fuse::{Store, Unit, in_order};
+use crate::plan::target::Machine;
 use crate::plan::{Plan, Target};
 use crate::program::{Program, Run, Slot, UnitKernels};
 use crate::trace::{GraphError, NodeId};
@@ -138,7 +139,14 @@ impl Emitter<'_> {
         match kernels {
             UnitKernels::Map { pairs: Some(bound), .. } if self.target.pairs => self.map(unit, bound),
             UnitKernels::Map { plain, .. } => self.map(unit, plain),
-            UnitKernels::Reduce { whole, chunked, kind } => self.reduce(unit.roots[0], whole, chunked, *kind),
+            UnitKernels::Reduce { staged: Some([whole, chunked]), kind, .. }
+                if self.target.machine == Machine::Gpu =>
+            {
+                self.reduce(unit.roots[0], whole, chunked, *kind)
+            }
+            UnitKernels::Reduce { whole, chunked, kind, .. } => {
+                self.reduce(unit.roots[0], whole, chunked, *kind)
+            }
             UnitKernels::Product { epilogue, operands } => {
                 self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))
             }
