@@ -5,6 +5,8 @@
 mod convolution;
 #[path = "products/reduction.rs"]
 mod reduction;
+#[path = "products/shards.rs"]
+mod shards;
 
 use std::collections::BTreeSet;
 
