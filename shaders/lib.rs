@@ -104,6 +104,8 @@ snippets! {
     SHARD_RANGE = "shard_range";
     /// [`SHARD_RANGE`] where values have no samples.
     SHARD_RANGE_NONE = "shard_range_none";
+    /// The workgroup memory in which reductions stage rows.
+    STAGED = "staged";
     /// Addition as every sum adds, and the larger of two numbers.
     SUM = "sum";
     /// Sine and cosine.

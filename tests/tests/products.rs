@@ -7,6 +7,10 @@ mod attention;
 mod convolution;
 #[path = "products/row_sums.rs"]
 mod row_sums;
+#[path = "products/reduction.rs"]
+mod reduction;
+#[path = "products/shards.rs"]
+mod shards;
 
 use std::collections::BTreeSet;
 

@@ -129,7 +129,21 @@ impl Text<'_> {
             Digit { step: 1, size: Some(size), leads: false, .. } if is_one(size) => {
                 format!("(vec4<u32>({}) + (q - p))", digit_text(digit, "p"))
             }
-            _ => digit_text(digit, "q"),
+            _ => digit_text(&Digit { step: 1, ..digit.clone() }, &self.divided(digit.step)),
+        }
+    }
+
+    /// Returns `q / step`, as the quotient of a smaller step's quotient where there is one. A compiler does
+    /// not know that they are equal, and computes a quotient that it has already only once.
+    fn divided(&self, step: usize) -> String {
+        let all = std::iter::once(&self.address).chain(self.spot.inside.iter().map(|(form, _)| form));
+        let digits = all.flat_map(|form| form.terms.iter().map(|(digit, _)| digit));
+        let smaller = digits.filter(|other| other.variable == Variable::Inner && other.step < step);
+        let divides = smaller.map(|other| other.step).filter(|other| step.is_multiple_of(*other));
+        match divides.max() {
+            Some(other) => format!("{} / {}u", self.divided(other), step / other),
+            None if step > 1 => format!("q / {step}u"),
+            None => "q".to_owned(),
         }
     }
 

@@ -7,6 +7,7 @@ mod finite;
 mod implicit_gemm;
 mod index;
 mod lookup;
+mod staged;
 mod starts;
 mod writer;
 
@@ -15,6 +16,7 @@ use unisono_shaders::{MapParams, ReduceParams, snippets};
 pub use self::epilogue::{Epilogue, epilogue};
 pub use self::implicit_gemm::{ImplicitOperand, operand};
 use self::index::{Index, decode};
+pub use self::staged::staged_kernels;
 use self::writer::Writer;
 
 use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};

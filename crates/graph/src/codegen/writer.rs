@@ -151,6 +151,11 @@ impl<'a> Writer<'a> {
         Index::Linear(index)
     }
 
+    /// Ends writing elements of which an invocation computes several.
+    pub(super) fn leave_lanes(&mut self) {
+        self.lane = None;
+    }
+
     /// Begins to write the epilogue of a product for its element `index`, whose coordinates in the product
     /// and in the result are given. If elements come in fours, `place` is the place of the element among the
     /// four.

@@ -32,6 +32,8 @@ pub enum Store {
     /// `[shards, ...]`: a joined product whose inner axis is so long that the product of each shard is a tree
     /// of its own.
     Apart(NodeId),
+    /// `[shards, joined]`: each shard's part of the products of bucket `.0` that a GPU adds up afterwards.
+    ApartOf(usize),
     /// `[blocks, len]`: a bucket summed over the subtrees that lie in the run.
     Blocks(usize),
     /// `[len]`: a bucket summed over all shards.

@@ -51,9 +51,12 @@ pub(crate) enum UnitKernels {
         plain: Bound,
         pairs: Option<Bound>,
     },
+    /// A reduction has a kernel for results in one chunk and one for those in several, and two more for GPUs
+    /// where rows are staged in workgroup memory.
     Reduce {
         whole: Bound,
         chunked: Bound,
+        staged: Option<[Bound; 2]>,
         kind: ReduceKind,
     },
     Product {
@@ -293,6 +296,7 @@ fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
         (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
             whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
             chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),
+            staged: codegen::staged_kernels(graph, fusion, stores, (unit, reduction)),
             kind: reduction.kind,
         },
         _ => {

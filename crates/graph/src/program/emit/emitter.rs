@@ -40,10 +40,23 @@ pub(super) struct Emitter<'a> {
     pub buckets_of: BTreeMap<usize, Vec<usize>>,
     /// The outputs that are ready at the end of each segment.
     pub outputs_of: BTreeMap<usize, Vec<usize>>,
+    /// The products of each bucket whose shards are apart until the bucket is summed.
+    pub apart: BTreeMap<usize, Vec<Apart>>,
     /// The bytes of each memory.
     pub sizes: BTreeMap<Store, u64>,
     /// The first and the last time at which each memory is used.
     pub lives: BTreeMap<Store, (usize, usize)>,
+}
+
+/// A product in a bucket whose shards are apart until the bucket is summed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Apart {
+    /// The first element in the bucket.
+    pub first: usize,
+    /// The number of elements.
+    pub count: usize,
+    /// The stored value.
+    pub root: NodeId,
 }
 
 /// A range of a memory, before memories have buffers.
@@ -93,6 +106,7 @@ impl<'a> Emitter<'a> {
             known: HashMap::new(),
             buckets_of,
             outputs_of,
+            apart: BTreeMap::new(),
             sizes: BTreeMap::new(),
             lives: BTreeMap::new(),
         }
@@ -199,7 +213,7 @@ impl Emitter<'_> {
             Store::Input(i) => count(&program.graph.inputs[i].ty),
             Store::State(buffer) => program.stores.states.buffers[buffer] as usize / 4,
             Store::Value(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
-            Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) => {
+            Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) | Store::ApartOf(_) => {
                 return self.sizes.get(&store).copied().unwrap_or(4);
             }
             Store::Partial(b) => {

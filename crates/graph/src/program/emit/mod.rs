@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::emitter::{Emitter, Part, Step};
 use crate::fuse::{Store, Unit, in_order};
+use crate::plan::target::Machine;
 use crate::plan::{Plan, Target};
 use crate::program::{Program, Run, Slot, UnitKernels};
 use crate::trace::{GraphError, NodeId};
@@ -144,7 +145,14 @@ impl Emitter<'_> {
     fn launch_unit(&mut self, unit: &Unit, kernels: &UnitKernels) -> Result<(), GraphError> {
         match kernels {
             UnitKernels::Map { plain, pairs } => self.map(unit, self.of_target(plain, pairs.as_ref())),
-            UnitKernels::Reduce { whole, chunked, kind } => self.reduce(unit.roots[0], whole, chunked, *kind),
+            UnitKernels::Reduce { staged: Some([whole, chunked]), kind, .. }
+                if self.target.machine == Machine::Gpu =>
+            {
+                self.reduce(unit.roots[0], whole, chunked, *kind)
+            }
+            UnitKernels::Reduce { whole, chunked, kind, .. } => {
+                self.reduce(unit.roots[0], whole, chunked, *kind)
+            }
             UnitKernels::Product { epilogue, operands } => {
                 self.product(unit, epilogue.as_ref(), operands.each_ref().map(Option::as_ref))
             }

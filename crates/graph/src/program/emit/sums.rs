@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_shaders::{FiniteParams, Params, TreeParams, module, snippets};
 
-use super::emitter::{Emitter, Part, Step};
+use super::emitter::{Apart, Emitter, Part, Step};
 use crate::fuse::{Bucket, Place, Store, in_order};
 use crate::plan::{Access, Kernel, WorkKind};
 use crate::program::{Program, Slot};
@@ -135,6 +135,7 @@ impl Emitter<'_> {
     /// Sums a bucket over the shards of each subtree that lies in the run, which is one subtree if the run is
     /// the whole batch.
     pub(super) fn sum_bucket(&mut self, segment: usize, index: usize) -> Result<(), GraphError> {
+        self.sum_apart(index)?;
         let program = self.program;
         let whole = self.run.is_whole();
         let Bucket { len, joined, used, ref values, .. } = program.buckets()[index];
@@ -150,6 +151,36 @@ impl Emitter<'_> {
         if !whole && self.extent.blocks > 0 {
             let part = self.all(Store::Blocks(index));
             self.segments[segment].downloads.push((Slot::Blocks(index), part));
+        }
+        Ok(())
+    }
+
+    /// Sums the products of a bucket whose shards were stored apart. Those that lie side by side take one tree.
+    fn sum_apart(&mut self, index: usize) -> Result<(), GraphError> {
+        let Bucket { len, joined, .. } = self.program.buckets()[index];
+        let mut all = self.apart.remove(&index).unwrap_or_default();
+        all.sort_by_key(|product| product.first);
+        let mut ranges: Vec<Apart> = Vec::new();
+        for product in all {
+            match ranges.last_mut().filter(|before| before.first + before.count == product.first) {
+                Some(before) => before.count += product.count,
+                None => ranges.push(product),
+            }
+        }
+        let store = if self.run.is_whole() { Store::Sums(index) } else { Store::Blocks(index) };
+        for (at, block) in self.run.blocks().into_iter().enumerate() {
+            let shard = block.start - self.run.first;
+            for &Apart { first, count, root } in &ranges {
+                let leaves = block.len();
+                let from = Source {
+                    store: Store::ApartOf(index),
+                    first: shard * joined + first,
+                    stride: joined,
+                    leaves,
+                };
+                let to = Destination::vector(store, at * len + first, count);
+                self.tree(from, count, &to, ReduceKind::Sum, root)?;
+            }
         }
         Ok(())
     }

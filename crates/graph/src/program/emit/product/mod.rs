@@ -7,11 +7,12 @@ mod shape;
 pub(super) use self::layers::Span;
 use self::layers::{Layers, Shards};
 use self::shape::Shape;
-use super::emitter::Emitter;
+use super::emitter::{Apart, Emitter};
 use super::sums::{Destination, Source};
 use crate::codegen::{Binding, Epilogue, ImplicitOperand};
 use crate::fuse::{Place, Store, Unit, in_order};
 use crate::ops::MatMul;
+use crate::passes::Runs;
 use crate::trace::{GraphError, Lowering, NodeId, ReduceKind};
 use crate::values::{Lead, Type};
 
@@ -122,11 +123,18 @@ impl Emitter<'_> {
     }
 
     /// Launches a product over samples that is summed over the shards of each block. Up to [`JOIN`] shards
-    /// are summed in registers. If the inner range has several chunks, or tiles leave no registers, the
-    /// product of each shard is stored first.
+    /// are summed in registers. If the inner range has several chunks, the product of each shard is stored
+    /// first, and so it is where tiles leave no registers: then one tree adds up many products of the bucket.
     fn joined(&mut self, operands: &Operands<'_>, bucket: usize, inside: usize) -> Result<(), GraphError> {
         let (root, count) = (operands.root, operands.shape.m * operands.shape.n);
-        let apart = operands.shape.chunks() > 1 || self.is_apart(operands);
+        if self.is_apart(operands, bucket) {
+            let stride = self.program.buckets()[bucket].joined;
+            let runs = Some(Runs { len: count, stride });
+            self.grow(Store::ApartOf(bucket), self.apart_bytes(bucket));
+            self.apart.entry(bucket).or_default().push(Apart { first: inside, count, root });
+            return self.each(operands, Place { store: Store::ApartOf(bucket), inside, runs });
+        }
+        let apart = operands.shape.chunks() > 1;
         if apart {
             self.each(operands, Place { store: Store::Apart(root), inside: 0, runs: None })?;
         }
@@ -151,13 +159,19 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Returns whether the products of shards are stored one by one before they are added, although their
-    /// sums would be in one chunk. On GPUs the sums of a tile take most registers, and more workgroups are
-    /// worth more than the memory that is saved.
-    fn is_apart(&self, operands: &Operands<'_>) -> bool {
+    /// Returns whether the products of shards stay apart until their bucket is summed. On GPUs the sums of a
+    /// tile take most registers, and more workgroups are worth more than the memory that is saved.
+    fn is_apart(&self, operands: &Operands<'_>, bucket: usize) -> bool {
         let shape = &operands.shape;
         let layers = Layers::new(shape.m, shape.n, self.extent.shards);
-        self.extent.shards > 1 && self.family(shape, &layers).is_large()
+        let allowed = self.target.max_binding_bytes.min(self.target.max_buffer_bytes);
+        let fits = self.apart_bytes(bucket) <= allowed;
+        self.extent.shards > 1 && fits && self.family(shape, &layers).is_large()
+    }
+
+    /// Returns the bytes of all shards' parts of a bucket's products.
+    fn apart_bytes(&self, bucket: usize) -> u64 {
+        4 * (self.extent.shards * self.program.buckets()[bucket].joined) as u64
     }
 
     /// Launches a product over samples for a block of shards of the run, whose sum goes to element `offset`
