@@ -1,7 +1,7 @@
 //! The worker threads: each owns one device, takes orders from a queue, and answers each order once.
 
 pub(crate) mod digest;
-mod fault;
+pub(crate) mod fault;
 pub(crate) mod message;
 mod serve;
 pub(crate) mod threads;
