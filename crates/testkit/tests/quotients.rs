@@ -100,7 +100,11 @@ fn results_of_ops_are_canonical_on_every_adapter() {
         for (name, found) in run_for(&mut device, &target, &program, &feed).unwrap().outputs {
             for (i, x) in found.iter().enumerate() {
                 let operands = (values[i / 10], values[i % 10]);
-                assert_eq!(x.to_bits(), canonical(*x).to_bits(), "{adapter}: {name} of {operands:?} is {x:e}");
+                assert_eq!(
+                    x.to_bits(),
+                    canonical(*x).to_bits(),
+                    "{adapter}: {name} of {operands:?} is {x:e}"
+                );
             }
         }
     }

@@ -96,8 +96,8 @@ fn run(flags: &Flags) -> Result<usize, String> {
 /// Prints what the arithmetic costs on an adapter.
 fn costs(adapter: &Adapter, turns: usize) -> Result<usize, String> {
     for subject in steps()? {
-        let [mut guarded, mut plain] =
-            [true, false].map(|decorate| Bench::open(adapter, Options::default().with(|o| o.decorate = decorate)));
+        let [mut guarded, mut plain] = [true, false]
+            .map(|decorate| Bench::open(adapter, Options::default().with(|o| o.decorate = decorate)));
         let times = match (&mut guarded, &mut plain) {
             (Ok(guarded), Ok(plain)) => cost(&subject, guarded, plain, turns)?,
             (Err(error), _) | (_, Err(error)) => return Err(error.clone()),

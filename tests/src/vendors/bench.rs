@@ -98,7 +98,8 @@ impl Bench {
         plant: Option<Plant>,
     ) -> Result<impl FnMut() -> Result<(), String> + 'a, String> {
         let program = Program::compile(&subject.graph).map_err(|error| error.to_string())?;
-        let mut plan = plan_for(&self.target(), &program, &subject.feed).map_err(|error| error.to_string())?;
+        let mut plan =
+            plan_for(&self.target(), &program, &subject.feed).map_err(|error| error.to_string())?;
         if let Some(plant) = plant {
             plan.kernels.iter_mut().for_each(|kernel| kernel.wgsl = plant.spoil(&kernel.wgsl));
         }

@@ -78,10 +78,11 @@ fn feed(graph: &Graph, optimizer: &Chain) -> Feed {
     let mut draws = Draws::of(1, "vendors", "cost", 0, 0);
     let frame = Frame { shards: vec![BATCH / 8; 8] };
     let scalars = optimizer.scalars(1);
-    let inputs = graph.inputs.iter().map(|input| match scalars.iter().find(|scalar| scalar.name == input.name) {
-        Some(scalar) => Array::scalar(f64::from(scalar.value)),
-        None => Array::generate(&frame.dims(&input.ty), |_| f64::from(draws.range(-1.0, 1.0))),
-    });
+    let inputs =
+        graph.inputs.iter().map(|input| match scalars.iter().find(|scalar| scalar.name == input.name) {
+            Some(scalar) => Array::scalar(f64::from(scalar.value)),
+            None => Array::generate(&frame.dims(&input.ty), |_| f64::from(draws.range(-1.0, 1.0))),
+        });
     let inputs = inputs.collect();
     let state = |ty: &Type| Array::generate(&ty.dims, |_| f64::from(draws.range(0.0, 0.05)));
     let states = graph.states.iter().map(|decl| &decl.ty).map(state).collect();

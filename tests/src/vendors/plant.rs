@@ -74,7 +74,9 @@ fn reassociated(wgsl: &str) -> String {
             Some((name, (a, b))) => {
                 sums.insert(name, (a, b));
                 match sums.get(a) {
-                    Some((first, second)) => text += &format!("let {name} = flush({first} + flush({second} + {b}));\n"),
+                    Some((first, second)) => {
+                        text += &format!("let {name} = flush({first} + flush({second} + {b}));\n")
+                    }
                     None => text += &format!("{line}\n"),
                 }
             }

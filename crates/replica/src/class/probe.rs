@@ -103,7 +103,9 @@ fn shapes(tape: &Tape, x: &Var, y: &Var) {
 fn gradients(tape: &Tape, [x, y, w]: [&Var; 3]) {
     let hidden = x.tanh().matmul_t(w).gelu_tanh();
     let loss = (hidden.softmax() * y.tanh().slice(0, 0..COLUMNS)).sum_all().sum_shards();
-    for (name, gradient) in ["dx", "dy", "dw"].iter().zip(tape.gradients(&loss, &[x.clone(), y.clone(), w.clone()])) {
+    for (name, gradient) in
+        ["dx", "dy", "dw"].iter().zip(tape.gradients(&loss, &[x.clone(), y.clone(), w.clone()]))
+    {
         tape.output(name, &gradient);
     }
 }
