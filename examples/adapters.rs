@@ -60,7 +60,8 @@ fn list(flags: Flags) -> Result<(), Error> {
 /// Returns the text for a numeric class: its digest. Two adapters are of one class if their digests,
 /// backends, devices and drivers are equal.
 fn class(adapter: &Adapter) -> Vec<String> {
-    let class = unisono::probe(adapter).map_or_else(|error| error.to_string(), |class| format!("{} {class}", class.rounding.name()));
+    let class = unisono::probe(adapter)
+        .map_or_else(|error| error.to_string(), |class| format!("{} {class}", class.rounding.name()));
     vec![adapter.label(), class]
 }
 

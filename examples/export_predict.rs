@@ -48,7 +48,7 @@ fn export_predict(flags: Flags) -> Result<(), Error> {
     if *logits != expected {
         return Err("the exported model predicts otherwise than the trainer".into());
     }
-    eprintln!("{}", predictor.report());
+    say!("{}", predictor.report());
 
     let server = predictor.serve(Duration::from_millis(5))?;
     let rows = held_out.clone().batch(1).epoch(0)?.take(64).collect::<Result<Vec<_>, _>>()?;
@@ -64,7 +64,7 @@ fn export_predict(flags: Flags) -> Result<(), Error> {
         let right = asked.into_iter().all(|thread| thread.join().unwrap_or(false));
         if right { Ok(()) } else { Err(Error::from("a single row is predicted otherwise than in its batch")) }
     })?;
-    eprintln!("{}", server.stop()?.report());
+    say!("{}", server.stop()?.report());
     std::fs::remove_dir_all(&dir)?;
     // The claim is not checked for shorter runs.
     let whole = run.epochs >= DEFAULTS.epochs;

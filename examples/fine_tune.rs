@@ -56,13 +56,13 @@ fn fine_tune(flags: Flags) -> Result<(), Error> {
         .metric(Accuracy);
     let plan = Plan::new().only("0.*").only("1.*").only("2.*").ignore("4.*");
     let trainer = run.train_from(builder, &train, &held_out, |trainer| {
-        eprintln!("{}", trainer.load_model(&base, &plan)?);
+        say!("{}", trainer.load_model(&base, &plan)?);
         Ok(())
     })?;
     std::fs::remove_file(&base)?;
 
     let accuracy = accuracy(&trainer);
-    eprintln!("held out: {:.2}% right after {} samples an epoch", 100.0 * accuracy, train.samples());
+    say!("held out: {:.2}% right after {} samples an epoch", 100.0 * accuracy, train.samples());
     // The claim is not checked for shorter runs.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize;
     if whole { claim("accuracy on the other digits that are held out", accuracy, 0.9) } else { Ok(()) }

@@ -65,8 +65,7 @@ fn planted_faults_are_found_and_named() {
         println!("nothing is planted: {adapter} contracts by itself");
         return;
     }
-    for (plant, op) in
-        [(Plant::Contraction, "fma"), (Plant::Reassociation, "add"), (Plant::Division, "div")]
+    for (plant, op) in [(Plant::Contraction, "fma"), (Plant::Reassociation, "add"), (Plant::Division, "div")]
     {
         let open = |plant| Bench::open(&adapter, Options::default()).unwrap().with(plant);
         let mut benches = [open(None), open(Some(plant))];

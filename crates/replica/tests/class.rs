@@ -2,21 +2,30 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::adapter;
-use unisono_gpu::{Backend, adapters};
-use unisono_replica::{machine, probe};
+use unisono_gpu::{Adapter, Backend, Kind, adapters};
+use unisono_replica::{
+    Rounding, describe_classes, is_one_class, is_one_machine, machine, probe, probe_now,
+};
 
 #[test]
 fn an_adapter_is_always_of_the_same_class() {
-    let (first, second) = (probe(&adapter()).unwrap(), probe(&adapter()).unwrap());
+    let (first, second) = (probe_now(&adapter()).unwrap(), probe_now(&adapter()).unwrap());
     assert_eq!(first, second);
     assert_eq!(first.machine, machine(&adapter()));
     assert_eq!(first.to_string().len(), 16);
 }
 
 #[test]
-fn backends_are_never_of_one_class() {
-    let machines: Vec<String> = adapters(&[Backend::Vulkan, Backend::Gl]).iter().map(machine).collect();
-    let backends = |name: &str| machines.iter().filter(|machine| machine.starts_with(name)).count();
-    assert_eq!(backends("vulkan") + backends("gl"), machines.len(), "{machines:?}");
+fn software_adapters_of_all_backends_are_of_one_class() {
+    let all = adapters(&[Backend::Vulkan, Backend::Gl]);
+    let software: Vec<Adapter> = all.into_iter().filter(|adapter| adapter.kind == Kind::Cpu).collect();
+    assert!(is_one_class(&software).unwrap(), "{:?}", describe_classes(&software));
+    let machines: BTreeSet<String> = software.iter().map(machine).collect();
+    assert_eq!(is_one_machine(&software), machines.len() < 2, "{machines:?}");
+    for adapter in &software {
+        assert_eq!(probe(adapter).unwrap().rounding, Rounding::Split, "{adapter}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use unisono_gpu::{Device, GpuError};
+use unisono_gpu::{Device, Executable, GpuError};
 use unisono_graph::plan::Transfer;
 use unisono_graph::{DType, Feed, InputKind, OutputKind, Plan, Program, RandomKey, Run, Slot, Target, Type};
 
@@ -69,14 +69,35 @@ pub fn run_plan(
     feed: &Feed,
     download: &mut dyn FnMut(&Transfer, &[u8]),
 ) -> Result<(), GpuError> {
+    let mut executable = load_plan(device, program, plan, feed)?;
+    run_loaded(device, &mut executable, program, feed, download)
+}
+
+/// Makes a plan of a program ready, with the states of an interpreter's feed.
+pub fn load_plan(
+    device: &mut Device,
+    program: &Program,
+    plan: &Plan,
+    feed: &Feed,
+) -> Result<Executable, GpuError> {
     device.create_state(program.state_layout())?;
     for (index, state) in feed.states.iter().enumerate() {
         device.write_state(index, &bytes(&program.states()[index].ty, &state.data))?;
     }
-    let mut executable = device.load(plan)?;
-    for segment in 0..plan.segments.len() {
+    device.load(plan)
+}
+
+/// Runs all segments of a plan that was made ready.
+pub fn run_loaded(
+    device: &Device,
+    executable: &mut Executable,
+    program: &Program,
+    feed: &Feed,
+    download: &mut dyn FnMut(&Transfer, &[u8]),
+) -> Result<(), GpuError> {
+    for segment in 0..executable.segments() {
         device.run(
-            &mut executable,
+            executable,
             segment,
             &mut |transfer, writer| match Slot::decode(transfer.slot) {
                 Slot::Scalars => program.scalars().iter().for_each(|&i| {

@@ -10,7 +10,7 @@ pub mod products;
 
 pub use adapters::adapters;
 pub use cases::{Prepared, graph_of, prepare};
-pub use device::{Ran, Tensors, plan_for, run, run_for, run_plan};
+pub use device::{Ran, Tensors, load_plan, plan_for, run, run_for, run_loaded, run_plan};
 pub use differences::check_gradients;
 
 use unisono_graph::Array;

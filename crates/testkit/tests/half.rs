@@ -2,10 +2,10 @@
 //! every adapter with f16.
 
 use unisono_gpu::{Adapter, Device, Options};
+use unisono_graph::tree::canonical;
 use unisono_graph::{
     Array, Feed, Frame, Layout, Lead, Precision, Program, Run, Tape, Target, Type, interpret,
 };
-use unisono_graph::tree::canonical;
 use unisono_random::Draws;
 use unisono_testkit::{adapters, relative_error, run};
 

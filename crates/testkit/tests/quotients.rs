@@ -39,6 +39,9 @@ fn quotients_and_roots_are_those_of_the_host_on_every_adapter() {
     let [x, y] = ["x", "y"].map(|name| tape.input(name, Type::global(&[COUNT])));
     tape.output("quotient", &(&x / &y));
     tape.output("root", &x.abs().sqrt());
+    // Compilers make x * (1 / 72) and inverseSqrt of these.
+    tape.output("by_constant", &(&x / 72.0));
+    tape.output("inverse_root", &(1.0 / x.abs().sqrt()));
     let program = Program::compile(&tape.finish().unwrap()).unwrap();
     let array = |values: &[f32]| Array::new(&[COUNT], values.iter().map(|&x| f64::from(x)).collect());
     let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![array(&a), array(&b)], states: vec![] };
@@ -50,11 +53,13 @@ fn quotients_and_roots_are_those_of_the_host_on_every_adapter() {
             for i in 0..COUNT {
                 let quotient = canonical(a[i] / b[i]);
                 let root = a[i].abs().sqrt();
-                let found = [outputs["quotient"][i], outputs["root"][i]];
+                let expected = [quotient, root, canonical(a[i] / 72.0), canonical(1.0 / root)];
+                let names = ["quotient", "root", "by_constant", "inverse_root"];
+                let found = names.map(|name| outputs[name][i]);
                 assert_eq!(
                     found.map(f32::to_bits),
-                    [quotient, root].map(f32::to_bits),
-                    "{adapter}, own {own_quotients}: {:e} / {:e}: {found:?} and not {quotient:e}, {root:e}",
+                    expected.map(f32::to_bits),
+                    "{adapter}, own {own_quotients}: {:e} / {:e}: {found:?} and not {expected:?}",
                     a[i],
                     b[i]
                 );
@@ -100,7 +105,11 @@ fn results_of_ops_are_canonical_on_every_adapter() {
         for (name, found) in run_for(&mut device, &target, &program, &feed).unwrap().outputs {
             for (i, x) in found.iter().enumerate() {
                 let operands = (values[i / 10], values[i % 10]);
-                assert_eq!(x.to_bits(), canonical(*x).to_bits(), "{adapter}: {name} of {operands:?} is {x:e}");
+                assert_eq!(
+                    x.to_bits(),
+                    canonical(*x).to_bits(),
+                    "{adapter}: {name} of {operands:?} is {x:e}"
+                );
             }
         }
     }

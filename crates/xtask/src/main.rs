@@ -141,7 +141,9 @@ fn vendors(args: &[OsString]) -> Result<(), String> {
     if Path::new(SWIFTSHADER).exists() && is_told.iter().all(|name| env::var_os(name).is_none()) {
         command.env("VK_ADD_DRIVER_FILES", SWIFTSHADER);
     } else {
-        eprintln!("xtask: SwiftShader is not added: {SWIFTSHADER} (Debian's chromium-common), or drivers are named");
+        eprintln!(
+            "xtask: SwiftShader is not added: {SWIFTSHADER} (Debian's chromium-common), or drivers are named"
+        );
     }
     run(command.args(["run", "--quiet", "-p", "unisono-tests", "--bin", "vendors", "--"]).args(args))
 }

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use unisono_gpu::{Adapter, Options};
-use unisono_tests::vendors::{Bench, Difference, Plant, Subject, compare, fuzz, models, ops, suites};
+use unisono_tests::vendors::{
+    Bench, Difference, Plant, Subject, compare, cost, fuzz, models, ops, steps, suites,
+};
 
 #[derive(Parser)]
 #[command(about = "Compares the bytes that all adapters of this machine give")]
@@ -32,6 +34,9 @@ struct Flags {
     /// Spoil the second adapter: contraction, reassociation or division
     #[arg(long, value_parser = plant)]
     plant: Option<Plant>,
+    /// Measure what flushing and barriers cost on the first adapter, in so many turns, and compare nothing
+    #[arg(long, value_name = "TURNS")]
+    cost: Option<usize>,
     /// Stop after so many differences
     #[arg(long, default_value_t = 5)]
     most: usize,
@@ -67,6 +72,9 @@ fn run(flags: &Flags) -> Result<usize, String> {
         true => unisono_testkit::adapters(),
         false => unisono_gpu::select(&flags.adapter).map_err(|error| error.to_string())?,
     };
+    if let (Some(turns), Some(first)) = (flags.cost, adapters.first()) {
+        return costs(first, turns);
+    }
     let Some((first, others)) = adapters.split_first().filter(|(_, others)| !others.is_empty()) else {
         let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
         println!("nothing to compare: {} is the only adapter", labels.join(""));
@@ -83,6 +91,21 @@ fn run(flags: &Flags) -> Result<usize, String> {
     }
     println!("{differences} differences");
     Ok(differences)
+}
+
+/// Prints what the arithmetic costs on an adapter.
+fn costs(adapter: &Adapter, turns: usize) -> Result<usize, String> {
+    for subject in steps()? {
+        let [mut guarded, mut plain] = [true, false]
+            .map(|decorate| Bench::open(adapter, Options::default().with(|o| o.decorate = decorate)));
+        let times = match (&mut guarded, &mut plain) {
+            (Ok(guarded), Ok(plain)) => cost(&subject, guarded, plain, turns)?,
+            (Err(error), _) | (_, Err(error)) => return Err(error.clone()),
+        };
+        let ratio = times.guarded.as_secs_f64() / times.plain.as_secs_f64();
+        println!("{}: {:.2?}, without {:.2?}: {ratio:.3} x", subject.name, times.guarded, times.plain);
+    }
+    Ok(0)
 }
 
 fn subjects(oracle: &Path) -> Result<Vec<Subject>, String> {

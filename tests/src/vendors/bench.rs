@@ -1,8 +1,9 @@
 //! One adapter on which subjects are run.
 
 use unisono_gpu::{Adapter, Device, Options};
-use unisono_graph::{Plan, Program, Target};
-use unisono_testkit::{plan_for, run_plan};
+use unisono_graph::plan::Transfer;
+use unisono_graph::{Plan, Program, Slot, Target};
+use unisono_testkit::{load_plan, plan_for, run_loaded, run_plan};
 
 use super::{Plant, Subject, Values};
 
@@ -56,7 +57,12 @@ impl Bench {
     pub(super) fn run_for(&mut self, subject: &Subject, target: &Target) -> Result<Values, String> {
         let program = Program::compile(&subject.graph).map_err(|error| error.to_string())?;
         let plan = plan_for(target, &program, &subject.feed).map_err(|error| error.to_string())?;
-        let mut values = self.download(&program, plan, subject)?;
+        let name = |slot| match Slot::decode(slot) {
+            Slot::Output(index) => program.outputs()[index].name.clone(),
+            other => format!("{other:?}"),
+        };
+        let found = self.download(&program, plan, subject)?;
+        let mut values: Values = found.into_iter().map(|(slot, words)| (name(slot), words)).collect();
         for (index, state) in program.states().iter().enumerate() {
             let bytes = self.device.read_state(index).map_err(|error| error.to_string())?;
             values.push((state.name.clone(), words(&bytes)));
@@ -64,25 +70,47 @@ impl Bench {
         Ok(values)
     }
 
-    /// Runs a plan of a subject's program. Returns what it downloads, in the order of the slots.
+    /// Runs a plan of a subject's program. Returns what it downloads by slot, in their order.
     pub(super) fn download(
         &mut self,
         program: &Program,
         mut plan: Plan,
         subject: &Subject,
-    ) -> Result<Values, String> {
+    ) -> Result<Values<usize>, String> {
         if let Some(plant) = self.plant {
             plan.kernels.iter_mut().for_each(|kernel| kernel.wgsl = plant.spoil(&kernel.wgsl));
         }
         self.renew(program)?;
-        let mut found: Vec<(usize, Vec<u32>)> = Vec::new();
-        let mut keep = |transfer: &unisono_graph::plan::Transfer, bytes: &[u8]| {
+        let mut found: Values<usize> = Vec::new();
+        let mut keep = |transfer: &Transfer, bytes: &[u8]| {
             found.push((transfer.slot, words(bytes)));
         };
         run_plan(&mut self.device, program, &plan, &subject.feed, &mut keep)
             .map_err(|error| format!("{}: {}: {error}", subject.name, self.label()))?;
         found.sort();
-        Ok(found.into_iter().map(|(slot, words)| (format!("output {slot}"), words)).collect())
+        Ok(found)
+    }
+
+    /// Makes a subject's plan ready. Returns a function that runs its step.
+    pub(super) fn stepper<'a>(
+        &'a mut self,
+        subject: &'a Subject,
+        plant: Option<Plant>,
+    ) -> Result<impl FnMut() -> Result<(), String> + 'a, String> {
+        let program = Program::compile(&subject.graph).map_err(|error| error.to_string())?;
+        let mut plan =
+            plan_for(&self.target(), &program, &subject.feed).map_err(|error| error.to_string())?;
+        if let Some(plant) = plant {
+            plan.kernels.iter_mut().for_each(|kernel| kernel.wgsl = plant.spoil(&kernel.wgsl));
+        }
+        self.renew(&program)?;
+        let mut executable = load_plan(&mut self.device, &program, &plan, &subject.feed)
+            .map_err(|error| format!("{}: {error}", subject.name))?;
+        let device = &self.device;
+        Ok(move || {
+            run_loaded(device, &mut executable, &program, &subject.feed, &mut |_, _| {})
+                .map_err(|error| error.to_string())
+        })
     }
 
     /// Opens the device anew for a program with other states, since a device keeps those it was first given.

@@ -53,7 +53,8 @@ pub(super) fn kernel(
         for (at, command) in commands.iter().enumerate() {
             let Command::Launch(launch) = command else { continue };
             let part = until(&plan, segment, at, launch);
-            let [own, other] = benches.each_mut().map(|bench| bench.download(&program, part.clone(), subject));
+            let [own, other] =
+                benches.each_mut().map(|bench| bench.download(&program, part.clone(), subject));
             if first_difference(&own?, &other?).is_some() {
                 let kernel = &plan.kernels[launch.kernel];
                 return Ok(Some((kernel.name.clone(), kernel.wgsl.clone())));

@@ -5,6 +5,7 @@
 //! [`Difference`] names the first op and the first kernel that do.
 
 mod bench;
+mod cost;
 mod fuzz;
 mod locate;
 mod models;
@@ -16,6 +17,7 @@ use std::fmt;
 use unisono_graph::{Feed, Graph};
 
 pub use bench::Bench;
+pub use cost::{Cost, cost, steps};
 pub use fuzz::fuzz;
 pub use models::{Model, models};
 pub use plant::Plant;
@@ -83,11 +85,11 @@ pub fn compare(subject: &Subject, benches: &mut [Bench; 2]) -> Result<Option<Dif
 }
 
 /// Values by name, as bits.
-pub type Values = Vec<(String, Vec<u32>)>;
+pub type Values<N = String> = Vec<(N, Vec<u32>)>;
 
 /// Returns the first value that differs, and its first element that does with both bits. Two NaN are equal,
 /// whatever else their bits say.
-fn first_difference(own: &Values, other: &Values) -> Option<(String, (usize, [u32; 2]))> {
+fn first_difference<N: Clone>(own: &Values<N>, other: &Values<N>) -> Option<(N, (usize, [u32; 2]))> {
     own.iter().zip(other).find_map(|((name, a), (_, b))| {
         let differ = |(a, b): (&u32, &u32)| a != b && !(is_nan(*a) && is_nan(*b));
         let at = a.iter().zip(b).position(differ)?;

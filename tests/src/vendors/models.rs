@@ -4,9 +4,9 @@ use unisono::data::{Loader, Memory, Values};
 use unisono::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, AvgPool2d, BatchNorm, Chain, Context, Conv1d, Conv2d,
     ConvTranspose2d, Dense, Dropout, Elu, Embedding, Flatten, FromFn, Gelu, GlobalAvgPool2d, GroupNorm, Gru,
-    HardSwish, InstanceNorm, Lamb, Lars, Layer, LayerNorm, Lion, Lstm, MaxPool2d, Mish, MultiHeadAttention, Muon,
-    NAdam, PRelu, Relu, RmsNorm, RmsProp, Sequential, Sgd, Sigmoid, Silu, SimpleRnn, Softmax, Softplus, Tanh,
-    Trainer, TransformerBlock, Upsample2d, Var,
+    HardSwish, InstanceNorm, Lamb, Lars, Layer, LayerNorm, Lion, Lstm, MaxPool2d, Mish, MultiHeadAttention,
+    Muon, NAdam, PRelu, Relu, RmsNorm, RmsProp, Sequential, Sgd, Sigmoid, Silu, SimpleRnn, Softmax, Softplus,
+    Tanh, Trainer, TransformerBlock, Upsample2d, Var,
 };
 use unisono_gpu::Adapter;
 use unisono_random::Draws;

@@ -11,6 +11,8 @@ pub enum Plant {
     Reassociation,
     /// Its quotients are off by two units in the last place.
     Division,
+    /// It flushes nothing, has no barriers, and divides as WGSL does: what [`super::cost`] compares with.
+    Unguarded,
 }
 
 /// fma with one rounding, from operations that each round: the product and its error exactly, a sum of three
@@ -47,8 +49,17 @@ impl Plant {
                        }\n"
             }
             Self::Division => wgsl.to_owned(),
+            Self::Unguarded => unguarded(wgsl),
         }
     }
+}
+
+fn unguarded(wgsl: &str) -> String {
+    use unisono_shaders::snippets::{FLUSH, OWN_QUOTIENT, OWN_ROOT};
+    wgsl.replace(FLUSH.text(), "fn flush(x: f32) -> f32 { return x; }\n")
+        .replace(OWN_QUOTIENT.text(), "fn quotient(a: f32, b: f32) -> f32 { return a / b; }\n")
+        .replace(OWN_ROOT.text(), "fn root(x: f32) -> f32 { return sqrt(x); }\n")
+        .replace("bitcast<i32>(bits & 0x7fffffffu) <= 0x00800000", "(bits & 0x7f800000u) == 0u")
 }
 
 /// Returns the text with `a + (b + c)` where the sum of a sum and `c` was written.
@@ -63,7 +74,9 @@ fn reassociated(wgsl: &str) -> String {
             Some((name, (a, b))) => {
                 sums.insert(name, (a, b));
                 match sums.get(a) {
-                    Some((first, second)) => text += &format!("let {name} = flush({first} + flush({second} + {b}));\n"),
+                    Some((first, second)) => {
+                        text += &format!("let {name} = flush({first} + flush({second} + {b}));\n")
+                    }
                     None => text += &format!("{line}\n"),
                 }
             }

@@ -27,7 +27,10 @@ impl Interface {
             };
             if resource.group != 0 || declared != Some(writes) {
                 let mode = if writes { "read and write" } else { "read" };
-                return Err(format!("binding {number} of group {} is to {mode}: not declared so", resource.group));
+                return Err(format!(
+                    "binding {number} of group {} is to {mode}: not declared so",
+                    resource.group
+                ));
             }
             let bytes = module.types[variable.ty].inner.size(module.to_ctx());
             least.push((number, u64::from(bytes)));

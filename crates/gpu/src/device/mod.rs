@@ -151,8 +151,8 @@ impl Device {
             ..wgpu::DeviceDescriptor::default()
         };
         let request = || pollster::block_on(found.request_device(&descriptor));
-        let (raw, queue) = float_mode::for_adapter(adapter, request)
-            .map_err(|error| failed(error.to_string()))?;
+        let (raw, queue) =
+            float_mode::for_adapter(adapter, request).map_err(|error| failed(error.to_string()))?;
         let faults = Faults::watch(adapter.label(), &raw);
         let threads = options.compile_threads.unwrap_or_else(|| match adapter.kind {
             Kind::Cpu => 1,

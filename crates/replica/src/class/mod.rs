@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use unisono_gpu::Adapter;
 
-use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 use crate::worker::fault;
+use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 use cache::Cache;
 
 /// The version of the arithmetic: of what kernels compute, to the bit. It grows with every change of a result's
@@ -176,7 +176,8 @@ pub fn probe_now(adapter: &Adapter) -> Result<Class, ReplicaError> {
     let program = Arc::new(program);
     // Fault points of the run must not fire in its probe.
     let fault_scope = "probe:".to_owned();
-    let options = Options { global_batch: probe::ROWS, shards: probe::SHARDS, fault_scope, ..Options::default() };
+    let options =
+        Options { global_batch: probe::ROWS, shards: probe::SHARDS, fault_scope, ..Options::default() };
     let mut replicas = Replicas::start(std::slice::from_ref(adapter), vec![Arc::clone(&program)], options)?;
     let inputs = program.inputs().iter().map(|input| probe::numbers(&input.name, &input.ty));
     let feed = Feed { rows: probe::ROWS, inputs: inputs.collect(), ..Feed::default() };

@@ -46,7 +46,7 @@ fn tie(tape: &Tape, near: &Var) {
 fn products(tape: &Tape, [x, y, w]: [&Var; 3], image: &Var) {
     let wide = x.reshape(&[15, 100]).matmul_t(&y.reshape(&[15, 100]));
     let window = Window { padding: [1, 1], ..Window::new([3, 3]) };
-    let filters = w.slice(1, 0..18).reshape(&[COLUMNS, 2, 3, 3]);
+    let filters = w.slice(-1, 0..18).reshape(&[COLUMNS, 2, 3, 3]);
     for (name, value) in [
         ("product", x.matmul_t(w)),
         ("wide", wide),
@@ -102,8 +102,10 @@ fn shapes(tape: &Tape, x: &Var, y: &Var) {
 /// The gradients of a small model, which sum over samples and shards.
 fn gradients(tape: &Tape, [x, y, w]: [&Var; 3]) {
     let hidden = x.tanh().matmul_t(w).gelu_tanh();
-    let loss = (hidden.softmax() * y.tanh().slice(0, 0..COLUMNS)).sum_all().sum_shards();
-    for (name, gradient) in ["dx", "dy", "dw"].iter().zip(tape.gradients(&loss, &[x.clone(), y.clone(), w.clone()])) {
+    let loss = (hidden.softmax() * y.tanh().slice(-1, 0..COLUMNS)).sum_all().sum_shards();
+    for (name, gradient) in
+        ["dx", "dy", "dw"].iter().zip(tape.gradients(&loss, &[x.clone(), y.clone(), w.clone()]))
+    {
         tape.output(name, &gradient);
     }
 }

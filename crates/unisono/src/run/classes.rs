@@ -91,7 +91,8 @@ impl Section for SavedClasses {
             }
             _ => None,
         };
-        let [theirs, own] = [saved, self].map(|classes| format!("version {}", classes.arithmetic.unwrap_or(1)));
+        let [theirs, own] =
+            [saved, self].map(|classes| format!("version {}", classes.arithmetic.unwrap_or(1)));
         // Another arithmetic is another class already where there is a probe.
         let arithmetic = Difference::of("the arithmetic", &theirs, &own, true);
         let classes = arithmetic.or(classes);
@@ -134,15 +135,22 @@ mod tests {
 
     #[test]
     fn machines_of_one_class_are_equal_and_another_arithmetic_is_named() {
-        let class = |machine: &str, probe: &str| SavedClass { machine: machine.into(), probe: Some(probe.into()) };
+        let class =
+            |machine: &str, probe: &str| SavedClass { machine: machine.into(), probe: Some(probe.into()) };
         let [a, b, other] = [class("gpu a", "12"), class("gpu b", "12"), class("gpu c", "34")];
-        let saved = |class: &[SavedClass], arithmetic| {
-            SavedClasses { class: Some(class.to_vec()), mixture: Vec::new(), arithmetic }
+        let saved = |class: &[SavedClass], arithmetic| SavedClasses {
+            class: Some(class.to_vec()),
+            mixture: Vec::new(),
+            arithmetic,
         };
         let own = saved(&[b.clone()], Some(2));
         assert_eq!(own.differences(&saved(&[a.clone(), b.clone()], Some(2))), []);
         assert_eq!(own.differences(&saved(&[a.clone(), other], Some(2))).len(), 1);
         let [older] = &own.differences(&saved(&[a], None))[..] else { panic!("one difference") };
-        assert!(older.problem.contains("version 1") && older.problem.contains("version 2"), "{}", older.problem);
+        assert!(
+            older.problem.contains("version 1") && older.problem.contains("version 2"),
+            "{}",
+            older.problem
+        );
     }
 }

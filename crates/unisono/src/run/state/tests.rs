@@ -68,7 +68,11 @@ fn fill(state: &mut RunState) {
         data: LoaderState { position: Position { epoch: 1, sample: 32 }, skipped: vec![3, 9] },
     };
     state.loss_scale = Some(scaling);
-    state.classes = SavedClasses { class: Some(class), mixture: vec!["gpu a".into(), "gpu b".into()], arithmetic: Some(2) };
+    state.classes = SavedClasses {
+        class: Some(class),
+        mixture: vec!["gpu a".into(), "gpu b".into()],
+        arithmetic: Some(2),
+    };
     state.data = Fingerprint(Some(0xddcc_3f60_a799_1d89));
     state.loader = loader;
     state.history = vec![epoch];

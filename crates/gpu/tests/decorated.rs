@@ -1,0 +1,66 @@
+//! What drivers' compilers do to float operations, and what keeps them from it.
+
+mod common;
+
+use common::*;
+use unisono_gpu::{Adapter, Backend, Device, Kind, Options};
+use unisono_graph::plan::Transfer;
+
+/// A nested fma whose two products share a factor: Mesa makes n * (a + b) + c of it.
+const NESTED: &str = "fma(n, u, fma(n, v, w))";
+/// The same with a barrier in between, as the ops of a fused kernel have it.
+const BARRIER: &str = "fma(n, u, flush(fma(n, v, w)))";
+
+/// What `snippets/flush.wgsl` of the crate `unisono-shaders` has.
+const FLUSH: &str = "
+fn flush(x: f32) -> f32 {
+    let bits = bitcast<u32>(x);
+    return bitcast<f32>(select(bits, 0u, bitcast<i32>(bits & 0x7fffffffu) <= 0x00800000));
+}";
+
+/// Runs the kernel of segment 0 with another formula of three numbers and a factor. Returns what it computed.
+fn computed(adapter: &Adapter, decorate: bool, formula: &str) -> Vec<f32> {
+    let options = Options::default().with(|options| options.decorate = decorate);
+    let mut device = Device::open_with(adapter, options).unwrap();
+    let mut other = plan(100);
+    let sum = "y[id.x] = fma(b[id.x], f32(params.scale), a[id.x]) + f32(table[id.x % 4u])";
+    let text = format!(
+        "let n = b[id.x] / 7.0; let u = a[id.x] / 3.0; let v = sqrt(a[id.x]); let w = f32(table[id.x % 4u]) / 11.0; \
+         y[id.x] = {formula}"
+    );
+    other.kernels[0].wgsl = format!("{}{FLUSH}", ADD.replace(sum, &text));
+    let mut executable = device.load(&other).unwrap();
+    let mut found = Vec::new();
+    let mut keep = |transfer: &Transfer, bytes: &[u8]| {
+        if transfer.slot == 9 {
+            let word = |word: &[u8]| f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            found = bytes.chunks(4).map(word).collect();
+        }
+    };
+    device.run(&mut executable, 0, &mut |t, to| to.write(&input(t.slot, 100)), &mut keep).unwrap();
+    found
+}
+
+/// Returns what fma with two roundings gives, one operation after the other.
+fn in_order() -> Vec<f32> {
+    let one = |i: usize| {
+        let (n, u, v) = (2.0f32 / 7.0, i as f32 / 3.0, (i as f32).sqrt());
+        let inner = n * v + [10.0f32, 20.0, 30.0, 40.0][i % 4] / 11.0;
+        n * u + inner
+    };
+    (0..100).map(one).collect()
+}
+
+#[test]
+fn nested_fma_that_share_a_factor_are_factored_unless_that_is_forbidden() {
+    for adapter in all().into_iter().filter(|adapter| adapter.kind == Kind::Cpu) {
+        // Shown without the measures, on the driver that is known to do it.
+        if adapter.name.contains("llvmpipe") {
+            assert_ne!(computed(&adapter, false, NESTED), in_order(), "{adapter} factors no longer");
+        }
+        assert_eq!(computed(&adapter, false, BARRIER), in_order(), "{adapter}: a barrier");
+        if adapter.backend == Backend::Vulkan {
+            assert_eq!(computed(&adapter, true, NESTED), in_order(), "{adapter}: decorated");
+        }
+    }
+}
