@@ -10,7 +10,7 @@ use clap::Parser;
 use unisono::checkpoint::WeightPrecision;
 use unisono::data::{Column, Csv, Field, Sample};
 use unisono::{Accuracy, AdamW, Dense, Predictor, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 10, global_batch: 64, shards: 8, seed: 42 };
 

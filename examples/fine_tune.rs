@@ -9,7 +9,7 @@ use clap::Parser;
 use unisono::checkpoint::{Plan, WeightPrecision};
 use unisono::data::{Column, Csv, Memory};
 use unisono::{Accuracy, AdamW, BatchNorm, Dense, Phase, Relu, Sequential, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program};
+use unisono_examples::{Defaults, Error, RunFlags, accuracy, claim, data, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 12, global_batch: 32, shards: 8, seed: 42 };
 /// The epochs in which the head is trained alone.

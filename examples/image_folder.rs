@@ -11,7 +11,7 @@ use unisono::{
     AdamW, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, RecallScore, Relu, Sequential, Trainer,
     balanced_class_weights,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, pictures, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, pictures, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 6, global_batch: 32, shards: 8, seed: 42 };
 /// The rows and columns of a picture.

@@ -11,7 +11,7 @@ use unisono::{
     AdamW, Dense, Embedding, MeanAbsoluteError, MeanSquaredError, Model, Outputs, R2, Relu, Sequential,
     Trainer,
 };
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 40, global_batch: 64, shards: 8, seed: 42 };
 

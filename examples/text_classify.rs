@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono::data::{Buckets, Sequences, mask};
 use unisono::{Accuracy, AdamW, CrossEntropy, Dense, Embedding, Lstm, Model, Optimizer, Outputs, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program};
+use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 6, global_batch: 32, shards: 8, seed: 42 };
 /// The words that a batch's sentences have at most.

@@ -87,6 +87,7 @@ fn common(a: &Target, b: &Target) -> Target {
         max_binding_bytes: a.max_binding_bytes.min(b.max_binding_bytes),
         max_buffer_bytes: a.max_buffer_bytes.min(b.max_buffer_bytes),
         max_workgroups: a.max_workgroups.min(b.max_workgroups),
+        busy_workgroups: a.busy_workgroups.max(b.busy_workgroups),
         binding_alignment: a.binding_alignment.max(b.binding_alignment),
         f16: a.f16 && b.f16,
         pairs: a.pairs && b.pairs,
