@@ -82,9 +82,11 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     for (&state, &value) in &graph.updates {
         replaces.entry(value).or_insert(state);
     }
+    let segment = segments(graph, &lowering);
     let mut fuser = Fuser {
         graph,
-        segment: segments(graph, &lowering),
+        last: segment.iter().max().copied().unwrap_or(0),
+        segment,
         lowering,
         stored: BTreeSet::new(),
         loaded: BTreeSet::new(),
@@ -119,6 +121,8 @@ struct Fuser<'a> {
     graph: &'a Graph,
     lowering: Vec<Lowering>,
     segment: Vec<usize>,
+    /// The last segment.
+    last: usize,
     stored: BTreeSet<NodeId>,
     /// The values that other kernels have to load from memory: products that an addition takes, and values
     /// that are stored because their kernel is deep.

@@ -120,7 +120,7 @@ impl Fuser<'_> {
         let waits = self.waits(root);
         let earliest =
             reads.keys().chain(&waits).filter_map(|id| made_by.get(id)).max().copied().unwrap_or(0);
-        let candidates = self.candidates(root, reads, (space, new.contains(&root)), homes);
+        let candidates = self.candidates(root, reads, (space, self.is_late(root)), homes);
         let mut below = units.len();
         loop {
             let last =
@@ -148,25 +148,29 @@ impl Fuser<'_> {
         let apart =
             |id: &NodeId| self.loaded.contains(id) || matches!(self.lowering[*id], Lowering::Concat(_));
         let in_register = inside.iter().all(|id| reads[id] && !apart(id));
-        let is_new = new.contains(&root);
+        let is_late = self.is_late(root);
         let related =
-            !inside.is_empty() || reads.keys().any(|id| theirs.contains(id) && self.relates(*id, is_new));
+            !inside.is_empty() || reads.keys().any(|id| theirs.contains(id) && self.relates(*id, is_late));
         let all = theirs.iter().chain(reads.keys()).chain(&unit.roots).copied().chain([root]);
         // The new states in a kernel share a buffer for the flag that says whether they are finite.
         let flag = usize::from(all.clone().any(|id| new.contains(&id)));
         in_register && related && self.buffers(all) + flag <= MAX_BINDINGS
     }
 
-    /// Returns whether a value that two maps load is a reason for them to share a kernel. For new states a
-    /// number such as the learning rate is none: the updates of several parameters share a launch, if their
-    /// kernels are the same.
-    fn relates(&self, id: NodeId, is_new: bool) -> bool {
-        !is_new || self.graph.nodes[id].ty.count() > 1
+    /// Returns whether a value that two maps load is a reason for them to share a kernel. Where states are
+    /// updated, a number such as the learning rate is none: the updates of several parameters share a launch,
+    /// if their kernels are the same.
+    fn relates(&self, id: NodeId, is_late: bool) -> bool {
+        !is_late || self.graph.nodes[id].ty.count() > 1
+    }
+
+    /// Returns whether a value is a global one of the segment that updates the states.
+    fn is_late(&self, root: NodeId) -> bool {
+        self.last > 0 && self.segment[root] == self.last && self.graph.nodes[root].ty.lead == Lead::Global
     }
 
     /// Returns the values in memory that states are replaced with and that the last segment computes.
     fn new_states(&self) -> BTreeSet<NodeId> {
-        let last = self.segment.iter().max();
         let in_memory = |&(mut id): &NodeId| {
             while matches!(self.lowering[id], Lowering::View(View::Reshape)) && !self.stored.contains(&id) {
                 id = self.graph.nodes[id].inputs[0];
@@ -174,7 +178,7 @@ impl Fuser<'_> {
             id
         };
         let values = self.graph.updates.values().map(in_memory);
-        values.filter(|&id| Some(&self.segment[id]) == last).collect()
+        values.filter(|&id| self.segment[id] == self.last).collect()
     }
 
     /// Returns sets of units in which all are that can take `root`, and for each set the most buffers that
@@ -187,7 +191,7 @@ impl Fuser<'_> {
         &self,
         root: NodeId,
         reads: &Reads,
-        (space, is_new_state): (Space, bool),
+        (space, is_late): (Space, bool),
         homes: &'a Homes,
     ) -> Vec<(&'a BTreeSet<(usize, usize)>, usize)> {
         let bound: BTreeSet<NodeId> = reads.keys().chain([&root]).map(|&id| self.whole(id)).collect();
@@ -208,7 +212,7 @@ impl Fuser<'_> {
         let left = MAX_BINDINGS.saturating_sub(rare.iter().filter(is_new).count());
         let sharing = rare.iter().filter_map(|id| Some((binding(id)?, MAX_BINDINGS)));
         let known =
-            reads.keys().filter(|id| common.contains(&self.whole(**id)) && self.relates(**id, is_new_state));
+            reads.keys().filter(|id| common.contains(&self.whole(**id)) && self.relates(**id, is_late));
         let related = known.filter_map(|id| Some((homes.knowing.get(&(space, *id))?, left)));
         sharing.chain(related).collect()
     }
