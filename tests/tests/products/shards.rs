@@ -14,12 +14,14 @@ use super::targets;
 const PRODUCTS: [[usize; 2]; 4] = [[64, 96], [10, 12], [68, 36], [40, 64]];
 /// The samples of each shard.
 const SHARDS: [usize; 8] = [3, 5, 1, 4, 2, 7, 3, 6];
+/// The rows of a sample: the longest shards are long enough to be stored apart.
+const ROWS: usize = 76;
 
 fn program() -> Program {
     let tape = Tape::new();
     for (at, [m, n]) in PRODUCTS.into_iter().enumerate() {
-        let a = tape.input(&format!("a{at}"), Type::sample(&[4, m]));
-        let b = tape.input(&format!("b{at}"), Type::sample(&[4, n]));
+        let a = tape.input(&format!("a{at}"), Type::sample(&[ROWS, m]));
+        let b = tape.input(&format!("b{at}"), Type::sample(&[ROWS, n]));
         tape.output(&format!("y{at}"), &tape.apply(Contract, &[&a, &b]).sum_shards());
     }
     Program::compile(&tape.finish().unwrap()).unwrap()
@@ -29,8 +31,8 @@ fn program() -> Program {
 fn rows(columns: usize, input: usize, samples: std::ops::Range<usize>) -> Vec<f32> {
     let mut draws = Draws::of(17, "products", "shards", input as u32, 0);
     let all: Vec<f32> =
-        (0..SHARDS.iter().sum::<usize>() * 4 * columns).map(|_| draws.range(-1.0, 1.0)).collect();
-    all[samples.start * 4 * columns..samples.end * 4 * columns].to_vec()
+        (0..SHARDS.iter().sum::<usize>() * ROWS * columns).map(|_| draws.range(-1.0, 1.0)).collect();
+    all[samples.start * ROWS * columns..samples.end * ROWS * columns].to_vec()
 }
 
 /// Runs the first segment of a run of shards, and returns its sums: those of all shards, or those of the run's

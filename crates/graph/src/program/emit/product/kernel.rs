@@ -19,13 +19,6 @@ pub(super) enum Family {
     Tiles(usize),
 }
 
-impl Family {
-    /// Returns whether the sums of a tile leave no registers for those of several shards.
-    pub(super) fn is_large(self) -> bool {
-        matches!(self, Self::Tiles(_))
-    }
-}
-
 /// Returns the family for `batch` products of `[m, k] x [k, n]`. It depends on sizes and machine alone.
 ///
 /// Measured on lavapipe (Mesa 22.3.6, one core of a Xeon), `[128, 784] x [784, 512]` with the weight stored

@@ -119,7 +119,11 @@ impl Emitter<'_> {
     pub(super) fn family(&self, shape: &Shape, c: &Layers) -> Family {
         let (chunks, products) = c.chunks_and_products(shape);
         let batch = if self.target.machine == Machine::Gpu { products * chunks } else { products };
-        family(self.target, [c.m, c.n, shape.longest], batch)
+        match family(self.target, [c.m, c.n, shape.longest], batch) {
+            // The sums of several shards fit into registers with those of the smallest tile alone.
+            Family::Tiles(_) if c.shards.is_some() => Family::Tiles(32),
+            family => family,
+        }
     }
 
     /// Returns what all layers multiply.

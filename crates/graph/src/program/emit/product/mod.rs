@@ -4,6 +4,7 @@ mod kernel;
 mod layers;
 mod shape;
 
+use self::kernel::Family;
 pub(super) use self::layers::Span;
 use self::layers::{Layers, Shards};
 use self::shape::Shape;
@@ -19,6 +20,11 @@ use crate::values::{Lead, Type};
 /// The most shards whose products one layer of the grid adds in registers. The loops of the kernels have the
 /// same bound.
 const JOIN: usize = 8;
+
+/// The rows of a shard from which a GPU stores its product apart. Each element of it is then written and read
+/// once more, in which time a GPU of today does some 450 multiply-adds with the smallest tiles instead of the
+/// largest.
+const LONG: usize = 512;
 
 /// The operands of a product, its epilogue, and the value that is stored.
 struct Operands<'a> {
@@ -124,7 +130,7 @@ impl Emitter<'_> {
 
     /// Launches a product over samples that is summed over the shards of each block. Up to [`JOIN`] shards
     /// are summed in registers. If the inner range has several chunks, the product of each shard is stored
-    /// first, and so it is where tiles leave no registers: then one tree adds up many products of the bucket.
+    /// first. A GPU stores those of long shards too, and one tree adds up many products of the bucket.
     fn joined(&mut self, operands: &Operands<'_>, bucket: usize, inside: usize) -> Result<(), GraphError> {
         let (root, count) = (operands.root, operands.shape.m * operands.shape.n);
         if self.is_apart(operands, bucket) {
@@ -160,13 +166,15 @@ impl Emitter<'_> {
     }
 
     /// Returns whether the products of shards stay apart until their bucket is summed. On GPUs the sums of a
-    /// tile take most registers, and more workgroups are worth more than the memory that is saved.
+    /// large tile take most registers, and more workgroups are worth more than the memory that is saved where
+    /// shards are long.
     fn is_apart(&self, operands: &Operands<'_>, bucket: usize) -> bool {
         let shape = &operands.shape;
         let layers = Layers::new(shape.m, shape.n, self.extent.shards);
         let allowed = self.target.max_binding_bytes.min(self.target.max_buffer_bytes);
         let fits = self.apart_bytes(bucket) <= allowed;
-        self.extent.shards > 1 && fits && self.family(shape, &layers).is_large()
+        let is_tiled = matches!(self.family(shape, &layers), Family::Tiles(_));
+        self.extent.shards > 1 && fits && shape.longest >= LONG && is_tiled
     }
 
     /// Returns the bytes of all shards' parts of a bucket's products.
