@@ -208,6 +208,27 @@ fn what_differs_is_named_on_all_ranks() {
     });
 }
 
+/// What was begun before an error has no part in the sums after it.
+#[test]
+fn a_step_after_an_error_is_right() {
+    for seed in 0..20 {
+        let worlds = threads(3, Script { seed, ..Script::default() });
+        std::thread::scope(|scope| {
+            for world in worlds {
+                scope.spawn(move || {
+                    if world.rank() == 1 {
+                        world.conclude(Some("not now")).unwrap();
+                    } else {
+                        assert!(attempt(&world, 0, 7).is_err());
+                        world.conclude(None).unwrap();
+                    }
+                    assert_eq!(attempt(&world, 1, 7), Ok(expected(1, 7)), "seed {seed}");
+                });
+            }
+        });
+    }
+}
+
 #[test]
 fn an_error_of_one_rank_ends_what_the_others_do() {
     let worlds = threads(3, Script::default());
