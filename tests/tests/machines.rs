@@ -216,7 +216,7 @@ fn eight_thousand_shards() {
 fn a_replica_that_is_lost_concerns_its_machine_alone() {
     let builder = || perceptron(16).global_batch(16).replicas(2).fault_scope("machines lost:");
     let wanted = train(perceptron(16).global_batch(16).replicas(1), World::alone(), 40).unwrap();
-    for point in ["step-3", "step-4:segment-1"] {
+    for point in ["step-1", "step-3", "step-6:segment-1"] {
         let name = format!("rank-1:machines lost:replica-1:{point}");
         fail::cfg(&name, "return(lose)").unwrap();
         let ended = on_ranks(3, Script::default(), |world| {
@@ -236,7 +236,7 @@ fn a_replica_that_is_lost_concerns_its_machine_alone() {
 
 #[test]
 fn a_machine_with_another_state_is_named_on_all() {
-    let name = "rank-1:machines differ:replica-0:step-4:segment-1";
+    let name = "rank-1:machines differ:replica-0:step-6:segment-1";
     fail::cfg(name, "return(state:0)").unwrap();
     let ended = on_ranks(3, Script::default(), |world| {
         let builder = perceptron(16).global_batch(16).replicas(1).fault_scope("machines differ:");
