@@ -21,8 +21,9 @@ pub struct RunFlags {
     /// Number of replicas [default: one an adapter, one a core on a CPU adapter]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1024))]
     pub replicas: Option<usize>,
-    /// The machines of the run: those that mpirun or srun has started, or this one alone
-    #[arg(long, value_name = "WORLD", value_enum, default_value_t)]
+    /// The machines of the run: mpi, those that mpirun or srun has started; alone, this one; auto, whichever
+    /// it is
+    #[arg(long, value_name = "WORLD", value_enum, default_value_t, hide_possible_values = true)]
     pub world: WorldFlag,
     /// End the run when a machine has not answered for so many seconds [default: 900]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]

@@ -3,8 +3,12 @@
 
 use std::path::Path;
 
+use unisono::data::{Loader, Tokens, Width};
 use unisono::world::{Fault, Script, threads};
-use unisono::{BatchNorm, Builder, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, World};
+use unisono::{
+    AdamW, BatchNorm, Builder, Dense, Embedding, Error, History, Lamb, Lstm, Optimizer, Precision, Relu,
+    Sequential, Sgd, Stop, Trainer, World,
+};
 use unisono_tests::{CLASSES, loader, perceptron};
 
 /// How a run ended: its digest, its history, and what it predicts.
@@ -65,6 +69,35 @@ fn batch_norm_and_shards_one_after_another_too() {
     for ended in on_ranks(2, Script::default(), |world| train(few(2), world, 40)) {
         assert_eq!(ended.unwrap(), alone);
     }
+}
+
+/// Compares two epochs on three ranks with those of one machine.
+fn is_the_same_on_three(builder: impl Fn() -> Builder + Sync, data: &Loader) {
+    let run = |world: World| {
+        let mut trainer = builder().world(world).replicas(1).build(&data.fields().unwrap()).unwrap();
+        trainer.fit(data, Some(data), 2).unwrap();
+        (trainer.state_sha256().unwrap(), trainer.history().clone())
+    };
+    let alone = run(World::alone());
+    for ended in on_ranks(3, Script::default(), run) {
+        assert_eq!(ended, alone);
+    }
+}
+
+#[test]
+fn carries_mixed_precision_lamb_and_clipping_too() {
+    let token = |i: usize| ((i * i + i / 5) % 7) as u8;
+    let tokens = Tokens::in_memory("text", (0..=54).map(token).collect(), Width::U8, 3).unwrap();
+    let text = Loader::new(tokens).lanes().threads(1);
+    let lstm = || {
+        let model =
+            Sequential::new().add(Embedding::new(7, 5)).add(Lstm::new(6).stateful()).add(Dense::new(7));
+        Trainer::builder(model).optimizer(AdamW::new(0.01).clip_norm(0.5)).global_batch(4).shards(4)
+    };
+    is_the_same_on_three(lstm, &text);
+    let data = loader(40, 5).unwrap();
+    is_the_same_on_three(|| perceptron(8).optimizer(Lamb::new(0.01)).global_batch(16), &data);
+    is_the_same_on_three(|| perceptron(8).precision(Precision::Mixed).global_batch(16), &data);
 }
 
 #[test]
@@ -183,7 +216,7 @@ fn eight_thousand_shards() {
 fn a_replica_that_is_lost_concerns_its_machine_alone() {
     let builder = || perceptron(16).global_batch(16).replicas(2).fault_scope("machines lost:");
     let wanted = train(perceptron(16).global_batch(16).replicas(1), World::alone(), 40).unwrap();
-    for point in ["step-3", "step-4:segment-1"] {
+    for point in ["step-1", "step-3", "step-6:segment-1"] {
         let name = format!("rank-1:machines lost:replica-1:{point}");
         fail::cfg(&name, "return(lose)").unwrap();
         let ended = on_ranks(3, Script::default(), |world| {
@@ -203,7 +236,7 @@ fn a_replica_that_is_lost_concerns_its_machine_alone() {
 
 #[test]
 fn a_machine_with_another_state_is_named_on_all() {
-    let name = "rank-1:machines differ:replica-0:step-4:segment-1";
+    let name = "rank-1:machines differ:replica-0:step-6:segment-1";
     fail::cfg(name, "return(state:0)").unwrap();
     let ended = on_ranks(3, Script::default(), |world| {
         let builder = perceptron(16).global_batch(16).replicas(1).fault_scope("machines differ:");

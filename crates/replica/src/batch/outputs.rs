@@ -10,6 +10,9 @@ pub struct Outputs {
     values: Vec<Option<Vec<u32>>>,
 }
 
+/// Outputs that a replica or a machine computed, each with its index and its words.
+pub(crate) type Part = Vec<(usize, Vec<u32>)>;
+
 impl Outputs {
     pub(crate) fn new(count: usize) -> Self {
         Self { values: vec![None; count] }
@@ -57,7 +60,7 @@ impl Outputs {
 
     /// Joins what replicas downloaded; `parts` are in the order of their rows. `complete` says that no rows
     /// are missing.
-    pub(crate) fn gather(&mut self, program: &Program, parts: Vec<Vec<(usize, Vec<u32>)>>, complete: bool) {
+    pub(crate) fn gather(&mut self, program: &Program, parts: Vec<Part>, complete: bool) {
         let mut touched = vec![false; self.values.len()];
         for (index, words) in parts.into_iter().flatten() {
             let global = program.outputs().get(index).is_none_or(|o| o.ty.lead == Lead::Global);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use unisono_graph::{Program, tree};
 
-use crate::batch::outputs::Outputs;
+use crate::batch::outputs::{Outputs, Part};
 use crate::sums::tree_sum::Blocks;
 use crate::sums::values::HostMemory;
 use crate::worker::digest::Digest;
@@ -63,7 +63,7 @@ impl Attempt {
 
     /// Takes the outputs of the results that were kept since the last call, in the order of the samples, and
     /// whether they are those of all shards.
-    pub fn take_parts(&mut self) -> (Vec<Vec<(usize, Vec<u32>)>>, bool) {
+    pub fn take_parts(&mut self) -> (Vec<Part>, bool) {
         let new = &mut self.kept[self.gathered..];
         new.sort_by_key(|kept| (kept.shards.start, kept.shards.end));
         let complete = new.iter().map(|kept| kept.shards.len()).sum::<usize>() == self.shards;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use unisono_graph::{Lead, Program, tree};
 use unisono_world::{Sum, WorldError, pack, unpack};
 
-use crate::batch::outputs::Outputs;
+use crate::batch::outputs::{Outputs, Part};
 use crate::coordinator::attempt::Attempt;
 use crate::coordinator::replicas::Replicas;
 use crate::error::ReplicaError;
@@ -227,7 +227,7 @@ fn own_blocks(
 }
 
 /// Packs outputs: whether they are complete, and for each output its index and its words.
-fn encode(parts: &[Vec<(usize, Vec<u32>)>], complete: bool) -> Vec<u8> {
+fn encode(parts: &[Part], complete: bool) -> Vec<u8> {
     let complete = [u8::from(complete)];
     let heads: Vec<[u8; 8]> =
         parts.iter().flatten().map(|(index, _)| (*index as u64).to_le_bytes()).collect();
@@ -238,7 +238,7 @@ fn encode(parts: &[Vec<(usize, Vec<u32>)>], complete: bool) -> Vec<u8> {
 }
 
 /// Unpacks what [`encode`] has packed.
-fn decode(record: &[u8]) -> Option<(Vec<(usize, Vec<u32>)>, bool)> {
+fn decode(record: &[u8]) -> Option<(Part, bool)> {
     let parts = unpack(record)?;
     let (complete, outputs) = parts.split_first()?;
     let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);

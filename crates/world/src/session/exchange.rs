@@ -66,7 +66,9 @@ impl Exchanges {
         *self = Self::default();
     }
 
+    /// Forgets what belongs to steps before this gather, also what an error has left unfinished.
     pub fn forget_before(&mut self, sequence: u64) {
+        self.begun.clear();
         self.blocks.retain(|(at, _), _| *at >= sequence);
         self.sums.retain(|(at, _), _| *at >= sequence);
     }
