@@ -74,11 +74,11 @@ impl Builder {
     /// ```
     /// use unisono::{AdamW, Dense, Phase, Sequential, Sgd, Trainer};
     ///
-    /// // Trains the head for three epochs, and then the whole model with another optimizer. let model =
-    /// Sequential::new().add(Dense::new(32)).add(Dense::new(10)); let head = Phase::new("head").trains(|name|
-    /// name.starts_with("1.")).optimizer(Sgd::new(0.1)).epochs(0..3); let all =
-    /// Phase::new("all").optimizer(AdamW::new(1e-4)).epochs(3..u32::MAX); let builder =
-    /// Trainer::builder(model).phase(head).phase(all);
+    /// // Trains the head for three epochs, and then the whole model with another optimizer.
+    /// let model = Sequential::new().add(Dense::new(32)).add(Dense::new(10));
+    /// let head = Phase::new("head").trains(|name| name.starts_with("1.")).optimizer(Sgd::new(0.1));
+    /// let all = Phase::new("all").optimizer(AdamW::new(1e-4)).epochs(3..u32::MAX);
+    /// let builder = Trainer::builder(model).phase(head.epochs(0..3)).phase(all);
     /// ```
     pub fn phase(mut self, phase: Phase) -> Self {
         self.parts.phases.push(phase);
