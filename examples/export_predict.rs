@@ -1,5 +1,5 @@
-//! Trains on handwritten digits, exports the model, and predicts with it as another program would: whole arrays,
-//! and single rows of many threads.
+//! Trains on handwritten digits, exports the model, and predicts with it as another program would: whole
+//! arrays, and single rows of many threads.
 //!
 //!     cargo run --release -p unisono-examples --bin export_predict -- --replicas 2
 

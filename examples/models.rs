@@ -1,5 +1,5 @@
-//! Networks that people know, with their published numbers of parameters: ResNet-18, MobileNetV2, U-Net, ViT-B/16,
-//! BERT and GPT-2. Each is traced for training, which opens no device.
+//! Networks that people know, with their published numbers of parameters: ResNet-18, MobileNetV2, U-Net,
+//! ViT-B/16, BERT and GPT-2. Each is traced for training, which opens no device.
 //!
 //!     cargo run --release -p unisono-examples --bin models
 
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use unisono::data::{FieldDType, FieldSpec};
 use unisono::{
-    BatchNorm, Context, Conv2d, ConvTranspose2d, CrossEntropy, Dense, DepthwiseConv2d, Embedding, FromFn,
+    BatchNorm, Context, Conv2d, ConvTranspose2d, CrossEntropy, Dense, DepthwiseConv2d, Embedding,
     GlobalAvgPool2d, Initializer, LayerNorm, Lead, MaxPool2d, Model, MultiHeadAttention, Outputs, Relu,
     Relu6, Residual, Sequential, Trainer, TransformerBlock, Var,
 };

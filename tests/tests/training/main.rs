@@ -1,5 +1,5 @@
-//! What people who come from Keras, Lightning and PyTorch expect of training, with the same bits on any number
-//! of replicas.
+//! What people who come from Keras, Lightning and PyTorch expect of training, with the same bits on any
+//! number of replicas.
 
 mod lengths;
 mod phases;

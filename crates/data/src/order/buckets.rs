@@ -14,8 +14,9 @@ use crate::{DataError, FieldSpec, Fingerprint};
 /// loader shuffles, the order of the full batches and of the samples within a bucket is shuffled each epoch.
 /// Every sample comes once an epoch, and none is added.
 ///
-/// A trainer of the crate `unisono` is built for the longest samples ([`Loader::fields`](crate::Loader::fields)), and compiles a
-/// program for each shorter length when the first batch of it comes.
+/// A trainer of the crate `unisono` is built for the longest samples
+/// ([`Loader::fields`](crate::Loader::fields)), and compiles a program for each shorter length when the first
+/// batch of it comes.
 #[derive(Clone, Debug)]
 pub struct Buckets {
     boundaries: Vec<usize>,

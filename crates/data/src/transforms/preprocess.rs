@@ -20,11 +20,11 @@ pub enum Pretrained {
     KerasCaffe,
 }
 
-/// Normalises pictures [height, width, channels] of values 0 to 255, as sources of pictures give them, the way
-/// a network expects them. It comes before [`channels_first`](crate::channels_first).
+/// Normalises pictures [height, width, channels] of values 0 to 255, as sources of pictures give them, the
+/// way a network expects them. It comes before [`channels_first`](crate::channels_first).
 ///
-/// All but [`Pretrained::Unit`] and [`Pretrained::KerasScaled`] need three channels. It is computed in f64 and
-/// rounded once.
+/// All but [`Pretrained::Unit`] and [`Pretrained::KerasScaled`] need three channels. It is computed in f64
+/// and rounded once.
 pub fn preprocess(field: &str, pretrained: Pretrained) -> impl Transform {
     let name = field.to_owned();
     move |sample: &mut Sample, _: &mut Draws| {

@@ -41,9 +41,9 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Creates a phase that trains all parameters by the trainer's losses with
-    /// [`Sgd`](crate::Sgd) of a learning rate of 0.01, one step in a turn, in all epochs. The name is a part of
-    /// the names of what the optimizer keeps, such as `0.weight/critic/exp_avg`.
+    /// Creates a phase that trains all parameters by the trainer's losses with [`Sgd`](crate::Sgd) of a
+    /// learning rate of 0.01, one step in a turn, in all epochs. The name is a part of the names of what the
+    /// optimizer keeps, such as `0.weight/critic/exp_avg`.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),

@@ -246,8 +246,8 @@ impl Context {
     }
 
     /// Returns whether a statistic of this layer keeps its value in training, because
-    /// [`Builder::freeze_statistics`](crate::Builder::freeze_statistics) accepts it. The layer then uses it as
-    /// it does in evaluation.
+    /// [`Builder::freeze_statistics`](crate::Builder::freeze_statistics) accepts it. The layer then uses it
+    /// as it does in evaluation.
     pub fn is_statistic_frozen(&self, name: &str) -> bool {
         self.keeps(&self.full(name))
     }

@@ -125,8 +125,8 @@ impl PredictorBuilder {
         self.start(model.layer().into(), &fields, &weights)
     }
 
-    /// Opens a model of one's own code, with the fields of its samples and its weights: a safetensors file, or
-    /// a run's directory that holds `model.safetensors`.
+    /// Opens a model of one's own code, with the fields of its samples and its weights: a safetensors file,
+    /// or a run's directory that holds `model.safetensors`.
     ///
     /// # Errors
     /// The model does not fit the fields or the file; the file cannot be read; no adapter.

@@ -86,8 +86,8 @@ impl Predictor {
     /// Returns all outputs for every sample of a loader, in its order.
     ///
     /// # Errors
-    /// Data that do not fit the model; outputs of several lengths, which [`Predictor::predict_batch`] takes; an
-    /// error of the replicas.
+    /// Data that do not fit the model; outputs of several lengths, which [`Predictor::predict_batch`] takes;
+    /// an error of the replicas.
     pub fn predict(&mut self, loader: &Loader) -> Result<Predictions, Error> {
         self.carries.reset();
         let mut all = Predictions::default();
@@ -167,8 +167,8 @@ impl Predictor {
         self.carries.reset();
     }
 
-    /// Writes the model as an ONNX file, as [`Trainer::export_onnx`](crate::Trainer::export_onnx) does, for its
-    /// longest samples.
+    /// Writes the model as an ONNX file, as [`Trainer::export_onnx`](crate::Trainer::export_onnx) does, for
+    /// its longest samples.
     ///
     /// # Errors
     /// Those of [`Trainer::export_onnx`](crate::Trainer::export_onnx).

@@ -51,8 +51,8 @@ impl Builder {
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
     }
 
-    /// Returns the number of the model's parameters (Keras's `count_params`, of the weights that are trained),
-    /// without statistics and what the optimizer keeps. Opens no device.
+    /// Returns the number of the model's parameters (Keras's `count_params`, of the weights that are
+    /// trained), without statistics and what the optimizer keeps. Opens no device.
     ///
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer.

@@ -35,8 +35,8 @@ impl Builder {
     /// batch is that of all parts together. More parts take less memory and more time, and never change the
     /// answer. Default: 1, or more where memory is short.
     ///
-    /// A part has at least one shard, so a step on R replicas has up to [`Builder::shards`] / R parts. A model
-    /// with batch norm needs all samples of a step at once, and has one part.
+    /// A part has at least one shard, so a step on R replicas has up to [`Builder::shards`] / R parts. A
+    /// model with batch norm needs all samples of a step at once, and has one part.
     pub fn gradient_accumulation(mut self, parts: usize) -> Self {
         self.accumulated = Some(parts);
         self
@@ -76,9 +76,9 @@ impl Builder {
     ///
     /// // Trains the head for three epochs, and then the whole model with another optimizer.
     /// let model = Sequential::new().add(Dense::new(32)).add(Dense::new(10));
-    /// let head = Phase::new("head").trains(|name| name.starts_with("1.")).optimizer(Sgd::new(0.1)).epochs(0..3);
+    /// let head = Phase::new("head").trains(|name| name.starts_with("1.")).optimizer(Sgd::new(0.1));
     /// let all = Phase::new("all").optimizer(AdamW::new(1e-4)).epochs(3..u32::MAX);
-    /// let builder = Trainer::builder(model).phase(head).phase(all);
+    /// let builder = Trainer::builder(model).phase(head.epochs(0..3)).phase(all);
     /// ```
     pub fn phase(mut self, phase: Phase) -> Self {
         self.parts.phases.push(phase);

@@ -16,7 +16,8 @@ impl Loader {
     /// ```
     /// use unisono_data::{Loader, Memory};
     ///
-    /// let loader = Loader::new(Memory::labelled(vec![0.0; 10], [1], vec![0; 10])?).batch(4).limit_batches(2);
+    /// let all = Loader::new(Memory::labelled(vec![0.0; 10], [1], vec![0; 10])?).batch(4);
+    /// let loader = all.limit_batches(2);
     /// assert_eq!((loader.batches_per_epoch(), loader.samples_per_epoch()), (2, 8));
     /// assert_eq!(loader.epoch(0)?.count(), 2);
     /// # Ok::<(), unisono_data::DataError>(())

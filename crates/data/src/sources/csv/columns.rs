@@ -28,8 +28,8 @@ pub enum Missing {
     LeaveOut,
 }
 
-/// What a table's columns were read with, for reading another file the same way: the data to predict, or those
-/// held out.
+/// What a table's columns were read with, for reading another file the same way: the data to predict, or
+/// those held out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TableSchema {

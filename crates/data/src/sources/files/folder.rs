@@ -9,14 +9,14 @@ use crate::sources::budget::{Budget, DECODED_BYTES, collect};
 use crate::transforms::augment::resize_pixels;
 use crate::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Fingerprint, Sample, Source};
 
-/// Pictures in directories, JPEG and PNG files, one directory a class: "x", f32 of shape [height, width, channels] with
-/// values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
+/// Pictures in directories, JPEG and PNG files, one directory a class: "x", f32 of shape [height, width,
+/// channels] with values 0 to 255, and "y", the class as i32. Needs the feature `pictures`.
 ///
 /// Classes are numbered in the order of their directories' names, and files follow class by class in the
-/// order of theirs, compared as bytes, so the order is the same on every system. WebP, BMP, GIF and TIFF files
-/// need the feature `more-pictures`; without it they are an error. Files that are no pictures by their names,
-/// and those whose names start with a dot, are passed over. Unless [`size`](Self::size) is given, height and
-/// width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
+/// order of theirs, compared as bytes, so the order is the same on every system. WebP, BMP, GIF and TIFF
+/// files need the feature `more-pictures`; without it they are an error. Files that are no pictures by their
+/// names, and those whose names start with a dot, are passed over. Unless [`size`](Self::size) is given,
+/// height and width vary from sample to sample ([`FieldSpec::VARIES`]), and a transform such as
 /// [`augment::resized_crop`](crate::augment::resized_crop) has to make them equal. Convolutions take
 /// [channels, height, width], so [`channels_first`](crate::channels_first) comes last.
 #[derive(Clone, Debug)]

@@ -1,0 +1,103 @@
+//! The training step behind the forward pass: gradients and the optimizer, for the whole model or for a
+//! phase.
+
+use unisono_graph::{Graph, Precision, StateDecl, Type, Var, simplify};
+
+use super::{INVERSE, PENALTY, PENALTY_GRADIENT, SCALE, Trace, WEIGHT_SUM, per_sample};
+use crate::Error;
+use crate::compile::fields::Fields;
+use crate::compile::parts::Parts;
+use crate::compile::phases::Phase;
+use crate::identity::graph::of_graph;
+use crate::identity::part::Part;
+use crate::model::context::{Mode, Parameter};
+use crate::optimizers::{Gradient, trace_update_of};
+
+impl Trace {
+    /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of
+    /// the weights once. In mixed precision they are those of a scaled loss, and are scaled back first.
+    ///
+    /// A step in a phase trains its parameters by its losses. What the optimizers of the phases `before` and
+    /// `after` it keep is declared in their places, so that all steps have the same states.
+    pub(super) fn with_update(
+        &self,
+        parts: &Parts,
+        phase: Option<&Phase>,
+        [before, after]: [&[StateDecl]; 2],
+    ) -> Result<Graph, Error> {
+        let tape = &self.tape;
+        let ones = tape.constant(1.0).expand(self.loss.ty().lead, &[]);
+        let weight = self.weight.clone().unwrap_or(ones);
+        let weight_sum = weight.sum_shards();
+        tape.output(WEIGHT_SUM, &weight_sum);
+        let own = phase.filter(|phase| !phase.losses.is_empty());
+        let loss = own.map_or_else(|| self.loss.clone(), |phase| self.loss_of(phase));
+        let total = (&loss * &weight).sum_shards();
+        let is_trained = |p: &&Parameter| phase.is_none_or(|phase| (phase.trains)(&p.name));
+        let parameters: Vec<Parameter> = self.cx.parameters().iter().filter(is_trained).cloned().collect();
+        let vars: Vec<Var> = parameters.iter().map(|p| p.var.clone()).collect();
+        let scalar = |name| tape.input(name, Type::global(&[]));
+        let scales = (parts.precision == Precision::Mixed).then(|| [SCALE, INVERSE].map(scalar));
+        let total = scales.as_ref().map_or(total.clone(), |[scale, _]| &total * scale);
+        let mean = |sum: &Var| match &scales {
+            Some([_, inverse]) => sum * inverse / &weight_sum,
+            None => sum / &weight_sum,
+        };
+        let mut gradients: Vec<Var> = tape.gradients(&total, &vars).iter().map(mean).collect();
+        if let Some(penalty) = self.cx.penalties() {
+            tape.output(PENALTY, &penalty);
+            let more = tape.gradients(&penalty, &vars);
+            let sizes = more.iter().map(|gradient| tape.in_f32(|| gradient.abs().sum_all()));
+            sizes.reduce(|a, b| a + b).iter().for_each(|size| tape.output(PENALTY_GRADIENT, size));
+            gradients = gradients.iter().zip(&more).map(|(g, p)| g + p).collect();
+        }
+        let gradients = parameters.into_iter().zip(gradients);
+        let gradients = gradients.map(|(p, gradient)| Gradient { name: p.name, weight: p.var, gradient });
+        let declare = |states: &[StateDecl]| {
+            states.iter().for_each(|state| drop(tape.state(&state.name, &state.ty.dims, state.kind)));
+        };
+        declare(before);
+        let (optimizer, name) = phase.map_or((&parts.optimizer, ""), |phase| (&phase.optimizer, &phase.name));
+        tape.in_f32(|| trace_update_of(tape, optimizer, gradients.collect(), name));
+        declare(after);
+        Ok(tape.finish()?)
+    }
+
+    /// Returns the sum of a phase's losses of each sample.
+    fn loss_of(&self, phase: &Phase) -> Var {
+        let parts = phase.losses.iter().filter_map(|part| {
+            let (output, target) = (self.outputs.get(&part.on.output)?, self.inputs.get(&part.on.target)?);
+            Some(per_sample(&self.tape, part, output, target).0)
+        });
+        parts.reduce(|a, b| a + b).unwrap_or_else(|| self.loss.clone())
+    }
+}
+
+/// Traces the training steps of all phases. They have the same states in the same order: those of the model,
+/// then what the optimizer of each phase keeps.
+pub(super) fn phase_graphs(parts: &Parts, fields: &Fields) -> Result<Vec<Graph>, Error> {
+    let (mut kept, mut graphs): (Vec<Vec<StateDecl>>, _) = (Vec::new(), Vec::new());
+    for phase in &parts.phases {
+        let trace = Trace::new(parts, fields, Mode::Train)?;
+        let of_model = trace.tape.states().len();
+        let graph = trace.with_update(parts, Some(phase), [&[], &[]])?;
+        kept.push(graph.states[of_model..].to_vec());
+    }
+    for (at, phase) in parts.phases.iter().enumerate() {
+        let [before, after] = [kept[..at].concat(), kept[at + 1..].concat()];
+        let trace = Trace::new(parts, fields, Mode::Train)?;
+        graphs.push(trace.with_update(parts, Some(phase), [&before, &after])?);
+    }
+    Ok(graphs)
+}
+
+/// Returns the training step, or those of all phases, as a part of a run's identity.
+pub(super) fn of_training(parts: &Parts, first: &Graph, others: &[Graph]) -> Part {
+    if parts.phases.is_empty() {
+        return of_graph(&simplify(first));
+    }
+    let graphs = std::iter::once(first).chain(others);
+    let hashes = graphs.map(|graph| of_graph(&simplify(graph)).sha256);
+    let names = parts.phases.iter().map(|phase| format!("phase {}", phase.name));
+    Part::of_settings(names.zip(hashes))
+}
