@@ -33,8 +33,9 @@ impl Tile {
     }
 }
 
-/// Returns what one turn of a kernel's main loop executes. For a tile it is a slab: the turns of the loop over
-/// steps are counted as often as they run, and of the loads on both sides of a branch those of one side.
+/// Returns what one turn of a kernel's main loop executes. For a tile it is a slab: the turns of the loop
+/// over steps are counted as often as they run, and of the loads on both sides of a branch those of one
+/// side.
 pub fn turn(tile: Option<Tile>, assembly: &str) -> Mix {
     let Some(tile) = tile else { return main_loop(assembly) };
     let all = loops(assembly);

@@ -8,14 +8,15 @@ use unisono_graph::plan::Kernel;
 use crate::GpuError;
 
 /// Returns the SPIR-V of a kernel, with the options of wgpu-hal 30's Vulkan backend for
-/// `ShaderRuntimeChecks::unchecked()` and workgroup memory that is not cleared: no bounds checks, no checks of
-/// divisors, no bound on loops, binding n of the kernel as binding n of descriptor set 0.
+/// `ShaderRuntimeChecks::unchecked()` and workgroup memory that is not cleared: no bounds checks, no checks
+/// of divisors, no bound on loops, binding n of the kernel as binding n of descriptor set 0.
 ///
 /// The version is SPIR-V's. wgpu-hal takes the highest one that the device's Vulkan allows: (1, 0) for Vulkan
 /// 1.0, (1, 3) for 1.1, (1, 5) for 1.2 and (1, 6) from 1.3 on. Subgroup operations need (1, 3).
 ///
 /// # Errors
-/// [`GpuError::Validation`] if the text is no valid WGSL, has no entry point `main`, or needs another version.
+/// [`GpuError::Validation`] if the text is no valid WGSL, has no entry point `main`, or needs another
+/// version.
 pub fn spirv(kernel: &Kernel, version: (u8, u8)) -> Result<Vec<u32>, GpuError> {
     let refused = |message: String| GpuError::Validation { what: format!("kernel {}", kernel.name), message };
     let mut wgsl = naga::front::wgsl::Options::new();
