@@ -1,5 +1,6 @@
 //! What a training step is on a GPU, counted without one: launches, barriers, bytes and floating-point
-//! operations of its plan (`index`, `steps`), and the machine code of its kernels (`radv`, `assembly`, `slab`).
+//! operations of its plan (`index`, `steps`), and the machine code of its kernels (`radv`, `assembly`,
+//! `slab`).
 //!
 //! Nothing here is timed, and no device computes anything: Mesa's RADV compiles for a GPU that is not there.
 

@@ -115,7 +115,8 @@ impl Compiler {
     pub fn compile(&self, kernel: &Kernel) -> Result<Machine, String> {
         let words = spirv(kernel, SPIRV).map_err(|error| error.to_string())?;
         let device = &self.device;
-        // SAFETY: the module is valid SPIR-V, and everything that is made here is destroyed after its last use.
+        // SAFETY: the module is valid SPIR-V, and everything that is made here is destroyed after its last
+        // use.
         unsafe {
             let info = vk::ShaderModuleCreateInfo::default().code(&words);
             let module = device.create_shader_module(&info, None).map_err(failed("making a module"))?;

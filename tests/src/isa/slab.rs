@@ -33,8 +33,9 @@ impl Tile {
     }
 }
 
-/// Returns what one turn of a kernel's main loop executes. For a tile it is a slab: the turns of the loop over
-/// steps are counted as often as they run, and of the loads on both sides of a branch those of one side.
+/// Returns what one turn of a kernel's main loop executes. For a tile it is a slab: the turns of the loop
+/// over steps are counted as often as they run, and of the loads on both sides of a branch those of one
+/// side.
 pub fn turn(tile: Option<Tile>, assembly: &str) -> Mix {
     let Some(tile) = tile else { return main_loop(assembly) };
     let all = loops(assembly);
@@ -44,10 +45,10 @@ pub fn turn(tile: Option<Tile>, assembly: &str) -> Mix {
     let contains = |(first, last): (usize, usize)| first <= inner.range.0 && inner.range.1 <= last;
     let outer = all
         .iter()
-        .filter(|l| {
-            l.range != inner.range && contains(l.range) && l.mix.global_bytes > inner.mix.global_bytes
-        })
-        .min_by_key(|l| l.mix.instructions);
+        .filter(|l| l.range != inner.range && contains(l.range) && l.mix.global_bytes > 0)
+        .min_by_key(|l| l.mix.instructions)
+        // Where the loop over steps was written out, the innermost one is that over slabs.
+        .filter(|_| inner.mix.global_bytes == 0);
     let turns = (STEPS * tile.own * tile.own / inner.mix.fmas.max(1)).max(1);
     let mut mix = outer.map_or(inner.mix, |outer| outer.mix.with_more(inner.mix, turns - 1));
     if !tile.loads_both() {

@@ -1,5 +1,5 @@
-//! Reductions along rows: the kernels that stage rows in workgroup memory and those that do not give the bytes
-//! of a plain loop.
+//! Reductions along rows: the kernels that stage rows in workgroup memory and those that do not give the
+//! bytes of a plain loop.
 
 use unisono_gpu::Device;
 use unisono_graph::tree::{SUM_CHUNK, add, sum};

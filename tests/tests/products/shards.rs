@@ -35,8 +35,8 @@ fn rows(columns: usize, input: usize, samples: std::ops::Range<usize>) -> Vec<f3
     all[samples.start * ROWS * columns..samples.end * ROWS * columns].to_vec()
 }
 
-/// Runs the first segment of a run of shards, and returns its sums: those of all shards, or those of the run's
-/// only block.
+/// Runs the first segment of a run of shards, and returns its sums: those of all shards, or those of the
+/// run's only block.
 fn sums(device: &mut Device, target: &Target, program: &Program, shards: std::ops::Range<usize>) -> Vec<f32> {
     let run = Run { first: shards.start, sizes: SHARDS[shards.clone()].to_vec(), shards: SHARDS.len() };
     let first: usize = SHARDS[..shards.start].iter().sum();

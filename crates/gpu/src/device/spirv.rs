@@ -20,7 +20,8 @@ use crate::device::interface::Interface;
 /// 1.0, (1, 3) for 1.1, (1, 5) for 1.2 and (1, 6) from 1.3 on. Subgroup operations need (1, 3).
 ///
 /// # Errors
-/// [`GpuError::Validation`] if the text is no valid WGSL, has no entry point `main`, or needs another version.
+/// [`GpuError::Validation`] if the text is no valid WGSL, has no entry point `main`, or needs another
+/// version.
 pub fn spirv(kernel: &Kernel, version: (u8, u8)) -> Result<Vec<u32>, GpuError> {
     translate(kernel, version, Capabilities::all()).map(|(words, _)| words)
 }

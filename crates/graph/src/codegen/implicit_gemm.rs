@@ -119,8 +119,9 @@ impl Text<'_> {
         )
     }
 
-    /// Returns a digit of four steps `q` from `p` on. Where `p` is a multiple of four, a digit above the fours
-    /// is the same for all four, and one of fours goes up with them: then there is one division, not four.
+    /// Returns a digit of four steps `q` from `p` on. Where `p` is a multiple of four, a digit above the
+    /// fours is the same for all four, and one of fours goes up with them: then there is one division, not
+    /// four.
     fn inner_text(&self, digit: &Digit) -> String {
         let is_one = |size: &usize| size.is_multiple_of(4);
         match digit {

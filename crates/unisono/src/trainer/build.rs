@@ -84,8 +84,8 @@ impl Builder {
         global_batches.iter().map(memory).collect()
     }
 
-    /// Compiles a program of the trainer for data with these fields. Opens no device and looks for none, so it
-    /// works for models that no adapter of this machine could hold.
+    /// Compiles a program of the trainer for data with these fields. Opens no device and looks for none, so
+    /// it works for models that no adapter of this machine could hold.
     ///
     /// # Errors
     /// As [`Builder::build`], as far as devices have no part in them.

@@ -145,9 +145,8 @@ impl Emitter<'_> {
     fn launch_unit(&mut self, unit: &Unit, kernels: &UnitKernels) -> Result<(), GraphError> {
         match kernels {
             UnitKernels::Map { plain, pairs } => self.map(unit, self.of_target(plain, pairs.as_ref())),
-            UnitKernels::Reduce { staged: Some([whole, chunked]), kind, .. }
-                if self.target.machine == Machine::Gpu =>
-            {
+            UnitKernels::Reduce { staged: Some(staged), kind, .. } if self.target.machine == Machine::Gpu => {
+                let [whole, chunked] = &**staged;
                 self.reduce(unit.roots[0], whole, chunked, *kind)
             }
             UnitKernels::Reduce { whole, chunked, kind, .. } => {

@@ -155,7 +155,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Sums the products of a bucket whose shards were stored apart. Those that lie side by side take one tree.
+    /// Sums the products of a bucket whose shards were stored apart. Those that lie side by side take one
+    /// tree.
     fn sum_apart(&mut self, index: usize) -> Result<(), GraphError> {
         let Bucket { len, joined, .. } = self.program.buckets()[index];
         let mut all = self.apart.remove(&index).unwrap_or_default();

@@ -34,9 +34,9 @@ pub(super) enum Family {
 ///
 /// Lanes beat 8 x 8 registers from 16 rows on. Small products take the small kernel, which compiles fastest
 /// and wastes least at the edges: below 2^20 steps a larger one would save less than 0.5 ms. A GPU hides the
-/// latency of memory behind many invocations. Where a side of the product is shorter than 32, tiles would make
-/// too few invocations for that. Larger tiles read less memory for a multiply-add, and smaller ones are more
-/// workgroups: the largest tile is taken that still makes as many workgroups as keep the adapter busy.
+/// latency of memory behind many invocations. Where a side of the product is shorter than 32, tiles would
+/// make too few invocations for that. Larger tiles read less memory for a multiply-add, and smaller ones are
+/// more workgroups: the largest tile is taken that still makes as many workgroups as keep the adapter busy.
 pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Family {
     const FEW_STEPS: usize = 1 << 20;
     let small = Family::Registers { rows: 1, columns: 1 };
@@ -51,8 +51,8 @@ pub(super) fn family(target: &Target, [m, n, k]: [usize; 3], batch: usize) -> Fa
     }
 }
 
-/// Returns the side of the tiles for `batch` results of `[m, n]`, given the number of workgroups that keep the
-/// adapter busy.
+/// Returns the side of the tiles for `batch` results of `[m, n]`, given the number of workgroups that keep
+/// the adapter busy.
 fn tile(busy: u32, [m, n]: [usize; 2], batch: usize) -> usize {
     let is_enough = |side: &usize| {
         let workgroups = m.div_ceil(*side) * n.div_ceil(*side) * batch;
