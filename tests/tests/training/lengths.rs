@@ -6,7 +6,7 @@ use unisono::{
     Trainer, Var,
 };
 
-use crate::{Notes, sha256};
+use crate::{Notes, others, sha256};
 
 const SAMPLES: usize = 60;
 const LONGEST: usize = 12;
@@ -62,7 +62,7 @@ fn buckets_train_evaluate_and_predict_with_the_same_bits_on_any_replicas() {
     assert!(last.train.loss < first.train.loss);
     let predicted = one.predict(&bucketed()).unwrap();
     assert_eq!(predicted.len(), 2 * SAMPLES);
-    for replicas in [2, 3] {
+    for &replicas in others() {
         let mut trainer = build(replicas);
         trainer.fit(&bucketed(), Some(&bucketed()), 4).unwrap();
         assert_eq!(sha256(&mut trainer), sha256(&mut one));

@@ -7,7 +7,7 @@ use unisono::{
 };
 use unisono_tests::{loader, perceptron};
 
-use crate::sha256;
+use crate::{others, sha256};
 
 fn data() -> Loader {
     let all = loader(50, 5).unwrap();
@@ -79,7 +79,7 @@ fn phases_are_the_same_on_any_replicas_and_train_their_parts_alone() {
     assert_eq!(names, ["real loss", "fake loss", "fooled loss"]);
     assert!(one.tensor("critic.0.weight/critic/exp_avg").is_some());
     assert!(one.tensor("critic.0.weight/generator/momentum_buffer").is_none());
-    for replicas in [2, 3] {
+    for &replicas in others() {
         let mut trainer = build(builder(replicas));
         trainer.fit(&data(), Some(&data()), 3).unwrap();
         assert_eq!(sha256(&mut trainer), sha256(&mut one));

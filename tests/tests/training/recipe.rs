@@ -7,7 +7,7 @@ use unisono::{
 };
 use unisono_tests::{CLASSES, FEATURES, blobs, loader, perceptron};
 
-use crate::{Notes, sha256};
+use crate::{Notes, others, sha256};
 
 fn data() -> Loader {
     loader(50, 5).unwrap()
@@ -53,7 +53,7 @@ fn class_weights_are_weights_of_samples_in_training_alone() {
     assert_eq!(evaluation.loss, by_class.history()[1].validation.as_ref().unwrap().loss);
     assert_ne!(evaluation.loss, by_sample.evaluate(&weighted(&weights)).unwrap().loss);
     let same = sha256(&mut by_class);
-    for replicas in [2, 3] {
+    for &replicas in others() {
         assert_eq!(sha256(&mut fitted(plain(replicas).class_weights(weights), &data())), same);
     }
     assert_ne!(sha256(&mut fitted(plain(1), &data())), same);

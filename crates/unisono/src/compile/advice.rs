@@ -1,8 +1,8 @@
 //! Notes about a model that would train, and most likely not to what its author wants.
 
-use crate::compile::parts::{FrozenNames, Parts};
+use crate::compile::parts::Parts;
 use crate::compile::programs::Programs;
-use crate::model::context::SummaryLine;
+use crate::model::context::{FrozenNames, SummaryLine};
 
 /// The most channels that a picture has.
 const CHANNELS: usize = 4;

@@ -6,6 +6,7 @@ use unisono_graph::{Precision, Type, Var};
 
 use crate::compile::class_weights::check as check_class_weights;
 use crate::compile::phases::Phase;
+use crate::model::context::FrozenNames;
 use crate::model::functional::{INPUT, Model, OUTPUT};
 use crate::objective::metrics::Reduction;
 use crate::optimizers::RateChange;
@@ -31,9 +32,6 @@ pub(crate) struct Parts {
     /// Accepts the statistics that keep their values.
     pub frozen_statistics: Option<Arc<FrozenNames>>,
 }
-
-/// Accepts the names of statistics that keep their values.
-pub(crate) type FrozenNames = dyn Fn(&str) -> bool + Send + Sync;
 
 /// An output of the model, and the field that it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,9 @@ use crate::model::{Initializer, Layer};
 /// the stack for each.
 pub(crate) const MAX_NESTING: usize = 128;
 
+/// Accepts the names of statistics that keep their values.
+pub(crate) type FrozenNames = dyn Fn(&str) -> bool + Send + Sync;
+
 /// Whether a model is traced for training or for evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -78,7 +81,7 @@ pub struct Context {
     /// The number of layers around this point that are applied frozen.
     frozen: usize,
     /// Accepts the statistics that keep their values.
-    frozen_statistics: Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>,
+    frozen_statistics: Option<Arc<FrozenNames>>,
     /// What statistics became so far, by the nodes of their states.
     replaced: BTreeMap<NodeId, Var>,
     /// The states of statistics by the nodes of what they became.
@@ -257,7 +260,7 @@ impl Context {
     }
 
     /// Lets the statistics that `accepts` accepts keep their values.
-    pub(crate) fn freeze_statistics(&mut self, accepts: Option<Arc<dyn Fn(&str) -> bool + Send + Sync>>) {
+    pub(crate) fn freeze_statistics(&mut self, accepts: Option<Arc<FrozenNames>>) {
         self.frozen_statistics = accepts;
     }
 

@@ -57,6 +57,9 @@ impl From<usize> for Column {
     }
 }
 
+/// Takes a record, with the names of the columns, if the file has them, and its line.
+type EachRecord<'a> = dyn FnMut(&[String], &::csv::StringRecord, u64) -> Result<(), DataError> + 'a;
+
 /// The kind of the field "y".
 #[derive(Clone, Debug)]
 enum Answer {
@@ -133,10 +136,7 @@ impl Csv {
     }
 
     /// Reads the records one by one, each with the names of the columns, if the file has them, and its line.
-    fn for_each_record(
-        &self,
-        each: &mut dyn FnMut(&[String], &::csv::StringRecord, u64) -> Result<(), DataError>,
-    ) -> Result<(), DataError> {
+    fn for_each_record(&self, each: &mut EachRecord<'_>) -> Result<(), DataError> {
         let line_bytes = Rc::new(Cell::new(0));
         let mut reader = ::csv::ReaderBuilder::new()
             .has_headers(false)
