@@ -1,4 +1,5 @@
-//! `cargo xtask demo | test | fuzz | bench | vendors | tidy`: the tasks that a person or CI runs in this repository.
+//! `cargo xtask demo | test | fuzz | bench | vendors | tidy`: the tasks that a person or CI runs in this
+//! repository.
 //!
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
@@ -102,8 +103,8 @@ fn test(long: bool, args: &[OsString]) -> Result<(), String> {
 /// Where Debian's `chromium-common` has the Vulkan driver SwiftShader.
 const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
 
-/// Runs the comparison of adapters. SwiftShader is one of them where it is installed, unless the caller says by
-/// himself which drivers there are.
+/// Runs the comparison of adapters. SwiftShader is one of them where it is installed, unless the caller says
+/// by himself which drivers there are.
 fn vendors(args: &[OsString]) -> Result<(), String> {
     setup::adapter()?;
     let mut command = cargo();
