@@ -68,8 +68,8 @@ snippets! {
     C_QUADS = "c_quads";
     /// Writes four elements of a product one by one.
     C_WORDS = "c_words";
-    /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds. Needs
-    /// [`QUOTIENT`].
+    /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds.
+    /// Needs [`QUOTIENT`].
     ELEMENTARY = "elementary";
     /// Turns zeros, subnormal numbers and the smallest normal one into +0.
     FLUSH = "flush";
@@ -187,8 +187,8 @@ pub const SORT_MERGE: &str = include_str!("sort_merge.wgsl");
 /// `shard_range`, and the constants and functions that the file names.
 pub const ROW_SUMS: &str = include_str!("row_sums.wgsl");
 
-/// Returns a module for a device whose own quotients and square roots are known to round correctly: with these
-/// in place of [`snippets::QUOTIENT`] and [`snippets::ROOT`]. The bits of results are the same.
+/// Returns a module for a device whose own quotients and square roots are known to round correctly: with
+/// these in place of [`snippets::QUOTIENT`] and [`snippets::ROOT`]. The bits of results are the same.
 pub fn with_own_quotients(module: &str) -> String {
     let pairs = [(snippets::QUOTIENT, snippets::OWN_QUOTIENT), (snippets::ROOT, snippets::OWN_ROOT)];
     pairs.iter().fold(module.to_owned(), |text, (ours, own)| text.replace(ours.text(), own.text()))

@@ -1,8 +1,8 @@
 // root: returns the square root of x, correctly rounded whatever the device's own root is worth.
 //
-// As in quotient.wgsl the device's inverseSqrt is only a first guess, which may be off by up to 16 units in the
-// last place, and integers decide. Subnormal numbers count as 0. The root of a zero is +0, of a number below 0
-// the NaN 0x7FC00000.
+// As in quotient.wgsl the device's inverseSqrt is only a first guess, which may be off by up to 16 units in
+// the last place, and integers decide. Subnormal numbers count as 0. The root of a zero is +0, of a number
+// below 0 the NaN 0x7FC00000.
 fn root(x: f32) -> f32 {
     let p = bitcast<u32>(x);
     if p - 0x800000u >= 0x7F000000u {

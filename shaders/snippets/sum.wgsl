@@ -1,5 +1,5 @@
-// canonical: returns x, or +0 where the magnitude of x is at most 2^-126 (see flush.wgsl). The value is rebuilt
-// from its bits, so that a product that goes in comes out rounded on its own.
+// canonical: returns x, or +0 where the magnitude of x is at most 2^-126 (see flush.wgsl). The value is
+// rebuilt from its bits, so that a product that goes in comes out rounded on its own.
 fn canonical(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     return bitcast<f32>(select(bits, 0u, bitcast<i32>(bits & 0x7fffffffu) <= 0x00800000));

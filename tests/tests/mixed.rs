@@ -7,8 +7,8 @@ use unisono::{Error, Observer, Trainer};
 use unisono_gpu::{Backend, adapters};
 use unisono_tests::{loader, perceptron};
 
-/// Returns one adapter of each backend, if there are two backends. Adapters of GL count as of another class, which
-/// the software drivers are not by themselves.
+/// Returns one adapter of each backend, if there are two backends. Adapters of GL count as of another class,
+/// which the software drivers are not by themselves.
 fn two() -> Option<[String; 2]> {
     fail::cfg("probe-gl", "return(state:0)").unwrap();
     let first = |backend: Backend| Some(format!("{backend}:{}", adapters(&[backend]).first()?.name));

@@ -1,5 +1,5 @@
-//! Adapters that are there beside each other give the same bytes: the short form of `cargo xtask vendors`. Faults
-//! that are planted into kernels are found and named.
+//! Adapters that are there beside each other give the same bytes: the short form of `cargo xtask vendors`.
+//! Faults that are planted into kernels are found and named.
 
 use unisono_gpu::{Adapter, Options};
 use unisono_replica::{Rounding, probe_now};

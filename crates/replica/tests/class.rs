@@ -6,9 +6,7 @@ use std::collections::BTreeSet;
 
 use common::adapter;
 use unisono_gpu::{Adapter, Backend, Kind, adapters};
-use unisono_replica::{
-    Rounding, describe_classes, is_one_class, is_one_machine, machine, probe, probe_now,
-};
+use unisono_replica::{Rounding, describe_classes, is_one_class, is_one_machine, machine, probe, probe_now};
 
 #[test]
 fn an_adapter_is_always_of_the_same_class() {

@@ -1,5 +1,5 @@
-//! Our exp, log, tanh, erf, sigmoid and rounding to f16 give the same bytes on a device as their host twin, between
-//! operands and results that are canonical as those of every op.
+//! Our exp, log, tanh, erf, sigmoid and rounding to f16 give the same bytes on a device as their host twin,
+//! between operands and results that are canonical as those of every op.
 
 use unisono_gpu::Device;
 use unisono_graph::elementary::Elementary;

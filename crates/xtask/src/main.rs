@@ -132,8 +132,8 @@ fn isa(args: &[OsString]) -> Result<(), String> {
 /// Where Debian's `chromium-common` has the Vulkan driver SwiftShader.
 const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
 
-/// Runs the comparison of adapters. SwiftShader is one of them where it is installed, unless the caller says by
-/// himself which drivers there are.
+/// Runs the comparison of adapters. SwiftShader is one of them where it is installed, unless the caller says
+/// by himself which drivers there are.
 fn vendors(args: &[OsString]) -> Result<(), String> {
     setup::adapter()?;
     let mut command = cargo();

@@ -1,8 +1,9 @@
 //! Compares the adapters of this machine byte by byte: `cargo xtask vendors`.
 //!
-//! It runs every op with its gradient, every layer, loss, metric and optimizer of the oracle's suites, models of
-//! one layer, and random graphs, on the first adapter and on each of the others. For each difference it prints
-//! the first op and the first kernel that differ, with the kernel's WGSL. It exits with 1 if there is one.
+//! It runs every op with its gradient, every layer, loss, metric and optimizer of the oracle's suites, models
+//! of one layer, and random graphs, on the first adapter and on each of the others. For each difference it
+//! prints the first op and the first kernel that differ, with the kernel's WGSL. It exits with 1 if there is
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

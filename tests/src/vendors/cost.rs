@@ -1,5 +1,5 @@
-//! What the arithmetic of docs/NUMERICS.md costs: steps of training with the kernels as they are, beside the same
-//! kernels without flushing, without barriers, and with plain quotients and roots.
+//! What the arithmetic of docs/NUMERICS.md costs: steps of training with the kernels as they are, beside the
+//! same kernels without flushing, without barriers, and with plain quotients and roots.
 
 use std::time::{Duration, Instant};
 
@@ -44,8 +44,8 @@ pub fn cost(subject: &Subject, guarded: &mut Bench, plain: &mut Bench, turns: us
     Ok(Cost { guarded, plain })
 }
 
-/// Returns steps of training by AdamW: a perceptron, a block of layer norm, GELU and softmax, and a convolution with
-/// batch norm.
+/// Returns steps of training by AdamW: a perceptron, a block of layer norm, GELU and softmax, and a
+/// convolution with batch norm.
 ///
 /// # Errors
 /// A step cannot be traced, which would be a fault of this function.

@@ -10,7 +10,8 @@ const SHARDS: [usize; 3] = [3, 2, 2];
 /// The number of values in a sample, which is no multiple of four in every second graph.
 const WIDTHS: [usize; 2] = [8, 5];
 
-/// Returns a random graph: 4 to 14 ops on two inputs, a weight and constants, then the gradients of all three.
+/// Returns a random graph: 4 to 14 ops on two inputs, a weight and constants, then the gradients of all
+/// three.
 ///
 /// # Errors
 /// The graph cannot be traced, which would be a fault of this function.

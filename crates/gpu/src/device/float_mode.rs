@@ -1,13 +1,14 @@
 //! The floating-point mode in which a software driver computes: subnormal operands and results are zeros.
 //!
-//! Mesa's software drivers compute in the mode of the thread that submits work, or of a thread that they started,
-//! which has the mode of the thread that started it. SwiftShader sets this mode by itself. In it the partial
-//! sums of a product are the same on both: no kernel can flush those without paying for it in its inner loop.
+//! Mesa's software drivers compute in the mode of the thread that submits work, or of a thread that they
+//! started, which has the mode of the thread that started it. SwiftShader sets this mode by itself. In it the
+//! partial sums of a product are the same on both: no kernel can flush those without paying for it in its
+//! inner loop.
 
 use crate::{Adapter, Kind};
 
-/// Runs `work`, on a CPU adapter in the mode in which subnormal numbers are zeros. Threads that `work` starts keep
-/// that mode.
+/// Runs `work`, on a CPU adapter in the mode in which subnormal numbers are zeros. Threads that `work` starts
+/// keep that mode.
 pub(crate) fn for_adapter<T>(adapter: &Adapter, work: impl FnOnce() -> T) -> T {
     let _mode = (adapter.kind == Kind::Cpu).then(Mode::flushing);
     work()
@@ -52,8 +53,9 @@ fn read() -> u64 {
 #[expect(unsafe_code, reason = "the register has no safe name")]
 fn write(mode: u64) {
     let mode = mode as u32;
-    // SAFETY: all bits but those of `FLUSHES` are as they were read, so no exception is unmasked. Between the two
-    // writes this thread runs wgpu and the driver; wgpu's few float operations never see a subnormal number.
+    // SAFETY: all bits but those of `FLUSHES` are as they were read, so no exception is unmasked. Between the
+    // two writes this thread runs wgpu and the driver; wgpu's few float operations never see a subnormal
+    // number.
     unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack, preserves_flags)) };
 }
 

@@ -9,9 +9,10 @@ use unisono_graph::plan::Kernel;
 use crate::GpuError;
 use crate::device::interface::Interface;
 
-/// Returns the SPIR-V of a kernel as devices ship it to Vulkan drivers. The options are those of wgpu-hal 30's
-/// Vulkan backend for `ShaderRuntimeChecks::unchecked()` and workgroup memory that is not cleared: no bounds
-/// checks, no checks of divisors, no bound on loops, binding n of the kernel as binding n of descriptor set 0.
+/// Returns the SPIR-V of a kernel as devices ship it to Vulkan drivers. The options are those of wgpu-hal
+/// 30's Vulkan backend for `ShaderRuntimeChecks::unchecked()` and workgroup memory that is not cleared: no
+/// bounds checks, no checks of divisors, no bound on loops, binding n of the kernel as binding n of
+/// descriptor set 0.
 ///
 /// Beyond these, every float operation is decorated with `NoContraction`: a driver may neither contract a
 /// product and a sum, nor factor, reorder or merge operations.
@@ -54,14 +55,16 @@ pub(crate) fn translate(
 
 /// The number of words in front of a module's first instruction.
 const HEADER: usize = 5;
-/// The opcodes with a float result that compilers may change: OpExtInst (Fma among others), OpFNegate, OpFAdd,
-/// OpFSub, OpFMul, OpFDiv, OpFRem, OpFMod, OpVectorTimesScalar, OpMatrixTimesScalar to OpMatrixTimesMatrix, OpDot.
+/// The opcodes with a float result that compilers may change: OpExtInst (Fma among others), OpFNegate,
+/// OpFAdd, OpFSub, OpFMul, OpFDiv, OpFRem, OpFMod, OpVectorTimesScalar, OpMatrixTimesScalar to
+/// OpMatrixTimesMatrix, OpDot.
 const FLOAT: [u32; 14] = [12, 127, 129, 131, 133, 136, 140, 141, 142, 143, 144, 145, 146, 148];
 /// OpDecorate with three words, and the decoration.
 const DECORATE: u32 = 3 << 16 | 71;
 const NO_CONTRACTION: u32 = 42;
 
-/// Returns a module with `NoContraction` on every float operation. Decorations stand in front of the first type.
+/// Returns a module with `NoContraction` on every float operation. Decorations stand in front of the first
+/// type.
 fn decorated(words: &[u32]) -> Vec<u32> {
     let found: Vec<(usize, u32)> = instructions(words).collect();
     let is_type = |&&(_, opcode): &&(usize, u32)| (19..=39).contains(&opcode);

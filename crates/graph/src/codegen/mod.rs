@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+mod canonical;
 mod epilogue;
 mod finite;
 mod implicit_gemm;

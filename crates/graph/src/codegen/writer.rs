@@ -11,7 +11,7 @@ use super::{Binding, Bound, WORKGROUP};
 use crate::fuse::{Fusion, Place, Store, Stores, Unit, UnitKind};
 use crate::plan::{Access, Kernel};
 use crate::trace::{Expression, Graph, Lowering, NodeId};
-use crate::values::{DType, Lead, Type, strides};
+use crate::values::{Lead, Type, strides};
 
 /// The element type of what is stored as f16. Everything is computed in f32.
 const HALF: &str = "f16";
@@ -24,7 +24,7 @@ type Coordinates<'a> = (&'a Type, Vec<String>);
 /// Writes one kernel.
 pub(super) struct Writer<'a> {
     graph: &'a Graph,
-    fusion: &'a Fusion,
+    pub(super) fusion: &'a Fusion,
     stores: &'a Stores,
     unit: &'a Unit,
     bindings: Vec<(Binding, Access, &'static str)>,
@@ -249,15 +249,6 @@ impl<'a> Writer<'a> {
         self.stores.checked.contains(&root)
     }
 
-    /// Returns an expression for a value with a canonical result.
-    fn flushed(&mut self, id: NodeId, text: String) -> String {
-        if self.ty(id).dtype != DType::F32 {
-            return text;
-        }
-        self.snippets.insert(snippets::FLUSH);
-        format!("flush({text})")
-    }
-
     fn pointwise(&mut self, id: NodeId, e: &Expression, index: &Index) -> String {
         let mut text = e.wgsl.clone();
         let inputs = self.graph.nodes[id].inputs.clone();
@@ -283,15 +274,6 @@ impl<'a> Writer<'a> {
             text = self.place_names(id, text, index);
         }
         if e.canonical { text } else { self.flushed(id, text) }
-    }
-
-    /// Returns whether a value is the same number everywhere, whatever a step brings.
-    fn is_constant(&self, id: NodeId) -> bool {
-        match &self.fusion.lowering[id] {
-            Lowering::Constant(_) => true,
-            Lowering::View(_) => self.is_constant(self.input(id, 0)),
-            _ => false,
-        }
     }
 
     /// Replaces `$row`, `$element` and `$axisN` in an expression.

@@ -26,8 +26,8 @@ pub const SUM_CHUNK: usize = 256;
 /// The number of elements that are added serially inside a chunk of a matrix product's inner axis.
 pub const PRODUCT_CHUNK: usize = 1024;
 
-/// Returns +0 for a number of magnitude 2^-126 or less, and any other number as it is. Those numbers are zeros,
-/// subnormal numbers and the smallest normal one, to which drivers round from below or not.
+/// Returns +0 for a number of magnitude 2^-126 or less, and any other number as it is. Those numbers are
+/// zeros, subnormal numbers and the smallest normal one, to which drivers round from below or not.
 #[inline]
 pub fn canonical(x: f32) -> f32 {
     if x.to_bits() & 0x7fff_ffff <= 0x0080_0000 { 0.0 } else { x }

@@ -14,12 +14,12 @@ use crate::worker::fault;
 use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
 use cache::Cache;
 
-/// The version of the arithmetic: of what kernels compute, to the bit. It grows with every change of a result's
-/// bits, and checkpoints carry it. Version 1 is that of all versions that did not record one.
+/// The version of the arithmetic: of what kernels compute, to the bit. It grows with every change of a
+/// result's bits, and checkpoints carry it. Version 1 is that of all versions that did not record one.
 pub const ARITHMETIC: u32 = 2;
 
-/// A numeric class: what a run's bits depend on beside the run. Within a class they are the same, whatever the
-/// machines are.
+/// A numeric class: what a run's bits depend on beside the run. Within a class they are the same, whatever
+/// the machines are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
     /// The machine that was probed: backend, device and driver, see [`machine`].
@@ -166,8 +166,9 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
     Ok(class)
 }
 
-/// Opens an adapter and runs the probe: every family of kernels, forward and backward, on numbers of all sizes,
-/// with signed zeros, subnormal numbers, ties, long sums, and the shapes that compilers are known to rewrite.
+/// Opens an adapter and runs the probe: every family of kernels, forward and backward, on numbers of all
+/// sizes, with signed zeros, subnormal numbers, ties, long sums, and the shapes that compilers are known to
+/// rewrite.
 ///
 /// # Errors
 /// The adapter does not open, or does not run the probe.

@@ -10,7 +10,8 @@ use unisono_random::{Stream, stream};
 pub(super) const ROWS: usize = 16;
 /// The number of shards of the probe.
 pub(super) const SHARDS: usize = 3;
-/// The number of values in each sample. It is above the lengths at which products and sums are cut into chunks.
+/// The number of values in each sample. It is above the lengths at which products and sums are cut into
+/// chunks.
 const VALUES: usize = 1500;
 /// The number of columns of the probe's product.
 const COLUMNS: usize = 8;
@@ -110,9 +111,9 @@ fn gradients(tape: &Tape, [x, y, w]: [&Var; 3]) {
     }
 }
 
-/// Returns the values of an input as bytes: f32 of both signs. Most lie between 2^-8 and 2^8, some are of any size
-/// of which a sum of products holds, and some are subnormal, halves, or zeros; none is infinite or not a number.
-/// Numbers called `y` are never zero, since they divide.
+/// Returns the values of an input as bytes: f32 of both signs. Most lie between 2^-8 and 2^8, some are of any
+/// size of which a sum of products holds, and some are subnormal, halves, or zeros; none is infinite or not a
+/// number. Numbers called `y` are never zero, since they divide.
 pub(super) fn numbers(name: &str, ty: &Type) -> Arc<[u8]> {
     debug_assert_eq!(ty.dtype, DType::F32);
     let rows = if ty.lead == unisono_graph::Lead::Sample { ROWS } else { 1 };

@@ -104,8 +104,8 @@ impl Section for SavedClasses {
     fn resume(&mut self, _saved: Self) {}
 }
 
-/// Writes two lists of classes as text to be compared: as nothing where all machines are of one class, and without
-/// probes where one of them has none.
+/// Writes two lists of classes as text to be compared: as nothing where all machines are of one class, and
+/// without probes where one of them has none.
 fn compared(saved: &[SavedClass], own: &[SavedClass]) -> [String; 2] {
     let probed = saved.iter().all(|class| class.probe.is_some());
     let probes: BTreeSet<_> = saved.iter().chain(own).map(|class| &class.probe).collect();
