@@ -62,8 +62,11 @@ fn text_classify(flags: Flags) -> Result<(), Error> {
     if whole { claim("accuracy on the held-out reviews", right, 0.9) } else { Ok(()) }
 }
 
-/// Reads reviews: their words as ids from 1, their labels, and the number of ids, the padding's included.
-fn reviews(path: &Path) -> Result<(Vec<Vec<i32>>, Vec<i32>, usize), Error> {
+/// Words as ids from 1 of each review, the reviews' labels, and the number of ids, the padding's included.
+type Reviews = (Vec<Vec<i32>>, Vec<i32>, usize);
+
+/// Reads reviews.
+fn reviews(path: &Path) -> Result<Reviews, Error> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let (mut ids, mut texts, mut labels) = (BTreeMap::new(), Vec::new(), Vec::new());
     for line in text.lines() {

@@ -76,7 +76,7 @@ pub fn models() -> Vec<Model> {
         optimizer: || AdamW::new(0.01).into(),
         ids: true,
     });
-    let optimizers: [(&'static str, fn() -> Chain); 14] = [
+    let optimizers: [Named; 14] = [
         ("sgd", || Sgd::new(0.05).momentum(0.9).nesterov().weight_decay(0.01).into()),
         ("adam", || Adam::new(0.01).weight_decay(0.01).into()),
         ("adamw", || Chain::from(AdamW::new(0.01)).clip_norm(1.0).average_weights(0.9)),
@@ -102,6 +102,9 @@ pub fn models() -> Vec<Model> {
 }
 
 /// Returns a model for each layer: the layer on vectors, images or sequences of 48 numbers.
+/// An optimizer and its name.
+type Named = (&'static str, fn() -> Chain);
+
 fn layers() -> Vec<Model> {
     const FLAT: &[usize] = &[48];
     const IMAGE: &[usize] = &[4, 4, 3];

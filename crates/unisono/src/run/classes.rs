@@ -143,7 +143,7 @@ mod tests {
             mixture: Vec::new(),
             arithmetic,
         };
-        let own = saved(&[b.clone()], Some(2));
+        let own = saved(std::slice::from_ref(&b), Some(2));
         assert_eq!(own.differences(&saved(&[a.clone(), b.clone()], Some(2))), []);
         assert_eq!(own.differences(&saved(&[a.clone(), other], Some(2))).len(), 1);
         let [older] = &own.differences(&saved(&[a], None))[..] else { panic!("one difference") };
