@@ -3,6 +3,8 @@
 
 #[path = "products/convolution.rs"]
 mod convolution;
+#[path = "products/faults.rs"]
+mod faults;
 #[path = "products/reduction.rs"]
 mod reduction;
 #[path = "products/shards.rs"]
@@ -14,7 +16,7 @@ use unisono_gpu::{Adapter, Device};
 use unisono_graph::ops::{Contract, MatMul};
 use unisono_graph::target::Machine;
 use unisono_graph::tree::{PRODUCT_CHUNK, canonical, sum};
-use unisono_graph::{Program, Run, Slot, Tape, Target, Type};
+use unisono_graph::{Plan, Program, Run, Slot, Tape, Target, Type};
 use unisono_random::Draws;
 use unisono_testkit::{adapters, products};
 
@@ -132,8 +134,16 @@ fn run(
     shards: &[usize],
 ) -> (Vec<Vec<u32>>, BTreeSet<String>) {
     let plan = program.plan(&Run::whole(shards), target).unwrap();
-    let mut executable = device.load(&plan).unwrap();
-    let mut outputs = vec![Vec::new(); program.outputs().len()];
+    (
+        run_plan(device, &plan, values, program.outputs().len()),
+        plan.kernels.into_iter().map(|k| k.wgsl).collect(),
+    )
+}
+
+/// Runs a plan with these inputs. Returns the words of each output.
+fn run_plan(device: &mut Device, plan: &Plan, values: &[Vec<f32>], outputs: usize) -> Vec<Vec<u32>> {
+    let mut executable = device.load(plan).unwrap();
+    let mut outputs = vec![Vec::new(); outputs];
     for segment in 0..plan.segments.len() {
         let upload = &mut |t: &unisono_graph::plan::Transfer, w: &mut unisono_gpu::Writer<'_>| {
             if let Slot::Input(i) = Slot::decode(t.slot) {
@@ -148,7 +158,7 @@ fn run(
         };
         device.run(&mut executable, segment, upload, download).unwrap();
     }
-    (outputs, plan.kernels.into_iter().map(|k| k.wgsl).collect())
+    outputs
 }
 
 /// Returns cases with sizes around every limit: of a block, of a tile, of a chunk, and of the choice of a
@@ -168,7 +178,7 @@ fn cases() -> Vec<Case> {
         (130, 129, 37, pairs(2, false, false)),
         (33, 35, 700, pairs(3, false, true)),
         (8, 9, 2053, pairs(15, false, false)),
-        (64, 96, 700, Form::Contract { shards: 3 }),
+        (64, 96, 1200, Form::Contract { shards: 3 }),
         (35, 33, 2111, Form::Contract { shards: 2 }),
         (10, 64, 16, Form::Contract { shards: 4 }),
         (64, 40, 300, Form::Contract { shards: 8 }),

@@ -55,7 +55,7 @@ pub(crate) enum UnitKernels {
     Reduce {
         whole: Bound,
         chunked: Bound,
-        staged: Option<[Bound; 2]>,
+        staged: Option<Box<[Bound; 2]>>,
         kind: ReduceKind,
     },
     Product {
@@ -257,7 +257,7 @@ fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
         (_, Lowering::Reduce(reduction)) => UnitKernels::Reduce {
             whole: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), false),
             chunked: codegen::reduce_kernel(graph, fusion, stores, (unit, reduction), true),
-            staged: codegen::staged_kernels(graph, fusion, stores, (unit, reduction)),
+            staged: codegen::staged_kernels(graph, fusion, stores, (unit, reduction)).map(Box::new),
             kind: reduction.kind,
         },
         _ => {

@@ -139,9 +139,8 @@ impl Emitter<'_> {
         match kernels {
             UnitKernels::Map { pairs: Some(bound), .. } if self.target.pairs => self.map(unit, bound),
             UnitKernels::Map { plain, .. } => self.map(unit, plain),
-            UnitKernels::Reduce { staged: Some([whole, chunked]), kind, .. }
-                if self.target.machine == Machine::Gpu =>
-            {
+            UnitKernels::Reduce { staged: Some(staged), kind, .. } if self.target.machine == Machine::Gpu => {
+                let [whole, chunked] = &**staged;
                 self.reduce(unit.roots[0], whole, chunked, *kind)
             }
             UnitKernels::Reduce { whole, chunked, kind, .. } => {
