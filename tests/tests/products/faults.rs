@@ -1,4 +1,5 @@
-//! Faults that are planted into the text of kernels for GPUs show in the bytes: what compares them would notice.
+//! Faults that are planted into the text of kernels for GPUs show in the bytes: what compares them would
+//! notice.
 
 use unisono_gpu::Device;
 use unisono_graph::target::Machine;
@@ -11,8 +12,8 @@ use super::{Case, Form, run_plan};
 /// A text of a kernel, and the faulty one in its place.
 type Fault = (&'static str, &'static str);
 
-/// Faults of `matmul_tiles.wgsl`: a slab is read as if its fours were in order, a slab is computed twice and the
-/// next one not at all, two steps change places, and a chunk ends early.
+/// Faults of `matmul_tiles.wgsl`: a slab is read as if its fours were in order, a slab is computed twice and
+/// the next one not at all, two steps change places, and a chunk ends early.
 const OF_TILES: [Fault; 4] = [
     ("turned(t / LANES, p)", "t / LANES"),
     ("p + SLAB + steps, is_a", "p + steps, is_a"),
