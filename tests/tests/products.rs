@@ -5,6 +5,8 @@
 mod attention;
 #[path = "products/convolution.rs"]
 mod convolution;
+#[path = "products/faults.rs"]
+mod faults;
 #[path = "products/row_sums.rs"]
 mod row_sums;
 #[path = "products/reduction.rs"]
@@ -136,7 +138,7 @@ fn run(
     shards: &[usize],
 ) -> (Vec<Vec<u32>>, BTreeSet<String>) {
     let plan = program.plan(&Run::whole(shards), target).unwrap();
-    let outputs = execute(device, program, &plan, values);
+    let outputs = run_plan(device, &plan, values, program.outputs().len());
     (outputs, plan.kernels.into_iter().map(|k| k.wgsl).collect())
 }
 
@@ -153,12 +155,13 @@ fn run_with(
     let mut plan = program.plan(&Run::whole(shards), target).unwrap();
     let is_there = plan.kernels.iter().any(|kernel| kernel.wgsl.contains(text));
     plan.kernels.iter_mut().for_each(|kernel| kernel.wgsl = kernel.wgsl.replace(text, other));
-    (execute(device, program, &plan, values), is_there)
+    (run_plan(device, &plan, values, program.outputs().len()), is_there)
 }
 
-fn execute(device: &mut Device, program: &Program, plan: &Plan, values: &[Vec<f32>]) -> Vec<Vec<u32>> {
+/// Runs a plan with these inputs. Returns the words of each output.
+fn run_plan(device: &mut Device, plan: &Plan, values: &[Vec<f32>], outputs: usize) -> Vec<Vec<u32>> {
     let mut executable = device.load(plan).unwrap();
-    let mut outputs = vec![Vec::new(); program.outputs().len()];
+    let mut outputs = vec![Vec::new(); outputs];
     for segment in 0..plan.segments.len() {
         let upload = &mut |t: &unisono_graph::plan::Transfer, w: &mut unisono_gpu::Writer<'_>| {
             if let Slot::Input(i) = Slot::decode(t.slot) {
@@ -193,7 +196,7 @@ fn cases() -> Vec<Case> {
         (130, 129, 37, pairs(2, false, false)),
         (33, 35, 700, pairs(3, false, true)),
         (8, 9, 2053, pairs(15, false, false)),
-        (64, 96, 700, Form::Contract { shards: 3 }),
+        (64, 96, 1200, Form::Contract { shards: 3 }),
         (35, 33, 2111, Form::Contract { shards: 2 }),
         (10, 64, 16, Form::Contract { shards: 4 }),
         (64, 40, 300, Form::Contract { shards: 8 }),

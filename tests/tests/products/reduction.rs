@@ -10,7 +10,7 @@ use unisono_testkit::{adapters, products};
 use super::{run, targets};
 
 /// The sum and the maximum along the last axes of samples, and the sum of squares.
-fn program(dims: &[usize], axes: &[isize]) -> Program {
+pub fn program(dims: &[usize], axes: &[isize]) -> Program {
     let tape = Tape::new();
     let x = tape.input("x", Type::sample(dims));
     tape.output("sum", &x.sum(axes));
@@ -20,7 +20,7 @@ fn program(dims: &[usize], axes: &[isize]) -> Program {
 }
 
 /// Returns numbers of all sizes, with zeros of both signs and subnormal ones among them.
-fn values(count: usize) -> Vec<f32> {
+pub fn values(count: usize) -> Vec<f32> {
     let mut draws = Draws::of(13, "products", "reduction", count as u32, 0);
     let mut one = || match draws.below(12) {
         0 => -0.0,
@@ -71,7 +71,8 @@ fn rows_staged_in_workgroup_memory_give_the_bytes_of_a_plain_loop() {
             let sums: Vec<u32> = x.chunks(inner).map(host_sum).collect();
             let mut first = None;
             for target in targets(&adapter) {
-                let (outputs, modules) = run(&mut device, &target, &program, &[x.clone()], &[samples]);
+                let (outputs, modules) =
+                    run(&mut device, &target, &program, std::slice::from_ref(&x), &[samples]);
                 let what = format!("{dims:?} on {} with {target:?}", adapter.label());
                 assert_eq!(outputs[0], sums, "{what}");
                 assert_eq!(first.get_or_insert_with(|| outputs.clone()), &outputs, "{what}");

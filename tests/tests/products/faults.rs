@@ -1,0 +1,68 @@
+//! Faults that are planted into the text of kernels for GPUs show in the bytes: what compares them would
+//! notice.
+
+use unisono_gpu::Device;
+use unisono_graph::target::Machine;
+use unisono_graph::{Program, Run, Target};
+use unisono_testkit::adapters;
+
+use super::reduction::{program, values};
+use super::{Case, Form, run_plan};
+
+/// A text of a kernel, and the faulty one in its place.
+type Fault = (&'static str, &'static str);
+
+/// Faults of `matmul_tiles.wgsl`: a slab is read as if its fours were in order, a slab is computed twice and
+/// the next one not at all, two steps change places, and a chunk ends early.
+const OF_TILES: [Fault; 4] = [
+    ("turned(t / LANES, p)", "t / LANES"),
+    ("p + SLAB + steps, is_a", "p + steps, is_a"),
+    ("step(step(tile, a, b), a + FOURS, b + FOURS)", "step(step(tile, a + FOURS, b + FOURS), a, b)"),
+    ("p < own.end; p += SLAB", "p + SLAB < own.end; p += SLAB"),
+];
+
+/// Faults of staged reductions: the fours of a row are added in the opposite order, and a row is that of a
+/// neighbour.
+const OF_ROWS: [Fault; 2] = [
+    ("staged[lane * 9u + r]", "staged[lane * 9u + 7u - r]"),
+    ("staged[lane * 9u", "staged[(lane ^ 1u) * 9u"),
+];
+
+/// Returns whether the outputs stay the same with a fault in every kernel that has its text.
+fn hides(
+    device: &mut Device,
+    program: &Program,
+    values: &[Vec<f32>],
+    shards: &[usize],
+    fault: Fault,
+) -> bool {
+    let own = device.target();
+    let target = Target { machine: Machine::Gpu, subgroup: 0, busy_workgroups: 1, ..own };
+    let mut plan = program.plan(&Run::whole(shards), &target).unwrap();
+    let sound = run_plan(device, &plan, values, program.outputs().len());
+    let mut planted = 0;
+    for kernel in &mut plan.kernels {
+        planted += usize::from(kernel.wgsl.contains(fault.0));
+        kernel.wgsl = kernel.wgsl.replace(fault.0, fault.1);
+    }
+    assert!(planted > 0, "no kernel has {:?}", fault.0);
+    run_plan(device, &plan, values, program.outputs().len()) == sound
+}
+
+#[test]
+fn faults_in_kernels_for_gpus_show() {
+    let form = Form::Pairs { batch: 1, transpose_a: false, transpose_b: true };
+    let case = Case { m: 70, n: 68, k: 75, form };
+    let rows = program(&[3, 300], &[-1]);
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        for fault in OF_TILES {
+            let hidden = hides(&mut device, &case.program(), &case.values(), &case.shards(), fault);
+            assert!(!hidden, "{fault:?} on {}", adapter.label());
+        }
+        for fault in OF_ROWS {
+            let hidden = hides(&mut device, &rows, &[values(5 * 900)], &[5], fault);
+            assert!(!hidden, "{fault:?} on {}", adapter.label());
+        }
+    }
+}
