@@ -25,7 +25,7 @@ fn computed(adapter: &Adapter, decorate: bool, formula: &str) -> Vec<f32> {
     let mut other = plan(100);
     let sum = "y[id.x] = fma(b[id.x], f32(params.scale), a[id.x]) + f32(table[id.x % 4u])";
     let text = format!(
-        "let n = b[id.x] / 7.0; let u = a[id.x] / 3.0; let v = sqrt(a[id.x]); let w = f32(table[id.x % 4u]) / 11.0; \
+        "let n = b[id.x] * 0.3; let u = a[id.x] * 0.7; let v = sqrt(a[id.x]); let w = f32(table[id.x % 4u]) * 0.09; \
          y[id.x] = {formula}"
     );
     other.kernels[0].wgsl = format!("{}{FLUSH}", ADD.replace(sum, &text));
@@ -44,8 +44,8 @@ fn computed(adapter: &Adapter, decorate: bool, formula: &str) -> Vec<f32> {
 /// Returns what fma with two roundings gives, one operation after the other.
 fn in_order() -> Vec<f32> {
     let one = |i: usize| {
-        let (n, u, v) = (2.0f32 / 7.0, i as f32 / 3.0, (i as f32).sqrt());
-        let inner = n * v + [10.0f32, 20.0, 30.0, 40.0][i % 4] / 11.0;
+        let (n, u, v) = (2.0f32 * 0.3, i as f32 * 0.7, (i as f32).sqrt());
+        let inner = n * v + [10.0f32, 20.0, 30.0, 40.0][i % 4] * 0.09;
         n * u + inner
     };
     (0..100).map(one).collect()
@@ -62,5 +62,17 @@ fn nested_fma_that_share_a_factor_are_factored_unless_that_is_forbidden() {
         if adapter.backend == Backend::Vulkan {
             assert_eq!(computed(&adapter, true, NESTED), in_order(), "{adapter}: decorated");
         }
+    }
+}
+
+#[test]
+fn division_by_a_constant_is_a_product_on_swiftshader_unless_that_is_forbidden() {
+    let divided: Vec<f32> = (0..100).map(|i| i as f32 * 0.7 / 72.0).collect();
+    for adapter in all().into_iter().filter(|adapter| adapter.name.contains("SwiftShader")) {
+        assert_ne!(computed(&adapter, false, "u / 72.0"), divided, "{adapter} divides");
+        assert_eq!(computed(&adapter, true, "u / 72.0"), divided, "{adapter}: decorated");
+        // What snippets/own_quotient.wgsl does.
+        let hidden = "u / bitcast<f32>(bitcast<u32>(72.0) ^ (params.scale - 3u))";
+        assert_eq!(computed(&adapter, false, hidden), divided, "{adapter}: a hidden divisor");
     }
 }

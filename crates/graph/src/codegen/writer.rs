@@ -11,6 +11,7 @@ use super::{Binding, Bound, WORKGROUP};
 use crate::fuse::{Fusion, Place, Store, Stores, Unit, UnitKind};
 use crate::plan::{Access, Kernel};
 use crate::trace::{Expression, Graph, Lowering, NodeId};
+use crate::values::tree::canonical;
 use crate::values::{Lead, Type, strides};
 
 /// The element type of what is stored as f16. Everything is computed in f32.
@@ -97,7 +98,7 @@ impl<'a> Writer<'a> {
         let own = self.unit.kind != UnitKind::Reduce && self.unit.roots.contains(&id);
         let in_memory = self.fusion.stored.contains(&id) && !own;
         let text = match &self.fusion.lowering[id] {
-            Lowering::Constant(c) => return literal(*c),
+            Lowering::Constant(c) => return literal(canonical(*c)),
             Lowering::Leaf | Lowering::SumShards => return self.load_named(key, index),
             _ if in_memory => return self.load_named(key, index),
             Lowering::View(view) => return self.view(id, view, index),
