@@ -4,8 +4,8 @@
 // for all shards of the launch together.
 // Order: a shard's positions are cut into chunks of CHUNK. Inside a chunk the sum is serial from +0, in the
 // order of the positions. Across chunks, and then across shards, it is the binary tree: leaf number (shard,
-// chunk) is written in bits, and when the next leaf differs from it first in bit l, the subtrees of the levels
-// below l are complete. Leaves that no position has are +0 and change nothing.
+// chunk) is written in bits, and when the next leaf differs from it first in bit l, the subtrees of the
+// levels below l are complete. Leaves that no position has are +0 and change nothing.
 // Grid: one invocation for each pair and each four columns, the columns fastest; params.width invocations in
 // a row of the grid. Only the first pair of a sum goes on. The time depends on n, not on rows.
 // Constants: CHUNK; JOIN: whether c has the sum over the shards; SHARDS: whether positions are those of

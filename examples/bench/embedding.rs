@@ -1,5 +1,5 @@
-//! Measures the kernels of an embedding's gradient beside each other for tables of different sizes, with ids as
-//! they are in a batch: what they cost depends on them.
+//! Measures the kernels of an embedding's gradient beside each other for tables of different sizes, with ids
+//! as they are in a batch: what they cost depends on them.
 
 use std::io::{Write, stdout};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 // attention, lanes: what the kernels of attention share on software adapters, where a subgroup is a vector.
 // A workgroup is one subgroup. Each lane has four own places (queries, or keys where their gradients are
-// computed), and goes over the places of the other side, the rows, in blocks of 32. A lane reads four rows of a
-// block, and gets those of the other lanes by shuffles, which cost nothing. What belongs to own places and
+// computed), and goes over the places of the other side, the rows, in blocks of 32. A lane reads four rows of
+// a block, and gets those of the other lanes by shuffles, which cost nothing. What belongs to own places and
 // does not fit into registers, the result so far, is kept where it is stored in the end.
 // Loops over a tile have constant bounds, so that they unroll and the tile stays in registers.
 // Constants: LANES: 4, 8 or 16.

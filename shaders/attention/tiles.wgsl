@@ -1,15 +1,15 @@
 // attention, tiles: what the kernels of attention share on GPUs.
 // A workgroup of 128 invocations has 64 own places (queries, or keys where their gradients are computed), and
-// goes over the places of the other side, the rows, in blocks of 32. Scores of a block are a tile in workgroup
-// memory, results of the own places are in registers: eight places and four columns an invocation, for each 64
-// columns. All of it takes less than 16 KiB of workgroup memory, which every adapter has.
+// goes over the places of the other side, the rows, in blocks of 32. Scores of a block are a tile in
+// workgroup memory, results of the own places are in registers: eight places and four columns an invocation,
+// for each 64 columns. All of it takes less than 16 KiB of workgroup memory, which every adapter has.
 
 const BLOCK: u32 = 32u;
 const OWN: u32 = 64u;
 
-// own_slab[p * 16 + r]: own places 4 r to 4 r + 3 at step p; or columns 4 r to 4 r + 3 of row p. What is stored
-// as steps is stored at r xor 2 (p / 4), since four invocations that store side by side would else meet in a
-// bank.
+// own_slab[p * 16 + r]: own places 4 r to 4 r + 3 at step p; or columns 4 r to 4 r + 3 of row p. What is
+// stored as steps is stored at r xor 2 (p / 4), since four invocations that store side by side would else
+// meet in a bank.
 var<workgroup> own_slab: array<vec4<f32>, 256>;
 // row_slab[p * 8 + r]: rows 4 r to 4 r + 3 of the block at step p.
 var<workgroup> row_slab: array<vec4<f32>, 128>;

@@ -14,8 +14,8 @@ pub const MAX_WIDTH: usize = 256;
 /// Softmax(scale q k^T) v without scores in memory (Vaswani et al. 2017; Dao et al. 2022).
 ///
 /// Operands: q `[..., T, d]`, k `[..., S, d]`, v `[..., S, e]` and, if there is one, a mask
-/// `[..., T, S]`, each of whose axes may be 1, to `[..., T, e]`. A query sees the keys whose mask is not 0 and, if `causal`, that do not
-/// come after it. A query that sees none gets zeros.
+/// `[..., T, S]`, each of whose axes may be 1, to `[..., T, e]`. A query sees the keys whose mask is not 0
+/// and, if `causal`, that do not come after it. A query that sees none gets zeros.
 ///
 /// The order of its sums is that of `docs/NUMERICS.md`: keys in blocks of [`BLOCK`].
 #[derive(Debug, Clone, Serialize)]
@@ -114,8 +114,8 @@ impl Op for Attention {
         Ok(q.with_dims(&dims))
     }
 
-    /// See [`AttentionGradient`]. It needs the sum over e of dy y of each query, which is the sum of all weights
-    /// times their gradients.
+    /// See [`AttentionGradient`]. It needs the sum over e of dy y of each query, which is the sum of all
+    /// weights times their gradients.
     fn gradient(&self, Io { x, y, dy }: &Io<'_>) -> Vec<Option<Var>> {
         let operands: Vec<&Var> = x.iter().collect();
         let lse = dy.tape().apply(AttentionLse(self.clone()), &operands);

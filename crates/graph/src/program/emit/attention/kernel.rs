@@ -1,4 +1,5 @@
-//! The kernels of attention: files of `shaders/attention`, with the functions of their memories and constants.
+//! The kernels of attention: files of `shaders/attention`, with the functions of their memories and
+//! constants.
 
 use unisono_shaders::{AttentionParams, Params, attention, module, snippets};
 

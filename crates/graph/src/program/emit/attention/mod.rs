@@ -1,5 +1,5 @@
-//! Launches of attention, forward and backward. Scores are never in memory. Which kernels there are depends on
-//! the machine; the order of sums does not.
+//! Launches of attention, forward and backward. Scores are never in memory. Which kernels there are depends
+//! on the machine; the order of sums does not.
 
 mod kernel;
 mod text;
@@ -14,11 +14,32 @@ use crate::fuse::{Store, Unit, in_order};
 use crate::ops::AttentionSizes;
 use crate::plan::Target;
 use crate::plan::target::Machine;
+use crate::program::Program;
 use crate::trace::{AttentionResult, GraphError, Lowering, NodeId};
 use crate::values::Lead;
 
 /// The names of the operands of attention in kernels, and of those of its gradients.
 const OPERANDS: [&str; 6] = ["q", "k", "v", "dy", "lse", "delta"];
+
+/// What a kernel of attention binds, in order.
+#[derive(Default)]
+struct Bound {
+    memories: Vec<Memory>,
+    stores: Vec<Binding>,
+    /// The first element of each memory.
+    starts: Vec<u32>,
+}
+
+/// Returns the name of a result in kernels.
+fn written(result: AttentionResult) -> &'static str {
+    match result {
+        AttentionResult::Values => "out",
+        AttentionResult::LogSums => "lse_out",
+        AttentionResult::Query => "dq",
+        AttentionResult::Key => "dk",
+        AttentionResult::Value => "dv",
+    }
+}
 
 /// Returns how a machine computes attention.
 fn family(target: &Target) -> Family {
@@ -69,57 +90,19 @@ impl Emitter<'_> {
         let mask = node.inputs.get(count).map(|&id| &graph.nodes[id].ty);
         let sizes = AttentionSizes::of(ty(0), ty(1), ty(2), mask)
             .map_err(|problem| self.cannot(roots[0], problem))?;
-        let of_result = |result| match result {
-            AttentionResult::Values => "out",
-            AttentionResult::LogSums => "lse_out",
-            AttentionResult::Query => "dq",
-            AttentionResult::Key => "dk",
-            AttentionResult::Value => "dv",
-        };
-        let read = node.inputs[..count].iter().zip(OPERANDS).map(|(&id, name)| (name, id));
-        let read = read.chain(node.inputs.get(count).map(|&id| ("mask", id)));
-        let written = results.iter().map(|&(result, root)| (of_result(result), root));
         let only: Vec<AttentionResult> = results.iter().map(|(result, _)| *result).collect();
-        let (mut memories, mut stores, mut starts) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, id) in read.chain(written) {
-            // A kernel of one of two gradients does not read what it needs for the other.
-            if only == [AttentionResult::Value] && ["v", "delta"].contains(&name) {
-                continue;
-            }
-            let place = program.stores.place(in_order(graph, fusion, id));
-            let own = &graph.nodes[id].ty;
-            let row = (own.lead == Lead::Sample).then(|| place.row(own.count()));
-            memories.push(Memory {
-                name,
-                dims: own.dims.clone(),
-                has_samples: own.lead == Lead::Sample,
-                is_half: program.stores.is_half(place.store),
-                is_aligned: place.inside.is_multiple_of(4),
-                is_written: roots.contains(&id),
-            });
-            stores.push(Binding { store: place.store, row });
-            starts.push(place.inside as u32);
-        }
+        // A kernel of one of two gradients does not read what it needs for the other.
+        let is_read = |name: &str| only != [AttentionResult::Value] || name != "v" && name != "delta";
+        let read = node.inputs[..count].iter().zip(OPERANDS).map(|(&id, name)| (name, id));
+        let mask = node.inputs.get(count).map(|&id| ("mask", id));
+        let written = results.iter().map(|&(result, root)| (written(result), root));
+        let named = read.filter(|(name, _)| is_read(name)).chain(mask).chain(written);
+        let mut bound = self.bound(named.collect(), roots);
         if forward && !only.contains(&AttentionResult::Values) {
-            // The kernel keeps them where they are stored, whoever needs them.
-            let mut dims = ty(0).dims.clone();
-            dims.pop();
-            dims.push(sizes.e);
-            let count: usize = dims.iter().product();
             let has_samples = node.ty.lead == Lead::Sample;
-            let is_half = false;
-            memories.push(Memory {
-                name: "out",
-                dims,
-                has_samples,
-                is_half,
-                is_aligned: true,
-                is_written: true,
-            });
-            self.grow(Store::Temp(roots[0]), 4 * count as u64);
-            stores.push(Binding { store: Store::Temp(roots[0]), row: has_samples.then_some(count) });
-            starts.push(0);
+            self.keep_values(roots[0], (ty(0).dims.clone(), has_samples, sizes.e), &mut bound);
         }
+        let Bound { memories, stores, starts } = bound;
         let kernel =
             AttentionKernel { family, sizes, causal: is_causal, scale: factor, results: only, memories };
         let kernel = self.kernel(&kernel.build());
@@ -141,6 +124,42 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns what a kernel binds: the values by the names that they have in it.
+    fn bound(&self, named: Vec<(&'static str, NodeId)>, roots: &[NodeId]) -> Bound {
+        let Program { graph, fusion, stores, .. } = self.program;
+        let mut bound = Bound::default();
+        for (name, id) in named {
+            let (place, ty) = (stores.place(in_order(graph, fusion, id)), &graph.nodes[id].ty);
+            bound.memories.push(Memory {
+                name,
+                dims: ty.dims.clone(),
+                has_samples: ty.lead == Lead::Sample,
+                is_half: stores.is_half(place.store),
+                is_aligned: place.inside.is_multiple_of(4),
+                is_written: roots.contains(&id),
+            });
+            let row = (ty.lead == Lead::Sample).then(|| place.row(ty.count()));
+            bound.stores.push(Binding { store: place.store, row });
+            bound.starts.push(place.inside as u32);
+        }
+        bound
+    }
+
+    /// Gives the kernel a memory for the weighted values, which it keeps where they are stored, although nobody
+    /// needs them.
+    fn keep_values(&mut self, root: NodeId, q: (Vec<usize>, bool, usize), bound: &mut Bound) {
+        let (mut dims, has_samples, width) = q;
+        dims.pop();
+        dims.push(width);
+        let (count, store): (usize, _) = (dims.iter().product(), Store::Temp(root));
+        self.grow(store, 4 * count as u64);
+        bound.stores.push(Binding { store, row: has_samples.then_some(count) });
+        bound.starts.push(0);
+        let memory =
+            Memory { name: "out", dims, has_samples, is_half: false, is_aligned: true, is_written: true };
+        bound.memories.push(memory);
     }
 
     fn cannot(&self, root: NodeId, problem: String) -> GraphError {

@@ -120,8 +120,8 @@ impl Memory {
         )
     }
 
-    /// Returns the statement that finds a layer of the memory: a pair of sample and head. The heads of a sample
-    /// are `outer`.
+    /// Returns the statement that finds a layer of the memory: a pair of sample and head. The heads of a
+    /// sample are `outer`.
     pub fn enter(&self, number: usize, outer: &[usize]) -> String {
         let heads: usize = outer.iter().product();
         let count: usize = self.dims.iter().product();
