@@ -1,5 +1,9 @@
 // Grid: x: 4 * LANES queries each; z: the pairs of sample and head.
 
+fn one_over(x: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(quotient(1.0, x.x), quotient(1.0, x.y), quotient(1.0, x.z), quotient(1.0, x.w));
+}
+
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id) index: u32) {
     lane = index;
@@ -36,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
         total = fma(total, fade, sum);
         top = highest;
         let is_last = first + BLOCK >= end;
-        let share = select(1.0 / total, vec4<f32>(), total == vec4<f32>());
+        let share = select(one_over(total), vec4<f32>(), total == vec4<f32>());
         for (var c = 0u; c < E; c += 4u) {
             var sums: mat4x4<f32>;
             if first > 0u {

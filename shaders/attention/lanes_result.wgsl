@@ -1,4 +1,3 @@
-
 // Returns the columns c to c + 3 of the result so far, a column of the own places each.
 fn OUT_so_far(own: u32, c: u32) -> mat4x4<f32> {
     var rows: mat4x4<f32>;

@@ -1,4 +1,3 @@
-
 // Returns the products of rows first to first + 31 of ROWS with the four own places from `own` on of OWN.
 fn scores_ROWS_OWN(first: u32, own: u32) -> Tile {
     var sums: Tile;

@@ -1,4 +1,3 @@
-
 // Adds the products of a tile with rows first to first + 31 of ROWS, in columns c to c + 3: sums[i] is column
 // c + i of the own places.
 fn spread_ROWS(tile: Tile, first: u32, c: u32, sums: mat4x4<f32>) -> mat4x4<f32> {

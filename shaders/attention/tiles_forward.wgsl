@@ -3,6 +3,10 @@
 // For each four queries the factor of their results so far.
 var<workgroup> factors: array<vec4<f32>, 16>;
 
+fn one_over(x: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(quotient(1.0, x.x), quotient(1.0, x.y), quotient(1.0, x.z), quotient(1.0, x.w));
+}
+
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
     t = index;
@@ -42,7 +46,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         //EACH if first > 0u { outN = scaled(outN, factors[t / 16u * 2u], factors[t / 16u * 2u + 1u]); }
         //EACH outN = spread_v(first, FIRST, outN);
     }
-    if t < 16u { factors[t] = select(1.0 / total, vec4<f32>(), total == vec4<f32>()); }
+    if t < 16u { factors[t] = select(one_over(total), vec4<f32>(), total == vec4<f32>()); }
     workgroupBarrier();
     //EACH out_keep(own, FIRST, scaled(outN, factors[t / 16u * 2u], factors[t / 16u * 2u + 1u]));
     //IF LSE

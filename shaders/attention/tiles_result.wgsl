@@ -1,4 +1,3 @@
-
 // Stores the invocation's results of 64 columns from c on.
 fn OUT_keep(own: u32, c: u32, x: Results) {
     let column = c + t % 16u * 4u;

@@ -1,4 +1,3 @@
-
 // Returns the products of the invocation's four rows of ROWS, of the 32 from `first` on, with its four places
 // of OWN, of the 64 from `own` on. Every invocation must call it.
 fn scores_ROWS_OWN(first: u32, own: u32) -> mat4x4<f32> {

@@ -1,4 +1,3 @@
-
 // Adds the products of the tile with the 32 rows from `first` on of ROWS, in the 64 columns from c on. Every
 // invocation must call it.
 fn spread_ROWS(first: u32, c: u32, sums: Results) -> Results {

@@ -1,10 +1,10 @@
 //! Data and models that the whole-system tests share.
 
 pub mod conformance;
-pub mod isa;
-pub mod vendors;
 #[cfg(doctest)]
 mod guide;
+pub mod isa;
+pub mod vendors;
 
 use unisono::data::{DataError, Loader, Memory};
 use unisono::{Accuracy, AdamW, Builder, Dense, Dropout, Relu, Sequential, Trainer};

@@ -7,10 +7,10 @@ mod attention;
 mod convolution;
 #[path = "products/faults.rs"]
 mod faults;
-#[path = "products/row_sums.rs"]
-mod row_sums;
 #[path = "products/reduction.rs"]
 mod reduction;
+#[path = "products/row_sums.rs"]
+mod row_sums;
 #[path = "products/shards.rs"]
 mod shards;
 

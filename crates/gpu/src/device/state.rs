@@ -130,8 +130,8 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Creates a buffer of the state unless it exists with that size. It holds one tensor unless a layout says
-    /// otherwise.
+    /// Creates a buffer of the state unless it exists with that size. It holds one tensor unless a layout
+    /// says otherwise.
     pub(crate) fn ensure_state(&mut self, index: usize, bytes: u64) -> Result<(), GpuError> {
         let what = format!("state {index}");
         if let Some(there) = self.state.get(index).map(wgpu::Buffer::size) {

@@ -18,8 +18,8 @@ struct Arrived {
     slices: BTreeMap<(usize, usize), Boxed>,
     /// The factors of products over samples in each unrolled loop. They become one product.
     steps: BTreeMap<usize, Vec<[Var; 2]>>,
-    /// The gradients of lookups in a table, which have few rows that are not 0. Each is summed over the shards
-    /// on its own, so that no shard has a table of its own in memory.
+    /// The gradients of lookups in a table, which have few rows that are not 0. Each is summed over the
+    /// shards on its own, so that no shard has a table of its own in memory.
     lookups: Vec<Var>,
 }
 

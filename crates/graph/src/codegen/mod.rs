@@ -8,6 +8,7 @@ mod finite;
 mod implicit_gemm;
 mod index;
 mod lookup;
+mod place;
 mod staged;
 mod starts;
 mod writer;
@@ -182,7 +183,8 @@ pub fn reduce_kernel(
     let own = reduced_index(from, &graph.nodes[root].ty, &reduction.axes, reduction.samples);
     let value = writer.value(input, &own.index);
     let (start, combined) = match reduction.kind {
-        ReduceKind::Sum => ("0.0", format!("sum_add(acc, {value})")),
+        // Both are canonical already: sum_add would only do it again.
+        ReduceKind::Sum => ("0.0", format!("canonical(acc + {value})")),
         ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", format!("max_of(acc, {value})")),
     };
     let chunk = crate::values::tree::SUM_CHUNK;

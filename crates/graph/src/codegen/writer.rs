@@ -450,21 +450,3 @@ impl<'a> Writer<'a> {
         wgsl
     }
 }
-
-/// How the elements of a place lie in its binding.
-impl Place {
-    /// Returns whether `lanes` elements that begin at a multiple of `lanes` are one vector of the binding.
-    pub(super) fn comes_in(&self, lanes: usize) -> bool {
-        let sizes = self.runs.map_or([0, 0], |runs| [runs.len, runs.stride]);
-        self.inside.is_multiple_of(lanes) && sizes.iter().all(|size| size.is_multiple_of(lanes))
-    }
-
-    /// Returns element `i` from the first one on, where an element of the binding is a vector of `lanes`.
-    fn at(&self, i: &str, lanes: usize) -> String {
-        match self.runs.map(|runs| (runs.len / lanes, runs.stride / lanes)) {
-            Some((1, stride)) => format!("{i} * {stride}u"),
-            Some((len, stride)) if len != stride => format!("{i} / {len}u * {stride}u + {i} % {len}u"),
-            _ => i.to_string(),
-        }
-    }
-}

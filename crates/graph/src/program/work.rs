@@ -44,6 +44,8 @@ impl UnitWork {
         let kind = match unit.kind {
             UnitKind::Product => WorkKind::Product,
             UnitKind::Reduce => WorkKind::Reduce,
+            UnitKind::Attention => WorkKind::Attention,
+            UnitKind::RowSums => WorkKind::Embedding,
             _ if computed.iter().any(looks_up) => WorkKind::Embedding,
             _ if unit.roots.iter().any(|root| new.contains(root)) => WorkKind::Update,
             _ => WorkKind::Map,

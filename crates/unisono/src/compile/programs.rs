@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    DType, Graph, GraphError, Layout, Lead, Lowering, Program, StateDecl, StateKind, StatePlacement, Tape, Type,
-    Var, simplify,
+    DType, Graph, GraphError, Layout, Lead, Lowering, Program, StateDecl, StateKind, StatePlacement, Tape,
+    Type, Var, simplify,
 };
 
 use crate::compile::carries;

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision, Program, StateKind};
-use unisono_replica::{
-    Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_class,
-};
+use unisono_replica::{Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_class};
 
 use crate::compile::advice::advice;
 use crate::compile::fields::Fields;

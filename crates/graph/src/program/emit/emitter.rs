@@ -152,7 +152,8 @@ impl Emitter<'_> {
             return Err(self.limit(root, u64::from(grid[1]) * u64::from(grid[2]) * 4));
         }
         bindings.iter().for_each(|p| self.touch(p.store));
-        let work = Work { bytes: bindings.iter().map(|part| part.bytes).sum(), ..Work::default() };
+        let bytes = bindings.iter().map(|part| part.bytes).sum();
+        let work = Work { kind: self.unit_work.kind, flops: 0, bytes };
         self.step(Step::Launch { kernel, bindings, params, grid, work });
         Ok(())
     }

@@ -17,6 +17,13 @@ impl Emitter<'_> {
         }
     }
 
+    /// Says that the last launch computed attention with so many floating-point operations.
+    pub(super) fn attends(&mut self, flops: u64) {
+        if let Some(Step::Launch { work, .. }) = self.segments[self.segment].steps.last_mut() {
+            *work = Work { kind: WorkKind::Attention, flops, ..*work };
+        }
+    }
+
     /// Says that the last launch computed `elements` of each of a map's values, for these rows.
     pub(super) fn mapped(&mut self, roots: &[NodeId], elements: usize, rows: &Range<usize>) {
         let Work { kind, flops, bytes } = self.map_work(roots, elements, rows);

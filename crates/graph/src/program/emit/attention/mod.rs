@@ -49,6 +49,20 @@ fn family(target: &Target) -> Family {
     }
 }
 
+/// Returns the floating-point operations of one layer: those of the products that its results take, for the
+/// pairs of queries and keys that are not masked by causality.
+fn attention_flops(sizes: &AttentionSizes, causal: bool, results: &[AttentionResult]) -> u64 {
+    let pairs = sizes.queries * sizes.keys;
+    let pairs = if causal { (pairs + sizes.queries) / 2 } else { pairs };
+    let wants = |result| usize::from(results.contains(&result));
+    let forward = usize::from(results.iter().all(|r| r.first() == AttentionResult::Values));
+    let spread = wants(AttentionResult::Values) * sizes.e
+        + (wants(AttentionResult::Query) + wants(AttentionResult::Key)) * sizes.d
+        + wants(AttentionResult::Value) * sizes.e;
+    let of_output = usize::from(forward == 0 && results != [AttentionResult::Value]) * sizes.e;
+    (2 * pairs * (sizes.d + of_output + spread)) as u64
+}
+
 impl Emitter<'_> {
     /// Launches what one unit computes of attention.
     pub(super) fn attention(&mut self, unit: &Unit) -> Result<(), GraphError> {
@@ -103,8 +117,14 @@ impl Emitter<'_> {
             self.keep_values(roots[0], (ty(0).dims.clone(), has_samples, sizes.e), &mut bound);
         }
         let Bound { memories, stores, starts } = bound;
-        let kernel =
-            AttentionKernel { family, sizes, causal: is_causal, scale: factor, results: only, memories };
+        let kernel = AttentionKernel {
+            family,
+            sizes,
+            causal: is_causal,
+            scale: factor,
+            results: only.clone(),
+            memories,
+        };
         let kernel = self.kernel(&kernel.build());
         let own = if results[0].0 == AttentionResult::Key || results[0].0 == AttentionResult::Value {
             sizes.keys
@@ -120,7 +140,9 @@ impl Emitter<'_> {
             for first in (0..layers).step_by(most) {
                 let params = AttentionParams { first_z: first as u32, zero: 0 };
                 let grid = [x, 1, most.min(layers - first) as u32];
+                let flops = attention_flops(&sizes, is_causal, &only) * grid[2] as u64;
                 self.launch(kernel, bindings.clone(), params.words(&starts), grid, roots[0])?;
+                self.attends(flops);
             }
         }
         Ok(())
@@ -147,8 +169,8 @@ impl Emitter<'_> {
         bound
     }
 
-    /// Gives the kernel a memory for the weighted values, which it keeps where they are stored, although nobody
-    /// needs them.
+    /// Gives the kernel a memory for the weighted values, which it keeps where they are stored, although
+    /// nobody needs them.
     fn keep_values(&mut self, root: NodeId, q: (Vec<usize>, bool, usize), bound: &mut Bound) {
         let (mut dims, has_samples, width) = q;
         dims.pop();

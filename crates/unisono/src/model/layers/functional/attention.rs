@@ -31,8 +31,8 @@ pub fn scaled_dot_product_attention(q: &Var, k: &Var, v: &Var, causal: bool) -> 
 /// Computes [`scaled_dot_product_attention`] where no query attends to a position whose `mask` is 0. The mask
 /// broadcasts to `[B, ..., T, S]`; `None` masks nothing.
 ///
-/// A query that may attend to nothing, such as padding on the left of a causal sequence, gets zeros. (With more
-/// than 256 features it gets a mean of values that it should not see, which must not be used.)
+/// A query that may attend to nothing, such as padding on the left of a causal sequence, gets zeros. (With
+/// more than 256 features it gets a mean of values that it should not see, which must not be used.)
 pub fn scaled_dot_product_attention_masked(
     q: &Var,
     k: &Var,
