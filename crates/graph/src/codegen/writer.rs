@@ -8,7 +8,7 @@ use unisono_shaders::{Params, Snippet, snippets};
 use super::index::{Index, decode, dot, literal};
 use super::starts::{Start, Starts};
 use super::{Binding, Bound, WORKGROUP};
-use crate::fuse::{Fusion, Place, Store, Stores, Unit, UnitKind};
+use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
 use crate::plan::{Access, Kernel};
 use crate::trace::{Expression, Graph, Lowering, NodeId};
 use crate::values::tree::canonical;
@@ -50,8 +50,7 @@ pub(super) struct Writer<'a> {
     words: BTreeSet<usize>,
     /// Whether any element that differs between invocations is loaded on its own.
     scattered: bool,
-    /// Whether an invocation needs anything else than its own elements, and numbers that are the same for
-    /// all invocations.
+    /// Whether an invocation needs more than its own elements and numbers that all of them share.
     looks_around: bool,
     /// The params that are added to indices.
     pub(super) starts: Starts,
@@ -399,9 +398,8 @@ impl<'a> Writer<'a> {
     /// Returns for each start whether it is that of the elements that invocations compute, or of one number
     /// for all of them. Returns `None` if invocations need other elements too.
     fn flow(&self) -> Option<Vec<bool>> {
-        let count = self.ty(self.unit.roots[0]).count();
-        let is_plain = |id: &NodeId| self.stores.place(*id).runs.is_none();
-        let is_flat = count > 1 && !self.looks_around && self.unit.roots.iter().all(is_plain);
+        let is_plain = |id: &NodeId| self.ty(*id).count() > 1 && self.stores.place(*id).runs.is_none();
+        let is_flat = !self.looks_around && self.unit.roots.iter().all(is_plain);
         if is_flat { self.starts.flow() } else { None }
     }
 
