@@ -1,7 +1,7 @@
 //! Compares adapters byte by byte: drivers that share nothing have to give the same bits.
 //!
 //! A [`Subject`] is a graph with the values that it is run on: a case of an op, a layer, a loss or an
-//! optimizer ([`subjects`]), or a random graph ([`fuzz`]). [`compare`] runs it on two adapters. Where they
+//! optimizer (`subjects.rs`), or a random graph ([`fuzz`]). [`compare`] runs it on two adapters. Where they
 //! differ, [`Difference`] names the first op and the first kernel that do.
 
 mod bench;
