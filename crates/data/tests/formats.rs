@@ -257,7 +257,7 @@ fn an_image_folder() {
     assert_eq!((batch.indices, batch.skipped), (vec![0, 1, 3], vec![2]));
 
     let empty = TempDir::new().unwrap();
-    assert!(message(ImageFolder::open(empty.path())).contains("no JPEG or PNG files"));
+    assert!(message(ImageFolder::open(empty.path())).contains("no pictures in directories of classes"));
     assert!(ImageFolder::open(empty.path().join("missing")).is_err());
 }
 

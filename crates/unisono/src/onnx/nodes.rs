@@ -1,8 +1,8 @@
 //! From the graph of a prediction to ONNX's operators, op by op.
 
 use unisono_graph::ops::{
-    Broadcast, Checkpoint, Col2Im, Concat, Detach, Embed, Im2Col, Iota, MatMul, Pad, Permute, Reduce,
-    Reshape, Slice, Take, ToF32, Window,
+    Attention, Broadcast, Checkpoint, Col2Im, Concat, Detach, Embed, Im2Col, Iota, MatMul, Pad, Permute,
+    Reduce, Reshape, Slice, Take, ToF32, Window,
 };
 use unisono_graph::{DType, Graph, Lead, Lowering, Node, NodeId, ReduceKind, Type};
 
@@ -94,6 +94,9 @@ impl Writer<'_> {
             let b = if *transpose_b { self.transposed(&x[1], &b) } else { x[1].clone() };
             return Ok(self.proto.node("MatMul", &[&a, &b], &[]));
         }
+        if let Some(attention) = op.downcast_ref::<Attention>() {
+            return Ok(self.attention(node, attention, &x));
+        }
         if op.is::<Embed>() {
             return Ok(self.proto.node("Gather", &[first, &x[1]], &[Attribute::Int("axis", 0)]));
         }
@@ -120,6 +123,45 @@ impl Writer<'_> {
         self.pointwise(op.name(), &x)
             .filter(|_| is_pointwise)
             .ok_or_else(|| format!("ONNX has no counterpart of {}: {}", op.name(), self.graph.describe(id)))
+    }
+
+    /// Writes attention as two products with a softmax between them. A query that sees no key gets zeros.
+    fn attention(&mut self, node: &Node, attention: &Attention, x: &[String]) -> String {
+        let keys = &self.graph.nodes[node.inputs[1]].ty;
+        let keys = self.transposed(&x[1], keys);
+        let scale = self.proto.float(attention.scale);
+        let scores = self.proto.node("MatMul", &[&x[0], &keys], &[]);
+        let scores = self.proto.node("Mul", &[&scores, &scale], &[]);
+        let zero = self.proto.float(0.0);
+        let causal = attention.causal.then(|| {
+            let rows = |operand: usize| {
+                let dims = &self.graph.nodes[node.inputs[operand]].ty.dims;
+                dims[dims.len() - 2]
+            };
+            let (queries, keys) = (rows(0), rows(1));
+            let seen: Vec<i32> = (0..queries * keys).map(|at| i32::from(at % keys <= at / keys)).collect();
+            let seen = self.proto.int32s(&[queries, keys], &seen);
+            self.cast(&seen, BOOL)
+        });
+        let shown = x.get(3).map(|mask| {
+            let hidden = self.proto.node("Equal", &[mask, &zero], &[]);
+            self.proto.node("Not", &[&hidden], &[])
+        });
+        let last = [Attribute::Int("axis", -1)];
+        let seen = match (causal, shown) {
+            (Some(causal), Some(shown)) => Some(self.proto.node("And", &[&causal, &shown], &[])),
+            (causal, shown) => causal.or(shown),
+        };
+        let weights = match seen {
+            Some(seen) => {
+                let lowest = self.proto.float(f32::MIN);
+                let scores = self.proto.node("Where", &[&seen, &scores, &lowest], &[]);
+                let weights = self.proto.node("Softmax", &[&scores], &last);
+                self.proto.node("Where", &[&seen, &weights, &zero], &[])
+            }
+            None => self.proto.node("Softmax", &[&scores], &last),
+        };
+        self.proto.node("MatMul", &[&weights, &x[2]], &[])
     }
 
     /// Writes an op of each element, by its name in the registry. Returns `None` for one that is not known.
