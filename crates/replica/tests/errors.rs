@@ -15,7 +15,7 @@ fn arguments_are_checked_before_a_device_opens() {
     assert_eq!(start(vec![], options()), "no programs: at least one is needed");
     assert_eq!(
         start(vec![train()], options().with(|o| o.shards = 0)),
-        "0 shards: from 1 to 1024 are possible"
+        "0 shards: from 1 to 65536 are possible"
     );
     assert_eq!(start(vec![train()], options().with(|o| o.global_batch = 0)), "a global batch of 0 samples");
     let tape = Tape::new();
@@ -29,7 +29,7 @@ fn arguments_are_checked_before_a_device_opens() {
     );
     assert_eq!(
         start(vec![predict(), train()], options().with(|o| o.shards = 2000)),
-        "2000 shards: from 1 to 1024 are possible"
+        "2000 shards: from 1 to 65536 are possible"
     );
 }
 
