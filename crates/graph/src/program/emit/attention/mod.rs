@@ -76,7 +76,7 @@ impl Emitter<'_> {
         let has_mask = node.inputs.len() > if backward { OPERANDS.len() } else { 3 };
         let [v, q] = [2, 0].map(|i| graph.nodes[node.inputs[i]].ty.dims.last().copied().unwrap_or(1));
         // Both gradients of one kernel would take more buffers than there are, or too many registers.
-        let apart = backward && (has_mask || family == Family::Tiles && v.max(q) > 128);
+        let apart = backward && (has_mask || family == Family::Tiles && v.max(q) > 32);
         if apart {
             unit.roots.iter().try_for_each(|&root| self.attention_of(&[root], family))
         } else {
