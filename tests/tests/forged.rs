@@ -39,7 +39,7 @@ fn numbers_that_no_run_can_have_are_named() {
             "settings",
             "/shards",
             huge.clone(),
-            "settings.shards is 18446744073709551615, which is not in 1..=1024",
+            "settings.shards is 18446744073709551615, which is not in 1..=65536",
         ),
         ("position", "/step", huge.clone(), "position.step is 18446744073709551615"),
         ("position", "/sample", huge.clone(), "position.sample is 18446744073709551615"),
