@@ -16,8 +16,8 @@ fn the_plan_says_what_a_step_takes() {
     let fields = data.fields().unwrap();
     let memory = builder().memory(&fields, &[64, 4096, 65_536]).unwrap();
     let parameters = FEATURES * 32 + 32 + 32 * CLASSES + CLASSES;
-    // AdamW keeps two more numbers for each parameter. Tensors lie in three buffers, as their gradients do in a
-    // bucket, where there are a few sums more.
+    // AdamW keeps two more numbers for each parameter. Tensors lie in three buffers, as their gradients do in
+    // a bucket, where there are a few sums more.
     let least = 3 * 4 * parameters as u64;
     assert!(memory.iter().all(|m| (least..=least + 3 * 4 * 16).contains(&m.state)), "{memory:?}");
     assert_eq!(

@@ -22,10 +22,20 @@ use clap::{Args, Parser};
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
 /// The arguments that run the tests of runs on several machines: over threads, and over MPI on this machine.
-const WORLD: [&[&str]; 3] = [
-    &["test", "-p", "unisono-world", "-p", "unisono-world-mpi"],
-    &["test", "-p", "unisono-tests", "--test", "machines"],
-    &["test", "-p", "unisono-examples", "--features", "mpi", "--test", "world"],
+/// All packages are built with the features of [`TEST`] and one more, so that little is built twice.
+const WORLD: [&str; 12] = [
+    "test",
+    "--workspace",
+    "--profile",
+    "dev",
+    "--features",
+    "unisono-examples/mpi",
+    "--test",
+    "schedules",
+    "--test",
+    "machines",
+    "--test",
+    "world",
 ];
 
 #[derive(Parser)]
@@ -110,18 +120,15 @@ fn faults(args: &[OsString]) -> &'static [&'static str] {
 
 fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
     setup::adapter()?;
-    let runs: &[&[&str]] = if world { &WORLD } else { &[&TEST] };
     if world {
         setup::mpi()?;
     }
-    for own in runs {
-        let mut command = cargo();
-        if long {
-            command.env("UNISONO_LONG", "1");
-        }
-        run(command.args(*own).args(args))?;
+    let mut command = cargo();
+    if long {
+        command.env("UNISONO_LONG", "1");
     }
-    Ok(())
+    let own = if world { &WORLD[..] } else { &TEST[..] };
+    run(command.args(own).args(args))
 }
 
 /// Runs the program that counts what a step is on a GPU. It needs no adapter.
