@@ -28,8 +28,8 @@ fn arguments_are_checked_before_a_device_opens() {
         "program 1: its state 1 is v [3, 5], in program 0 that is v [3, 4]"
     );
     assert_eq!(
-        start(vec![predict(), train()], options().with(|o| o.shards = 2000)),
-        "2000 shards: from 1 to 65536 are possible"
+        start(vec![predict(), train()], options().with(|o| o.shards = 70_000)),
+        "70000 shards: from 1 to 65536 are possible"
     );
 }
 
