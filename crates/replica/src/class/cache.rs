@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::io::Write;
 #[cfg(test)]
 use std::path::Path;
 use std::path::PathBuf;
@@ -55,7 +56,9 @@ impl Cache {
         let text = format!("{}\n{}\n{}\n", title(&class.machine), class.rounding.name(), class.digest);
         // Written beside its place and renamed, so that nobody reads a half of it.
         let half = folder.join(format!("{}.new", std::process::id()));
-        let written = fs::create_dir_all(folder).and_then(|()| fs::write(&half, text));
+        // Created anew, so that no link that somebody has put there is followed.
+        let create = || fs::OpenOptions::new().write(true).create_new(true).open(&half);
+        let written = fs::create_dir_all(folder).and_then(|()| create()?.write_all(text.as_bytes()));
         if written.and_then(|()| fs::rename(&half, &file)).is_err() {
             _ = fs::remove_file(&half);
         }
