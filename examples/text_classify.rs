@@ -3,14 +3,13 @@
 //!
 //!     cargo run --release -p unisono-examples --bin text_classify -- --replicas 2
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use unisono::data::{Buckets, Sequences, mask};
 use unisono::{Accuracy, AdamW, CrossEntropy, Dense, Embedding, Lstm, Model, Optimizer, Outputs, Trainer};
-use unisono_examples::{Defaults, Error, RunFlags, claim, data, held_out_metric, program, say};
+use unisono_examples::{Defaults, Error, Reviews, RunFlags, claim, data, held_out_metric, program, say};
 
 const DEFAULTS: Defaults = Defaults { epochs: 6, global_batch: 32, shards: 8, seed: 42 };
 /// The words that a batch's sentences have at most.
@@ -34,7 +33,9 @@ fn main() -> ExitCode {
 
 fn text_classify(flags: Flags) -> Result<(), Error> {
     let run = flags.run.settle(DEFAULTS)?;
-    let (texts, labels, words) = reviews(&data(flags.data.as_deref(), "reviews.tsv"))?;
+    // 0 is padding.
+    let Reviews { texts, labels, words } =
+        Reviews::read(&data(flags.data.as_deref(), "reviews.tsv"), 1, LONGEST)?;
     let loader = |part: std::ops::Range<usize>| {
         let all = Sequences::labelled(texts[part.clone()].to_vec(), &labels[part], 0)?.pad_to(LONGEST)?;
         let buckets = Buckets::new(&all.lengths(), LENGTHS, &["x", "mask"])?;
@@ -60,23 +61,4 @@ fn text_classify(flags: Flags) -> Result<(), Error> {
     // The claim is not checked for shorter runs or other data.
     let whole = trainer.history().len() >= DEFAULTS.epochs as usize && flags.data.is_none();
     if whole { claim("accuracy on the held-out reviews", right, 0.9) } else { Ok(()) }
-}
-
-/// Words as ids from 1 of each review, the reviews' labels, and the number of ids, the padding's included.
-type Reviews = (Vec<Vec<i32>>, Vec<i32>, usize);
-
-/// Reads reviews.
-fn reviews(path: &Path) -> Result<Reviews, Error> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let (mut ids, mut texts, mut labels) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for line in text.lines() {
-        let (label, words) = line.split_once('\t').ok_or("a line without a tab")?;
-        let words = words.split_whitespace().take(LONGEST).map(|word| {
-            let next = ids.len() as i32 + 1;
-            *ids.entry(word.to_owned()).or_insert(next)
-        });
-        texts.push(words.collect());
-        labels.push(label.parse()?);
-    }
-    Ok((texts, labels, ids.len() + 1))
 }

@@ -2,6 +2,7 @@
 
 import argparse
 import gzip
+import math
 from pathlib import Path
 
 import keras
@@ -27,6 +28,23 @@ def digits(path=None):
     return table[:, :-1], table[:, -1].astype(np.int32)
 
 
+def digit_pictures(seed):
+    """Pictures [8, 8, 1] from 0 to 1: four fifths to train on, and those held out."""
+    x, y = digits()
+    return split(seed, len(x) * 4 // 5, x.reshape(-1, 8, 8, 1) / 16, y)
+
+
+def reviews(path, first, longest):
+    """Words as ids from `first` of each review, labels, and the number of ids."""
+    ids, texts, labels = {}, [], []
+    for line in (path or DATA / "reviews.tsv").read_text().splitlines():
+        label, words = line.split("\t")
+        words = words.split()[:longest]
+        texts.append([ids.setdefault(word, len(ids) + first) for word in words])
+        labels.append(int(label))
+    return texts, np.array(labels), len(ids) + first
+
+
 def split(seed, first, *arrays):
     order = np.random.default_rng(seed).permutation(len(arrays[0]))
     return [array[order[:first]] for array in arrays], [
@@ -37,3 +55,19 @@ def split(seed, first, *arrays):
 def claim(what, got, least):
     if got < least:
         raise SystemExit(f"{what} is {got:.4f}, less than {least}")
+
+
+def published(model, expected):
+    """Compares a network's parameters with those of its paper."""
+    found = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    print(f"at its published size it has {found} parameters")
+    if found != expected:
+        raise SystemExit(f"{found} parameters, not {expected}")
+
+
+def claim_last(run, epochs, history, metric, least):
+    """Says a metric of the held-out samples, and compares it after a whole run."""
+    got = history.history["val_" + metric][-1]
+    print(f"held out: {metric} {100 * got:.2f}%")
+    if run.epochs >= epochs:
+        claim(f"{metric} on the held-out part", got, least)

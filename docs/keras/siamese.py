@@ -48,7 +48,7 @@ def main():
     right = history["val_binary_accuracy"][-1]
     print(f"held out: {100 * right:.2f}% of the pairs are right")
     if run.epochs >= 20 and run.data is None:
-        claim("accuracy on the held-out pairs", right, 0.9)
+        claim("accuracy on the held-out pairs", right, 0.88)
 
 
 if __name__ == "__main__":

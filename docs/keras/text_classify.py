@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from common import DATA, claim, flags
+from common import claim, flags, reviews
 
 LENGTHS = (8, 16, 32)
 
@@ -48,19 +48,9 @@ class Buckets(keras.utils.PyDataset):
         return x, self.labels[rows]
 
 
-def reviews(path):
-    ids, texts, labels = {}, [], []
-    for line in path.read_text().splitlines():
-        label, words = line.split("\t")
-        words = words.split()[: LENGTHS[-1]]
-        texts.append([ids.setdefault(word, len(ids) + 1) for word in words])
-        labels.append(int(label))
-    return texts, np.array(labels), len(ids) + 1
-
-
 def main():
     run = flags(epochs=6, batch=32)
-    texts, labels, words = reviews(run.data or DATA / "reviews.tsv")
+    texts, labels, words = reviews(run.data, 1, LENGTHS[-1])
     first = len(texts) * 4 // 5
     train = Buckets(texts[:first], labels[:first], run.batch, shuffle=True)
     held_out = Buckets(texts[first:], labels[first:], run.batch, shuffle=False)

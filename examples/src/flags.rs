@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use unisono::{Precision, SavedRun};
+use unisono::{Precision, SavedRun, Trainer};
 
-use crate::{Error, Run, WorldFlag};
+use crate::{Error, Run, WorldFlag, claim, held_out_metric, say};
 
 /// The flags of every program that trains. What belongs to a run (global batch, shards, seed) is optional: a
 /// resumed run takes it from its checkpoint.
@@ -129,6 +129,17 @@ impl Defaults {
     pub fn help(self) -> String {
         let Self { epochs, global_batch, shards, seed } = self;
         format!("Defaults: --epochs {epochs} --global-batch {global_batch} --shards {shards} --seed {seed}")
+    }
+
+    /// Says what a metric of the held-out samples is after the last epoch.
+    ///
+    /// # Errors
+    /// It is an error if it is less than `least` and the run was not shorter than the program's own.
+    pub fn claim(self, trainer: &Trainer, metric: &str, least: f64) -> Result<(), Error> {
+        let got = held_out_metric(trainer, metric);
+        say!("held out: {metric} {:.2}%", 100.0 * got);
+        let whole = trainer.history().len() >= self.epochs as usize;
+        if whole { claim(&format!("{metric} on the held-out part"), got, least) } else { Ok(()) }
     }
 }
 

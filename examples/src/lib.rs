@@ -8,12 +8,17 @@
 //! | tables | [`table`] |
 //! | the models of benchmarks, and noise to train them on | [`Model`] |
 //! | a text for models of characters | [`Text`], [`TextFlags`] |
+//! | the data that several programs train on | [`pictures`], [`Run::digit_pictures`], [`Reviews`] |
+//! | the parameters of a paper's network | [`published`] |
 
+mod digits;
 mod flags;
 mod interrupt;
 mod machines;
 mod model;
 mod pictures;
+mod published;
+mod reviews;
 mod run;
 mod table;
 mod text;
@@ -30,6 +35,8 @@ pub use interrupt::Interrupted;
 pub use machines::{WorldFlag, print_line};
 pub use model::Model;
 pub use pictures::pictures;
+pub use published::{ids, numbers, published};
+pub use reviews::Reviews;
 pub use run::Run;
 pub use table::{bytes, table};
 pub use text::{Text, TextFlags};
@@ -79,6 +86,15 @@ pub fn accuracy(trainer: &Trainer) -> f64 {
 pub fn held_out_metric(trainer: &Trainer, name: &str) -> f64 {
     let last = trainer.history().last().and_then(|epoch| epoch.validation.as_ref()?.metric(name));
     last.unwrap_or_default()
+}
+
+/// Returns the loss on the held-out samples after the last epoch.
+pub fn held_out_loss(trainer: &Trainer) -> f64 {
+    trainer
+        .history()
+        .last()
+        .and_then(|epoch| epoch.validation.as_ref())
+        .map_or(f64::NAN, |held_out| held_out.loss)
 }
 
 /// Returns an error if a program did not reach what it claims.

@@ -4,16 +4,21 @@ use std::fs;
 use std::path::Path;
 
 /// The programs that are there in both languages.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 14] = [
+    "bert",
     "export_predict",
     "fine_tune",
     "gan",
+    "gpt2",
     "image_folder",
-    "models",
+    "mobilenet",
+    "resnet",
     "siamese",
     "tabular",
     "text_classify",
     "two_inputs",
+    "unet",
+    "vit",
 ];
 
 /// The most lines of a Rust program for each line of its Keras program.

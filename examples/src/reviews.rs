@@ -1,0 +1,39 @@
+//! Reviews that are made: lines of a label, 0 or 1, a tab, and words.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::Error;
+
+/// Reviews, their labels and their words.
+#[derive(Clone, Debug)]
+pub struct Reviews {
+    /// The words of each review, as ids in the order of their first use.
+    pub texts: Vec<Vec<i32>>,
+    /// The labels: 1 for a good review.
+    pub labels: Vec<i32>,
+    /// The number of ids, with those below the first word's.
+    pub words: usize,
+}
+
+impl Reviews {
+    /// Reads reviews, at most `longest` words of each. The first word's id is `first`; those below are free for
+    /// padding and other marks.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line has no label and tab.
+    pub fn read(path: &Path, first: i32, longest: usize) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (mut known, mut texts, mut labels) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for line in text.lines() {
+            let (label, words) = line.split_once('\t').ok_or("a line without a tab")?;
+            let words = words.split_whitespace().take(longest).map(|word| {
+                let next = first + known.len() as i32;
+                *known.entry(word.to_owned()).or_insert(next)
+            });
+            texts.push(words.collect());
+            labels.push(label.parse()?);
+        }
+        Ok(Self { texts, labels, words: known.len() + first as usize })
+    }
+}
