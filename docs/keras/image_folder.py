@@ -29,19 +29,15 @@ def main():
     classes = len(train.class_names)
     labels = np.concatenate([y for _, y in train])
     weights = compute_class_weight("balanced", classes=np.arange(classes), y=labels)
-    augmented = train.map(
-        lambda x, y: (
-            layers.RandomTranslation(0.125, 0.125, "constant")(x, training=True),
-            y,
-        )
-    )
+    shift = layers.RandomTranslation(0.125, 0.125, "constant")
+    augmented = train.map(lambda x, y: (shift(x, training=True), y))
 
     model = keras.Sequential(
         [
             keras.Input((SIDE, SIDE, 1)),
             layers.Rescaling(1 / 255),
             layers.Conv2D(8, 3, padding="same"),
-            layers.BatchNormalization(),
+            layers.BatchNormalization(momentum=0.9),
             layers.ReLU(),
             layers.MaxPooling2D(),
             layers.Conv2D(16, 3, padding="same", activation="relu"),

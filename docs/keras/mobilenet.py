@@ -60,14 +60,14 @@ def block(x, to, expand, stride):
         x = layers.ReLU(6)(normed(x, x.shape[-1] * expand, 1))
     x = layers.ZeroPadding2D(1)(x)
     x = layers.DepthwiseConv2D(3, strides=stride, use_bias=False)(x)
-    x = layers.ReLU(6)(layers.BatchNormalization()(x))
+    x = layers.ReLU(6)(layers.BatchNormalization(momentum=0.9)(x))
     return normed(x, to, 1)
 
 
 def normed(x, channels, kernel, stride=1):
     x = layers.ZeroPadding2D(kernel // 2)(x)
     x = layers.Conv2D(channels, kernel, strides=stride, use_bias=False)(x)
-    return layers.BatchNormalization()(x)
+    return layers.BatchNormalization(momentum=0.9)(x)
 
 
 if __name__ == "__main__":

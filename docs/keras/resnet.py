@@ -53,7 +53,7 @@ def block(x, channels, stride, widens):
 def normed(x, channels, kernel, stride=1):
     x = layers.ZeroPadding2D(kernel // 2)(x)
     x = layers.Conv2D(channels, kernel, strides=stride, use_bias=False)(x)
-    return layers.BatchNormalization()(x)
+    return layers.BatchNormalization(momentum=0.9)(x)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Sentences of several lengths: a bidirectional LSTM over padded words, with masks, in buckets."""
 
 import keras
-import numpy as np
+import tensorflow as tf
 from keras import layers
 
 from common import claim, flags, reviews
@@ -9,51 +9,26 @@ from common import claim, flags, reviews
 LENGTHS = (8, 16, 32)
 
 
-class Buckets(keras.utils.PyDataset):
+def buckets(texts, labels, batch):
     """Batches of similar length, each padded to its bucket's boundary."""
-
-    def __init__(self, texts, labels, batch, shuffle):
-        super().__init__()
-        self.texts, self.labels, self.batch, self.shuffle = (
-            texts,
-            labels,
-            batch,
-            shuffle,
-        )
-        self.random = np.random.default_rng(42)
-        self.on_epoch_end()
-
-    def on_epoch_end(self):
-        order = np.arange(len(self.texts))
-        if self.shuffle:
-            self.random.shuffle(order)
-        self.batches = []
-        for low, high in zip((0,) + LENGTHS, LENGTHS):
-            own = [i for i in order if low < len(self.texts[i]) <= high]
-            starts = range(0, len(own), self.batch)
-            self.batches += [
-                (own[start : start + self.batch], high) for start in starts
-            ]
-        if self.shuffle:
-            self.random.shuffle(self.batches)
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        rows, length = self.batches[index]
-        x = np.zeros((len(rows), length), np.int32)
-        for row, i in enumerate(rows):
-            x[row, : len(self.texts[i])] = self.texts[i]
-        return x, self.labels[rows]
+    spec = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
+    data = tf.data.Dataset.from_generator(
+        lambda: zip(texts, labels), output_signature=spec
+    )
+    return data.bucket_by_sequence_length(
+        lambda x, y: tf.size(x),
+        [length + 1 for length in LENGTHS],
+        [batch] * (len(LENGTHS) + 1),
+        pad_to_bucket_boundary=True,
+    )
 
 
 def main():
     run = flags(epochs=6, batch=32)
     texts, labels, words = reviews(run.data, 1, LENGTHS[-1])
     first = len(texts) * 4 // 5
-    train = Buckets(texts[:first], labels[:first], run.batch, shuffle=True)
-    held_out = Buckets(texts[first:], labels[first:], run.batch, shuffle=False)
+    train = buckets(texts[:first], labels[:first], run.batch).shuffle(100)
+    held_out = buckets(texts[first:], labels[first:], run.batch)
 
     model = keras.Sequential(
         [

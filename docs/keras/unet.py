@@ -45,7 +45,7 @@ def network(shape, width, classes):
 def double(x, channels):
     for _ in range(2):
         x = layers.Conv2D(channels, 3, padding="same", use_bias=False)(x)
-        x = layers.ReLU()(layers.BatchNormalization()(x))
+        x = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
     return x
 
 
