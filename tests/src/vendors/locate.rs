@@ -92,6 +92,7 @@ fn common(a: &Target, b: &Target) -> Target {
         f16: a.f16 && b.f16,
         pairs: a.pairs && b.pairs,
         own_quotients: a.own_quotients && b.own_quotients,
+        masks: a.masks || b.masks,
         shares_memory: false,
     }
 }
