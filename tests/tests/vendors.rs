@@ -34,11 +34,11 @@ fn ops_and_random_graphs_have_the_same_bytes_on_all_adapters() {
     for pair in pairs() {
         let mut benches = open(&pair);
         for subject in ops().unwrap().iter().step_by(every) {
-            let difference = compare(subject, &mut benches).unwrap();
+            let difference = compare(subject, benches.each_mut()).unwrap();
             assert!(difference.is_none(), "{}", difference.unwrap());
         }
         for seed in 0..if long() { 300 } else { 12 } {
-            let difference = compare(&fuzz(seed).unwrap(), &mut benches).unwrap();
+            let difference = compare(&fuzz(seed).unwrap(), benches.each_mut()).unwrap();
             let difference = difference.filter(|difference| !difference.follows_nan);
             assert!(difference.is_none(), "{}", difference.unwrap());
         }
@@ -70,7 +70,7 @@ fn planted_faults_are_found_and_named() {
         let open = |plant| Bench::open(&adapter, Options::default()).unwrap().with(plant);
         let mut benches = [open(None), open(Some(plant))];
         let differs = (0..200).find_map(|seed| {
-            let difference = compare(&fuzz(seed).unwrap(), &mut benches).unwrap()?;
+            let difference = compare(&fuzz(seed).unwrap(), benches.each_mut()).unwrap()?;
             (!difference.follows_nan && difference.op.is_some()).then_some(difference)
         });
         let difference = differs.unwrap_or_else(|| panic!("{plant:?} is not found"));

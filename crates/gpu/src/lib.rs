@@ -13,7 +13,7 @@ pub use device::mapped::MappedDownload;
 pub use device::spirv::spirv;
 pub use device::staging::Writer;
 pub use device::stopwatch::Stopwatch;
-pub use device::{Device, Memory, Options};
+pub use device::{Device, Memory, Options, is_unprotected};
 pub use error::GpuError;
 pub use execution::executable::Executable;
 pub use execution::{Pending, Timing};

@@ -1,18 +1,19 @@
 //! Compares the adapters of this machine byte by byte: `cargo xtask vendors`.
 //!
 //! It runs every op with its gradient, every layer, loss, metric and optimizer of the oracle's suites, models
-//! of one layer, and random graphs, on the first adapter and on each of the others. For each difference it
-//! prints the first op and the first kernel that differ, with the kernel's WGSL. It exits with 1 if there is
-//! one.
+//! of one layer, and random graphs, on all adapters at once, and compares the first one with the others. For
+//! each difference it prints the first op and the first kernel that differ, with the kernel's WGSL. It exits
+//! with 1 if there is one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use unisono_gpu::{Adapter, Options};
-use unisono_tests::vendors::{
-    Bench, Difference, Plant, Subject, compare, cost, fuzz, models, ops, steps, suites,
-};
+use unisono_tests::vendors::{Bench, Fleet, Plant, Tally, cost, fuzz, models, ops, steps, suites};
+
+/// The number of subjects that run between two lines of output.
+const CHUNK: usize = 250;
 
 #[derive(Parser)]
 #[command(about = "Compares the bytes that all adapters of this machine give")]
@@ -76,19 +77,21 @@ fn run(flags: &Flags) -> Result<usize, String> {
     if let (Some(turns), Some(first)) = (flags.cost, adapters.first()) {
         return costs(first, turns);
     }
-    let Some((first, others)) = adapters.split_first().filter(|(_, others)| !others.is_empty()) else {
-        let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
+    let labels: Vec<String> = adapters.iter().map(Adapter::label).collect();
+    if adapters.len() < 2 {
         println!("nothing to compare: {} is the only adapter", labels.join(""));
         return Ok(0);
-    };
-    let fixed = if flags.only_fuzz { Vec::new() } else { subjects(&flags.oracle)? };
+    }
+    println!("adapters: {}", labels.join(", "));
+    let options = Options::default().with(|options| options.decorate = !flags.undecorated);
+    let mut fleet = Fleet::open(&adapters, &options, flags.plant)?;
     let mut differences = 0;
-    for other in others {
-        println!("{} beside {}", other.label(), first.label());
-        differences += pair(flags, [first, other], &fixed)?;
-        if !flags.only_fuzz {
-            differences += trained(flags, [first, other])?;
-        }
+    if !flags.only_fuzz {
+        differences += fixed(flags, &mut fleet)?;
+        differences += trained(flags, &adapters);
+    }
+    if differences < flags.most {
+        differences += random(flags, &mut fleet)?;
     }
     println!("{differences} differences");
     Ok(differences)
@@ -109,78 +112,86 @@ fn costs(adapter: &Adapter, turns: usize) -> Result<usize, String> {
     Ok(0)
 }
 
-fn subjects(oracle: &Path) -> Result<Vec<Subject>, String> {
+/// Runs the ops, layers, losses, metrics and optimizers. Returns the number of differences.
+fn fixed(flags: &Flags, fleet: &mut Fleet) -> Result<usize, String> {
     let mut all = ops()?;
-    all.extend(suites(oracle)?);
-    Ok(all)
-}
-
-/// Compares two adapters on the subjects, and on random graphs.
-fn pair(flags: &Flags, adapters: [&Adapter; 2], fixed: &[Subject]) -> Result<usize, String> {
-    let options = || Options::default().with(|options| options.decorate = !flags.undecorated);
-    let [first, second] = adapters;
-    let mut benches = [Bench::open(first, options())?, Bench::open(second, options())?.with(flags.plant)];
-    let mut differences = 0;
-    for subject in fixed {
-        differences += match compare(subject, &mut benches) {
-            Ok(difference) => shown(difference),
-            Err(error) => failed(&error),
-        };
-        if differences >= flags.most {
-            return Ok(differences);
+    all.extend(suites(&flags.oracle)?);
+    let mut tally = Tally::default();
+    for part in all.chunks(CHUNK) {
+        tally.add(shown(fleet.run(part)));
+        if tally.faults() >= flags.most {
+            break;
         }
     }
-    println!("  {} cases of ops, layers, losses, metrics and optimizers", fixed.len());
-    let mut skipped = 0;
-    for seed in flags.seed..flags.seed + flags.fuzz {
-        // A long run would keep the kernels of all graphs.
-        if seed % 500 == 499 {
-            println!("  {} random graphs, {differences} differences", seed + 1 - flags.seed);
-            benches = [Bench::open(first, options())?, Bench::open(second, options())?.with(flags.plant)];
-        }
-        match compare(&fuzz(seed)?, &mut benches)? {
-            Some(difference) if difference.follows_nan => skipped += 1,
-            difference => differences += shown(difference),
-        }
-        if differences >= flags.most {
-            return Ok(differences);
-        }
-    }
-    println!("  {} random graphs; {skipped} differ where a NaN came first", flags.fuzz);
-    Ok(differences)
+    let (ran, faults) = (tally.ran, tally.faults());
+    println!(
+        "{ran} cases of ops, layers, losses, metrics and optimizers: {faults} differences; {} of {} with a \
+         NaN differ",
+        tally.follow_nan, tally.with_nan
+    );
+    Ok(faults)
 }
 
-/// Compares two adapters on models that are trained for a few steps.
-fn trained(flags: &Flags, adapters: [&Adapter; 2]) -> Result<usize, String> {
-    let mut differences = 0;
-    let models = models();
-    for model in &models {
-        let (own, other) = match adapters.map(|adapter| model.train(adapter)) {
-            [Ok(own), Ok(other)] => (own, other),
-            [Err(error), _] | [_, Err(error)] => {
-                differences += failed(&error);
-                continue;
+/// Runs random graphs. Returns the number of differences.
+fn random(flags: &Flags, fleet: &mut Fleet) -> Result<usize, String> {
+    let mut tally = Tally::default();
+    let (mut seed, end) = (flags.seed, flags.seed + flags.fuzz);
+    while seed < end && tally.faults() < flags.most {
+        let next = end.min(seed + CHUNK as u64);
+        let graphs = (seed..next).map(fuzz).collect::<Result<Vec<_>, _>>()?;
+        tally.add(shown(fleet.run(&graphs)));
+        seed = next;
+        println!(
+            "random graphs of seeds {}..{seed}: {} ran on all, {} differences; {} of {} with a NaN differ",
+            flags.seed,
+            tally.ran,
+            tally.faults(),
+            tally.follow_nan,
+            tally.with_nan
+        );
+        // Devices keep the kernels of all graphs that they ran.
+        fleet.forget()?;
+    }
+    Ok(tally.faults())
+}
+
+/// Trains models of one layer or one optimizer for four steps on each adapter. Returns the number of
+/// differences.
+fn trained(flags: &Flags, adapters: &[Adapter]) -> usize {
+    let (mut differences, mut ran) = (0, 0);
+    for model in models() {
+        let found = adapters.iter().map(|adapter| model.train(adapter)).collect::<Result<Vec<_>, _>>();
+        ran += 1;
+        match found {
+            Err(error) => {
+                println!("cannot be compared: {error}");
+                differences += 1;
             }
-        };
-        if let Some(((name, _), _)) = own.iter().zip(&other).find(|(own, other)| own != other) {
-            println!("model {}: {name} differs after training", model.name);
-            differences += 1;
+            Ok(found) => {
+                for (adapter, other) in adapters.iter().zip(&found).skip(1) {
+                    if let Some(((name, _), _)) = found[0].iter().zip(other).find(|(own, other)| own != other)
+                    {
+                        println!(
+                            "model {}: {name} differs after training on {}",
+                            model.name,
+                            adapter.label()
+                        );
+                        differences += 1;
+                    }
+                }
+            }
         }
         if differences >= flags.most {
-            return Ok(differences);
+            break;
         }
     }
-    println!("  {} models of one layer or one optimizer", models.len());
-    Ok(differences)
+    println!("{ran} models of one layer or one optimizer, trained for four steps: {differences} differences");
+    differences
 }
 
-fn failed(error: &str) -> usize {
-    println!("cannot be compared: {error}");
-    1
-}
-
-fn shown(difference: Option<Difference>) -> usize {
-    let Some(difference) = difference else { return 0 };
-    println!("{difference}");
-    1
+/// Prints the differences and failures of a part.
+fn shown(tally: Tally) -> Tally {
+    tally.differences.iter().for_each(|difference| println!("{difference}"));
+    tally.failures.iter().for_each(|error| println!("cannot be compared: {error}"));
+    tally
 }

@@ -7,13 +7,15 @@ use unisono_testkit::{load_plan, plan_for, run_loaded, run_plan};
 
 use super::{Plant, Subject, Values};
 
+/// The most devices that a bench keeps open, since a device keeps the states that it was first given.
+const DEVICES: usize = 3;
+
 /// An open adapter.
 pub struct Bench {
     adapter: Adapter,
-    device: Device,
+    /// The open devices, with the sizes of the states that each has in elements. The last one was used last.
+    devices: Vec<(Vec<usize>, Device)>,
     options: Options,
-    /// The sizes of the states that the device has, in elements.
-    states: Vec<usize>,
     /// What is wrong with the adapter on purpose.
     plant: Option<Plant>,
 }
@@ -24,8 +26,20 @@ impl Bench {
     /// # Errors
     /// The adapter does not open.
     pub fn open(adapter: &Adapter, options: Options) -> Result<Self, String> {
-        let device = Device::open_with(adapter, options.clone()).map_err(|error| error.to_string())?;
-        Ok(Self { adapter: adapter.clone(), device, options, states: Vec::new(), plant: None })
+        let mut bench = Self { adapter: adapter.clone(), devices: Vec::new(), options, plant: None };
+        bench.forget()?;
+        Ok(bench)
+    }
+
+    /// Closes all devices, which keep the kernels of all subjects that they ran, and opens a new one.
+    ///
+    /// # Errors
+    /// The adapter does not open.
+    pub fn forget(&mut self) -> Result<(), String> {
+        let device =
+            Device::open_with(&self.adapter, self.options.clone()).map_err(|error| error.to_string())?;
+        self.devices = vec![(Vec::new(), device)];
+        Ok(())
     }
 
     /// Spoils every kernel from now on.
@@ -42,7 +56,7 @@ impl Bench {
 
     /// Returns what plans for the adapter have to know.
     pub(super) fn target(&self) -> Target {
-        self.device.target()
+        self.devices[self.devices.len() - 1].1.target()
     }
 
     /// Runs a subject. Returns its outputs and its states after the step.
@@ -64,7 +78,8 @@ impl Bench {
         let found = self.download(&program, plan, subject)?;
         let mut values: Values = found.into_iter().map(|(slot, words)| (name(slot), words)).collect();
         for (index, state) in program.states().iter().enumerate() {
-            let bytes = self.device.read_state(index).map_err(|error| error.to_string())?;
+            let device = self.device_for(&program)?;
+            let bytes = device.read_state(index).map_err(|error| error.to_string())?;
             values.push((state.name.clone(), words(&bytes)));
         }
         Ok(values)
@@ -80,13 +95,14 @@ impl Bench {
         if let Some(plant) = self.plant {
             plan.kernels.iter_mut().for_each(|kernel| kernel.wgsl = plant.spoil(&kernel.wgsl));
         }
-        self.renew(program)?;
+        let label = self.label();
+        let device = self.device_for(program)?;
         let mut found: Values<usize> = Vec::new();
         let mut keep = |transfer: &Transfer, bytes: &[u8]| {
             found.push((transfer.slot, words(bytes)));
         };
-        run_plan(&mut self.device, program, &plan, &subject.feed, &mut keep)
-            .map_err(|error| format!("{}: {}: {error}", subject.name, self.label()))?;
+        run_plan(device, program, &plan, &subject.feed, &mut keep)
+            .map_err(|error| format!("{}: {label}: {error}", subject.name))?;
         found.sort();
         Ok(found)
     }
@@ -103,24 +119,33 @@ impl Bench {
         if let Some(plant) = plant {
             plan.kernels.iter_mut().for_each(|kernel| kernel.wgsl = plant.spoil(&kernel.wgsl));
         }
-        self.renew(&program)?;
-        let mut executable = load_plan(&mut self.device, &program, &plan, &subject.feed)
+        let device = self.device_for(&program)?;
+        let mut executable = load_plan(device, &program, &plan, &subject.feed)
             .map_err(|error| format!("{}: {error}", subject.name))?;
-        let device = &self.device;
+        let device = &*device;
         Ok(move || {
             run_loaded(device, &mut executable, &program, &subject.feed, &mut |_, _| {})
                 .map_err(|error| error.to_string())
         })
     }
 
-    /// Opens the device anew for a program with other states, since a device keeps those it was first given.
-    fn renew(&mut self, program: &Program) -> Result<(), String> {
+    /// Returns the device that has a program's states, and opens one where there is none.
+    fn device_for(&mut self, program: &Program) -> Result<&mut Device, String> {
         let states: Vec<usize> = program.states().iter().map(|state| state.ty.count()).collect();
-        if states != self.states {
-            let plant = self.plant;
-            *self = Self { states, plant, ..Self::open(&self.adapter, self.options.clone())? };
-        }
-        Ok(())
+        let known = self.devices.iter().position(|(own, _)| *own == states);
+        let entry = match known {
+            Some(index) => self.devices.remove(index),
+            None => {
+                if self.devices.len() == DEVICES {
+                    self.devices.remove(0);
+                }
+                let device = Device::open_with(&self.adapter, self.options.clone());
+                (states, device.map_err(|error| error.to_string())?)
+            }
+        };
+        let last = self.devices.len();
+        self.devices.push(entry);
+        Ok(&mut self.devices[last].1)
     }
 }
 

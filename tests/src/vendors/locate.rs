@@ -7,7 +7,7 @@ use unisono_testkit::plan_for;
 use super::{Bench, Subject, first_difference};
 
 /// Returns the first op whose result differs when the graph ends with it.
-pub(super) fn op(subject: &Subject, benches: &mut [Bench; 2]) -> Result<Option<String>, String> {
+pub(super) fn op(subject: &Subject, benches: &mut [&mut Bench; 2]) -> Result<Option<String>, String> {
     let program = Program::compile(&subject.graph).map_err(|error| error.to_string())?;
     let graph = program.graph();
     let live = graph.live();
@@ -44,7 +44,7 @@ fn describe(graph: &Graph, id: usize, node: &Node) -> String {
 /// adapters run the plan for what they have in common.
 pub(super) fn kernel(
     subject: &Subject,
-    benches: &mut [Bench; 2],
+    benches: &mut [&mut Bench; 2],
 ) -> Result<Option<(String, String)>, String> {
     let target = common(&benches[0].target(), &benches[1].target());
     let program = Program::compile(&subject.graph).map_err(|error| error.to_string())?;
@@ -92,6 +92,7 @@ fn common(a: &Target, b: &Target) -> Target {
         f16: a.f16 && b.f16,
         pairs: a.pairs && b.pairs,
         own_quotients: a.own_quotients && b.own_quotients,
+        masks: a.masks || b.masks,
         shares_memory: false,
     }
 }

@@ -1,11 +1,13 @@
 //! Compares adapters byte by byte: drivers that share nothing have to give the same bits.
 //!
 //! A [`Subject`] is a graph with the values that it is run on: a case of an op, a layer, a loss or an
-//! optimizer (`subjects.rs`), or a random graph ([`fuzz`]). [`compare`] runs it on two adapters. Where they
-//! differ, [`Difference`] names the first op and the first kernel that do.
+//! optimizer (`subjects.rs`), or a random graph ([`fuzz`]). A [`Fleet`] runs many on several adapters, and
+//! [`compare`] runs one on two. Where they differ, [`Difference`] names the first op and the first kernel that
+//! do.
 
 mod bench;
 mod cost;
+mod fleet;
 mod fuzz;
 mod locate;
 mod models;
@@ -18,6 +20,7 @@ use unisono_graph::{Feed, Graph};
 
 pub use bench::Bench;
 pub use cost::{Cost, cost, steps};
+pub use fleet::{Fleet, Tally};
 pub use fuzz::fuzz;
 pub use models::{Model, models};
 pub use plant::Plant;
@@ -71,15 +74,15 @@ impl fmt::Display for Difference {
 ///
 /// # Errors
 /// An adapter does not run the subject.
-pub fn compare(subject: &Subject, benches: &mut [Bench; 2]) -> Result<Option<Difference>, String> {
-    let [first, second] = benches;
+pub fn compare(subject: &Subject, mut benches: [&mut Bench; 2]) -> Result<Option<Difference>, String> {
+    let [first, second] = &mut benches;
     let (own, other) = (first.run(subject)?, second.run(subject)?);
     let Some((value, element)) = first_difference(&own, &other) else { return Ok(None) };
     let adapters = [first.label(), second.label()];
     let follows_nan = has_nan(&own) || has_nan(&other);
     let (op, kernel) = match follows_nan {
         true => (None, None),
-        false => (locate::op(subject, benches)?, locate::kernel(subject, benches)?),
+        false => (locate::op(subject, &mut benches)?, locate::kernel(subject, &mut benches)?),
     };
     Ok(Some(Difference { subject: subject.name.clone(), adapters, value, element, follows_nan, op, kernel }))
 }

@@ -56,7 +56,9 @@ impl Plant {
 
 fn unguarded(wgsl: &str) -> String {
     use unisono_shaders::snippets::{FLUSH, OWN_QUOTIENT, OWN_ROOT};
-    wgsl.replace(FLUSH.text(), "fn flush(x: f32) -> f32 { return x; }\n")
+    let [[select, mask], _] = unisono_shaders::MASKS;
+    wgsl.replace(mask, select)
+        .replace(FLUSH.text(), "fn flush(x: f32) -> f32 { return x; }\n")
         .replace(OWN_QUOTIENT.text(), "fn quotient(a: f32, b: f32) -> f32 { return a / b; }\n")
         .replace(OWN_ROOT.text(), "fn root(x: f32) -> f32 { return sqrt(x); }\n")
         .replace("bitcast<i32>(bits & 0x7fffffffu) <= 0x00800000", "(bits & 0x7f800000u) == 0u")

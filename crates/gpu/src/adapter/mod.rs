@@ -183,6 +183,7 @@ impl Adapter {
             f16: self.features.f16,
             pairs: self.loads_pairs(),
             own_quotients: self.divides_exactly(),
+            masks: self.backend != Backend::Vulkan,
             shares_memory: self.shares_memory(),
         }
     }

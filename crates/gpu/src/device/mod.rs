@@ -75,9 +75,10 @@ pub struct Options {
     /// Whether to turn on `enable f16;` in shaders where the adapter has it, for plans that store f16.
     /// [`Device::target`] says whether it is on. Default: false.
     pub f16: bool,
-    /// Whether kernels reach a Vulkan driver as SPIR-V that forbids it to contract, factor or reorder float
-    /// operations ([`crate::spirv`]). Without it an adapter may be of another numeric class. It has no effect
-    /// with `checked`, and on other backends. Default: true.
+    /// Whether compilers are kept from contracting, factoring or reordering float operations: on Vulkan by
+    /// SPIR-V that forbids it ([`crate::spirv`]); on other backends, and with `checked`, by operations of
+    /// integers that they cannot see through ([`Target::masks`]). Without it an adapter is of no portable
+    /// class. Default: yes, unless the environment has `UNISONO_UNPROTECTED=1`, which is meant for tests.
     pub decorate: bool,
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
     /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
@@ -87,7 +88,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let deadline = Duration::from_secs(300);
-        Self { checked: false, deadline, clock: true, f16: false, decorate: true, compile_threads: None }
+        let decorate = !is_unprotected();
+        Self { checked: false, deadline, clock: true, f16: false, decorate, compile_threads: None }
     }
 }
 
@@ -98,6 +100,12 @@ impl Options {
         change(&mut self);
         self
     }
+}
+
+/// Returns whether the environment asks for kernels that nothing protects from compilers, for tests:
+/// `UNISONO_UNPROTECTED=1`. See [`Options::decorate`].
+pub fn is_unprotected() -> bool {
+    std::env::var_os("UNISONO_UNPROTECTED").is_some_and(|value| value == "1")
 }
 
 /// The bytes that a device holds for its plans.
@@ -188,6 +196,7 @@ impl Device {
         Target {
             f16: target.f16 && self.options.f16,
             pairs: target.pairs && !self.options.checked,
+            masks: self.options.decorate && !self.pipelines.is_decorated(),
             shares_memory: self.shares_memory(),
             ..target
         }

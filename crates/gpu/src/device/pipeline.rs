@@ -60,6 +60,11 @@ impl Pipelines {
         Self { way, threads: threads.max(1), layouts: HashMap::new(), compiled: HashMap::new() }
     }
 
+    /// Returns whether kernels reach the driver as SPIR-V in which no float operation may be changed.
+    pub fn is_decorated(&self) -> bool {
+        matches!(self.way, Way::Decorated { .. })
+    }
+
     pub fn len(&self) -> usize {
         self.compiled.len()
     }

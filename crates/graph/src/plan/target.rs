@@ -26,6 +26,10 @@ pub struct Target {
     /// Whether the device's own quotients and square roots are known to round correctly, so that kernels use
     /// them. No bit of a result depends on it. Default: no.
     pub own_quotients: bool,
+    /// Whether results are made canonical in a way that keeps a compiler from merging the operations before
+    /// with those behind, which nothing else forbids it ([`unisono_shaders::with_masks`]). No bit of a result
+    /// depends on it where compilers keep to the text. Default: yes.
+    pub masks: bool,
     /// Whether the host shares the device's memory, so that it reads and writes the buffers of kernels
     /// instead of copies of them ([`crate::plan::Role::Shared`]). Default: no.
     pub shares_memory: bool,
@@ -54,6 +58,7 @@ impl Default for Target {
             f16: false,
             pairs: false,
             own_quotients: false,
+            masks: true,
             shares_memory: false,
         }
     }

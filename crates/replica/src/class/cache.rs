@@ -7,9 +7,9 @@ use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 
-use unisono_gpu::Adapter;
+use unisono_gpu::{Adapter, is_unprotected};
 
-use super::{ARITHMETIC, Class, Rounding, machine};
+use super::{ARITHMETIC, Class, PROBE, Rounding, machine};
 use crate::Digest;
 
 /// The files of what probes found.
@@ -46,7 +46,8 @@ impl Cache {
         let (own, rounding, digest) = (lines.next()?, lines.next()?, lines.next()?);
         let rounding = Rounding::ALL.into_iter().find(|known| known.name() == rounding)?;
         let digest = Digest::parse(digest)?;
-        (own == title(&machine)).then_some(Class { machine, rounding, digest })
+        let is_portable = !is_unprotected();
+        (own == title(&machine)).then_some(Class { machine, rounding, is_portable, digest })
     }
 
     /// Keeps what a probe found. A cache that cannot be written is none.
@@ -71,9 +72,9 @@ impl Cache {
     }
 }
 
-/// Returns what a file's result holds for: the machine, this crate, and its arithmetic.
+/// Returns what a file's result holds for: the machine, this crate, its arithmetic and its probe.
 fn title(machine: &str) -> String {
-    format!("{machine}, unisono {}, arithmetic {ARITHMETIC}", env!("CARGO_PKG_VERSION"))
+    format!("{machine}, unisono {}, arithmetic {ARITHMETIC}, probe {PROBE}", env!("CARGO_PKG_VERSION"))
 }
 
 #[cfg(test)]
@@ -88,7 +89,8 @@ mod tests {
         assert_eq!(cache.read(&adapter), None);
         let mut digest = Digest::default();
         digest.update(b"bits");
-        let class = Class { machine: machine(&adapter), rounding: Rounding::Split, digest };
+        let class =
+            Class { machine: machine(&adapter), rounding: Rounding::Split, is_portable: true, digest };
         cache.write(&class);
         assert_eq!(cache.read(&adapter), Some(class));
         let newer = Adapter { driver_info: "another version".into(), ..adapter };

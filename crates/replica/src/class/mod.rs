@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-use unisono_gpu::Adapter;
+use unisono_gpu::{Adapter, is_unprotected};
 
 use crate::worker::fault;
 use crate::{Digest, Feed, Options, ReplicaError, Replicas, Verdict};
@@ -18,6 +18,9 @@ use cache::Cache;
 /// result's bits, and checkpoints carry it. Version 1 is that of all versions that did not record one.
 pub const ARITHMETIC: u32 = 2;
 
+/// The version of the probe: of what it runs, and so of its digest. What an older probe found is not believed.
+const PROBE: u32 = 2;
+
 /// A numeric class: what a run's bits depend on beside the run. Within a class they are the same, whatever
 /// the machines are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,10 @@ pub struct Class {
     pub machine: String,
     /// How the machine's fma rounds.
     pub rounding: Rounding,
+    /// Whether compilers are kept from changing float operations: then the class may be that of other machines
+    /// too. If they are not, nothing says that kernels which the probe does not have are compiled as they are
+    /// written, so the class is that of this machine alone.
+    pub is_portable: bool,
     /// The digest of what the probe's kernels computed from hard inputs, see [`probe`]. It is the class.
     pub digest: Digest,
 }
@@ -54,22 +61,29 @@ impl Rounding {
 impl Class {
     /// Returns whether another machine gives the same bits.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.digest == other.digest
+        let may_be = self.is_portable && other.is_portable || self.machine == other.machine;
+        may_be && self.digest == other.digest
     }
 }
 
-/// Prints the first 16 digits of the digest.
+/// Prints the first 16 digits of the digest, and for a class that is not portable the machine.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.16}", self.digest.to_string())
+        write!(f, "{:.16}", self.digest.to_string())?;
+        match self.is_portable {
+            true => Ok(()),
+            false => write!(f, ", not portable: of {} alone", self.machine),
+        }
     }
 }
 
 /// Returns the backend, device and driver of an adapter as text. Adapters whose machines are equal are of one
-/// class. Those whose machines differ may be, which a probe tells.
+/// class. Those whose machines differ may be, which a probe tells. A machine whose compiler nothing keeps from
+/// changing float operations ([`unisono_gpu::is_unprotected`]) is another one.
 pub fn machine(adapter: &Adapter) -> String {
     let Adapter { backend, name, driver, driver_info, .. } = adapter;
-    format!("{backend} {name} {driver} {driver_info}").trim().to_owned()
+    let protection = if is_unprotected() { " unprotected" } else { "" };
+    format!("{}{protection}", format!("{backend} {name} {driver} {driver_info}").trim())
 }
 
 /// Returns whether all adapters are the same machine, so that they are of one class without a probe.
@@ -166,8 +180,8 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
     Ok(class)
 }
 
-/// Opens an adapter and runs the probe: every family of kernels, forward and backward, on numbers of all
-/// sizes, with signed zeros, subnormal numbers, ties, long sums, and the shapes that compilers are known to
+/// Opens an adapter and runs the probe: every family of kernels (products, convolutions, attention, lookups,
+/// reductions, maps), forward and backward, on numbers of all sizes, with signed zeros, subnormal numbers, ties, long sums, and the shapes that compilers are known to
 /// rewrite.
 ///
 /// # Errors
@@ -196,5 +210,5 @@ pub fn probe_now(adapter: &Adapter) -> Result<Class, ReplicaError> {
             rounding = Rounding::Fused;
         }
     }
-    Ok(Class { machine: machine(adapter), rounding, digest })
+    Ok(Class { machine: machine(adapter), rounding, is_portable: !is_unprotected(), digest })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use unisono_graph::ops::Window;
+use unisono_graph::ops::{Attention, Window};
 use unisono_graph::{DType, GraphError, Program, Tape, Type, Var};
 use unisono_random::{Stream, stream};
 
@@ -17,6 +17,9 @@ const VALUES: usize = 1500;
 const COLUMNS: usize = 8;
 /// The sides of a sample's image.
 const SIDE: usize = 6;
+
+/// The number of rows of the table that is looked up.
+const TABLE: usize = 10;
 
 /// The name of the output that tells how fma rounds.
 pub(super) const TIE: &str = "tie";
@@ -33,6 +36,9 @@ pub(super) fn program() -> Result<Program, GraphError> {
     products(&tape, [&x, &y, &w], &image);
     pointwise(&tape, &x, &y);
     shapes(&tape, &x, &y);
+    merged(&tape, &x, &y);
+    looked_up(&tape, &w);
+    attention(&tape, &x, &y);
     gradients(&tape, [&x, &y, &w]);
     Program::compile(&tape.finish()?)
 }
@@ -100,6 +106,37 @@ fn shapes(tape: &Tape, x: &Var, y: &Var) {
     }
 }
 
+/// Products of constants where their first factor is stored as well: Mesa merges the constants over the select
+/// that makes the product between them canonical, if nothing keeps it from that.
+fn merged(tape: &Tape, x: &Var, y: &Var) {
+    let kept = x.tanh() * y.tanh() + x.sigmoid();
+    tape.output("kept", &kept);
+    tape.output("merged", &((&kept * 0.797_884_6) * 0.044_715 + y.tanh()));
+    tape.output("merged_thrice", &(((&kept * 72.0) * 0.1) * 7.0));
+}
+
+/// An embedding and its gradient.
+fn looked_up(tape: &Tape, w: &Var) {
+    let ids = tape.input("ids", Type::sample(&[60]).of(DType::I32));
+    let table = w.tanh().reshape(&[TABLE, COLUMNS * VALUES / TABLE]).slice(-1, 0..COLUMNS);
+    let rows = table.embed(&ids);
+    tape.output("rows", &rows);
+    let loss = rows.square().sum_all().sum_shards();
+    tape.output("dtable", &tape.gradients(&loss, std::slice::from_ref(w))[0]);
+}
+
+/// Attention over more than one block of keys, and its gradients.
+fn attention(tape: &Tape, x: &Var, y: &Var) {
+    let dims = [2, 50, 15];
+    let [q, k] = [x.tanh().reshape(&dims), y.tanh().reshape(&dims)];
+    let seen = tape.apply(Attention { causal: true, scale: 0.3 }, &[&q, &k, &q]);
+    tape.output("attention", &seen);
+    let loss = (&seen * &k).sum_all().sum_shards();
+    for (name, gradient) in ["dquery", "dkey"].iter().zip(tape.gradients(&loss, &[x.clone(), y.clone()])) {
+        tape.output(name, &gradient);
+    }
+}
+
 /// The gradients of a small model, which sum over samples and shards.
 fn gradients(tape: &Tape, [x, y, w]: [&Var; 3]) {
     let hidden = x.tanh().matmul_t(w).gelu_tanh();
@@ -113,10 +150,14 @@ fn gradients(tape: &Tape, [x, y, w]: [&Var; 3]) {
 
 /// Returns the values of an input as bytes: f32 of both signs. Most lie between 2^-8 and 2^8, some are of any
 /// size of which a sum of products holds, and some are subnormal, halves, or zeros; none is infinite or not a
-/// number. Numbers called `y` are never zero, since they divide.
+/// number. Numbers called `y` are never zero, since they divide. Integers are rows of the table.
 pub(super) fn numbers(name: &str, ty: &Type) -> Arc<[u8]> {
-    debug_assert_eq!(ty.dtype, DType::F32);
     let rows = if ty.lead == unisono_graph::Lead::Sample { ROWS } else { 1 };
+    if ty.dtype == DType::I32 {
+        let draws = Stream::new(1, stream("probe", name));
+        let id = |i: usize| draws.word(0, 0, i as u64) % TABLE as u32;
+        return (0..rows * ty.count()).flat_map(|i| id(i).to_le_bytes()).collect();
+    }
     if name == "near" {
         return (0..rows * ty.count()).flat_map(|_| (1.0f32 + 1.0 / 4096.0).to_le_bytes()).collect();
     }

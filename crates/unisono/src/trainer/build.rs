@@ -160,6 +160,7 @@ impl Builder {
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let mut notes = notes(of_all, settings.shards, settings.global_batch, self.per_replica);
+        notes.extend(unprotected_note());
         notes.extend(advice(&self.parts, &programs));
         notes.extend(self.accumulation_note(programs.train()));
         let mut budget = self.budget(adapters);
@@ -359,6 +360,16 @@ pub(crate) fn spread(
         Some(n) => chosen.iter().cycle().take(n).cloned().collect(),
         None => chosen.iter().flat_map(|a| std::iter::repeat_n(a.clone(), own(a))).collect(),
     }
+}
+
+/// Returns a note if nothing keeps compilers from changing kernels, so that the run's bits are promised to no
+/// other machine.
+fn unprotected_note() -> Option<String> {
+    unisono_gpu::is_unprotected().then(|| {
+        "the numeric class is not portable: compilers may change float operations, so no other machine is promised to \
+         give the same bits"
+            .to_owned()
+    })
 }
 
 /// Returns what a user should know of the settings.

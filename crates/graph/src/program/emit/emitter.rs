@@ -117,11 +117,14 @@ impl<'a> Emitter<'a> {
 impl Emitter<'_> {
     /// Returns the index of a kernel in the plan. Adds the kernel if the plan has none like it.
     pub fn kernel(&mut self, kernel: &Kernel) -> usize {
+        let mut kernel = kernel.clone();
         if self.target.own_quotients {
-            let wgsl = unisono_shaders::with_own_quotients(&kernel.wgsl);
-            return self.distinct(&Kernel { wgsl, ..kernel.clone() });
+            kernel.wgsl = unisono_shaders::with_own_quotients(&kernel.wgsl);
         }
-        self.distinct(kernel)
+        if self.target.masks {
+            kernel.wgsl = unisono_shaders::with_masks(&kernel.wgsl);
+        }
+        self.distinct(&kernel)
     }
 
     fn distinct(&mut self, kernel: &Kernel) -> usize {
