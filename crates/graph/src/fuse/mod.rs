@@ -6,19 +6,25 @@
 //! here depends on the size of a shard, so every shard size runs the same kernels.
 
 mod bindings;
+mod columns;
 mod epilogue;
+mod finish;
 mod form;
 mod implicit_gemm;
 mod reads;
 mod regroup;
+mod rows;
 mod spot;
 mod state_layout;
 mod store;
 mod units;
 
+pub(crate) use self::columns::column_groups;
+pub(crate) use self::finish::{Finish, finishes};
 pub(crate) use self::form::{Digit, Form, Variable};
 pub(crate) use self::reads::reads;
 pub(crate) use self::regroup::{Group, regrouped};
+pub(crate) use self::rows::{RowGroup, row_groups};
 pub(crate) use self::spot::Spot;
 pub use self::state_layout::StatePlacement;
 pub use self::store::Bucket;
