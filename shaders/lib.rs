@@ -68,6 +68,12 @@ snippets! {
     C_QUADS = "c_quads";
     /// Writes four elements of a product one by one.
     C_WORDS = "c_words";
+    /// Tiles of products, each chunk of which is a layer of its own, for
+    /// [`MATMUL_TILES`](crate::MATMUL_TILES).
+    CHUNKS_APART = "chunks_apart";
+    /// Tiles of products, all chunks of which one workgroup computes, for
+    /// [`MATMUL_TILES`](crate::MATMUL_TILES).
+    CHUNKS_IN_TURN = "chunks_in_turn";
     /// Exponential, logarithm, hyperbolic tangent, error function and sigmoid, with stated error bounds.
     /// Needs [`QUOTIENT`].
     ELEMENTARY = "elementary";

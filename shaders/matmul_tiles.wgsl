@@ -9,6 +9,7 @@
 // Grid: x: tiles of TILE columns; y: tiles of TILE rows; z: batch * chunks, or groups of joined shards. Every
 // invocation reaches every barrier.
 // Constants: TILE and SIDE: 128 and 8, 64 and 8, or 32 and 4; and those of product.wgsl.
+// Functions from other files: whole_tile and whole_part, by whether a workgroup computes several chunks.
 
 const SLAB: u32 = 16u;
 // The invocations in a row of the tile, those of the workgroup, and the fours of a slab's step.
@@ -147,8 +148,8 @@ fn clean(a: Tile) -> Tile {
 @compute @workgroup_size(INVOCATIONS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
     t = index;
-    let tile = layer_tile(group.z, group.y * TILE, group.x * TILE);
-    let own = target_part(group.z);
+    let tile = whole_tile(group.z, group.y * TILE, group.x * TILE);
+    let own = whole_part(group.z);
     let i = group.y * TILE + t / LANES * 4u;
     let j = group.x * TILE + t % LANES * 4u;
     put_row(own, i + 0u, j, tile.c0);

@@ -4,6 +4,7 @@ use super::index::{Index, decode, regroup};
 use super::writer::Writer;
 use super::{Binding, unit_name};
 use crate::fuse::{Fusion, Stores, Unit};
+use crate::plan::Access;
 use crate::trace::Graph;
 use crate::values::{Lead, Type};
 
@@ -14,6 +15,8 @@ pub struct Epilogue {
     pub wgsl: String,
     /// The bindings in order. The first one is binding 4, behind those of the product itself.
     pub stores: Vec<Binding>,
+    /// How the epilogue uses each of its bindings.
+    pub accesses: Vec<Access>,
     /// Whether a binding is f16.
     pub halves: bool,
     /// The params `s0` and so on: where parts of memories and slices start.
@@ -26,16 +29,16 @@ pub struct Epilogue {
 /// once. The first of them is element `at` of the result, at a row and column of it, and the row goes on for
 /// `last` elements after the first.
 pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
-    let root = unit.roots[0];
-    if unit.product == Some(root) {
+    let product = unit.product?;
+    if unit.roots == [product] {
         return None;
     }
     // Axes may have been split or joined since the product.
-    let (ty, own) = (&graph.nodes[root].ty, &graph.nodes[unit.product?].ty);
+    let (ty, own) = (&graph.nodes[unit.roots[unit.roots.len() - 1]].ty, &graph.nodes[product].ty);
     let fours = own.dims.last()?.is_multiple_of(4);
     let lead = usize::from(ty.lead != Lead::Global);
     let mut writer = Writer::new(graph, fusion, stores, unit);
-    let mut results = Vec::new();
+    let mut results = vec![Vec::new(); unit.roots.len()];
     for (lane, given) in ["x.x", "x.y", "x.z", "x.w"].into_iter().enumerate() {
         let step = if fours { format!("{lane}u") } else { format!("min({lane}u, last)") };
         let index = format!("(at + {step})");
@@ -43,21 +46,27 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
         let axes = regroup(&coords[lead..], &own.dims, &ty.dims);
         let shown = coords[..lead].iter().cloned().chain(axes).collect();
         writer.enter_result(&index, [(own, coords), (ty, shown)], fours.then_some(lane), given);
-        results.push(writer.value(root, &Index::Linear(index)));
+        for (&root, values) in unit.roots.iter().zip(&mut results) {
+            values.push(writer.value(root, &Index::Linear(index.clone())));
+        }
     }
+    let others: Vec<String> =
+        unit.roots[1..].iter().zip(&results[1..]).map(|(&root, values)| writer.store(root, values)).collect();
     let wgsl = format!(
-        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n{}{}    \
+        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n{}{}{}    \
          return vec4<f32>({});\n}}\n",
         writer.snippets(),
         writer.declarations(4),
         writer.shared,
         writer.body,
-        results.join(", ")
+        others.concat(),
+        results[0].join(", ")
     );
     let name = unit_name(graph, fusion, unit);
     let name = name.find('[').map_or("", |at| &name[at..]).to_owned();
     let (halves, starts) = (writer.has_halves(), writer.starts.numbers());
-    Some(Epilogue { wgsl, halves, starts, stores: writer.stores(), name })
+    let accesses = writer.accesses();
+    Some(Epilogue { wgsl, halves, starts, accesses, stores: writer.stores(), name })
 }
 
 /// Returns the coordinates of a result's element in its `row`, all axes but the last taken as one.

@@ -3,21 +3,25 @@
 use std::collections::BTreeSet;
 
 mod canonical;
+mod columns;
 mod epilogue;
 mod finite;
 mod implicit_gemm;
 mod index;
 mod lookup;
 mod place;
+mod rows;
 mod staged;
 mod starts;
 mod writer;
 
 use unisono_shaders::{MapParams, ReduceParams, snippets};
 
+pub use self::columns::{MOST_CHUNKS, column_kernel};
 pub use self::epilogue::{Epilogue, epilogue};
 pub use self::implicit_gemm::{ImplicitOperand, operand};
 use self::index::{Index, decode};
+pub use self::rows::{RowKernel, row_kernel, row_unit};
 pub use self::staged::staged_kernels;
 use self::writer::Writer;
 

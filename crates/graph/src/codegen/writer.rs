@@ -30,6 +30,10 @@ pub(super) struct Writer<'a> {
     unit: &'a Unit,
     bindings: Vec<(Binding, Access, &'static str)>,
     pub(super) snippets: BTreeSet<Snippet>,
+    /// Declarations of the kernel's own, such as workgroup memory.
+    pub(super) declared: String,
+    /// The invocations of a workgroup.
+    pub(super) workgroup: u32,
     /// The loads that are the same for all invocations, before anything that is not the same for all of them.
     /// A driver may then load them once for all lanes.
     pub(super) shared: String,
@@ -41,6 +45,12 @@ pub(super) struct Writer<'a> {
     lane: Option<(String, usize)>,
     /// The number of elements that an invocation loads as one: four, or eight as four pairs.
     lanes: usize,
+    /// The variable that counts the vectors, or single elements, that invocations compute.
+    here: String,
+    /// The values of which an invocation finds its row's number in workgroup memory, with the arrays' names.
+    held: BTreeMap<NodeId, String>,
+    /// The variable that is the place of the element's row in these arrays.
+    row: String,
     /// The coordinates of an element of two types, by its index as text, where they are known without
     /// arithmetic.
     spot: Option<(String, [Coordinates<'a>; 2])>,
@@ -65,12 +75,17 @@ impl<'a> Writer<'a> {
             unit,
             bindings: vec![],
             snippets: BTreeSet::new(),
+            declared: String::new(),
+            workgroup: WORKGROUP,
             shared: String::new(),
             body: String::new(),
             indent: "    ".into(),
             known: BTreeMap::new(),
             lane: None,
             lanes: 4,
+            here: "i".into(),
+            held: BTreeMap::new(),
+            row: String::new(),
             spot: None,
             quads: BTreeMap::new(),
             words: BTreeSet::new(),
@@ -94,12 +109,23 @@ impl<'a> Writer<'a> {
         if let Some(name) = self.known.get(&key) {
             return name.clone();
         }
+        if let Some(array) = self.held.get(&id) {
+            return format!("{array}[{}]", self.row);
+        }
         let own = self.unit.kind != UnitKind::Reduce && self.unit.roots.contains(&id);
-        let in_memory = self.fusion.stored.contains(&id) && !own;
+        if self.fusion.stored.contains(&id) && !own {
+            return self.load_named(key, index);
+        }
+        self.compute(id, index)
+    }
+
+    /// Returns the element of a value at an index as [`Writer::value`] does, but computes it even if the value
+    /// is in memory.
+    pub(super) fn compute(&mut self, id: NodeId, index: &Index) -> String {
+        let key = (id, index.clone());
         let text = match &self.fusion.lowering[id] {
             Lowering::Constant(c) => return literal(canonical(*c)),
             Lowering::Leaf | Lowering::SumShards => return self.load_named(key, index),
-            _ if in_memory => return self.load_named(key, index),
             Lowering::View(view) => return self.view(id, view, index),
             Lowering::Take => return self.take(id, index),
             Lowering::Embed => return self.embed(id, index),
@@ -156,6 +182,29 @@ impl<'a> Writer<'a> {
         self.lane = None;
     }
 
+    /// Begins to write a phase of a kernel that goes row by row: from now on `here` counts rows, or vectors of
+    /// elements, and `row` is the row's place in workgroup memory.
+    pub(super) fn enter_phase(&mut self, here: &str, row: &str, indent: &str) {
+        (self.here, self.row, self.indent) = (here.into(), row.into(), indent.into());
+        self.spot = None;
+        // No load is one of these: words are loaded one by one, whatever their binding is.
+        self.lane = Some((String::new(), 0));
+    }
+
+    /// Begins to write element `lane` of the four that an invocation computes in a phase. Its coordinates in a
+    /// type are given.
+    pub(super) fn enter_row(&mut self, lane: usize, ty: &'a Type, coords: Vec<String>) -> Index {
+        let index = format!("({} * 4u + {lane}u)", self.here);
+        self.lane = Some((index.clone(), lane));
+        self.spot = Some((index.clone(), [(ty, coords.clone()), (ty, coords)]));
+        Index::Linear(index)
+    }
+
+    /// Notes that a row's number of a value is in this array of workgroup memory from now on.
+    pub(super) fn hold(&mut self, id: NodeId, array: &str) {
+        self.held.insert(id, array.into());
+    }
+
     /// Begins to write the epilogue of a product for its element `index`, whose coordinates in the product
     /// and in the result are given. If elements come in fours, `place` is the place of the element among the
     /// four.
@@ -175,7 +224,7 @@ impl<'a> Writer<'a> {
     fn load(&mut self, id: NodeId, index: &Index) -> String {
         let binding = self.bind(id, Access::Read);
         let place = self.stores.place(id);
-        let here = self.lane.as_ref().map_or("i", |(here, _)| here);
+        let here = self.lane.as_ref().map_or(&*self.here, |(here, _)| here);
         let is_own = *index == Index::Linear(here.into()) && place.runs.is_none();
         self.looks_around |= !is_own && !index.is_constant();
         let Some((here, lane)) = self.lane.clone() else {
@@ -187,7 +236,7 @@ impl<'a> Writer<'a> {
             self.scattered |= !index.is_constant();
             return format!("w{binding}({})", self.address(id, index));
         }
-        let from = self.at(id, "i", self.lanes);
+        let from = self.at(id, &self.here.clone(), self.lanes);
         let known = self.quads.entry(binding).or_default();
         let number = known.iter().position(|known| *known == from);
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
@@ -226,20 +275,20 @@ impl<'a> Writer<'a> {
         match values {
             [value] => {
                 let (address, value) =
-                    (self.address(root, &Index::Linear("i".into())), self.narrowed(binding, value));
-                format!("    b{binding}[{address}] = {value};\n")
+                    (self.address(root, &Index::Linear(self.here.clone())), self.narrowed(binding, value));
+                format!("{}b{binding}[{address}] = {value};\n", self.indent)
             }
             values => {
                 self.quads.entry(binding).or_default();
-                let at = self.at(root, "i", self.lanes);
+                let at = self.at(root, &self.here.clone(), self.lanes);
                 if self.lanes > 4 {
                     self.snippets.insert(snippets::PAIRS);
                     let pairs: Vec<_> = values.chunks(2).map(|p| format!("pair({})", p.join(", "))).collect();
-                    return format!("    b{binding}[{at}] = vec4<u64>({});\n", pairs.join(", "));
+                    return format!("{}b{binding}[{at}] = vec4<u64>({});\n", self.indent, pairs.join(", "));
                 }
                 let element = if self.bindings[binding].2 == HALF { HALF } else { "f32" };
                 let four = values.iter().map(|value| self.narrowed(binding, value)).collect::<Vec<_>>();
-                format!("    b{binding}[{at}] = vec4<{element}>({});\n", four.join(", "))
+                format!("{}b{binding}[{at}] = vec4<{element}>({});\n", self.indent, four.join(", "))
             }
         }
     }
@@ -382,15 +431,17 @@ impl<'a> Writer<'a> {
         let starts = self.starts.numbers();
         let flow = self.flow();
         let wgsl = format!(
-            "{}{}{}{}\
-             @compute @workgroup_size({WORKGROUP}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{}{body}}}\n",
+            "{}{}{}{}{}\
+             @compute @workgroup_size({}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{}{body}}}\n",
             if self.has_halves() { "enable f16;\n" } else { "" },
             self.snippets(),
             P::declaration(starts.len()),
             self.declarations(1),
+            self.declared,
+            self.workgroup,
             self.shared,
         );
-        let bindings = self.bindings.iter().map(|b| b.1).collect();
+        let bindings = self.accesses();
         let kernel = Kernel { name, wgsl, bindings };
         Bound { kernel, starts, flow, stores: self.stores(), lanes: 1 }
     }
@@ -409,6 +460,11 @@ impl<'a> Writer<'a> {
 
     pub(super) fn snippets(&self) -> String {
         self.snippets.iter().map(Snippet::text).collect()
+    }
+
+    /// Returns how the kernel uses each of its bindings.
+    pub(super) fn accesses(&self) -> Vec<Access> {
+        self.bindings.iter().map(|(_, access, _)| *access).collect()
     }
 
     pub(super) fn stores(self) -> Vec<Binding> {

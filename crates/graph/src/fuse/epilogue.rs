@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use unisono_shaders::snippets;
+use unisono_shaders::{Snippet, snippets};
 
 use super::{Fusion, MAX_BINDINGS, Unit, UnitKind};
 use crate::fuse::in_order;
@@ -14,7 +14,7 @@ use crate::values::{DType, Lead, Type};
 
 impl Fusion {
     /// Returns for each value the units that load it.
-    fn readers(&self, graph: &Graph) -> BTreeMap<NodeId, BTreeSet<usize>> {
+    pub(super) fn readers(&self, graph: &Graph) -> BTreeMap<NodeId, BTreeSet<usize>> {
         let mut readers: BTreeMap<NodeId, BTreeSet<usize>> = BTreeMap::new();
         for (at, unit) in self.units.iter().enumerate() {
             for id in unit.roots.iter().flat_map(|&root| self.reads(graph, root).into_keys()) {
@@ -100,12 +100,18 @@ impl Fusion {
             && reads.get(&product) == Some(&true)
             // The product itself makes room for its two operands; the result is one more.
             && reads.len() - scalars.saturating_sub(1) + 2 <= MAX_BINDINGS
-            && self.is_plain(graph, root, product)
+            && self.is_plain(graph, root, product, &[snippets::ROUND_HALF])
     }
 
     /// Returns whether everything between a value and the product is arithmetic that does not ask where the
-    /// element is.
-    fn is_plain(&self, graph: &Graph, root: NodeId, product: NodeId) -> bool {
+    /// element is and calls no functions but these.
+    pub(super) fn is_plain(
+        &self,
+        graph: &Graph,
+        root: NodeId,
+        product: NodeId,
+        functions: &[Snippet],
+    ) -> bool {
         let (mut pending, mut seen) = (vec![root], BTreeSet::new());
         while let Some(id) = pending.pop() {
             let is_end = id != root && (id == product || self.stored.contains(&id));
@@ -118,7 +124,7 @@ impl Fusion {
                 Lowering::View(_) => pending.push(graph.nodes[id].inputs[0]),
                 Lowering::Pointwise(e) => {
                     let placed = ["$row", "$element", "$axis"].iter().any(|name| e.wgsl.contains(name));
-                    let known = e.snippets.iter().all(|s| *s == snippets::ROUND_HALF);
+                    let known = e.snippets.iter().all(|s| functions.contains(s));
                     if placed || !known || !e.whole.is_empty() {
                         return false;
                     }

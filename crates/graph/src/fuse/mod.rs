@@ -6,19 +6,25 @@
 //! here depends on the size of a shard, so every shard size runs the same kernels.
 
 mod bindings;
+mod columns;
 mod epilogue;
+mod finish;
 mod form;
 mod implicit_gemm;
 mod reads;
 mod regroup;
+mod rows;
 mod spot;
 mod state_layout;
 mod store;
 mod units;
 
+pub(crate) use self::columns::column_groups;
+pub(crate) use self::finish::{Finish, finishes};
 pub(crate) use self::form::{Digit, Form, Variable};
 pub(crate) use self::reads::reads;
 pub(crate) use self::regroup::{Group, regrouped};
+pub(crate) use self::rows::{RowGroup, row_groups};
 pub(crate) use self::spot::Spot;
 pub use self::state_layout::StatePlacement;
 pub use self::store::Bucket;
@@ -26,11 +32,19 @@ pub(crate) use self::store::{Extent, Place, Store, Stores, in_order};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use unisono_shaders::snippets;
+
 use crate::passes::Parts;
-use crate::trace::{Graph, Lowering, NodeId, Product, View};
+use crate::trace::{Graph, Lowering, NodeId, View};
 
 /// The most storage buffers of one kernel: as many as every adapter has.
 pub const MAX_BINDINGS: usize = 8;
+
+/// The most steps in which a value is computed again rather than stored.
+const MOST_STEPS: usize = 12;
+
+/// The most elementary functions among these steps.
+const MOST_ELEMENTARY: usize = 2;
 
 /// One kernel, or a dense op with the few kernels it takes.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +108,6 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
         replaces,
     };
     fuser.store_what_is_shared();
-    fuser.store_added_products();
     fuser.store_where_bindings_run_out();
     if fuser.store_where_kernels_are_deep() {
         fuser.store_where_bindings_run_out();
@@ -124,8 +137,7 @@ struct Fuser<'a> {
     /// The last segment.
     last: usize,
     stored: BTreeSet<NodeId>,
-    /// The values that other kernels have to load from memory: products that an addition takes, and values
-    /// that are stored because their kernel is deep.
+    /// The values that other kernels have to load from memory, because their kernel is deep.
     loaded: BTreeSet<NodeId>,
     parts: Parts,
     /// For each value that replaces states when the step commits the first of these states.
@@ -178,6 +190,46 @@ impl Fuser<'_> {
             && inputs.iter().all(in_memory)
     }
 
+    /// Returns whether computing a node anew for each user costs less than storing it: a few steps from
+    /// values in memory, of which one at most is as large as the node. Then each user reads as much as it
+    /// would of the stored value. Nothing is drawn or looked up a second time.
+    fn is_recomputed(&self, id: NodeId) -> bool {
+        let ty = &self.graph.nodes[id].ty;
+        let is_large = |source: NodeId| {
+            let own = &self.graph.nodes[source].ty;
+            own.lead == ty.lead && own.count() >= ty.count()
+        };
+        let (mut steps, mut elementary, mut large) = (0, 0, BTreeSet::new());
+        let (mut seen, mut pending) = (BTreeSet::from([id]), vec![id]);
+        while let Some(at) = pending.pop() {
+            let Lowering::Pointwise(e) = &self.lowering[at] else { return false };
+            steps += 1;
+            let known = [snippets::ELEMENTARY, snippets::QUOTIENT, snippets::ROOT, snippets::ROUND_HALF];
+            if !e.snippets.iter().all(|snippet| known.contains(snippet)) || !e.whole.is_empty() {
+                return false;
+            }
+            elementary += usize::from(e.snippets.contains(&snippets::ELEMENTARY));
+            for &input in &self.graph.nodes[at].inputs {
+                let source = self.source(input);
+                let is_value = self.stored.contains(&source)
+                    || matches!(self.lowering[source], Lowering::Leaf | Lowering::SumShards);
+                if is_value && is_large(source) {
+                    large.insert(source);
+                } else if !is_value && !matches!(self.lowering[source], Lowering::Constant(_)) {
+                    // What is moved or repeated may be computed more than once for an element.
+                    let own = &self.graph.nodes[source].ty;
+                    if (own.lead, own.count()) != (ty.lead, ty.count()) {
+                        return false;
+                    }
+                    if seen.insert(source) {
+                        pending.push(source);
+                    }
+                }
+            }
+        }
+        steps <= MOST_STEPS && elementary <= MOST_ELEMENTARY && large.len() <= 1
+    }
+
     /// Returns whether a node is a lookup at a place that arithmetic gives. Such a lookup costs its users no
     /// more than reading a copy of it would.
     fn is_moved(&self, id: NodeId) -> bool {
@@ -226,7 +278,10 @@ impl Fuser<'_> {
         }
         // Operands come first: whether they are in memory is known by then.
         for (&id, users) in users.iter().filter(|(_, users)| users.len() > 1) {
-            let again = self.is_cheap(id) || self.is_moved(id) || users.len() == 2 && self.is_light(id);
+            let again = self.is_cheap(id)
+                || self.is_moved(id)
+                || users.len() == 2 && self.is_light(id)
+                || self.is_recomputed(id);
             if self.is_pointwise(id) && !again {
                 self.stored.insert(id);
             }
@@ -262,32 +317,6 @@ impl Fuser<'_> {
         }
         if is_window && self.is_pointwise(id) {
             self.stored.insert(id);
-        }
-    }
-
-    /// Stores each product that would reach an addition inside of a kernel, so that it goes through memory.
-    fn store_added_products(&mut self) {
-        let mut product = vec![false; self.graph.nodes.len()];
-        for (id, node) in self.graph.nodes.iter().enumerate() {
-            let any = |product: &[bool]| node.inputs.iter().any(|&i| product[i]);
-            product[id] = match &self.lowering[id] {
-                Lowering::View(_) => product[node.inputs[0]],
-                l if l.is_lookup() => product[node.inputs[0]],
-                Lowering::Pointwise(e) => {
-                    if e.adds {
-                        let bases: Vec<NodeId> =
-                            node.inputs.iter().filter(|&&i| product[i]).map(|&i| self.base(i)).collect();
-                        self.stored.extend(bases.iter().copied());
-                        self.loaded.extend(bases);
-                    }
-                    match e.product {
-                        Product::Never => false,
-                        Product::Makes => true,
-                        Product::Passes => any(&product),
-                    }
-                }
-                _ => false,
-            };
         }
     }
 }

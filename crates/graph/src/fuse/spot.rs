@@ -118,7 +118,7 @@ fn matrix(a: &Type, b: &Type, product: MatMul, side: usize) -> Vec<Form> {
     axes(Variable::Layer, samples, &ty.dims[..n - 2]).into_iter().chain(matrix).collect()
 }
 
-fn viewed(view: &View, mut coords: Vec<Form>, to: &Type, from: &Type) -> Option<Vec<Form>> {
+pub(super) fn viewed(view: &View, mut coords: Vec<Form>, to: &Type, from: &Type) -> Option<Vec<Form>> {
     let lead = usize::from(to.lead != Lead::Global);
     match view {
         View::Reshape => {

@@ -5,8 +5,11 @@ use std::ops::Range;
 
 use super::run::{BUCKET_BYTES, OutputDecl, Run};
 use super::work::UnitWork;
-use crate::codegen::{self, Bound, Epilogue, ImplicitOperand};
-use crate::fuse::{Bucket, Fusion, StatePlacement, Store, Stores, Unit, UnitKind, fuse, in_order};
+use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, RowKernel};
+use crate::fuse::{
+    Bucket, Finish, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, UnitKind, column_groups, finishes,
+    fuse, in_order, row_groups,
+};
 use crate::passes::{place_parts, round_products, simplify};
 use crate::plan::StateLayout;
 use crate::trace::{
@@ -38,9 +41,23 @@ pub struct Program {
     pub(crate) fusion: Fusion,
     pub(crate) stores: Stores,
     pub(crate) kernels: Vec<UnitKernels>,
+    /// The groups of units that a GPU computes row by row.
+    pub(crate) rows: Vec<(RowGroup, RowKernel)>,
+    /// The units that a GPU computes together as sums over samples.
+    pub(crate) columns: Vec<(Vec<usize>, Bound)>,
+    /// The maps that a GPU computes in the kernel of the product before them.
+    pub(crate) finishes: Vec<FinishKernel>,
     /// What the kernels compute, by the unit.
-    pub(super) work: Vec<UnitWork>,
+    pub(crate) work: Vec<UnitWork>,
     outputs: Vec<OutputDecl>,
+}
+
+/// A map that a GPU computes in the kernel of the product before it.
+#[derive(Clone, Debug)]
+pub(crate) struct FinishKernel {
+    pub finish: Finish,
+    pub epilogue: Option<Epilogue>,
+    pub work: UnitWork,
 }
 
 /// The kernels of a unit.
@@ -105,7 +122,27 @@ impl Program {
             stores.narrow(&graph, &fusion);
         }
         let kernels = fusion.units.iter().map(|u| unit_kernels(&graph, &fusion, &stores, u)).collect();
+        let groups = row_groups(&graph, &fusion, &stores);
+        let row_kernel = |group: RowGroup| {
+            let kernel = row_kernel(&graph, &fusion, &stores, &group);
+            (group, kernel)
+        };
+        let rows: Vec<_> = groups.into_iter().map(row_kernel).collect();
+        let taken: BTreeSet<usize> = rows.iter().flat_map(|(group, _)| group.units.iter().copied()).collect();
+        let columns = column_groups(&graph, &fusion, &stores, &taken);
+        let columns = columns.into_iter().filter_map(|units| {
+            let kernel = column_kernel(&graph, &fusion, &stores, &units)?;
+            Some((units, kernel))
+        });
+        let columns = columns.collect();
         let new = fusion.new_states(&graph);
+        let finished = finishes(&graph, &fusion, &stores, &taken);
+        let finishes = finished.into_iter().map(|finish| FinishKernel {
+            epilogue: codegen::epilogue(&graph, &fusion, &stores, &finish.unit),
+            work: UnitWork::of(&graph, &fusion, &finish.unit, &new),
+            finish,
+        });
+        let finishes = finishes.collect();
         let work = fusion.units.iter().map(|u| UnitWork::of(&graph, &fusion, u, &new)).collect();
         let outputs = graph.outputs.iter().map(|Output { name, kind, node }| {
             let source = in_order(&graph, &fusion, *node);
@@ -117,7 +154,7 @@ impl Program {
             OutputDecl { name: name.clone(), kind: *kind, ty: graph.nodes[*node].ty.clone(), segment, sum }
         });
         let outputs = outputs.collect();
-        Ok(Self { graph, fusion, stores, kernels, work, outputs })
+        Ok(Self { graph, fusion, stores, kernels, rows, columns, finishes, work, outputs })
     }
 
     /// Returns the simplified graph, to interpret or to print it.
@@ -283,6 +320,23 @@ fn fits(graph: &Graph, layout: &StateLayout) -> Result<(), GraphError> {
         }
     }
     Ok(())
+}
+
+fn row_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, group: &RowGroup) -> RowKernel {
+    let names = group.units.iter().map(|&at| codegen::unit_name(graph, fusion, &fusion.units[at]));
+    let name = format!("rows[{}]", names.collect::<Vec<_>>().join(", "));
+    let unit = codegen::row_unit(graph, fusion, group);
+    codegen::row_kernel(graph, fusion, stores, (group, &unit), name)
+}
+
+fn column_kernel(graph: &Graph, fusion: &Fusion, stores: &Stores, units: &[usize]) -> Option<Bound> {
+    let units: Vec<&Unit> = units.iter().map(|&at| &fusion.units[at]).collect();
+    match &fusion.lowering[units.first()?.roots[0]] {
+        Lowering::Reduce(reduction) => {
+            Some(codegen::column_kernel(graph, fusion, stores, (&units, reduction)))
+        }
+        _ => None,
+    }
 }
 
 fn unit_kernels(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> UnitKernels {

@@ -34,7 +34,7 @@ impl UnitWork {
                 let is_operand = |product: NodeId| {
                     graph.nodes[product].inputs.iter().any(|&input| in_order(graph, fusion, input) == id)
                 };
-                if !unit.product.is_some_and(is_operand) {
+                if !unit.product.is_some_and(is_operand) && unit.product != Some(id) {
                     let entry = reads.entry(id).or_insert(true);
                     *entry = *entry && aligned;
                 }

@@ -11,6 +11,7 @@ mod pointwise;
 mod product;
 mod row_sums;
 mod sums;
+mod together;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,17 +116,23 @@ impl Emitter<'_> {
         let is_full = |(bucket, sources): (&usize, &BTreeSet<NodeId>)| sources.is_empty().then_some(*bucket);
         let mut full: BTreeSet<usize> = open.iter().filter_map(is_full).collect();
         let mut joint = self.joint_maps(segment);
+        let mut together = self.together();
         for at in program.units_of(segment) {
             let (unit, kernels) = (&program.fusion.units[at], &program.kernels[at]);
             self.unit_work = &program.work[at];
             if self.is_absent(&program.graph.nodes[unit.roots[0]].ty) {
                 continue;
             }
-            match joint.remove(&at) {
-                Some(joint) => joint.map_or(Ok(()), |maps| self.joint_map(&maps))?,
-                None => self.launch_unit(unit, kernels)?,
+            let mut computed: &[usize] = &[at];
+            match (together.remove(&at), joint.remove(&at)) {
+                (Some(launch), _) => {
+                    computed = launch.units();
+                    self.launch_together(launch)?;
+                }
+                (None, Some(joint)) => joint.map_or(Ok(()), |maps| self.joint_map(&maps))?,
+                (None, None) => self.launch_unit(unit, kernels)?,
             }
-            for root in &unit.roots {
+            for root in computed.iter().flat_map(|&at| &program.fusion.units[at].roots) {
                 for bucket in buckets_with.get(root).into_iter().flatten() {
                     let Some(sources) = open.get_mut(bucket) else { continue };
                     sources.remove(root);
@@ -228,3 +235,5 @@ impl Emitter<'_> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transformer;

@@ -62,7 +62,7 @@ impl Emitter<'_> {
 
     /// Returns the number of chunks into which a reduction divides the elements that it reduces to one. If it
     /// reduces over the samples of a shard, the longest shard counts.
-    fn reduce_chunks(&self, root: NodeId) -> usize {
+    pub(super) fn reduce_chunks(&self, root: NodeId) -> usize {
         let graph = &self.program.graph;
         let (ty, from) = (&graph.nodes[root].ty, &graph.nodes[graph.nodes[root].inputs[0]].ty);
         let samples = ty.lead == Lead::Shard && from.lead == Lead::Sample;

@@ -72,7 +72,7 @@ impl Emitter<'_> {
         self.unit_work.reads.keys().map(of).sum()
     }
 
-    fn element_bytes(&self, id: NodeId) -> u64 {
+    pub(super) fn element_bytes(&self, id: NodeId) -> u64 {
         self.program.stores.element_bytes(self.program.stores.place(id).store) as u64
     }
 

@@ -112,6 +112,9 @@ pub(super) struct ProductKernel<'a> {
     pub(super) result: Outcome,
     /// Whether the products of several shards are added in registers.
     pub(super) join: bool,
+    /// The levels of the tree over chunks, where a workgroup computes all chunks of a product in turn;
+    /// otherwise 0.
+    pub(super) levels: usize,
     pub(super) epilogue: Option<&'a Epilogue>,
 }
 
@@ -167,6 +170,9 @@ impl ProductKernel<'_> {
         if shape.rounds {
             shared.push(ROUND_HALF);
         }
+        if matches!(self.family, Family::Tiles(_)) {
+            shared.push(if self.levels > 0 { CHUNKS_IN_TURN } else { CHUNKS_APART });
+        }
         if self.epilogue.is_none() {
             shared.push(FINISH_NONE);
         }
@@ -189,6 +195,7 @@ impl ProductKernel<'_> {
                 Side::Implicit(implicit) => written += &implicit.wgsl,
             }
         }
+        written += &self.waiting();
         format!(
             "const CHUNK: u32 = {PRODUCT_CHUNK}u;\nconst RAGGED: bool = {};\nconst JOIN: bool = {};\n\
              const ACROSS: u32 = {}u;\n{sizes}{kept}{written}{}",
@@ -199,6 +206,28 @@ impl ProductKernel<'_> {
         )
     }
 
+    /// Returns the functions that write and read sums of chunks which wait for others: one of them where the
+    /// result goes, several in a memory of their own.
+    fn waiting(&self) -> String {
+        let (memory, at) = match self.levels {
+            0 => return String::new(),
+            2 => (String::new(), "c[at / 4u]".to_owned()),
+            _ => {
+                let binding = self.bindings().len();
+                let memory = format!(
+                    "@group(0) @binding({binding}) var<storage, read_write> sums: array<vec4<f32>>;\n"
+                );
+                (memory, "sums[(level * params.c_chunk + at - params.c_offset) / 4u]".to_owned())
+            }
+        };
+        format!(
+            "const LEVELS: u32 = {}u;\n{memory}\
+             fn wait(level: u32, at: u32, x: vec4<f32>) {{ {at} = x; }}\n\
+             fn waiting(level: u32, at: u32) -> vec4<f32> {{ return {at}; }}\n",
+            self.levels
+        )
+    }
+
     /// Returns whether any binding is f16.
     fn uses_f16(&self) -> bool {
         self.sides.iter().any(Side::is_half)
@@ -206,13 +235,13 @@ impl ProductKernel<'_> {
             || self.epilogue.is_some_and(|epilogue| epilogue.halves)
     }
 
-    /// Returns the kernel's bindings: both operands, the result, the starts of shards where the product sums
-    /// over samples, and what the epilogue reads.
+    /// Returns the kernel's bindings: both operands, the result, what the epilogue reads and writes, the starts
+    /// of shards where the product sums over samples, and sums of chunks that wait.
     fn bindings(&self) -> Vec<Access> {
-        let others =
-            usize::from(self.shape.contract) + self.epilogue.map_or(0, |epilogue| epilogue.stores.len());
         let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
-        bindings.extend(std::iter::repeat_n(Access::Read, others));
+        bindings.extend(self.epilogue.iter().flat_map(|epilogue| epilogue.accesses.iter().copied()));
+        bindings.extend(self.shape.contract.then_some(Access::Read));
+        bindings.extend((self.levels > 2).then_some(Access::ReadWrite));
         bindings
     }
 
@@ -227,7 +256,11 @@ impl ProductKernel<'_> {
                 _ => format!("contract{shards}_{letters}"),
             };
         }
-        let half = if self.shape.rounds { "_half" } else { "" };
+        let half = match (self.shape.rounds, self.levels) {
+            (true, _) => "_half",
+            (false, 0) => "",
+            (false, _) => "_chunks",
+        };
         let behind = self.epilogue.map_or("", |epilogue| &epilogue.name);
         format!("matmul_{letters}{half}{behind}")
     }

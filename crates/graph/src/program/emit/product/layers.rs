@@ -23,8 +23,10 @@ pub(super) struct Layers {
     pub offset: usize,
     /// The elements from one result to the next.
     pub batch: usize,
-    /// The elements from one chunk of a result to the next.
+    /// The elements from one chunk of a result to the next, or from one sum that waits to the next.
     pub chunk: usize,
+    /// The chunks that a workgroup computes in turn, or 0 if each chunk is a layer of its own.
+    pub turns: usize,
     /// The shards that layers sum, if they do.
     pub shards: Option<Shards>,
 }
@@ -40,13 +42,24 @@ pub(super) struct Shards {
 impl Layers {
     /// Returns layers whose results are all at element 0.
     pub fn new(m: usize, n: usize, layers: usize) -> Self {
-        Self { m, n, layers, offset: 0, batch: 0, chunk: 0, shards: None }
+        Self { m, n, layers, offset: 0, batch: 0, chunk: 0, turns: 0, shards: None }
+    }
+
+    /// Returns the levels of the tree over chunks that are computed in turn, or 0 if they are not. With two
+    /// levels, which are those of up to three chunks, no more than one sum waits at a time.
+    pub fn levels(&self) -> usize {
+        match self.turns {
+            0 | 1 => 0,
+            2 | 3 => 2,
+            turns => (turns - 1).ilog2().max(2) as usize + 1,
+        }
     }
 
     /// Returns the chunks of each product, and the number of products.
     fn chunks_and_products(&self, shape: &Shape) -> (usize, usize) {
         match self.shards {
             Some(shards) => (1, self.layers * shards.join),
+            None if self.turns > 0 => (1, self.layers),
             None => (shape.chunks(), self.layers / shape.chunks()),
         }
     }
@@ -91,12 +104,18 @@ impl Emitter<'_> {
             bindings.push(self.all(Store::ShardStarts));
         }
         let family = self.family(shape, c);
+        if c.levels() > 2 {
+            let bytes = 4 * (c.levels() * c.chunk) as u64;
+            self.grow(Store::Temp(*root), bytes);
+            bindings.push(self.part(Store::Temp(*root), 0, bytes));
+        }
         let kernel = ProductKernel {
             family,
             shape,
             sides: self.sides(operands, c),
             result: self.outcome(*root, shape, c),
             join: c.shards.is_some(),
+            levels: c.levels(),
             epilogue: *epilogue,
         };
         let kernel = self.kernel(&kernel.build());
@@ -201,7 +220,7 @@ fn params(operands: &Operands<'_>, c: &Layers, face: &Face, first: usize) -> Pro
         m: c.m as u32,
         n: c.n as u32,
         k: shape.k as u32,
-        chunks: c.chunks_and_products(shape).0 as u32,
+        chunks: c.turns.max(c.chunks_and_products(shape).0) as u32,
         a_offset: a.first() as u32,
         a_batch: a.batch(shape.a_batch) as u32,
         b_offset: b.first() as u32,

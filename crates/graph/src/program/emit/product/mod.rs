@@ -4,16 +4,18 @@ mod kernel;
 mod layers;
 mod shape;
 
-use self::kernel::Family;
+use self::kernel::{Family, are_fours};
 pub(super) use self::layers::Span;
 use self::layers::{Layers, Shards};
-use self::shape::Shape;
+use self::shape::{All, Shape};
 use super::emitter::{Apart, Emitter};
 use super::sums::{Destination, Source};
 use crate::codegen::{Binding, Epilogue, ImplicitOperand};
 use crate::fuse::{Place, Store, Unit, in_order};
 use crate::ops::MatMul;
 use crate::passes::Runs;
+use crate::plan::target::Machine;
+use crate::program::program::FinishKernel;
 use crate::trace::{GraphError, Lowering, NodeId, ReduceKind};
 use crate::values::{Lead, Type};
 
@@ -65,6 +67,20 @@ impl Emitter<'_> {
         epilogue: Option<&Epilogue>,
         implicit: [Option<&ImplicitOperand>; 2],
     ) -> Result<(), GraphError> {
+        let operands = self.operands(unit, epilogue, implicit);
+        let root = unit.roots[0];
+        match self.program.stores.place(in_order(&self.program.graph, &self.program.fusion, root)) {
+            Place { store: Store::Joined(bucket), inside, .. } => self.joined(&operands, bucket, inside),
+            place => self.each(&operands, place),
+        }
+    }
+
+    fn operands<'b>(
+        &self,
+        unit: &Unit,
+        epilogue: Option<&'b Epilogue>,
+        implicit: [Option<&'b ImplicitOperand>; 2],
+    ) -> Operands<'b> {
         let program = self.program;
         let graph = &program.graph;
         let root = unit.roots[0];
@@ -85,18 +101,22 @@ impl Emitter<'_> {
             let binding = implicit[side].map_or_else(|| binding(place, ty), |found| found.store.clone());
             Operand { place, binding, implicit: implicit[side] }
         };
-        let operands = Operands { root, a: operand(0), b: operand(1), shape, epilogue };
-        match place(root) {
-            Place { store: Store::Joined(bucket), inside, .. } => self.joined(&operands, bucket, inside),
-            place => self.each(&operands, place),
-        }
+        Operands { root, a: operand(0), b: operand(1), shape, epilogue }
+    }
+
+    /// Returns whether a product's kernel computes the map behind it: it does if one workgroup computes all
+    /// chunks of a tile.
+    pub(super) fn is_finished(&self, kernel: &FinishKernel) -> bool {
+        let operands = self.operands(&kernel.finish.unit, None, [None, None]);
+        operands.shape.chunks() == 1 || self.is_in_turn(&operands, self.program.stores.place(operands.root))
     }
 
     /// Launches the products one by one. Each goes to its own part of a place.
     fn each(&mut self, operands: &Operands<'_>, to: Place) -> Result<(), GraphError> {
         let Operands { root, a, b, shape, epilogue } = operands;
         let ty = &self.program.graph.nodes[*root].ty;
-        let chunks = shape.chunks();
+        let in_turn = self.is_in_turn(operands, to);
+        let chunks = if in_turn { 1 } else { shape.chunks() };
         let mut stores = vec![a.binding.clone(), b.binding.clone(), binding(to, ty)];
         stores.extend(epilogue.iter().flat_map(|epilogue| epilogue.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
@@ -115,8 +135,9 @@ impl Emitter<'_> {
                 bindings[2] = self.all(Store::Temp(*root));
                 Layers { offset: 0, batch: m * n, chunk: elements, ..Layers::new(m, n, batch * chunks) }
             } else {
-                let batch_stride = to.row(m * n);
-                Layers { offset: to.inside, batch: batch_stride, ..Layers::new(m, n, batch) }
+                let turns = if in_turn { shape.chunks() } else { 0 };
+                let layers = Layers::new(m, n, batch);
+                Layers { offset: to.inside, batch: to.row(m * n), chunk: elements, turns, ..layers }
             };
             self.layers(operands, bindings, &c)?;
             if chunks > 1 {
@@ -126,6 +147,25 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a workgroup computes all chunks of a tile in turn. On GPUs it does where the largest
+    /// tiles still keep the adapter busy: then no chunk goes through memory on its own, and a map behind the
+    /// product is its epilogue.
+    fn is_in_turn(&self, operands: &Operands<'_>, to: Place) -> bool {
+        let Operands { root, shape, .. } = operands;
+        let entries = match self.program.graph.nodes[*root].ty.lead {
+            Lead::Global => 1,
+            Lead::Shard => self.extent.shards,
+            Lead::Sample => self.extent.rows,
+        };
+        let [m, n, batch] = shape.of_entries(entries);
+        let turns = shape.chunks();
+        let c = Layers { turns, ..Layers::new(m, n, batch) };
+        let is_plain = shape.all != All::Columns && !shape.rounds;
+        let fits = are_fours(&[n, to.inside, to.row(m * n)]) && (to.runs.is_none() || c.levels() == 2);
+        let is_large = turns > 1 && is_plain && fits && n >= 4;
+        is_large && self.target.machine == Machine::Gpu && self.family(shape, &c) == Family::Tiles(128)
     }
 
     /// Launches a product over samples that is summed over the shards of each block. Up to [`JOIN`] shards

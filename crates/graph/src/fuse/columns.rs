@@ -1,0 +1,69 @@
+//! Groups of sums over samples, or over axes that are not the last ones, which one kernel of a GPU computes:
+//! they go over the same elements and read some of the same values, such as the gradients of a layer
+//! normalization's weight and bias.
+
+use std::collections::BTreeSet;
+
+use super::store::{Store, Stores};
+use super::{Fusion, MAX_BINDINGS, UnitKind};
+use crate::trace::{Graph, Lowering, NodeId, Reduction};
+
+/// The most sums of a group: what fits the least workgroup memory that WebGPU guarantees.
+const MOST: usize = 2;
+
+/// Returns the groups of units, in which each such sum is, alone or with another. `taken` are units that are
+/// computed in some other way.
+pub fn column_groups(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    taken: &BTreeSet<usize>,
+) -> Vec<Vec<usize>> {
+    let last = fusion.units.last().map_or(0, |unit| unit.segment);
+    let reads = |at: usize| {
+        let roots = fusion.units[at].roots.iter();
+        roots.flat_map(|&root| fusion.reads(graph, root).into_keys()).collect::<BTreeSet<NodeId>>()
+    };
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for at in (0..fusion.units.len()).filter(|at| !taken.contains(at)) {
+        let Some(reduction) = reduction(graph, fusion, at) else { continue };
+        let (unit, own) = (&fusion.units[at], reads(at));
+        let may_wait = unit.segment < last || graph.updates.is_empty();
+        let fits = |group: &&mut Vec<usize>| {
+            let first = group[0];
+            let from = |at: usize| &graph.nodes[graph.nodes[fusion.units[at].roots[0]].inputs[0]].ty;
+            let is_alike = self::reduction(graph, fusion, first) == Some(reduction)
+                && from(first) == from(at)
+                && fusion.units[first].segment == unit.segment;
+            let theirs: BTreeSet<NodeId> = group.iter().flat_map(|&at| reads(at)).collect();
+            let roots: BTreeSet<NodeId> =
+                group.iter().flat_map(|&at| fusion.units[at].roots.iter().copied()).collect();
+            let values = theirs.iter().chain(&own).chain(&roots).chain(&unit.roots);
+            let buffers: BTreeSet<Store> = values.map(|&id| stores.place(id).store).collect();
+            // The group is computed when its last sum is due.
+            let is_needed = || (first..=at).any(|between| !reads(between).is_disjoint(&roots));
+            may_wait
+                && is_alike
+                && group.len() < MOST
+                && !theirs.is_disjoint(&own)
+                && buffers.len() < MAX_BINDINGS
+                && !is_needed()
+        };
+        match groups.iter_mut().rev().take(2).find(fits) {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+/// Returns what a unit sums, unless it goes along rows.
+fn reduction<'a>(graph: &Graph, fusion: &'a Fusion, at: usize) -> Option<&'a Reduction> {
+    let unit = &fusion.units[at];
+    let (UnitKind::Reduce, Lowering::Reduce(reduction)) = (unit.kind, &fusion.lowering[unit.roots[0]]) else {
+        return None;
+    };
+    let rank = graph.nodes[graph.nodes[unit.roots[0]].inputs[0]].ty.dims.len();
+    let trailing = reduction.axes.iter().rev().enumerate().all(|(i, &axis)| axis + 1 + i == rank);
+    (reduction.samples || !trailing).then_some(reduction)
+}

@@ -1,0 +1,117 @@
+//! Maps that a GPU computes in the kernel of a product in front of them, beyond those that every machine does
+//! (`epilogue`): the product may be needed elsewhere too, the map may have several results and elementary
+//! functions, and the product may have several chunks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use unisono_shaders::snippets;
+
+use super::store::{Store, Stores};
+use super::{Fusion, MAX_BINDINGS, Unit, UnitKind};
+use crate::trace::{Graph, Lowering, NodeId};
+use crate::values::{DType, Lead};
+
+/// A product and the map behind it, as one unit.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// The unit of the product, whose turn it is.
+    pub product: usize,
+    /// The unit of the map.
+    pub map: usize,
+    /// Both. The first of its values goes where the kernel's sums would, the epilogue stores the others.
+    pub unit: Unit,
+}
+
+/// Returns the products with maps behind them. `taken` are units that are computed in some other way.
+pub fn finishes(graph: &Graph, fusion: &Fusion, stores: &Stores, taken: &BTreeSet<usize>) -> Vec<Finish> {
+    let readers = fusion.readers(graph);
+    let needed = fusion.needed(graph);
+    let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for (at, unit) in fusion.units.iter().enumerate() {
+        made_by.extend(unit.roots.iter().map(|&root| (root, at)));
+    }
+    let mut done: BTreeSet<usize> = taken.clone();
+    let mut found = Vec::new();
+    for (at, unit) in fusion.units.iter().enumerate() {
+        let product = match unit.roots[..] {
+            [root] if unit.product == Some(root) => root,
+            _ => continue,
+        };
+        let own = readers.get(&product);
+        let is_free = |map: &usize| fusion.units[*map].kind == UnitKind::Map && !done.contains(map);
+        let Some(&map) = own.and_then(|own| own.first()).filter(|map| is_free(map)) else { continue };
+        let is_stored = needed.contains(&product) || own.is_some_and(|own| own.len() > 1);
+        let is_early = |id: &NodeId| made_by.get(id).is_none_or(|&made| made < at);
+        if let Some(unit) =
+            joint(graph, fusion, stores, (product, is_stored), (unit, &fusion.units[map]), is_early)
+        {
+            done.insert(map);
+            found.push(Finish { product: at, map, unit });
+        }
+    }
+    found
+}
+
+/// Returns the unit of a product and a map, if the product's kernel can compute the map.
+fn joint(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    (product, is_stored): (NodeId, bool),
+    (unit, map): (&Unit, &Unit),
+    is_early: impl Fn(&NodeId) -> bool,
+) -> Option<Unit> {
+    let node = &graph.nodes[product];
+    if !matches!(fusion.lowering[product], Lowering::MatMul { rounds: false, .. })
+        || map.segment != unit.segment
+        || node.ty.lead != Lead::Sample
+    {
+        return None;
+    }
+    let lies_alone = |id: NodeId| {
+        let place = stores.place(id);
+        place.store == Store::Value(id) && place.runs.is_none()
+    };
+    let fits = |&root: &NodeId| {
+        let ty = &graph.nodes[root].ty;
+        (ty.lead, ty.count(), ty.dtype) == (node.ty.lead, node.ty.count(), DType::F32)
+            && lies_alone(root)
+            && fusion.is_plain(graph, root, product, &KNOWN)
+    };
+    let mut reads: BTreeMap<NodeId, bool> = BTreeMap::new();
+    for &root in &map.roots {
+        for (id, is_aligned) in fusion.reads(graph, root) {
+            let entry = reads.entry(id).or_insert(true);
+            *entry = *entry && is_aligned;
+        }
+    }
+    let is_aligned = reads.remove(&product) == Some(true);
+    let is_own = |id: &NodeId| map.roots.contains(id);
+    let is_ready = reads.keys().all(|id| is_own(id) || is_early(id));
+    if !map.roots.iter().all(fits) || !lies_alone(product) || !is_aligned || !is_ready {
+        return None;
+    }
+    let mut roots = map.roots.clone();
+    if is_stored {
+        roots.insert(0, product);
+    } else {
+        // The kernel's own result is f32.
+        let first = roots.iter().position(|&root| !stores.is_half(Store::Value(root)))?;
+        roots.swap(0, first);
+    }
+    let comes_in_fours = node.ty.dims.last().is_some_and(|last| last.is_multiple_of(4));
+    let others: BTreeSet<Store> =
+        reads.keys().filter(|id| !is_own(id)).map(|&id| stores.place(id).store).collect();
+    // Both operands, the result, and sums of chunks that wait.
+    let buffers = 4 + others.len() + roots.len() - 1;
+    (buffers <= MAX_BINDINGS && (comes_in_fours || roots.len() == 1)).then(|| Unit {
+        kind: UnitKind::Product,
+        roots,
+        segment: unit.segment,
+        product: Some(product),
+    })
+}
+
+/// The functions that such a map may call.
+const KNOWN: [unisono_shaders::Snippet; 4] =
+    [snippets::ROUND_HALF, snippets::ELEMENTARY, snippets::QUOTIENT, snippets::ROOT];

@@ -1,0 +1,300 @@
+//! Groups of units that one kernel of a GPU computes row by row: reductions along rows, and the maps of rows
+//! and of their elements between and behind them. Layer normalization, softmax and cross-entropy are such
+//! groups, and so are their gradients.
+//!
+//! The units stay what they are, for software adapters, and so does what each computes: a group only says
+//! that a row's numbers may stay in workgroup memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::form::{Form, Variable, axes, regrouped};
+use super::spot::viewed;
+use super::store::{Store, Stores};
+use super::{Fusion, MAX_BINDINGS, UnitKind};
+use crate::trace::{Graph, Lowering, NodeId};
+use crate::values::tree::SUM_CHUNK;
+use crate::values::{DType, Lead, strides};
+
+/// The elements from which a row is worth a kernel.
+const LEAST: usize = 32;
+/// The most chunks of a row: one for each invocation of a workgroup.
+const MOST_CHUNKS: usize = 64;
+
+/// The rows of a group: of each sample so many, of so many elements each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// The number of rows of a sample.
+    pub count: usize,
+    /// The elements of a row.
+    pub inner: usize,
+}
+
+/// Units that one kernel computes row by row.
+#[derive(Clone, Debug)]
+pub struct RowGroup {
+    /// The rows that the units have in common.
+    pub rows: Rows,
+    /// The units in their order.
+    pub units: Vec<usize>,
+    /// The values that other units need.
+    pub stored: BTreeSet<NodeId>,
+    /// The values from other units of which each row reads one number.
+    pub held: BTreeSet<NodeId>,
+    /// The values that are read from memory, those that are held included.
+    pub reads: BTreeSet<NodeId>,
+}
+
+/// How a unit reads a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// Each element of a row reads its own.
+    Element,
+    /// Each element of a row reads the number of the row.
+    Row,
+    /// The unit reads it in some other way.
+    Any,
+}
+
+type Readings = BTreeMap<NodeId, BTreeSet<u8>>;
+
+/// Returns the groups of a program's units. No unit is in two of them.
+pub fn row_groups(graph: &Graph, fusion: &Fusion, stores: &Stores) -> Vec<RowGroup> {
+    let mut groups: Vec<Draft> = Vec::new();
+    let finder = Finder { graph, fusion, stores };
+    for at in 0..fusion.units.len() {
+        let joined = groups.iter().enumerate().rev().find_map(|(index, draft)| {
+            let own = finder.joins(draft, at)?;
+            Some((index, own))
+        });
+        match joined {
+            Some((index, draft)) => groups[index] = draft,
+            None => groups.extend(finder.starts(at)),
+        }
+    }
+    let readers = fusion.readers(graph);
+    groups.into_iter().filter_map(|draft| finder.finish(draft, &readers)).collect()
+}
+
+/// A group that may grow.
+#[derive(Clone)]
+struct Draft {
+    rows: Rows,
+    units: Vec<usize>,
+    /// What the units compute.
+    roots: BTreeSet<NodeId>,
+    readings: Readings,
+}
+
+struct Finder<'a> {
+    graph: &'a Graph,
+    fusion: &'a Fusion,
+    stores: &'a Stores,
+}
+
+impl Finder<'_> {
+    /// Returns the rows that a reduction goes along, if a row kernel can compute it.
+    fn rows_of(&self, at: usize) -> Option<Rows> {
+        let unit = &self.fusion.units[at];
+        let Lowering::Reduce(reduction) = &self.fusion.lowering[unit.roots[0]] else { return None };
+        let from = &self.graph.nodes[self.graph.nodes[unit.roots[0]].inputs[0]].ty;
+        let axes = &reduction.axes;
+        let trailing = axes.iter().rev().enumerate().all(|(i, &axis)| axis + 1 + i == from.dims.len());
+        let inner: usize = axes.iter().map(|&axis| from.dims[axis]).product();
+        let is_fit = !reduction.samples && trailing && inner >= LEAST && inner.is_multiple_of(4);
+        let chunks = inner.div_ceil(SUM_CHUNK);
+        let count = from.count() / inner.max(1);
+        let rows = Rows { count, inner };
+        (is_fit && chunks <= MOST_CHUNKS && self.may_wait(at)).then_some(rows)
+    }
+
+    /// Returns whether a unit may be computed later than its turn: nothing in place depends on it.
+    fn may_wait(&self, at: usize) -> bool {
+        let unit = &self.fusion.units[at];
+        let last = self.fusion.units.last().map_or(0, |unit| unit.segment);
+        let is_own = |&root: &NodeId| {
+            let (place, ty) = (self.stores.place(root), &self.graph.nodes[root].ty);
+            place.store == Store::Value(root)
+                && place.runs.is_none()
+                && (ty.lead, ty.dtype) == (Lead::Sample, DType::F32)
+        };
+        (unit.segment < last || self.graph.updates.is_empty()) && unit.roots.iter().all(is_own)
+    }
+
+    fn starts(&self, at: usize) -> Option<Draft> {
+        let rows = self.rows_of(at)?;
+        let draft = Draft { rows, units: vec![], roots: BTreeSet::new(), readings: Readings::new() };
+        self.with(&draft, at)
+    }
+
+    /// Returns the group with a unit that reads what the group computes, if it can be one of it.
+    fn joins(&self, draft: &Draft, at: usize) -> Option<Draft> {
+        let unit = &self.fusion.units[at];
+        let fits = match unit.kind {
+            UnitKind::Reduce => self.rows_of(at) == Some(draft.rows),
+            UnitKind::Map => self.may_wait(at) && self.has_rows(at, draft.rows),
+            _ => false,
+        };
+        let first = *draft.units.first()?;
+        if !fits || self.fusion.units[first].segment != unit.segment {
+            return None;
+        }
+        let reads = |unit: usize| {
+            let roots = &self.fusion.units[unit].roots;
+            roots.iter().flat_map(|&root| self.fusion.reads(self.graph, root).into_keys())
+        };
+        if !reads(at).any(|id| draft.roots.contains(&id)) {
+            return None;
+        }
+        // The group is computed when its last unit is due.
+        let is_between = |unit: &usize| !draft.units.contains(unit);
+        let mut between = (first..at).filter(is_between);
+        if between.any(|unit| reads(unit).any(|id| draft.roots.contains(&id))) {
+            return None;
+        }
+        self.with(draft, at)
+    }
+
+    /// Returns whether a map computes a number of each row, or of each element of rows.
+    fn has_rows(&self, at: usize, rows: Rows) -> bool {
+        let counts = [rows.count, rows.count * rows.inner];
+        let roots = &self.fusion.units[at].roots;
+        roots.iter().all(|&root| counts.contains(&self.graph.nodes[root].ty.count()))
+    }
+
+    /// Returns the group with a unit, unless that reads the group's values in some other way than row by row.
+    fn with(&self, draft: &Draft, at: usize) -> Option<Draft> {
+        let mut draft = draft.clone();
+        for &root in &self.fusion.units[at].roots {
+            self.read(root, draft.rows, &mut draft.readings)?;
+        }
+        draft.units.push(at);
+        draft.roots.extend(&self.fusion.units[at].roots);
+        let any = Reading::Any as u8;
+        let own = |id: &NodeId| draft.readings.get(id);
+        let is_clear = |id: &NodeId| own(id).is_none_or(|r| r.len() == 1 && !r.contains(&any));
+        if !draft.roots.iter().all(is_clear) {
+            return None;
+        }
+        Some(draft)
+    }
+
+    /// Notes how the kernel of a value reads others.
+    fn read(&self, root: NodeId, rows: Rows, readings: &mut Readings) -> Option<()> {
+        let ty = &self.graph.nodes[root].ty;
+        let is_reduction = matches!(self.fusion.lowering[root], Lowering::Reduce(_));
+        let start = if is_reduction { self.graph.nodes[root].inputs[0] } else { root };
+        let is_element = is_reduction || ty.count() == rows.count * rows.inner && rows.inner > 1;
+        let (mut coords, mut dims) = (axes(Variable::Outer, true, &[rows.count]), vec![rows.count]);
+        if is_element {
+            coords.extend(axes(Variable::Inner, false, &[rows.inner]));
+            dims.push(rows.inner);
+        }
+        let own = regrouped(&coords[1..], &dims, &self.graph.nodes[start].ty.dims)?;
+        let expected = [
+            Form::dot(&coords, &[rows.count * rows.inner, rows.inner, 1][..coords.len()]).merged(),
+            Form::dot(&coords[..2], &[rows.count, 1]).merged(),
+        ];
+        let at = [coords[..1].to_vec(), own].concat();
+        let mut seen: BTreeSet<(NodeId, String)> = BTreeSet::new();
+        let mut pending = vec![(start, Some(at))];
+        while let Some((id, coords)) = pending.pop() {
+            if !seen.insert((id, format!("{coords:?}"))) {
+                continue;
+            }
+            let (node, lowering) = (&self.graph.nodes[id], &self.fusion.lowering[id]);
+            let in_memory = self.fusion.stored.contains(&id) && (id != root || is_reduction);
+            if in_memory || matches!(lowering, Lowering::Leaf | Lowering::SumShards) {
+                let reading = coords
+                    .map_or(Reading::Any, |coords| self.reading(id, &coords, rows, &expected, is_element));
+                readings.entry(id).or_default().insert(reading as u8);
+                continue;
+            }
+            match lowering {
+                Lowering::Constant(_) => {}
+                Lowering::Pointwise(e) => {
+                    for (operand, &input) in node.inputs.iter().enumerate() {
+                        pending.push((input, coords.clone().filter(|_| !e.whole.contains(&operand))));
+                    }
+                }
+                Lowering::View(view) => {
+                    let input = node.inputs[0];
+                    let from = &self.graph.nodes[input].ty;
+                    pending.push((input, coords.and_then(|coords| viewed(view, coords, &node.ty, from))));
+                }
+                Lowering::Take => {
+                    pending.push((node.inputs[0], None));
+                    pending.push((node.inputs[1], coords));
+                }
+                _ => pending.extend(node.inputs.iter().map(|&input| (input, None))),
+            }
+        }
+        Some(())
+    }
+
+    fn reading(
+        &self,
+        id: NodeId,
+        coords: &[Form],
+        rows: Rows,
+        expected: &[Form; 2],
+        is_element: bool,
+    ) -> Reading {
+        let ty = &self.graph.nodes[id].ty;
+        if ty.lead != Lead::Sample {
+            return Reading::Any;
+        }
+        let mut steps = strides(&ty.dims);
+        steps.insert(0, ty.count());
+        let address = Form::dot(coords, &steps).merged();
+        let known = |count: usize, form: &Form| ty.count() == count && address == *form;
+        if is_element && known(rows.count * rows.inner, &expected[0]) {
+            Reading::Element
+        } else if known(rows.count, &expected[1]) {
+            Reading::Row
+        } else {
+            Reading::Any
+        }
+    }
+
+    /// Returns the group without the last units, if it needs too many buffers with them, provided that it
+    /// still saves a launch.
+    fn finish(&self, mut draft: Draft, readers: &BTreeMap<NodeId, BTreeSet<usize>>) -> Option<RowGroup> {
+        let needed = self.fusion.needed(self.graph);
+        while draft.units.len() > 1 || draft.rows.inner > SUM_CHUNK {
+            if let Some(group) = self.group(&draft, readers, &needed) {
+                return Some(group);
+            }
+            let units = draft.units.clone();
+            let empty = Draft { units: vec![], roots: BTreeSet::new(), readings: Readings::new(), ..draft };
+            let (_, units) = units.split_last()?;
+            draft = units.iter().try_fold(empty, |draft, &at| self.with(&draft, at))?;
+            draft.units.first()?;
+        }
+        None
+    }
+
+    /// Returns what is stored and read of a group, unless that takes too many buffers.
+    fn group(
+        &self,
+        draft: &Draft,
+        readers: &BTreeMap<NodeId, BTreeSet<usize>>,
+        needed: &BTreeSet<NodeId>,
+    ) -> Option<RowGroup> {
+        let Draft { rows, units, roots, readings } = draft;
+        let is_outside = |unit: &usize| !units.contains(unit);
+        let leaves =
+            |id: &NodeId| needed.contains(id) || readers.get(id).is_none_or(|own| own.iter().any(is_outside));
+        let stored: BTreeSet<NodeId> = roots.iter().copied().filter(leaves).collect();
+        let reads: BTreeSet<NodeId> = readings.keys().copied().filter(|id| !roots.contains(id)).collect();
+        let buffers: BTreeSet<Store> =
+            stored.iter().chain(&reads).map(|&id| self.stores.place(id).store).collect();
+        let is_row = |id: &NodeId| {
+            readings[id].iter().eq([&(Reading::Row as u8)])
+                && self.stores.place(*id).runs.is_none()
+                && self.graph.nodes[*id].ty.dtype == DType::F32
+        };
+        let held = reads.iter().copied().filter(is_row).collect();
+        let (rows, units) = (*rows, units.clone());
+        (buffers.len() <= MAX_BINDINGS).then_some(RowGroup { rows, units, stored, held, reads })
+    }
+}

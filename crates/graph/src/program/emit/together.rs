@@ -1,0 +1,166 @@
+//! Launches that compute several units together on a GPU: rows, sums over samples, and products with the maps
+//! behind them. A software adapter computes each unit on its own, since it is slow at workgroup memory and
+//! barriers.
+
+use std::collections::BTreeMap;
+
+use unisono_shaders::{Params, ReduceParams};
+
+use super::emitter::{Emitter, Step};
+use crate::codegen::{Bound, MOST_CHUNKS, RowKernel, WORKGROUP};
+use crate::fuse::{RowGroup, UnitKind};
+use crate::plan::WorkKind;
+use crate::plan::target::Machine;
+use crate::program::UnitKernels;
+use crate::program::program::FinishKernel;
+use crate::trace::{GraphError, NodeId};
+
+/// What is launched when a unit's turn comes.
+#[derive(Clone, Copy)]
+pub(super) enum Together<'a> {
+    /// The unit is computed with another one, before or after.
+    Nothing,
+    /// The unit is the last one of a group of rows.
+    Rows(&'a RowGroup, &'a RowKernel),
+    /// The unit is the last one of a group of sums over samples.
+    Columns(&'a [usize], &'a Bound),
+    /// The unit is a product, which is computed with the map behind it.
+    Finish(&'a FinishKernel),
+}
+
+impl<'a> Together<'a> {
+    /// Returns the units that are done with this launch and whose sums over shards may follow.
+    pub fn units(self) -> &'a [usize] {
+        match self {
+            Self::Nothing => &[],
+            Self::Rows(group, _) => &group.units,
+            Self::Columns(units, _) => units,
+            Self::Finish(kernel) => std::slice::from_ref(&kernel.finish.product),
+        }
+    }
+}
+
+impl<'a> Emitter<'a> {
+    /// Returns what is launched for the units that are not computed on their own.
+    pub(super) fn together(&self) -> BTreeMap<usize, Together<'a>> {
+        let mut due = BTreeMap::new();
+        if self.target.machine != Machine::Gpu {
+            return due;
+        }
+        let mut add = |units: &[usize], launch: Together<'a>| {
+            due.extend(units.iter().map(|&unit| (unit, Together::Nothing)));
+            due.extend(units.last().map(|&unit| (unit, launch)));
+        };
+        for (group, kernel) in &self.program.rows {
+            add(&group.units, Together::Rows(group, kernel));
+        }
+        for (units, bound) in &self.program.columns {
+            let chunks = self.column_chunks(units[0]);
+            if self.reduce_chunks(self.program.fusion.units[units[0]].roots[0]) > 1 && chunks <= MOST_CHUNKS {
+                add(units, Together::Columns(units, bound));
+            }
+        }
+        for kernel in &self.program.finishes {
+            if self.is_finished(kernel) {
+                add(&[kernel.finish.map, kernel.finish.product], Together::Finish(kernel));
+            }
+        }
+        due
+    }
+
+    pub(super) fn launch_together(&mut self, launch: Together<'a>) -> Result<(), GraphError> {
+        match launch {
+            Together::Nothing => Ok(()),
+            Together::Rows(group, kernel) => self.row_group(group, kernel),
+            Together::Columns(units, bound) => self.columns(units, bound),
+            Together::Finish(kernel) => self.finish_product(kernel),
+        }
+    }
+
+    /// Launches the kernel of rows.
+    fn row_group(&mut self, group: &RowGroup, kernel: &RowKernel) -> Result<(), GraphError> {
+        let program = self.program;
+        let bound = &kernel.bound;
+        let root = program.fusion.units[group.units[0]].roots[0];
+        let ty = &program.graph.nodes[root].ty;
+        let id = self.kernel(&bound.kernel);
+        for rows in self.row_ranges(ty, root, &bound.stores)? {
+            let n = rows.len() * group.rows.count;
+            let (grid, width) = self.grid(n.div_ceil(kernel.rows) * WORKGROUP as usize, root)?;
+            let bindings = self.bind(&bound.stores, &rows);
+            let params = ReduceParams { n: n as u32, width, chunks: 1, row: rows.start as u32, zero: 0 };
+            self.launch(id, bindings, params.words(&bound.starts), grid, root)?;
+            let elements = n * group.rows.inner;
+            let count = |id: NodeId| self.count_in(&program.graph.nodes[id].ty, &rows).min(elements) as u64;
+            let touched = group.reads.iter().chain(&group.stored);
+            let bytes = touched.map(|&id| self.element_bytes(id) * count(id)).sum();
+            let flops = group.units.iter().map(|&at| {
+                let (unit, flops) = (&program.fusion.units[at], program.work[at].flops);
+                match unit.kind {
+                    UnitKind::Reduce => (flops + 1) * elements as u64,
+                    _ => flops * count(unit.roots[0]),
+                }
+            });
+            let flops = flops.sum();
+            self.works(WorkKind::Reduce, flops, bytes);
+        }
+        Ok(())
+    }
+
+    /// Returns the chunks that each invocation of a kernel of sums over samples goes over.
+    fn column_chunks(&self, unit: usize) -> usize {
+        let chunks = self.reduce_chunks(self.program.fusion.units[unit].roots[0]);
+        (chunks.next_power_of_two() / 4).max(1)
+    }
+
+    /// Launches the kernel of sums over samples.
+    fn columns(&mut self, units: &[usize], bound: &Bound) -> Result<(), GraphError> {
+        let program = self.program;
+        let root = program.fusion.units[units[0]].roots[0];
+        let ty = &program.graph.nodes[root].ty;
+        let id = self.kernel(&bound.kernel);
+        let chunks = self.column_chunks(units[0]);
+        for rows in self.row_ranges(ty, root, &bound.stores)? {
+            let n = self.count_in(ty, &rows);
+            let (grid, width) = self.grid(n, root)?;
+            let bindings = self.bind(&bound.stores, &rows);
+            let (n, row) = (n as u32, rows.start as u32);
+            let params = ReduceParams { n, width, chunks: chunks as u32, row, zero: 0 };
+            self.launch(id, bindings, params.words(&bound.starts), grid, root)?;
+            let elements = self.reduced_elements(root, &rows);
+            let mut reads: Vec<NodeId> =
+                units.iter().flat_map(|&at| program.work[at].reads.keys().copied()).collect();
+            reads.sort_unstable();
+            reads.dedup();
+            let count = |&id: &NodeId| self.count_in(&program.graph.nodes[id].ty, &rows).min(elements) as u64;
+            let bytes: u64 = reads.iter().map(|id| self.element_bytes(*id) * count(id)).sum();
+            let flops: u64 = units.iter().map(|&at| (program.work[at].flops + 1) * elements as u64).sum();
+            self.works(WorkKind::Reduce, flops, bytes + 4 * u64::from(n) * units.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Launches a product with the map behind it.
+    fn finish_product(&mut self, kernel: &'a FinishKernel) -> Result<(), GraphError> {
+        let program = self.program;
+        let finish = &kernel.finish;
+        let UnitKernels::Product { operands, .. } = &program.kernels[finish.product] else { return Ok(()) };
+        self.unit_work = &kernel.work;
+        let before = self.segments[self.segment].steps.len();
+        self.product(&finish.unit, kernel.epilogue.as_ref(), operands.each_ref().map(Option::as_ref))?;
+        let others = finish.unit.roots[1..].iter();
+        let all = 0..self.extent.rows;
+        let written = others.map(|&root| {
+            self.element_bytes(root) * self.count_in(&program.graph.nodes[root].ty, &all) as u64
+        });
+        let written: u64 = written.sum();
+        // Where the rows take several launches, the last one has it all.
+        let own = self.segments[self.segment].steps[before..].iter_mut().rev();
+        for step in own.take(1) {
+            if let Step::Launch { work, .. } = step {
+                work.bytes += written;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! What a step of a transformer takes on a GPU, counted: launches, bytes and scratch.
+
+use std::collections::BTreeMap;
+
+use crate::ops::Attention;
+use crate::plan::{Command, Launch, Plan, Role, Target, WorkKind};
+use crate::program::{Layout, Program, Run};
+use crate::trace::{StateKind, Tape};
+use crate::values::{DType, Type};
+use crate::{StatePlacement, Var};
+
+/// The sizes of a transformer and of its batch.
+struct Sizes {
+    blocks: usize,
+    width: usize,
+    heads: usize,
+    vocabulary: usize,
+    places: usize,
+    shards: usize,
+}
+
+/// Returns a training step of a causal transformer with layer normalization first, updated by momentum.
+fn step(sizes: &Sizes) -> Program {
+    let &Sizes { blocks, width, heads, vocabulary, places, .. } = sizes;
+    let tape = Tape::new();
+    let (ids, labels) = (
+        tape.input("x", Type::sample(&[places]).of(DType::I32)),
+        tape.input("y", Type::sample(&[places]).of(DType::I32)),
+    );
+    let mut weights: Vec<Var> = Vec::new();
+    let mut weight = |name: String, dims: &[usize]| {
+        weights.push(tape.state(&name, dims, StateKind::Parameter));
+        weights[weights.len() - 1].clone()
+    };
+    let mut x = weight("table".into(), &[vocabulary, width]).embed(&ids);
+    x = x + weight("places".into(), &[places, width]);
+    let norm = |x: &Var, w: &Var, b: &Var| {
+        let mean = |x: &Var| x.sum_keep(&[-1]) / width as f32;
+        let centred = x - mean(x);
+        let variance = mean(&centred.square());
+        centred * (variance + 1e-5).rsqrt() * w + b
+    };
+    for block in 0..blocks {
+        let mut own = |name: &str, dims: &[usize]| weight(format!("{block}/{name}"), dims);
+        let normed = norm(&x, &own("norm1/w", &[width]), &own("norm1/b", &[width]));
+        let all = normed.matmul_t(&own("qkv/w", &[3 * width, width])) + own("qkv/b", &[3 * width]);
+        let d = width / heads;
+        let [q, k, v] = [0, 1, 2].map(|i| {
+            all.slice(-1, i * width..(i + 1) * width).reshape(&[places, heads, d]).permute(&[1, 0, 2])
+        });
+        let found = tape.apply(Attention { causal: true, scale: 0.125 }, &[&q, &k, &v]);
+        let joined = found.permute(&[1, 0, 2]).reshape(&[places, width]);
+        x = x + (joined.matmul_t(&own("out/w", &[width, width])) + own("out/b", &[width]));
+        let normed = norm(&x, &own("norm2/w", &[width]), &own("norm2/b", &[width]));
+        let hidden = normed.matmul_t(&own("1/w", &[4 * width, width])) + own("1/b", &[4 * width]);
+        x = x + (hidden.gelu().matmul_t(&own("2/w", &[width, 4 * width])) + own("2/b", &[width]));
+    }
+    let last = norm(&x, &weight("norm/w".into(), &[width]), &weight("norm/b".into(), &[width]));
+    let logits = last.matmul_t(&weight("head/w".into(), &[vocabulary, width]));
+    let logits = logits + weight("head/b".into(), &[vocabulary]);
+    let losses = -logits.log_softmax().take(&labels);
+    let loss = losses.mean(&[-1]);
+    tape.output("loss", &loss.sum_shards());
+    for (state, gradient) in weights.iter().zip(tape.gradients(&loss.sum_shards(), &weights)) {
+        let name = tape.state_name(state).unwrap();
+        let moment = tape.state(&format!("{name}/m"), state.dims(), StateKind::Optimizer);
+        let new = &moment * 0.9 + &gradient;
+        tape.update(&moment, &new);
+        tape.update(state, &(state - &(new * tape.constant(0.01))));
+    }
+    Program::compile_placed(&tape.finish().unwrap(), Layout::default(), StatePlacement::ByUpdate).unwrap()
+}
+
+fn plan(sizes: &Sizes) -> Plan {
+    let target = Target {
+        subgroup: 32,
+        max_binding_bytes: (2 << 30) - 4,
+        max_buffer_bytes: 4 << 30,
+        busy_workgroups: 256,
+        binding_alignment: 32,
+        f16: true,
+        ..Target::default()
+    };
+    step(sizes).plan(&Run::whole(&vec![1; sizes.shards]), &target).unwrap()
+}
+
+fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {
+    plan.segments.iter().flat_map(|segment| &segment.commands).filter_map(|command| match command {
+        Command::Launch(launch) => Some(launch),
+        _ => None,
+    })
+}
+
+/// Returns the launches that need a barrier before them: those that read or write a buffer whose last use was
+/// a write, and those that write a buffer whose last use was a read.
+fn barriers(plan: &Plan) -> usize {
+    let mut written: BTreeMap<usize, bool> = BTreeMap::new();
+    let mut count = 0;
+    for launch in launches(plan) {
+        let mut uses: BTreeMap<usize, bool> = BTreeMap::new();
+        for (slice, access) in launch.bindings.iter().zip(&plan.kernels[launch.kernel].bindings) {
+            *uses.entry(slice.buffer).or_insert(false) |= *access == crate::plan::Access::ReadWrite;
+        }
+        let waits = |(buffer, writes): (&usize, &bool)| {
+            written.get(buffer).is_some_and(|written| *written || *writes)
+        };
+        count += usize::from(uses.iter().any(waits));
+        written.extend(uses);
+    }
+    count
+}
+
+/// Prints a plan for those who change it.
+#[test]
+#[ignore = "prints"]
+fn print() {
+    let sizes = Sizes { blocks: 2, width: 768, heads: 12, vocabulary: 8192, places: 1024, shards: 8 };
+    let plan = plan(&sizes);
+    for (number, launch) in launches(&plan).enumerate() {
+        let kernel = &plan.kernels[launch.kernel];
+        let slices: Vec<String> = launch
+            .bindings
+            .iter()
+            .zip(&kernel.bindings)
+            .map(|(s, a)| {
+                let access = if *a == crate::plan::Access::Read { "r" } else { "w" };
+                let state = if matches!(plan.buffers[s.buffer].role, Role::State(_)) { "S" } else { "" };
+                format!("{state}{access}{}:{:.1}", s.buffer, s.bytes as f64 / 1e6)
+            })
+            .collect();
+        let name: String = kernel.name.chars().take(60).collect();
+        println!(
+            "{number} k{} {name} {:.1} {} {:?}",
+            launch.kernel,
+            launch.work.bytes as f64 / 1e6,
+            slices.join(" "),
+            launch.grid
+        );
+    }
+    let bytes: u64 = launches(&plan).map(|launch| launch.work.bytes).sum();
+    let maps = launches(&plan).filter(|l| l.work.kind == WorkKind::Map).count();
+    println!(
+        "launches {} barriers {} GB {:.3} scratch {:.3} maps {maps}",
+        launches(&plan).count(),
+        barriers(&plan),
+        bytes as f64 / 1e9,
+        plan.scratch_bytes() as f64 / 1e9
+    );
+    if let Ok(folder) = std::env::var("UNISONO_PLAN") {
+        for (i, kernel) in plan.kernels.iter().enumerate() {
+            std::fs::write(format!("{folder}/k{i:03}.wgsl"), &kernel.wgsl).unwrap();
+        }
+    }
+}

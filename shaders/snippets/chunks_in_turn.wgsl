@@ -1,0 +1,98 @@
+// whole_tile, whole_part: the tile of a layer, and where it goes, where a workgroup computes all chunks of a
+// product in turn. What is added up so far waits in memory: a sum of 2^l chunks at level l, at most one a
+// level, so that the order is that of the tree. What an invocation stores there only that invocation reads.
+// Needs t, LANES and tiles of matmul_tiles.wgsl, and wait and waiting, which write and read four elements of a
+// level.
+
+fn whole_part(layer: u32) -> Part {
+    return chunk_part(layer, 0u);
+}
+
+fn chunk_part(layer: u32, q: u32) -> Part {
+    let z = params.first_z + layer;
+    let inner = inner_range(z);
+    let start = inner.x + q * CHUNK;
+    return Part(
+        params.a_offset + z * params.a_batch,
+        params.b_offset + z * params.b_batch,
+        params.c_offset + z * params.c_batch,
+        start,
+        min(inner.y, start + CHUNK),
+    );
+}
+
+fn wait_row(own: Part, level: u32, i: u32, j: u32, x: vec4<f32>) {
+    if i < params.m && j < params.n { wait(level, own.c + i * params.n + j, x); }
+}
+
+// Returns the sum of what waits and x. Rows and columns that are not there hold any values.
+fn join_row(own: Part, level: u32, i: u32, j: u32, x: vec4<f32>) -> vec4<f32> {
+    let at = own.c + min(i, params.m - 1u) * params.n + min(j, params.n - 4u);
+    return canonical(waiting(level, at) + x);
+}
+
+fn wait_tile(own: Part, level: u32, i: u32, j: u32, tile: Tile) {
+    let k = 4u * LANES;
+    wait_row(own, level, i + 0u, j, tile.c0);
+    wait_row(own, level, i + 1u, j, tile.c1);
+    wait_row(own, level, i + 2u, j, tile.c2);
+    wait_row(own, level, i + 3u, j, tile.c3);
+    if SIDE == 8u {
+        wait_row(own, level, i + k + 0u, j, tile.c4);
+        wait_row(own, level, i + k + 1u, j, tile.c5);
+        wait_row(own, level, i + k + 2u, j, tile.c6);
+        wait_row(own, level, i + k + 3u, j, tile.c7);
+        wait_row(own, level, i + 0u, j + k, tile.d0);
+        wait_row(own, level, i + 1u, j + k, tile.d1);
+        wait_row(own, level, i + 2u, j + k, tile.d2);
+        wait_row(own, level, i + 3u, j + k, tile.d3);
+        wait_row(own, level, i + k + 0u, j + k, tile.d4);
+        wait_row(own, level, i + k + 1u, j + k, tile.d5);
+        wait_row(own, level, i + k + 2u, j + k, tile.d6);
+        wait_row(own, level, i + k + 3u, j + k, tile.d7);
+    }
+}
+
+fn join_tile(own: Part, level: u32, i: u32, j: u32, tile: Tile) -> Tile {
+    let k = 4u * LANES;
+    var all = tile;
+    all.c0 = join_row(own, level, i + 0u, j, tile.c0);
+    all.c1 = join_row(own, level, i + 1u, j, tile.c1);
+    all.c2 = join_row(own, level, i + 2u, j, tile.c2);
+    all.c3 = join_row(own, level, i + 3u, j, tile.c3);
+    if SIDE == 8u {
+        all.c4 = join_row(own, level, i + k + 0u, j, tile.c4);
+        all.c5 = join_row(own, level, i + k + 1u, j, tile.c5);
+        all.c6 = join_row(own, level, i + k + 2u, j, tile.c6);
+        all.c7 = join_row(own, level, i + k + 3u, j, tile.c7);
+        all.d0 = join_row(own, level, i + 0u, j + k, tile.d0);
+        all.d1 = join_row(own, level, i + 1u, j + k, tile.d1);
+        all.d2 = join_row(own, level, i + 2u, j + k, tile.d2);
+        all.d3 = join_row(own, level, i + 3u, j + k, tile.d3);
+        all.d4 = join_row(own, level, i + k + 0u, j + k, tile.d4);
+        all.d5 = join_row(own, level, i + k + 1u, j + k, tile.d5);
+        all.d6 = join_row(own, level, i + k + 2u, j + k, tile.d6);
+        all.d7 = join_row(own, level, i + k + 3u, j + k, tile.d7);
+    }
+    return all;
+}
+
+fn whole_tile(layer: u32, i0: u32, j0: u32) -> Tile {
+    let own = whole_part(layer);
+    let i = i0 + t / LANES * 4u;
+    let j = j0 + t % LANES * 4u;
+    var tile: Tile;
+    for (var q = 0u; q < params.chunks; q++) {
+        tile = clean(multiply(chunk_part(layer, q), i0, j0));
+        let is_last = q + 1u == params.chunks;
+        for (var level = 0u; level < LEVELS; level++) {
+            if (q >> level) % 2u == 1u {
+                tile = join_tile(own, level, i, j, tile);
+            } else if !is_last {
+                wait_tile(own, level, i, j, tile);
+                break;
+            }
+        }
+    }
+    return tile;
+}
