@@ -130,6 +130,12 @@ pub enum ReplicaError {
         /// The number of bytes for the batch's rows.
         wanted: usize,
     },
+    /// A machine cannot load the rows of a batch that it computes since another machine was lost.
+    #[error("the rest of the batch: {why}")]
+    Rest {
+        /// What happened.
+        why: String,
+    },
     /// A sum over the samples is infinite or not a number. The step committed nothing.
     #[error("step {step}: {what} is not finite{}", and_more(*.more))]
     NotFinite {

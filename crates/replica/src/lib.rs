@@ -12,12 +12,14 @@ mod sums;
 mod worker;
 
 pub use batch::feed::Feed;
+pub use batch::held::Held;
 pub use batch::outputs::Outputs;
 pub use batch::shards;
 pub use class::{
     ARITHMETIC, Class, Classes, Rounding, describe_classes, is_one_class, is_one_machine, machine, probe,
     probe_now,
 };
+pub use coordinator::machines::Shares;
 pub use coordinator::replicas::{Replicas, can_run_few_at_once};
 pub use coordinator::step::{Audited, Outcome};
 pub use error::ReplicaError;

@@ -11,6 +11,7 @@ mod drive;
 mod exchange;
 mod finite;
 mod join;
+pub(crate) mod machines;
 mod prepare;
 pub(crate) mod replicas;
 mod state;

@@ -9,6 +9,7 @@ use unisono_graph::{MAX_SHARDS, Program};
 use unisono_world::World;
 
 use crate::coordinator::exchange::Exchanged;
+use crate::coordinator::machines::{Machines, Shares};
 use crate::error::ReplicaError;
 use crate::known_answer;
 use crate::observe::report::{Left, ReplicaReport};
@@ -60,8 +61,11 @@ pub struct Replicas {
     pub(crate) timeline: Vec<Interval>,
     /// The other machines of the run.
     pub(crate) world: World,
-    /// The number of replicas that each rank was started with.
+    /// The number of replicas that each rank was started with, or how fast it is beside the others.
     pub(crate) weights: Vec<usize>,
+    /// The rows of each batch that are this machine's.
+    pub(crate) shares: Shares,
+    pub(crate) machines: Machines,
     /// What was exchanged with other machines in this step.
     pub(crate) exchanged: Exchanged,
 }
@@ -160,6 +164,8 @@ impl Replicas {
             timeline: Vec::new(),
             world,
             weights,
+            shares: Shares::default(),
+            machines: Machines::default(),
             exchanged: Exchanged::default(),
         };
         replicas.open(adapters)?;

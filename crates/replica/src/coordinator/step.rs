@@ -81,6 +81,7 @@ impl Replicas {
         let ready = self.ready(program)?;
         let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
         let job = self.job(program, feed.rows)?;
+        feed.hold(Self::rows_of(&job))?;
         self.steps += 1;
         if self.audits.is_due(program) {
             return self.audited_step(&task, job, decide);

@@ -17,6 +17,33 @@ use crate::optimizers::Scalar;
 /// # Errors
 /// The batch lacks a field that the program takes.
 pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
+    let inputs = inputs(program, batch, scalars)?;
+    let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
+    Ok(Feed { rows: batch.len(), inputs, random, held: None })
+}
+
+/// Returns a feed of the rows that a batch has, with what brings others. `carried` adds what rows carry.
+pub(crate) fn with_rest(
+    mut feed: Feed,
+    program: &Arc<Program>,
+    batch: &Batch,
+    scalars: &[Scalar],
+    carries: &Carries,
+) -> Feed {
+    if let Some(part) = batch.part.clone() {
+        let (program, scalars, carries) = (Arc::clone(program), scalars.to_vec(), carries.clone());
+        let samples = batch.len();
+        feed.held = Some(Held::new(part.rows(), move |rows| {
+            let mut fetched = part.fetch(rows.clone()).map_err(|error| error.to_string())?;
+            carries.add(&mut fetched, rows, samples).map_err(|error| error.to_string())?;
+            inputs(&program, &fetched, &scalars).map_err(|error| error.to_string())
+        }));
+    }
+    feed
+}
+
+/// Returns the bytes of the inputs of a program: those of the rows that the batch has.
+fn inputs(program: &Program, batch: &Batch, scalars: &[Scalar]) -> Result<Vec<Arc<[u8]>>, Error> {
     let bytes = |name: &str| -> Result<Arc<[u8]>, Error> {
         if let Some(scalar) = scalars.iter().find(|s| s.name == name) {
             return Ok(scalar.value.to_le_bytes().as_slice().into());
@@ -29,8 +56,7 @@ pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u
         InputKind::Data => bytes(&input.name),
         InputKind::Carry => bytes(&carries::field(&input.name)),
     });
-    let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
-    Ok(Feed { rows: batch.len(), inputs: inputs.collect::<Result<_, _>>()?, random })
+    inputs.collect()
 }
 
 fn field_bytes(field: &Field) -> Arc<[u8]> {
@@ -137,6 +163,7 @@ pub(crate) fn sample_name(batch: &Batch, row: usize, names: Names<'_>) -> String
 }
 
 fn bad_sample(batch: &Batch, row: usize, names: Names<'_>, problem: String) -> Error {
+    let row = batch.rows().start + row;
     let sample = sample_name(batch, row, names);
     Error::Sample { epoch: batch.epoch, position: batch.first + row as u64, sample, problem }
 }

@@ -12,6 +12,7 @@ pub(crate) mod builder;
 pub(crate) mod callback;
 pub(crate) mod control;
 mod crew;
+mod data_together;
 mod diagnose;
 mod dry_run;
 pub(crate) mod evaluate;

@@ -91,7 +91,7 @@ impl Trainer {
         if self.world().is_alone() {
             return Ok(());
         }
-        self.content_at_end()?;
+        self.content_together(train)?;
         let world = self.world().clone();
         let mut own = vec![
             ("--epochs".to_owned(), epochs.to_string()),
