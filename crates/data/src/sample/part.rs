@@ -33,6 +33,15 @@ impl Part {
     pub fn fetch(&self, rows: Range<usize>) -> Result<Batch, DataError> {
         (self.fetch)(rows)
     }
+
+    /// Fetches rows of the batch, unless all of them were fetched before.
+    ///
+    /// # Errors
+    /// A sample cannot be fetched or transformed.
+    pub fn fetch_unless_loaded(&self, rows: &Range<usize>) -> Result<Option<Batch>, DataError> {
+        let is_loaded = rows.is_empty() || self.rows.start <= rows.start && rows.end <= self.rows.end;
+        if is_loaded { Ok(None) } else { self.fetch(rows.clone()).map(Some) }
+    }
 }
 
 /// Parts are equal if they have the same rows.

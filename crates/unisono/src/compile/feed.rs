@@ -22,28 +22,8 @@ pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u
     Ok(Feed { rows: batch.len(), inputs, random, held: None })
 }
 
-/// Returns a feed of the rows that a batch has, with what brings others. `carried` adds what rows carry.
-pub(crate) fn with_rest(
-    mut feed: Feed,
-    program: &Arc<Program>,
-    batch: &Batch,
-    scalars: &[Scalar],
-    carries: &Carries,
-) -> Feed {
-    if let Some(part) = batch.part.clone() {
-        let (program, scalars, carries) = (Arc::clone(program), scalars.to_vec(), carries.clone());
-        let samples = batch.len();
-        feed.held = Some(Held::new(part.rows(), move |rows| {
-            let mut fetched = part.fetch(rows.clone()).map_err(|error| error.to_string())?;
-            carries.add(&mut fetched, rows, samples).map_err(|error| error.to_string())?;
-            inputs(&program, &fetched, &scalars).map_err(|error| error.to_string())
-        }));
-    }
-    feed
-}
-
 /// Returns the bytes of the inputs of a program: those of the rows that the batch has.
-fn inputs(program: &Program, batch: &Batch, scalars: &[Scalar]) -> Result<Vec<Arc<[u8]>>, Error> {
+pub(crate) fn inputs(program: &Program, batch: &Batch, scalars: &[Scalar]) -> Result<Vec<Arc<[u8]>>, Error> {
     let bytes = |name: &str| -> Result<Arc<[u8]>, Error> {
         if let Some(scalar) = scalars.iter().find(|s| s.name == name) {
             return Ok(scalar.value.to_le_bytes().as_slice().into());

@@ -25,6 +25,7 @@ mod lengths;
 mod load;
 pub(crate) mod recipe;
 pub(crate) mod resume;
+mod rows;
 mod save;
 mod step;
 mod tell;
