@@ -87,8 +87,7 @@ impl Pipeline {
     ) -> Result<Batch, DataError> {
         let own = Self { rows: Some(Arc::new(move |_| rows.clone())), ..self.clone() };
         let meters = Meters::new(own.stage_names());
-        let made =
-            own.batch(unit, specs, &BTreeSet::new(), Sample::new(), &meters, &AtomicBool::new(false));
+        let made = own.batch(unit, specs, &BTreeSet::new(), Sample::new(), &meters, &AtomicBool::new(false));
         made.unwrap_or(Err(DataError::Stopped)).map(|made| made.batch)
     }
 

@@ -92,7 +92,8 @@ mod tests {
     fn feed(held: Range<usize>) -> Feed {
         let bytes = |rows: Range<usize>| vec![Arc::from(rows.map(|row| row as u8).collect::<Vec<_>>())];
         let inputs = bytes(held.clone());
-        let held = Held::new(held, move |rows| if rows.end > 8 { Err("gone".into()) } else { Ok(bytes(rows)) });
+        let held =
+            Held::new(held, move |rows| if rows.end > 8 { Err("gone".into()) } else { Ok(bytes(rows)) });
         Feed { rows: 10, inputs, held: Some(held), ..Feed::default() }
     }
 

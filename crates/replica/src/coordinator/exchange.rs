@@ -155,9 +155,9 @@ impl Replicas {
         let (parts, complete) = attempt.take_parts();
         let record = encode(&parts, complete);
         let records = match cut {
-            Some(_) => self.world.gather_once(&record)?,
             // What has been committed cannot start again.
-            None => self.world.gather(&record)?,
+            None if !program.graph().updates.is_empty() => self.world.gather(&record)?,
+            _ => self.world.gather_once(&record)?,
         };
         let mut all = Vec::new();
         let mut everyone = records.len() == self.world.present().len() || cut.is_some();

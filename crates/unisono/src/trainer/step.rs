@@ -61,7 +61,8 @@ impl Trainer {
         let number = phase.unwrap_or(0);
         let feed = self.plan.feed_train(number, batch, &scalars, self.state.settings.seed)?;
         let skipped = self.skipped_for_the_scale();
-        let feed = self.with_rest(feed, self.plan.programs_of(batch).train_in(number), batch, &scalars, false);
+        let feed =
+            self.with_rest(feed, self.plan.programs_of(batch).train_in(number), batch, &scalars, false);
         let given = self.weights_of(batch)?;
         let mut outcome = self.judged(batch, number, &feed, names)?;
         if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
