@@ -12,6 +12,7 @@ mod exchange;
 mod finite;
 mod join;
 pub(crate) mod machines;
+mod owned;
 mod prepare;
 pub(crate) mod replicas;
 mod state;

@@ -212,6 +212,9 @@ impl<'a> Transaction<'a> {
             self.replicas.gather_last_outputs(&self.task.program, &mut self.attempt)?;
         }
         self.attempt.gather(&self.task.program);
+        if committed && !self.task.program.graph().updates.is_empty() {
+            self.replicas.hand_round()?;
+        }
         for (&replica, &(shards, samples)) in shares.iter().filter(|_| self.counts) {
             let report = self.replicas.threads.report(replica);
             report.steps += 1;
