@@ -162,6 +162,7 @@ impl Text {
                 skipped: vec![],
                 after: Position::default(),
                 stacked: Sample::new().with(INPUT, Field::i32([1, context], window)),
+                part: None,
             };
             let logits = trainer.predict_batch(&batch)?;
             let logits = &logits[last * self.vocabulary()..][..self.vocabulary()];

@@ -22,6 +22,7 @@ pub use sample::content::{ContentHash, Coverage};
 pub use sample::error::{BoxError, DataError};
 pub use sample::field::{Field, FieldDType, FieldSpec, Values};
 pub use sample::fingerprint::Fingerprint;
+pub use sample::part::Part;
 pub use sample::position::{LoaderState, Position};
 pub use sample::source::Source;
 pub use sample::tree::Content;

@@ -130,6 +130,20 @@ pub enum ReplicaError {
         /// The number of bytes for the batch's rows.
         wanted: usize,
     },
+    /// All replicas that kept a tensor of the optimizer's are lost. The state has to be resumed.
+    #[error("{tensor} is lost with {owners}: resume the run, or keep it twice")]
+    OwnersLost {
+        /// The name of the tensor, or of the first of several.
+        tensor: String,
+        /// The replicas that had it.
+        owners: String,
+    },
+    /// A machine cannot load the rows of a batch that it computes since another machine was lost.
+    #[error("the rest of the batch: {why}")]
+    Rest {
+        /// What happened.
+        why: String,
+    },
     /// A sum over the samples is infinite or not a number. The step committed nothing.
     #[error("step {step}: {what} is not finite{}", and_more(*.more))]
     NotFinite {

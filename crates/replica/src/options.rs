@@ -45,6 +45,10 @@ pub struct Options {
     /// Whether only one replica updates the state and the others copy it after every step, so that adapters
     /// whose results differ in the last bits never drift apart. Default: false.
     pub one_updates: bool,
+    /// The number of owners of each tensor that the optimizer keeps, if these tensors are shared out among
+    /// replicas, see [`crate::Owners`]. The programs' tensors must have buffers of their own. Default: none,
+    /// which means that each replica has all of them.
+    pub owners: Option<usize>,
     /// Whether to record what [`crate::Replicas::take_timeline`] returns. Default: false.
     pub timeline: bool,
     /// Whether to compile bounds checks into kernels and to turn the driver's validation on. Default: false.
@@ -76,6 +80,7 @@ impl Default for Options {
             audits: Audits::Never,
             overlap: true,
             one_updates: false,
+            owners: None,
             timeline: false,
             checked: false,
             fault_scope: String::new(),

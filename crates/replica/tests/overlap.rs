@@ -27,7 +27,7 @@ fn program(bucket_bytes: usize) -> Arc<Program> {
         tape.update(state, &(state - &(&gradient * 1e-3)));
     }
     tape.output("loss", &loss);
-    Arc::new(Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes, f16: false }).unwrap())
+    Arc::new(Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes, ..Layout::default() }).unwrap())
 }
 
 fn options() -> Options {
@@ -113,7 +113,7 @@ fn all_that_is_not_finite_is_found() {
     for (state, gradient) in states.iter().zip(tape.gradients(&losses.sum_shards(), &states)) {
         tape.update(state, &(state - &gradient));
     }
-    let layout = Layout { bucket_bytes: 1 << 20, f16: false };
+    let layout = Layout { bucket_bytes: 1 << 20, ..Layout::default() };
     let program = Arc::new(Program::compile_with(&tape.finish().unwrap(), layout).unwrap());
     let rows = |row: usize| if row / 2 == 5 { 3e38 } else { 1.0 };
     let feed = Feed {

@@ -9,7 +9,7 @@ use unisono_graph::{
 use unisono_random::Draws;
 use unisono_testkit::{adapters, relative_error, run};
 
-const STORED: Layout = Layout { bucket_bytes: 1 << 20, f16: true };
+const STORED: Layout = Layout { bucket_bytes: 1 << 20, f16: true, states_apart: false };
 
 fn opened(adapter: &Adapter) -> Device {
     Device::open_with(adapter, Options::default().with(|options| options.f16 = true)).unwrap()

@@ -20,9 +20,12 @@ const REST: u32 = 3;
 pub struct Hashing {
     source: Weak<dyn Source>,
     asked: Arc<Asked>,
-    answer: Receiver<Result<Content, DataError>>,
+    answer: Receiver<Result<Hashed, DataError>>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// The hashes of the blocks that were to be hashed, and the content where these are all blocks.
+type Hashed = (Vec<Option<[u8; 32]>>, Option<Content>);
 
 /// What the thread is asked to do.
 #[derive(Debug, Default)]
@@ -39,12 +42,23 @@ impl Hashing {
     /// # Errors
     /// There is no thread.
     pub fn start(source: Arc<dyn Source>) -> Result<Self, DataError> {
+        Self::start_some(source, |_, _| true)
+    }
+
+    /// Starts to hash the blocks of a source for which `which` is true, see [`Content::some_blocks`].
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start_some(
+        source: Arc<dyn Source>,
+        which: impl Fn(u64, u64) -> bool + Send + 'static,
+    ) -> Result<Self, DataError> {
         let asked = Arc::new(Asked::default());
         let (give, answer) = bounded(1);
         let weak = Arc::downgrade(&source);
         let own = asked.clone();
         let work = move || {
-            let result = hash(&*source, &own);
+            let result = hash(&*source, &which, &own);
             // The source, which may be large, goes before the answer comes.
             drop(source);
             if let Some(result) = result.transpose() {
@@ -66,10 +80,24 @@ impl Hashing {
     }
 
     /// Returns the content, once, if it is known within a time. While this waits, the thread does not rest.
+    /// Where only some blocks are hashed it is never known.
     ///
     /// # Errors
     /// The content could not be read.
     pub fn wait(&self, most: Duration) -> Result<Option<Content>, DataError> {
+        Ok(self.hashed(most)?.and_then(|(_, content)| content))
+    }
+
+    /// Returns the hashes of all blocks, once, if they are known within a time: `None` for a block that was
+    /// not to be hashed. While this waits, the thread does not rest.
+    ///
+    /// # Errors
+    /// The content could not be read.
+    pub fn wait_blocks(&self, most: Duration) -> Result<Option<Vec<Option<[u8; 32]>>>, DataError> {
+        Ok(self.hashed(most)?.map(|(blocks, _)| blocks))
+    }
+
+    fn hashed(&self, most: Duration) -> Result<Option<Hashed>, DataError> {
         let hurries = self.asked.hurry.swap(!most.is_zero(), Ordering::Relaxed);
         if let Some(thread) = self.thread.as_ref().filter(|_| !most.is_zero()) {
             thread.thread().unpark();
@@ -85,9 +113,13 @@ impl Hashing {
 }
 
 /// Hashes a source until it is done or asked to stop.
-fn hash(source: &dyn Source, asked: &Asked) -> Result<Option<Content>, DataError> {
+fn hash(
+    source: &dyn Source,
+    which: &dyn Fn(u64, u64) -> bool,
+    asked: &Asked,
+) -> Result<Option<Hashed>, DataError> {
     let mut since = Instant::now();
-    Content::of(source, || {
+    let blocks = Content::some_blocks(source, which, || {
         let until = Instant::now() + since.elapsed() * REST;
         while !asked.hurry.load(Ordering::Relaxed) && !asked.stop.load(Ordering::Relaxed) {
             let now = Instant::now();
@@ -99,7 +131,12 @@ fn hash(source: &dyn Source, asked: &Asked) -> Result<Option<Content>, DataError
         }
         since = Instant::now();
         !asked.stop.load(Ordering::Relaxed)
-    })
+    })?;
+    let content = |blocks: &Vec<_>| Content::of_blocks(source, blocks.clone());
+    Ok(blocks.map(|blocks| {
+        let content = content(&blocks);
+        (blocks, content)
+    }))
 }
 
 impl Drop for Hashing {

@@ -4,6 +4,7 @@ mod parts;
 mod settings;
 mod start;
 
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -71,6 +72,7 @@ impl Loader {
             seed: 0,
             order: Order { shuffled: false, kind: Kind::Plain },
             skip: 0,
+            rows: None,
         };
         let pace = Settings { threads: None, prefetch: Prefetch::Budget(None) };
         let specs = Arc::default();
@@ -249,6 +251,17 @@ impl Loader {
     /// too, even if the source never returns that sample.
     pub fn stop_on(mut self, flag: Arc<AtomicBool>) -> Self {
         self.stop.push(flag);
+        self
+    }
+
+    /// Fetches a part of each batch only, as one of several machines that share a batch needs it. `rows` is
+    /// given the number of samples of a batch and returns the rows to fetch; it is called on the loader's
+    /// threads. Default: all rows.
+    ///
+    /// The batch knows the indices of all its samples, and [`Batch::whole`](crate::Batch::whole) fetches the
+    /// rest. With [`map_batch`](Self::map_batch) and [`skip_bad`](Self::skip_bad) all rows are fetched.
+    pub fn fetch_only(mut self, rows: impl Fn(usize) -> Range<usize> + Send + Sync + 'static) -> Self {
+        self.pipeline.rows = Some(Arc::new(rows));
         self
     }
 

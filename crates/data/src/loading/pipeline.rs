@@ -1,6 +1,7 @@
 //! The pipeline of one sample and of one batch: pure functions of (source, seed, epoch, position).
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,6 +16,9 @@ use crate::sample::check::{check, fetch_checked, guarded};
 use crate::{Batch, BoxError, DataError, FieldSpec, Sample, Source};
 
 type Run = dyn Fn(&mut Sample, &mut Draws) -> Result<(), BoxError> + Send + Sync;
+
+/// Says which rows to fetch of a batch of so many samples.
+pub(crate) type Rows = dyn Fn(usize) -> Range<usize> + Send + Sync;
 
 /// A transform in its place.
 #[derive(Clone)]
@@ -39,6 +43,8 @@ pub(crate) struct Pipeline {
     pub order: Order,
     /// The number of bad samples that may be skipped.
     pub skip: usize,
+    /// The rows of each batch that are fetched. `None` means all.
+    pub rows: Option<Arc<Rows>>,
 }
 
 /// The fields' names, types and shapes after each stage. It is never empty, and its last entry is what
@@ -50,9 +56,41 @@ pub(crate) type StageSpecs = Vec<Vec<FieldSpec>>;
 pub(crate) struct Made {
     pub batch: Batch,
     pub failed: Vec<(u64, DataError)>,
+    /// The rows that were fetched.
+    pub rows: Range<usize>,
 }
 
 impl Pipeline {
+    /// Returns the rows to fetch of a batch of so many samples: all of them where a transform sees whole
+    /// batches, or where samples that turn out to be bad move others to another row.
+    pub fn rows_of(&self, samples: usize) -> Range<usize> {
+        match &self.rows {
+            Some(rows) if self.fetches_part() => {
+                let rows = rows(samples);
+                rows.start.min(samples)..rows.end.clamp(rows.start.min(samples), samples)
+            }
+            _ => 0..samples,
+        }
+    }
+
+    /// Returns whether only a part of each batch is fetched.
+    pub fn fetches_part(&self) -> bool {
+        self.rows.is_some() && self.skip == 0 && self.batch_stages.is_empty()
+    }
+
+    /// Makes these rows of the batch of a unit, on the thread that calls this.
+    pub fn batch_of_rows(
+        &self,
+        unit: &Unit,
+        rows: Range<usize>,
+        specs: &StageSpecs,
+    ) -> Result<Batch, DataError> {
+        let own = Self { rows: Some(Arc::new(move |_| rows.clone())), ..self.clone() };
+        let meters = Meters::new(own.stage_names());
+        let made = own.batch(unit, specs, &BTreeSet::new(), Sample::new(), &meters, &AtomicBool::new(false));
+        made.unwrap_or(Err(DataError::Stopped)).map(|made| made.batch)
+    }
+
     /// Finds what each stage makes of the fields, by running sample 0 as position 0 of epoch 0. Where bad
     /// samples may be skipped, the first sample that does not fail is taken.
     pub fn probe(&self) -> Result<StageSpecs, DataError> {
@@ -111,7 +149,8 @@ impl Pipeline {
     ) -> Option<Result<Made, DataError>> {
         let mut order = self.order.of_epoch(self.seed, unit.epoch, self.source.len());
         let expected = order.cut_to(unit.first, specs.last().map_or(&[], Vec::as_slice));
-        let mut stack = match Stack::new(&expected, unit.count as usize, spare) {
+        let rows = self.rows_of(unit.count as usize);
+        let mut stack = match Stack::new(&expected, rows.len(), spare) {
             Ok(stack) => stack,
             Err(error) => return Some(Err(error)),
         };
@@ -127,6 +166,10 @@ impl Pipeline {
             };
             if known.contains(&index) {
                 skipped.push(index);
+                continue;
+            }
+            if !rows.contains(&((position - unit.first) as usize)) {
+                indices.push(index);
                 continue;
             }
             match self.sample(index, (unit.epoch, position), specs, &mut clock) {
@@ -145,7 +188,7 @@ impl Pipeline {
         }
         let Unit { epoch, first, index_in_epoch, after, .. } = *unit;
         let stacked = stack.finish();
-        let mut batch = Batch { epoch, first, index_in_epoch, indices, skipped, after, stacked };
+        let mut batch = Batch { epoch, first, index_in_epoch, indices, skipped, after, stacked, part: None };
         let batch_stages = if batch.indices.is_empty() { &[][..] } else { &self.batch_stages };
         for (at, stage) in batch_stages.iter().enumerate() {
             let since = Instant::now();
@@ -154,8 +197,8 @@ impl Pipeline {
             }
             clock.add(self.stages.len() + 2 + at, since);
         }
-        clock.finish(batch.indices.len() as u64);
-        Some(Ok(Made { batch, failed }))
+        clock.finish(rows.len().min(batch.indices.len()) as u64);
+        Some(Ok(Made { batch, failed, rows }))
     }
 
     /// Returns the stages' names as reports call them, in the order of their clocks.

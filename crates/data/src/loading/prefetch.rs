@@ -237,7 +237,7 @@ impl Batches {
 
     /// Adds a batch's bad samples to the record. The first beyond the allowed number is the error.
     fn record(&mut self, made: Made) -> Result<Batch, DataError> {
-        let Made { mut batch, failed } = made;
+        let Made { mut batch, failed, .. } = made;
         for (index, error) in failed {
             if self.skipped.contains(&index) {
                 continue;
@@ -295,7 +295,7 @@ impl Iterator for Batches {
             match &batch {
                 Ok(batch) => {
                     self.position = batch.after;
-                    self.consumed += batch.indices.len() as u64;
+                    self.consumed += batch.rows().len() as u64;
                     if batch.indices.is_empty() {
                         continue;
                     }

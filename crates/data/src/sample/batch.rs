@@ -1,6 +1,10 @@
 //! Samples stacked into a batch, with their place in the run.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use crate::sample::field::elements;
+use crate::sample::part::Part;
 use crate::{DataError, Field, FieldSpec, Position, Sample, Values};
 
 /// Consecutive samples of one epoch, stacked field by field: each field has the shape [samples, ...],
@@ -21,11 +25,30 @@ pub struct Batch {
     pub skipped: Vec<u64>,
     /// The position at which the run goes on after this batch.
     pub after: Position,
-    /// The stacked fields.
+    /// The stacked fields: of all samples, or of those in [`Batch::rows`] where only a part was fetched.
     pub stacked: Sample,
+    /// The part of the batch that was fetched. `None` means all samples.
+    pub part: Option<Part>,
 }
 
 impl Batch {
+    /// Returns the rows of the batch that the stacked fields have: all of them, unless the loader fetches a
+    /// part only ([`Loader::fetch_only`](crate::Loader::fetch_only)).
+    pub fn rows(&self) -> Range<usize> {
+        self.part.as_ref().map_or(0..self.len(), Part::rows)
+    }
+
+    /// Returns the batch with the fields of all its samples. It fetches them if only a part is there.
+    ///
+    /// # Errors
+    /// A sample cannot be fetched or transformed.
+    pub fn whole(&self) -> Result<Cow<'_, Self>, DataError> {
+        match &self.part {
+            Some(part) => Ok(Cow::Owned(part.fetch(0..self.len())?)),
+            None => Ok(Cow::Borrowed(self)),
+        }
+    }
+
     /// Returns the number of samples. It is never zero, and less than the batch size only at the end of an
     /// epoch or of a bucket, or where bad samples were skipped.
     #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]

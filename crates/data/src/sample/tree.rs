@@ -26,23 +26,51 @@ impl Content {
     ///
     /// # Errors
     /// Of [`Source::hash_content`]. A panic of the source is an error.
-    pub fn of(source: &dyn Source, mut proceed: impl FnMut() -> bool) -> Result<Option<Self>, DataError> {
+    pub fn of(source: &dyn Source, proceed: impl FnMut() -> bool) -> Result<Option<Self>, DataError> {
+        let blocks = Self::some_blocks(source, |_, _| true, proceed)?;
+        Ok(blocks.and_then(|blocks| Self::of_blocks(source, blocks)))
+    }
+
+    /// Hashes the blocks of a source for which `which` is true, given the number of the block and that of all
+    /// blocks. Several machines with the same data hash some of them each. `proceed` is asked after each.
+    ///
+    /// # Errors
+    /// As [`Content::of`].
+    pub fn some_blocks(
+        source: &dyn Source,
+        which: impl Fn(u64, u64) -> bool,
+        mut proceed: impl FnMut() -> bool,
+    ) -> Result<Option<Vec<Option<[u8; 32]>>>, DataError> {
         let samples = source.len();
         let block = block_samples(samples);
+        let all = samples.div_ceil(block);
         let mut blocks = Vec::new();
-        for at in 0..samples.div_ceil(block) {
+        for at in 0..all {
+            if !which(at, all) {
+                blocks.push(None);
+                continue;
+            }
             let range = at * block..samples.min((at + 1) * block);
             let mut hash = ContentHash::new();
             hash.word(at);
             let named = || format!("samples {} to {}", range.start, range.end - 1);
             guarded(named, "hash_content", || Ok(source.hash_content(range.clone(), &mut hash)?))?;
-            blocks.push(hash.finish());
+            blocks.push(Some(hash.finish()));
             if !proceed() {
                 return Ok(None);
             }
         }
+        Ok(Some(blocks))
+    }
+
+    /// Returns the content of a source whose blocks have these hashes, or `None` if a hash is missing.
+    pub fn of_blocks(source: &dyn Source, blocks: Vec<Option<[u8; 32]>>) -> Option<Self> {
+        let samples = source.len();
+        let block = block_samples(samples);
+        let blocks: Vec<[u8; 32]> = blocks.into_iter().collect::<Option<_>>()?;
+        let is_whole = blocks.len() as u64 == samples.div_ceil(block);
         let root = root_of(source, block, &blocks);
-        Ok(Some(Self { samples, block, blocks, root }))
+        is_whole.then_some(Self { samples, block, blocks, root })
     }
 
     /// Returns the number of samples.

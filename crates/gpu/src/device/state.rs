@@ -51,7 +51,21 @@ impl Device {
     /// [`GpuError::Limit`] or [`GpuError::OutOfMemory`], naming the buffer; [`GpuError::Plan`] if a buffer
     /// exists with another size, or a tensor lies outside of its buffer.
     pub fn create_state(&mut self, layout: &StateLayout) -> Result<(), GpuError> {
-        let new = layout.buffers.iter().enumerate().filter(|(index, _)| self.state.get(*index).is_none());
+        self.create_some_state(layout, &|_| false)
+    }
+
+    /// Creates the buffers of the persistent state except for those that are `absent`, as
+    /// [`Device::create_state`] does: another device has their tensors.
+    ///
+    /// # Errors
+    /// As [`Device::create_state`].
+    pub fn create_some_state(
+        &mut self,
+        layout: &StateLayout,
+        absent: &dyn Fn(usize) -> bool,
+    ) -> Result<(), GpuError> {
+        let new = layout.buffers.iter().enumerate();
+        let new = new.filter(|(index, _)| self.state.get(*index).is_none() && !absent(*index));
         self.fits("the state", new.map(|(_, &bytes)| bytes).fold(0, u64::saturating_add))?;
         for (index, slice) in layout.tensors.iter().enumerate() {
             let end = slice.offset.saturating_add(slice.bytes);
@@ -60,10 +74,11 @@ impl Device {
                 return Err(GpuError::plan(format!("state {index}"), message));
             }
         }
-        for (buffer, &bytes) in layout.buffers.iter().enumerate() {
+        for (buffer, &bytes) in layout.buffers.iter().enumerate().filter(|(buffer, _)| !absent(*buffer)) {
             self.ensure_state(buffer, bytes)?;
         }
-        self.state.tensors = layout.tensors.iter().copied().map(Some).collect();
+        let there = |slice: &Slice| Some(*slice).filter(|slice| !absent(slice.buffer));
+        self.state.tensors = layout.tensors.iter().map(there).collect();
         Ok(())
     }
 

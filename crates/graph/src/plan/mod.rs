@@ -5,6 +5,7 @@
 //! executes it decides nothing. Sizes are concrete here; the sizes of the next plan may differ, its kernels
 //! mostly do not.
 
+mod held;
 mod memory;
 mod states;
 pub mod target;

@@ -2,11 +2,13 @@
 //! shards.
 
 mod emit;
+mod groups;
 #[expect(clippy::module_inception, reason = "the room is named for its main thing")]
 mod program;
 mod run;
 mod work;
 
+pub use groups::UpdateGroup;
 pub(crate) use program::UnitKernels;
 pub use program::{Layout, Program};
 pub use run::{BUCKET_BYTES, MAX_SHARDS, OutputDecl, Run, Slot};

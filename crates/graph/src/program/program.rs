@@ -26,11 +26,14 @@ pub struct Layout {
     /// Whether values that f16 holds are stored as f16. Plans are then for devices with
     /// [`crate::Target::f16`] only. Default: no.
     pub f16: bool,
+    /// Whether each tensor of the state has a buffer of its own even where one launch could update several.
+    /// Default: no.
+    pub states_apart: bool,
 }
 
 impl Default for Layout {
     fn default() -> Self {
-        Self { bucket_bytes: BUCKET_BYTES, f16: false }
+        Self { bucket_bytes: BUCKET_BYTES, f16: false, states_apart: false }
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use unisono_gpu::Writer;
 use unisono_graph::{InputDecl, InputKind, Lead, RandomKey};
 
+use crate::batch::held::Held;
+
 /// A batch of samples, as the inputs of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Feed {
@@ -15,6 +17,9 @@ pub struct Feed {
     pub inputs: Vec<Arc<[u8]>>,
     /// The key by which random ops draw. Its position is that of the first sample.
     pub random: RandomKey,
+    /// The rows that `inputs` have, where a machine of several has a part of the batch. Default: none, which
+    /// means all rows.
+    pub held: Option<Held>,
 }
 
 impl Feed {
@@ -36,9 +41,7 @@ impl Feed {
             (InputKind::Data | InputKind::Carry, Lead::Global) => to.write(bytes),
             (InputKind::Data | InputKind::Carry, _) => {
                 let row = 4 * decl.ty.count();
-                if let Some(part) = bytes.get(first * row..(first + rows) * row) {
-                    to.write(part);
-                }
+                self.rows_of(index, row, first..first + rows, &mut |part| to.write(part));
             }
         }
     }

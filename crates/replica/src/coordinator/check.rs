@@ -15,8 +15,9 @@ impl Feed {
         if declared.len() != self.inputs.len() {
             return Err(ReplicaError::Inputs { given: self.inputs.len(), wanted: declared.len() });
         }
+        let rows = self.held.as_ref().map_or(self.rows, |held| held.rows().len());
         for (decl, bytes) in declared.iter().zip(&self.inputs) {
-            let (given, wanted) = (bytes.len(), expected_bytes(decl, self.rows));
+            let (given, wanted) = (bytes.len(), expected_bytes(decl, rows));
             if given != wanted {
                 return Err(ReplicaError::Input {
                     name: decl.name.clone(),

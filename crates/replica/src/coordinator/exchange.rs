@@ -10,6 +10,7 @@ use unisono_world::{Sum, WorldError, pack, unpack};
 use crate::batch::outputs::{Outputs, Part};
 use crate::coordinator::attempt::Attempt;
 use crate::coordinator::replicas::Replicas;
+use crate::coordinator::step::Task;
 use crate::error::ReplicaError;
 use crate::schedule::{Share, Verdict};
 use crate::sums::tree_sum::{Blocks, not_finite, sum};
@@ -39,7 +40,8 @@ impl Exchanged {
 impl Replicas {
     /// Returns the samples of each shard of this machine, and where these shards are in the batch.
     pub(crate) fn share_of(&self, all: &[usize]) -> (Vec<usize>, Option<Share>) {
-        let runs = self.world.runs(all.len(), &self.weights);
+        self.follow();
+        let runs = self.runs(all.len());
         let run = runs.get(self.world.place()).cloned().unwrap_or_default();
         let first_row = all[..run.start].iter().sum();
         (all[run.clone()].to_vec(), Some(Share { first: run.start, first_row, all: all.len() }))
@@ -65,7 +67,7 @@ impl Replicas {
 
     /// Returns this machine's shards.
     fn run(&self, share: Share) -> Range<usize> {
-        let runs = self.world.runs(share.all, &self.weights);
+        let runs = self.runs(share.all);
         runs.get(self.world.place()).cloned().unwrap_or_default()
     }
 
@@ -76,7 +78,7 @@ impl Replicas {
         len: usize,
         own: &[f32],
     ) -> Result<(), WorldError> {
-        let runs = Arc::new(self.world.runs(share.all, &self.weights));
+        let runs = Arc::new(self.runs(share.all));
         self.world.begin_exchange(Sum { bucket, len, leaves: share.all, shards: share.all, runs }, own)?;
         self.exchanged.begun.insert(bucket);
         Ok(())
@@ -153,9 +155,9 @@ impl Replicas {
         let (parts, complete) = attempt.take_parts();
         let record = encode(&parts, complete);
         let records = match cut {
-            Some(_) => self.world.gather_once(&record)?,
             // What has been committed cannot start again.
-            None => self.world.gather(&record)?,
+            None if !program.graph().updates.is_empty() => self.world.gather(&record)?,
+            _ => self.world.gather_once(&record)?,
         };
         let mut all = Vec::new();
         let mut everyone = records.len() == self.world.present().len() || cut.is_some();
@@ -188,12 +190,23 @@ impl Replicas {
 
     /// Agrees with the other machines before a step commits: after this, it commits on all that are left or
     /// on none.
-    pub(crate) fn agree(&mut self, verdict: Verdict) -> Result<(), ReplicaError> {
+    ///
+    /// Each machine says how long it has worked, so that their shares can follow their speed.
+    pub(crate) fn agree(&mut self, task: &Task, verdict: Verdict) -> Result<(), ReplicaError> {
         let step = self.steps.saturating_sub(1);
         let own = [u8::from(verdict == Verdict::Commit)];
-        let records = self.world.gather_once(&own)?;
-        match records.iter().find(|(_, record)| *record != own) {
-            None => Ok(()),
+        let micros = self.machines.micros().to_le_bytes();
+        let records = self.world.gather_once(&[&own[..], &micros].concat())?;
+        let differs = |record: &[u8]| record.first() != own.first();
+        match records.iter().find(|(_, record)| differs(record)) {
+            None => {
+                let micros = |record: &[u8]| record.get(1..5).and_then(|bytes| bytes.try_into().ok());
+                let micros = |record: &[u8]| u32::from_le_bytes(micros(record).unwrap_or_default());
+                let times: Vec<(usize, u32)> =
+                    records.iter().map(|(rank, record)| (*rank, micros(record))).collect();
+                self.took(task.index, &self.sizes(task.feed.rows), &times);
+                Ok(())
+            }
             Some((rank, _)) => Err(ReplicaError::Disagrees { step, rank: self.world.name(*rank) }),
         }
     }

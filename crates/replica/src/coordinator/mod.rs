@@ -11,6 +11,8 @@ mod drive;
 mod exchange;
 mod finite;
 mod join;
+pub(crate) mod machines;
+mod owned;
 mod prepare;
 pub(crate) mod replicas;
 mod state;

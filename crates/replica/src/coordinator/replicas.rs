@@ -9,11 +9,13 @@ use unisono_graph::{MAX_SHARDS, Program};
 use unisono_world::World;
 
 use crate::coordinator::exchange::Exchanged;
+use crate::coordinator::machines::{Machines, Shares};
 use crate::error::ReplicaError;
 use crate::known_answer;
 use crate::observe::report::{Left, ReplicaReport};
 use crate::observe::timeline::Interval;
 use crate::options::Options;
+use crate::owners::Owners;
 use crate::schedule::{Action, AuditSchedule, Policy, Scheduler};
 use crate::sums::overlap::Overlap;
 use crate::sums::values::HostMemory;
@@ -60,10 +62,15 @@ pub struct Replicas {
     pub(crate) timeline: Vec<Interval>,
     /// The other machines of the run.
     pub(crate) world: World,
-    /// The number of replicas that each rank was started with.
+    /// The number of replicas that each rank was started with, or how fast it is beside the others.
     pub(crate) weights: Vec<usize>,
+    /// The rows of each batch that are this machine's.
+    pub(crate) shares: Shares,
+    pub(crate) machines: Machines,
     /// What was exchanged with other machines in this step.
     pub(crate) exchanged: Exchanged,
+    /// The replicas that keep what the optimizer keeps, where it is shared out.
+    pub(crate) owners: Arc<Owners>,
 }
 
 /// A program, and what the scheduler must know of it.
@@ -129,6 +136,13 @@ impl Replicas {
         let known_answer = known_answer.map_err(|error| ReplicaError::Probe { why: error.to_string() })?;
         let index = programs.len();
         let programs = [programs, vec![known_answer]].concat();
+        let owners = Arc::new(match (options.owners, programs.first()) {
+            (Some(copies), Some(program)) => Owners::new(program, &of_ranks(&weights, adapters), copies),
+            _ => Owners::default(),
+        });
+        if !owners.is_empty() && !each_has_a_buffer(&programs) {
+            return Err(ReplicaError::StateLayout { program: 0 });
+        }
         let policy = Policy {
             assignment: options.assignment,
             patience: options.patience,
@@ -139,7 +153,8 @@ impl Replicas {
             one_updates: options.one_updates,
         };
         let mut replicas = Self {
-            threads: Threads::new(&programs, &options),
+            threads: Threads::new(&programs, &options, (Arc::clone(&owners), world.rank())),
+            owners,
             scheduler: Scheduler::new(0, policy),
             actions: VecDeque::new(),
             replies: BTreeMap::new(),
@@ -160,6 +175,8 @@ impl Replicas {
             timeline: Vec::new(),
             world,
             weights,
+            shares: Shares::default(),
+            machines: Machines::default(),
             exchanged: Exchanged::default(),
         };
         replicas.open(adapters)?;
@@ -239,6 +256,17 @@ pub fn can_run_few_at_once(program: &Program) -> bool {
         2 => program.commits_globally(),
         _ => false,
     }
+}
+
+/// Returns the number of replicas of each rank.
+fn of_ranks(weights: &[usize], adapters: &[Adapter]) -> Vec<usize> {
+    if weights.is_empty() { vec![adapters.len()] } else { weights.to_vec() }
+}
+
+/// Returns whether each tensor of the state has a buffer of its own.
+fn each_has_a_buffer(programs: &[Arc<Program>]) -> bool {
+    let is_own = |(index, slice): (usize, &unisono_graph::plan::Slice)| slice.buffer == index;
+    programs.iter().all(|program| program.state_layout().tensors.iter().enumerate().all(is_own))
 }
 
 /// Checks that the states of each program are the first states of program 0, and lie where those lie.

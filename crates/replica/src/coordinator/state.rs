@@ -1,6 +1,6 @@
 //! The state that all replicas hold: it is written to all, read from one, and compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use unisono_graph::StateDecl;
@@ -48,6 +48,10 @@ impl Replicas {
         indices: &[usize],
         mut into: Vec<Vec<u8>>,
     ) -> Result<Vec<Vec<u8>>, ReplicaError> {
+        let owned: BTreeSet<usize> = indices.iter().copied().filter(|&index| self.has_owners(index)).collect();
+        if !owned.is_empty() {
+            return self.read_with_owned(indices, &owned);
+        }
         let sizes = indices.iter().map(|&index| Ok(self.state(index)?.ty.count().max(1)));
         let sizes: Vec<usize> = sizes.collect::<Result<_, ReplicaError>>()?;
         into.resize_with(indices.len(), Vec::new);
@@ -69,6 +73,19 @@ impl Replicas {
             }
         }
         Ok(found.into_values().collect())
+    }
+
+    /// Reads some tensors, of which only their owners have some.
+    fn read_with_owned(
+        &mut self,
+        indices: &[usize],
+        owned: &BTreeSet<usize>,
+    ) -> Result<Vec<Vec<u8>>, ReplicaError> {
+        let mut found = self.read_owned(owned)?;
+        let others: Vec<usize> = indices.iter().copied().filter(|index| !owned.contains(index)).collect();
+        let read = self.read_states(&others, Vec::new())?;
+        found.extend(others.into_iter().zip(read));
+        Ok(indices.iter().map(|index| found.get(index).cloned().unwrap_or_default()).collect())
     }
 
     /// Computes a digest of the whole state on each replica that has not left. Returns the replicas' numbers

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_graph::Program;
+use unisono_world::WorldError;
 
 use crate::batch::feed::Feed;
 use crate::batch::outputs::Outputs;
@@ -81,12 +82,13 @@ impl Replicas {
         let ready = self.ready(program)?;
         let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
         let job = self.job(program, feed.rows)?;
+        feed.hold(Self::rows_of(&job))?;
         self.steps += 1;
         if self.audits.is_due(program) {
             return self.audited_step(&task, job, decide);
         }
         let began = Instant::now();
-        match self.once(&task, job.clone(), decide) {
+        match self.once_in_world(&task, &job, decide) {
             Ok(outcome) => {
                 self.audits.stepped(program, began.elapsed());
                 Ok(outcome)
@@ -98,6 +100,23 @@ impl Replicas {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes a step. Where machines are lost at the end of one that changes nothing, it starts again.
+    fn once_in_world(
+        &mut self,
+        task: &Task,
+        job: &Job,
+        decide: &mut dyn FnMut(&Outputs) -> Verdict,
+    ) -> Result<Outcome, ReplicaError> {
+        let mut outcome = self.once(task, job.clone(), decide);
+        while outcome == Err(ReplicaError::World(WorldError::Changed)) {
+            self.world.begin()?;
+            let job = self.job(task.index, task.feed.rows)?;
+            task.feed.hold(Self::rows_of(&job))?;
+            outcome = self.once(task, job, decide);
+        }
+        outcome
     }
 
     /// Makes a step once.

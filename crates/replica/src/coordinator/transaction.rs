@@ -52,6 +52,7 @@ impl<'a> Transaction<'a> {
         let all = if share.is_some() { replicas.sizes(task.feed.rows) } else { sizes.clone() };
         replicas.overlap.start(&task.program, sizes.len(), share.is_some());
         replicas.exchanged.start(&task.program, share);
+        replicas.machines.begin();
         replicas.tell(Event::Begin(job));
         let attempt = Attempt::new(&task.program, sizes.len());
         Self { replicas, task, sizes, share, all, verdict: None, attempt, audited, counts, trouble: None }
@@ -147,7 +148,7 @@ impl<'a> Transaction<'a> {
 
     /// Commits or skips, if all machines have decided so.
     fn agree(&mut self, verdict: Verdict) {
-        match self.replicas.agree(verdict) {
+        match self.replicas.agree(self.task, verdict) {
             Ok(()) => self.replicas.tell(Event::Decided(verdict)),
             Err(error) => self.not_together(error),
         }
@@ -162,6 +163,7 @@ impl<'a> Transaction<'a> {
     /// Sums the buckets of a cut over the shards of all machines, and joins their outputs.
     fn sum_everywhere(&mut self, cut: usize, leaves: usize) {
         let began = Instant::now();
+        self.replicas.machines.waits();
         let summed = self.replicas.all_reduce_everywhere(&self.task.program, &mut self.attempt, cut, leaves);
         self.replicas.context.added = Some((began, Instant::now()));
         self.replicas.overlap.next();
@@ -174,6 +176,7 @@ impl<'a> Transaction<'a> {
             Err(_) => Ok(()),
         };
         // Ranks that are lost count more than a sum that is not finite: it will be seen again.
+        self.replicas.machines.works();
         match joined.and(summed) {
             Ok(()) => self.replicas.tell(Event::Summed),
             Err(error) => self.not_together(error),
@@ -185,7 +188,13 @@ impl<'a> Transaction<'a> {
         if error == ReplicaError::World(WorldError::Changed) {
             (self.sizes, self.share) = self.replicas.share_of(&self.all);
             self.replicas.exchanged.start(&self.task.program, self.share);
+            self.replicas.machines.begin();
             let (sizes, share) = (self.sizes.clone(), self.share);
+            let first = share.map_or(0, |share| share.first_row);
+            if let Err(error) = self.task.feed.hold(first..first + sizes.iter().sum::<usize>()) {
+                self.trouble.get_or_insert(Trouble::Error(error));
+                return self.replicas.tell(Event::GiveUp);
+            }
             return self.replicas.tell(Event::Moved { sizes, share });
         }
         self.trouble.get_or_insert(Trouble::Error(error));
@@ -203,6 +212,9 @@ impl<'a> Transaction<'a> {
             self.replicas.gather_last_outputs(&self.task.program, &mut self.attempt)?;
         }
         self.attempt.gather(&self.task.program);
+        if committed && !self.task.program.graph().updates.is_empty() {
+            self.replicas.hand_round()?;
+        }
         for (&replica, &(shards, samples)) in shares.iter().filter(|_| self.counts) {
             let report = self.replicas.threads.report(replica);
             report.steps += 1;

@@ -5,7 +5,7 @@
 
 mod assign;
 mod audits;
-mod pace;
+pub(crate) mod pace;
 mod step;
 mod workers;
 

@@ -40,6 +40,8 @@ pub(crate) enum Request {
     WriteState { index: usize, bytes: Arc<[u8]> },
     /// Sets all tensors of the state. The answer is [`Reply::Done`].
     WriteStates(Arc<Vec<Vec<u8>>>),
+    /// Sets those of these tensors that another replica updates for this one. The answer is [`Reply::Done`].
+    TakeStates(Arc<Vec<(usize, Vec<u8>)>>),
     /// Reads some tensors of the state into memory that may be used again. The answer is [`Reply::States`].
     ReadStates { indices: Vec<usize>, into: Vec<Vec<u8>> },
     /// Computes a digest of the state. The answer is [`Reply::Digest`].

@@ -12,6 +12,7 @@ use unisono_graph::{Run, Slot};
 
 use crate::observe::timeline::{Activity, Timeline};
 use crate::options::Options;
+use crate::owners::Holding;
 use crate::sums::values::Values;
 use crate::worker::digest::Digest;
 use crate::worker::fault::{self, Fault};
@@ -29,6 +30,7 @@ pub(crate) struct Start {
     pub adapter: Adapter,
     pub programs: Programs,
     pub options: Options,
+    pub holding: Holding,
     pub orders: Receiver<Order>,
     pub answers: Sender<Answer>,
 }
@@ -38,6 +40,7 @@ struct Worker {
     device: Device,
     programs: Programs,
     options: Options,
+    holding: Holding,
     /// The loaded plans; the one that was used last is at the end.
     loaded: VecDeque<((usize, Arc<Run>), Executable)>,
     time: Timeline,
@@ -47,8 +50,8 @@ struct Worker {
 /// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
 /// coordinator closes the queue.
 pub(crate) fn serve(start: Start) {
-    let Start { replica, ticket, adapter, programs, options, orders, answers } = start;
-    let opened = guarded(|| Worker::open(replica, &adapter, programs, options, answers.clone()));
+    let Start { replica, ticket, adapter, programs, options, holding, orders, answers } = start;
+    let opened = guarded(|| Worker::open(replica, &adapter, programs, options, holding, answers.clone()));
     let (mut worker, result, spans) = match opened {
         Ok(mut worker) => {
             worker.time.until_now(Activity::Loading);
@@ -96,6 +99,7 @@ impl Worker {
         adapter: &Adapter,
         programs: Programs,
         options: Options,
+        holding: Holding,
         answers: Sender<Answer>,
     ) -> Result<Self, Failure> {
         let time = Timeline::new();
@@ -105,8 +109,8 @@ impl Worker {
             device.f16 = programs.store_f16();
         });
         let mut device = Device::open_with(adapter, how)?;
-        device.create_state(programs.get(0).state_layout())?;
-        Ok(Self { replica, device, programs, options, loaded: VecDeque::new(), time, answers })
+        device.create_some_state(programs.get(0).state_layout(), &|buffer| holding.absent.contains(&buffer))?;
+        Ok(Self { replica, device, programs, options, holding, loaded: VecDeque::new(), time, answers })
     }
 
     /// Assigns the time since the last answer: within a step it was spent waiting for others, except while
@@ -149,13 +153,22 @@ impl Worker {
                 }
                 Ok(Reply::Results(results))
             }
+            Request::WriteState { index, .. } if self.holding.absent.contains(&index) => Ok(Reply::Done),
             Request::WriteState { index, bytes } => {
                 self.device.write_state(index, &bytes)?;
                 Ok(Reply::Done)
             }
             Request::WriteStates(all) => {
-                for (index, bytes) in all.iter().enumerate() {
+                let own = all.iter().enumerate().filter(|(index, _)| !self.holding.absent.contains(index));
+                for (index, bytes) in own {
                     self.device.write_state(index, bytes)?;
+                }
+                Ok(Reply::Done)
+            }
+            Request::TakeStates(all) => {
+                let foreign = all.iter().filter(|(index, _)| self.holding.foreign.contains(index));
+                for (index, bytes) in foreign {
+                    self.device.write_state(*index, bytes)?;
                 }
                 Ok(Reply::Done)
             }
@@ -167,7 +180,9 @@ impl Worker {
             Request::Digest => {
                 let mut digest = Digest::default();
                 let mut bytes = Vec::new();
-                for index in 0..self.programs.get(0).states().len() {
+                // What replicas have a part of cannot be compared.
+                let all = 0..self.programs.get(0).states().len();
+                for index in all.filter(|index| !self.holding.kept.contains(index)) {
                     bytes = self.device.read_state_into(index, bytes)?;
                     digest.update(&bytes);
                 }
@@ -187,7 +202,12 @@ impl Worker {
                 }
                 fault::at_load(&self.options.fault_scope, self.replica)
                     .map_or(Ok(()), |fault| self.go_wrong(fault))?;
-                let plan = self.programs.get(program).plan(&key.1, &self.device.target())?;
+                let program = self.programs.get(program);
+                let mut plan = program.plan(&key.1, &self.device.target())?;
+                if !program.graph().updates.is_empty() && !self.holding.foreign.is_empty() {
+                    let held = plan.hold_some(&self.holding.foreign, &self.holding.absent);
+                    held.map_err(Failure::Plan)?;
+                }
                 let executable = self.device.load(&plan)?;
                 self.time.until_now(Activity::Loading);
                 Some((key, executable))

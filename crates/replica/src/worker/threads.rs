@@ -11,6 +11,7 @@ use unisono_graph::Program;
 use crate::error::ReplicaError;
 use crate::observe::report::{Left, ReplicaReport};
 use crate::options::Options;
+use crate::owners::Owners;
 use crate::worker::message::{Answer, Failure, Order};
 use crate::worker::programs::Programs;
 use crate::worker::serve::{Start, serve};
@@ -20,6 +21,8 @@ pub(crate) struct Threads {
     members: Vec<Member>,
     programs: Programs,
     options: Options,
+    /// The owners of what the optimizer keeps, and the rank of this machine.
+    owners: (Arc<Owners>, usize),
     answers: Receiver<Answer>,
     to_us: Sender<Answer>,
 }
@@ -34,12 +37,13 @@ struct Member {
 }
 
 impl Threads {
-    pub fn new(programs: &[Arc<Program>], options: &Options) -> Self {
+    pub fn new(programs: &[Arc<Program>], options: &Options, owners: (Arc<Owners>, usize)) -> Self {
         let (to_us, answers) = unbounded();
         Self {
             members: Vec::new(),
             programs: Programs::new(programs),
             options: options.clone(),
+            owners,
             answers,
             to_us,
         }
@@ -55,6 +59,7 @@ impl Threads {
             adapter: adapter.clone(),
             programs: self.programs.clone(),
             options: self.options.clone(),
+            holding: self.owners.0.holding(self.owners.1, replica),
             orders: inbox,
             answers: self.to_us.clone(),
         };

@@ -130,7 +130,7 @@ pub fn batch(step: usize, samples: usize) -> Feed {
         }
     };
     let random = RandomKey { seed: 7, epoch: 1, position: 1000 * step as u64 };
-    Feed { rows: samples, inputs: program.inputs().iter().map(input).collect(), random }
+    Feed { rows: samples, inputs: program.inputs().iter().map(input).collect(), random, held: None }
 }
 
 pub fn commit(_: &Outputs) -> Verdict {

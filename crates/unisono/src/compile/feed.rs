@@ -17,6 +17,13 @@ use crate::optimizers::Scalar;
 /// # Errors
 /// The batch lacks a field that the program takes.
 pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u64) -> Result<Feed, Error> {
+    let inputs = inputs(program, batch, scalars)?;
+    let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
+    Ok(Feed { rows: batch.len(), inputs, random, held: None })
+}
+
+/// Returns the bytes of the inputs of a program: those of the rows that the batch has.
+pub(crate) fn inputs(program: &Program, batch: &Batch, scalars: &[Scalar]) -> Result<Vec<Arc<[u8]>>, Error> {
     let bytes = |name: &str| -> Result<Arc<[u8]>, Error> {
         if let Some(scalar) = scalars.iter().find(|s| s.name == name) {
             return Ok(scalar.value.to_le_bytes().as_slice().into());
@@ -29,8 +36,7 @@ pub(crate) fn feed(program: &Program, batch: &Batch, scalars: &[Scalar], seed: u
         InputKind::Data => bytes(&input.name),
         InputKind::Carry => bytes(&carries::field(&input.name)),
     });
-    let random = RandomKey { seed, epoch: batch.epoch, position: batch.first };
-    Ok(Feed { rows: batch.len(), inputs: inputs.collect::<Result<_, _>>()?, random })
+    inputs.collect()
 }
 
 fn field_bytes(field: &Field) -> Arc<[u8]> {
@@ -137,6 +143,7 @@ pub(crate) fn sample_name(batch: &Batch, row: usize, names: Names<'_>) -> String
 }
 
 fn bad_sample(batch: &Batch, row: usize, names: Names<'_>, problem: String) -> Error {
+    let row = batch.rows().start + row;
     let sample = sample_name(batch, row, names);
     Error::Sample { epoch: batch.epoch, position: batch.first + row as u64, sample, problem }
 }

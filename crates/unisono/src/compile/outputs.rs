@@ -1,11 +1,9 @@
 //! What a program computed for a batch, read by the names of its outputs.
 
-use unisono_data::Batch;
 use unisono_graph::{OutputDecl, OutputKind, Program};
 use unisono_replica::{Outputs, Verdict};
 
 use crate::Metric;
-use crate::compile::fields::{Fields, WEIGHT};
 use crate::compile::programs::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, predicted};
 use crate::objective::running::Measured;
 
@@ -45,17 +43,14 @@ impl<'a> Reading<'a> {
         self.named(PENALTY).and_then(<[f32]>::first).map_or(0.0, |&penalty| f64::from(penalty))
     }
 
-    /// Returns what a batch measured, sample by sample. The weights in the loss come from the loss, or else
-    /// from the data.
+    /// Returns what a batch measured, sample by sample. `given` has the weights of all samples where the data
+    /// have any. The weights in the loss come from the loss, or else from the data.
     pub fn measured(
         &self,
         metrics: &[Box<dyn Metric>],
-        fields: &Fields,
-        batch: &'a Batch,
+        given: Option<&'a [f32]>,
         penalty: f64,
     ) -> Measured<'a> {
-        let given = batch.field(WEIGHT).filter(|_| fields.get(WEIGHT).is_some());
-        let given = given.and_then(|weights| weights.values.as_f32());
         let metrics = metrics.iter().map(|metric| self.named(metric.name()).unwrap_or_default()).collect();
         let weights = self.named(LOSS_WEIGHT).or(given);
         Measured { losses: self.losses(), metrics, given, weights, penalty }

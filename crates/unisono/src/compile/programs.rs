@@ -227,7 +227,10 @@ fn compile_beside(
     let types = |states: &[StateDecl]| states.iter().map(|state| state.ty.clone()).collect::<Vec<_>>();
     let first = first.filter(|first| types(first.states()).starts_with(&types(&graph.states)));
     let like = first.map(|first| StatePlacement::Like(first.state_layout()));
-    let states = like.unwrap_or(StatePlacement::ByUpdate);
+    let states = like.unwrap_or(match layout.states_apart {
+        true => StatePlacement::Apart,
+        false => StatePlacement::ByUpdate,
+    });
     Ok(Arc::new(Program::compile_placed(graph, layout, states)?))
 }
 

@@ -223,6 +223,7 @@ fn batch_of(stacked: Sample, samples: usize) -> Batch {
         skipped: Vec::new(),
         after: Position { epoch: 0, sample: samples as u64 },
         stacked,
+        part: None,
     }
 }
 

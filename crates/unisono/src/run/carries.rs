@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize, Serializer};
 use unisono_checkpoint::{Tensor, TensorDType, Tensors};
-use unisono_data::{Batch, Field};
+use unisono_data::{Batch, Field, Sample};
 use unisono_graph::{InputKind, OutputDecl, OutputKind, Program};
 use unisono_replica::Outputs;
 
@@ -71,12 +72,19 @@ impl Carries {
             ));
         }
         let mut batch = batch.clone();
+        let rows = batch.rows();
+        self.add_to(&mut batch.stacked, rows);
+        Ok(Cow::Owned(batch))
+    }
+
+    /// Adds the carries of some rows of a batch as fields to the fields of these rows.
+    pub fn add_to(&self, stacked: &mut Sample, rows: Range<usize>) {
         for Carry { name, shape, values } in &self.carries {
             let row: usize = shape[1..].iter().product();
-            let field = Field::f32([&[rows], &shape[1..]].concat(), &values[..rows * row]);
-            batch.stacked.set(carries::field(name).as_str(), field);
+            let part = values.get(rows.start * row..rows.end * row).unwrap_or_default();
+            let field = Field::f32([&[rows.len()], &shape[1..]].concat(), part);
+            stacked.set(carries::field(name).as_str(), field);
         }
-        Ok(Cow::Owned(batch))
     }
 
     /// Takes what a step made of the carries of its rows. The other lanes keep theirs.

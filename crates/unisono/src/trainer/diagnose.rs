@@ -18,9 +18,11 @@ impl Trainer {
     ) -> Error {
         let count = self.plan.programs_of(batch).forward.states.len();
         let states: Result<Vec<Vec<f32>>, _> = (0..count).map(|index| self.values(index)).collect();
-        let tensor = match (&states, loss_row) {
-            (Ok(states), Some(row)) => {
-                first_bad(&self.plan.programs_of(batch).forward, batch, row, states, self.state.settings.seed)
+        // The sample may be one of another machine.
+        let whole = self.whole_batch(batch);
+        let tensor = match (&states, loss_row, &whole) {
+            (Ok(states), Some(row), Ok(whole)) => {
+                first_bad(&self.plan.programs_of(batch).forward, whole, row, states, self.state.settings.seed)
             }
             _ => what.clone(),
         };

@@ -83,11 +83,12 @@ impl Trainer {
             self.compile_for(&batch)?;
             self.plan.check(&batch, Some(loader.source()))?;
             let batch = self.using.with(&batch)?;
+            let given = self.weights_of(&batch)?;
             let outcome = self.use_model(ProgramId::Evaluate, &batch)?;
             let program = self.plan.programs_of(&batch).get(ProgramId::Evaluate);
             let reading = Reading::new(program, &outcome.outputs);
             let metrics = &self.plan.parts.metrics;
-            running.add(metrics, &reading.measured(metrics, self.plan.fields_of(&batch), &batch, 0.0));
+            running.add(metrics, &reading.measured(metrics, given.as_deref(), 0.0));
         }
         self.check_after_use()?;
         Ok(running.finish(&self.plan.parts.metrics))
@@ -181,6 +182,7 @@ impl Trainer {
         self.check_before_leaving()?;
         self.crew.check_state()?;
         let feed = self.plan.feed(id, batch, &[], self.state.settings.seed)?;
+        let feed = self.with_rest(feed, self.plan.programs_of(batch).get(id), batch, &[], true);
         let outcome = self.crew.replicas.step(self.plan.index_of(id, batch), &feed, &mut |_| Verdict::Commit);
         let outcome = self.heard(outcome)?;
         self.using.take(self.plan.programs_of(batch).get(id), &outcome.outputs);

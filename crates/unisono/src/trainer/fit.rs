@@ -145,7 +145,8 @@ impl Trainer {
     /// Returns a loader as the trainer reads it: in batches of the global batch's size, until the run is
     /// asked to stop.
     pub(super) fn reader(&self, loader: &Loader) -> Loader {
-        loader.clone().batch(self.state.settings.global_batch).stop_on(self.watch.stop.flag())
+        let loader = loader.clone().batch(self.state.settings.global_batch);
+        self.own_rows(loader.stop_on(self.watch.stop.flag()))
     }
 
     /// Returns the number of samples in an epoch of a loader, as the trainer reads it.

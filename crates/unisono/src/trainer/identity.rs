@@ -22,15 +22,15 @@ const OWN_LOOP: &str = "the batches of one's own loop";
 /// The hash of the data that is being computed.
 #[derive(Debug, Default)]
 pub(super) struct DataHash {
-    job: Option<Hashing>,
+    pub(super) job: Option<Hashing>,
     /// Whether the answer of the job is still to come.
-    pending: bool,
+    pub(super) pending: bool,
     /// Whether a checkpoint has waited for the answer.
     waited: bool,
     /// How many times the data could not be read.
     failed: u32,
     /// Whether it is not tried again to read the data, unless another fit brings them.
-    gave_up: bool,
+    pub(super) gave_up: bool,
     /// Whether observers were told that the run waits for the answer.
     told_wait: bool,
     /// Whether observers were told that steps are not saved, because the answer did not come.
@@ -38,7 +38,7 @@ pub(super) struct DataHash {
     /// The last step that was saved before the run's identity was known.
     saved_open: Option<u64>,
     /// Whether the run was on data before, which have to be found again.
-    expected: bool,
+    pub(super) expected: bool,
     /// The number of steps done when the data came.
     step: u64,
     /// The difference that was found. Nothing is saved after it.
@@ -115,7 +115,7 @@ impl Trainer {
         }
         let found = match source.coverage() {
             Coverage::Hashed => {
-                let job = Some(Hashing::start(source)?);
+                let job = Some(self.start_hashing(source)?);
                 self.leave_uncovered();
                 let expected = self.state.identity.data.is_known();
                 let step = if is_same { self.data_hash.step } else { self.steps() };
@@ -277,7 +277,7 @@ impl Trainer {
     }
 
     /// Takes what was found of the data, and compares it with what the run was on.
-    fn take_content(&mut self, found: DataContent) -> Result<(), Error> {
+    pub(super) fn take_content(&mut self, found: DataContent) -> Result<(), Error> {
         let Some(problem) = found.problem(&self.state.identity.data) else {
             self.state.identity.set_data(found);
             return Ok(());

@@ -61,11 +61,14 @@ impl Trainer {
         let number = phase.unwrap_or(0);
         let feed = self.plan.feed_train(number, batch, &scalars, self.state.settings.seed)?;
         let skipped = self.skipped_for_the_scale();
+        let feed =
+            self.with_rest(feed, self.plan.programs_of(batch).train_in(number), batch, &scalars, false);
+        let given = self.weights_of(batch)?;
         let mut outcome = self.judged(batch, number, &feed, names)?;
         if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
             self.state.phases.stepped(phase, self.skipped_for_the_scale() == skipped);
         }
-        let step = Step { learning_rate, ..self.record(batch, number, &outcome, after) };
+        let step = Step { learning_rate, ..self.record(batch, number, &outcome, given.as_deref(), after) };
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.confirm(before, audit);
         }
@@ -189,11 +192,18 @@ impl Trainer {
     }
 
     /// Records a step in the run's state and returns what it did.
-    fn record(&mut self, batch: &Batch, phase: usize, outcome: &Outcome, after: Position) -> Step {
+    fn record(
+        &mut self,
+        batch: &Batch,
+        phase: usize,
+        outcome: &Outcome,
+        given: Option<&[f32]>,
+        after: Position,
+    ) -> Step {
         let program = self.plan.programs_of(batch).train_in(phase);
         let reading = Reading::new(program, &outcome.outputs);
         let metrics = &self.plan.parts.metrics;
-        let measured = reading.measured(metrics, self.plan.fields_of(batch), batch, reading.penalty());
+        let measured = reading.measured(metrics, given, reading.penalty());
         let state = &mut self.state;
         if outcome.committed {
             state.carries.take(program, &outcome.outputs);

@@ -91,16 +91,19 @@ impl Trainer {
         if self.world().is_alone() {
             return Ok(());
         }
-        self.content_at_end()?;
         let world = self.world().clone();
-        let mut own = vec![
+        let own = [
             ("--epochs".to_owned(), epochs.to_string()),
             ("steps".to_owned(), self.steps().to_string()),
             ("the fingerprint of the data".to_owned(), format!("{:016x}", train.source().fingerprint())),
         ];
-        let parts = self.identity().parts.into_iter();
-        own.extend(parts.map(|(name, hash)| (format!("the hash of {name}"), hash.unwrap_or_default())));
         world.compare(&own)?;
+        self.content_together(train)?;
+        let parts = self.identity().parts.into_iter();
+        let part = |(name, hash): (String, Option<String>)| {
+            (format!("the hash of {name}"), hash.unwrap_or_default())
+        };
+        world.compare(&parts.map(part).collect::<Vec<_>>())?;
         self.agree_on_saving(false, Ok(())).map(drop)
     }
 

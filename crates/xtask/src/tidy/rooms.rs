@@ -30,6 +30,7 @@ const ROOMS: [(&str, &[&str]); 8] = [
             "observe",
             "error",
             "options",
+            "owners",
             "worker",
             "coordinator",
             "class",

@@ -12,6 +12,7 @@ use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
 use crate::loading::seen::Meters;
 use crate::order::schedule::Unit;
 use crate::sample::check::panic_message;
+use crate::sample::part::Part;
 use crate::{DataError, Sample};
 
 /// A ticket's number, and the batch made for it or the error.
@@ -27,7 +28,7 @@ pub(super) fn work(crew: &Crew) {
         let spare = crew.spares.try_recv().unwrap_or_default();
         let make = || crew.pipeline.batch(&unit, &crew.specs, &crew.known, spare, &crew.meters, &crew.stop);
         let made = match catch_unwind(AssertUnwindSafe(make)) {
-            Ok(Some(made)) => made,
+            Ok(Some(made)) => made.map(|made| with_part(crew, unit, made)),
             Ok(None) => return,
             Err(panic) => Err(DataError::Panic {
                 sample: format!("epoch {}, positions from {}", unit.epoch, unit.first),
@@ -39,6 +40,16 @@ pub(super) fn work(crew: &Crew) {
             return;
         }
     }
+}
+
+/// Notes which rows of a batch were fetched, where these are not all, and how others are fetched.
+fn with_part(crew: &Crew, unit: Unit, mut made: Made) -> Made {
+    if crew.pipeline.fetches_part() {
+        let (pipeline, specs) = (Arc::clone(&crew.pipeline), Arc::clone(&crew.specs));
+        let fetch = move |rows| pipeline.batch_of_rows(&unit, rows, &specs);
+        made.batch.part = Some(Part::new(made.rows.clone(), Arc::new(fetch)));
+    }
+    made
 }
 
 /// The state that every worker shares with the consumer.

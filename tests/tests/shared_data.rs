@@ -1,0 +1,193 @@
+//! What each of several machines reads of the data: its share of every batch, and its part of the hashes.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use unisono::data::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Loader, Sample, Source};
+use unisono::world::{Fault, Script, threads};
+use unisono::{Accuracy, Dense, Error, History, Relu, Sequential, Sgd, Trainer, World};
+
+const SAMPLES: u64 = 3000;
+const BATCH: usize = 64;
+const SHARDS: usize = 16;
+
+/// Samples that are computed. It counts those that are fetched, and those that are hashed.
+#[derive(Default)]
+struct Counted {
+    fields: Vec<FieldSpec>,
+    fetched: AtomicU64,
+    hashed: AtomicU64,
+    /// The sample that is another one on this machine.
+    other: Option<u64>,
+    /// The sample that cannot be fetched on this machine.
+    broken: Option<u64>,
+    /// Whether samples have weights.
+    weights: bool,
+}
+
+impl Counted {
+    fn new() -> Self {
+        let field = |name: &str, dtype, shape| FieldSpec { name: name.into(), dtype, shape };
+        let fields = vec![field("x", FieldDType::F32, vec![6]), field("y", FieldDType::I32, vec![])];
+        Self { fields, ..Self::default() }
+    }
+
+    fn weighted() -> Self {
+        let mut own = Self { weights: true, ..Self::new() };
+        own.fields.push(FieldSpec { name: "weight".into(), dtype: FieldDType::F32, shape: vec![] });
+        own
+    }
+
+    fn sample(&self, index: u64) -> Sample {
+        let shift = f32::from(u8::from(self.other == Some(index)));
+        let class = (index * 7 % 3) as i32;
+        let value = |at: u64| ((index * 31 + at * 17) % 23) as f32 / 23.0 + 0.3 * class as f32 + shift;
+        let sample = Sample::new().with("x", Field::f32([6], (0..6).map(value).collect::<Vec<_>>()));
+        let sample = sample.with("y", Field::i32([], vec![class]));
+        match self.weights {
+            true => sample.with("weight", Field::f32([], vec![0.5 + (index % 5) as f32])),
+            false => sample,
+        }
+    }
+}
+
+impl Source for Counted {
+    fn len(&self) -> u64 {
+        SAMPLES
+    }
+
+    fn fields(&self) -> &[FieldSpec] {
+        &self.fields
+    }
+
+    fn fetch(&self, index: u64) -> Result<Sample, DataError> {
+        self.fetched.fetch_add(1, Ordering::Relaxed);
+        if self.broken == Some(index) {
+            return Err(DataError::other("the disk is gone"));
+        }
+        Ok(self.sample(index))
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage::Hashed
+    }
+
+    fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
+        self.hashed.fetch_add(samples.end - samples.start, Ordering::Relaxed);
+        samples.for_each(|index| hash.sample(&self.sample(index)));
+        Ok(())
+    }
+}
+
+fn on_ranks<T: Send>(ranks: usize, script: Script, run: impl Fn(World) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> =
+            threads(ranks, script).into_iter().map(|world| scope.spawn(move || run(world))).collect();
+        running.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// How a run ended: its digest, its history, and what it predicts.
+type Ended = (String, History, Vec<f32>);
+
+/// Trains an epoch and a bit of evaluation on a source.
+fn train(source: &Arc<Counted>, world: World) -> Result<Ended, Error> {
+    let data = Loader::new(Arc::clone(source)).shuffle(4).threads(1).limit_batches(12);
+    let held_out = Loader::new(Arc::clone(source)).threads(1).limit_batches(3);
+    let model = Sequential::new().add(Dense::new(8)).add(Relu).add(Dense::new(3));
+    let builder = Trainer::builder(model).optimizer(Sgd::new(0.1)).metric(Accuracy).seed(3).replicas(1);
+    let builder = builder.global_batch(BATCH).shards(SHARDS).world(world);
+    let mut trainer = builder.build(&data.fields()?)?;
+    trainer.fit(&data, Some(&held_out), 2)?;
+    let predicted = trainer.predict(&held_out)?;
+    Ok((trainer.state_sha256()?, trainer.history().clone(), predicted))
+}
+
+#[test]
+fn a_rank_fetches_its_share_and_hashes_its_part() {
+    let source = Arc::new(Counted::new());
+    let alone = train(&source, World::alone()).unwrap();
+    // Two epochs of 12 batches and 3 of the evaluation each, and 3 that are predicted.
+    let steps = 2 * 15 + 3;
+    assert_eq!(source.fetched.load(Ordering::Relaxed), (steps * BATCH) as u64);
+    for ranks in [2, 3, 4] {
+        let ended = on_ranks(ranks, Script::default(), |world| {
+            let source = Arc::new(Counted::new());
+            let ended = train(&source, world).unwrap();
+            let counts = [&source.fetched, &source.hashed].map(|count| count.load(Ordering::Relaxed));
+            (ended, counts)
+        });
+        // A share is the batch by the ranks, and one shard more at most.
+        let most = (steps * (BATCH.div_ceil(ranks) + BATCH / SHARDS)) as u64;
+        let mut all = 0;
+        for (rank, (ended, [fetched, hashed])) in ended.into_iter().enumerate() {
+            assert_eq!(ended, alone, "rank {rank} of {ranks}");
+            assert!(fetched <= most, "rank {rank} of {ranks} fetched {fetched} samples, at most {most}");
+            let part = 2 * SAMPLES / ranks as u64 + 17 * 4 + 8;
+            assert!(hashed <= part, "rank {rank} of {ranks} hashed {hashed} samples of {part}");
+            all += fetched;
+        }
+        assert!(all >= (steps * BATCH) as u64);
+    }
+}
+
+#[test]
+fn weights_of_samples_reach_the_metrics_of_all() {
+    let alone = train(&Arc::new(Counted::weighted()), World::alone()).unwrap();
+    for ended in on_ranks(3, Script::default(), |world| train(&Arc::new(Counted::weighted()), world)) {
+        assert_eq!(ended.unwrap(), alone);
+    }
+}
+
+#[test]
+fn the_rows_of_a_lost_rank_are_fetched_by_those_that_are_left() {
+    let alone = train(&Arc::new(Counted::weighted()), World::alone()).unwrap();
+    for after in [30, 41, 56, 83, 120, 151] {
+        let script = Script { seed: after as u64, faults: vec![Fault::Lost { rank: 1, after }] };
+        let ended = on_ranks(3, script, |world| train(&Arc::new(Counted::weighted()), world));
+        assert!(ended[1].is_err(), "rank 1 is lost after {after} messages");
+        for rank in [0, 2] {
+            assert_eq!(ended[rank].as_ref().unwrap(), &alone, "rank {rank}, lost after {after} messages");
+        }
+    }
+}
+
+#[test]
+fn other_data_on_a_machine_are_refused_by_name() {
+    // Each block of the data is hashed by two ranks at least: one of them is rank 1 or rank 2.
+    for sample in [0, 1234, SAMPLES - 1] {
+        let ended = on_ranks(2, Script::default(), |world| {
+            let other = (world.rank() == 1).then_some(sample);
+            train(&Arc::new(Counted { other, ..Counted::new() }), world).map(drop)
+        });
+        let block = sample / 4;
+        for ended in ended {
+            let text = ended.unwrap_err().to_string();
+            let wanted = format!("rank 1 (thread1): the hash of the data's block {block} of 750 ");
+            assert!(text.starts_with(&wanted), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
+    let ended = on_ranks(3, Script::default(), |world| {
+        let broken = (world.rank() == 2).then_some(());
+        let source = |broken| Arc::new(Counted { broken, ..Counted::new() });
+        // Whichever rows are the rank's: one of the samples of the first batch is among them.
+        let first: Vec<u64> = Loader::new(source(None))
+            .shuffle(4)
+            .batch(BATCH)
+            .epoch(0)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .indices;
+        train(&source(broken.map(|()| first[BATCH - 1])), world).map(drop).unwrap_err().to_string()
+    });
+    assert!(ended[2].contains("the disk is gone"), "{ended:?}");
+    assert!(ended[..2].iter().all(|text| text.contains("rank 2 (thread2): ")), "{ended:?}");
+}
