@@ -149,6 +149,21 @@ def adaptive_avg_pool2d(x, *, size):
     return F.adaptive_avg_pool2d(x, size)
 
 
+@computes("adaptive_max_pool2d")
+def adaptive_max_pool2d(x, *, size):
+    return F.adaptive_max_pool2d(x, size)
+
+
+@computes("adaptive_avg_pool1d")
+def adaptive_avg_pool1d(x, *, size):
+    return F.adaptive_avg_pool1d(x, size)
+
+
+@computes("adaptive_max_pool1d")
+def adaptive_max_pool1d(x, *, size):
+    return F.adaptive_max_pool1d(x, size)
+
+
 @computes("upsample")
 def upsample(x, *, factor, mode):
     return F.interpolate(x, scale_factor=factor, mode=mode)
@@ -408,4 +423,13 @@ CASES = [
     ],
     Case("rotary/short", "rotary", {"x": normal(2, 3, 7, 8)}, {"base": 10000.0}),
     Case("rotary/long", "rotary", {"x": normal(1, 2, 300, 16)}, {"base": 500.0}, tolerance=5e-5),
+    *[
+        Case(f"adaptive_max_pool2d/{h}x{w}", "adaptive_max_pool2d", {"x": normal(2, 3, 9, 8)}, {"size": [h, w]})
+        for h, w in [(3, 4), (5, 3), (1, 1), (9, 10)]
+    ],
+    *[
+        Case(f"{op}/{size}", op, {"x": normal(3, 2, 11)}, {"size": size})
+        for op in ("adaptive_avg_pool1d", "adaptive_max_pool1d")
+        for size in (1, 4, 11, 14)
+    ],
 ]

@@ -100,6 +100,18 @@ def gather(x, index):
     return x.gather(-1, index)
 
 
+@computes("topk")
+def topk(x, *, k):
+    # A stable order, so that the first of equal elements comes first, which torch.topk does not promise.
+    values, indices = torch.sort(x, dim=-1, descending=True, stable=True)
+    return {"values": values[..., :k], "indices": indices[..., :k].to(x.dtype)}
+
+
+@computes("einsum")
+def einsum(a, b=None, c=None, *, equation, batched):
+    return torch.einsum(equation, *[x for x in (a, b, c) if x is not None])
+
+
 @computes("argmax")
 def argmax(x, *, axis):
     return x.argmax(axis)
@@ -150,6 +162,26 @@ def softmax(x, *, axis):
 def log_softmax(x, *, axis):
     return x.log_softmax(axis)
 
+# equation, operands, those with samples
+EINSUM = [
+    ("bij,bjk->bik", [(4, 3, 5), (4, 5, 6)], "ab"),
+    ("bhqd,bhkd->bhqk", [(3, 2, 5, 4), (3, 2, 6, 4)], "ab"),
+    ("bqhd,bkhd->bhqk", [(3, 5, 2, 4), (3, 6, 2, 4)], "ab"),
+    ("bi,oi->bo", [(5, 4), (3, 4)], "a"),
+    ("oi,bi->bo", [(3, 4), (5, 4)], "b"),
+    ("bhi,hio->bho", [(4, 2, 3), (2, 3, 5)], "a"),
+    ("bi,bj->bij", [(4, 3), (4, 5)], "ab"),
+    ("bi,bi->b", [(4, 7), (4, 7)], "ab"),
+    ("bij,bi->bij", [(4, 3, 2), (4, 3)], "ab"),
+    ("bi,oij,bj->bo", [(4, 3), (5, 3, 2), (4, 2)], "ac"),
+    ("bij->bji", [(4, 3, 2)], "a"),
+    ("bij->b", [(4, 3, 2)], "a"),
+    ("bii->bi", [(4, 3, 3)], "a"),
+    ("ii->", [(5, 5)], ""),
+    ("ij,jk,kl->il", [(3, 4), (4, 5), (5, 2)], ""),
+    ("ijk,kjl->il", [(3, 4, 5), (5, 4, 2)], ""),
+    ("ij,kj->j", [(3, 4), (5, 4)], ""),
+]
 
 CASES = [
     *[Case(f"unary/{op}", op, {"x": normal(4, 9, scale=2)}) for op in ELEMENTWISE],
@@ -219,4 +251,15 @@ CASES = [
     Case("reduce/argmin", "argmin", {"x": normal(6, 11)}, {"axis": 1}),
     Case("gather/rows", "gather", {"x": normal(5, 7), "index": below(7, 5, 4)}),
     Case("gather/batched", "gather", {"x": normal(3, 2, 6), "index": below(6, 3, 2, 9)}),
+    *[Case(f"topk/{k}of{n}", "topk", {"x": normal(4, 3, n)}, {"k": k}) for k, n in [(1, 7), (3, 7), (7, 7), (5, 300)]],
+    Case("topk/ties", "topk", {"x": given([[1, 3, 3, 2, 3], [0, 0, 0, 0, 0], [-1, -1, -2, -1, 5]])}, {"k": 4}),
+    *[
+        Case(
+            f"einsum/{i}",
+            "einsum",
+            {role: normal(*shape) for role, shape in zip("abc", shapes)},
+            {"equation": equation, "batched": batched},
+        )
+        for i, (equation, shapes, batched) in enumerate(EINSUM)
+    ],
 ]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use unisono::{
-    AdaptiveAvgPool2d, AvgPool1d, Context, Conv1d, Cropping2d, GlobalAvgPool1d, GlobalMaxPool1d,
-    GlobalMaxPool2d, InstanceNorm, Layer, MaxPool1d, Mode, PRelu, SeparableConv2d, Upsample2d, ZeroPad2d,
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, Context, Conv1d,
+    Cropping2d, GlobalAvgPool1d, GlobalMaxPool1d, GlobalMaxPool2d, InstanceNorm, Layer, MaxPool1d, Mode,
+    PRelu, SeparableConv2d, Upsample2d, ZeroPad2d,
 };
 use unisono_graph::Tape;
 
@@ -54,6 +55,9 @@ fn built(case: &Case) -> Option<Box<dyn Layer>> {
         "global_max_pool2d" => Box::new(GlobalMaxPool2d),
         "global_avg_pool1d" => Box::new(GlobalAvgPool1d),
         "global_max_pool1d" => Box::new(GlobalMaxPool1d),
+        "adaptive_avg_pool1d" => Box::new(AdaptiveAvgPool1d::new(number("size")?)),
+        "adaptive_max_pool1d" => Box::new(AdaptiveMaxPool1d::new(number("size")?)),
+        "adaptive_max_pool2d" => Box::new(AdaptiveMaxPool2d::new(case.pair("size")?)),
         "adaptive_avg_pool2d" => Box::new(AdaptiveAvgPool2d::new(case.pair("size")?)),
         "upsample" => {
             let layer = Upsample2d::new(case.pair("factor")?);

@@ -204,8 +204,32 @@ fn other(case: &Case) -> Option<Recipe> {
             Recipe::one(&["a"], |x| x["a"].matmul(&x["b"]))
         }
         "matmul" => Recipe::one(&["a", "b"], |x| x["a"].matmul(&x["b"])),
+        "topk" => {
+            let k = case.number("k")? as usize;
+            Recipe::many(&["x"], move |x| {
+                let (values, indices) = x["x"].top_k(k);
+                vec![("values", values), ("indices", indices)]
+            })
+        }
+        "einsum" => einsum(case)?,
         "gather" => Recipe::one(&["x", "index"], |x| x["x"].gather(&x["index"])),
         "embedding" => Recipe::one(&["ids"], |x| x["weight"].embed(&x["ids"])),
         _ => return None,
     })
+}
+
+/// Returns a sum of the operands `a`, `b`, ... by an equation. `batched` names those with samples.
+fn einsum(case: &Case) -> Option<Recipe> {
+    let equation = case.text("equation")?.to_owned();
+    let batched: &[&str] = match case.text("batched")? {
+        "a" => &["a"],
+        "b" => &["b"],
+        "ac" => &["a", "c"],
+        "ab" => &["a", "b"],
+        _ => &[],
+    };
+    Some(Recipe::one(batched, move |x| {
+        let operands: Vec<&Var> = ["a", "b", "c"].iter().filter_map(|role| x.get(*role)).collect();
+        operands[0].tape().einsum(&equation, &operands)
+    }))
 }

@@ -8,10 +8,12 @@
 mod activations;
 mod convolution;
 mod cumulative;
+mod einsum;
 mod functions;
 mod operators;
 mod registry;
 mod softmax;
+mod top_k;
 
 pub use crate::trace::{Constant, Input, Pointwise, State, Window};
 pub(crate) use attention::Sizes as AttentionSizes;

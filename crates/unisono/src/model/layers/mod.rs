@@ -4,6 +4,7 @@
 //! in the list.
 
 mod activations;
+mod adaptive_pool;
 mod attention;
 mod batch_norm;
 mod border;
@@ -52,6 +53,10 @@ crate::model::description::layers! {
     activations::Softmax = "softmax": Softmax,
     activations::Softplus = "softplus": Softplus,
     activations::Tanh = "tanh": Tanh,
+    adaptive_pool::AdaptiveAvgPool1d = "adaptive_avg_pool1d": AdaptiveAvgPool1d::new(3),
+    adaptive_pool::AdaptiveAvgPool2d = "adaptive_avg_pool2d": AdaptiveAvgPool2d::new([3, 5]),
+    adaptive_pool::AdaptiveMaxPool1d = "adaptive_max_pool1d": AdaptiveMaxPool1d::new(3),
+    adaptive_pool::AdaptiveMaxPool2d = "adaptive_max_pool2d": AdaptiveMaxPool2d::new([3, 5]),
     attention::MultiHeadAttention = "multi_head_attention": MultiHeadAttention::new(2).causal().no_bias(),
     batch_norm::BatchNorm = "batch_norm": BatchNorm::new().momentum(0.3).epsilon(1e-3),
     border::Cropping2d = "cropping2d": Cropping2d::sides([1, 2], [0, 3]),
@@ -84,7 +89,6 @@ crate::model::description::layers! {
     recurrent::Gru = "gru": Gru::new(3).layers(2).bidirectional().last().no_bias().dropout(0.1),
     recurrent::Lstm = "lstm": Lstm::new(3).layers(2).stateful().no_bias().dropout(0.1),
     recurrent::SimpleRnn = "simple_rnn": SimpleRnn::new(3).layers(2).last().no_bias(),
-    resample::AdaptiveAvgPool2d = "adaptive_avg_pool2d": AdaptiveAvgPool2d::new([3, 5]),
     resample::Upsample2d = "upsample2d": Upsample2d::new([2, 3]).bilinear(),
     residual::Residual as ResidualDescription = "residual":
         Residual::new(Sequential::new().add(Relu).add(Tanh)).shortcut(Elu::new(0.1)),
@@ -95,7 +99,7 @@ crate::model::description::layers! {
     sequential::Sequential as SequentialDescription = "sequential":
         Sequential::new().add(Dense::new(3)).add(Residual::new(Relu)).add(Recompute::new(Tanh)),
     transformer::TransformerBlock = "transformer_block":
-        TransformerBlock::new(2).causal().hidden(5).dropout(0.1),
+        TransformerBlock::new(2).causal().kv_heads(1).rotary().hidden(5).dropout(0.1),
 }
 
 #[cfg(test)]

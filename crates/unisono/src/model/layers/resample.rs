@@ -1,10 +1,10 @@
-//! Images of other sizes: upsampling and adaptive pooling. The layers have no parameters.
+//! Images of larger sizes. The layer has no parameters.
 
 use serde::{Deserialize, Serialize};
 use unisono_graph::Var;
 
 use super::conv2d::image;
-use super::functional::{adaptive_avg_pool2d, upsample_bilinear, upsample_nearest};
+use super::functional::{upsample_bilinear, upsample_nearest};
 use super::settings::{Problem, valid};
 use super::size::Size;
 use crate::model::{Context, Forward, Layer};
@@ -23,19 +23,6 @@ pub struct Upsample2d {
     bilinear: bool,
 }
 
-/// Adaptive average pooling to a size (PyTorch's `AdaptiveAvgPool2d`; Keras's `AdaptiveAveragePooling2D`
-/// with `data_format="channels_first"`): output row i is the mean of the input's rows from H i / h,
-/// rounded down, to H (i + 1) / h, rounded up, and columns alike.
-///
-/// Shapes: `[B, C, H, W]` to `[B, C, h, w]`. It has no parameters.
-///
-/// Errors: a side is 0 or above 1,024, the input is no batch of images with pixels.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AdaptiveAvgPool2d {
-    size: [usize; 2],
-}
-
 impl Upsample2d {
     /// Creates a layer that repeats each pixel by these factors.
     pub fn new(factor: impl Into<Size>) -> Self {
@@ -49,19 +36,12 @@ impl Upsample2d {
     }
 }
 
-impl AdaptiveAvgPool2d {
-    /// Creates a layer whose outputs have this size in pixels.
-    pub fn new(size: impl Into<Size>) -> Self {
-        Self { size: size.into().0 }
-    }
-}
-
-/// The most of a factor or of a side of the result. Each position is traced on its own, so that many more
-/// would not end.
+/// The most of a factor, or of a side of what an adaptive pool gives. Each position is traced on its own, so
+/// that many more would not end.
 const MOST: usize = 1024;
 
 /// Checks a height and a width, which must be at least 1 and at most [`MOST`].
-fn sides(setting: &str, [height, width]: [usize; 2]) -> Problem {
+pub(super) fn sides(setting: &str, [height, width]: [usize; 2]) -> Problem {
     let works = |side: usize| (1..=MOST).contains(&side);
     (!works(height) || !works(width))
         .then(|| format!("{setting} is {height} x {width}, and must be from 1 x 1 to {MOST} x {MOST}"))
@@ -73,14 +53,5 @@ impl Forward for Upsample2d {
             return x.clone();
         }
         if self.bilinear { upsample_bilinear(x, self.factor) } else { upsample_nearest(x, self.factor) }
-    }
-}
-
-impl Forward for AdaptiveAvgPool2d {
-    fn forward(&self, cx: &mut Context, x: &Var) -> Var {
-        if image(self.name(), cx, x).is_none() || !valid(self.name(), cx, [sides("size", self.size)]) {
-            return x.clone();
-        }
-        adaptive_avg_pool2d(x, self.size)
     }
 }

@@ -37,6 +37,26 @@ impl TransformerBlock {
         self
     }
 
+    /// Sets the number of heads of keys and values, which must divide the number of heads (grouped-query
+    /// attention): see [`MultiHeadAttention::kv_heads`]. Default: the number of heads.
+    pub fn kv_heads(mut self, heads: usize) -> Self {
+        self.attention = self.attention.kv_heads(heads);
+        self
+    }
+
+    /// Rotates queries and keys by their positions, with the base 10,000: see
+    /// [`MultiHeadAttention::rotary`]. Default: positions do not count.
+    pub fn rotary(mut self) -> Self {
+        self.attention = self.attention.rotary();
+        self
+    }
+
+    /// Rotates queries and keys as [`TransformerBlock::rotary`] does, with this base, which must be above 1.
+    pub fn rotary_base(mut self, base: f32) -> Self {
+        self.attention = self.attention.rotary_base(base);
+        self
+    }
+
     /// Sets the number of features between the two dense layers. Default: 4 E.
     pub fn hidden(mut self, units: usize) -> Self {
         self.hidden = Some(units);

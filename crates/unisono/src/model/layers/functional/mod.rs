@@ -13,7 +13,7 @@ pub use attention::{scaled_dot_product_attention, scaled_dot_product_attention_m
 pub use batch_norm::{BatchNormed, batch_norm, batch_norm_with};
 pub use norm::{group_norm, layer_norm, rms_norm};
 pub use recurrent::{GruWeights, LstmWeights, RnnWeights, gru, lstm, rnn};
-pub use resample::{adaptive_avg_pool2d, upsample_bilinear, upsample_nearest};
+pub use resample::{adaptive_avg_pool2d, adaptive_max_pool2d, upsample_bilinear, upsample_nearest};
 pub use rotary::{repeat_heads, rotary};
 pub use sequence::{stack, unstack};
 

@@ -72,30 +72,64 @@ fn between(x: &Var, from_last: usize, factor: usize) -> Var {
 ///
 /// Errors: x has fewer than two axes, an axis without elements, or the size is 0.
 pub fn adaptive_avg_pool2d(x: &Var, size: [usize; 2]) -> Var {
-    let Some((rest, &[h, w])) = x.dims().split_last_chunk::<2>() else {
-        x.tape().fail_here("adaptive_avg_pool2d", format!("{} is no image", x.ty()));
-        return x.clone();
-    };
-    let [down, across] = size;
-    if h == 0 || w == 0 || down == 0 || across == 0 {
-        x.tape().fail_here("adaptive_avg_pool2d", format!("{} cannot become {down} x {across}", x.ty()));
-        return x.clone();
+    match adapted("adaptive_avg_pool2d", x, size) {
+        Some(Adapted::Tiles(tiles)) => tiles.mean(&[-3, -1]),
+        Some(Adapted::Ragged) => {
+            let mean = |part: &Var, axis: isize, count: usize| part.sum_keep(&[axis]) / count as f32;
+            along(&along(x, -2, size[0], mean), -1, size[1], mean)
+        }
+        None => x.clone(),
     }
-    if h % down == 0 && w % across == 0 {
-        let tiles = x.reshape(&[rest, &[down, h / down, across, w / across]].concat());
-        return tiles.mean(&[-3, -1]);
-    }
-    averaged(&averaged(x, -2, down), -1, across)
 }
 
-/// Averages along an axis to `size` positions.
-fn averaged(x: &Var, axis: isize, size: usize) -> Var {
+/// Takes the largest elements to a size: `[B, C, H, W]` to `[B, C, h, w]` for the size `[h, w]` (PyTorch's
+/// `adaptive_max_pool2d`). Output row i is the maximum of the rows from H i / h, rounded down, to H (i + 1)
+/// / h, rounded up.
+///
+/// Errors: x has fewer than two axes, an axis without elements, or the size is 0.
+pub fn adaptive_max_pool2d(x: &Var, size: [usize; 2]) -> Var {
+    match adapted("adaptive_max_pool2d", x, size) {
+        Some(Adapted::Tiles(tiles)) => tiles.max(&[-3, -1]),
+        Some(Adapted::Ragged) => {
+            let largest = |part: &Var, axis: isize, _: usize| part.max_keep(&[axis]);
+            along(&along(x, -2, size[0], largest), -1, size[1], largest)
+        }
+        None => x.clone(),
+    }
+}
+
+/// An image that is cut into the windows of an adaptive pool.
+enum Adapted {
+    /// Windows of one size, side by side: `[.., h, H / h, w, W / w]`.
+    Tiles(Var),
+    /// Windows of several sizes, or windows that overlap.
+    Ragged,
+}
+
+/// Cuts an image into windows. What cannot be cut is an error.
+fn adapted(op: &str, x: &Var, [down, across]: [usize; 2]) -> Option<Adapted> {
+    let Some((rest, &[h, w])) = x.dims().split_last_chunk::<2>() else {
+        x.tape().fail_here(op, format!("{} is no image", x.ty()));
+        return None;
+    };
+    if h == 0 || w == 0 || down == 0 || across == 0 {
+        x.tape().fail_here(op, format!("{} cannot become {down} x {across}", x.ty()));
+        return None;
+    }
+    if h % down == 0 && w % across == 0 {
+        return Some(Adapted::Tiles(x.reshape(&[rest, &[down, h / down, across, w / across]].concat())));
+    }
+    Some(Adapted::Ragged)
+}
+
+/// Pools an axis to `size` positions by a function of a part, its axis and its length.
+fn along(x: &Var, axis: isize, size: usize, pool: impl Fn(&Var, isize, usize) -> Var) -> Var {
     let length = x.dims()[x.dims().len().saturating_add_signed(axis)];
     let parts: Vec<Var> = (0..size)
         .map(|i| {
             let own = length * i / size..(length * (i + 1)).div_ceil(size);
-            let count = own.len() as f32;
-            x.slice(axis, own).sum_keep(&[axis]) / count
+            let count = own.len();
+            pool(&x.slice(axis, own), axis, count)
         })
         .collect();
     join(&parts, axis).unwrap_or_else(|| x.clone())
