@@ -44,7 +44,7 @@ fn mobilenet(flags: Flags) -> Result<(), Error> {
     let model = Sequential::new().add(Upsample2d::new(4)).add(mobilenet_v2(2, 10));
     let builder = Trainer::builder(model).optimizer(AdamW::new(5e-3)).metric(Accuracy);
     let trainer = run.train(builder, &train, &held_out)?;
-    DEFAULTS.claim(&trainer, "accuracy", 0.9)
+    DEFAULTS.claim(&trainer, "accuracy", 0.8)
 }
 
 /// All channels are `eighths` of those in the paper.

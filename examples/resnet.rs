@@ -34,7 +34,7 @@ fn resnet(flags: Flags) -> Result<(), Error> {
     let model = Sequential::new().add(Upsample2d::new(4)).add(resnet18(8, 10));
     let builder = Trainer::builder(model).optimizer(AdamW::new(3e-3)).metric(Accuracy);
     let trainer = run.train(builder, &train, &held_out)?;
-    DEFAULTS.claim(&trainer, "accuracy", 0.95)
+    DEFAULTS.claim(&trainer, "accuracy", 0.9)
 }
 
 /// The first convolution has `width` channels.

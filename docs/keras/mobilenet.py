@@ -38,7 +38,7 @@ def main():
     history = model.fit(
         *train, batch_size=run.batch, epochs=run.epochs, validation_data=held_out
     )
-    claim_last(run, 8, history, "accuracy", 0.9)
+    claim_last(run, 8, history, "accuracy", 0.8)
 
 
 def mobilenet_v2(shape, eighths, classes):
