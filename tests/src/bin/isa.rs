@@ -124,7 +124,8 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
     ];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     let mut text = String::new();
-    for (number, kernel) in plan.kernels.iter().enumerate() {
+    let shapes = arithmetic::shapes();
+    for (number, kernel) in plan.kernels.iter().chain([&shapes]).enumerate() {
         let named = |error: String| format!("kernel {number} {}: {error}", kernel.name);
         let counts = arithmetic::of_kernel(kernel).map_err(named)?;
         let mut machine = match flags.unprotected {
@@ -158,6 +159,7 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
             machine.stat("Subgroups_per_SIMD").to_string(),
         ]);
     }
+    fs::write(flags.out.join(format!("k{:03}.wgsl", plan.kernels.len())), &shapes.wgsl)?;
     fs::write(flags.out.join("isa.txt"), text + "@@@ end\n")?;
     writeln!(
         stdout(),

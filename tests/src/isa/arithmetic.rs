@@ -4,11 +4,29 @@
 use std::collections::BTreeMap;
 
 use unisono_gpu::spirv;
-use unisono_graph::plan::Kernel;
+use unisono_graph::plan::{Access, Kernel};
 
 /// The number of words in front of a module's first instruction.
 const HEADER: usize = 5;
 const NO_CONTRACTION: u32 = 42;
+
+/// Returns a kernel with shapes that compilers are known to change where they may: a product and a sum that
+/// could be one multiply-add, nested multiply-adds that share a factor, and a sum of sums. No kernel of a plan
+/// has them, so it shows what keeps a compiler from changing them.
+pub fn shapes() -> Kernel {
+    let wgsl = "
+        @group(0) @binding(1) var<storage, read> x: array<f32>;
+        @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            let i = 8u * id.x;
+            let a = x[i]; let b = x[i + 1u]; let c = x[i + 2u]; let n = x[i + 3u];
+            y[i] = a * b + c;
+            y[i + 1u] = fma(n, a, fma(n, b, c));
+            y[i + 2u] = (a * c + (b * n + c * n)) + n;
+        }";
+    let bindings = vec![Access::Read, Access::ReadWrite];
+    Kernel { name: "shapes".to_owned(), wgsl: wgsl.to_owned(), bindings }
+}
 
 /// Operations of f32, each component of a vector counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,8 +125,6 @@ fn instructions(words: &[u32]) -> impl Iterator<Item = &[u32]> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_graph::plan::Access;
-
     use super::*;
 
     fn kernel(formula: &str) -> Kernel {
