@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use unisono_graph::plan::Kernel;
-use unisono_tests::isa::radv;
+use unisono_tests::isa::assembly::Mix;
 use unisono_tests::isa::slab::{Tile, turn};
+use unisono_tests::isa::{arithmetic, assembly, radv};
 
 /// GPUs of three generations, as RADV names them.
 const FAMILIES: [&str; 3] = ["gfx1100", "navi21", "vega10"];
@@ -38,10 +39,13 @@ impl Compiled {
 }
 
 /// Runs the program `isa`, and returns the kernels that it wrote.
-fn compile(model: &str, family: &str) -> Vec<Compiled> {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("isa-{model}-{family}"));
+fn compile(model: &str, family: &str, more: &[&str]) -> Vec<Compiled> {
+    let name = format!("isa-{model}-{family}{}", more.concat());
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let output = Command::new(env!("CARGO_BIN_EXE_isa"))
-        .args(["--model", model, "--family", family, "--out"])
+        .args(["--model", model, "--family", family])
+        .args(more)
+        .arg("--out")
         .arg(&dir)
         .output()
         .unwrap();
@@ -124,13 +128,75 @@ fn kernels_keep_their_registers_on_gpus() {
     };
     for model in models {
         for family in FAMILIES {
-            let kernels = compile(model, family);
+            let kernels = compile(model, family, &[]);
             assert!(kernels.len() > 10, "{model}: {} kernels", kernels.len());
             assert!(
                 kernels.iter().any(|kernel| kernel.kernel.name.starts_with("matmul") && kernel.tile() > 0)
             );
             kernels.iter().for_each(|kernel| check(kernel, family));
         }
+    }
+}
+
+/// Returns the instructions of a kernel without hints to the scheduler.
+fn instructions(kernel: &Compiled) -> u32 {
+    assembly::whole(&kernel.assembly).instructions
+}
+
+/// Compares products with what they would be if compilers might change them and nothing were flushed.
+fn check_cost(own: &Compiled, plain: &Compiled) {
+    let [own_turn, plain_turn] = [own, plain].map(|kernel| turn(Tile::of(&kernel.kernel), &kernel.assembly));
+    let what = format!("{}: {own_turn:?} and {plain_turn:?}", own.what);
+    assert_eq!(own_turn.fmas, plain_turn.fmas, "{what}");
+    assert!(own_turn.instructions <= plain_turn.instructions, "{what}");
+    let ratio = |turns: u32| {
+        let all = |kernel: &Compiled, turn: Mix| instructions(kernel) + (turns - 1) * turn.instructions;
+        f64::from(all(own, own_turn)) / f64::from(all(plain, plain_turn))
+    };
+    println!("{}: {:.4} x the code, {:.4} x the instructions", own.what, ratio(1), ratio(TURNS));
+    assert!(ratio(TURNS) <= MOST, "{}: {:.4} x the instructions", own.what, ratio(TURNS));
+}
+
+/// The turns of the main loop that are counted: 256 steps, a quarter of a chunk of a product.
+const TURNS: u32 = 16;
+
+/// The most instructions of a product, as many times those that it has without the rules of docs/NUMERICS.md.
+const MOST: f64 = 1.03;
+
+#[test]
+fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
+    if radv::environment(FAMILIES[0]).is_none() {
+        eprintln!("left out: Mesa's RADV is not installed");
+        return;
+    }
+    let long = std::env::var("UNISONO_LONG").is_ok_and(|long| long == "1");
+    let models: &[&str] = if long { &["mlp", "cnn", "lstm", "gpt"] } else { &["mlp", "cnn"] };
+    let families: &[&str] = if long { &FAMILIES } else { &FAMILIES[..1] };
+    for (model, family) in models.iter().flat_map(|model| families.iter().map(move |family| (model, family)))
+    {
+        let [own, plain] = [&[][..], &["--unprotected"]].map(|more| compile(model, family, more));
+        let mut products = 0;
+        for (own, plain) in own.iter().zip(&plain) {
+            let [found, loose] = [own, plain].map(|kernel| arithmetic::of_machine(&kernel.assembly));
+            // Without loops the text says how many there are. Compilers may find that some are not needed.
+            if own.stats.iter().any(|(name, _)| name == "text_fused") {
+                let text = [own.stat("text_fused"), own.stat("text_separate")];
+                assert!(u64::from(found.fused) <= text[0], "{}: {found:?} of {text:?}", own.what);
+                if own.kernel.name == "shapes" {
+                    let is_text = |of: arithmetic::Arithmetic| [of.fused, of.separate].map(u64::from) == text;
+                    assert!(is_text(found), "{}: {found:?} of {text:?}", own.what);
+                    assert!(!is_text(loose), "{}: the compiler changes nothing by itself", own.what);
+                }
+            }
+            if own.tile() > 0 {
+                products += 1;
+                let turn = turn(Tile::of(&own.kernel), &own.assembly);
+                assert!(turn.fmas >= 32, "{}: {turn:?}", own.what);
+                check_cost(own, plain);
+            }
+        }
+        assert!(products > 2, "{model}: {products} products");
+        assert!(own.iter().any(|kernel| kernel.kernel.name == "shapes"));
     }
 }
 

@@ -18,6 +18,19 @@ fn flush(x: f32) -> f32 {
     return bitcast<f32>(select(bits, 0u, bitcast<i32>(bits & 0x7fffffffu) <= 0x00800000));
 }";
 
+/// Two products with constants, the first of which is flushed, and a factor that is used twice: over a select
+/// Mesa merges the constants.
+const MERGED: &str = "fma(flush(v * 0.7978846), 0.7978846, w) + v";
+/// The same with a mask for a barrier.
+const MASKED: &str = "fma(masked(v * 0.7978846), 0.7978846, w) + v";
+
+/// What `with_masks` of the crate `unisono-shaders` makes of `flush`.
+const MASK: &str = "
+fn masked(x: f32) -> f32 {
+    let bits = bitcast<u32>(x);
+    return bitcast<f32>(bits & bitcast<u32>(bitcast<i32>(0x00800000u - (bits & 0x7fffffffu)) >> 31u));
+}";
+
 /// Runs the kernel of segment 0 with another formula of three numbers and a factor. Returns what it computed.
 fn computed(adapter: &Adapter, decorate: bool, formula: &str) -> Vec<f32> {
     let options = Options::default().with(|options| options.decorate = decorate);
@@ -28,7 +41,7 @@ fn computed(adapter: &Adapter, decorate: bool, formula: &str) -> Vec<f32> {
         "let n = b[id.x] * 0.3; let u = a[id.x] * 0.7; let v = sqrt(a[id.x]); let w = f32(table[id.x % 4u]) * 0.09; \
          y[id.x] = {formula}"
     );
-    other.kernels[0].wgsl = format!("{}{FLUSH}", ADD.replace(sum, &text));
+    other.kernels[0].wgsl = format!("{}{FLUSH}{MASK}", ADD.replace(sum, &text));
     let mut executable = device.load(&other).unwrap();
     let mut found = Vec::new();
     let mut keep = |transfer: &Transfer, bytes: &[u8]| {
@@ -61,6 +74,24 @@ fn nested_fma_that_share_a_factor_are_factored_unless_that_is_forbidden() {
         assert_eq!(computed(&adapter, false, BARRIER), in_order(), "{adapter}: a barrier");
         if adapter.backend == Backend::Vulkan {
             assert_eq!(computed(&adapter, true, NESTED), in_order(), "{adapter}: decorated");
+        }
+    }
+}
+
+#[test]
+fn constants_are_merged_over_a_select_unless_that_is_forbidden() {
+    let one = |i: usize| {
+        let (v, w) = ((i as f32).sqrt(), [10.0f32, 20.0, 30.0, 40.0][i % 4] * 0.09);
+        (v * 0.797_884_6) * 0.797_884_6 + w + v
+    };
+    let in_order: Vec<f32> = (0..100).map(one).collect();
+    for adapter in all().into_iter().filter(|adapter| adapter.kind == Kind::Cpu) {
+        if adapter.name.contains("llvmpipe") {
+            assert_ne!(computed(&adapter, false, MERGED), in_order, "{adapter} merges no longer");
+        }
+        assert_eq!(computed(&adapter, false, MASKED), in_order, "{adapter}: a mask");
+        if adapter.backend == Backend::Vulkan {
+            assert_eq!(computed(&adapter, true, MERGED), in_order, "{adapter}: decorated");
         }
     }
 }

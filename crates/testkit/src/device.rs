@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use unisono_gpu::{Device, Executable, GpuError};
 use unisono_graph::plan::Transfer;
-use unisono_graph::{DType, Feed, InputKind, OutputKind, Plan, Program, RandomKey, Run, Slot, Target, Type};
+use unisono_graph::{
+    DType, Feed, InputKind, OutputKind, Plan, Program, RandomKey, Run, Slot, Target, Type, tree,
+};
 
 /// Tensors by name.
 pub type Tensors = BTreeMap<String, Vec<f32>>;
@@ -82,7 +84,8 @@ pub fn load_plan(
 ) -> Result<Executable, GpuError> {
     device.create_state(program.state_layout())?;
     for (index, state) in feed.states.iter().enumerate() {
-        device.write_state(index, &bytes(&program.states()[index].ty, &state.data))?;
+        let bytes = bytes(&program.states()[index].ty, &state.data);
+        device.write_state(index, &tree::canonical_bytes(&bytes))?;
     }
     device.load(plan)
 }

@@ -13,6 +13,43 @@ fn adapters_are_listed_with_kind_and_limits() {
     assert!(shown.contains("kind") && shown.contains("binding") && shown.contains("workgroups"), "{shown}");
 }
 
+/// Returns the class of each adapter whose name has `name`, as `adapters --probe` shows it.
+fn classes(name: &str, backend: &str, unprotected: bool) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_adapters"));
+    command.args(["--probe", "--backend", backend]);
+    if unprotected {
+        command.env("UNISONO_UNPROTECTED", "1");
+    }
+    let output = command.output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let (_, table) = shown.split_once("numeric class\n").unwrap_or_default();
+    let own = table.lines().filter(|line| line.contains(name));
+    own.filter_map(|line| Some(line.split_once("]")?.1.trim().to_owned())).collect()
+}
+
+/// Mesa merges constants and factors sums where nothing forbids it: the probe tells, and the class says that
+/// it is no other machine's.
+#[test]
+fn without_protection_a_class_is_another_and_not_portable() {
+    for backend in ["vulkan", "gl"] {
+        let [own, loose] = [false, true].map(|unprotected| classes("llvmpipe", backend, unprotected));
+        for (own, loose) in own.iter().zip(&loose) {
+            let digits = |class: &str| class.split([' ', ',']).nth(1).unwrap().to_owned();
+            assert_ne!(digits(own), digits(loose), "{backend}");
+            assert!(!own.contains("not portable") && loose.contains("not portable"), "{own} and {loose}");
+        }
+    }
+    let data = tempfile::tempdir().unwrap();
+    let data = crate::csv(data.path(), &crate::lines(60));
+    let flags = ["--epochs", "1", "--replicas", "1", "--data", data.to_str().unwrap()];
+    let digits = |unprotected: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_digits"));
+        crate::err(&command.args(flags).env("UNISONO_UNPROTECTED", unprotected).output().unwrap())
+    };
+    let (own, loose) = (digits("0"), digits("1"));
+    assert!(!own.contains("not portable") && loose.contains("numeric class is not portable"), "{loose}");
+}
+
 #[test]
 fn a_backend_that_is_asked_for_is_listed() {
     let (_, all) = adapters(&["--backend", "all"]);

@@ -13,6 +13,7 @@ mod saving;
 mod several;
 mod stopped;
 mod texts;
+mod vendors;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -27,7 +27,7 @@ fn labels(count: usize) -> Vec<u8> {
 }
 
 /// Writes the two IDX files of a part. The labels are gzipped, the images are not.
-fn idx(dir: &Path, part: &str, count: usize) {
+pub(crate) fn idx(dir: &Path, part: &str, count: usize) {
     let labels = labels(count);
     let extents =
         |extents: &[usize]| extents.iter().flat_map(|&e| (e as u32).to_be_bytes()).collect::<Vec<u8>>();

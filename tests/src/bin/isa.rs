@@ -11,8 +11,10 @@ use std::{env, fs};
 
 use clap::Parser;
 use unisono::graph::Plan;
+use unisono::graph::plan::Kernel;
 use unisono_examples::{Error, Model, program, table};
-use unisono_tests::isa::{Step, index, radv, slab, steps};
+use unisono_tests::isa::{Step, arithmetic, index, radv, slab, steps};
+use unisono_tests::vendors::Plant;
 
 #[derive(Parser)]
 #[command(about = "Counts what a training step is on a GPU, without one")]
@@ -33,6 +35,10 @@ struct Flags {
     /// machine code
     #[arg(long, value_name = "NAME", default_value = "gfx1100")]
     family: String,
+    /// Compile kernels without what keeps compilers from changing float operations, and without flushing: what
+    /// the arithmetic of docs/NUMERICS.md is compared with
+    #[arg(long)]
+    unprotected: bool,
     /// The directory to write to; it is made if it is not there
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -118,9 +124,22 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
     ];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     let mut text = String::new();
-    for (number, kernel) in plan.kernels.iter().enumerate() {
+    let shapes = arithmetic::shapes();
+    for (number, kernel) in plan.kernels.iter().chain([&shapes]).enumerate() {
         let named = |error: String| format!("kernel {number} {}: {error}", kernel.name);
-        let machine = compiler.compile(kernel).map_err(named)?;
+        let counts = arithmetic::of_kernel(kernel).map_err(named)?;
+        let mut machine = match flags.unprotected {
+            true => {
+                let plain = Plant::Unguarded.spoil(&kernel.wgsl);
+                compiler.compile_unprotected(&Kernel { wgsl: plain, ..kernel.clone() })
+            }
+            false => compiler.compile(kernel),
+        }
+        .map_err(named)?;
+        if let Some(counts) = counts {
+            machine.stats.push(("text_fused".into(), counts.fused.into()));
+            machine.stats.push(("text_separate".into(), counts.separate.into()));
+        }
         text += &machine.text(&dir, number, &kernel.name);
         let mix = slab::turn(slab::Tile::of(kernel), &machine.assembly);
         let ratio = |bytes: u32| {
@@ -140,6 +159,7 @@ fn kernels(flags: &Flags, plan: &Plan) -> Result<(), Error> {
             machine.stat("Subgroups_per_SIMD").to_string(),
         ]);
     }
+    fs::write(flags.out.join(format!("k{:03}.wgsl", plan.kernels.len())), &shapes.wgsl)?;
     fs::write(flags.out.join("isa.txt"), text + "@@@ end\n")?;
     writeln!(
         stdout(),

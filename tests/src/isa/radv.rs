@@ -9,6 +9,7 @@ use ash::{khr, vk};
 use unisono_gpu::spirv;
 use unisono_graph::plan::Kernel;
 
+use super::arithmetic::undecorated;
 use super::index::one_word;
 
 /// The version of SPIR-V that wgpu-hal writes for RADV, which has Vulkan 1.3.
@@ -108,17 +109,29 @@ impl Compiler {
         }
     }
 
-    /// Compiles a kernel.
+    /// Compiles a kernel as devices do.
     ///
     /// # Errors
     /// A text where the kernel is not valid or the driver refuses it.
     pub fn compile(&self, kernel: &Kernel) -> Result<Machine, String> {
+        self.compile_words(kernel, &spirv(kernel, SPIRV).map_err(|error| error.to_string())?)
+    }
+
+    /// Compiles a kernel whose float operations the driver may change.
+    ///
+    /// # Errors
+    /// As for [`Compiler::compile`].
+    pub fn compile_unprotected(&self, kernel: &Kernel) -> Result<Machine, String> {
         let words = spirv(kernel, SPIRV).map_err(|error| error.to_string())?;
+        self.compile_words(kernel, &undecorated(&words))
+    }
+
+    fn compile_words(&self, kernel: &Kernel, words: &[u32]) -> Result<Machine, String> {
         let device = &self.device;
         // SAFETY: the module is valid SPIR-V, and everything that is made here is destroyed after its last
         // use.
         unsafe {
-            let info = vk::ShaderModuleCreateInfo::default().code(&words);
+            let info = vk::ShaderModuleCreateInfo::default().code(words);
             let module = device.create_shader_module(&info, None).map_err(failed("making a module"))?;
             let set = self.set_layout(kernel.bindings.len())?;
             let info = vk::PipelineLayoutCreateInfo::default().set_layouts(std::slice::from_ref(&set));

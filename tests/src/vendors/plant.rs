@@ -34,7 +34,7 @@ fn exact_fma(a: f32, b: f32, c: f32) -> f32 {
 
 impl Plant {
     /// Returns a kernel's text as the driver would take it.
-    pub(super) fn spoil(self, wgsl: &str) -> String {
+    pub fn spoil(self, wgsl: &str) -> String {
         match self {
             // Only maps have the param `zero` and results that are single numbers.
             Self::Contraction if wgsl.contains(" = flush(fma(") => {

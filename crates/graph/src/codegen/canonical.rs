@@ -3,7 +3,7 @@
 use unisono_shaders::snippets;
 
 use super::writer::Writer;
-use crate::trace::{Lowering, NodeId};
+use crate::trace::{Lowering, NodeId, State};
 use crate::values::DType;
 
 impl Writer<'_> {
@@ -14,6 +14,13 @@ impl Writer<'_> {
         }
         self.snippets.insert(snippets::FLUSH);
         format!("flush({text})")
+    }
+
+    /// Returns whether a value in memory is what a step brings, which may be anything. All others are results of
+    /// ops, or states, which are canonical from the start ([`crate::tree::canonical_bytes`]).
+    pub(super) fn is_brought(&self, id: NodeId) -> bool {
+        let is_state = self.graph.nodes[id].op.downcast_ref::<State>().is_some();
+        matches!(self.fusion.lowering[id], Lowering::Leaf) && !is_state
     }
 
     /// Returns whether a value is the same number everywhere, whatever a step brings.

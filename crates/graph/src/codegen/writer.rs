@@ -24,7 +24,7 @@ type Coordinates<'a> = (&'a Type, Vec<String>);
 
 /// Writes one kernel.
 pub(super) struct Writer<'a> {
-    graph: &'a Graph,
+    pub(super) graph: &'a Graph,
     pub(super) fusion: &'a Fusion,
     stores: &'a Stores,
     unit: &'a Unit,
@@ -145,8 +145,7 @@ impl<'a> Writer<'a> {
 
     fn load_named(&mut self, key: (NodeId, Index), index: &Index) -> String {
         let mut text = self.load(key.0, index);
-        // What a caller brings may be anything. All other values in memory are results of ops.
-        if matches!(self.fusion.lowering[key.0], Lowering::Leaf) {
+        if self.is_brought(key.0) {
             text = self.flushed(key.0, text);
         }
         if !index.is_constant() {

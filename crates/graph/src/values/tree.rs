@@ -33,6 +33,13 @@ pub fn canonical(x: f32) -> f32 {
     if x.to_bits() & 0x7fff_ffff <= 0x0080_0000 { 0.0 } else { x }
 }
 
+/// Returns little-endian f32 as a state holds them: each is [`canonical`]. Kernels rely on it, since states are
+/// either written by the host or results of ops.
+pub fn canonical_bytes(bytes: &[u8]) -> Vec<u8> {
+    let number = |word: &[u8; 4]| canonical(f32::from_le_bytes(*word)).to_le_bytes();
+    bytes.as_chunks().0.iter().flat_map(number).collect()
+}
+
 /// Returns the sum of two numbers as every sum here adds them: operands and result are made canonical
 /// ([`canonical`]).
 #[inline]
@@ -189,6 +196,15 @@ mod tests {
         assert_eq!(sum_blocks(3, &find, &mut [0.0]), None);
         assert_eq!(sum_blocks(2, &find, &mut [0.0]), Some(()));
         assert_eq!(sum_blocks(2, &find, &mut [0.0; 2]), None);
+    }
+
+    #[test]
+    fn states_are_canonical_from_the_start() {
+        let given = [-0.0, f32::MIN_POSITIVE, -1e-40, 1.5, f32::INFINITY];
+        let bytes: Vec<u8> = given.iter().flat_map(|x: &f32| x.to_le_bytes()).collect();
+        let found: Vec<u32> =
+            canonical_bytes(&bytes).as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        assert_eq!(found, [0.0, 0.0, 0.0, 1.5, f32::INFINITY].map(f32::to_bits));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use unisono_graph::StateDecl;
+use unisono_graph::{StateDecl, tree};
 
 use crate::coordinator::replicas::Replicas;
 use crate::error::ReplicaError;
@@ -11,8 +11,8 @@ use crate::worker::digest::Digest;
 use crate::worker::message::{Reply, Request};
 
 impl Replicas {
-    /// Sets tensor `index` of the state on all replicas, from little-endian bytes. A replica on which this
-    /// fails leaves.
+    /// Sets tensor `index` of the state on all replicas, from little-endian f32, which become canonical
+    /// ([`tree::canonical_bytes`]). A replica on which this fails leaves.
     ///
     /// # Errors
     /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`].
@@ -23,7 +23,7 @@ impl Replicas {
             let (name, ty, given) = (decl.name.clone(), decl.ty.to_string(), bytes.len());
             return Err(ReplicaError::StateBytes { name, ty, given, wanted });
         }
-        let bytes: Arc<[u8]> = bytes.into();
+        let bytes: Arc<[u8]> = tree::canonical_bytes(bytes).into();
         self.ask_all(&mut |_| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
         Ok(())
     }
