@@ -1,11 +1,18 @@
-// whole_tile, whole_part: the tile of a layer, and where it goes, where a workgroup computes all chunks of a
-// product in turn. What is added up so far waits in memory: a sum of 2^l chunks at level l, at most one a
-// level, so that the order is that of the tree. What an invocation stores there only that invocation reads.
+// whole_tile, whole_part: the tile of a layer, and where it goes, where a workgroup computes params.chunks
+// chunks of a product, or the products of as many shards, in turn. What is added up so far waits in memory: a
+// sum of 2^l of them at level l, at most one a level, so that the order is that of the tree. What an
+// invocation stores there only that invocation reads.
+// Constants: SHARDS: whether shards are added up and not chunks; LEVELS: the levels of the tree.
 // Needs t, LANES and tiles of matmul_tiles.wgsl, and wait and waiting, which write and read four elements of a
-// level.
+// level, by their place in c and in a level.
+
+fn turn_part(layer: u32, q: u32) -> Part {
+    if SHARDS { return shard_part(layer, q); }
+    return chunk_part(layer, q);
+}
 
 fn whole_part(layer: u32) -> Part {
-    return chunk_part(layer, 0u);
+    return turn_part(layer, 0u);
 }
 
 fn chunk_part(layer: u32, q: u32) -> Part {
@@ -21,14 +28,18 @@ fn chunk_part(layer: u32, q: u32) -> Part {
     );
 }
 
+// The first element of the layer in a level.
+var<private> first: u32;
+
 fn wait_row(own: Part, level: u32, i: u32, j: u32, x: vec4<f32>) {
-    if i < params.m && j < params.n { wait(level, own.c + i * params.n + j, x); }
+    let at = i * params.n + j;
+    if i < params.m && j < params.n { wait(level, own.c + at, first + at, x); }
 }
 
 // Returns the sum of what waits and x. Rows and columns that are not there hold any values.
 fn join_row(own: Part, level: u32, i: u32, j: u32, x: vec4<f32>) -> vec4<f32> {
-    let at = own.c + min(i, params.m - 1u) * params.n + min(j, params.n - 4u);
-    return canonical(waiting(level, at) + x);
+    let at = min(i, params.m - 1u) * params.n + min(j, params.n - 4u);
+    return canonical(waiting(level, own.c + at, first + at) + x);
 }
 
 fn wait_tile(own: Part, level: u32, i: u32, j: u32, tile: Tile) {
@@ -79,11 +90,12 @@ fn join_tile(own: Part, level: u32, i: u32, j: u32, tile: Tile) -> Tile {
 
 fn whole_tile(layer: u32, i0: u32, j0: u32) -> Tile {
     let own = whole_part(layer);
+    first = (params.first_z + layer) * params.m * params.n;
     let i = i0 + t / LANES * 4u;
     let j = j0 + t % LANES * 4u;
     var tile: Tile;
     for (var q = 0u; q < params.chunks; q++) {
-        tile = clean(multiply(chunk_part(layer, q), i0, j0));
+        tile = clean(multiply(turn_part(layer, q), i0, j0));
         let is_last = q + 1u == params.chunks;
         for (var level = 0u; level < LEVELS; level++) {
             if (q >> level) % 2u == 1u {

@@ -89,6 +89,11 @@ impl Rows<'_, '_> {
         name
     }
 
+    /// Returns the row of an invocation under a name of this phase: names are known within their phase only.
+    fn row(&self) -> String {
+        format!("o{}", self.phases)
+    }
+
     /// Lets invocations wait until all have written to workgroup memory.
     fn settle(&mut self) {
         if self.is_dirty {
@@ -101,8 +106,9 @@ impl Rows<'_, '_> {
     fn load_held(&mut self) {
         for &id in &self.group.held {
             let array = self.array();
-            self.writer.enter_phase("own_row", "lane", "        ");
-            let value = self.writer.value(id, &Index::Linear("own_row".into()));
+            let row = self.row();
+            self.writer.enter_phase(&row, "lane", "        ");
+            let value = self.writer.value(id, &Index::Linear(row));
             self.row_phase(&array, &value, "");
             self.writer.hold(id, &array);
         }
@@ -117,8 +123,9 @@ impl Rows<'_, '_> {
             format!("        if first_row + lane < params.n {{\n    {store}        }}\n")
         };
         self.text += &format!(
-            "    if lane < {}u {{\n{body}        let own = {value};\n        {array}[lane] = own;\n{stored}    }}\n",
-            self.own
+            "    if lane < {}u {{\n        let {} = own_row;\n{body}        let own = {value};\n        {array}[lane] = own;\n{stored}    }}\n",
+            self.own,
+            self.row()
         );
         self.is_dirty = true;
     }
@@ -128,7 +135,8 @@ impl Rows<'_, '_> {
         if !self.group.stored.contains(&root) {
             return String::new();
         }
-        self.writer.enter_phase("own_row", "lane", "        ");
+        let row = self.row();
+        self.writer.enter_phase(&row, "lane", "        ");
         self.writer.store(root, &["own".into()])
     }
 
@@ -136,8 +144,9 @@ impl Rows<'_, '_> {
     fn map_row(&mut self, root: NodeId) {
         // The lane that writes a row's number is the one that reads it here.
         let array = self.array();
-        self.writer.enter_phase("own_row", "lane", "        ");
-        let value = self.writer.compute(root, &Index::Linear("own_row".into()));
+        let row = self.row();
+        self.writer.enter_phase(&row, "lane", "        ");
+        let value = self.writer.compute(root, &Index::Linear(row));
         let store = self.stored_row(root);
         self.row_phase(&array, &value, &store);
         self.writer.hold(root, &array);
@@ -202,11 +211,11 @@ impl Rows<'_, '_> {
     for (var slab = 0u; slab < {most}u + params.zero; slab += 8u) {{
         var fours: array<vec4<f32>, 8>;
         for (var d = 0u; d < 8u; d++) {{
-            let from = lane / 8u + 8u * d;
-            let first = firsts[from] + lane % 8u + slab;
-            let end = ends[from];
+            let pair = lane / 8u + 8u * d;
+            let first = firsts[pair] + lane % 8u + slab;
+            let end = ends[pair];
             let {here} = min(first, end - 1u);
-            let {place} = min(from / {chunks}u, {last}u);
+            let {place} = min(pair / {chunks}u, {last}u);
             let o{number} = min(first_row + {place}, params.n - 1u);
             let c{number} = ({here} - o{number} * {row}u) * 4u;
 {loads}            fours[d] = select(vec4<f32>(start), vec4<f32>({fours}), first < end);

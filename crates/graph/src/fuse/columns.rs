@@ -11,6 +11,9 @@ use crate::trace::{Graph, Lowering, NodeId, Reduction};
 /// The most sums of a group: what fits the least workgroup memory that WebGPU guarantees.
 const MOST: usize = 2;
 
+/// The most units between the first sum of a group and the last.
+const NEAR: usize = 64;
+
 /// Returns the groups of units, in which each such sum is, alone or with another. `taken` are units that are
 /// computed in some other way.
 pub fn column_groups(
@@ -20,14 +23,11 @@ pub fn column_groups(
     taken: &BTreeSet<usize>,
 ) -> Vec<Vec<usize>> {
     let last = fusion.units.last().map_or(0, |unit| unit.segment);
-    let reads = |at: usize| {
-        let roots = fusion.units[at].roots.iter();
-        roots.flat_map(|&root| fusion.reads(graph, root).into_keys()).collect::<BTreeSet<NodeId>>()
-    };
+    let reads = fusion.unit_reads(graph);
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for at in (0..fusion.units.len()).filter(|at| !taken.contains(at)) {
         let Some(reduction) = reduction(graph, fusion, at) else { continue };
-        let (unit, own) = (&fusion.units[at], reads(at));
+        let (unit, own) = (&fusion.units[at], &reads[at]);
         let may_wait = unit.segment < last || graph.updates.is_empty();
         let fits = |group: &&mut Vec<usize>| {
             let first = group[0];
@@ -35,17 +35,18 @@ pub fn column_groups(
             let is_alike = self::reduction(graph, fusion, first) == Some(reduction)
                 && from(first) == from(at)
                 && fusion.units[first].segment == unit.segment;
-            let theirs: BTreeSet<NodeId> = group.iter().flat_map(|&at| reads(at)).collect();
+            let theirs: BTreeSet<NodeId> = group.iter().flat_map(|&at| reads[at].iter().copied()).collect();
             let roots: BTreeSet<NodeId> =
                 group.iter().flat_map(|&at| fusion.units[at].roots.iter().copied()).collect();
-            let values = theirs.iter().chain(&own).chain(&roots).chain(&unit.roots);
+            let values = theirs.iter().chain(own).chain(&roots).chain(&unit.roots);
             let buffers: BTreeSet<Store> = values.map(|&id| stores.place(id).store).collect();
             // The group is computed when its last sum is due.
-            let is_needed = || (first..=at).any(|between| !reads(between).is_disjoint(&roots));
+            let is_needed = || (first..=at).any(|between| !reads[between].is_disjoint(&roots));
             may_wait
+                && at - first <= NEAR
                 && is_alike
                 && group.len() < MOST
-                && !theirs.is_disjoint(&own)
+                && !theirs.is_disjoint(own)
                 && buffers.len() < MAX_BINDINGS
                 && !is_needed()
         };

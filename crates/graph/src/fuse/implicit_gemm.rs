@@ -4,14 +4,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::spot::is_readable;
+use super::spot::{Spot, is_readable, layered};
+use super::store::{Place, Store};
 use super::{Fusion, UnitKind, reads};
 use crate::fuse::in_order;
-use crate::trace::{Graph, NodeId};
+use crate::trace::{AttentionResult, Graph, Lowering, NodeId};
 use crate::values::DType;
 
 impl Fusion {
-    /// Drops stored values that are views and that only products read.
+    /// Returns whether attention can read an operand from what it is a view of, if it is not in memory.
+    fn is_of_heads(&self, graph: &Graph, value: NodeId) -> bool {
+        let spot = Spot::heads(graph, self, value, Some(value));
+        spot.is_some_and(|spot| {
+            let ty = &graph.nodes[spot.source].ty;
+            let place = Place { store: Store::Value(spot.source), inside: 0, runs: None };
+            spot.inside.is_empty() && layered(&spot.address(ty, place)).is_some()
+        })
+    }
+
+    /// Drops stored values that are views and that only products, or attention, read. Maps and reductions that
+    /// read what attention reads find it through the same views.
     ///
     /// An element is found anew for each tile of the other operand. That is cheap beside copying it: with 3 x
     /// 3 windows and the smallest tiles of the kernels, the time that computing and storing the windows takes
@@ -21,9 +33,23 @@ impl Fusion {
         let needed = self.needed(graph);
         let mut operands: BTreeMap<NodeId, Vec<(NodeId, usize)>> = BTreeMap::new();
         let mut others: BTreeSet<NodeId> = BTreeSet::new();
+        // What maps and reductions read. They read through views as well, but a copy is read faster.
+        let mut inline: BTreeSet<NodeId> = BTreeSet::new();
+        let mut heads: BTreeSet<NodeId> = BTreeSet::new();
         for unit in &self.units {
             let Some(product) = unit.product else {
-                others.extend(unit.roots.iter().flat_map(|&root| self.reads(graph, root).into_keys()));
+                let reads = unit.roots.iter().flat_map(|&root| self.reads(graph, root).into_keys());
+                match unit.kind {
+                    UnitKind::Map | UnitKind::Reduce => inline.extend(reads),
+                    UnitKind::Attention => {
+                        let inputs = &graph.nodes[unit.roots[0]].inputs;
+                        let matrices = matrices(&self.lowering[unit.roots[0]]);
+                        let (own, rest) = inputs.split_at(matrices.min(inputs.len()));
+                        heads.extend(own.iter().map(|&input| in_order(graph, self, input)));
+                        others.extend(rest.iter().map(|&input| in_order(graph, self, input)));
+                    }
+                    _ => others.extend(reads),
+                }
                 continue;
             };
             for (side, &input) in graph.nodes[product].inputs.iter().enumerate() {
@@ -38,9 +64,14 @@ impl Fusion {
         let maps = self.units.iter().filter(|unit| unit.kind == UnitKind::Map);
         let computed: BTreeSet<NodeId> = maps.flat_map(|unit| unit.roots.iter().copied()).collect();
         let mut dropped: BTreeSet<NodeId> = BTreeSet::new();
+        for &value in &heads {
+            operands.entry(value).or_default();
+        }
         for (value, users) in operands {
             let ty = &graph.nodes[value].ty;
-            let is_free = computed.contains(&value) && !needed.contains(&value) && !others.contains(&value);
+            let is_read = others.contains(&value) || inline.contains(&value) && !heads.contains(&value);
+            let is_free = computed.contains(&value) && !needed.contains(&value) && !is_read;
+            let is_free = is_free && (!heads.contains(&value) || self.is_of_heads(graph, value));
             let is_view = |&(product, side): &(NodeId, usize)| is_readable(graph, self, product, side, value);
             if is_free && (ty.dtype, ty.count() > 0) == (DType::F32, true) && users.iter().all(is_view) {
                 self.stored.remove(&value);
@@ -49,5 +80,14 @@ impl Fusion {
         }
         self.units.iter_mut().for_each(|unit| unit.roots.retain(|root| !dropped.contains(root)));
         self.units.retain(|unit| !unit.roots.is_empty());
+    }
+}
+
+/// Returns the number of the operands of attention that have heads: queries, keys, values, and where it is a
+/// gradient that by the result.
+fn matrices(lowering: &Lowering) -> usize {
+    match lowering {
+        Lowering::Attention { result: AttentionResult::Values | AttentionResult::LogSums, .. } => 3,
+        _ => 4,
     }
 }

@@ -10,6 +10,7 @@ mod columns;
 mod epilogue;
 mod finish;
 mod form;
+mod heads;
 mod implicit_gemm;
 mod reads;
 mod regroup;
@@ -25,7 +26,7 @@ pub(crate) use self::form::{Digit, Form, Variable};
 pub(crate) use self::reads::reads;
 pub(crate) use self::regroup::{Group, regrouped};
 pub(crate) use self::rows::{RowGroup, row_groups};
-pub(crate) use self::spot::Spot;
+pub(crate) use self::spot::{Spot, layered};
 pub use self::state_layout::StatePlacement;
 pub use self::store::Bucket;
 pub(crate) use self::store::{Extent, Place, Store, Stores, in_order};
@@ -43,8 +44,12 @@ pub const MAX_BINDINGS: usize = 8;
 /// The most steps in which a value is computed again rather than stored.
 const MOST_STEPS: usize = 12;
 
-/// The most elementary functions among these steps.
-const MOST_ELEMENTARY: usize = 2;
+/// The most elementary functions, quotients and roots among these steps.
+const MOST_FUNCTIONS: usize = 2;
+
+/// The elements of a sample from which functions are computed again. Fewer elements stay in a cache, and a
+/// software adapter takes longer for the function than for reading its result.
+const MANY: usize = 1 << 16;
 
 /// One kernel, or a dense op with the few kernels it takes.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +92,8 @@ pub struct Fusion {
     pub lowering: Vec<Lowering>,
     /// The values that lie inside of others.
     pub parts: Parts,
+    /// The views as which attention writes its results, each with the result that it shows.
+    pub written: BTreeMap<NodeId, NodeId>,
 }
 
 /// Partitions a simplified graph into units.
@@ -114,10 +121,11 @@ pub fn fuse(graph: &Graph, parts: Parts) -> Fusion {
     }
     let units = fuser.units();
     let Fuser { stored, segment, lowering, parts, .. } = fuser;
-    let mut fusion = Fusion { units, stored, segment, lowering, parts };
+    let mut fusion = Fusion { units, stored, segment, lowering, parts, written: BTreeMap::new() };
     fusion.keep_in_registers(graph);
     fusion.fuse_epilogues(graph);
     fusion.read_through_views(graph);
+    fusion.write_through_views(graph);
     fusion
 }
 
@@ -199,16 +207,19 @@ impl Fuser<'_> {
             let own = &self.graph.nodes[source].ty;
             own.lead == ty.lead && own.count() >= ty.count()
         };
-        let (mut steps, mut elementary, mut large) = (0, 0, BTreeSet::new());
+        let (mut steps, mut functions, mut large) = (0, 0, BTreeSet::new());
         let (mut seen, mut pending) = (BTreeSet::from([id]), vec![id]);
         while let Some(at) = pending.pop() {
             let Lowering::Pointwise(e) = &self.lowering[at] else { return false };
             steps += 1;
+            if steps > MOST_STEPS {
+                return false;
+            }
             let known = [snippets::ELEMENTARY, snippets::QUOTIENT, snippets::ROOT, snippets::ROUND_HALF];
             if !e.snippets.iter().all(|snippet| known.contains(snippet)) || !e.whole.is_empty() {
                 return false;
             }
-            elementary += usize::from(e.snippets.contains(&snippets::ELEMENTARY));
+            functions += usize::from(e.snippets.iter().any(|snippet| *snippet != snippets::ROUND_HALF));
             for &input in &self.graph.nodes[at].inputs {
                 let source = self.source(input);
                 let is_value = self.stored.contains(&source)
@@ -227,7 +238,7 @@ impl Fuser<'_> {
                 }
             }
         }
-        steps <= MOST_STEPS && elementary <= MOST_ELEMENTARY && large.len() <= 1
+        large.len() <= 1 && (functions == 0 || functions <= MOST_FUNCTIONS && ty.count() >= MANY)
     }
 
     /// Returns whether a node is a lookup at a place that arithmetic gives. Such a lookup costs its users no
@@ -248,6 +259,9 @@ impl Fuser<'_> {
                 }
                 Lowering::RowSums { .. } | Lowering::Attention { .. } => {
                     node.inputs.iter().for_each(|&i| self.store_in_order(i));
+                    if matches!(self.lowering[id], Lowering::Attention { .. }) {
+                        node.inputs.iter().for_each(|&i| self.store_under_views(i));
+                    }
                     self.stored.insert(id);
                 }
                 Lowering::Reduce(_) => {
@@ -304,6 +318,14 @@ impl Fuser<'_> {
         }
         if !matches!(self.lowering[id], Lowering::Leaf | Lowering::SumShards) {
             self.stored.insert(id);
+        }
+    }
+
+    /// Stores what an operand of attention is a view of, so that it can be read there.
+    fn store_under_views(&mut self, id: NodeId) {
+        let base = self.base(id);
+        if self.is_pointwise(base) {
+            self.stored.insert(base);
         }
     }
 

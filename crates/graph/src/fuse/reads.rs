@@ -14,6 +14,12 @@ impl Fusion {
         reads(graph, &self.lowering, |id| self.stored.contains(&id), root)
     }
 
+    /// Returns for each unit what it loads.
+    pub(super) fn unit_reads(&self, graph: &Graph) -> Vec<BTreeSet<NodeId>> {
+        let reads = |root: &NodeId| self.reads(graph, *root).into_keys();
+        self.units.iter().map(|unit| unit.roots.iter().flat_map(reads).collect()).collect()
+    }
+
     /// Returns the values in memory that states are replaced with.
     pub fn new_states(&self, graph: &Graph) -> BTreeSet<NodeId> {
         graph.updates.values().map(|&value| in_order(graph, self, value)).collect()

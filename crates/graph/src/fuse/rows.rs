@@ -20,6 +20,9 @@ const LEAST: usize = 32;
 /// The most chunks of a row: one for each invocation of a workgroup.
 const MOST_CHUNKS: usize = 64;
 
+/// The number of groups that a unit is tried to join, the last ones first.
+const NEAR: usize = 8;
+
 /// The rows of a group: of each sample so many, of so many elements each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
@@ -60,9 +63,10 @@ type Readings = BTreeMap<NodeId, BTreeSet<u8>>;
 /// Returns the groups of a program's units. No unit is in two of them.
 pub fn row_groups(graph: &Graph, fusion: &Fusion, stores: &Stores) -> Vec<RowGroup> {
     let mut groups: Vec<Draft> = Vec::new();
-    let finder = Finder { graph, fusion, stores };
+    let reads = fusion.unit_reads(graph);
+    let finder = Finder { graph, fusion, stores, reads: &reads };
     for at in 0..fusion.units.len() {
-        let joined = groups.iter().enumerate().rev().find_map(|(index, draft)| {
+        let joined = groups.iter().enumerate().rev().take(NEAR).find_map(|(index, draft)| {
             let own = finder.joins(draft, at)?;
             Some((index, own))
         });
@@ -89,6 +93,8 @@ struct Finder<'a> {
     graph: &'a Graph,
     fusion: &'a Fusion,
     stores: &'a Stores,
+    /// What each unit reads.
+    reads: &'a [BTreeSet<NodeId>],
 }
 
 impl Finder<'_> {
@@ -138,17 +144,13 @@ impl Finder<'_> {
         if !fits || self.fusion.units[first].segment != unit.segment {
             return None;
         }
-        let reads = |unit: usize| {
-            let roots = &self.fusion.units[unit].roots;
-            roots.iter().flat_map(|&root| self.fusion.reads(self.graph, root).into_keys())
-        };
-        if !reads(at).any(|id| draft.roots.contains(&id)) {
+        if self.reads[at].is_disjoint(&draft.roots) {
             return None;
         }
         // The group is computed when its last unit is due.
         let is_between = |unit: &usize| !draft.units.contains(unit);
         let mut between = (first..at).filter(is_between);
-        if between.any(|unit| reads(unit).any(|id| draft.roots.contains(&id))) {
+        if between.any(|unit| !self.reads[unit].is_disjoint(&draft.roots)) {
             return None;
         }
         self.with(draft, at)

@@ -1,7 +1,7 @@
 //! Where a product finds the elements of an operand that is only a view of another value.
 
 use super::Fusion;
-use super::form::{Form, Variable, axes, regrouped};
+use super::form::{Digit, Form, Variable, axes, regrouped};
 use super::store::{Place, in_order};
 use crate::ops::MatMul;
 use crate::trace::{Graph, Lowering, NodeId, View, Window};
@@ -41,7 +41,7 @@ impl Spot {
     ) -> Option<Self> {
         let node = &graph.nodes[product];
         let [a, b] = [node.inputs[0], node.inputs[1]].map(|id| &graph.nodes[id].ty);
-        let mut coords = match &fusion.lowering[product] {
+        let coords = match &fusion.lowering[product] {
             &Lowering::MatMul { transpose_a, transpose_b, .. } => {
                 matrix(a, b, MatMul { transpose_a, transpose_b }, side)
             }
@@ -50,7 +50,28 @@ impl Spot {
                 [axes(Variable::Inner, true, rows), axes(Variable::Outer, false, &[*last])].concat()
             }
         };
-        let (mut id, mut inside, mut fill) = (node.inputs[side], vec![], None);
+        Self::follow(graph, fusion, node.inputs[side], coords, absent)
+    }
+
+    /// Follows the views from an operand of attention to a value in memory.
+    pub(crate) fn heads(
+        graph: &Graph,
+        fusion: &Fusion,
+        operand: NodeId,
+        absent: Option<NodeId>,
+    ) -> Option<Self> {
+        Self::follow(graph, fusion, operand, heads(&graph.nodes[operand].ty)?, absent)
+    }
+
+    /// Follows the views from a value whose coordinates are given to a value in memory.
+    fn follow(
+        graph: &Graph,
+        fusion: &Fusion,
+        mut id: NodeId,
+        mut coords: Vec<Form>,
+        absent: Option<NodeId>,
+    ) -> Option<Self> {
+        let (mut inside, mut fill) = (vec![], None);
         loop {
             let lowering = &fusion.lowering[id];
             let in_memory = fusion.stored.contains(&id) && absent != Some(id);
@@ -116,6 +137,30 @@ fn matrix(a: &Type, b: &Type, product: MatMul, side: usize) -> Vec<Form> {
     let each = |(variable, d): (Variable, &usize)| axes(variable, false, &[*d]);
     let matrix = last.into_iter().zip(&ty.dims[n - 2..]).flat_map(each);
     axes(Variable::Layer, samples, &ty.dims[..n - 2]).into_iter().chain(matrix).collect()
+}
+
+/// Returns the coordinates of an element of attention's operands and results, by layer (a sample and a head),
+/// row and column.
+pub(crate) fn heads(ty: &Type) -> Option<Vec<Form>> {
+    let (outer, matrix) = ty.dims.split_last_chunk::<2>()?;
+    let layer = axes(Variable::Layer, ty.lead != Lead::Global, outer);
+    let last = [Variable::Outer, Variable::Inner].into_iter().zip(matrix);
+    Some(layer.into_iter().chain(last.flat_map(|(variable, &d)| axes(variable, false, &[d]))).collect())
+}
+
+/// Returns the distance from one row to the next, and the terms of the layer, of an address that the kernels of
+/// attention can find: rows lie at one distance, and their elements one behind the other.
+pub(crate) fn layered(address: &Form) -> Option<(usize, Vec<(Digit, usize)>)> {
+    let of = |variable: Variable| {
+        let own = move |(digit, _): &&(Digit, usize)| digit.variable == variable;
+        address.terms.iter().filter(own).cloned().collect::<Vec<_>>()
+    };
+    let is_one =
+        |terms: &[(Digit, usize)]| terms.iter().all(|(digit, _)| digit.step == 1) && terms.len() <= 1;
+    let (rows, columns) = (of(Variable::Outer), of(Variable::Inner));
+    let is_plain = is_one(&rows) && is_one(&columns) && columns.iter().all(|(_, factor)| *factor == 1);
+    let step = rows.first().map_or(0, |(_, factor)| *factor);
+    (is_plain && address.plus >= 0).then(|| (step, of(Variable::Layer)))
 }
 
 pub(super) fn viewed(view: &View, mut coords: Vec<Form>, to: &Type, from: &Type) -> Option<Vec<Form>> {

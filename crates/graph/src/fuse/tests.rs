@@ -27,12 +27,12 @@ fn a_pointwise_chain_is_one_kernel() {
 }
 
 #[test]
-fn a_product_reaches_an_addition_through_memory() {
+fn a_product_reaches_an_addition_in_registers() {
     let chain = |t: &Tape| {
         let (a, b) = (t.input("a", Type::sample(&[4])), t.input("b", Type::sample(&[4])));
         t.output("y", &(&a * &b).relu().tanh());
     };
-    check(chain, &["fused[mul, relu]", "fused[tanh]"]);
+    check(chain, &["fused[mul, relu, tanh]"]);
 }
 
 #[test]
@@ -44,6 +44,25 @@ fn a_reduction_takes_the_expression_of_its_operand() {
         t.output("y", &(&a * &a).sum(&[-1]));
     };
     check(norm, &["sum[mul]"]);
+}
+
+/// The first of two steps is cheap to compute again, where reading what it is computed from costs as much as
+/// reading its result. Functions are computed again where there are many elements, but nothing of two values is.
+#[test]
+fn what_is_cheaper_to_compute_than_to_load_is_computed_again() {
+    let shared = |t: &Tape, count: usize, f: &dyn Fn(&Var, &Var) -> Var| {
+        let (a, b) = (t.input("a", Type::sample(&[count])), t.input("b", Type::global(&[count])));
+        let y = f(&a, &b);
+        t.output("y", &(&y.sum(&[-1]).expand(y.ty().lead, &[count]) * &y));
+        t.output("max", &y.max(&[-1]));
+    };
+    check(|t| shared(t, 64, &|a, b| a + b), &["sum[add]", "fused[add, mul]", "max[add]"]);
+    check(|t| shared(t, 64, &|a, b| (a + b).tanh()), &["fused[add, tanh]", "sum", "fused[mul]", "max"]);
+    check(
+        |t| shared(t, 1 << 16, &|a, b| (a + b).tanh()),
+        &["sum[add, tanh]", "fused[add, tanh, mul]", "max[add, tanh]"],
+    );
+    check(|t| shared(t, 64, &|a, _| a + &a.sin()), &["fused[sin, add]", "sum", "fused[mul]", "max"]);
 }
 
 #[test]

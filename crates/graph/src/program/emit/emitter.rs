@@ -57,6 +57,8 @@ pub(super) struct Apart {
     pub count: usize,
     /// The stored value.
     pub root: NodeId,
+    /// The number of shards that are added up already in each part.
+    pub join: usize,
 }
 
 /// A range of a memory, before memories have buffers.

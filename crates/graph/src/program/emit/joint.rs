@@ -62,7 +62,11 @@ impl<'a> Emitter<'a> {
     /// its turn comes: nothing, or for the last one of them all.
     pub(super) fn joint_maps(&mut self, segment: usize) -> BTreeMap<usize, Option<Joint<'a>>> {
         let mut flat = self.flat_maps(segment);
-        flat.sort_by_key(|map| (map.kernel, map.starts(true).collect::<Vec<_>>(), map.at));
+        // Other buffers may hold maps with the same kernel at the same places.
+        flat.sort_by_cached_key(|map| {
+            let stores: Vec<Store> = map.bound.stores.iter().map(|binding| binding.store).collect();
+            (map.kernel, stores, map.starts(true).collect::<Vec<_>>(), map.at)
+        });
         let mut joint = BTreeMap::new();
         for maps in flat.chunk_by(Flat::is_before) {
             let units: BTreeSet<usize> = maps.iter().map(|map| map.at).collect();

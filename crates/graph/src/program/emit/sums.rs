@@ -163,7 +163,10 @@ impl Emitter<'_> {
         all.sort_by_key(|product| product.first);
         let mut ranges: Vec<Apart> = Vec::new();
         for product in all {
-            match ranges.last_mut().filter(|before| before.first + before.count == product.first) {
+            let is_next = |before: &&mut Apart| {
+                before.first + before.count == product.first && before.join == product.join
+            };
+            match ranges.last_mut().filter(is_next) {
                 Some(before) => before.count += product.count,
                 None => ranges.push(product),
             }
@@ -171,11 +174,11 @@ impl Emitter<'_> {
         let store = if self.run.is_whole() { Store::Sums(index) } else { Store::Blocks(index) };
         for (at, block) in self.run.blocks().into_iter().enumerate() {
             let shard = block.start - self.run.first;
-            for &Apart { first, count, root } in &ranges {
-                let leaves = block.len();
+            for &Apart { first, count, root, join } in &ranges {
+                let leaves = block.len().div_ceil(join);
                 let from = Source {
                     store: Store::ApartOf(index),
-                    first: shard * joined + first,
+                    first: shard / join * joined + first,
                     stride: joined,
                     leaves,
                 };

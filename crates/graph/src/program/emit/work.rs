@@ -17,11 +17,10 @@ impl Emitter<'_> {
         }
     }
 
-    /// Says that the last launch computed attention with so many floating-point operations.
-    pub(super) fn attends(&mut self, flops: u64) {
-        if let Some(Step::Launch { work, .. }) = self.segments[self.segment].steps.last_mut() {
-            *work = Work { kind: WorkKind::Attention, flops, ..*work };
-        }
+    /// Says that the last launch computed attention with so many floating-point operations, and touched so many
+    /// bytes.
+    pub(super) fn attends(&mut self, flops: u64, bytes: u64) {
+        self.works(WorkKind::Attention, flops, bytes);
     }
 
     /// Says that the last launch computed `elements` of each of a map's values, for these rows.

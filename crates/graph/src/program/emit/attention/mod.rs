@@ -7,10 +7,10 @@ mod text;
 use unisono_shaders::{AttentionParams, Params};
 
 use self::kernel::{AttentionKernel, Family};
-use self::text::Memory;
+use self::text::{Lies, Memory};
 use super::emitter::Emitter;
 use crate::codegen::Binding;
-use crate::fuse::{Store, Unit, in_order};
+use crate::fuse::{Spot, Store, Unit, in_order, layered};
 use crate::ops::AttentionSizes;
 use crate::plan::Target;
 use crate::plan::target::Machine;
@@ -20,6 +20,9 @@ use crate::values::Lead;
 
 /// The names of the operands of attention in kernels, and of those of its gradients.
 const OPERANDS: [&str; 6] = ["q", "k", "v", "dy", "lse", "delta"];
+
+/// The names of operands and results that have rows of features.
+const MATRICES: [&str; 8] = ["q", "k", "v", "dy", "out", "dq", "dk", "dv"];
 
 /// What a kernel of attention binds, in order.
 #[derive(Default)]
@@ -68,9 +71,10 @@ impl Emitter<'_> {
     pub(super) fn attention(&mut self, unit: &Unit) -> Result<(), GraphError> {
         let family = family(self.target);
         let graph = &self.program.graph;
-        let node = &graph.nodes[unit.roots[0]];
+        let first = self.result(unit.roots[0]);
+        let node = &graph.nodes[first];
         let backward = !matches!(
-            self.program.fusion.lowering[unit.roots[0]],
+            self.program.fusion.lowering[first],
             Lowering::Attention { result: AttentionResult::Values | AttentionResult::LogSums, .. }
         );
         let has_mask = node.inputs.len() > if backward { OPERANDS.len() } else { 3 };
@@ -88,11 +92,11 @@ impl Emitter<'_> {
     fn attention_of(&mut self, roots: &[NodeId], family: Family) -> Result<(), GraphError> {
         let program = self.program;
         let (graph, fusion) = (&program.graph, &program.fusion);
-        let node = &graph.nodes[roots[0]];
+        let node = &graph.nodes[self.result(roots[0])];
         let mut results = Vec::new();
         let (mut is_causal, mut factor) = (false, 1.0);
         for &root in roots {
-            if let Lowering::Attention { causal, scale, result } = fusion.lowering[root] {
+            if let Lowering::Attention { causal, scale, result } = fusion.lowering[self.result(root)] {
                 (is_causal, factor) = (causal, scale);
                 results.push((result, root));
             }
@@ -117,6 +121,12 @@ impl Emitter<'_> {
             self.keep_values(roots[0], (ty(0).dims.clone(), has_samples, sizes.e), &mut bound);
         }
         let Bound { memories, stores, starts } = bound;
+        let touched = memories.iter().map(|memory| {
+            let count: usize = memory.dims.iter().product();
+            (count * if memory.is_half { 2 } else { 4 }) as u64
+        });
+        // What a sample, or all, touches.
+        let touched: u64 = touched.sum();
         let kernel = AttentionKernel {
             family,
             sizes,
@@ -142,10 +152,16 @@ impl Emitter<'_> {
                 let grid = [x, 1, most.min(layers - first) as u32];
                 let flops = attention_flops(&sizes, is_causal, &only) * grid[2] as u64;
                 self.launch(kernel, bindings.clone(), params.words(&starts), grid, roots[0])?;
-                self.attends(flops);
+                let part = grid[2] as u64 * touched;
+                self.attends(flops, part / sizes.layers as u64);
             }
         }
         Ok(())
+    }
+
+    /// Returns the result of attention that a value is, or is a view of as which it is written.
+    fn result(&self, root: NodeId) -> NodeId {
+        self.program.fusion.written.get(&root).copied().unwrap_or(root)
     }
 
     /// Returns what a kernel binds: the values by the names that they have in it.
@@ -153,18 +169,42 @@ impl Emitter<'_> {
         let Program { graph, fusion, stores, .. } = self.program;
         let mut bound = Bound::default();
         for (name, id) in named {
-            let (place, ty) = (stores.place(in_order(graph, fusion, id)), &graph.nodes[id].ty);
+            let is_written = roots.contains(&id);
+            let ty = &graph.nodes[self.result(id)].ty;
+            let whole = in_order(graph, fusion, id);
+            let mut source = whole;
+            let mut place = stores.place(source);
+            let address = if is_written {
+                fusion.written_address(graph, (self.result(id), id), place)
+            } else {
+                Spot::heads(graph, fusion, id, None).map(|spot| {
+                    source = spot.source;
+                    place = stores.place(source);
+                    spot.address(&graph.nodes[source].ty, place)
+                })
+            };
+            let is_matrix = MATRICES.contains(&name);
+            let lies = address.filter(|_| is_matrix).and_then(|address| {
+                let (step, layer) = layered(&address)?;
+                Some(Lies { step, layer, first: address.plus as usize })
+            });
+            if lies.is_none() {
+                (source, place) = (whole, stores.place(whole));
+            }
+            let first = lies.as_ref().map_or(place.inside, |lies| lies.first);
             bound.memories.push(Memory {
                 name,
                 dims: ty.dims.clone(),
                 has_samples: ty.lead == Lead::Sample,
                 is_half: stores.is_half(place.store),
-                is_aligned: place.inside.is_multiple_of(4),
-                is_written: roots.contains(&id),
+                is_aligned: first.is_multiple_of(4) && lies.as_ref().is_none_or(Lies::is_aligned),
+                is_written,
+                lies,
             });
-            let row = (ty.lead == Lead::Sample).then(|| place.row(ty.count()));
+            let own = &graph.nodes[source].ty;
+            let row = (own.lead == Lead::Sample).then(|| place.row(own.count()));
             bound.stores.push(Binding { store: place.store, row });
-            bound.starts.push(place.inside as u32);
+            bound.starts.push(first as u32);
         }
         bound
     }
@@ -179,8 +219,15 @@ impl Emitter<'_> {
         self.grow(store, 4 * count as u64);
         bound.stores.push(Binding { store, row: has_samples.then_some(count) });
         bound.starts.push(0);
-        let memory =
-            Memory { name: "out", dims, has_samples, is_half: false, is_aligned: true, is_written: true };
+        let memory = Memory {
+            name: "out",
+            dims,
+            has_samples,
+            is_half: false,
+            is_aligned: true,
+            is_written: true,
+            lies: None,
+        };
         bound.memories.push(memory);
     }
 

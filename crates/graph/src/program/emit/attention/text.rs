@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::fuse::Digit;
 use crate::values::strides;
 
 /// A memory of a kernel.
@@ -15,6 +16,41 @@ pub(super) struct Memory {
     /// Whether the first element is at a multiple of four.
     pub is_aligned: bool,
     pub is_written: bool,
+    /// Where rows and layers lie, if not one behind the other.
+    pub lies: Option<Lies>,
+}
+
+/// Where the rows and layers of a memory lie.
+pub(super) struct Lies {
+    /// The elements from one row to the next.
+    pub step: usize,
+    /// The terms of a layer's first element.
+    pub layer: Vec<(Digit, usize)>,
+    /// The first element of all.
+    pub first: usize,
+}
+
+impl Lies {
+    /// Returns whether rows begin at multiples of four after the first element.
+    pub fn is_aligned(&self) -> bool {
+        self.step.is_multiple_of(4) && self.layer.iter().all(|(_, factor)| factor.is_multiple_of(4))
+    }
+
+    /// Returns the first element of a layer after the first of all.
+    fn layer(&self) -> String {
+        let term = |(digit, factor): &(Digit, usize)| {
+            let mut text = if digit.step == 1 { "layer".into() } else { format!("layer / {}u", digit.step) };
+            if let Some(size) = digit.size.filter(|_| !digit.leads) {
+                text += &format!(" % {size}u");
+            }
+            format!("{text} * {factor}u")
+        };
+        if self.layer.is_empty() {
+            "0u".into()
+        } else {
+            self.layer.iter().map(term).collect::<Vec<_>>().join(" + ")
+        }
+    }
 }
 
 impl Memory {
@@ -75,7 +111,8 @@ impl Memory {
         let Self { name, .. } = self;
         let (rows, columns) = (self.rows(), self.columns());
         let scale = if *name == "q" { " * SCALE" } else { "" };
-        let at = format!("let at = {name}_base + min(row, {rows} - 1u) * {columns} + column;");
+        let step = self.lies.as_ref().map_or(columns.to_owned(), |lies| format!("{}u", lies.step));
+        let at = format!("let at = {name}_base + min(row, {rows} - 1u) * {step} + column;");
         let mut text = format!("fn {name}_four(row: u32, column: u32) -> vec4<f32> {{\n    {at}\n");
         if self.comes_in_fours() {
             let _ = writeln!(text, "    return vec4<f32>({name}_data[at / 4u]){scale};\n}}");
@@ -91,7 +128,7 @@ impl Memory {
         if self.is_written {
             let _ = writeln!(text, "fn {name}_put(row: u32, column: u32, x: vec4<f32>) {{");
             let _ = writeln!(text, "    if row >= {rows} {{ return; }}");
-            let _ = writeln!(text, "    let at = {name}_base + row * {columns} + column;");
+            let _ = writeln!(text, "    let at = {name}_base + row * {step} + column;");
             if self.comes_in_fours() {
                 let _ = writeln!(text, "    {name}_data[at / 4u] = x;\n}}");
             } else {
@@ -139,6 +176,8 @@ impl Memory {
                 terms.push(format!("layer / {heads}u * {count}u"));
             }
             if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
+        } else if let Some(lies) = &self.lies {
+            lies.layer()
         } else {
             format!("layer * {}u", count / heads)
         };

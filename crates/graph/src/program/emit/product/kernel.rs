@@ -112,9 +112,11 @@ pub(super) struct ProductKernel<'a> {
     pub(super) result: Outcome,
     /// Whether the products of several shards are added in registers.
     pub(super) join: bool,
-    /// The levels of the tree over chunks, where a workgroup computes all chunks of a product in turn;
+    /// The levels of the tree over chunks, or over shards, where a workgroup computes several in turn;
     /// otherwise 0.
     pub(super) levels: usize,
+    /// Whether shards are computed in turn, and not chunks.
+    pub(super) shards: bool,
     pub(super) epilogue: Option<&'a Epilogue>,
 }
 
@@ -217,14 +219,14 @@ impl ProductKernel<'_> {
                 let memory = format!(
                     "@group(0) @binding({binding}) var<storage, read_write> sums: array<vec4<f32>>;\n"
                 );
-                (memory, "sums[(level * params.c_chunk + at - params.c_offset) / 4u]".to_owned())
+                (memory, "sums[(level * params.c_chunk + own) / 4u]".to_owned())
             }
         };
         format!(
-            "const LEVELS: u32 = {}u;\n{memory}\
-             fn wait(level: u32, at: u32, x: vec4<f32>) {{ {at} = x; }}\n\
-             fn waiting(level: u32, at: u32) -> vec4<f32> {{ return {at}; }}\n",
-            self.levels
+            "const LEVELS: u32 = {}u;\nconst SHARDS: bool = {};\n{memory}\
+             fn wait(level: u32, at: u32, own: u32, x: vec4<f32>) {{ {at} = x; }}\n\
+             fn waiting(level: u32, at: u32, own: u32) -> vec4<f32> {{ return {at}; }}\n",
+            self.levels, self.shards
         )
     }
 
@@ -250,7 +252,12 @@ impl ProductKernel<'_> {
         let [a, b] = &self.sides;
         let letters = a.letter(self.shape.transpose_a).to_owned() + b.letter(self.shape.transpose_b);
         if self.shape.contract {
-            let shards = if self.join { "_shards" } else { "" };
+            let shards = match (self.join, self.levels) {
+                (true, _) => "_shards",
+                (false, 0) => "",
+                (false, _) if self.shards => "_shards_in_turn",
+                (false, _) => "_chunks",
+            };
             return match &letters[..] {
                 "tn" => format!("contract{shards}"),
                 _ => format!("contract{shards}_{letters}"),

@@ -25,7 +25,7 @@ pub(super) struct Layers {
     pub batch: usize,
     /// The elements from one chunk of a result to the next, or from one sum that waits to the next.
     pub chunk: usize,
-    /// The chunks that a workgroup computes in turn, or 0 if each chunk is a layer of its own.
+    /// The chunks, or shards, that a workgroup computes in turn, or 0 if each chunk is a layer of its own.
     pub turns: usize,
     /// The shards that layers sum, if they do.
     pub shards: Option<Shards>,
@@ -58,8 +58,8 @@ impl Layers {
     /// Returns the chunks of each product, and the number of products.
     fn chunks_and_products(&self, shape: &Shape) -> (usize, usize) {
         match self.shards {
+            _ if self.turns > 0 => (1, self.layers),
             Some(shards) => (1, self.layers * shards.join),
-            None if self.turns > 0 => (1, self.layers),
             None => (shape.chunks(), self.layers / shape.chunks()),
         }
     }
@@ -114,8 +114,9 @@ impl Emitter<'_> {
             shape,
             sides: self.sides(operands, c),
             result: self.outcome(*root, shape, c),
-            join: c.shards.is_some(),
+            join: c.shards.is_some() && c.turns == 0,
             levels: c.levels(),
+            shards: c.shards.is_some(),
             epilogue: *epilogue,
         };
         let kernel = self.kernel(&kernel.build());
@@ -140,7 +141,7 @@ impl Emitter<'_> {
         let batch = if self.target.machine == Machine::Gpu { products * chunks } else { products };
         match family(self.target, [c.m, c.n, shape.longest], batch) {
             // The sums of several shards fit into registers with those of the smallest tile alone.
-            Family::Tiles(_) if c.shards.is_some() => Family::Tiles(32),
+            Family::Tiles(_) if c.shards.is_some() && c.turns == 0 => Family::Tiles(32),
             family => family,
         }
     }

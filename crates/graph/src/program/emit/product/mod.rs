@@ -163,7 +163,7 @@ impl Emitter<'_> {
         let turns = shape.chunks();
         let c = Layers { turns, ..Layers::new(m, n, batch) };
         let is_plain = shape.all != All::Columns && !shape.rounds;
-        let fits = are_fours(&[n, to.inside, to.row(m * n)]) && (to.runs.is_none() || c.levels() == 2);
+        let fits = are_fours(&[n, to.inside, to.row(m * n)]);
         let is_large = turns > 1 && is_plain && fits && n >= 4;
         is_large && self.target.machine == Machine::Gpu && self.family(shape, &c) == Family::Tiles(128)
     }
@@ -176,8 +176,12 @@ impl Emitter<'_> {
         if self.is_apart(operands, bucket) {
             let stride = self.program.buckets()[bucket].joined;
             let runs = Some(Runs { len: count, stride });
+            let join = self.shards_in_turn(operands, inside, stride);
+            if join > 1 {
+                return self.join_in_turn(operands, (bucket, inside, stride), join);
+            }
             self.grow(Store::ApartOf(bucket), self.apart_bytes(bucket));
-            self.apart.entry(bucket).or_default().push(Apart { first: inside, count, root });
+            self.apart.entry(bucket).or_default().push(Apart { first: inside, count, root, join });
             return self.each(operands, Place { store: Store::ApartOf(bucket), inside, runs });
         }
         let apart = operands.shape.chunks() > 1;
@@ -203,6 +207,62 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the number of shards whose products a workgroup computes in turn: as many as leave enough
+    /// workgroups with the largest tiles, and as are a subtree of the sum over shards.
+    fn shards_in_turn(&self, operands: &Operands<'_>, inside: usize, stride: usize) -> usize {
+        let shape = &operands.shape;
+        let blocks = self.run.blocks();
+        let shards = self.extent.shards;
+        let is_subtree = |join: usize| {
+            let last = blocks.len().saturating_sub(1);
+            blocks.iter().enumerate().all(|(at, block)| {
+                let is_whole = block.len().is_multiple_of(join) || at == last && block.len() > join;
+                (block.start - self.run.first).is_multiple_of(join) && (is_whole || blocks.len() == 1)
+            })
+        };
+        let fits = |join: &usize| {
+            let c = Layers { turns: *join, ..Layers::new(shape.m, shape.n, shards.div_ceil(*join)) };
+            is_subtree(*join) && self.family(shape, &c) == Family::Tiles(128)
+        };
+        let is_plain = shape.chunks() == 1 && are_fours(&[shape.n, inside, stride]);
+        [8, 4, 2].into_iter().find(|join| is_plain && *join < 2 * shards && fits(join)).unwrap_or(1)
+    }
+
+    /// Launches a product over samples, `join` shards of which a workgroup computes in turn. If these are all
+    /// shards, the result is the sum over them.
+    fn join_in_turn(
+        &mut self,
+        operands: &Operands<'_>,
+        (bucket, inside, stride): (usize, usize, usize),
+        join: usize,
+    ) -> Result<(), GraphError> {
+        let (root, [m, n]) = (operands.root, [operands.shape.m, operands.shape.n]);
+        let (shards, count) = (self.extent.shards, m * n);
+        let groups = shards.div_ceil(join);
+        let both = [&operands.a, &operands.b].map(|operand| operand.binding.clone());
+        let mut bindings = self.bind(&both, &(0..self.extent.rows));
+        let shards = Some(Shards { first: 0, end: shards, join });
+        let c = Layers {
+            offset: inside,
+            batch: stride,
+            chunk: groups * count,
+            turns: join,
+            shards,
+            ..Layers::new(m, n, groups)
+        };
+        let store = if groups > 1 {
+            self.grow(Store::ApartOf(bucket), 4 * (groups * stride) as u64);
+            self.apart.entry(bucket).or_default().push(Apart { first: inside, count, root, join });
+            Store::ApartOf(bucket)
+        } else if self.run.is_whole() {
+            Store::Sums(bucket)
+        } else {
+            Store::Blocks(bucket)
+        };
+        bindings.push(self.all(store));
+        self.layers(operands, bindings, &c)
     }
 
     /// Returns whether the products of shards stay apart until their bucket is summed. On GPUs the sums of a

@@ -1,0 +1,165 @@
+//! What a GPU computes in one launch, such as rows with several sums, sums over samples, chunks of a product
+//! one after another, and maps behind products, has the bits of the kernels that compute each unit on its
+//! own: random models, on every adapter. Faults that are planted in the kernels are found.
+
+use std::collections::BTreeSet;
+
+use unisono_gpu::Device;
+use unisono_graph::target::Machine;
+use unisono_graph::{
+    Array, DType, Feed, Frame, Graph, Plan, Program, Run, Slot, StateKind, Tape, Target, Type, Var,
+};
+use unisono_random::Draws;
+use unisono_testkit::{adapters, run_plan};
+
+/// The samples of each shard.
+const SHARDS: [usize; 3] = [3, 2, 1];
+
+/// The sizes of a model.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    places: usize,
+    width: usize,
+    hidden: usize,
+}
+
+impl Sizes {
+    /// Draws sizes: rows of one chunk and of several, ragged and not, and products of up to nine chunks.
+    fn draw(draws: &mut Draws) -> Self {
+        let mut any = |from: &[usize]| from[draws.range(0.0, from.len() as f32) as usize % from.len()];
+        let width = any(&[32, 36, 64, 100, 256, 260, 768, 1028, 2048, 3076, 4100]);
+        let places = if width > 1000 { any(&[12, 25]) } else { any(&[1, 5, 40, 300]) };
+        Self { places, width, hidden: any(&[16, 64, 68, 130]) }
+    }
+
+    /// Returns the training step of a block: layer normalization, two products with GELU between them, and
+    /// softmax with cross-entropy.
+    fn model(self) -> Graph {
+        let Self { places, width, hidden } = self;
+        let tape = Tape::new();
+        let x = tape.input("x", Type::sample(&[places, width]));
+        let labels = tape.input("labels", Type::sample(&[places]).of(DType::I32));
+        let state = |name: &str, dims: &[usize]| tape.state(name, dims, StateKind::Parameter);
+        let [scale, shift] = ["scale", "shift"].map(|name| state(name, &[width]));
+        let (w1, b1) = (state("w1", &[hidden, width]), state("b1", &[hidden]));
+        let (w2, b2) = (state("w2", &[width, hidden]), state("b2", &[width]));
+        let mean = |x: &Var| x.sum_keep(&[-1]) / width as f32;
+        let centred = &x - mean(&x);
+        let normed = &centred * (mean(&centred.square()) + 1e-5).rsqrt() * &scale + &shift;
+        let inner = (normed.matmul_t(&w1) + &b1).gelu();
+        let logits = &x + (inner.matmul_t(&w2) + &b2);
+        let losses = -logits.log_softmax().take(&labels);
+        tape.output("rows", &logits.softmax().max(&[-1]));
+        let loss = losses.sum(&[-1]).sum_shards();
+        let states = [scale, shift, w1, b1, w2, b2];
+        for (state, gradient) in states.iter().zip(tape.gradients(&loss, &states)) {
+            tape.update(state, &(state - &(gradient * 0.125)));
+        }
+        tape.output("loss", &loss);
+        tape.finish().unwrap()
+    }
+}
+
+fn feed(graph: &Graph, draws: &mut Draws) -> Feed {
+    let samples: usize = SHARDS.iter().sum();
+    let mut array = |dims: Vec<usize>, dtype: DType| {
+        Array::generate(&dims, |_| match dtype {
+            DType::F32 => f64::from(draws.range(-0.5, 0.5)),
+            _ => f64::from(draws.below(16)),
+        })
+    };
+    let of = |ty: &Type| [vec![samples], ty.dims.clone()].concat();
+    let inputs = graph.inputs.iter().map(|input| array(of(&input.ty), input.ty.dtype)).collect();
+    let states = graph.states.iter().map(|state| array(state.ty.dims.clone(), DType::F32)).collect();
+    Feed { frame: Frame { shards: SHARDS.to_vec() }, inputs, states }
+}
+
+/// Runs a plan, and returns the bits of its outputs and of the new states.
+fn bits(device: &mut Device, program: &Program, plan: &Plan, feed: &Feed) -> Vec<Vec<u32>> {
+    let mut found = vec![vec![]; program.outputs().len()];
+    run_plan(device, program, plan, feed, &mut |transfer, data| {
+        if let Slot::Output(index) = Slot::decode(transfer.slot) {
+            found[index] = bytemuck::pod_collect_to_vec(data);
+        }
+    })
+    .unwrap();
+    let states = 0..program.states().len();
+    found.extend(states.map(|index| bytemuck::pod_collect_to_vec(&device.read_state(index).unwrap())));
+    found
+}
+
+/// Returns targets for a software adapter, and for GPUs that are kept busy by few and by many workgroups.
+fn targets(own: &Target) -> [Target; 3] {
+    let gpu = |busy_workgroups| Target {
+        machine: Machine::Gpu,
+        subgroup: 0,
+        pairs: false,
+        busy_workgroups,
+        ..own.clone()
+    };
+    [Target { machine: Machine::Cpu, ..own.clone() }, gpu(1), gpu(64)]
+}
+
+/// What kernels are called that compute several units, or several chunks.
+const TOGETHER: [&str; 4] = ["rows[", "columns[", "_chunks", "erf, fma, mul]"];
+
+#[test]
+fn what_one_launch_computes_has_the_bits_of_many() {
+    let cases = if std::env::var_os("UNISONO_LONG").is_some() { 300 } else { 8 };
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for case in 0..cases {
+        let mut draws = Draws::of(11, "together", "model", case, 0);
+        let sizes = Sizes::draw(&mut draws);
+        let graph = sizes.model();
+        let feed = feed(&graph, &mut draws);
+        let program = Program::compile(&graph).unwrap();
+        for adapter in adapters() {
+            let mut device = Device::open(&adapter).unwrap();
+            let [alone, few, many] =
+                targets(&device.target()).map(|target| program.plan(&Run::whole(&SHARDS), &target).unwrap());
+            let expected = bits(&mut device, &program, &alone, &feed);
+            for plan in [few, many] {
+                assert!(plan.launches() < alone.launches());
+                let named = |name: &&&str| plan.kernels.iter().any(|kernel| kernel.name.contains(**name));
+                seen.extend(TOGETHER.iter().filter(named));
+                let found = bits(&mut Device::open(&adapter).unwrap(), &program, &plan, &feed);
+                assert!(found == expected, "case {case}, {sizes:?}, on {}", adapter.label());
+            }
+        }
+    }
+    assert_eq!(seen.len(), TOGETHER.len(), "not all kernels were met: {seen:?}");
+}
+
+/// A fault in a kernel: its name, a part of its text, and what stands there instead.
+const FAULTS: [[&str; 3]; 6] = [
+    ["rows[", "(parts[at], parts[at + apart])", "(parts[at], parts[lane * 4u])"],
+    ["rows[", "chunk * 64u;", "chunk * 60u;"],
+    ["columns[", "for (var bits = c; bits % 2u == 1u;", "for (var bits = c; bits % 2u == 3u;"],
+    ["columns[", "lane / 64u * params.chunks + c", "lane / 64u + 4u * c"],
+    ["_chunks", "(q >> level) % 2u == 1u", "(q >> level) % 2u == 3u"],
+    ["_chunks", "canonical(waiting(level, at) + x)", "canonical(waiting(0u, at + 0u) + x * 1.0000001)"],
+];
+
+#[test]
+fn planted_faults_show_in_bits() {
+    let sizes = Sizes { places: 300, width: 1028, hidden: 64 };
+    let graph = sizes.model();
+    let feed = feed(&graph, &mut Draws::of(11, "together", "fault", 0, 0));
+    let program = Program::compile(&graph).unwrap();
+    let adapter = adapters().remove(0);
+    let target = targets(&Device::open(&adapter).unwrap().target())[1].clone();
+    let sound = program.plan(&Run::whole(&SHARDS), &target).unwrap();
+    let run = |plan: &Plan| bits(&mut Device::open(&adapter).unwrap(), &program, plan, &feed);
+    let expected = run(&sound);
+    for [name, from, to] in FAULTS {
+        let mut plan = sound.clone();
+        let mut planted = false;
+        for kernel in plan.kernels.iter_mut().filter(|kernel| kernel.name.contains(name)) {
+            let faulty = kernel.wgsl.replace(from, to);
+            planted |= faulty != kernel.wgsl;
+            kernel.wgsl = faulty;
+        }
+        assert!(planted, "no kernel {name} has {from}");
+        assert!(run(&plan) != expected, "{name}: {from} became {to} and no bit changed");
+    }
+}
