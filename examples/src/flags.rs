@@ -31,6 +31,10 @@ pub struct RunFlags {
     /// Print the lines of all machines, each with its rank and host; otherwise the first one alone prints
     #[arg(long)]
     pub all_ranks: bool,
+    /// Share what the optimizer keeps out among the replicas of all machines, with so many owners of each
+    /// tensor [1 where no number is given; 2: the loss of one replica loses nothing]
+    #[arg(long, value_name = "OWNERS", num_args = 0..=1, default_missing_value = "1", value_parser = count(1024))]
+    pub shard_optimizer: Option<usize>,
     /// Allow adapters whose numbers differ in the last bits: one replica then updates, the others receive its
     /// bytes
     #[arg(long)]

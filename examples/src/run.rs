@@ -117,6 +117,9 @@ impl Run {
         if let Some(mib) = self.flags.memory_limit {
             builder = builder.memory_limit(mib << 20);
         }
+        if let Some(owners) = self.flags.shard_optimizer {
+            builder = builder.shard_optimizer(owners);
+        }
         builder = builder.mixed(self.flags.mixed);
         if self.flags.trace.is_some() {
             builder = builder.timeline();

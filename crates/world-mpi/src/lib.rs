@@ -3,6 +3,9 @@
 mod error;
 #[cfg(unix)]
 #[expect(unsafe_code, reason = "calls of a C library")]
+mod failures;
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "calls of a C library")]
 mod library;
 mod link;
 #[cfg(unix)]

@@ -8,6 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
 
 use crate::error::MpiError;
+use crate::failures::Failures;
 
 /// The environment variable that names the file of the library.
 const FILE: &str = "UNISONO_MPI";
@@ -99,6 +100,7 @@ pub struct Mpi {
     functions: Functions,
     abi: Abi,
     comm: usize,
+    failures: Option<Failures>,
     /// The functions are valid as long as this is open.
     _library: libloading::os::unix::Library,
 }
@@ -108,8 +110,8 @@ impl Mpi {
     pub fn init() -> Result<Self, MpiError> {
         let library = open()?;
         let functions = Functions::find(&library)?;
-        let abi = abi(&library);
-        let mut mpi = Self { functions, abi, comm: abi.world, _library: library };
+        let (abi, failures) = (abi(&library), Failures::find(&library));
+        let mut mpi = Self { functions, abi, comm: abi.world, failures, _library: library };
         let mut provided = 0;
         // SAFETY: null stands for no arguments, which the standard allows.
         let code =
@@ -139,6 +141,12 @@ impl Mpi {
         let code = unsafe { (self.functions.comm_size)(self.comm, &mut size) };
         self.check("MPI_Comm_size", code)?;
         Ok((rank as usize, size as usize))
+    }
+
+    /// Returns the ranks that the library knows to be lost. Libraries without fault tolerance end the job
+    /// instead.
+    pub fn lost(&self) -> Vec<usize> {
+        self.failures.and_then(|failures| failures.lost(self.comm)).unwrap_or_default()
     }
 
     /// Returns the name of each rank's machine.

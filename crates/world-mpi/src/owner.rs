@@ -1,5 +1,6 @@
 //! The thread that owns MPI: it sends what it is told to and receives what comes.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
@@ -10,6 +11,8 @@ use crate::library::{Mpi, Request};
 
 /// The shortest and the longest sleep between two looks.
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
+/// How many calls may fail after a loss was reported, before that counts as an error.
+const MOST_FAILED: u32 = 10_000;
 /// How long the last messages may take.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -44,7 +47,8 @@ pub fn serve(
         }
         Err(error) => return drop(opened.send(Err(error))),
     };
-    let mut owner = Owner { mpi, sending: Vec::new(), receiving: Vec::new() };
+    let mut owner =
+        Owner { mpi, sending: Vec::new(), receiving: Vec::new(), lost: BTreeSet::new(), failed: 0 };
     match owner.run(commands, received) {
         Ok(true) => owner.finish(),
         // Without MPI_Finalize the launcher ends the other processes with this one. The library stays open.
@@ -64,11 +68,23 @@ struct Coming {
     done: bool,
 }
 
+/// A message that is being sent.
+struct Going {
+    to: usize,
+    request: Request,
+    /// The library reads these until the request is done.
+    _bytes: Vec<u8>,
+}
+
 struct Owner {
     mpi: Mpi,
-    sending: Vec<(Request, Vec<u8>)>,
+    sending: Vec<Going>,
     /// In the order in which they arrived.
     receiving: Vec<Coming>,
+    /// The ranks that are lost.
+    lost: BTreeSet<usize>,
+    /// The calls that failed since one of them told of a loss.
+    failed: u32,
 }
 
 impl Owner {
@@ -83,26 +99,74 @@ impl Owner {
             let mut is_busy = false;
             loop {
                 match commands.try_recv() {
-                    Ok(Command::Send(to, bytes)) => self.send(to, bytes)?,
+                    Ok(Command::Send(to, bytes)) => self.send_if_there(to, bytes, received)?,
                     Ok(Command::End(together)) => return Ok(together),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return Ok(false),
                 }
                 is_busy = true;
             }
-            is_busy |= self.receive(received)?;
-            is_busy |= self.test_sends()?;
+            match self.receive(received) {
+                Ok(busy) => is_busy |= busy,
+                Err(error) => self.heard_of_losses(error, received)?,
+            }
+            match self.test_sends() {
+                Ok(busy) => is_busy |= busy,
+                Err(error) => self.heard_of_losses(error, received)?,
+            }
             if is_busy {
                 sleep = SLEEPS.0;
                 continue;
             }
             // A command ends the sleep.
             match commands.recv_timeout(sleep) {
-                Ok(Command::Send(to, bytes)) => self.send(to, bytes)?,
+                Ok(Command::Send(to, bytes)) => self.send_if_there(to, bytes, received)?,
                 Ok(Command::End(together)) => return Ok(together),
                 Err(_) => sleep = (2 * sleep).min(SLEEPS.1),
             }
         }
+    }
+
+    /// Sends a message, unless the rank is lost.
+    fn send_if_there(
+        &mut self,
+        to: usize,
+        bytes: Vec<u8>,
+        received: &Sender<Result<Received, String>>,
+    ) -> Result<(), MpiError> {
+        if self.lost.contains(&to) {
+            return Ok(());
+        }
+        self.send(to, bytes).or_else(|error| self.heard_of_losses(error, received))
+    }
+
+    /// A call has failed: tells of ranks that are lost, if the library knows of any.
+    ///
+    /// # Errors
+    /// The call's error, if no rank is lost, or if calls go on failing.
+    fn heard_of_losses(
+        &mut self,
+        error: MpiError,
+        received: &Sender<Result<Received, String>>,
+    ) -> Result<(), MpiError> {
+        let lost = self.mpi.lost();
+        let new: Vec<usize> = lost.into_iter().filter(|&rank| self.lost.insert(rank)).collect();
+        self.failed = if new.is_empty() { self.failed + 1 } else { 0 };
+        if self.lost.is_empty() || self.failed > MOST_FAILED {
+            return Err(error);
+        }
+        // The library may still use the memory of what was on its way.
+        let (gone, left) = std::mem::take(&mut self.sending).into_iter().partition(|going| self.lost.contains(&going.to));
+        std::mem::forget::<Vec<Going>>(gone);
+        self.sending = left;
+        let coming = std::mem::take(&mut self.receiving);
+        let (gone, left) = coming.into_iter().partition(|coming| !coming.done && self.lost.contains(&coming.from));
+        std::mem::forget::<Vec<Coming>>(gone);
+        self.receiving = left;
+        for rank in new {
+            let _ = received.send(Ok(Received::Lost { rank, why: "its process is gone".into() }));
+        }
+        Ok(())
     }
 
     #[expect(unsafe_code, reason = "MPI sends the bytes while this goes on")]
@@ -110,7 +174,7 @@ impl Owner {
         // SAFETY: the bytes lie in `sending`, where nobody touches them, until the request is done; a
         // vector's bytes stay where they are when the vector is moved. If this panics, the process ends.
         let request = unsafe { self.mpi.send(to, &bytes)? };
-        self.sending.push((request, bytes));
+        self.sending.push(Going { to, request, _bytes: bytes });
         Ok(())
     }
 
@@ -119,7 +183,7 @@ impl Owner {
         let mut at = 0;
         let before = self.sending.len();
         while at < self.sending.len() {
-            if self.mpi.test(&mut self.sending[at].0)? {
+            if self.mpi.test(&mut self.sending[at].request)? {
                 self.sending.swap_remove(at);
             } else {
                 at += 1;

@@ -153,7 +153,11 @@ impl Replicas {
                 problem.get_or_insert(error);
             }
         });
-        new.iter().for_each(|worker| drop(self.replies.remove(worker)));
+        for &worker in &new {
+            if let Some(Reply::Opened { state_bytes }) = self.replies.remove(&worker) {
+                self.threads.report(worker).state_bytes = state_bytes;
+            }
+        }
         if let Some(left) = self.left.get(before) {
             problem.get_or_insert(ReplicaError::not_started(left));
         }

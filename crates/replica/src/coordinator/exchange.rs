@@ -22,6 +22,11 @@ use crate::worker::message::Sums;
 pub(crate) struct Exchanged {
     program: Option<Arc<Program>>,
     share: Option<Share>,
+    /// The shards of each machine that was there when the step began: what this machine's blocks are of, also
+    /// while it hears of a loss.
+    runs: Arc<Vec<Range<usize>>>,
+    /// This machine's place among them.
+    place: usize,
     /// The buckets whose blocks were sent.
     begun: BTreeSet<usize>,
     /// The sums of the cuts that are done.
@@ -30,14 +35,15 @@ pub(crate) struct Exchanged {
     outputs: BTreeMap<usize, Outputs>,
 }
 
-impl Exchanged {
-    /// Begins a step, or begins it again with other shards.
-    pub fn start(&mut self, program: &Arc<Program>, share: Option<Share>) {
-        *self = Self { program: Some(Arc::clone(program)), share, ..Self::default() };
-    }
-}
-
 impl Replicas {
+    /// Begins the exchanges of a step, or begins them again with other shards.
+    pub(crate) fn start_exchange(&mut self, program: &Arc<Program>, share: Option<Share>) {
+        let runs = Arc::new(share.map_or_else(Vec::new, |share| self.runs(share.all)));
+        let (program, place) = (Some(Arc::clone(program)), self.world.place());
+        self.exchanged = Exchanged { program, share, runs, place, ..Exchanged::default() };
+        self.machines.begin();
+    }
+
     /// Returns the samples of each shard of this machine, and where these shards are in the batch.
     pub(crate) fn share_of(&self, all: &[usize]) -> (Vec<usize>, Option<Share>) {
         self.follow();
@@ -57,7 +63,7 @@ impl Replicas {
             }
             let len = program.buckets()[bucket].len;
             let Some((blocks, leaves)) = self.overlap.complete(bucket, len) else { continue };
-            let own = own_blocks(&blocks, &self.run(share), share.all, leaves, len, self.memory.threads);
+            let own = own_blocks(&blocks, &self.run(), share.all, leaves, len, self.memory.threads);
             if let Some(own) = own {
                 // Whatever is wrong shows when the sums are waited for.
                 let _ = self.begin_exchange(share, bucket, len, &own);
@@ -66,9 +72,8 @@ impl Replicas {
     }
 
     /// Returns this machine's shards.
-    fn run(&self, share: Share) -> Range<usize> {
-        let runs = self.runs(share.all);
-        runs.get(self.world.place()).cloned().unwrap_or_default()
+    fn run(&self) -> Range<usize> {
+        self.exchanged.runs.get(self.exchanged.place).cloned().unwrap_or_default()
     }
 
     fn begin_exchange(
@@ -78,7 +83,7 @@ impl Replicas {
         len: usize,
         own: &[f32],
     ) -> Result<(), WorldError> {
-        let runs = Arc::new(self.runs(share.all));
+        let runs = Arc::clone(&self.exchanged.runs);
         self.world.begin_exchange(Sum { bucket, len, leaves: share.all, shards: share.all, runs }, own)?;
         self.exchanged.begun.insert(bucket);
         Ok(())
@@ -129,7 +134,7 @@ impl Replicas {
                 continue;
             }
             let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
-            let own = own_blocks(&blocks, &self.run(share), share.all, leaves, decl.len, self.memory.threads);
+            let own = own_blocks(&blocks, &self.run(), share.all, leaves, decl.len, self.memory.threads);
             let own = own.ok_or(ReplicaError::Incomplete { step, bucket })?;
             self.begin_exchange(share, bucket, decl.len, &own)?;
         }

@@ -122,7 +122,9 @@ impl Replicas {
     /// Takes the times of all machines in a step that they have agreed on: for each rank the microseconds.
     /// From time to time the cuts follow them. `all` has the samples of each shard of the batch.
     pub(crate) fn took(&mut self, program: usize, all: &[usize], micros: &[(usize, u32)]) {
-        let runs = self.runs(all.len());
+        // Those that have agreed: others may have been lost since, which not all know yet.
+        let weight = |(rank, _): &(usize, u32)| self.weights.get(*rank).copied().unwrap_or(1).max(1);
+        let runs = cuts(all.len(), &micros.iter().map(weight).collect::<Vec<_>>());
         let paces = self.machines.paces.entry(program).or_default();
         paces.resize_with(self.world.size(), Pace::default);
         for ((rank, micros), run) in micros.iter().zip(&runs) {

@@ -51,8 +51,7 @@ impl<'a> Transaction<'a> {
         let share = job.share;
         let all = if share.is_some() { replicas.sizes(task.feed.rows) } else { sizes.clone() };
         replicas.overlap.start(&task.program, sizes.len(), share.is_some());
-        replicas.exchanged.start(&task.program, share);
-        replicas.machines.begin();
+        replicas.start_exchange(&task.program, share);
         replicas.tell(Event::Begin(job));
         let attempt = Attempt::new(&task.program, sizes.len());
         Self { replicas, task, sizes, share, all, verdict: None, attempt, audited, counts, trouble: None }
@@ -187,8 +186,7 @@ impl<'a> Transaction<'a> {
     fn not_together(&mut self, error: ReplicaError) {
         if error == ReplicaError::World(WorldError::Changed) {
             (self.sizes, self.share) = self.replicas.share_of(&self.all);
-            self.replicas.exchanged.start(&self.task.program, self.share);
-            self.replicas.machines.begin();
+            self.replicas.start_exchange(&self.task.program, self.share);
             let (sizes, share) = (self.sizes.clone(), self.share);
             let first = share.map_or(0, |share| share.first_row);
             if let Err(error) = self.task.feed.hold(first..first + sizes.iter().sum::<usize>()) {

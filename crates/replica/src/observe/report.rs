@@ -37,6 +37,9 @@ pub struct ReplicaReport {
     pub peers: Duration,
     /// The time in which it made plans and pipelines, or wrote and read the state.
     pub loading: Duration,
+    /// The bytes of the state on its device: all tensors, or those that it has where what the optimizer keeps
+    /// is shared out among replicas.
+    pub state_bytes: u64,
     /// When and why it left; none if it has not left.
     pub left: Option<Left>,
 }
@@ -74,6 +77,7 @@ impl ReplicaReport {
             exchange: zero,
             peers: zero,
             loading: zero,
+            state_bytes: 0,
             left: None,
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) enum Reply {
     Done,
+    /// The device is open; so many bytes of state are on it.
+    Opened { state_bytes: u64 },
     Results(SegmentResults),
     /// The blocks of buckets that are ready while the device goes on. The [`Reply::Results`] of the same
     /// order has the others.

@@ -56,7 +56,8 @@ pub(crate) fn serve(start: Start) {
         Ok(mut worker) => {
             worker.time.until_now(Activity::Loading);
             let spans = worker.time.take();
-            (Some(worker), Ok(Reply::Done), spans)
+            let opened = Reply::Opened { state_bytes: worker.device.memory().state };
+            (Some(worker), Ok(opened), spans)
         }
         Err(failure) => (None, Err(failure), Vec::new()),
     };

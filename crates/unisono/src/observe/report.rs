@@ -171,6 +171,7 @@ mod tests {
             exchange,
             peers,
             loading,
+            state_bytes: 0,
             left: None,
         };
         Report::new(vec![replica], None).diagnosis()

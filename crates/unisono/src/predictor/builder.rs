@@ -157,7 +157,7 @@ impl PredictorBuilder {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }
         let adapters = spread(&chosen, self.replicas, shards, 1);
-        let budget = Budget { adapters, shards, at_once: None, limit: self.memory_limit };
+        let budget = Budget { adapters, shards, at_once: None, limit: self.memory_limit, owners: None };
         let (memory, at_once) = budget.memory(&program.program, batch)?;
         let options = Options::default().with(|options| {
             (options.global_batch, options.shards, options.shards_at_once) = (batch, shards, at_once);

@@ -49,6 +49,16 @@ impl Builder {
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
     }
 
+    /// Refuses to share out what the optimizer keeps where that is not possible.
+    fn check_owners(&self, mixed: bool) -> Result<(), Error> {
+        let problem = match self.options.owners {
+            Some(_) if mixed => "adapters of several numeric classes update on one replica",
+            Some(_) if !self.parts.phases.is_empty() => "a run with phases keeps it on every replica",
+            _ => return Ok(()),
+        };
+        Err(Error::setting("shard_optimizer", problem))
+    }
+
     /// Returns the number of the model's parameters (Keras's `count_params`, of the weights that are
     /// trained), without statistics and what the optimizer keeps. Opens no device.
     ///
@@ -116,7 +126,8 @@ impl Builder {
             .map(|parts| self.settings.shards.div_ceil(adapters.len().max(1)).div_ceil(parts));
         let asked = self.options.shards_at_once.into_iter().chain(accumulated).min();
         let at_once = asked.map(|most| (most, "no more were asked for"));
-        Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit }
+        let owners = self.options.owners.map(|copies| (vec![adapters.len()], copies));
+        Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit, owners }
     }
 
     /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a
@@ -164,6 +175,8 @@ impl Builder {
         notes.extend(advice(&self.parts, &programs));
         notes.extend(self.accumulation_note(programs.train()));
         let mut budget = self.budget(adapters);
+        budget.owners.iter_mut().for_each(|(replicas, _)| replicas.clone_from(&weights));
+        self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
         if !self.world.is_alone() {

@@ -54,9 +54,10 @@ impl Trainer {
     fn contents_into(&mut self, spare: Contents) -> Result<Contents, Error> {
         // What is saved is what all replicas have.
         self.check_before_leaving()?;
+        // Machines may have to read together: what may fail on one of them comes behind.
+        let mut contents = self.tensors_on_devices(spare)?;
         self.content_for_checkpoint()?;
         self.state.classes = self.crew.saved_classes()?;
-        let mut contents = self.tensors_on_devices(spare)?;
         self.state.save(&mut contents)?;
         Ok(contents)
     }
@@ -223,7 +224,7 @@ impl Trainer {
     pub fn save_behind(&mut self) -> Result<(), Error> {
         let Some(saver) = self.saver.as_ref().filter(|_| writes(self.world())) else {
             // What other machines save is what all have.
-            return if self.world().is_alone() { Ok(()) } else { self.check_before_leaving() };
+            return self.help_to_save();
         };
         let _span = events::save_span(self.state.position.step);
         let spare = saver.saver.spare();
@@ -232,6 +233,17 @@ impl Trainer {
         let step = self.state.position.step;
         saver.hand_over(step, contents, &self.state.history)?;
         self.was_saved(step);
+        Ok(())
+    }
+
+    /// Does this machine's part of a save that other machines write.
+    fn help_to_save(&mut self) -> Result<(), Error> {
+        if !self.world().is_alone() {
+            self.check_before_leaving()?;
+        }
+        if self.crew.replicas.reads_together() {
+            self.tensors_of(&[StateKind::Optimizer])?;
+        }
         Ok(())
     }
 

@@ -252,7 +252,7 @@ impl Session {
             }
             waited += self.link.now().saturating_sub(since);
         }
-        let together = !is_waiting(self) && self.lost.is_empty();
+        let together = !is_waiting(self);
         self.link.end(together);
     }
 }

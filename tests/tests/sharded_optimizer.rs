@@ -1,0 +1,132 @@
+//! What the optimizer keeps, shared out among replicas and machines: the same bytes, less memory, and what a
+//! loss means.
+
+use unisono::world::{Fault, Script, threads};
+use unisono::{
+    Accuracy, AdamW, BatchNorm, Builder, Dense, Error, History, Lamb, Optimizer, Relu, Sequential, Sgd, Trainer,
+    World,
+};
+use unisono_tests::{CLASSES, loader};
+
+/// A perceptron whose optimizer keeps something for every parameter.
+fn model() -> Sequential {
+    Sequential::new().add(Dense::new(24)).add(BatchNorm::new()).add(Relu).add(Dense::new(CLASSES))
+}
+
+fn adam() -> Builder {
+    Trainer::builder(model()).optimizer(AdamW::new(0.01).clip_norm(0.5)).metric(Accuracy).seed(11)
+}
+
+/// Trains two epochs. Returns the digest, the history and the bytes of state on each replica.
+fn train(builder: Builder, world: World) -> Result<(String, History, Vec<u64>), Error> {
+    let data = loader(40, 5)?;
+    let mut trainer = builder.global_batch(16).world(world).digest_every(2).build(&data.fields()?)?;
+    trainer.fit(&data, Some(&loader(20, 6)?), 2)?;
+    let bytes = trainer.reports().iter().map(|report| report.state_bytes).collect();
+    Ok((trainer.state_sha256()?, trainer.history().clone(), bytes))
+}
+
+fn on_ranks<T: Send>(ranks: usize, script: Script, run: impl Fn(World) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> =
+            threads(ranks, script).into_iter().map(|world| scope.spawn(move || run(world))).collect();
+        running.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn replicas_end_in_the_bytes_of_one_with_less_memory() {
+    let optimizers: [fn() -> Builder; 3] = [
+        adam,
+        || Trainer::builder(model()).optimizer(Lamb::new(0.01)).seed(11),
+        || Trainer::builder(model()).optimizer(Sgd::new(0.05).momentum(0.9)).seed(11),
+    ];
+    for builder in optimizers {
+        let (digest, history, whole) = train(builder().replicas(1), World::alone()).unwrap();
+        for (replicas, owners) in [(1, 1), (2, 1), (3, 1), (3, 2)] {
+            let sharded = builder().replicas(replicas).shard_optimizer(owners);
+            let (other, told, bytes) = train(sharded, World::alone()).unwrap();
+            assert_eq!((&other, &told), (&digest, &history), "{replicas} replicas, {owners} owners");
+            let all: u64 = bytes.iter().sum();
+            assert!(owners >= replicas || all < replicas as u64 * whole[0], "{bytes:?} of {whole:?}");
+        }
+    }
+}
+
+#[test]
+fn memory_is_what_was_computed() {
+    let data = loader(40, 5).unwrap();
+    for (replicas, owners) in [(1, 1), (2, 1), (3, 1), (3, 2)] {
+        let builder = adam().replicas(replicas).shard_optimizer(owners).global_batch(16);
+        let trainer = builder.build(&data.fields().unwrap()).unwrap();
+        let most = trainer.reports().iter().map(|report| report.state_bytes).max();
+        assert_eq!(most, trainer.summary().memory.map(|memory| memory.state), "{replicas}, {owners}");
+    }
+}
+
+#[test]
+fn machines_end_in_the_bytes_of_one_process() {
+    let (digest, history, whole) = train(adam().replicas(1), World::alone()).unwrap();
+    for (ranks, replicas, owners) in [(2, 1, 1), (3, 1, 2), (2, 2, 1)] {
+        let run = |world| train(adam().replicas(replicas).shard_optimizer(owners), world);
+        let mut all = 0;
+        for (rank, ended) in on_ranks(ranks, Script::default(), run).into_iter().enumerate() {
+            let (other, told, bytes) = ended.unwrap();
+            assert_eq!((&other, &told), (&digest, &history), "rank {rank} of {ranks}, {owners} owners");
+            all += bytes.iter().sum::<u64>();
+        }
+        assert!(all < (ranks * replicas) as u64 * whole[0], "{all} of {whole:?}");
+    }
+}
+
+#[test]
+fn a_replica_that_owns_tensors_may_be_lost_if_another_one_has_them() {
+    let (digest, history, _) = train(adam().replicas(1), World::alone()).unwrap();
+    for point in ["step-2:segment-1", "step-3"] {
+        let name = format!("owner lost:replica-1:{point}");
+        fail::cfg(&name, "return(lose)").unwrap();
+        let builder = || adam().replicas(3).fault_scope("owner lost:");
+        let ended = train(builder().shard_optimizer(2), World::alone()).unwrap();
+        assert_eq!((ended.0, ended.1), (digest.clone(), history.clone()), "{point}");
+        let error = train(builder().shard_optimizer(1), World::alone()).unwrap_err().to_string();
+        assert!(error.contains(" is lost with replica 1: resume the run, or keep it twice"), "{error}");
+        fail::remove(&name);
+    }
+}
+
+#[test]
+fn a_machine_that_owns_tensors_may_be_lost_if_another_one_has_them() {
+    let (digest, history, _) = train(adam().replicas(1), World::alone()).unwrap();
+    for after in [15, 28, 39, 47, 64] {
+        let script = Script { seed: after as u64, faults: vec![Fault::Lost { rank: 2, after }] };
+        let ended = on_ranks(3, script, |world| train(adam().replicas(1).shard_optimizer(2), world));
+        assert!(ended[2].is_err(), "rank 2 is lost after {after} messages");
+        for ended in &ended[..2] {
+            let (other, told, _) = ended.as_ref().unwrap();
+            assert_eq!((other, told), (&digest, &history), "rank 2 was lost after {after} messages");
+        }
+    }
+}
+
+#[test]
+fn checkpoints_have_all_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = loader(40, 5).unwrap();
+    let run = |builder: Builder, world: World, name: &str, epochs: u32| {
+        let builder = builder.global_batch(16).world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.checkpoints(&dir.path().join(name), 2).unwrap();
+        trainer.resume().unwrap();
+        trainer.fit(&data, None, epochs).unwrap();
+        trainer.state_sha256().unwrap()
+    };
+    let wanted = run(adam().replicas(1), World::alone(), "alone", 3);
+    let sharded = || adam().replicas(2).shard_optimizer(1);
+    run(sharded(), World::alone(), "one", 1);
+    assert_eq!(run(adam().replicas(1), World::alone(), "one", 3), wanted);
+    run(adam().replicas(1), World::alone(), "other", 1);
+    assert_eq!(run(sharded(), World::alone(), "other", 3), wanted);
+    on_ranks(3, Script::default(), |world| run(sharded(), world, "machines", 1));
+    assert_eq!(run(adam().replicas(1), World::alone(), "machines", 3), wanted);
+}
