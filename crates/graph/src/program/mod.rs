@@ -9,4 +9,4 @@ mod work;
 
 pub(crate) use program::UnitKernels;
 pub use program::{Layout, Program};
-pub use run::{BUCKET_BYTES, MAX_SHARDS, OutputDecl, Run, Slot};
+pub use run::{BUCKET_BYTES, Conditions, MAX_SHARDS, OutputDecl, Run, Slot};

@@ -17,6 +17,7 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`].
     pub fn write_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), ReplicaError> {
+        self.none_in_flight()?;
         let decl = self.state(index)?;
         let wanted = 4 * decl.ty.count().max(1);
         if bytes.len() != wanted {
@@ -48,6 +49,7 @@ impl Replicas {
         indices: &[usize],
         mut into: Vec<Vec<u8>>,
     ) -> Result<Vec<Vec<u8>>, ReplicaError> {
+        self.none_in_flight()?;
         let sizes = indices.iter().map(|&index| Ok(self.state(index)?.ty.count().max(1)));
         let sizes: Vec<usize> = sizes.collect::<Result<_, ReplicaError>>()?;
         into.resize_with(indices.len(), Vec::new);

@@ -3,6 +3,7 @@
 pub(crate) mod digest;
 pub(crate) mod fault;
 pub(crate) mod message;
+mod in_flight;
 mod programs;
 mod serve;
 pub(crate) mod threads;

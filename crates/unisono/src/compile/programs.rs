@@ -228,7 +228,9 @@ fn compile_beside(
     let first = first.filter(|first| types(first.states()).starts_with(&types(&graph.states)));
     let like = first.map(|first| StatePlacement::Like(first.state_layout()));
     let states = like.unwrap_or(StatePlacement::ByUpdate);
-    Ok(Arc::new(Program::compile_placed(graph, layout, states)?))
+    let program = Program::compile_placed(graph, layout, states)?;
+    let conditions = crate::compile::outputs::conditions(&program);
+    Ok(Arc::new(program.with_conditions(conditions)))
 }
 
 /// A traced forward pass with loss and metrics as outputs.
