@@ -92,6 +92,7 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::Digests`], [`ReplicaError::NoneLeft`].
     pub fn check_digests(&mut self) -> Result<(), ReplicaError> {
+        self.none_in_flight()?;
         let groups = self.states_by_digest()?;
         if groups.len() < 2 {
             return Ok(());
