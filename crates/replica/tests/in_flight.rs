@@ -30,8 +30,8 @@ fn program(is_crowded: bool) -> Arc<Program> {
     let mean = h.sum_shards() / &total;
     let losses = (&h - &mean).sum(&[-1]) + x.sum(&[-1]);
     let loss = (&losses * &losses * &weight).sum_shards();
-    let gradient = &tape.gradients(&loss, std::slice::from_ref(&w))[0] / &total;
-    let moment = &m * 0.9 + gradient;
+    let sum = tape.gradients(&loss, std::slice::from_ref(&w)).remove(0);
+    let moment = &m * 0.9 + &sum / &total;
     tape.update(&m, &moment);
     tape.update(&w, &(&w - &(moment * &rate)));
     tape.update(&seen, &h.sum_shards());
@@ -40,9 +40,9 @@ fn program(is_crowded: bool) -> Arc<Program> {
     tape.output("total", &total);
     tape.output("later", &(&total * &rate));
     if is_crowded {
-        let state = tape.state("crowded", &[4], StateKind::Optimizer);
-        let buffers = (0..5).map(|i| tape.input(&format!("buffer {i}"), Type::global(&[4])));
-        tape.update(&state, &buffers.fold(&state + &loss, |sum, next| sum + next));
+        let state = tape.state("crowded", &[4, IN], StateKind::Optimizer);
+        let buffers = (0..5).map(|i| tape.input(&format!("buffer {i}"), Type::global(&[4, IN])));
+        tape.update(&state, &buffers.fold(&state + &sum, |sum, next| sum + next));
     }
     let program = Program::compile(&tape.finish().unwrap()).unwrap();
     Arc::new(program.with_conditions(Conditions { finite: vec![LOSSES], nonzero: Some(TOTAL) }))

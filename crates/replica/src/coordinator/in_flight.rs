@@ -79,6 +79,7 @@ impl Replicas {
                 return Err(self.none_left());
             }
         }
+        self.threads.report(replica).overlapped += u64::from(chained);
         self.audits.began(program);
         self.in_flight.push_back(Flight { task, job, group, replica, number: self.steps - 1, began });
         Ok(true)

@@ -21,6 +21,8 @@ pub struct ReplicaReport {
     pub samples: u64,
     /// The number of steps in which it took part, with shards or without.
     pub steps: u64,
+    /// The number of steps that were submitted while the one before was in flight.
+    pub overlapped: u64,
     /// The number of submissions to its device, loading included.
     pub submissions: u64,
     /// The number of times that it waited for its device, loading included.
@@ -71,6 +73,7 @@ impl ReplicaReport {
             shards: 0,
             samples: 0,
             steps: 0,
+            overlapped: 0,
             submissions: 0,
             waits: 0,
             input: zero,
