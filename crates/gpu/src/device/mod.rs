@@ -85,6 +85,10 @@ pub struct Options {
     /// operations ([`crate::spirv`]). Without it an adapter may be of another numeric class. It has no effect
     /// with `checked`, and on other backends. Default: true.
     pub decorate: bool,
+    /// The longest time that a whole step may take in one submission: systems reset a device that works longer
+    /// on one. A step that took longer when it was last submitted is divided. Default: 1 s on Windows, where a
+    /// device is reset after 2 s, and none elsewhere.
+    pub longest_submission: Option<Duration>,
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
     /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
@@ -93,7 +97,15 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let deadline = Duration::from_secs(300);
-        Self { checked: false, deadline, clock: true, f16: false, decorate: true, compile_threads: None }
+        Self {
+            checked: false,
+            deadline,
+            clock: true,
+            f16: false,
+            decorate: true,
+            longest_submission: cfg!(windows).then_some(Duration::from_secs(1)),
+            compile_threads: None,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! An executable: a plan made ready on a device, so that running it compiles nothing and allocates nothing.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer};
 
@@ -32,6 +32,8 @@ pub struct Executable {
     pub(crate) groups: Groups,
     pub(crate) bound: Bound,
     pub(crate) segments: Vec<LoadedSegment>,
+    /// The time that the device took for the whole step when that was last submitted as one.
+    pub(crate) took: Duration,
 }
 
 /// The source of a plan's buffer.
@@ -146,7 +148,8 @@ impl Device {
         });
         let segments = segments.collect::<Result<Vec<_>, GpuError>>()?;
         self.faults.check()?;
-        Ok(Executable { owner: Arc::clone(&self.faults), kernels, sources, groups, bound, segments })
+        let (owner, took) = (Arc::clone(&self.faults), Duration::ZERO);
+        Ok(Executable { owner, kernels, sources, groups, bound, segments, took })
     }
 
     fn parts(&self, plan: &Plan, segment: &Segment) -> Result<Vec<Part>, GpuError> {
@@ -253,6 +256,11 @@ fn with_clock(downloads: &[Transfer], timestamps: Option<&Timestamps>) -> Vec<Tr
 }
 
 impl LoadedSegment {
+    /// Returns the number of the segment's launches.
+    pub fn launches(&self) -> usize {
+        self.steps.iter().filter(|step| step.is_launch()).count()
+    }
+
     /// Returns whether the host maps buffers of kernels for a transfer of the segment. Such memory is there
     /// once, so only one submission is in flight.
     pub fn shares_memory(&self) -> bool {
@@ -278,6 +286,6 @@ impl Executable {
 
     /// Returns the number of launches of all segments.
     pub fn launches(&self) -> usize {
-        self.segments.iter().map(|loaded| loaded.steps.iter().filter(|step| step.is_launch()).count()).sum()
+        self.segments.iter().map(LoadedSegment::launches).sum()
     }
 }

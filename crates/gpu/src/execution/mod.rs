@@ -53,6 +53,8 @@ pub struct Timing {
     /// The time for filling the staging memory, and for waiting for it if an earlier submission of the
     /// segment still has it.
     pub upload: Duration,
+    /// The time for recording commands, which is a part of `submit`.
+    pub record: Duration,
     /// The time for recording and submitting. A driver without a thread of its own may compute here.
     pub submit: Duration,
     /// The time in which the host waited for the device.
@@ -335,8 +337,18 @@ fn record_part(
     kernels: &[Compiled],
 ) {
     let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
-    record(encoder, steps, bound, queries, |kernel| &kernels[kernel].pipeline);
+    record(encoder, steps, bound, Clocked { queries, begins: true, ends: true }, kernels);
     record_downloads(encoder, part, bound);
+}
+
+/// Which timestamps recorded steps write.
+#[derive(Clone, Copy)]
+struct Clocked<'a> {
+    queries: Option<&'a wgpu::QuerySet>,
+    /// Whether the first pass writes the time at which it begins.
+    begins: bool,
+    /// Whether the last pass writes the time at which it ends.
+    ends: bool,
 }
 
 /// Records the copies of a part's timestamps and downloads to staging, after which the staging is mapped.
@@ -353,14 +365,14 @@ fn record_downloads(encoder: &mut wgpu::CommandEncoder, part: &Part, bound: &Bou
     part.download.map_after(encoder);
 }
 
-/// Records all steps in as few passes as copies and clears allow. The `queries` get the time at which the
-/// first pass began and the time at which the last one ended.
-fn record<'a>(
+/// Records all steps in as few passes as copies and clears allow. The queries get the time at which the first
+/// pass began and the time at which the last one ended.
+fn record(
     encoder: &mut wgpu::CommandEncoder,
     steps: &[Step],
     bound: &Bound,
-    queries: Option<&wgpu::QuerySet>,
-    pipeline: impl Fn(usize) -> &'a wgpu::ComputePipeline,
+    clocked: Clocked<'_>,
+    kernels: &[Compiled],
 ) {
     let mut passes_left =
         steps.chunk_by(|a, b| a.is_launch() && b.is_launch()).filter(|steps| steps[0].is_launch()).count();
@@ -376,8 +388,9 @@ fn record<'a>(
             }
             launches => {
                 passes_left -= 1;
-                let (first, last) = (std::mem::take(&mut is_first), passes_left == 0);
-                let writes = queries.filter(|_| first || last);
+                let first = std::mem::take(&mut is_first) && clocked.begins;
+                let last = passes_left == 0 && clocked.ends;
+                let writes = clocked.queries.filter(|_| first || last);
                 let timestamp_writes = writes.map(|query_set| wgpu::ComputePassTimestampWrites {
                     query_set,
                     beginning_of_pass_write_index: first.then_some(0),
@@ -389,7 +402,7 @@ fn record<'a>(
                 for step in launches {
                     let Step::Launch { kernel, group, grid: [x, y, z] } = step else { continue };
                     if set.replace(*kernel) != Some(*kernel) {
-                        pass.set_pipeline(pipeline(*kernel));
+                        pass.set_pipeline(&kernels[*kernel].pipeline);
                     }
                     pass.set_bind_group(0, &bound.groups[*group], &[]);
                     pass.dispatch_workgroups(*x, *y, *z);

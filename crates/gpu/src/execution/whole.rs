@@ -1,7 +1,8 @@
 //! A whole step in one submission, of which two may be in flight: the second is recorded and its data are
 //! uploaded while the device computes the first.
 
-use std::time::Instant;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use unisono_graph::plan::Transfer;
 
@@ -9,8 +10,8 @@ use crate::device::clock::Stretch;
 use crate::device::mapped::Mapping;
 use crate::{Device, GpuError, Timing, Writer};
 
-use super::executable::{Executable, Lane, LoadedSegment};
-use super::{record_part, record_uploads};
+use super::executable::{Executable, Lane, LoadedSegment, Step};
+use super::{Clocked, record, record_downloads, record_uploads};
 
 /// A whole step that was submitted. It may be dropped; its downloads are then lost.
 #[must_use = "only a wait tells whether it worked"]
@@ -35,7 +36,8 @@ impl InFlight {
 }
 
 impl Device {
-    /// Submits all segments of a plan as one submission and does not wait. A second step of the same plan may
+    /// Submits all segments of a plan as one submission and does not wait. (A step that took longer last time
+    /// than [`crate::Options::longest_submission`] is divided into several.) A second step of the same plan may
     /// be submitted before the first one was collected: each has staging of its own, which is made when
     /// `lane` 1 is first used. Nobody but the plan itself decides whether the last segment changes the state.
     ///
@@ -56,7 +58,7 @@ impl Device {
         self.own(executable)?;
         self.unmap_unread()?;
         self.rebind(executable)?;
-        let Executable { kernels, bound, segments, .. } = executable;
+        let Executable { kernels, bound, segments, took, .. } = executable;
         if segments.iter().any(LoadedSegment::shares_memory) {
             return Err(GpuError::plan("a step in flight", "the host maps buffers of its kernels"));
         }
@@ -72,18 +74,37 @@ impl Device {
             self.fill(uploads, &own.upload, bound, upload)?;
         }
         let filled = Instant::now();
-        let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let pieces = self.pieces(*took);
+        let launches: usize = segments.iter().map(LoadedSegment::launches).sum();
+        let most = launches.div_ceil(pieces).max(1);
+        let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let (mut encoder, mut recorded) = (new_encoder(), 0);
         for LoadedSegment { uploads, lanes, steps } in segments.iter_mut() {
             let Lane { upload, parts, .. } = &mut lanes[lane];
             upload.unmap();
             record_uploads(&mut encoder, uploads, upload, bound);
             let mut first = 0;
             for part in parts {
-                record_part(&mut encoder, &steps[first..part.end], part, bound, kernels);
+                let own = &steps[first..part.end];
+                let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
+                let own_launches = own.iter().filter(|step| step.is_launch()).count();
+                let is_full = own_launches > 0 && recorded > 0 && recorded.is_multiple_of(most);
+                for (at, piece) in cut(own, recorded, most).into_iter().enumerate() {
+                    if at > 0 || is_full {
+                        let before = std::mem::replace(&mut encoder, new_encoder());
+                        self.send(before.finish());
+                    }
+                    let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
+                    record(&mut encoder, &own[piece], bound, clocked, kernels);
+                }
+                recorded += own_launches;
+                record_downloads(&mut encoder, part, bound);
                 (part.submitted, part.unread, first) = (Some(filled), true, part.end);
             }
         }
-        let index = self.send(encoder.finish());
+        let commands = encoder.finish();
+        let record = filled.elapsed();
+        let index = self.send(commands);
         let mut serial = 0;
         for LoadedSegment { lanes, .. } in segments.iter_mut() {
             let own = &mut lanes[lane];
@@ -92,7 +113,7 @@ impl Device {
             serial = own.serial;
         }
         self.faults.check()?;
-        let timing = Timing { upload: filled - start, submit: filled.elapsed(), ..Timing::default() };
+        let timing = Timing { upload: filled - start, record, submit: filled.elapsed(), ..Timing::default() };
         Ok(InFlight { index, lane, serial, timing })
     }
 
@@ -108,7 +129,7 @@ impl Device {
     ) -> Result<Timing, GpuError> {
         self.own(executable)?;
         let InFlight { index, lane, serial, mut timing } = step;
-        let Executable { segments, bound, .. } = executable;
+        let Executable { segments, bound, took, .. } = executable;
         let is_newest = |loaded: &LoadedSegment| loaded.lanes.get(lane).is_some_and(|own| own.serial == serial);
         if !segments.last().is_some_and(is_newest) {
             return Err(GpuError::plan("a step in flight", "submitted again before it was collected"));
@@ -136,6 +157,47 @@ impl Device {
             part.unread = false;
         }
         timing.download += done.elapsed();
+        *took = timing.device.map_or(timing.submit + timing.wait, |stretch| stretch.to - stretch.from);
         Ok(timing)
+    }
+
+    /// Returns the number of submissions for a step that took so long last time: more than one if it nears the
+    /// time after which the system resets a device.
+    fn pieces(&self, took: Duration) -> usize {
+        let longest = self.options.longest_submission.unwrap_or(Duration::MAX).max(Duration::from_nanos(1));
+        took.as_nanos().div_ceil(longest.as_nanos()).clamp(1, 1 << 10) as usize
+    }
+}
+
+/// Divides steps behind every `most` launches, where `before` launches were recorded before them. The first
+/// range begins with the steps and the last one ends with them, and each has a launch if the steps have any,
+/// so that timestamps are written where the steps begin and end.
+fn cut(steps: &[Step], before: usize, most: usize) -> Vec<Range<usize>> {
+    let (mut ranges, mut first, mut launches) = (Vec::new(), 0, before);
+    for at in (0..steps.len()).filter(|&at| steps[at].is_launch()) {
+        if launches > before && launches.is_multiple_of(most) {
+            ranges.push(first..at);
+            first = at;
+        }
+        launches += 1;
+    }
+    ranges.push(first..steps.len());
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_has_a_launch_and_no_more_than_the_most() {
+        let launch = || Step::Launch { kernel: 0, group: 0, grid: [1; 3] };
+        let clear = || Step::Clear(unisono_graph::plan::Slice { buffer: 0, offset: 0, bytes: 4 });
+        let steps = vec![clear(), launch(), launch(), clear(), launch(), launch(), clear()];
+        assert_eq!(cut(&steps, 0, 100), [0..7]);
+        assert_eq!(cut(&steps, 0, 2), [0..4, 4..7]);
+        assert_eq!(cut(&steps, 1, 2), [0..2, 2..5, 5..7]);
+        assert_eq!(cut(&steps, 0, 1), [0..2, 2..4, 4..5, 5..7]);
+        assert_eq!(cut(&[], 3, 1), [0..0]);
     }
 }
