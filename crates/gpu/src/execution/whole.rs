@@ -78,7 +78,7 @@ impl Device {
         let launches: usize = segments.iter().map(LoadedSegment::launches).sum();
         let most = launches.div_ceil(pieces).max(1);
         let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let (mut encoder, mut recorded) = (new_encoder(), 0);
+        let (mut encoder, mut recorded) = (new_encoder(), 0_usize);
         for LoadedSegment { uploads, lanes, steps } in segments.iter_mut() {
             let Lane { upload, parts, .. } = &mut lanes[lane];
             upload.unmap();
