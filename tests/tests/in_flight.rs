@@ -114,7 +114,10 @@ fn checkpoints_are_those_of_the_same_steps_and_resume() {
     let expected = saved(dirs[0].path());
     assert_eq!(expected.len(), 6);
     let [one, two, again] = [0, 1, 2].map(|at| saved(dirs[at].path()));
-    assert_eq!(one.iter().map(|(step, _)| *step).collect::<Vec<_>>(), two.iter().map(|(step, _)| *step).collect::<Vec<_>>());
+    assert_eq!(
+        one.iter().map(|(step, _)| *step).collect::<Vec<_>>(),
+        two.iter().map(|(step, _)| *step).collect::<Vec<_>>()
+    );
     assert!(one == two, "checkpoints differ");
     assert!(one.first() == again.first(), "the resumed run differs");
 }
@@ -170,7 +173,11 @@ impl Callback for Ahead {
     }
 
     fn step_ended(&mut self, step: &Step, run: &mut Control<'_>) -> Result<(), Error> {
-        if step.step % 3 == 1 { (self.asks)(run) } else { run.set_learning_rate(0.05 + step.now.loss.fract() / 9.0) }
+        if step.step % 3 == 1 {
+            (self.asks)(run)
+        } else {
+            run.set_learning_rate(0.05 + step.now.loss.fract() / 9.0)
+        }
     }
 
     fn epoch_ended(&mut self, _: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {

@@ -127,7 +127,11 @@ fn state(replicas: &mut Replicas) -> Vec<Vec<u8>> {
 }
 
 /// Makes steps one by one up to the first that is bad. Returns what each gave, and the state.
-fn one_by_one(replicas: &mut Replicas, program: &Program, batches: &[(usize, Wrong)]) -> (Vec<Made>, Vec<Vec<u8>>) {
+fn one_by_one(
+    replicas: &mut Replicas,
+    program: &Program,
+    batches: &[(usize, Wrong)],
+) -> (Vec<Made>, Vec<Vec<u8>>) {
     let mut all = Vec::new();
     for (step, &(samples, wrong)) in batches.iter().enumerate() {
         all.push(made(replicas.step(0, &feed(program, step, samples, wrong), &mut decide)));
@@ -139,7 +143,11 @@ fn one_by_one(replicas: &mut Replicas, program: &Program, batches: &[(usize, Wro
 }
 
 /// Makes the same steps with two in flight.
-fn overlapped(replicas: &mut Replicas, program: &Program, batches: &[(usize, Wrong)]) -> (Vec<Made>, Vec<Vec<u8>>) {
+fn overlapped(
+    replicas: &mut Replicas,
+    program: &Program,
+    batches: &[(usize, Wrong)],
+) -> (Vec<Made>, Vec<Vec<u8>>) {
     let mut all = Vec::new();
     for (step, &(samples, wrong)) in batches.iter().enumerate() {
         assert!(replicas.begin(0, &feed(program, step, samples, wrong)).unwrap(), "step {step}");
@@ -194,7 +202,8 @@ fn steps_in_flight_change_no_byte_and_no_error() {
         let draw = |at: u64, below_this: u32| below(draws.word(0, trial, at), below_this) as usize;
         let batches: Vec<(usize, Wrong)> = (0..7)
             .map(|step| {
-                let wrong = if draw(2 * step, 4) == 0 { kinds[draw(2 * step + 1, 4)] } else { Wrong::Nothing };
+                let wrong =
+                    if draw(2 * step, 4) == 0 { kinds[draw(2 * step + 1, 4)] } else { Wrong::Nothing };
                 (sizes[draw(100 + step, 3)], wrong)
             })
             .collect();
@@ -256,7 +265,10 @@ fn a_step_is_not_begun_where_the_host_has_to_decide() {
     assert!(crowded.conditions().is_none());
     assert!(!start(&crowded, 1, 2).begin(0, &batch(&crowded)).unwrap(), "no buffer left for the verdict");
     let few = options().with(|options| options.shards_at_once = Some(3));
-    assert!(start_with(&plain, 1, few, 2).begin(0, &batch(&plain)).unwrap(), "a program of two cuts runs at once");
+    assert!(
+        start_with(&plain, 1, few, 2).begin(0, &batch(&plain)).unwrap(),
+        "a program of two cuts runs at once"
+    );
 }
 
 #[test]

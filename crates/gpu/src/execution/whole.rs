@@ -130,14 +130,16 @@ impl Device {
         self.own(executable)?;
         let InFlight { index, lane, serial, mut timing } = step;
         let Executable { segments, bound, took, .. } = executable;
-        let is_newest = |loaded: &LoadedSegment| loaded.lanes.get(lane).is_some_and(|own| own.serial == serial);
+        let is_newest =
+            |loaded: &LoadedSegment| loaded.lanes.get(lane).is_some_and(|own| own.serial == serial);
         if !segments.last().is_some_and(is_newest) {
             return Err(GpuError::plan("a step in flight", "submitted again before it was collected"));
         }
         let start = Instant::now();
         let ready = |loaded: &LoadedSegment| {
             let Lane { upload, parts, .. } = &loaded.lanes[lane];
-            Ok(upload.ready()? && parts.iter().try_fold(true, |all, part| Ok(all && part.download.ready()?))?)
+            Ok(upload.ready()?
+                && parts.iter().try_fold(true, |all, part| Ok(all && part.download.ready()?))?)
         };
         self.until(Some(&index), || segments.iter().try_fold(true, |all, loaded| Ok(all && ready(loaded)?)))?;
         let done = Instant::now();

@@ -126,7 +126,9 @@ impl Replicas {
         }
         if results.bad_cut.is_some() || results.skipped {
             let last = program.segments() - 1;
-            results.outputs.retain(|(index, _)| program.outputs().get(*index).is_some_and(|o| o.segment < last));
+            results
+                .outputs
+                .retain(|(index, _)| program.outputs().get(*index).is_some_and(|o| o.segment < last));
         }
         let mut outputs = Outputs::new(program.outputs().len());
         outputs.gather(&program, vec![std::mem::take(&mut results.outputs)], true);

@@ -173,7 +173,8 @@ impl Replicas {
             exchanged: Exchanged::default(),
         };
         replicas.open(adapters)?;
-        replicas.most_in_flight = replicas.options.steps_in_flight.unwrap_or_else(|| most_in_flight(adapters));
+        replicas.most_in_flight =
+            replicas.options.steps_in_flight.unwrap_or_else(|| most_in_flight(adapters));
         Ok(replicas)
     }
 

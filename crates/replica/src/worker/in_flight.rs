@@ -55,7 +55,9 @@ impl Worker {
         });
         let step = match submitted {
             Ok(step) => step,
-            Err(GpuError::OutOfMemory { .. } | GpuError::Limit { .. }) if lane > 0 => return Ok(Reply::NoRoom),
+            Err(GpuError::OutOfMemory { .. } | GpuError::Limit { .. }) if lane > 0 => {
+                return Ok(Reply::NoRoom);
+            }
             Err(error) => return Err(error.into()),
         };
         self.time.for_a_while(step.timing().upload, Activity::Upload);

@@ -2,8 +2,8 @@
 
 pub(crate) mod digest;
 pub(crate) mod fault;
-pub(crate) mod message;
 mod in_flight;
+pub(crate) mod message;
 mod programs;
 mod serve;
 pub(crate) mod threads;

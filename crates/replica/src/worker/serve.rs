@@ -231,11 +231,7 @@ impl Worker {
                         }
                     }
                     Slot::Chained => to.write(&[0; 4]),
-                    Slot::Output(_)
-                    | Slot::Blocks(_)
-                    | Slot::Flag(_)
-                    | Slot::StateFlag
-                    | Slot::Skipped => {}
+                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) | Slot::StateFlag | Slot::Skipped => {}
                 }
             })?);
             let uploaded = pending.last().map_or(Duration::ZERO, |pending| pending.timing().upload);

@@ -164,7 +164,8 @@ impl Callbacks {
 
 /// Returns the error of a callback that does after a step what the next step would have to wait for.
 pub(super) fn not_awaited(name: &str, what: &str) -> Error {
-    let problem = format!("{name}: {what} after a step, and says that steps do not wait (Callback::awaits_steps)");
+    let problem =
+        format!("{name}: {what} after a step, and says that steps do not wait (Callback::awaits_steps)");
     Error::setting("callback", problem)
 }
 
@@ -185,7 +186,9 @@ impl Trainer {
             let is_ahead = ahead > 0 && !callback.awaits_steps();
             let before = self.callbacks.asked(self.stopped().is_some());
             result = event(&mut **callback, &mut Control { trainer: self, name, ahead, is_ahead });
-            if let (true, None, Some(what)) = (is_ahead, before, self.callbacks.asked(self.stopped().is_some())) {
+            if let (true, None, Some(what)) =
+                (is_ahead, before, self.callbacks.asked(self.stopped().is_some()))
+            {
                 self.state.control.stopped = None;
                 (self.callbacks.pause, self.callbacks.save) = (None, false);
                 result = result.and(Err(not_awaited(callback.name(), what)));

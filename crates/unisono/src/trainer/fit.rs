@@ -220,7 +220,8 @@ impl Trainer {
     ) -> Result<(), Error> {
         let mut next = None;
         let result = self.fit_on(batches, &mut next, train, validation, epochs);
-        if let Some(Next { pulled: Pulled { batch: Ok(Some(batch)), progress, .. }, started: Some(started) }) = next
+        if let Some(Next { pulled: Pulled { batch: Ok(Some(batch)), progress, .. }, started: Some(started) }) =
+            next
             && self.crew.replicas.in_flight() > 0
         {
             let step = self.end_step(&batch, started, Some(train.source()), feed::behind(&batch));

@@ -90,8 +90,11 @@ fn a_device_with_all_shards_decides_before_it_changes_the_state() {
         let skipped = slots(&plan.segments[1].downloads).contains(&Slot::Skipped);
         let chained = slots(&plan.segments[0].uploads).contains(&Slot::Chained);
         let verdicts = names(&plan).iter().filter(|name| *name == "verdict").count();
-        let copies =
-            plan.segments[1].commands.iter().filter(|command| matches!(command, Command::Copy { .. })).count();
+        let copies = plan.segments[1]
+            .commands
+            .iter()
+            .filter(|command| matches!(command, Command::Copy { .. }))
+            .count();
         assert_eq!((skipped, chained, verdicts), if chained { (true, true, 1) } else { (false, false, 0) });
         assert!(!chained || copies == 0 && names(&plan)[0] == "verdict", "{:?}", names(&plan));
         chained
