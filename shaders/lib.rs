@@ -3,8 +3,8 @@
 mod params;
 
 pub use params::{
-    AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, RowSumsParams, STARTS,
-    SortParams, TreeParams, start,
+    AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, ReplaceParams,
+    RowSumsParams, STARTS, SortParams, TreeParams, VerdictParams, start,
 };
 
 /// A piece of WGSL that modules share.
@@ -141,6 +141,12 @@ pub const TREE: &str = include_str!("tree.wgsl");
 
 /// Finds whether any number is not finite. Needs the constant and the types that the file names.
 pub const FINITE: &str = include_str!("finite.wgsl");
+
+/// Decides on the device whether a step commits. Needs the constants that the file names.
+pub const VERDICT: &str = include_str!("verdict.wgsl");
+
+/// Copies new values to a state, if the step commits.
+pub const REPLACE: &str = include_str!("replace.wgsl");
 
 /// Attention, forward and backward: what its kernels are put together from. `ROWS`, `OWN`, `OUT` and `WIDTH`
 /// stand for the names of memories and the constant that is the length of their rows.

@@ -193,6 +193,32 @@ params! {
         width,
     }
 
+    /// The params of `verdict.wgsl`.
+    VerdictParams {
+        /// The number of flags.
+        flags,
+        /// The number of words from one flag to the next.
+        stride,
+        /// The first number that must be finite.
+        first,
+        /// The end of the numbers that must be finite.
+        end,
+        /// The word that is the sum of the weights.
+        weight,
+    }
+
+    /// The params of `replace.wgsl`.
+    ReplaceParams {
+        /// The number of words.
+        n,
+        /// The invocations in a row of the grid.
+        width,
+        /// The first word that is read.
+        source_first,
+        /// The first word that is written.
+        target_first,
+    }
+
     /// The params of a generated map.
     MapParams {
         /// The number of invocations.

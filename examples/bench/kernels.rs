@@ -37,7 +37,24 @@ pub fn measure(program: &Program, run: &Run, adapter: &Adapter) -> Result<(), Er
         vec![milliseconds(time), share, name]
     }));
     rows.push(vec![milliseconds(all), "100%".into(), "all".into()]);
-    Ok(writeln!(stdout(), "{}", table(&rows))?)
+    writeln!(stdout(), "{}", table(&rows))?;
+    let (launches, took) = recording(&mut device, &plan)?;
+    let each = 1e6 * took.as_secs_f64() / launches.max(1) as f64;
+    Ok(writeln!(stdout(), "recording the step's {launches} launches takes the host {each:.2} us a launch")?)
+}
+
+/// Returns the number of a step's launches, and the time that the host takes to record the whole step. What
+/// the step computes does not matter.
+fn recording(device: &mut Device, plan: &Plan) -> Result<(usize, Duration), Error> {
+    let mut executable = device.load(plan)?;
+    let mut fastest = Duration::MAX;
+    for _ in 0..SUBMISSIONS {
+        let step = device.submit_all(&mut executable, 0, &mut |transfer, to| {
+            to.write(&vec![0; transfer.slice.bytes as usize]);
+        })?;
+        fastest = fastest.min(device.collect(&mut executable, step, &mut |_, _| {})?.record);
+    }
+    Ok((executable.launches(), fastest))
 }
 
 /// Returns the time of one launch. What its buffers contain does not matter.

@@ -14,7 +14,9 @@ mod values;
 pub use fuse::{Bucket, StatePlacement};
 pub use passes::simplify;
 pub use plan::{Plan, StateLayout, Target, target};
-pub use program::{BUCKET_BYTES, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot, UpdateGroup};
+pub use program::{
+    BUCKET_BYTES, Conditions, Layout, MAX_SHARDS, OutputDecl, Program, Run, Slot, UpdateGroup,
+};
 pub use reference::{Feed, Outcome, elementary, interpret};
 pub use trace::{
     AttentionResult, Encoding, Expression, Graph, GraphError, Halves, Identity, InputDecl, InputKind, Io,

@@ -74,6 +74,9 @@ pub enum ReplicaError {
         /// What is refused and why.
         why: String,
     },
+    /// Steps are in flight, which have to be finished first; or none is, and one was to be finished.
+    #[error("{0} steps are in flight")]
+    InFlight(usize),
     /// There is no program of this index.
     #[error("no program {program}: there are {programs}")]
     NoProgram {

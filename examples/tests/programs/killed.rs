@@ -49,19 +49,25 @@ impl Moments {
 }
 
 /// Runs `start(out, flags)` once undisturbed and once with faults and kills, and compares all files of the
-/// final state.
-fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command) {
+/// final state. With `alone`, each process that is killed has one replica.
+fn dies_and_is_the_same(epochs: usize, alone: bool, start: impl Fn(&Path, &[&str]) -> Command) {
     let dir = tempfile::tempdir().unwrap();
     let (peace, war) = (dir.path().join("peace"), dir.path().join("war"));
     let epochs = (epochs * kills()).to_string();
-    let flags = |life: usize| {
-        let [replicas, threads] = LIVES[life % LIVES.len()];
+    // The life of the process that ends the run. No process that is killed has it.
+    let last = kills() * LIVES.len() + 3;
+    let replicas_of = |out: &Path, life: usize| match alone && out == war && life < kills() {
+        true => "1",
+        false => LIVES[life % LIVES.len()][0],
+    };
+    let flags = |out: &Path, life: usize| {
+        let [replicas, threads] = [replicas_of(out, life), LIVES[life % LIVES.len()][1]];
         ["--epochs", &*epochs, "--replicas", replicas, "--loader-threads", threads, "--checkpoint-every", "7"]
             .map(str::to_owned)
     };
     let said = dir.path().join("said");
     let run = |out: &Path, life: usize, more: &[&str], losses: &str| {
-        let flags = flags(life);
+        let flags = flags(out, life);
         let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let mut command = start(out, &flags);
         let said: File = OpenOptions::new().create(true).append(true).open(&said).unwrap();
@@ -76,7 +82,7 @@ fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command
     let (mut killed, mut at) = (0, Vec::new());
     for life in 0..kills() {
         let before = step(&war);
-        let losses = moments.losses(LIVES[life % LIVES.len()][0].parse().unwrap());
+        let losses = moments.losses(replicas_of(&war, life).parse().unwrap());
         let process = run(&war, life, &["--resume"], &losses);
         let status = lives_a_while(process, &war, before, &mut moments);
         // A process that a signal ended has no exit code.
@@ -91,8 +97,8 @@ fn dies_and_is_the_same(epochs: usize, start: impl Fn(&Path, &[&str]) -> Command
     assert!(killed * 10 >= kills() * 8, "killed only {killed} times, at {at:?}");
     assert!(at.iter().max() > at.first(), "it never got on: {at:?}");
     // The last process has seven replicas and loses two of them at once.
-    let last = "replica-5:step-0=return(lose);replica-2:step-0=return(panic)";
-    assert!(run(&war, 3, &["--resume"], last).status().unwrap().success(), "after {at:?}");
+    let losses = "replica-5:step-0=return(lose);replica-2:step-0=return(panic)";
+    assert!(run(&war, last, &["--resume"], losses).status().unwrap().success(), "after {at:?}");
     assert!(lost() > 0, "no replica was lost: {}", fs::read_to_string(&said).unwrap());
 
     let [expected, found] = [&peace, &war].map(|dir| unisono::checkpoint::list(dir).unwrap().remove(0));
@@ -147,7 +153,7 @@ fn kill(process: &mut Child) {
 fn digits_killed_at_random_moments_end_in_the_same_files() {
     let dir = tempfile::tempdir().unwrap();
     let data = csv(dir.path(), &lines(500));
-    dies_and_is_the_same(7, |out, flags| {
+    dies_and_is_the_same(7, false, |out, flags| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_digits"));
         command.arg("--data").arg(&data).arg("--out").arg(out).args(flags);
         command
@@ -155,13 +161,26 @@ fn digits_killed_at_random_moments_end_in_the_same_files() {
 }
 
 const FLAGS: &str = "UNISONO_TEST_FLAGS";
+/// The number of steps in flight of [`convolutional`].
+const IN_FLIGHT: &str = "UNISONO_TEST_IN_FLIGHT";
 
 #[test]
 fn a_convolutional_model_killed_at_random_moments_ends_in_the_same_files() {
-    dies_and_is_the_same(4, |out, flags| {
+    dies_and_is_the_same(4, false, |out, flags| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let flags = [&["conv", "--out", out.to_str().unwrap()], flags].concat().join("\n");
         command.args(["--exact", "killed::a_process_that_trains"]).env(FLAGS, flags);
+        command
+    });
+}
+
+/// The device computes a step while the next one is submitted: both may be lost, and neither may be half done.
+#[test]
+fn a_model_killed_during_two_steps_in_flight_ends_in_the_same_files() {
+    dies_and_is_the_same(4, true, |out, flags| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let flags = [&["conv", "--out", out.to_str().unwrap()], flags].concat().join("\n");
+        command.args(["--exact", "killed::a_process_that_trains"]).env(FLAGS, flags).env(IN_FLIGHT, "2");
         command
     });
 }
@@ -199,6 +218,10 @@ fn convolutional(flags: &RunFlags) -> Result<(), unisono_examples::Error> {
         .add(Dense::new(10));
     let schedule = Schedule::cosine(0.1, 500).warm_up(10);
     let builder = Trainer::builder(model).optimizer(Sgd::new(schedule).momentum(0.9)).metric(Accuracy);
+    let builder = match std::env::var(IN_FLIGHT) {
+        Ok(steps) => builder.steps_in_flight(steps.parse().unwrap()),
+        Err(_) => builder,
+    };
     run.train(builder, &train, &held_out).map(drop)
 }
 

@@ -1,6 +1,7 @@
 //! A device: an adapter opened for use, with the pipelines, scratch and state that its plans share.
 
 pub(crate) mod clock;
+pub(crate) mod counters;
 pub(crate) mod fault;
 pub(crate) mod float_mode;
 pub(crate) mod interface;
@@ -13,6 +14,7 @@ mod state;
 pub(crate) mod stopwatch;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use crate::adapter::enumerate::instance;
 use crate::{Adapter, Backend, GpuError, Kind};
 
 use clock::Clock;
+use counters::Counted;
 use fault::{Faults, scoped};
 use mapped::Mapping;
 use pipeline::{Pipelines, Way};
@@ -44,6 +47,9 @@ pub struct Device {
     pub(crate) pipelines: Pipelines,
     pub(crate) pool: Pool,
     pub(crate) state: State,
+    pub(crate) counters: Counted,
+    /// The words by which steps in flight know how those before them ended.
+    verdict: BTreeMap<usize, wgpu::Buffer>,
     /// The mapped downloads that may still be read.
     pub(crate) mappings: Mutex<Vec<Mapping>>,
     /// The bytes that state and scratch may take, on adapters where wgpu would not notice that they are used
@@ -80,6 +86,10 @@ pub struct Options {
     /// integers that they cannot see through ([`Target::masks`]). Without it an adapter is of no portable
     /// class. Default: yes, unless the environment has `UNISONO_UNPROTECTED=1`, which is meant for tests.
     pub decorate: bool,
+    /// The longest time that a whole step may take in one submission: systems reset a device that works longer
+    /// on one. A step that took longer when it was last submitted is divided. Default: 1 s on Windows, where a
+    /// device is reset after 2 s, and none elsewhere.
+    pub longest_submission: Option<Duration>,
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
     /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
@@ -89,7 +99,15 @@ impl Default for Options {
     fn default() -> Self {
         let deadline = Duration::from_secs(300);
         let decorate = !is_unprotected();
-        Self { checked: false, deadline, clock: true, f16: false, decorate, compile_threads: None }
+        Self {
+            checked: false,
+            deadline,
+            clock: true,
+            f16: false,
+            decorate,
+            longest_submission: cfg!(windows).then_some(Duration::from_secs(1)),
+            compile_threads: None,
+        }
     }
 }
 
@@ -177,6 +195,8 @@ impl Device {
             faults,
             pool: Pool::default(),
             state: State::default(),
+            counters: Counted::default(),
+            verdict: BTreeMap::new(),
             mappings: Mutex::default(),
             // Software drivers promise memory that the machine does not have, and the process is killed when
             // it is used.
@@ -250,6 +270,16 @@ impl Device {
             usage |= wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE;
         }
         self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+    }
+
+    /// Returns a buffer of the verdict, which is created as zeros when a plan first has it.
+    pub(crate) fn verdict_word(&mut self, word: usize, bytes: u64) -> Result<wgpu::Buffer, GpuError> {
+        if let Some(known) = self.verdict.get(&word).filter(|known| known.size() == bytes) {
+            return Ok(known.clone());
+        }
+        let buffer = self.create_storage("the verdict", bytes)?;
+        self.verdict.insert(word, buffer.clone());
+        Ok(buffer)
     }
 
     /// Creates a buffer that starts with these bytes.

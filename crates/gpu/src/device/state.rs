@@ -193,7 +193,7 @@ impl Device {
         let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from, from_offset, to, to_offset, bytes);
         staging.map_after(&encoder);
-        let index = self.queue.submit([encoder.finish()]);
+        let index = self.send(encoder.finish());
         self.faults.check()?;
         self.until(Some(&index), || staging.ready())
     }

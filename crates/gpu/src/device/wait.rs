@@ -26,6 +26,7 @@ impl Device {
         index: Option<&wgpu::SubmissionIndex>,
         ready: impl Fn() -> Result<bool, ()>,
     ) -> Result<(), GpuError> {
+        self.counters.wait();
         let mut watch = Stopwatch::start();
         let mut waiting = index.is_some();
         loop {

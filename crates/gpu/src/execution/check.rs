@@ -148,6 +148,7 @@ pub(crate) fn name(plan: &Plan, id: usize) -> String {
         Role::Scratch => format!("scratch buffer {id}"),
         Role::Shared => format!("shared buffer {id}"),
         Role::State(index) => format!("state {index} (buffer {id})"),
+        Role::Verdict(word) => format!("verdict {word} (buffer {id})"),
         Role::Table(_) => format!("table (buffer {id})"),
     }
 }

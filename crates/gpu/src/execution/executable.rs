@@ -1,7 +1,7 @@
 //! An executable: a plan made ready on a device, so that running it compiles nothing and allocates nothing.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer};
 
@@ -32,6 +32,8 @@ pub struct Executable {
     pub(crate) groups: Groups,
     pub(crate) bound: Bound,
     pub(crate) segments: Vec<LoadedSegment>,
+    /// The time that the device took for the whole step when that was last submitted as one.
+    pub(crate) took: Duration,
 }
 
 /// The source of a plan's buffer.
@@ -49,8 +51,16 @@ pub(crate) enum Source {
 #[derive(Debug)]
 pub(crate) struct LoadedSegment {
     pub uploads: Vec<Transfer>,
-    pub upload: Staging,
     pub steps: Vec<Step>,
+    /// The staging of each submission that may be in flight: one, and a second one where a step is submitted
+    /// before the one before it is done.
+    pub lanes: Vec<Lane>,
+}
+
+/// The staging of a segment for one submission in flight.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub upload: Staging,
     /// The parts in the order in which they are submitted; at least one.
     pub parts: Vec<Part>,
     /// The newest submission.
@@ -124,18 +134,22 @@ impl Device {
                 Command::Copy { from, to } => Step::Copy { from: *from, to: *to },
                 Command::Clear(slice) => Step::Clear(*slice),
             };
-            Ok(LoadedSegment {
+            let lane = Lane {
                 upload: self.staging(plan, &segment.uploads, wgpu::MapMode::Write)?,
-                steps: segment.commands.iter().map(step).collect(),
                 parts: self.parts(plan, segment)?,
-                uploads: segment.uploads.clone(),
                 last: None,
                 serial: 0,
+            };
+            Ok(LoadedSegment {
+                steps: segment.commands.iter().map(step).collect(),
+                lanes: vec![lane],
+                uploads: segment.uploads.clone(),
             })
         });
         let segments = segments.collect::<Result<Vec<_>, GpuError>>()?;
         self.faults.check()?;
-        Ok(Executable { owner: Arc::clone(&self.faults), kernels, sources, groups, bound, segments })
+        let (owner, took) = (Arc::clone(&self.faults), Duration::ZERO);
+        Ok(Executable { owner, kernels, sources, groups, bound, segments, took })
     }
 
     fn parts(&self, plan: &Plan, segment: &Segment) -> Result<Vec<Part>, GpuError> {
@@ -144,15 +158,29 @@ impl Device {
             let launch = |command: &Command| matches!(command, Command::Launch(_));
             let launches = segment.commands[std::mem::replace(&mut first, end)..end].iter().any(launch);
             let timestamps = if launches { self.timestamps()? } else { None };
-            let places: Vec<Transfer> = downloads
-                .iter()
-                .cloned()
-                .chain(timestamps.as_ref().map(|_| Timestamps::transfer()))
-                .collect();
+            let places = with_clock(&downloads, timestamps.as_ref());
             let download = self.staging(plan, &places, wgpu::MapMode::Read)?;
             Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps })
         };
         split(plan, segment, PART_BYTES).into_iter().map(part).collect()
+    }
+
+    /// Gives each segment staging for a second submission in flight, unless it has that.
+    pub(super) fn second_lane(&self, segments: &mut [LoadedSegment]) -> Result<(), GpuError> {
+        for loaded in segments.iter_mut().filter(|loaded| loaded.lanes.len() == 1) {
+            let first = &loaded.lanes[0];
+            let upload = Staging::new(self, &loaded.uploads, |_| false, wgpu::MapMode::Write)?;
+            let parts = first.parts.iter().map(|part| {
+                let timestamps = if part.timestamps.is_some() { self.timestamps()? } else { None };
+                let (end, downloads) = (part.end, part.downloads.clone());
+                let places = with_clock(&downloads, timestamps.as_ref());
+                let download = Staging::new(self, &places, |_| false, wgpu::MapMode::Read)?;
+                Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps })
+            });
+            let parts = parts.collect::<Result<Vec<_>, GpuError>>()?;
+            loaded.lanes.push(Lane { upload, parts, last: None, serial: 0 });
+        }
+        Ok(())
     }
 
     /// Creates staging for all transfers but those whose buffers the host shares.
@@ -209,6 +237,7 @@ impl Device {
                 self.ensure_state(*index, plan.buffers[id].bytes)?;
                 Ok(Source::State(*index))
             }
+            (Role::Verdict(word), _) => Ok(Source::Own(self.verdict_word(*word, plan.buffers[id].bytes)?)),
             (Role::Table(words), _) => {
                 Ok(Source::Own(self.create_filled(&name(plan, id), bytemuck::cast_slice(words), STORAGE)?))
             }
@@ -218,6 +247,28 @@ impl Device {
             (Role::Scratch, rank) => Ok(Source::Pool(rank.unwrap_or_default())),
         };
         (0..plan.buffers.len()).map(source).collect()
+    }
+}
+
+/// Returns the downloads of a part, with those of the clock behind them.
+fn with_clock(downloads: &[Transfer], timestamps: Option<&Timestamps>) -> Vec<Transfer> {
+    downloads.iter().cloned().chain(timestamps.map(|_| Timestamps::transfer())).collect()
+}
+
+impl LoadedSegment {
+    /// Returns the number of the segment's launches.
+    pub fn launches(&self) -> usize {
+        self.steps.iter().filter(|step| step.is_launch()).count()
+    }
+
+    /// Returns whether the host maps buffers of kernels for a transfer of the segment. Such memory is there
+    /// once, so only one submission is in flight.
+    pub fn shares_memory(&self) -> bool {
+        let of = |lane: &Lane| {
+            let downloads = lane.parts.iter().map(|part| &part.download);
+            downloads.chain([&lane.upload]).any(|staging| staging.places.contains(&None))
+        };
+        self.lanes.iter().any(of)
     }
 }
 
@@ -235,6 +286,6 @@ impl Executable {
 
     /// Returns the number of launches of all segments.
     pub fn launches(&self) -> usize {
-        self.segments.iter().map(|loaded| loaded.steps.iter().filter(|step| step.is_launch()).count()).sum()
+        self.segments.iter().map(LoadedSegment::launches).sum()
     }
 }

@@ -4,6 +4,7 @@ mod bind;
 mod check;
 pub(crate) mod executable;
 mod part;
+mod whole;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,10 +16,13 @@ use crate::device::clock::{Stretch, Timestamps};
 use crate::device::float_mode;
 use crate::device::mapped::Mapping;
 use crate::device::pipeline::Compiled;
+use crate::device::staging::Staging;
 use crate::{Device, GpuError, MappedDownload, Writer};
 
 use bind::Bound;
-use executable::{Executable, LoadedSegment, Part, Step};
+use executable::{Executable, Lane, LoadedSegment, Part, Step};
+
+pub use whole::InFlight;
 
 /// A segment that was submitted. It may be dropped; its downloads are then lost.
 #[must_use = "only a wait tells whether it worked"]
@@ -49,6 +53,8 @@ pub struct Timing {
     /// The time for filling the staging memory, and for waiting for it if an earlier submission of the
     /// segment still has it.
     pub upload: Duration,
+    /// The time for recording commands, which is a part of `submit`.
+    pub record: Duration,
     /// The time for recording and submitting. A driver without a thread of its own may compute here.
     pub submit: Duration,
     /// The time in which the host waited for the device.
@@ -102,32 +108,41 @@ impl Device {
         self.faults.check()?;
         self.own(executable)?;
         self.unmap_unread()?;
-        let Executable { kernels, sources, groups, bound, segments, .. } = executable;
-        if bound.generation != self.pool.generation {
-            *bound = Bound::new(self, kernels, sources, groups)?;
-        }
+        self.rebind(executable)?;
+        let Executable { kernels, bound, segments, .. } = executable;
         let count = segments.len();
         let loaded = segments
             .get_mut(segment)
             .ok_or_else(|| GpuError::plan(format!("segment {segment}"), format!("the plan has {count}")))?;
         let start = Instant::now();
-        self.reclaim(loaded)?;
-        self.fill(loaded, bound, upload)?;
+        let LoadedSegment { uploads, lanes, steps } = loaded;
+        let lane = &mut lanes[0];
+        self.reclaim(lane)?;
+        self.fill(uploads, &lane.upload, bound, upload)?;
         let filled = Instant::now();
-        loaded.upload.unmap();
-        let parts = self.submit_parts(loaded, bound, kernels);
-        loaded.serial += 1;
+        lane.upload.unmap();
+        let parts = self.submit_parts(uploads, steps, lane, bound, kernels);
+        lane.serial += 1;
         self.faults.check()?;
         let timing = Timing { upload: filled - start, submit: filled.elapsed(), ..Timing::default() };
-        Ok(Pending { segment, serial: loaded.serial, parts, timing })
+        Ok(Pending { segment, serial: lane.serial, parts, timing })
     }
 
-    /// Waits until the segment's staging is no longer used by its last submission, and drops downloads that
-    /// were not read.
-    fn reclaim(&self, loaded: &mut LoadedSegment) -> Result<(), GpuError> {
-        self.settle(&loaded.upload, loaded.last.as_ref())?;
-        for part in loaded.parts.iter_mut().filter(|part| part.unread) {
-            self.settle(&part.download, loaded.last.as_ref())?;
+    /// Binds the launches anew if the scratch has grown since.
+    fn rebind(&self, executable: &mut Executable) -> Result<(), GpuError> {
+        let Executable { kernels, sources, groups, bound, .. } = executable;
+        if bound.generation != self.pool.generation {
+            *bound = Bound::new(self, kernels, sources, groups)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the staging is no longer used by its last submission, and drops downloads that were not
+    /// read.
+    fn reclaim(&self, lane: &mut Lane) -> Result<(), GpuError> {
+        self.settle(&lane.upload, lane.last.as_ref())?;
+        for part in lane.parts.iter_mut().filter(|part| part.unread) {
+            self.settle(&part.download, lane.last.as_ref())?;
             part.download.unmap();
             part.unread = false;
         }
@@ -138,27 +153,31 @@ impl Device {
     /// order.
     fn submit_parts(
         &self,
-        loaded: &mut LoadedSegment,
+        uploads: &[Transfer],
+        steps: &[Step],
+        lane: &mut Lane,
         bound: &Bound,
         kernels: &[Compiled],
     ) -> VecDeque<wgpu::SubmissionIndex> {
         let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut encoder = new_encoder();
-        record_uploads(&mut encoder, loaded, bound);
-        let (mut parts, mut first) = (VecDeque::with_capacity(loaded.parts.len()), 0);
-        for part in &mut loaded.parts {
-            let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
-            let pipeline = |kernel: usize| &kernels[kernel].pipeline;
-            record(&mut encoder, &loaded.steps[first..part.end], bound, queries, pipeline);
-            record_downloads(&mut encoder, part, bound);
+        record_uploads(&mut encoder, uploads, &lane.upload, bound);
+        let (mut parts, mut first) = (VecDeque::with_capacity(lane.parts.len()), 0);
+        for part in &mut lane.parts {
+            record_part(&mut encoder, &steps[first..part.end], part, bound, kernels);
             part.submitted = Some(Instant::now());
-            let commands = std::mem::replace(&mut encoder, new_encoder()).finish();
-            let index = float_mode::for_adapter(&self.adapter, || self.queue.submit([commands]));
-            loaded.last = Some(index.clone());
+            let index = self.send(std::mem::replace(&mut encoder, new_encoder()).finish());
+            lane.last = Some(index.clone());
             parts.push_back(index);
             (part.unread, first) = (true, part.end);
         }
         parts
+    }
+
+    /// Submits commands, and counts that.
+    pub(crate) fn send(&self, commands: wgpu::CommandBuffer) -> wgpu::SubmissionIndex {
+        self.counters.submission();
+        float_mode::for_adapter(&self.adapter, || self.queue.submit([commands]))
     }
 
     /// Waits for a submitted segment and hands out its downloads, in order.
@@ -202,9 +221,10 @@ impl Device {
         self.own(executable)?;
         let what = || format!("segment {}", pending.segment);
         let Executable { segments, bound, .. } = executable;
-        let loaded = segments.get_mut(pending.segment).filter(|loaded| loaded.serial == pending.serial);
+        let lane = segments.get_mut(pending.segment).map(|loaded| &mut loaded.lanes[0]);
         let stale = || GpuError::plan(what(), "submitted again before it was waited for");
-        let LoadedSegment { parts, upload, .. } = loaded.ok_or_else(stale)?;
+        let lane = lane.filter(|lane| lane.serial == pending.serial);
+        let Lane { parts, upload, .. } = lane.ok_or_else(stale)?;
         let at = parts.len() - pending.parts.len().min(parts.len());
         let (Some(part), Some(index)) = (parts.get_mut(at).filter(|part| part.unread), pending.parts.front())
         else {
@@ -256,14 +276,15 @@ impl Device {
     /// Has `upload` write all uploads of a segment.
     fn fill(
         &self,
-        loaded: &LoadedSegment,
+        uploads: &[Transfer],
+        staging: &Staging,
         bound: &Bound,
         upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
     ) -> Result<(), GpuError> {
-        for (transfer, place) in loaded.uploads.iter().zip(&loaded.upload.places) {
+        for (transfer, place) in uploads.iter().zip(&staging.places) {
             let what = || format!("upload of slot {}", transfer.slot);
             let (buffer, offset) = match *place {
-                Some((block, offset)) => (&loaded.upload.blocks[block].buffer, offset),
+                Some((block, offset)) => (&staging.blocks[block].buffer, offset),
                 None => (&bound.buffers[transfer.slice.buffer], transfer.slice.offset),
             };
             if place.is_none() {
@@ -293,13 +314,41 @@ impl Device {
 }
 
 /// Records the copies from staging to the buffers of the uploads, after which the staging is mapped again.
-fn record_uploads(encoder: &mut wgpu::CommandEncoder, loaded: &LoadedSegment, bound: &Bound) {
-    for (Transfer { slice, .. }, place) in loaded.uploads.iter().zip(&loaded.upload.places) {
+fn record_uploads(
+    encoder: &mut wgpu::CommandEncoder,
+    uploads: &[Transfer],
+    staging: &Staging,
+    bound: &Bound,
+) {
+    for (Transfer { slice, .. }, place) in uploads.iter().zip(&staging.places) {
         let &Some((block, offset)) = place else { continue };
-        let (from, to) = (&loaded.upload.blocks[block].buffer, &bound.buffers[slice.buffer]);
+        let (from, to) = (&staging.blocks[block].buffer, &bound.buffers[slice.buffer]);
         encoder.copy_buffer_to_buffer(from, offset, to, slice.offset, slice.bytes);
     }
-    loaded.upload.map_after(encoder);
+    staging.map_after(encoder);
+}
+
+/// Records the steps of a part, and then its downloads.
+fn record_part(
+    encoder: &mut wgpu::CommandEncoder,
+    steps: &[Step],
+    part: &Part,
+    bound: &Bound,
+    kernels: &[Compiled],
+) {
+    let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
+    record(encoder, steps, bound, Clocked { queries, begins: true, ends: true }, kernels);
+    record_downloads(encoder, part, bound);
+}
+
+/// Which timestamps recorded steps write.
+#[derive(Clone, Copy)]
+struct Clocked<'a> {
+    queries: Option<&'a wgpu::QuerySet>,
+    /// Whether the first pass writes the time at which it begins.
+    begins: bool,
+    /// Whether the last pass writes the time at which it ends.
+    ends: bool,
 }
 
 /// Records the copies of a part's timestamps and downloads to staging, after which the staging is mapped.
@@ -316,14 +365,14 @@ fn record_downloads(encoder: &mut wgpu::CommandEncoder, part: &Part, bound: &Bou
     part.download.map_after(encoder);
 }
 
-/// Records all steps in as few passes as copies and clears allow. The `queries` get the time at which the
-/// first pass began and the time at which the last one ended.
-fn record<'a>(
+/// Records all steps in as few passes as copies and clears allow. The queries get the time at which the first
+/// pass began and the time at which the last one ended.
+fn record(
     encoder: &mut wgpu::CommandEncoder,
     steps: &[Step],
     bound: &Bound,
-    queries: Option<&wgpu::QuerySet>,
-    pipeline: impl Fn(usize) -> &'a wgpu::ComputePipeline,
+    clocked: Clocked<'_>,
+    kernels: &[Compiled],
 ) {
     let mut passes_left =
         steps.chunk_by(|a, b| a.is_launch() && b.is_launch()).filter(|steps| steps[0].is_launch()).count();
@@ -339,8 +388,9 @@ fn record<'a>(
             }
             launches => {
                 passes_left -= 1;
-                let (first, last) = (std::mem::take(&mut is_first), passes_left == 0);
-                let writes = queries.filter(|_| first || last);
+                let first = std::mem::take(&mut is_first) && clocked.begins;
+                let last = passes_left == 0 && clocked.ends;
+                let writes = clocked.queries.filter(|_| first || last);
                 let timestamp_writes = writes.map(|query_set| wgpu::ComputePassTimestampWrites {
                     query_set,
                     beginning_of_pass_write_index: first.then_some(0),
@@ -352,7 +402,7 @@ fn record<'a>(
                 for step in launches {
                     let Step::Launch { kernel, group, grid: [x, y, z] } = step else { continue };
                     if set.replace(*kernel) != Some(*kernel) {
-                        pass.set_pipeline(pipeline(*kernel));
+                        pass.set_pipeline(&kernels[*kernel].pipeline);
                     }
                     pass.set_bind_group(0, &bound.groups[*group], &[]);
                     pass.dispatch_workgroups(*x, *y, *z);

@@ -1,4 +1,5 @@
-//! The check of new states: a kernel that stores them sets a flag if one is infinite or not a number.
+//! The check of new states: a kernel that stores them sets a flag if one is infinite or not a number, and
+//! stores nothing in a step that does not commit.
 
 use unisono_shaders::snippets;
 
@@ -8,6 +9,15 @@ use crate::fuse::Store;
 use crate::plan::Access;
 
 impl Writer<'_> {
+    /// Returns the condition under which an invocation of a kernel that stores new states does nothing: it
+    /// has no element, or the step does not commit.
+    pub(super) fn guard(&mut self, has_none: &str) -> String {
+        let commit = Binding { store: Store::Commit, row: None };
+        let commit = self.bind_as(commit, Access::Read, "u32");
+        self.shared.push_str(&format!("    let skipped = b{commit}[0];\n"));
+        format!("({has_none}) | (skipped != 0u)")
+    }
+
     /// Returns the statements that set the flag of the states if an element of these values is not finite.
     /// All values have the same number of elements.
     pub(super) fn check(&mut self, values: &[&[String]]) -> String {

@@ -123,8 +123,12 @@ fn map_body(writer: &mut Writer<'_>, unit: &Unit, lanes: usize) -> String {
         .map(|(_, values)| &**values)
         .collect();
     let check = writer.check(&checked);
+    let ends = match unit.roots.iter().any(|&root| writer.is_guarded(root)) {
+        true => writer.guard("i >= params.n"),
+        false => "i >= params.n".into(),
+    };
     format!(
-        "    let i = id.x + id.y * params.width;\n    if i >= params.n {{ return; }}\n{}{stored}{check}",
+        "    let i = id.x + id.y * params.width;\n    if {ends} {{ return; }}\n{}{stored}{check}",
         writer.body
     )
 }

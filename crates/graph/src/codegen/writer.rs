@@ -297,6 +297,11 @@ impl<'a> Writer<'a> {
         self.stores.checked.contains(&root)
     }
 
+    /// Returns whether the kernel stores a value only if the step commits.
+    pub(super) fn is_guarded(&self, root: NodeId) -> bool {
+        self.stores.guarded.contains(&root)
+    }
+
     fn pointwise(&mut self, id: NodeId, e: &Expression, index: &Index) -> String {
         let mut text = e.wgsl.clone();
         let inputs = self.graph.nodes[id].inputs.clone();

@@ -38,10 +38,14 @@ pub enum Store {
     Blocks(usize),
     /// `[len]`: a bucket summed over all shards.
     Sums(usize),
-    /// One word that says whether a sum is not finite.
-    Flag(usize),
+    /// For each cut one word that says whether a sum is not finite, and one more for outputs.
+    Flags,
     /// One word that says whether a new value of a state is not finite.
     StateFlag,
+    /// One word that is not 0 if the step changes nothing, and one more where the device decides about that.
+    Commit,
+    /// One word that is not 0 if an earlier step is in flight.
+    Chained,
     /// The first row of each shard of the run, and the end of the last one.
     ShardStarts,
 }
@@ -95,6 +99,9 @@ pub struct Stores {
     pub in_place: BTreeMap<usize, NodeId>,
     /// The new values of states that the kernel which computes them checks for numbers that are not finite.
     pub checked: BTreeSet<NodeId>,
+    /// The new values of states that are computed in place by a kernel which does nothing in a step that does
+    /// not commit.
+    pub guarded: BTreeSet<NodeId>,
     /// The values that are stored as f16. They are numbers that f16 holds, so no bit depends on it.
     pub halves: BTreeSet<NodeId>,
 }
@@ -261,8 +268,9 @@ impl Stores {
         }
     }
 
-    /// Has the maps of the last segment check the new values of states that they store. A map with as many
-    /// buffers as a kernel may have has none left for the flag, and does not check.
+    /// Has the maps of the last segment check the new values of states that they store, and store nothing in
+    /// a step that does not commit. A map with as many buffers as a kernel may have has none left for the
+    /// flag, and does not check; with one less it has none left for the word that says whether to store.
     fn check_where_computed(&mut self, graph: &Graph, fusion: &Fusion) {
         let last = fusion.segment.iter().max().copied().unwrap_or(0);
         let new = fusion.new_states(graph);
@@ -270,8 +278,14 @@ impl Stores {
             let values = unit.roots.iter().flat_map(|&root| fusion.reads(graph, root).into_keys());
             let buffers: BTreeSet<Store> =
                 values.chain(unit.roots.iter().copied()).map(|id| self.place(id).store).collect();
+            let stored = || unit.roots.iter().filter(|root| new.contains(root));
             if buffers.len() < MAX_BINDINGS {
-                self.checked.extend(unit.roots.iter().filter(|root| new.contains(root)));
+                self.checked.extend(stored());
+            }
+            if buffers.len() + 1 < MAX_BINDINGS {
+                let in_place = |root: &&NodeId| matches!(self.place(**root).store, Store::State(_));
+                let guarded: Vec<NodeId> = stored().filter(in_place).copied().collect();
+                self.guarded.extend(guarded);
             }
         }
     }

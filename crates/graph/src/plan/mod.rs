@@ -77,6 +77,9 @@ pub enum Role {
     Shared,
     /// The buffer is buffer `.0` of the persistent state ([`StateLayout`]), for all plans of a device.
     State(usize),
+    /// The buffer says how the last steps ended. It is one of the words by which steps in flight know of each
+    /// other: buffer `.0` of them, for all plans of a device. It starts as zeros.
+    Verdict(usize),
     /// The buffer holds these constants, which are written once.
     Table(Vec<u32>),
 }

@@ -11,4 +11,4 @@ mod work;
 pub use groups::UpdateGroup;
 pub(crate) use program::UnitKernels;
 pub use program::{Layout, Program};
-pub use run::{BUCKET_BYTES, MAX_SHARDS, OutputDecl, Run, Slot};
+pub use run::{BUCKET_BYTES, Conditions, MAX_SHARDS, OutputDecl, Run, Slot};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::run::{BUCKET_BYTES, OutputDecl, Run};
+use super::run::{BUCKET_BYTES, Conditions, OutputDecl, Run};
 use super::work::UnitWork;
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, RowKernel};
 use crate::fuse::{
@@ -53,6 +53,8 @@ pub struct Program {
     /// What the kernels compute, by the unit.
     pub(crate) work: Vec<UnitWork>,
     outputs: Vec<OutputDecl>,
+    /// By what a device decides whether a step commits; `None` if the caller decides.
+    conditions: Option<Conditions>,
 }
 
 /// A map that a GPU computes in the kernel of the product before it.
@@ -157,7 +159,31 @@ impl Program {
             OutputDecl { name: name.clone(), kind: *kind, ty: graph.nodes[*node].ty.clone(), segment, sum }
         });
         let outputs = outputs.collect();
-        Ok(Self { graph, fusion, stores, kernels, rows, columns, finishes, work, outputs })
+        Ok(Self { graph, fusion, stores, kernels, rows, columns, finishes, work, outputs, conditions: None })
+    }
+
+    /// Has a device that computes all shards decide by these conditions whether a step commits, so that
+    /// nobody waits for the host's verdict. No result depends on it, if the caller decides by the same
+    /// conditions.
+    #[must_use]
+    pub fn with_conditions(self, conditions: Conditions) -> Self {
+        Self { conditions: Some(conditions), ..self }
+    }
+
+    /// Returns the conditions by which a device that computes all shards decides whether a step commits.
+    /// Returns `None` if none were given, and where a device cannot decide: the program changes no state or
+    /// has no cut, an output that counts is known only when the step commits, or a kernel that stores new
+    /// states needs so many buffers that none is left for the word that says whether to.
+    pub fn conditions(&self) -> Option<&Conditions> {
+        let last = self.segments() - 1;
+        let is_ready = |index: &usize| self.outputs.get(*index).is_some_and(|output| output.segment < last);
+        let is_guarded = |value: &NodeId| self.stores.guarded.contains(value);
+        self.conditions.as_ref().filter(|conditions| {
+            last > 0
+                && !self.graph.updates.is_empty()
+                && conditions.finite.iter().chain(&conditions.nonzero).all(is_ready)
+                && self.stores.in_place.values().all(is_guarded)
+        })
     }
 
     /// Returns the simplified graph, to interpret or to print it.

@@ -64,6 +64,16 @@ pub struct OutputDecl {
     pub sum: Option<(usize, usize)>,
 }
 
+/// What must hold of a step's outputs so that it commits, beside that all sums are finite. A device that has
+/// all shards decides by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// The outputs, by their index, that must be finite.
+    pub finite: Vec<usize>,
+    /// The output, by its index, that must not be 0: a sum of weights.
+    pub nonzero: Option<usize>,
+}
+
 /// What a transfer of a [`crate::Plan`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slot {
@@ -83,6 +93,13 @@ pub enum Slot {
     /// One word comes down, which is not 0 if a new value of a state is not finite. The last segment has it,
     /// if it changes the state.
     StateFlag,
+    /// One word goes up, which is not 0 if an earlier step is in flight: if that step turns out to be bad, this
+    /// one changes nothing. A plan that decides on the device has it.
+    Chained,
+    /// One word comes down: 0 if the step has committed, 1 if it changed nothing because an output is 0, and 2
+    /// if it changed nothing because a number is not finite, so that the steps in flight behind it change
+    /// nothing either. A plan that decides on the device has it.
+    Skipped,
 }
 
 impl Slot {
@@ -96,21 +113,25 @@ impl Slot {
             Self::Blocks(i) => (4, i),
             Self::Flag(i) => (5, i),
             Self::StateFlag => (6, 0),
+            Self::Chained => (7, 0),
+            Self::Skipped => (8, 0),
         };
-        kind + 7 * index
+        kind + 9 * index
     }
 
     /// Returns the slot of a number that a plan holds.
     pub fn decode(code: usize) -> Self {
-        let index = code / 7;
-        match code % 7 {
+        let index = code / 9;
+        match code % 9 {
             0 => Self::Scalars,
             1 => Self::Input(index),
             2 => Self::Sums(index),
             3 => Self::Output(index),
             4 => Self::Blocks(index),
             5 => Self::Flag(index),
-            _ => Self::StateFlag,
+            6 => Self::StateFlag,
+            7 => Self::Chained,
+            _ => Self::Skipped,
         }
     }
 }

@@ -41,12 +41,15 @@ impl Replicas {
     /// the coordinator waits.
     fn hear(&mut self) {
         let slice = self.watch.slice(self.scheduler.due());
-        let Some(Answer { replica, ticket, result, spans }) = self.threads.hear(slice) else {
+        let Some(Answer { replica, ticket, result, spans, counters }) = self.threads.hear(slice) else {
             return self.tell(Event::Tick);
         };
         if !self.threads.is_present(replica) {
             return;
         }
+        let report = self.threads.report(replica);
+        report.submissions = report.submissions.max(counters.submissions);
+        report.waits = report.waits.max(counters.waits);
         for span in &spans {
             self.threads.report(replica).add(span);
             if self.options.timeline {

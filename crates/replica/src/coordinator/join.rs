@@ -19,6 +19,7 @@ impl Replicas {
     /// the state, and [`ReplicaError::Digests`] if the state it then has is not that of the others: it is not
     /// part of the run, which goes on as before. [`ReplicaError::NoneLeft`].
     pub fn join(&mut self, adapter: &Adapter) -> Result<usize, ReplicaError> {
+        self.none_in_flight()?;
         self.check_digests()?;
         let all: Vec<usize> = (0..self.ready(0)?.program.states().len()).collect();
         let state = Arc::new(self.read_states(&all, Vec::new())?);

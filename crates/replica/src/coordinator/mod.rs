@@ -10,6 +10,7 @@ mod diagnostics;
 mod drive;
 mod exchange;
 mod finite;
+mod in_flight;
 mod join;
 pub(crate) mod machines;
 mod owned;

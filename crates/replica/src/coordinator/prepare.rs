@@ -18,6 +18,7 @@ impl Replicas {
     /// [`ReplicaError::OutOfMemory`] if there is no memory for it, before the first step. Later a replica
     /// without memory leaves.
     pub fn prepare(&mut self, program: usize, rows: &[usize]) -> Result<(), ReplicaError> {
+        self.none_in_flight()?;
         let global_batch = self.options.global_batch;
         if let Some(&rows) = rows.iter().find(|rows| !(1..=global_batch).contains(*rows)) {
             return Err(ReplicaError::Rows { rows, global_batch });

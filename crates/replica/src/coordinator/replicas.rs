@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_gpu::{Adapter, Stopwatch};
+use unisono_gpu::{Adapter, Kind, Stopwatch};
 use unisono_graph::{MAX_SHARDS, Program};
 use unisono_world::World;
 
 use crate::coordinator::exchange::Exchanged;
+use crate::coordinator::in_flight::Flight;
 use crate::coordinator::machines::{Machines, Shares};
 use crate::error::ReplicaError;
 use crate::known_answer;
@@ -60,6 +61,12 @@ pub struct Replicas {
     pub(crate) left: Vec<Left>,
     pub(crate) memory: HostMemory,
     pub(crate) timeline: Vec<Interval>,
+    /// The steps that were begun and not finished, the oldest first.
+    pub(crate) in_flight: VecDeque<Flight>,
+    /// The most steps in flight, which may turn out to be one.
+    pub(crate) most_in_flight: usize,
+    /// The time at which a step in flight was last finished.
+    pub(crate) finished: Instant,
     /// The other machines of the run.
     pub(crate) world: World,
     /// The number of replicas that each rank was started with, or how fast it is beside the others.
@@ -173,6 +180,9 @@ impl Replicas {
             left: Vec::new(),
             memory: HostMemory::new(),
             timeline: Vec::new(),
+            in_flight: VecDeque::new(),
+            most_in_flight: 1,
+            finished: Instant::now(),
             world,
             weights,
             shares: Shares::default(),
@@ -180,6 +190,8 @@ impl Replicas {
             exchanged: Exchanged::default(),
         };
         replicas.open(adapters)?;
+        replicas.most_in_flight =
+            replicas.options.steps_in_flight.unwrap_or_else(|| most_in_flight(adapters));
         Ok(replicas)
     }
 
@@ -246,6 +258,12 @@ impl Replicas {
     pub(crate) fn none_left(&self) -> ReplicaError {
         ReplicaError::NoneLeft { step: self.steps.saturating_sub(1), left: self.left.clone() }
     }
+}
+
+/// Returns the most steps in flight: a CPU adapter computes on the thread that submits, so that a second one
+/// would only delay the first one's results.
+fn most_in_flight(adapters: &[Adapter]) -> usize {
+    if adapters.iter().any(|adapter| adapter.kind == Kind::Cpu) { 1 } else { 2 }
 }
 
 /// Returns whether a replica may run its shards a few at once, see [`Options::shards_at_once`]: this holds

@@ -17,6 +17,7 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`].
     pub fn write_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), ReplicaError> {
+        self.none_in_flight()?;
         let decl = self.state(index)?;
         let wanted = 4 * decl.ty.count().max(1);
         if bytes.len() != wanted {
@@ -48,6 +49,7 @@ impl Replicas {
         indices: &[usize],
         mut into: Vec<Vec<u8>>,
     ) -> Result<Vec<Vec<u8>>, ReplicaError> {
+        self.none_in_flight()?;
         let owned: BTreeSet<usize> = indices.iter().copied().filter(|&index| self.has_owners(index)).collect();
         if !owned.is_empty() {
             return self.read_with_owned(indices, &owned);
@@ -107,6 +109,7 @@ impl Replicas {
     /// # Errors
     /// [`ReplicaError::Digests`], [`ReplicaError::NoneLeft`].
     pub fn check_digests(&mut self) -> Result<(), ReplicaError> {
+        self.none_in_flight()?;
         let groups = self.states_by_digest()?;
         if groups.len() < 2 {
             return Ok(());

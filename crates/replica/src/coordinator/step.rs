@@ -51,6 +51,7 @@ pub struct Audited {
 }
 
 /// A program and its batch, which all attempts at a step share.
+#[derive(Debug)]
 pub(crate) struct Task {
     pub index: usize,
     pub program: Arc<Program>,
@@ -74,6 +75,7 @@ impl Replicas {
         feed: &Feed,
         decide: &mut dyn FnMut(&Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
+        self.none_in_flight()?;
         let ready = self.ready(program)?;
         feed.check(&ready.program, self.options.global_batch)?;
         if !self.world.is_alone() {

@@ -21,6 +21,12 @@ pub struct ReplicaReport {
     pub samples: u64,
     /// The number of steps in which it took part, with shards or without.
     pub steps: u64,
+    /// The number of steps that were submitted while the one before was in flight.
+    pub overlapped: u64,
+    /// The number of submissions to its device, loading included.
+    pub submissions: u64,
+    /// The number of times that it waited for its device, loading included.
+    pub waits: u64,
     /// The time in which it had nothing to do between two steps: most often it waited for input.
     pub input: Duration,
     /// The time in which it copied its part of the batch, or sums, to its device.
@@ -70,6 +76,9 @@ impl ReplicaReport {
             shards: 0,
             samples: 0,
             steps: 0,
+            overlapped: 0,
+            submissions: 0,
+            waits: 0,
             input: zero,
             upload: zero,
             compute: zero,

@@ -91,10 +91,27 @@ impl AuditSchedule {
 
     /// Notes a step that was not audited, and what it took.
     pub fn stepped(&mut self, program: usize, took: Duration) {
+        self.began(program);
+        self.ended(program, took);
+    }
+
+    /// Notes that a step has begun that is not audited.
+    pub fn began(&mut self, program: usize) {
+        let count = self.counts.entry(program).or_default();
+        count.left = count.left.map(|left| left.saturating_sub(1));
+    }
+
+    /// Takes back that a step has begun: it did not happen.
+    pub fn undone(&mut self, program: usize) {
+        let count = self.counts.entry(program).or_default();
+        count.left = count.left.map(|left| left.saturating_add(1));
+    }
+
+    /// Notes what a step took that has begun.
+    pub fn ended(&mut self, program: usize, took: Duration) {
         let count = self.counts.entry(program).or_default();
         count.report.steps += 1;
         count.report.stepping += took;
-        count.left = count.left.map(|left| left.saturating_sub(1));
         let seconds = took.as_secs_f64();
         // A step may be delayed and is never too fast, so the estimate falls at once and rises slowly.
         count.usual = Some(count.usual.map_or(seconds, |usual| seconds.min(usual * 1.02)));

@@ -124,6 +124,9 @@ pub(crate) enum Event {
     Joined(usize),
     /// A worker must leave. It occurs only between steps.
     Reject(usize),
+    /// The only worker has made a step in flight of so many samples, in so much time. It occurs only between
+    /// steps.
+    Ran { worker: usize, program: usize, samples: usize, spent: Duration },
     /// Time has passed. It may occur at any moment and any number of times.
     Tick,
 }
@@ -210,6 +213,20 @@ impl Scheduler {
         self.workers.due()
     }
 
+    /// Returns the only worker with all shards of a step in one group, if it has their plan loaded, and how
+    /// long the step may take there. Such a step may be in flight while the next one is submitted.
+    pub fn whole(&self, job: &Job) -> Option<(usize, ShardGroup, Duration)> {
+        let [worker] = self.workers.present()[..] else { return None };
+        let at_once = if job.few_at_once { self.workers.at_once(worker, job.program) } else { usize::MAX };
+        let is_usual = job.share.is_none() && job.roles == Roles::Usual && !self.policy.one_updates;
+        let run = Arc::new(Run::whole(&job.sizes));
+        if !is_usual || job.sizes.len() > at_once || !self.workers.is_loaded(worker, job.program, &run) {
+            return None;
+        }
+        let within = self.workers.within(worker, job.program, &run);
+        Some((worker, ShardGroup { shards: 0..job.sizes.len(), run, first_row: 0 }, within))
+    }
+
     /// Takes an event. Returns the actions that follow, in order.
     pub fn on(&mut self, now: Duration, event: Event) -> Vec<Action> {
         match event {
@@ -236,6 +253,9 @@ impl Scheduler {
             Event::Reject(worker) => {
                 self.workers.leave(worker);
                 self.out.push(Action::Leave { worker, loss: Loss::Failed });
+            }
+            Event::Ran { worker, program, samples, spent } => {
+                self.workers.saw(worker, program, samples, spent);
             }
             Event::Tick => {}
             Event::Summed => {

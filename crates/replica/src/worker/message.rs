@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_gpu::GpuError;
+use unisono_gpu::{Counters, GpuError};
 use unisono_graph::{GraphError, Run};
 
 use crate::batch::feed::Feed;
@@ -36,6 +36,12 @@ pub(crate) enum Request {
     Load { program: usize, run: Arc<Run> },
     /// Runs some segments of a step. The answer is [`Reply::Results`].
     Run(Work),
+    /// Submits all segments of a step that the device decides about, and does not wait for it. If another
+    /// step is in flight, `chained` says so: this one then changes nothing if that one is bad. The answer is
+    /// [`Reply::Done`], or [`Reply::NoRoom`].
+    Submit { work: Work, chained: bool },
+    /// Waits for the oldest step in flight. The answer is [`Reply::Results`].
+    Collect,
     /// Sets a tensor of the state. The answer is [`Reply::Done`].
     WriteState { index: usize, bytes: Arc<[u8]> },
     /// Sets all tensors of the state. The answer is [`Reply::Done`].
@@ -72,6 +78,8 @@ pub(crate) struct Answer {
     pub result: Result<Reply, Failure>,
     /// What the worker did with its time since its last answer.
     pub spans: Vec<Span>,
+    /// How often its device was given work and waited for, since it was opened.
+    pub counters: Counters,
 }
 
 #[derive(Debug)]
@@ -79,6 +87,8 @@ pub(crate) enum Reply {
     Done,
     /// The device is open; so many bytes of state are on it.
     Opened { state_bytes: u64 },
+    /// The device has no memory for a second step in flight. Nothing was submitted.
+    NoRoom,
     Results(SegmentResults),
     /// The blocks of buckets that are ready while the device goes on. The [`Reply::Results`] of the same
     /// order has the others.
@@ -98,6 +108,10 @@ pub(crate) struct SegmentResults {
     pub bad_cut: Option<usize>,
     /// Whether the last segment gave a tensor of the state a value that is not finite.
     pub bad_state: bool,
+    /// Whether the device decided that the step changes nothing.
+    pub skipped: bool,
+    /// Whether the steps in flight behind it change nothing either.
+    pub halted: bool,
 }
 
 /// Why a worker could not do what it was ordered to.

@@ -2,6 +2,7 @@
 
 pub(crate) mod digest;
 pub(crate) mod fault;
+mod in_flight;
 pub(crate) mod message;
 mod programs;
 mod serve;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
-use unisono_gpu::{Adapter, Device, Executable, GpuError, MappedDownload};
+use unisono_gpu::{Adapter, Counters, Device, Executable, GpuError, InFlight, MappedDownload};
 use unisono_graph::plan::Transfer;
 use unisono_graph::{Run, Slot};
 
@@ -35,17 +35,22 @@ pub(crate) struct Start {
     pub answers: Sender<Answer>,
 }
 
-struct Worker {
-    replica: usize,
-    device: Device,
-    programs: Programs,
-    options: Options,
-    holding: Holding,
+pub(super) struct Worker {
+    pub(super) replica: usize,
+    pub(super) device: Device,
+    pub(super) programs: Programs,
+    pub(super) options: Options,
+    pub(super) holding: Holding,
     /// The loaded plans; the one that was used last is at the end.
-    loaded: VecDeque<((usize, Arc<Run>), Executable)>,
-    time: Timeline,
+    pub(super) loaded: VecDeque<(Key, Executable)>,
+    /// The steps that were submitted and not collected, the oldest first, each with its plan's key.
+    pub(super) in_flight: VecDeque<(Key, InFlight)>,
+    pub(super) time: Timeline,
     answers: Sender<Answer>,
 }
+
+/// A program and a run: what a plan is for.
+pub(super) type Key = (usize, Arc<Run>);
 
 /// Runs the thread: opens the device, answers whether that succeeded, and then serves orders until the
 /// coordinator closes the queue.
@@ -61,20 +66,21 @@ pub(crate) fn serve(start: Start) {
         }
         Err(failure) => (None, Err(failure), Vec::new()),
     };
-    if answers.send(Answer { replica, ticket, result, spans }).is_err() {
+    if answers.send(Answer { replica, ticket, result, spans, counters: Counters::default() }).is_err() {
         return;
     }
     while let (Some(serving), Ok(order)) = (worker.as_mut(), orders.recv()) {
         serving.waited(order.context);
         let ticket = order.ticket;
         let otherwise = match &order.request {
-            Request::Run(_) => Activity::Compute,
+            Request::Run(_) | Request::Submit { .. } | Request::Collect => Activity::Compute,
             _ => Activity::Loading,
         };
         let result = guarded(|| serving.answer(ticket, order.request));
         serving.time.until_now(otherwise);
         let spans = serving.time.take();
-        if answers.send(Answer { replica, ticket, result, spans }).is_err() {
+        let counters = serving.device.counters();
+        if answers.send(Answer { replica, ticket, result, spans, counters }).is_err() {
             break;
         }
     }
@@ -111,12 +117,16 @@ impl Worker {
         });
         let mut device = Device::open_with(adapter, how)?;
         device.create_some_state(programs.get(0).state_layout(), &|buffer| holding.absent.contains(&buffer))?;
-        Ok(Self { replica, device, programs, options, holding, loaded: VecDeque::new(), time, answers })
+        let (loaded, in_flight) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { replica, device, programs, options, holding, loaded, in_flight, time, answers })
     }
 
     /// Assigns the time since the last answer: within a step it was spent waiting for others, except while
-    /// the host added.
+    /// the host added. The device has worked if a step is in flight.
     fn waited(&mut self, Context { began, added }: Context) {
+        if !self.in_flight.is_empty() {
+            return self.time.until_now(Activity::Compute);
+        }
         match began {
             Some(began) => self.time.until(began, Activity::Input),
             None => self.time.until_now(Activity::Input),
@@ -155,6 +165,8 @@ impl Worker {
                 Ok(Reply::Results(results))
             }
             Request::WriteState { index, .. } if self.holding.absent.contains(&index) => Ok(Reply::Done),
+            Request::Submit { work, chained } => self.submit(work, chained),
+            Request::Collect => Ok(Reply::Results(self.collect()?)),
             Request::WriteState { index, bytes } => {
                 self.device.write_state(index, &bytes)?;
                 Ok(Reply::Done)
@@ -193,7 +205,7 @@ impl Worker {
     }
 
     /// Makes a plan ready if it is not, and marks it as the one that was used last.
-    fn load(&mut self, program: usize, run: Arc<Run>) -> Result<(), Failure> {
+    pub(super) fn load(&mut self, program: usize, run: Arc<Run>) -> Result<(), Failure> {
         let key = (program, run);
         let entry = match self.loaded.iter().position(|(loaded, _)| *loaded == key) {
             Some(at) => self.loaded.remove(at),
@@ -239,7 +251,8 @@ impl Worker {
                             to.write(bytemuck::cast_slice(sums.as_slice()));
                         }
                     }
-                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) | Slot::StateFlag => {}
+                    Slot::Chained => to.write(&[0; 4]),
+                    Slot::Output(_) | Slot::Blocks(_) | Slot::Flag(_) | Slot::StateFlag | Slot::Skipped => {}
                 }
             })?);
             let uploaded = pending.last().map_or(Duration::ZERO, |pending| pending.timing().upload);
@@ -251,17 +264,12 @@ impl Worker {
             while pending.is_pending() {
                 let read =
                     &mut |transfer: &Transfer, mapped: MappedDownload| match Slot::decode(transfer.slot) {
-                        Slot::Output(i) => results.outputs.push((i, bytemuck::pod_collect_to_vec(&mapped))),
                         Slot::Blocks(i) if flips => {
                             results.blocks.push((i, flipped(&mapped.into())));
                             flips = false;
                         }
                         Slot::Blocks(i) => results.blocks.push((i, mapped.into())),
-                        Slot::Flag(cut) if mapped.iter().any(|&b| b != 0) => {
-                            results.bad_cut.get_or_insert(cut);
-                        }
-                        Slot::StateFlag => results.bad_state |= mapped.iter().any(|&b| b != 0),
-                        _ => {}
+                        slot => results.read(slot, &mapped),
                     };
                 let timing = self.device.wait_part(executable, &mut pending, read)?;
                 timing.device.into_iter().for_each(|stretch| self.time.device(stretch));
@@ -271,8 +279,9 @@ impl Worker {
                     let early = Reply::Early(std::mem::take(&mut results.blocks));
                     let spans = self.time.take();
                     // If the coordinator is gone, it does not receive the answer either.
-                    let _ =
-                        self.answers.send(Answer { replica: self.replica, ticket, result: Ok(early), spans });
+                    let (replica, counters) = (self.replica, self.device.counters());
+                    let early = Answer { replica, ticket, result: Ok(early), spans, counters };
+                    let _ = self.answers.send(early);
                 }
             }
         }
@@ -280,7 +289,7 @@ impl Worker {
     }
 
     /// Injects a fault before segments run.
-    fn go_wrong(&mut self, fault: Fault) -> Result<(), Failure> {
+    pub(super) fn go_wrong(&mut self, fault: Fault) -> Result<(), Failure> {
         match fault {
             // This panics without the hook's message on standard error.
             Fault::Panic => resume_unwind(Box::new("on purpose")),
@@ -321,7 +330,7 @@ fn flip_first(work: &mut Work) {
 }
 
 /// Injects a delay after segments that ran.
-fn slow_down(fault: Fault, samples: usize, took: Duration) {
+pub(super) fn slow_down(fault: Fault, samples: usize, took: Duration) {
     match fault {
         Fault::Slow(times) if samples > 0 => std::thread::sleep(took.mul_f64((times - 1.0).max(0.0))),
         Fault::Sample(micros) => {

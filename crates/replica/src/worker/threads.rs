@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
-use unisono_gpu::{Adapter, GpuError};
+use unisono_gpu::{Adapter, Counters, GpuError};
 use unisono_graph::Program;
 
 use crate::error::ReplicaError;
@@ -103,7 +103,8 @@ impl Threads {
         if to.is_none_or(|to| to.send(order).is_err()) {
             let result = Err(Failure::Panic("its thread has ended".to_owned()));
             // Sending cannot fail, since this struct holds the receiver.
-            let _ = self.to_us.send(Answer { replica, ticket, result, spans: Vec::new() });
+            let (spans, counters) = (Vec::new(), Counters::default());
+            let _ = self.to_us.send(Answer { replica, ticket, result, spans, counters });
         }
     }
 

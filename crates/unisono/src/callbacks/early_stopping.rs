@@ -112,6 +112,10 @@ impl EarlyStopping {
 }
 
 impl Callback for EarlyStopping {
+    fn awaits_steps(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> &str {
         "early stopping"
     }

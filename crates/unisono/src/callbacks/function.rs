@@ -49,6 +49,10 @@ impl<F: FnMut(&Epoch, &mut Control<'_>) -> Result<(), Error> + Send> Callback fo
         self.0.influence.clone()
     }
 
+    fn awaits_steps(&self) -> bool {
+        false
+    }
+
     fn epoch_ended(&mut self, epoch: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
         (self.0.call)(epoch, run)
     }

@@ -1,6 +1,6 @@
 //! What a program computed for a batch, read by the names of its outputs.
 
-use unisono_graph::{OutputDecl, OutputKind, Program};
+use unisono_graph::{Conditions, OutputDecl, OutputKind, Program};
 use unisono_replica::{Outputs, Verdict};
 
 use crate::Metric;
@@ -83,5 +83,18 @@ impl<'a> Reading<'a> {
             self.bad_sample().is_some() || self.bad_penalty().is_some() || self.bad_carry().is_some();
         let skip = is_bad || weight == Some(0.0);
         if skip { Verdict::Skip } else { Verdict::Commit }
+    }
+}
+
+/// Returns by which outputs a training step commits: a device decides by the same as [`Reading::verdict`].
+pub(crate) fn conditions(program: &Program) -> Conditions {
+    let must_be_finite = |output: &OutputDecl| {
+        output.kind == OutputKind::Carry || [LOSS, PENALTY, PENALTY_GRADIENT].contains(&&*output.name)
+    };
+    let weights = |output: &OutputDecl| output.kind == OutputKind::Value && output.name == WEIGHT_SUM;
+    let outputs = program.outputs();
+    Conditions {
+        finite: (0..outputs.len()).filter(|&at| must_be_finite(&outputs[at])).collect(),
+        nonzero: outputs.iter().position(weights),
     }
 }

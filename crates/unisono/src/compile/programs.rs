@@ -231,7 +231,9 @@ fn compile_beside(
         true => StatePlacement::Apart,
         false => StatePlacement::ByUpdate,
     });
-    Ok(Arc::new(Program::compile_placed(graph, layout, states)?))
+    let program = Program::compile_placed(graph, layout, states)?;
+    let conditions = crate::compile::outputs::conditions(&program);
+    Ok(Arc::new(program.with_conditions(conditions)))
 }
 
 /// A traced forward pass with loss and metrics as outputs.

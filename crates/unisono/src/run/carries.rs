@@ -44,6 +44,11 @@ impl Carries {
         Self { lanes, carries: inputs.map(|input| carry(&input.name, &input.ty.dims)).collect() }
     }
 
+    /// Returns whether the model carries nothing from batch to batch.
+    pub fn is_empty(&self) -> bool {
+        self.carries.is_empty()
+    }
+
     /// Sets all lanes to zeros.
     pub fn reset(&mut self) {
         self.carries.iter_mut().for_each(|carry| carry.values.fill(0.0));

@@ -278,6 +278,15 @@ impl Builder {
         self
     }
 
+    /// Sets the largest number of steps in flight: 2 has a single replica submit a step while its device
+    /// computes the one before it, which takes staging memory for a second batch. 1 has each step end before
+    /// the next one begins, as several replicas always do. Never changes the answer. Default: 2 on a GPU, 1
+    /// on a CPU adapter, which computes while it is given work.
+    pub fn steps_in_flight(mut self, steps: usize) -> Self {
+        self.options.steps_in_flight = Some(steps);
+        self
+    }
+
     /// Sets the largest number of bytes of its device's memory that a replica's state and scratch may take.
     /// Never changes the answer. Default: what the device has, where it says so.
     pub fn memory_limit(mut self, bytes: u64) -> Self {

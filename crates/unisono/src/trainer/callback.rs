@@ -65,6 +65,14 @@ pub trait Callback: Send {
         Ok(())
     }
 
+    /// Returns whether the next step waits for [`Callback::step_ended`]. Default: true. If no callback of a
+    /// run has it wait, a GPU computes the next step meanwhile. The callback may then set learning rates there,
+    /// log and note, and nothing else: predictions, evaluations, weights, saving and ending the fit are errors,
+    /// on any number of replicas. At the end of an epoch it may do everything.
+    fn awaits_steps(&self) -> bool {
+        true
+    }
+
     /// Is called when a fit begins that has something to do. Default: does nothing.
     ///
     /// # Errors
@@ -136,11 +144,29 @@ impl Callbacks {
         Ok(kept)
     }
 
+    /// Returns whether the next step waits for one of the callbacks.
+    pub fn await_steps(&self) -> bool {
+        self.all.iter().any(|callback| callback.awaits_steps())
+    }
+
+    /// Returns what a callback has asked for that is for callbacks for which steps wait.
+    fn asked(&self, stopped: bool) -> Option<&'static str> {
+        let asked = [(stopped, "ends the run"), (self.pause.is_some(), "ends the fit"), (self.save, "saves")];
+        asked.into_iter().find(|(is_asked, _)| *is_asked).map(|(_, what)| what)
+    }
+
     /// Returns the callbacks that may change the answer in a way that nothing stands for.
     pub fn not_covered(&self) -> impl Iterator<Item = String> {
         let unknown = self.all.iter().filter(|callback| callback.influence() == Influence::NotCovered);
         unknown.map(|callback| format!("what the callback {:?} decides", callback.name()))
     }
+}
+
+/// Returns the error of a callback that does after a step what the next step would have to wait for.
+pub(super) fn not_awaited(name: &str, what: &str) -> Error {
+    let problem =
+        format!("{name}: {what} after a step, and says that steps do not wait (Callback::awaits_steps)");
+    Error::setting("callback", problem)
 }
 
 impl Trainer {
@@ -157,7 +183,16 @@ impl Trainer {
         let mut result = Ok(());
         for (at, callback) in all.iter_mut().enumerate() {
             let name = callback.name().to_owned();
-            result = event(&mut **callback, &mut Control { trainer: self, name, ahead });
+            let is_ahead = ahead > 0 && !callback.awaits_steps();
+            let before = self.callbacks.asked(self.stopped().is_some());
+            result = event(&mut **callback, &mut Control { trainer: self, name, ahead, is_ahead });
+            if let (true, None, Some(what)) =
+                (is_ahead, before, self.callbacks.asked(self.stopped().is_some()))
+            {
+                self.state.control.stopped = None;
+                (self.callbacks.pause, self.callbacks.save) = (None, false);
+                result = result.and(Err(not_awaited(callback.name(), what)));
+            }
             if result.is_err() {
                 break;
             }

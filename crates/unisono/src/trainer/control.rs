@@ -8,6 +8,7 @@ use crate::observe::logged::Logged;
 use crate::optimizers::RateChange;
 use crate::run::control::Stopped;
 use crate::trainer::Trainer;
+use crate::trainer::callback::not_awaited;
 use crate::{Error, Evaluation, History, Predictions};
 
 /// What a [`Callback`](crate::Callback) sees of a run, and what it can ask of it.
@@ -22,6 +23,8 @@ pub struct Control<'a> {
     pub(super) name: String,
     /// The number of steps that are under way after those that are done.
     pub(super) ahead: u64,
+    /// Whether the next step does not wait for this call.
+    pub(super) is_ahead: bool,
 }
 
 impl Control<'_> {
@@ -58,6 +61,11 @@ impl Control<'_> {
     pub fn scale_learning_rate(&mut self, factor: f64) -> Result<(), Error> {
         let (rate, before) = self.trainer.state.control.last_rate();
         self.change_rate(rate.map(|rate| rate * factor), before * factor)
+    }
+
+    /// Refuses what needs the state after a step, if the next step may be under way.
+    fn awaited(&self) -> Result<(), Error> {
+        if self.is_ahead { Err(not_awaited(&self.name, "needs the model")) } else { Ok(()) }
     }
 
     fn change_rate(&mut self, rate: Option<f64>, factor: f64) -> Result<(), Error> {
@@ -101,6 +109,7 @@ impl Control<'_> {
     /// # Errors
     /// Those of [`Trainer::evaluate`].
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
+        self.awaited()?;
         self.trainer.evaluate(loader)
     }
 
@@ -109,6 +118,7 @@ impl Control<'_> {
     /// # Errors
     /// Those of [`Trainer::predict`].
     pub fn predict(&mut self, loader: &Loader) -> Result<Vec<f32>, Error> {
+        self.awaited()?;
         self.trainer.predict(loader)
     }
 
@@ -117,6 +127,7 @@ impl Control<'_> {
     /// # Errors
     /// Those of [`Trainer::predict_all`].
     pub fn predict_all(&mut self, loader: &Loader) -> Result<Predictions, Error> {
+        self.awaited()?;
         self.trainer.predict_all(loader)
     }
 
@@ -125,6 +136,7 @@ impl Control<'_> {
     /// # Errors
     /// Those of [`Trainer::predict_batch`].
     pub fn predict_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, Error> {
+        self.awaited()?;
         self.trainer.predict_batch(batch)
     }
 
@@ -136,7 +148,10 @@ impl Control<'_> {
     /// Returns the values of a parameter, a statistic or what the optimizer keeps, by name:
     /// [`Trainer::tensor`].
     pub fn tensor(&mut self, name: &str) -> Option<Result<Vec<f32>, Error>> {
-        self.trainer.tensor(name)
+        match self.awaited() {
+            Ok(()) => self.trainer.tensor(name),
+            Err(error) => Some(Err(error)),
+        }
     }
 
     /// Logs a value under a tag: [`Trainer::log`].
@@ -155,6 +170,7 @@ impl Control<'_> {
     /// # Errors
     /// Of the replicas.
     pub fn keep_weights(&mut self) -> Result<(), Error> {
+        self.awaited()?;
         self.trainer.check_before_leaving()?;
         let tensors = self.trainer.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
         self.trainer.state.control.keep(tensors);
@@ -167,6 +183,7 @@ impl Control<'_> {
     /// # Errors
     /// Of the replicas; those that were kept, by another program, do not fit the model.
     pub fn restore_weights(&mut self) -> Result<bool, Error> {
+        self.awaited()?;
         self.trainer.put_back_kept()
     }
 }

@@ -1,11 +1,37 @@
 //! Training over epochs: batches in, steps, epochs and checkpoints out.
 
-use unisono_data::{Batches, Loader, Position};
+use unisono_data::{Batch, Batches, DataError, Loader, LoaderState, Position};
 
-use crate::compile::feed;
+use crate::compile::feed::{self, Names};
 use crate::compile::programs::ProgramId;
 use crate::objective::running::Running;
-use crate::{Epoch, Error, History, Trainer};
+use crate::trainer::step::Started;
+use crate::{Epoch, Error, History, Step, Trainer};
+
+/// A batch as it came from the loader, and what the loader said by then.
+struct Pulled {
+    batch: Result<Option<Batch>, DataError>,
+    progress: LoaderState,
+    /// The samples that were skipped for it, with the reasons.
+    skipped: Vec<String>,
+}
+
+/// The next batch, with its step if that was started before its turn.
+struct Next {
+    pulled: Pulled,
+    started: Option<Started>,
+}
+
+impl Pulled {
+    /// Takes the next batch. `noted` counts the skipped samples that were noted so far.
+    fn next(batches: &mut Batches, noted: &mut usize) -> Next {
+        let batch = batches.next().transpose();
+        let reasons = batches.skip_reasons();
+        let skipped = reasons[*noted..].iter().map(|reason| format!("skipped {reason}")).collect();
+        *noted = reasons.len();
+        Next { pulled: Self { batch, progress: batches.progress(), skipped }, started: None }
+    }
+}
 
 impl Trainer {
     /// Trains until `epochs` epochs are done, counted from the run's start, and returns the whole run's
@@ -184,7 +210,8 @@ impl Trainer {
         }
     }
 
-    /// Does the steps of all batches, and ends epochs where they end.
+    /// Does the steps of all batches, and ends epochs where they end. A step that is in flight when another
+    /// error comes up is recorded too: it has happened.
     fn fit_batches(
         &mut self,
         batches: &mut Batches,
@@ -192,55 +219,111 @@ impl Trainer {
         validation: Option<&Loader>,
         epochs: u32,
     ) -> Result<(), Error> {
-        let (mut skipped, of) = (0, self.samples_of(train));
+        let mut next = None;
+        let result = self.fit_on(batches, &mut next, train, validation, epochs);
+        if let Some(Next { pulled: Pulled { batch: Ok(Some(batch)), progress, .. }, started: Some(started) }) =
+            next
+            && self.crew.replicas.in_flight() > 0
+        {
+            let step = self.end_step(&batch, started, Some(train.source()), feed::behind(&batch));
+            if let Ok(step) = step {
+                self.watch.step(&Step { epochs, of: self.samples_of(train), ..step });
+                self.state.position.data = progress;
+            }
+        }
+        result
+    }
+
+    /// Does the steps of all batches. `next` is the batch that was taken before its turn, with its step if that
+    /// is in flight.
+    fn fit_on(
+        &mut self,
+        batches: &mut Batches,
+        next: &mut Option<Next>,
+        train: &Loader,
+        validation: Option<&Loader>,
+        epochs: u32,
+    ) -> Result<(), Error> {
+        let (mut noted, of) = (0, self.samples_of(train));
+        let names = Some(train.source());
         let start = self.position();
         let mut carried = (start.sample > 0).then_some(start.epoch);
         loop {
-            let next = batches.next().transpose()?;
-            for reason in &batches.skip_reasons()[skipped..] {
-                self.watch.note(&format!("skipped {reason}"));
-            }
-            skipped = batches.skip_reasons().len();
-            self.state.position.data.skipped = batches.progress().skipped;
+            let Next { pulled, started } = next.take().unwrap_or_else(|| Pulled::next(batches, &mut noted));
+            let batch = pulled.batch?;
+            pulled.skipped.iter().for_each(|reason| self.watch.note(reason));
+            self.state.position.data.skipped.clone_from(&pulled.progress.skipped);
             // The last samples of an epoch may all have been skipped, and the evaluation after an epoch may
             // have failed before.
-            let reached = next.as_ref().map_or(batches.progress().position.epoch, |batch| batch.epoch);
+            let reached = batch.as_ref().map_or(pulled.progress.position.epoch, |batch| batch.epoch);
             let ended = self.end_epochs(reached, validation)?;
-            let Some(batch) = next else {
-                self.state.position.data = batches.progress();
+            let Some(batch) = batch else {
+                self.state.position.data = pulled.progress;
                 return Ok(());
             };
-            // A callback may end a fit at its beginning, too.
-            let over = self.is_over() && !self.watch.stop.is_asked();
-            if (ended && self.save_when_due()?) || over {
-                self.note_end();
-                return Ok(());
+            let started = match started {
+                Some(started) => started,
+                None => {
+                    // A callback may end a fit at its beginning, too.
+                    let over = self.is_over() && !self.watch.stop.is_asked();
+                    if (ended && self.save_when_due()?) || over {
+                        self.note_end();
+                        return Ok(());
+                    }
+                    if carried.replace(batch.epoch) != Some(batch.epoch) {
+                        self.state.carries.reset();
+                    }
+                    // No later audit would find what is wrong from here on.
+                    if batch.after.epoch >= epochs {
+                        self.compile_for(&batch)?;
+                        let phase = self.phase_for(batch.epoch)?.unwrap_or(0);
+                        self.crew.replicas.audit_next(self.plan.train_index(&batch, phase));
+                    }
+                    self.start_step(&batch, names)?
+                }
+            };
+            if started.is_in_flight() && self.may_overlap(&batch) {
+                *next = Some(self.look_ahead(batches, &mut noted, &batch, epochs, names));
             }
-            if carried.replace(batch.epoch) != Some(batch.epoch) {
-                self.state.carries.reset();
-            }
-            // No later audit would find what is wrong from here on.
-            if batch.after.epoch >= epochs {
-                self.compile_for(&batch)?;
-                let program = self.plan.train_index(&batch, self.phase_for(batch.epoch)?.unwrap_or(0));
-                self.crew.replicas.audit_next(program);
-            }
-            let mut step = self.step_inner(&batch, Some(train.source()), feed::behind(&batch))?;
+            let mut step = self.end_step(&batch, started, names, feed::behind(&batch))?;
             (step.epochs, step.of) = (epochs, of);
             self.watch.step(&step);
             self.call(1, |callback, run| callback.step_ended(&step, run))?;
             self.end_epochs(batch.after.epoch, validation)?;
-            self.state.position.data = batches.progress();
-            let over = self.is_over();
-            if over {
-                self.audit_at_stop(&batch)?;
-            }
-            if self.save_when_due()? || over {
-                self.note_end();
-                return Ok(());
+            self.state.position.data = pulled.progress;
+            // What needs the state, and the fit's end, wait for a step that is in flight.
+            if self.crew.replicas.in_flight() == 0 {
+                let over = self.is_over();
+                if over {
+                    self.audit_at_stop(&batch)?;
+                }
+                if self.save_when_due()? || over {
+                    self.note_end();
+                    return Ok(());
+                }
             }
             batches.recycle(batch);
         }
+    }
+
+    /// Takes the batch behind one whose step is in flight, and starts its step too, if nothing comes between
+    /// the two.
+    fn look_ahead(
+        &mut self,
+        batches: &mut Batches,
+        noted: &mut usize,
+        batch: &Batch,
+        epochs: u32,
+        names: Names<'_>,
+    ) -> Next {
+        let mut next = Pulled::next(batches, noted);
+        if let Ok(Some(following)) = &next.pulled.batch
+            && following.epoch == batch.epoch
+            && following.after.epoch < epochs
+        {
+            next.started = self.start_ahead(following, names);
+        }
+        next
     }
 
     /// Ends the epochs before `reached`. Returns whether there were any.

@@ -3,7 +3,7 @@
 
 use unisono_data::{Batch, Position};
 use unisono_graph::{NodeId, Program};
-use unisono_replica::{Feed, Outcome, ReplicaError};
+use unisono_replica::{Outcome, ReplicaError};
 
 use crate::compile::feed::{self, Names};
 use crate::compile::outputs::Reading;
@@ -12,7 +12,27 @@ use crate::objective::running::Running;
 use crate::observe::events;
 use crate::optimizers::Scalar;
 use crate::run::loss_scale::Scaling;
+use crate::run::state::RunState;
+use crate::trainer::trust::Trust;
 use crate::{Error, Step, Trainer};
+
+/// A step that was started.
+pub(super) struct Started {
+    /// The number of its phase, in a run with phases.
+    phase: Option<usize>,
+    learning_rate: Option<f64>,
+    /// The run's state before it, if it is audited.
+    before: Option<RunState>,
+    /// What the replicas made of it; `None` if it is in flight.
+    made: Option<Result<Outcome, ReplicaError>>,
+}
+
+impl Started {
+    /// Returns whether the step is in flight.
+    pub fn is_in_flight(&self) -> bool {
+        self.made.is_none()
+    }
+}
 
 impl Trainer {
     /// Does one step on a batch, in your own training loop. The batch may have any size up to the global
@@ -49,22 +69,94 @@ impl Trainer {
         names: Names<'_>,
         after: Position,
     ) -> Result<Step, Error> {
-        let _span = events::step_span(self.state.position.step);
+        let started = self.start_step(batch, names)?;
+        self.end_step(batch, started, names, after)
+    }
+
+    /// Starts a step: submits it where the device decides by itself whether it commits, and otherwise makes it
+    /// at once.
+    pub(super) fn start_step(&mut self, batch: &Batch, names: Names<'_>) -> Result<Started, Error> {
         let phase = self.phase_for(batch.epoch)?;
+        let number = phase.unwrap_or(0);
         let learning_rate = self.plan.parts.optimizer_of(phase).learning_rate(self.optimizer_step(phase));
         self.crew.check_state()?;
         self.compile_for(batch)?;
         self.check_batch(batch, names)?;
-        let before = self.before_step(self.plan.train_index(batch, phase.unwrap_or(0)))?;
-        let batch = &*self.state.carries.with(batch)?;
-        let scalars = self.scalars(phase)?;
+        let before = self.before_step(self.plan.train_index(batch, number))?;
+        let scalars = self.scalars(phase, 0)?;
+        let carried = self.state.carries.with(batch)?;
+        let feed = self.plan.feed_train(number, &carried, &scalars, self.state.settings.seed)?;
+        let traced = self.plan.programs_of(batch).train_in(number);
+        let feed = self.with_rest(feed, traced, &carried, &scalars, false);
+        let program = self.plan.train_index(batch, number);
+        let begun = self.crew.replicas.begin(program, &feed);
+        let made = match self.heard(begun)? {
+            true => None,
+            false => {
+                let _span = events::step_span(self.state.position.step);
+                let trained = self.plan.programs_of(batch).train_in(number).clone();
+                let verdict = &mut |outputs: &_| Reading::new(&trained, outputs).verdict();
+                Some(self.crew.replicas.step(program, &feed, verdict))
+            }
+        };
+        Ok(Started { phase, learning_rate, before, made })
+    }
+
+    /// Starts the step after one that is in flight. Returns `None`, and nothing has happened, if it has to wait
+    /// for that one's end, or if something is wrong with it, which is found again when its turn comes.
+    pub(super) fn start_ahead(&mut self, batch: &Batch, names: Names<'_>) -> Option<Started> {
+        let is_audited_later = !self.crew.is_audited || !matches!(self.trust, Trust::Begins);
+        if !is_audited_later || !self.plan.is_compiled_for(batch) {
+            return None;
+        }
+        self.check_batch(batch, names).ok()?;
+        let step = self.optimizer_step(None) + 1;
+        let learning_rate = self.plan.parts.optimizer_of(None).learning_rate(step);
+        let scalars = self.scalars(None, 1).ok()?;
+        let feed = self.plan.feed_train(0, batch, &scalars, self.state.settings.seed).ok()?;
+        let begun = self.crew.replicas.begin(self.plan.train_index(batch, 0), &feed);
+        begun.is_ok_and(|begun| begun).then_some(Started {
+            phase: None,
+            learning_rate,
+            before: None,
+            made: None,
+        })
+    }
+
+    /// Returns whether the next step may be submitted while this one, on a batch, is in flight: nothing that
+    /// happens between the two needs the state, or has a part in the next step.
+    pub(super) fn may_overlap(&self, batch: &Batch) -> bool {
+        let done = self.state.position.step + 1;
+        let saves = self.saver.as_ref().is_some_and(|saver| saver.are_due(done, &self.state.history, false));
+        self.crew.replicas.in_flight() == 1
+            && self.crew.replicas.is_overlapping()
+            && batch.after.epoch == batch.epoch
+            && self.state.carries.is_empty()
+            && self.state.loss_scale.is_none()
+            && self.plan.parts.phases.is_empty()
+            && !self.callbacks.await_steps()
+            && !self.crew.is_comparison_due(done)
+            && !self.is_over()
+            && !saves
+    }
+
+    /// Waits for a step that was started, judges it and records it.
+    pub(super) fn end_step(
+        &mut self,
+        batch: &Batch,
+        started: Started,
+        names: Names<'_>,
+        after: Position,
+    ) -> Result<Step, Error> {
+        let Started { phase, learning_rate, before, made } = started;
         let number = phase.unwrap_or(0);
-        let feed = self.plan.feed_train(number, batch, &scalars, self.state.settings.seed)?;
+        let made = made.unwrap_or_else(|| {
+            let _span = events::step_span(self.state.position.step);
+            self.crew.replicas.finish()
+        });
         let skipped = self.skipped_for_the_scale();
-        let feed =
-            self.with_rest(feed, self.plan.programs_of(batch).train_in(number), batch, &scalars, false);
         let given = self.weights_of(batch)?;
-        let mut outcome = self.judged(batch, number, &feed, names)?;
+        let mut outcome = self.judged(batch, number, made, names)?;
         if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
             self.state.phases.stepped(phase, self.skipped_for_the_scale() == skipped);
         }
@@ -119,20 +211,21 @@ impl Trainer {
         Ok(phase)
     }
 
-    /// Returns the numbers of the next step.
+    /// Returns the numbers of the next step, or of a step so many after it.
     ///
     /// # Errors
     /// One of the optimizer's is not finite.
-    pub(super) fn scalars(&self, phase: Option<usize>) -> Result<Vec<Scalar>, Error> {
+    pub(super) fn scalars(&self, phase: Option<usize>, ahead: u64) -> Result<Vec<Scalar>, Error> {
         let scaling = self.state.loss_scale.as_ref();
-        let scalars = self.plan.parts.optimizer_of(phase).finite_scalars(self.optimizer_step(phase));
+        let step = self.optimizer_step(phase) + ahead;
+        let scalars = self.plan.parts.optimizer_of(phase).finite_scalars(step);
         let mut scalars = scalars.map_err(|problem| Error::setting("optimizer", problem))?;
         scalars.extend(scaling.into_iter().flat_map(|s| s.scalars(self.state.settings.global_batch)));
         Ok(scalars)
     }
 
-    /// Runs the step on the replicas and judges its numbers. Returns the outcome of a step that was
-    /// committed, or that was skipped for its weights or for the loss scale.
+    /// Judges the numbers of a step that the replicas made. Returns the outcome of a step that was committed,
+    /// or that was skipped for its weights or for the loss scale.
     ///
     /// # Errors
     /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.
@@ -140,12 +233,10 @@ impl Trainer {
         &mut self,
         batch: &Batch,
         phase: usize,
-        feed: &Feed,
+        outcome: Result<Outcome, ReplicaError>,
         names: Names<'_>,
     ) -> Result<Outcome, Error> {
         let program = self.plan.programs_of(batch).train_in(phase).clone();
-        let verdict = &mut |outputs: &_| Reading::new(&program, outputs).verdict();
-        let outcome = self.crew.replicas.step(self.plan.train_index(batch, phase), feed, verdict);
         self.tell_left();
         let outcome = match outcome {
             Ok(outcome) => outcome,

@@ -117,7 +117,7 @@ impl Trainer {
         }
         let phase = self.phase_for(batch.epoch)?;
         let batch = self.state.carries.with(batch)?;
-        let scalars = self.scalars(phase)?;
+        let scalars = self.scalars(phase, 0)?;
         let number = phase.unwrap_or(0);
         let feed = self.plan.feed_train(number, &batch, &scalars, self.state.settings.seed)?;
         let program = self.plan.train_index(&batch, number);

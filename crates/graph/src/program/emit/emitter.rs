@@ -25,6 +25,8 @@ pub(super) struct Emitter<'a> {
     pub target: &'a Target,
     /// The sizes of the run.
     pub extent: Extent,
+    /// Whether the device decides whether the step commits.
+    pub decides: bool,
     /// The number of the segment that is being emitted.
     pub segment: usize,
     /// What the kernel of the unit at hand computes.
@@ -100,6 +102,7 @@ impl<'a> Emitter<'a> {
             run,
             target,
             extent: run.extent(),
+            decides: run.is_whole() && !run.sizes.is_empty() && program.conditions().is_some(),
             segment: 0,
             unit_work: &NOTHING,
             clock: 0,
@@ -227,7 +230,9 @@ impl Emitter<'_> {
             }
             Store::Blocks(b) => self.extent.blocks * program.buckets()[b].len,
             Store::Sums(b) => program.buckets()[b].len,
-            Store::Flag(_) | Store::StateFlag => 1,
+            Store::Flags => return self.sizes.get(&store).copied().unwrap_or(4),
+            Store::Commit if self.decides => 2,
+            Store::Commit | Store::StateFlag | Store::Chained => 1,
             Store::ShardStarts => self.extent.shards + 1,
         };
         whole_words(elements.max(1) * program.stores.element_bytes(store))

@@ -48,6 +48,9 @@ impl Emitter<'_> {
         let exchanges = self.target.shares_memory && !self.run.is_whole();
         match store {
             Store::State(i) => Some(Role::State(i)),
+            Store::Commit if self.decides => Some(Role::Verdict(0)),
+            Store::StateFlag if self.decides => Some(Role::Verdict(1)),
+            Store::Commit => Some(Role::Table(vec![0])),
             Store::ShardStarts => Some(Role::Table(self.shard_starts())),
             Store::Blocks(_) | Store::Sums(_) if exchanges => Some(Role::Shared),
             _ => None,

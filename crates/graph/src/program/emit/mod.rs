@@ -12,11 +12,12 @@ mod product;
 mod row_sums;
 mod sums;
 mod together;
+mod verdict;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::emitter::{Emitter, Part, Step};
+use self::emitter::{Emitter, Part};
 use crate::fuse::{Store, Unit, in_order};
 use crate::plan::target::Machine;
 use crate::plan::{Plan, Target};
@@ -51,7 +52,10 @@ impl Emitter<'_> {
             self.upload_inputs();
         }
         self.tick();
-        let flag = self.clear_state_flag();
+        if segment == 0 {
+            self.clear_flags();
+        }
+        let flag = self.begin_commit()?;
         let open = self.open_buckets(segment);
         let cut: Vec<usize> = open.keys().copied().collect();
         self.compute(open)?;
@@ -59,7 +63,7 @@ impl Emitter<'_> {
             self.check_finite(segment, &cut)?;
         }
         if segment + 1 == self.segments.len() {
-            self.replace_states();
+            self.replace_states()?;
         }
         if let Some(flag) = flag {
             self.check_states(flag)?;
@@ -101,6 +105,9 @@ impl Emitter<'_> {
                 Store::Input(i) => self.upload(Slot::Input(i), store),
                 _ => self.upload(Slot::Scalars, store),
             }
+        }
+        if self.decides {
+            self.upload(Slot::Chained, Store::Chained);
         }
     }
 
@@ -167,31 +174,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// Copies new values to their states, unless they were computed in place.
-    fn replace_states(&mut self) {
-        let program = self.program;
-        for (&state, &value) in &program.graph.updates {
-            let place = program.stores.place(in_order(&program.graph, &program.fusion, value));
-            let own = program.stores.state(state);
-            if place == own {
-                continue;
-            }
-            let bytes = 4 * program.graph.states[state].ty.count() as u64;
-            let from = self.part(place.store, 4 * place.inside as u64, bytes);
-            let to = self.part(own.store, 4 * own.inside as u64, bytes);
-            self.step(Step::Copy { from, to });
-        }
-    }
-
-    /// Clears the flag of the states in the last segment, if that replaces any. Its kernels set the flag if a
-    /// new value is not finite.
-    fn clear_state_flag(&mut self) -> Option<Part> {
-        let commits = self.segment + 1 == self.program.segments() && !self.program.graph.updates.is_empty();
-        let flag = commits.then(|| self.part(Store::StateFlag, 0, 4))?;
-        self.step(Step::Clear(flag));
-        Some(flag)
-    }
-
     /// Checks the new values of states that were not checked by the kernel which computed them, and downloads
     /// the flag. So every new value is checked, whatever computed it.
     fn check_states(&mut self, flag: Part) -> Result<(), GraphError> {
@@ -203,6 +185,10 @@ impl Emitter<'_> {
             }
         }
         self.segments[self.segment].downloads.push((Slot::StateFlag, flag));
+        if self.decides {
+            let skipped = self.part(Store::Commit, 0, 4);
+            self.segments[self.segment].downloads.push((Slot::Skipped, skipped));
+        }
         Ok(())
     }
 

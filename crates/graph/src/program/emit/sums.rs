@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_shaders::{FiniteParams, Params, TreeParams, module, snippets};
 
-use super::emitter::{Apart, Emitter, Part, Step};
+use super::emitter::{Apart, Emitter, Part};
 use crate::fuse::{Bucket, Place, Store, in_order};
 use crate::plan::{Access, Kernel, WorkKind};
 use crate::program::{Program, Slot};
@@ -192,8 +192,7 @@ impl Emitter<'_> {
     /// Checks on the device whether all sums of a cut are finite. This is for sums that stay on the device;
     /// the host checks the others as it adds them.
     pub(super) fn check_finite(&mut self, segment: usize, cut: &[usize]) -> Result<(), GraphError> {
-        let flag: Part = self.part(Store::Flag(segment), 0, 4);
-        self.step(Step::Clear(flag));
+        let flag = self.flag(segment);
         for &bucket in cut {
             let Bucket { len, ref values, .. } = self.program.buckets()[bucket];
             let sums = self.all(Store::Sums(bucket));

@@ -70,6 +70,44 @@ fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
     assert!(buffers.iter().any(|b| b.role == Role::State(0)));
 }
 
+#[test]
+fn a_device_with_all_shards_decides_before_it_changes_the_state() {
+    let program = step();
+    let outputs = program.outputs();
+    let early: Vec<usize> = (0..outputs.len()).filter(|&at| outputs[at].segment == 0).collect();
+    let late = (0..outputs.len()).find(|&at| outputs[at].segment == 1).unwrap();
+    let whole = Run::whole(&[2, 2]);
+    let part = Run { first: 0, sizes: vec![2], shards: 2 };
+    let names = |plan: &Plan| -> Vec<String> {
+        let launches = plan.segments[1].commands.iter().filter_map(|command| match command {
+            Command::Launch(launch) => Some(plan.kernels[launch.kernel].name.clone()),
+            _ => None,
+        });
+        launches.collect()
+    };
+    let decides = |program: &Program, run: &Run| {
+        let plan = program.plan(run, &Target::default()).unwrap();
+        let skipped = slots(&plan.segments[1].downloads).contains(&Slot::Skipped);
+        let chained = slots(&plan.segments[0].uploads).contains(&Slot::Chained);
+        let verdicts = names(&plan).iter().filter(|name| *name == "verdict").count();
+        let copies = plan.segments[1]
+            .commands
+            .iter()
+            .filter(|command| matches!(command, Command::Copy { .. }))
+            .count();
+        assert_eq!((skipped, chained, verdicts), if chained { (true, true, 1) } else { (false, false, 0) });
+        assert!(!chained || copies == 0 && names(&plan)[0] == "verdict", "{:?}", names(&plan));
+        chained
+    };
+    assert!(!decides(&program, &whole), "no conditions");
+    let with = |conditions| step().with_conditions(conditions);
+    let deciding = with(Conditions { finite: early, nonzero: None });
+    assert!(decides(&deciding, &whole) && !decides(&deciding, &part));
+    // What is known only when the step commits cannot decide about it.
+    let too_late = with(Conditions { finite: vec![late], nonzero: None });
+    assert!(too_late.conditions().is_none() && !decides(&too_late, &whole));
+}
+
 /// Returns a layer and its gradient in mixed precision, with rows of an odd number of elements.
 fn mixed(layout: Layout) -> Program {
     let tape = Tape::with_precision(Precision::Mixed);

@@ -1,0 +1,42 @@
+//! Counts of what a device does through its driver.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Device;
+
+/// What a device did through its driver since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// The number of submissions to the queue.
+    pub submissions: u64,
+    /// The number of times that the host waited for the device.
+    pub waits: u64,
+}
+
+/// The counts as the device keeps them.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    submissions: AtomicU64,
+    waits: AtomicU64,
+}
+
+impl Counted {
+    pub fn submission(&self) {
+        self.submissions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Device {
+    /// Returns how often the host submitted work and waited for it.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            submissions: self.counters.submissions.load(Ordering::Relaxed),
+            waits: self.counters.waits.load(Ordering::Relaxed),
+        }
+    }
+}

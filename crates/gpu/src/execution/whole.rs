@@ -1,0 +1,205 @@
+//! A whole step in one submission, of which two may be in flight: the second is recorded and its data are
+//! uploaded while the device computes the first.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use unisono_graph::plan::Transfer;
+
+use crate::device::clock::Stretch;
+use crate::device::mapped::Mapping;
+use crate::{Device, GpuError, Timing, Writer};
+
+use super::executable::{Executable, Lane, LoadedSegment, Step};
+use super::{Clocked, record, record_downloads, record_uploads};
+
+/// A whole step that was submitted. It may be dropped; its downloads are then lost.
+#[must_use = "only a wait tells whether it worked"]
+#[derive(Debug)]
+pub struct InFlight {
+    index: wgpu::SubmissionIndex,
+    lane: usize,
+    serial: u64,
+    timing: Timing,
+}
+
+impl InFlight {
+    /// Returns where its time went so far.
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// Returns the lane whose staging it has.
+    pub fn lane(&self) -> usize {
+        self.lane
+    }
+}
+
+impl Device {
+    /// Submits all segments of a plan as one submission and does not wait. (A step that took longer last time
+    /// than [`crate::Options::longest_submission`] is divided into several.) A second step of the same plan may
+    /// be submitted before the first one was collected: each has staging of its own, which is made when
+    /// `lane` 1 is first used. Nobody but the plan itself decides whether the last segment changes the state.
+    ///
+    /// `upload` is called as by [`Device::submit`]. A lane that is submitted again before its last submission
+    /// was collected is waited for here, and its downloads are dropped.
+    ///
+    /// # Errors
+    /// Those of [`Device::submit`]; [`GpuError::Plan`] if there is no such lane, or if the host maps buffers of
+    /// the plan's kernels; [`GpuError::OutOfMemory`] or [`GpuError::Limit`] if there is no memory for the
+    /// second lane. Nothing has been submitted then.
+    pub fn submit_all(
+        &self,
+        executable: &mut Executable,
+        lane: usize,
+        upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
+    ) -> Result<InFlight, GpuError> {
+        self.faults.check()?;
+        self.own(executable)?;
+        self.unmap_unread()?;
+        self.rebind(executable)?;
+        let Executable { kernels, bound, segments, took, .. } = executable;
+        if segments.iter().any(LoadedSegment::shares_memory) {
+            return Err(GpuError::plan("a step in flight", "the host maps buffers of its kernels"));
+        }
+        match lane {
+            0 => {}
+            1 => self.second_lane(segments)?,
+            _ => return Err(GpuError::plan(format!("lane {lane}"), "there are two")),
+        }
+        let start = Instant::now();
+        for LoadedSegment { uploads, lanes, .. } in segments.iter_mut() {
+            let own = &mut lanes[lane];
+            self.reclaim(own)?;
+            self.fill(uploads, &own.upload, bound, upload)?;
+        }
+        let filled = Instant::now();
+        let pieces = self.pieces(*took);
+        let launches: usize = segments.iter().map(LoadedSegment::launches).sum();
+        let most = launches.div_ceil(pieces).max(1);
+        let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let (mut encoder, mut recorded) = (new_encoder(), 0_usize);
+        for LoadedSegment { uploads, lanes, steps } in segments.iter_mut() {
+            let Lane { upload, parts, .. } = &mut lanes[lane];
+            upload.unmap();
+            record_uploads(&mut encoder, uploads, upload, bound);
+            let mut first = 0;
+            for part in parts {
+                let own = &steps[first..part.end];
+                let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
+                let own_launches = own.iter().filter(|step| step.is_launch()).count();
+                let is_full = own_launches > 0 && recorded > 0 && recorded.is_multiple_of(most);
+                for (at, piece) in cut(own, recorded, most).into_iter().enumerate() {
+                    if at > 0 || is_full {
+                        let before = std::mem::replace(&mut encoder, new_encoder());
+                        self.send(before.finish());
+                    }
+                    let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
+                    record(&mut encoder, &own[piece], bound, clocked, kernels);
+                }
+                recorded += own_launches;
+                record_downloads(&mut encoder, part, bound);
+                (part.submitted, part.unread, first) = (Some(filled), true, part.end);
+            }
+        }
+        let commands = encoder.finish();
+        let record = filled.elapsed();
+        let index = self.send(commands);
+        let mut serial = 0;
+        for LoadedSegment { lanes, .. } in segments.iter_mut() {
+            let own = &mut lanes[lane];
+            own.last = Some(index.clone());
+            own.serial += 1;
+            serial = own.serial;
+        }
+        self.faults.check()?;
+        let timing = Timing { upload: filled - start, record, submit: filled.elapsed(), ..Timing::default() };
+        Ok(InFlight { index, lane, serial, timing })
+    }
+
+    /// Waits for a step and hands out its downloads, segment by segment and in order.
+    ///
+    /// # Errors
+    /// Those of [`Device::wait`].
+    pub fn collect(
+        &self,
+        executable: &mut Executable,
+        step: InFlight,
+        download: &mut dyn FnMut(&Transfer, &[u8]),
+    ) -> Result<Timing, GpuError> {
+        self.own(executable)?;
+        let InFlight { index, lane, serial, mut timing } = step;
+        let Executable { segments, bound, took, .. } = executable;
+        let is_newest =
+            |loaded: &LoadedSegment| loaded.lanes.get(lane).is_some_and(|own| own.serial == serial);
+        if !segments.last().is_some_and(is_newest) {
+            return Err(GpuError::plan("a step in flight", "submitted again before it was collected"));
+        }
+        let start = Instant::now();
+        let ready = |loaded: &LoadedSegment| {
+            let Lane { upload, parts, .. } = &loaded.lanes[lane];
+            Ok(upload.ready()?
+                && parts.iter().try_fold(true, |all, part| Ok(all && part.download.ready()?))?)
+        };
+        self.until(Some(&index), || segments.iter().try_fold(true, |all, loaded| Ok(all && ready(loaded)?)))?;
+        let done = Instant::now();
+        timing.wait += done - start;
+        for part in segments.iter_mut().flat_map(|loaded| &mut loaded.lanes[lane].parts) {
+            let mut mapping = Mapping::of(part.download.blocks.clone());
+            let read = self.read(part, bound, &index, &mut mapping, &mut |transfer, bytes| {
+                download(transfer, &bytes);
+            });
+            self.keep_mapped(mapping);
+            let device = self.clock.as_ref().zip(read?).zip(part.submitted);
+            let device = device.and_then(|((clock, ticks), submitted)| clock.stretch(ticks, submitted, done));
+            timing.device = match (timing.device, device) {
+                (Some(first), Some(last)) => Some(Stretch { from: first.from, to: last.to }),
+                (first, last) => first.or(last),
+            };
+            part.unread = false;
+        }
+        timing.download += done.elapsed();
+        *took = timing.device.map_or(timing.submit + timing.wait, |stretch| stretch.to - stretch.from);
+        Ok(timing)
+    }
+
+    /// Returns the number of submissions for a step that took so long last time: more than one if it nears the
+    /// time after which the system resets a device.
+    fn pieces(&self, took: Duration) -> usize {
+        let longest = self.options.longest_submission.unwrap_or(Duration::MAX).max(Duration::from_nanos(1));
+        took.as_nanos().div_ceil(longest.as_nanos()).clamp(1, 1 << 10) as usize
+    }
+}
+
+/// Divides steps behind every `most` launches, where `before` launches were recorded before them. The first
+/// range begins with the steps and the last one ends with them, and each has a launch if the steps have any,
+/// so that timestamps are written where the steps begin and end.
+fn cut(steps: &[Step], before: usize, most: usize) -> Vec<Range<usize>> {
+    let (mut ranges, mut first, mut launches) = (Vec::new(), 0, before);
+    for at in (0..steps.len()).filter(|&at| steps[at].is_launch()) {
+        if launches > before && launches.is_multiple_of(most) {
+            ranges.push(first..at);
+            first = at;
+        }
+        launches += 1;
+    }
+    ranges.push(first..steps.len());
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_has_a_launch_and_no_more_than_the_most() {
+        let launch = || Step::Launch { kernel: 0, group: 0, grid: [1; 3] };
+        let clear = || Step::Clear(unisono_graph::plan::Slice { buffer: 0, offset: 0, bytes: 4 });
+        let steps = vec![clear(), launch(), launch(), clear(), launch(), launch(), clear()];
+        assert_eq!(cut(&steps, 0, 100), [0..7]);
+        assert_eq!(cut(&steps, 0, 2), [0..4, 4..7]);
+        assert_eq!(cut(&steps, 1, 2), [0..2, 2..5, 5..7]);
+        assert_eq!(cut(&steps, 0, 1), [0..2, 2..4, 4..5, 5..7]);
+        assert_eq!(cut(&[], 3, 1), [0..0]);
+    }
+}
