@@ -180,7 +180,7 @@ impl Trainer {
         }
         self.check_before_leaving()?;
         self.crew.check_state()?;
-        let feed = self.plan.feed(id, batch, &[], self.state.settings.seed)?;
+        let feed = self.plan.feed(id, batch, &self.average_flags(), self.state.settings.seed)?;
         let outcome = self.crew.replicas.step(self.plan.index_of(id, batch), &feed, &mut |_| Verdict::Commit);
         let outcome = self.heard(outcome)?;
         self.using.take(self.plan.programs_of(batch).get(id), &outcome.outputs);
