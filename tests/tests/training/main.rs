@@ -8,6 +8,7 @@ mod predictor;
 mod rates;
 mod recipe;
 mod silent;
+mod watched;
 
 use unisono::{Logged, Observer, Trainer};
 

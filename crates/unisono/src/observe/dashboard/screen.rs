@@ -242,7 +242,12 @@ fn draw_chart(title: &str, [train, held_out]: [Vec<(f64, f64)>; 2], area: Rect, 
     let range = |of: &dyn Fn(&(f64, f64)) -> f64| {
         let (low, high) =
             all().map(of).fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
-        if low < high { [low, high] } else { [low.min(0.0).max(-1.0), high.max(1.0)] }
+        match low.partial_cmp(&high) {
+            Some(std::cmp::Ordering::Less) => [low, high],
+            Some(std::cmp::Ordering::Equal) => [low - 0.5, high + 0.5],
+            // There are no points.
+            _ => [0.0, 1.0],
+        }
     };
     let (x, y) = (range(&|point| point.0), range(&|point| point.1));
     let curve = |name: &'static str, points, marker, kind, colour| {
