@@ -67,6 +67,10 @@ pub struct RunFlags {
     /// and take the weights of the best one
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub early_stopping: Option<u32>,
+    /// Show curves and replicas where standard error is a terminal. Needs a program that was built with the
+    /// feature `dashboard`
+    #[arg(long)]
+    pub dashboard: bool,
     /// Where checkpoints and the final model.safetensors go
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

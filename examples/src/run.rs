@@ -124,6 +124,18 @@ impl Run {
         if self.flags.trace.is_some() {
             builder = builder.timeline();
         }
+        self.shown(builder)
+    }
+
+    /// Adds what shows the progress.
+    fn shown(&self, builder: Builder) -> Builder {
+        #[cfg(feature = "dashboard")]
+        if self.flags.dashboard {
+            return builder.observer(unisono::Dashboard::new());
+        }
+        if self.flags.dashboard {
+            say!("note: there is no dashboard: build with --features dashboard");
+        }
         builder.observer(Progress::new())
     }
 

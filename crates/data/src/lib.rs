@@ -27,6 +27,8 @@ pub use sample::position::{LoaderState, Position};
 pub use sample::source::Source;
 pub use sample::tree::Content;
 pub use sources::budget::DECODED_BYTES;
+#[cfg(feature = "parquet")]
+pub use sources::columnar::{Columnar, ColumnarSource};
 #[cfg(feature = "csv")]
 pub use sources::csv::columns::{Missing, TableSchema};
 #[cfg(feature = "csv")]

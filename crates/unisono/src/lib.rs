@@ -42,6 +42,8 @@ pub use objective::losses::*;
 pub use objective::metrics::*;
 pub use objective::{Epoch, Evaluation, History};
 pub use observe::csv_log::CsvLog;
+#[cfg(feature = "dashboard")]
+pub use observe::dashboard::Dashboard;
 pub use observe::json_lines::JsonLines;
 pub use observe::logged::{Logged, LoggedImage};
 pub use observe::machines::MachineReport;

@@ -23,6 +23,8 @@ pub use crate::model::layers::*;
 pub use crate::model::{Context, FromFn, Initializer, Inputs, Layer, Model, Outputs};
 pub use crate::objective::losses::*;
 pub use crate::objective::metrics::*;
+#[cfg(feature = "dashboard")]
+pub use crate::observe::dashboard::Dashboard;
 #[cfg(feature = "progress-bar")]
 pub use crate::observe::progress::Progress;
 pub use crate::observe::{csv_log::CsvLog, json_lines::JsonLines, plot::Plot, tensorboard::TensorBoard};

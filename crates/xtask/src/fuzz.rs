@@ -37,12 +37,16 @@ const FILES: [&str; 16] = [
     "plan",
 ];
 
+/// The readers of pictures other than JPEG and PNG, which are behind a feature.
+const PICTURES: [&str; 4] = ["webp", "bmp", "gif", "tiff"];
+
 /// The readers of the facade.
 const RUN: [&str; 2] = ["trainer", "model"];
 
 #[derive(Args)]
 pub struct Fuzz {
-    /// The readers; `files` stands for those that need no wgpu. Default: all
+    /// The readers; `files` stands for those that need no wgpu, `pictures` for those of formats behind a
+    /// feature. Default: all
     readers: Vec<String>,
     /// How long each reader runs
     #[arg(long, default_value_t = 60)]
@@ -62,14 +66,15 @@ pub struct Fuzz {
 /// Builds the fuzzer, and runs one reader after the other. The error names those that failed.
 pub fn fuzz(args: &Fuzz) -> Result<(), String> {
     let readers = chosen(&args.readers)?;
-    let program = build(readers.iter().any(|reader| RUN.contains(reader)))?;
+    let any = |of: &[&str]| readers.iter().any(|reader| of.contains(reader));
+    let program = build(any(&RUN), any(&PICTURES))?;
     let failed: Vec<String> = readers.iter().filter_map(|reader| one(&program, reader, args).err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
 /// Returns the names of the readers that are asked for.
 fn chosen(asked: &[String]) -> Result<Vec<&'static str>, String> {
-    let all = || FILES.into_iter().chain(RUN);
+    let all = || FILES.into_iter().chain(PICTURES).chain(RUN);
     if asked.is_empty() {
         return Ok(all().collect());
     }
@@ -78,9 +83,12 @@ fn chosen(asked: &[String]) -> Result<Vec<&'static str>, String> {
         match all().find(|reader| reader == name) {
             Some(reader) => readers.push(reader),
             None if name == "files" => readers.extend(FILES),
+            None if name == "pictures" => readers.extend(PICTURES),
             None => {
                 let known = all().collect::<Vec<_>>().join(", ");
-                return Err(format!("no reader {name:?}; there are {known}, and files for most of them"));
+                return Err(format!(
+                    "no reader {name:?}; there are {known}, and files and pictures for several"
+                ));
             }
         }
     }
@@ -93,16 +101,21 @@ fn folder() -> PathBuf {
 
 /// Builds the program that runs a reader, and returns its path. The target is named, so that build scripts
 /// and procedural macros are built without coverage.
-fn build(facade: bool) -> Result<PathBuf, String> {
+fn build(facade: bool, pictures: bool) -> Result<PathBuf, String> {
     let host = host()?;
     let features: &[&str] = if facade { &[] } else { &["--no-default-features"] };
+    let guided = if pictures { "guided,more-pictures" } else { "guided" };
     let mut command = cargo();
     command.env("RUSTFLAGS", COVERAGE).env("CARGO_TARGET_DIR", folder());
     command.args(["build", "-p", "unisono-fuzz", "--profile", "fuzz", "--bin", "fuzz_reader"]);
-    run(command.args(["--features", "guided", "--target", &host]).args(features))?;
+    run(command.args(["--features", guided, "--target", &host]).args(features))?;
     let built = folder().join(&host).join("fuzz").join("fuzz_reader");
     // The next build, of other features, must not change a program that still runs.
-    let kept = folder().join(if facade { "fuzz_all" } else { "fuzz_files" });
+    let kept = folder().join(match (facade, pictures) {
+        (true, _) => "fuzz_all",
+        (false, true) => "fuzz_pictures",
+        (false, false) => "fuzz_files",
+    });
     let _ = fs::remove_file(&kept);
     fs::copy(&built, &kept).map_err(|error| format!("{}: {error}", built.display()))?;
     Ok(kept)
@@ -174,6 +187,7 @@ mod tests {
         let package = fs::read_to_string(root().join("tests/fuzz/src/lib.rs")).unwrap();
         assert_eq!(names(&package), chosen(&[]).unwrap());
         assert_eq!(chosen(&["files".into()]).unwrap(), FILES);
+        assert_eq!(chosen(&["pictures".into()]).unwrap(), PICTURES);
         assert!(chosen(&["xml".into()]).unwrap_err().starts_with("no reader \"xml\"; there are csv, "));
     }
 

@@ -96,7 +96,12 @@ pub(crate) fn cifar(scratch: &Scratch, bytes: &[u8]) {
 }
 
 fn picture(scratch: &Scratch, flags: u8, file: &[u8]) {
-    scratch.file("pictures/class/x.png", file);
+    picture_of(scratch, "png", flags, file);
+}
+
+/// Reads a picture whose name has an ending.
+fn picture_of(scratch: &Scratch, ending: &str, flags: u8, file: &[u8]) {
+    scratch.file(&format!("pictures/class/x.{ending}"), file);
     let folder = ImageFolder::open(scratch.path("pictures"));
     let folder = folder.map(|folder| if flags & 2 > 0 { folder.grey() } else { folder });
     fetch(folder.map(|folder| if flags & 4 > 0 { folder.size(3, 5) } else { folder }));
@@ -131,6 +136,19 @@ pub(crate) fn jpeg(scratch: &Scratch, bytes: &[u8]) {
     let (flags, rest) = flags(bytes);
     picture(scratch, flags, rest);
 }
+
+/// Makes readers of pictures, each by the ending of its files.
+macro_rules! more_pictures {
+    ($($ending:ident),+) => {$(
+        #[cfg(feature = "more-pictures")]
+        pub(crate) fn $ending(scratch: &Scratch, bytes: &[u8]) {
+            let (flags, rest) = flags(bytes);
+            picture_of(scratch, stringify!($ending), flags, rest);
+        }
+    )+};
+}
+
+more_pictures!(webp, bmp, gif, tiff);
 
 pub(crate) fn tokens(scratch: &Scratch, bytes: &[u8]) {
     let &[flags, context, stride, ref rest @ ..] = bytes else { return };

@@ -41,6 +41,14 @@ pub const READERS: &[Reader] = &[
     Reader { name: "directory", read: checkpoint::directory },
     Reader { name: "export", read: checkpoint::export },
     Reader { name: "plan", read: checkpoint::plan },
+    #[cfg(feature = "more-pictures")]
+    Reader { name: "webp", read: data::webp },
+    #[cfg(feature = "more-pictures")]
+    Reader { name: "bmp", read: data::bmp },
+    #[cfg(feature = "more-pictures")]
+    Reader { name: "gif", read: data::gif },
+    #[cfg(feature = "more-pictures")]
+    Reader { name: "tiff", read: data::tiff },
     #[cfg(feature = "run")]
     Reader { name: "trainer", read: run::trainer },
     #[cfg(feature = "run")]

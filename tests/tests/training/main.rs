@@ -1,12 +1,16 @@
 //! What people who come from Keras, Lightning and PyTorch expect of training, with the same bits on any
 //! number of replicas.
 
+mod averages;
 mod lengths;
 mod phases;
 mod predictor;
+mod rates;
 mod recipe;
+mod silent;
+mod watched;
 
-use unisono::{Observer, Trainer};
+use unisono::{Logged, Observer, Trainer};
 
 /// Keeps what observers are told.
 #[derive(Clone, Default)]
@@ -16,11 +20,21 @@ impl Notes {
     fn has(&self, text: &str) -> bool {
         self.0.lock().unwrap().iter().any(|note| note.contains(text))
     }
+
+    fn all(&self, text: &str) -> Vec<String> {
+        self.0.lock().unwrap().iter().filter(|note| note.contains(text)).cloned().collect()
+    }
 }
 
 impl Observer for Notes {
     fn note(&mut self, text: &str) {
         self.0.lock().unwrap().push(text.to_owned());
+    }
+
+    fn logged(&mut self, _: u64, tag: &str, value: &Logged) {
+        if let Logged::Text(text) = value {
+            self.0.lock().unwrap().push(format!("{tag}: {text}"));
+        }
     }
 }
 

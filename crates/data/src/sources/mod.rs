@@ -3,6 +3,8 @@
 #[cfg(feature = "ndarray")]
 mod arrays_of_ndarray;
 pub(crate) mod budget;
+#[cfg(feature = "parquet")]
+pub(crate) mod columnar;
 #[cfg(feature = "csv")]
 pub(crate) mod csv;
 pub(crate) mod files;

@@ -121,7 +121,8 @@ fn diagonal(mut term: Term) -> Term {
         let others: Vec<usize> = (0..term.letters.len()).filter(|&axis| axis != a && axis != b).collect();
         let dims: Vec<usize> = others.iter().map(|&axis| term.var.dims()[axis]).collect();
         let n = term.var.dims()[a];
-        let flat = term.var.permute(&[&others[..], &[a, b]].concat()).reshape(&[&dims[..], &[n * n]].concat());
+        let flat =
+            term.var.permute(&[&others[..], &[a, b]].concat()).reshape(&[&dims[..], &[n * n]].concat());
         // Element (i, i) is the first of row i, if rows are longer by one.
         let (before, mut after) = (vec![0; dims.len() + 1], vec![0; dims.len() + 1]);
         after[dims.len()] = n;
@@ -164,7 +165,8 @@ fn product(a: Term, b: Term, needed: impl Fn(&char) -> bool) -> Term {
     let a = summed(a, |letter| needed(letter) || b.letters.contains(letter));
     let b = summed(b, |letter| needed(letter) || a.letters.contains(letter));
     // A value with samples is the left operand.
-    let (a, b) = if a.var.ty().lead == Lead::Global && b.var.ty().lead != Lead::Global { (b, a) } else { (a, b) };
+    let (a, b) =
+        if a.var.ty().lead == Lead::Global && b.var.ty().lead != Lead::Global { (b, a) } else { (a, b) };
     let of = |from: &Term, which: &dyn Fn(&char) -> bool| -> Vec<char> {
         from.letters.iter().copied().filter(|letter| which(letter)).collect()
     };

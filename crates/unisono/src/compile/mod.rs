@@ -2,6 +2,7 @@
 //! and memory.
 
 pub(crate) mod advice;
+pub(crate) mod averages;
 pub(crate) mod carries;
 pub(crate) mod class_weights;
 pub(crate) mod feed;

@@ -31,6 +31,8 @@ pub(crate) struct Parts {
     pub phases: Vec<Phase>,
     /// Accepts the statistics that keep their values.
     pub frozen_statistics: Option<Arc<FrozenNames>>,
+    /// Whether moving averages are used in the places of weights, where the model is not trained.
+    pub uses_averages: bool,
 }
 
 /// An output of the model, and the field that it is compared with.
@@ -68,6 +70,7 @@ impl Parts {
             class_weights: None,
             phases: Vec::new(),
             frozen_statistics: None,
+            uses_averages: false,
         }
     }
 
@@ -134,6 +137,11 @@ impl Parts {
 
     /// Returns the settings of the optimizer, or those of all phases.
     pub fn optimizer_settings(&self) -> OptimizerSettings {
+        let settings = self.settings_of_optimizers();
+        if self.uses_averages { settings.with("model in use", "average weights") } else { settings }
+    }
+
+    fn settings_of_optimizers(&self) -> OptimizerSettings {
         if self.phases.is_empty() {
             return self.optimizer.settings();
         }
@@ -156,19 +164,17 @@ impl Parts {
         }
     }
 
-    /// Shows the optimizer what callbacks have changed of the learning rate.
+    /// Shows the optimizers what callbacks have changed of the learning rates. `of` gives the changes for the
+    /// optimizer of a phase, or for the only one.
     ///
     /// # Errors
-    /// It has no schedule that can be changed, or the run has phases; the error is the message.
-    pub fn set_changes(&mut self, changes: &[RateChange]) -> Result<(), String> {
-        if self.phases.is_empty() {
-            return self.optimizer.set_changes(changes);
-        }
-        if changes.is_empty() {
-            Ok(())
-        } else {
-            Err("a run in phases has the schedules of its phases".into())
-        }
+    /// An optimizer has no schedule that can be changed; the error is the message.
+    pub fn set_changes<'a>(&mut self, of: impl Fn(Option<&str>) -> &'a [RateChange]) -> Result<(), String> {
+        self.phases.iter_mut().try_for_each(|phase| {
+            let set = phase.optimizer.set_changes(of(Some(&phase.name)));
+            set.map_err(|problem| format!("the phase {:?}: {problem}", phase.name))
+        })?;
+        if self.phases.is_empty() { self.optimizer.set_changes(of(None)) } else { Ok(()) }
     }
 
     /// Returns notes on freezes that match no parameter or all, and on phases that train none.

@@ -6,6 +6,7 @@ use unisono_graph::{InputKind, Layout, OutputDecl, OutputKind, Precision, Progra
 use unisono_replica::Feed;
 
 use crate::Error;
+use crate::compile::averages;
 use crate::compile::feed::{self, Names};
 use crate::compile::fields::Fields;
 use crate::compile::memory::MemoryEstimate;
@@ -118,7 +119,8 @@ impl Plan {
     pub fn check_input(&self, batch: &Batch) -> Result<(), Error> {
         let (fields, programs, _) = self.of(batch);
         let inputs = programs.get(ProgramId::Predict).inputs().iter();
-        for input in inputs.filter(|input| input.kind == InputKind::Data) {
+        let is_field = |name: &str| !averages::is_flag(&self.parts, name);
+        for input in inputs.filter(|input| input.kind == InputKind::Data && is_field(&input.name)) {
             feed::check_field(batch, &input.name, fields.expect(&input.name)?, None)?;
         }
         feed::check_ids(batch, fields, None)

@@ -11,6 +11,7 @@ use unisono_graph::{
     Type, Var, simplify,
 };
 
+use crate::compile::averages;
 use crate::compile::carries;
 use crate::compile::class_weights::weight_of_samples;
 use crate::compile::fields::{Fields, WEIGHT};
@@ -53,10 +54,11 @@ macro_rules! programs {
             /// All programs, in the order in which replicas number them.
             pub const ALL: &[Self] = &[$(Self::$id),+];
 
-            /// Traces the program's graph, given the forward pass in training.
-            fn trace(self, parts: &Parts, fields: &Fields, forward: &Trace) -> Result<Graph, Error> {
+            /// Traces the program's graph, given the forward pass in training, and the states of the training
+            /// step where averages are used.
+            fn trace(self, parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
                 match self {
-                    $(Self::$id => $trace(parts, fields, forward),)+
+                    $(Self::$id => $trace(parts, fields, given),)+
                 }
             }
         }
@@ -133,7 +135,7 @@ impl Programs {
         layout: Layout,
         first: Option<&Arc<Program>>,
     ) -> Result<Self, Error> {
-        let trace = Trace::new(parts, fields, Mode::Train)?;
+        let trace = Trace::new(parts, fields, Mode::Train, &[])?;
         let forward = trace.tape.finish()?;
         let Trace { cx, inputs, outputs, .. } = &trace;
         let limits =
@@ -145,11 +147,15 @@ impl Programs {
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let mut phases = phase_graphs(parts, fields)?;
+        let mut states: Vec<StateDecl> = Vec::new();
         for id in ProgramId::ALL {
             let graph = match id {
                 ProgramId::Train if !phases.is_empty() => phases.remove(0),
-                _ => id.trace(parts, fields, &trace)?,
+                _ => id.trace(parts, fields, Given { forward: &trace, states: &states })?,
             };
+            if *id == ProgramId::Train && parts.uses_averages {
+                states.clone_from(&graph.states);
+            }
             if *id == ProgramId::Train {
                 identity.training = of_training(parts, &graph, &phases);
             }
@@ -236,6 +242,15 @@ fn compile_beside(
     Ok(Arc::new(program.with_conditions(conditions)))
 }
 
+/// What the trace of a program is given.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    /// The forward pass in training.
+    forward: &'a Trace,
+    /// The states of the training step, where averages are used in the places of weights.
+    states: &'a [StateDecl],
+}
+
 /// A traced forward pass with loss and metrics as outputs.
 struct Trace {
     tape: Tape,
@@ -247,9 +262,11 @@ struct Trace {
 }
 
 impl Trace {
-    fn new(parts: &Parts, fields: &Fields, mode: Mode) -> Result<Self, Error> {
+    /// Traces the forward pass. Where `states` are given, they are declared first, and averages are used.
+    fn new(parts: &Parts, fields: &Fields, mode: Mode, states: &[StateDecl]) -> Result<Self, Error> {
         let tape = Tape::with_precision(parts.precision);
         let mut cx = Context::new(&tape, mode);
+        cx.give(averages::declare(&tape, parts, states)?);
         cx.freeze_statistics(parts.frozen_statistics.clone());
         let inputs = fields.declare(&tape);
         let outputs = parts.model.forward(&mut cx, &inputs);
@@ -394,19 +411,20 @@ fn check(tape: &Tape) -> Result<(), GraphError> {
 }
 
 /// Traces a training step: what comes behind the forward pass.
-fn trace_train(parts: &Parts, _: &Fields, forward: &Trace) -> Result<Graph, Error> {
-    forward.with_update(parts, None, [&[], &[]])
+fn trace_train(parts: &Parts, _: &Fields, given: Given<'_>) -> Result<Graph, Error> {
+    given.forward.with_update(parts, None, [&[], &[]])
 }
 
 /// Traces an evaluation.
-fn trace_evaluate(parts: &Parts, fields: &Fields, _: &Trace) -> Result<Graph, Error> {
-    Ok(Trace::new(parts, fields, Mode::Evaluate)?.tape.finish()?)
+fn trace_evaluate(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
+    Ok(Trace::new(parts, fields, Mode::Evaluate, given.states)?.tape.finish()?)
 }
 
 /// Traces a prediction, which takes what the model asks for alone.
-fn trace_predict(parts: &Parts, fields: &Fields, _: &Trace) -> Result<Graph, Error> {
+fn trace_predict(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
     let tape = Tape::with_precision(parts.precision);
     let mut cx = Context::new(&tape, Mode::Evaluate);
+    cx.give(averages::declare(&tape, parts, given.states)?);
     let inputs = Inputs::new(&tape, fields.iter());
     for (name, output) in parts.model.forward(&mut cx, &inputs).iter() {
         tape.output(&predicted(name), output);

@@ -86,6 +86,8 @@ pub struct Context {
     replaced: BTreeMap<NodeId, Var>,
     /// The states of statistics by the nodes of what they became.
     states: BTreeMap<NodeId, Var>,
+    /// Values for tensors by name, which are declared already.
+    given: BTreeMap<String, Var>,
 }
 
 impl Context {
@@ -109,6 +111,7 @@ impl Context {
             frozen_statistics: None,
             replaced: BTreeMap::new(),
             states: BTreeMap::new(),
+            given: BTreeMap::new(),
         }
     }
 
@@ -245,7 +248,13 @@ impl Context {
             self.fail("declare", format!("{name} {dims:?} has no elements"));
         }
         let name = self.full(name);
-        Parameter { var: self.tape.state(&name, dims, kind), name, initializer }
+        let given = self.given.get(&name).filter(|given| given.dims() == dims).cloned();
+        Parameter { var: given.unwrap_or_else(|| self.tape.state(&name, dims, kind)), name, initializer }
+    }
+
+    /// Gives the model values for tensors by name, in place of states that would be declared.
+    pub(crate) fn give(&mut self, given: BTreeMap<String, Var>) {
+        self.given = given;
     }
 
     /// Returns whether a statistic of this layer keeps its value in training, because

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::observe::file;
 use crate::observe::observer::{Observer, Start};
+use crate::observe::tables;
 use crate::{Epoch, Evaluation};
 
 /// The first columns.
@@ -14,6 +15,9 @@ const FIRST: &str = "epoch,steps";
 /// A logger that writes a line of CSV for each epoch, with the columns `epoch` (from 1), `steps` (since the
 /// run's start), `loss`, the metrics, `val_loss` and the metrics as `val_...`. The last ones are empty where
 /// nothing was evaluated.
+///
+/// The newest table of each metric whose result is one, such as a confusion matrix, is in a file of its own
+/// beside it: that of `val` for `history.csv` is `history.val confusion matrix.csv`, a line a row.
 ///
 /// There is no time in the file: equal histories are equal bytes. A resumed run has the lines of the whole
 /// run, each epoch once. The file's directory is created. A file that is there and is not such a history is
@@ -66,14 +70,26 @@ impl CsvLog {
             }),
         };
         self.is_current = written.is_ok();
+        self.keep(&self.path.clone(), written);
+    }
+
+    /// Keeps the problem of a file that cannot be written. The next epoch tries again, so it is told once.
+    fn keep(&mut self, path: &Path, written: io::Result<()>) {
         match written {
-            // The next epoch tries again, so the note is given once.
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
-                self.problem = Some(format!("warning: {} is not written: {error}", self.path.display()));
+                self.problem = Some(format!("warning: {} is not written: {error}", path.display()));
             }
             Err(_) => {}
             Ok(()) => self.has_failed = false,
         }
+    }
+
+    /// Returns the file of a table.
+    fn path_of(&self, part: &str, name: &str) -> PathBuf {
+        let stem = self.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let name: String =
+            name.chars().map(|c| if c.is_alphanumeric() || "-_ ".contains(c) { c } else { '_' }).collect();
+        self.path.with_file_name(format!("{stem}.{part} {name}.csv"))
     }
 }
 
@@ -88,6 +104,13 @@ impl Observer for CsvLog {
     fn epoch(&mut self, epoch: &Epoch) {
         self.epochs.push(epoch.clone().without_tables());
         self.write();
+        // A file that is no history, which is left alone, gets no tables beside it.
+        if !self.has_failed {
+            for (part, name, table) in tables::of_epoch(epoch) {
+                let path = self.path_of(part, name);
+                self.keep(&path, file::replace(&path, tables::csv(table).as_bytes()));
+            }
+        }
     }
 
     fn rolled_back(&mut self, step: u64) {
@@ -188,6 +211,23 @@ mod tests {
         log.epoch(&epoch(2, 0.2));
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{first}3,9,0.2,0.5,,\n"));
         assert_eq!(log.take_problem(), None);
+    }
+
+    #[test]
+    fn tables_are_in_files_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = CsvLog::new(dir.path().join("history.csv"));
+        for count in [1.0, 2.0] {
+            let mut epoch = epoch(0, count);
+            let table = crate::Table::new(2, vec![count, 0.0, 0.5, 3.0]);
+            epoch.train.tables.push(("a/b matrix".into(), table));
+            log.epoch(&epoch);
+        }
+        assert_eq!(
+            fs::read_to_string(dir.path().join("history.train a_b matrix.csv")).unwrap(),
+            "2,0\n0.5,3\n"
+        );
+        assert_eq!(fs::read_to_string(dir.path().join("history.csv")).unwrap().lines().count(), 3);
     }
 
     #[test]

@@ -7,10 +7,15 @@ use serde_json::Value;
 
 use crate::observe::logged::Logged;
 use crate::observe::observer::{Observer, Start};
+use crate::observe::tables;
 use crate::{Epoch, Evaluation};
 
 /// A logger that writes `{"event":"epoch",...}` for every epoch. There is no time in these lines: equal
 /// histories are equal bytes. A resumed run writes the lines of the epochs before it too.
+///
+/// A table that was measured in an epoch, such as a confusion matrix, is a line behind that of the epoch:
+/// `{"event":"table","epoch":3,"part":"val","name":"confusion matrix","rows":[[50,2],[1,47]]}`. Histories have
+/// no tables, so those of epochs before a resume are not written again.
 ///
 /// Numbers and texts that a program logs are lines with the event `log`. Steps that are made again because
 /// replicas were wrong write lines again.
@@ -60,6 +65,16 @@ impl<W: Write> JsonLines<W> {
         self.write("done", fields)
     }
 
+    /// Writes the lines of an epoch's tables.
+    fn tables(&mut self, epoch: &Epoch) -> Result<()> {
+        for (part, name, table) in tables::of_epoch(epoch) {
+            let rows: Vec<Value> = table.rows().map(|row| row.iter().map(|x| whole(*x)).collect()).collect();
+            let number = field("epoch", u64::from(epoch.epoch) + 1);
+            self.write("table", vec![number, field("part", part), field("name", name), field("rows", rows)])?;
+        }
+        Ok(())
+    }
+
     fn write(&mut self, event: &str, fields: Vec<(String, Value)>) -> Result<()> {
         let fields = std::iter::once(field("event", event)).chain(fields).collect();
         let line = serde_json::to_string(&Line(fields))?;
@@ -87,7 +102,7 @@ impl<W: Write + Send> Observer for JsonLines<W> {
 
     fn epoch(&mut self, epoch: &Epoch) {
         self.written = epoch.epoch as usize + 1;
-        let result = JsonLines::epoch(self, epoch);
+        let result = JsonLines::epoch(self, epoch).and_then(|()| self.tables(epoch));
         self.keep(result);
     }
 
@@ -113,6 +128,11 @@ fn measured<'a>(part: &'a str, evaluation: &'a Evaluation) -> impl Iterator<Item
     std::iter::once(loss).chain(metrics.map(move |(name, value)| field(&format!("{part}_{name}"), *value)))
 }
 
+/// Returns a number of a table, without a point where it is whole.
+fn whole(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 1e15 { (value as i64).into() } else { value.into() }
+}
+
 fn field(name: &str, value: impl Into<Value>) -> (String, Value) {
     (name.to_owned(), value.into())
 }
@@ -129,6 +149,19 @@ impl Serialize for Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_have_lines_of_their_own() {
+        let table = crate::Table::new(2, vec![50.0, 2.0, 1.0, 0.5]);
+        let measured = Evaluation { tables: vec![("confusion".into(), table)], ..Evaluation::default() };
+        let epoch = Epoch { epoch: 2, steps: 23, train: Evaluation::default(), validation: Some(measured) };
+        let mut lines = JsonLines::new(Vec::new());
+        Observer::epoch(&mut lines, &epoch);
+        let text = String::from_utf8(lines.out).unwrap();
+        let expected =
+            r#"{"event":"table","epoch":3,"part":"val","name":"confusion","rows":[[50,2],[1,0.5]]}"#;
+        assert_eq!(text.lines().nth(1), Some(expected), "{text}");
+    }
 
     #[test]
     fn lines_hold_what_was_measured_and_no_time() {

@@ -2,6 +2,8 @@
 
 mod crc;
 pub(crate) mod csv_log;
+#[cfg(feature = "dashboard")]
+pub(crate) mod dashboard;
 pub(crate) mod events;
 pub(crate) mod file;
 pub(crate) mod json_lines;
@@ -16,6 +18,7 @@ pub(crate) mod report;
 #[cfg(feature = "progress-bar")]
 mod shown;
 pub(crate) mod summary;
+pub(crate) mod tables;
 pub(crate) mod tensorboard;
 pub(crate) mod trace;
 pub(crate) mod watch;

@@ -33,6 +33,8 @@ pub(crate) struct Watch {
     pub unheard: Vec<String>,
     /// The number of lost ranks that observers know of.
     pub lost_told: usize,
+    /// Whether observers were told that a loop of the user's own has begun.
+    pub own_loop: bool,
     /// Whether observers were told that a loader's own batch size is not used.
     pub told_batch: bool,
 }

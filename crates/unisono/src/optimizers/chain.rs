@@ -94,7 +94,8 @@ macro_rules! transforms {
         /// none.
         ///
         /// The average of `0.weight` is the state `0.weight/average`, which checkpoints hold and which
-        /// [`Trainer::tensor`](crate::Trainer::tensor) returns. Training does not use it.
+        /// [`Trainer::tensor`](crate::Trainer::tensor) returns. Training does not use it;
+        /// [`Builder::use_average_weights`](crate::Builder::use_average_weights) lets all else use it.
         $($vis)* fn average_weights(self, decay: f64) -> Chain $($bounds)* {
             Chain::from(self).with(Transform::Average(decay))
         }

@@ -49,6 +49,7 @@ pub use rmsprop::RmsProp;
 pub(crate) use schedule::RateChange;
 pub use schedule::{Schedule, scaled_lr};
 pub use sgd::Sgd;
+pub(crate) use transform::AVERAGE;
 pub use transform::GradientTransform;
 pub(crate) use update::trace_update_of;
 pub use update::{Gradient, Scalar, Update, trace_update};

@@ -76,7 +76,7 @@ impl Plateau {
     ///
     /// # Errors
     /// The watched quantity is not measured, or a setting cannot work; the error is the message.
-    pub(super) fn reductions(&self, history: &[Epoch]) -> Result<u32, String> {
+    pub(crate) fn reductions(&self, history: &[Epoch]) -> Result<u32, String> {
         if !(0.0..1.0).contains(&self.factor) {
             return Err(format!("a plateau's factor {} is not in [0, 1)", self.factor));
         }
@@ -103,7 +103,7 @@ impl Plateau {
     }
 
     /// Returns the plateau as text, with all its numbers.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let Self { watched, highest, factor, patience, threshold, cooldown, least } = self;
         let best = if *highest { "highest" } else { "lowest" };
         format!(
@@ -113,7 +113,7 @@ impl Plateau {
     }
 
     /// Returns a learning rate after this number of reductions.
-    pub(super) fn reduced(&self, lr: f64, reductions: u32) -> f64 {
+    pub(crate) fn reduced(&self, lr: f64, reductions: u32) -> f64 {
         (0..reductions).fold(lr, |lr, _| (lr * self.factor).max(self.least.min(lr)))
     }
 

@@ -57,7 +57,7 @@ pub trait GradientTransform: Send + Sync {
 }
 
 /// The name of the average's state and scalar.
-const AVERAGE: &str = "average";
+pub(crate) const AVERAGE: &str = "average";
 
 /// A transform around an optimizer.
 pub(super) enum Transform {

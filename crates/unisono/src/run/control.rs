@@ -1,5 +1,6 @@
 //! The section `control`: what callbacks have asked for, and what they keep.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,10 @@ pub(crate) struct Kept {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunControl {
     /// The change of the learning rate that is in force, and those that will be, in the order of their steps.
-    pub rates: Vec<RateChange>,
+    rates: Vec<RateChange>,
+    /// The same for the learning rates of phases, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    phase_rates: BTreeMap<String, Vec<RateChange>>,
     /// Why the run has ended, if a callback has ended it.
     pub stopped: Option<Stopped>,
     /// The callbacks, in the trainer's order.
@@ -59,18 +63,30 @@ impl RunControl {
         Self { callbacks, ..Self::default() }
     }
 
-    /// Adds a change of the learning rate from a step on. `step` is the optimizer's next: what no step will
-    /// use any more is forgotten.
-    pub fn change_rate(&mut self, change: RateChange, step: u64) {
-        self.rates.retain(|other| other.from < change.from);
-        self.rates.push(change);
-        let in_force = self.rates.iter().rposition(|change| change.from <= step).unwrap_or(0);
-        self.rates.drain(..in_force);
+    /// Adds a change of the learning rate of a phase, or of the only optimizer, from a step on. `step` is the
+    /// optimizer's next: what no step will use any more is forgotten.
+    pub fn change_rate(&mut self, phase: Option<&str>, change: RateChange, step: u64) {
+        let rates = match phase {
+            Some(phase) => self.phase_rates.entry(phase.to_owned()).or_default(),
+            None => &mut self.rates,
+        };
+        rates.retain(|other| other.from < change.from);
+        rates.push(change);
+        let in_force = rates.iter().rposition(|change| change.from <= step).unwrap_or(0);
+        rates.drain(..in_force);
     }
 
-    /// Returns the last change of the learning rate that was asked for.
-    pub fn last_rate(&self) -> (Option<f64>, f64) {
-        self.rates.last().map_or((None, 1.0), |change| (change.rate, change.factor))
+    /// Returns the changes of the learning rate of a phase, or of the only optimizer.
+    pub fn rates(&self, phase: Option<&str>) -> &[RateChange] {
+        match phase {
+            Some(phase) => self.phase_rates.get(phase).map_or(&[], |rates| rates),
+            None => &self.rates,
+        }
+    }
+
+    /// Returns the last change that was asked for of the learning rate of a phase, or of the only optimizer.
+    pub fn last_rate(&self, phase: Option<&str>) -> (Option<f64>, f64) {
+        self.rates(phase).last().map_or((None, 1.0), |change| (change.rate, change.factor))
     }
 
     /// Keeps parameters and statistics in place of those that are kept.
@@ -119,10 +135,14 @@ impl Section for RunControl {
 
     /// What the next step depends on: the learning rate, and whether there is a next step.
     fn digest(&self, bytes: &mut Vec<u8>) {
-        for RateChange { from, rate, factor } in &self.rates {
-            bytes.extend(from.to_le_bytes());
-            bytes.extend(rate.unwrap_or(f64::NAN).to_le_bytes());
-            bytes.extend(factor.to_le_bytes());
+        let phases = self.phase_rates.iter().map(|(phase, rates)| (&**phase, rates));
+        for (phase, rates) in std::iter::once(("", &self.rates)).chain(phases) {
+            for RateChange { from, rate, factor } in rates {
+                bytes.extend(from.to_le_bytes());
+                bytes.extend(rate.unwrap_or(f64::NAN).to_le_bytes());
+                bytes.extend(factor.to_le_bytes());
+            }
+            bytes.extend(phase.as_bytes());
         }
         if let Some(stopped) = &self.stopped {
             bytes.extend(stopped.steps.to_le_bytes());
@@ -145,7 +165,8 @@ impl Section for RunControl {
                 own.value = before.remove(at).value;
             }
         }
-        (self.rates, self.stopped) = (saved.rates, saved.stopped);
+        (self.rates, self.phase_rates) = (saved.rates, saved.phase_rates);
+        self.stopped = saved.stopped;
         (self.kept, self.tensors) = (saved.kept, saved.tensors);
     }
 }
@@ -161,21 +182,39 @@ mod tests {
     #[test]
     fn only_the_change_in_force_and_later_ones_stay() {
         let mut control = RunControl::default();
-        (0..100).for_each(|step| control.change_rate(change(step + 2, step as f64), step + 1));
+        (0..100).for_each(|step| control.change_rate(None, change(step + 2, step as f64), step + 1));
         let from: Vec<u64> = control.rates.iter().map(|change| change.from).collect();
         assert_eq!(from, [100, 101]);
         // A later wish for the same step replaces an earlier one.
-        control.change_rate(change(101, 7.0), 100);
+        control.change_rate(None, change(101, 7.0), 100);
         assert_eq!(control.rates, [change(100, 98.0), change(101, 7.0)]);
     }
 
     #[test]
     fn what_is_written_is_read() {
         let mut control = RunControl::default();
-        control.change_rate(change(3, 0.5), 0);
-        control.change_rate(RateChange { from: 9, rate: None, factor: 0.25 }, 0);
+        control.change_rate(None, change(3, 0.5), 0);
+        control.change_rate(Some("critic"), change(4, 0.25), 0);
+        control.change_rate(None, RateChange { from: 9, rate: None, factor: 0.25 }, 0);
         control.stopped = Some(Stopped { steps: 9, by: "a".into(), reason: "b".into() });
         let value = serde_json::to_value(&control).unwrap();
-        assert_eq!(RunControl::read(1, value).unwrap(), control);
+        let read = RunControl::read(1, value).unwrap();
+        assert_eq!(read, control);
+        assert_eq!(
+            (read.rates(Some("critic")), read.rates(Some("other"))),
+            (&[change(4, 0.25)][..], &[][..])
+        );
+        // The digest tells the phases apart, and a run without phases has that of before.
+        let digest = |control: &RunControl| {
+            let mut bytes = Vec::new();
+            control.digest(&mut bytes);
+            bytes
+        };
+        let mut other = RunControl::default();
+        other.change_rate(Some("a"), change(4, 0.25), 0);
+        let mut another = RunControl::default();
+        another.change_rate(None, change(4, 0.25), 0);
+        assert_eq!(digest(&another).len(), 24);
+        assert_ne!(digest(&other), digest(&another));
     }
 }

@@ -2,7 +2,6 @@
 
 use unisono_checkpoint::Plan;
 use unisono_data::{Batch, Loader};
-use unisono_graph::StateKind;
 
 use crate::observe::logged::Logged;
 use crate::optimizers::RateChange;
@@ -44,23 +43,56 @@ impl Control<'_> {
         self.trainer.learning_rate()
     }
 
-    /// Sets the learning rate, in place of the schedule's. Where optimizers of [`Groups`](crate::Groups) have
-    /// their own, all get this one.
+    /// Returns the names of the run's phases, in order. A run without phases has none.
+    pub fn phases(&self) -> Vec<String> {
+        self.trainer.plan.parts.phases.iter().map(|phase| phase.name.clone()).collect()
+    }
+
+    /// Returns the learning rate that the next step of a phase would have, or `None` if there is no such
+    /// phase or its optimizer has no [`Schedule`](crate::Schedule).
+    pub fn learning_rate_of(&self, phase: &str) -> Option<f64> {
+        let at = self.trainer.plan.parts.phases.iter().position(|other| other.name == phase)?;
+        let step = self.trainer.optimizer_step(Some(at));
+        self.trainer.plan.parts.optimizer_of(Some(at)).learning_rate(step)
+    }
+
+    /// Sets the learning rate, in place of the schedule's. Where optimizers of [`Groups`](crate::Groups) or
+    /// of [`Phase`](crate::Phase)s have their own, all get this one.
     ///
     /// # Errors
-    /// The rate is negative or not finite; the optimizer has no schedule.
+    /// The rate is negative or not finite; an optimizer has no schedule.
     pub fn set_learning_rate(&mut self, rate: f64) -> Result<(), Error> {
-        self.change_rate(Some(rate), 1.0)
+        self.each_phase(|run, phase| run.change_rate(phase, Some(rate), 1.0))
     }
 
     /// Multiplies the learning rate, that of the schedule or that which was set, by a factor, on top of
-    /// earlier factors.
+    /// earlier factors. In a run in [`Phase`](crate::Phase)s those of all phases are multiplied.
     ///
     /// # Errors
-    /// The factor is negative or not finite; the optimizer has no schedule.
+    /// The factor is negative or not finite; an optimizer has no schedule.
     pub fn scale_learning_rate(&mut self, factor: f64) -> Result<(), Error> {
-        let (rate, before) = self.trainer.state.control.last_rate();
-        self.change_rate(rate.map(|rate| rate * factor), before * factor)
+        self.each_phase(|run, phase| run.scale_rate(phase, factor))
+    }
+
+    /// Sets the learning rate of a phase, in place of its schedule's. Set in
+    /// [`Callback::step_ended`](crate::Callback::step_ended), it holds from the second of the phase's steps
+    /// after this one on, since the first may be under way already.
+    ///
+    /// # Errors
+    /// As [`Control::set_learning_rate`]; the run has no such phase.
+    pub fn set_learning_rate_of(&mut self, phase: &str, rate: f64) -> Result<(), Error> {
+        self.has_phase(phase)?;
+        self.change_rate(Some(phase), Some(rate), 1.0)
+    }
+
+    /// Multiplies the learning rate of a phase by a factor, on top of earlier factors. It holds from the step
+    /// on from which [`Control::set_learning_rate_of`] does.
+    ///
+    /// # Errors
+    /// As [`Control::scale_learning_rate`]; the run has no such phase.
+    pub fn scale_learning_rate_of(&mut self, phase: &str, factor: f64) -> Result<(), Error> {
+        self.has_phase(phase)?;
+        self.scale_rate(Some(phase), factor)
     }
 
     /// Refuses what needs the state after a step, if the next step may be under way.
@@ -68,19 +100,42 @@ impl Control<'_> {
         if self.is_ahead { Err(not_awaited(&self.name, "needs the model")) } else { Ok(()) }
     }
 
-    fn change_rate(&mut self, rate: Option<f64>, factor: f64) -> Result<(), Error> {
+    fn has_phase(&self, phase: &str) -> Result<(), Error> {
+        let names = self.phases();
+        if names.iter().any(|name| name == phase) {
+            return Ok(());
+        }
+        let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Err(Error::setting("learning rate", format!("the run has no phase {phase:?}: there is {there}")))
+    }
+
+    /// Calls a function for each phase, or once in a run without phases.
+    fn each_phase(
+        &mut self,
+        mut call: impl FnMut(&mut Self, Option<&str>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let names = self.phases();
+        if names.is_empty() {
+            return call(self, None);
+        }
+        names.iter().try_for_each(|name| call(self, Some(name)))
+    }
+
+    fn scale_rate(&mut self, phase: Option<&str>, factor: f64) -> Result<(), Error> {
+        let (rate, before) = self.trainer.state.control.last_rate(phase);
+        self.change_rate(phase, rate.map(|rate| rate * factor), before * factor)
+    }
+
+    fn change_rate(&mut self, phase: Option<&str>, rate: Option<f64>, factor: f64) -> Result<(), Error> {
         let value = rate.unwrap_or(factor);
         if !(value as f32).is_finite() || value < 0.0 {
             let problem = format!("{value} by the callback {:?} is not finite, or negative", self.name);
             return Err(Error::setting("learning rate", problem));
         }
-        if !self.trainer.plan.parts.phases.is_empty() {
-            let problem = "a run in phases has the schedules of its phases";
-            return Err(Error::setting("learning rate", problem));
-        }
-        let next = self.trainer.optimizer_step(None);
+        let phases = &self.trainer.plan.parts.phases;
+        let next = self.trainer.optimizer_step(phases.iter().position(|own| Some(&*own.name) == phase));
         let change = RateChange { from: next + self.ahead, rate, factor };
-        self.trainer.state.control.change_rate(change, next);
+        self.trainer.state.control.change_rate(phase, change, next);
         self.trainer.apply_rates()
     }
 
@@ -164,15 +219,16 @@ impl Control<'_> {
         self.trainer.watch.note(text);
     }
 
-    /// Keeps the parameters and statistics as they are now, in the host's memory and in checkpoints, in place
-    /// of those that were kept before.
+    /// Keeps the parameters and statistics with which the model is evaluated now
+    /// ([`Builder::use_average_weights`](crate::Builder::use_average_weights)), in the host's memory and in
+    /// checkpoints, in place of those that were kept before.
     ///
     /// # Errors
     /// Of the replicas.
     pub fn keep_weights(&mut self) -> Result<(), Error> {
         self.awaited()?;
         self.trainer.check_before_leaving()?;
-        let tensors = self.trainer.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
+        let tensors = self.trainer.weights_in_use()?;
         self.trainer.state.control.keep(tensors);
         Ok(())
     }
@@ -208,7 +264,8 @@ impl Trainer {
 
     /// Shows the optimizer what callbacks have changed of the learning rate.
     pub(super) fn apply_rates(&mut self) -> Result<(), Error> {
-        let applied = self.plan.parts.set_changes(&self.state.control.rates);
+        let control = &self.state.control;
+        let applied = self.plan.parts.set_changes(|phase| control.rates(phase));
         applied.map_err(|problem| Error::setting("learning rate", problem))
     }
 

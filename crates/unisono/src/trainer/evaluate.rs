@@ -181,8 +181,9 @@ impl Trainer {
         }
         self.check_before_leaving()?;
         self.crew.check_state()?;
-        let feed = self.plan.feed(id, batch, &[], self.state.settings.seed)?;
-        let feed = self.with_rest(feed, self.plan.programs_of(batch).get(id), batch, &[], true);
+        let flags = self.average_flags();
+        let feed = self.plan.feed(id, batch, &flags, self.state.settings.seed)?;
+        let feed = self.with_rest(feed, self.plan.programs_of(batch).get(id), batch, &flags, true);
         let outcome = self.crew.replicas.step(self.plan.index_of(id, batch), &feed, &mut |_| Verdict::Commit);
         let outcome = self.heard(outcome)?;
         self.using.take(self.plan.programs_of(batch).get(id), &outcome.outputs);

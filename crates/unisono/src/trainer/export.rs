@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use unisono_checkpoint::{Export, Exported, TensorFile, Tensors, WeightPrecision, export_model, read_export};
 use unisono_data::FieldDType;
-use unisono_graph::{DType, Precision, StateKind};
+use unisono_graph::{DType, Precision};
 
 use crate::compile::prediction::PredictionProgram;
 use crate::onnx;
@@ -121,7 +121,7 @@ impl Trainer {
     /// the file cannot be written; the replicas fail.
     pub fn export_onnx(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.check_before_leaving()?;
-        let tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
+        let tensors = self.weights_in_use()?;
         let program = PredictionProgram::trace(&self.plan.parts.model, Precision::F32, &self.plan.fields)?;
         onnx::write(path.as_ref(), &program, &tensors)
     }
@@ -129,7 +129,7 @@ impl Trainer {
     /// Returns the model's tensors, and the model's description where all its layers have one.
     pub(super) fn described(&mut self) -> Result<(Tensors, Option<Value>), Error> {
         self.check_before_leaving()?;
-        let tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
+        let tensors = self.weights_in_use()?;
         let layer = self.plan.parts.model.layer();
         let output = self.plan.programs.outputs.first().map(|(_, ty)| info(ty).shape);
         let contents = layer.and_then(|layer| layer.description()).map(|model| Contents {

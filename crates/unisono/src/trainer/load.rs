@@ -53,6 +53,7 @@ impl Trainer {
                 self.heard(written)?;
             }
         }
+        self.set_averages(&tensors)?;
         self.crew.compared = None;
         Ok((tensors, report))
     }

@@ -5,8 +5,9 @@
 //! checkpoints, `identity` about what makes a run this run, `load` and `export` about weights, `join` about
 //! replicas that come and go, `together` about several machines, `callback` and `control` about code that
 //! steers a run, `tell` about what observers hear, `trust` about the way back after a replica was wrong,
-//! `inspect` about what a user can ask.
+//! `inspect` about what a user can ask, `averages` about moving averages of weights.
 
+mod averages;
 pub(crate) mod build;
 pub(crate) mod builder;
 pub(crate) mod callback;

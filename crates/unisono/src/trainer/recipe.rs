@@ -68,8 +68,9 @@ impl Builder {
     /// model with [`Builder::optimizer`], which phases replace.
     ///
     /// Loss and metrics in the history are those of the trainer ([`Builder::loss_of`]), over all steps;
-    /// without those they are the losses of all phases. Checkpoints hold whose turn it is. A callback cannot
-    /// set the learning rate of a run in phases.
+    /// without those they are the losses of all phases. Checkpoints hold whose turn it is. A callback sets
+    /// the learning rates of all phases, or that of one
+    /// ([`Control::set_learning_rate_of`](crate::Control::set_learning_rate_of)).
     ///
     /// ```
     /// use unisono::{AdamW, Dense, Phase, Sequential, Sgd, Trainer};

@@ -5,7 +5,7 @@ use unisono_graph::StateKind;
 use crate::objective::history::names_of_numbers;
 use crate::observe::logged::Logged;
 use crate::observe::observer::Start;
-use crate::{Epoch, Error, Trainer};
+use crate::{Epoch, Error, Evaluation, Step, Trainer};
 
 impl Trainer {
     /// Logs a value under a tag, at the steps done so far: observers such as
@@ -23,8 +23,64 @@ impl Trainer {
         self.watch.logged(self.state.position.step, tag, &value.into());
     }
 
+    /// Tells observers of a step of a loop of your own, which a fit does by itself: progress, loggers and
+    /// dashboards then show it. Before the first step they hear of the start.
+    ///
+    /// ```no_run
+    /// # fn run(mut trainer: unisono::Trainer, train: unisono::data::Loader) -> Result<(), unisono::Error> {
+    /// for epoch in 0..5 {
+    ///     let mut last = None;
+    ///     for batch in train.epoch(epoch)? {
+    ///         let step = trainer.step(&batch?)?;
+    ///         trainer.tell_step(&step);
+    ///         last = Some(step);
+    ///     }
+    ///     if let Some(last) = last {
+    ///         let validation = trainer.evaluate(&train)?;
+    ///         trainer.tell_epoch_ended(&last, Some(validation))?;
+    ///     }
+    /// }
+    /// trainer.tell_ended();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn tell_step(&mut self, step: &Step) {
+        self.tell_own_start(step.step);
+        self.watch.step(step);
+    }
+
+    /// Tells observers that an epoch of a loop of your own has ended with a step, and what an evaluation
+    /// after it has measured. The run's history has the epochs of fits alone.
+    ///
+    /// # Errors
+    /// An observer wants the parameters ([`Observer::wants_weights`](crate::Observer::wants_weights)), which
+    /// cannot be read.
+    pub fn tell_epoch_ended(&mut self, last: &Step, validation: Option<Evaluation>) -> Result<(), Error> {
+        self.tell_own_start(last.step + 1);
+        let ended = Epoch { epoch: last.epoch, steps: last.step + 1, train: last.so_far.clone(), validation };
+        self.tell_epoch(&ended)
+    }
+
+    /// Tells observers that a loop of your own is over.
+    pub fn tell_ended(&mut self) {
+        self.watch.own_loop = false;
+        self.watch.ended();
+    }
+
+    /// Tells observers that a loop of one's own begins, once. `step` is the number of steps before it.
+    fn tell_own_start(&mut self, step: u64) {
+        if !std::mem::replace(&mut self.watch.own_loop, true) {
+            self.tell_start_at(step);
+        }
+    }
+
     /// Tells observers that a fit begins.
     pub(super) fn tell_start(&mut self) {
+        self.watch.own_loop = false;
+        self.tell_start_at(self.state.position.step);
+    }
+
+    fn tell_start_at(&mut self, step: u64) {
         if self.watch.observers.is_empty() {
             return;
         }
@@ -35,7 +91,7 @@ impl Trainer {
         let done = position.data.position.sample;
         let settings = &state.settings;
         watch.started(&Start {
-            step: position.step,
+            step,
             done,
             history,
             metrics: &metrics,

@@ -78,14 +78,14 @@ impl Trace {
 pub(super) fn phase_graphs(parts: &Parts, fields: &Fields) -> Result<Vec<Graph>, Error> {
     let (mut kept, mut graphs): (Vec<Vec<StateDecl>>, _) = (Vec::new(), Vec::new());
     for phase in &parts.phases {
-        let trace = Trace::new(parts, fields, Mode::Train)?;
+        let trace = Trace::new(parts, fields, Mode::Train, &[])?;
         let of_model = trace.tape.states().len();
         let graph = trace.with_update(parts, Some(phase), [&[], &[]])?;
         kept.push(graph.states[of_model..].to_vec());
     }
     for (at, phase) in parts.phases.iter().enumerate() {
         let [before, after] = [kept[..at].concat(), kept[at + 1..].concat()];
-        let trace = Trace::new(parts, fields, Mode::Train)?;
+        let trace = Trace::new(parts, fields, Mode::Train, &[])?;
         graphs.push(trace.with_update(parts, Some(phase), [&before, &after])?);
     }
     Ok(graphs)

@@ -14,6 +14,7 @@ use unisono_replica::ReplicaReport;
 
 use crate::observe::logged::Logged;
 use crate::observe::observer::{Observer, Start, Step};
+use crate::observe::tables;
 use crate::observe::tensorboard::histogram::Histogram;
 use crate::observe::tensorboard::run::Run;
 use crate::observe::tensorboard::summary::{Hyperparameter, Summary};
@@ -31,6 +32,7 @@ use crate::{Epoch, Evaluation};
 /// | `step/loss`, `step/accuracy` | the loss and the metrics of each step |
 /// | `step/learning_rate` | the learning rate |
 /// | `epoch/loss`, `epoch/accuracy` | the loss and the metrics of each epoch, in both runs |
+/// | `epoch/confusion matrix` | an image of each table of an epoch, dark where a row has much, and `/table`, its text |
 /// | `epoch/number` | the number of the epoch that has ended, from 1 |
 /// | `replica 0/busy`, `replica 0/waiting for input`, `replica 0/waiting for peers` | seconds of each epoch |
 /// | `weights/0.weight` | with [`TensorBoard::histograms`], a histogram of each parameter |
@@ -97,10 +99,10 @@ impl TensorBoard {
     /// Writes the values of an epoch.
     fn write_epoch(&mut self, epoch: &Epoch) {
         let number = f64::from(epoch.epoch) + 1.0;
-        let summary = measured(Summary::default(), "epoch", &epoch.train).scalar("epoch/number", number);
-        self.train.write(epoch.steps, summary);
+        let of_epoch = |evaluation| shown(measured(Summary::default(), "epoch", evaluation), evaluation);
+        self.train.write(epoch.steps, of_epoch(&epoch.train).scalar("epoch/number", number));
         if let Some(validation) = &epoch.validation {
-            self.validation.write(epoch.steps, measured(Summary::default(), "epoch", validation));
+            self.validation.write(epoch.steps, of_epoch(validation));
         }
     }
 }
@@ -191,6 +193,15 @@ fn measured(summary: Summary, part: &str, evaluation: &Evaluation) -> Summary {
     let add =
         |summary: Summary, (name, value): &(String, f64)| summary.scalar(&format!("{part}/{name}"), *value);
     evaluation.metrics.iter().fold(summary.scalar(&format!("{part}/loss"), evaluation.loss), add)
+}
+
+/// Adds the tables of an epoch's evaluation, as images and as texts.
+fn shown(summary: Summary, evaluation: &Evaluation) -> Summary {
+    evaluation.tables.iter().fold(summary, |summary, (name, table)| {
+        let tag = format!("epoch/{name}");
+        let summary = summary.text(&format!("{tag}/table"), &tables::markdown(table));
+        tables::image(table).iter().fold(summary, |summary, image| summary.image(&tag, image))
+    })
 }
 
 /// Returns the settings of a run and of its optimizer as hyperparameters.

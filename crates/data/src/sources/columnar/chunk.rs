@@ -1,0 +1,187 @@
+//! Decoded rows as the values of fields.
+
+use std::collections::BTreeMap;
+
+use arrow_array::{Array, RecordBatch};
+
+use super::cells;
+use crate::{Field, FieldDType, FieldSpec, Values};
+
+/// How a field is made of columns.
+#[derive(Clone, Debug)]
+pub(super) enum Make {
+    /// Numbers of several columns, each with what takes the place of one that is missing.
+    Numbers(Vec<(String, Option<f32>)>),
+    /// The id of a text.
+    Ids { column: String, ids: BTreeMap<String, i32>, empty: bool },
+    /// A whole number.
+    Whole(String),
+    /// A list of numbers of this length.
+    List { column: String, len: usize, whole: bool },
+}
+
+/// Decoded rows: for each field its values, row after row.
+#[derive(Debug)]
+pub(super) struct Chunk(Vec<Values>);
+
+impl Chunk {
+    /// Makes fields of record batches. Rows that `is_left_out` accepts, counted from the chunk's first, may
+    /// hold anything, and become zeros where they do not fit.
+    ///
+    /// # Errors
+    /// A value that is missing or does not fit, with the number of its row from the chunk's first; the
+    /// error is the message.
+    pub fn of(
+        makes: &[Make],
+        batches: &[RecordBatch],
+        is_left_out: &dyn Fn(usize) -> bool,
+    ) -> Result<Self, (usize, String)> {
+        let field = |make: &Make| {
+            let mut values = match make {
+                Make::Numbers(_) | Make::List { whole: false, .. } => Values::F32(Vec::new()),
+                _ => Values::I32(Vec::new()),
+            };
+            let mut first = 0;
+            for batch in batches {
+                let is_left_out = |row: usize| is_left_out(first + row);
+                add(make, batch, &is_left_out, &mut values)
+                    .map_err(|(row, problem)| (first + row, problem))?;
+                first += batch.num_rows();
+            }
+            Ok(values)
+        };
+        makes.iter().map(field).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Returns the fields of a row.
+    pub fn row<'a>(&'a self, row: usize, specs: &'a [FieldSpec]) -> impl Iterator<Item = (&'a str, Field)> {
+        specs.iter().zip(&self.0).map(move |(spec, values)| {
+            let count: usize = spec.shape.iter().product();
+            let own = row * count..(row + 1) * count;
+            let field = match values {
+                Values::F32(values) => Field::f32(spec.shape.clone(), values.get(own).unwrap_or_default()),
+                Values::I32(values) => Field::i32(spec.shape.clone(), values.get(own).unwrap_or_default()),
+            };
+            (&*spec.name, field)
+        })
+    }
+
+    /// Returns the bytes that the values take.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|values| 4 * values.len() as u64).sum()
+    }
+}
+
+impl Make {
+    /// Returns the type of the field.
+    pub fn dtype(&self) -> FieldDType {
+        match self {
+            Self::Numbers(_) | Self::List { whole: false, .. } => FieldDType::F32,
+            Self::Ids { .. } | Self::Whole(_) | Self::List { whole: true, .. } => FieldDType::I32,
+        }
+    }
+}
+
+/// Adds the rows of a batch to a field.
+fn add(
+    make: &Make,
+    batch: &RecordBatch,
+    is_left_out: &dyn Fn(usize) -> bool,
+    values: &mut Values,
+) -> Result<(), (usize, String)> {
+    let of = |name: &str| column(batch, name).map_err(|problem| (0, problem));
+    // The value of a row, or a zero where the row is left out.
+    fn kept<T: Default>(
+        row: usize,
+        name: &str,
+        value: Result<T, String>,
+        is_left_out: &dyn Fn(usize) -> bool,
+    ) -> Result<T, (usize, String)> {
+        match value {
+            Ok(value) => Ok(value),
+            Err(_) if is_left_out(row) => Ok(T::default()),
+            Err(problem) => Err((row, in_column(name, &problem))),
+        }
+    }
+    match (make, values) {
+        (Make::Numbers(columns), Values::F32(values)) => {
+            let mut all: Vec<Vec<f32>> = Vec::with_capacity(columns.len());
+            for (name, fill) in columns {
+                let numbers = cells::numbers(of(name)?).map_err(|problem| (0, in_column(name, &problem)))?;
+                let float = |(row, x): (usize, Option<f64>)| {
+                    kept(row, name, float(x.or(fill.map(f64::from))), is_left_out)
+                };
+                all.push(numbers.into_iter().enumerate().map(float).collect::<Result<_, _>>()?);
+            }
+            values.extend((0..batch.num_rows()).flat_map(|row| all.iter().map(move |column| column[row])));
+        }
+        (Make::Ids { column, ids, empty }, Values::I32(values)) => {
+            let texts = cells::texts(of(column)?).map_err(|problem| (0, in_column(column, &problem)))?;
+            for (row, text) in texts.into_iter().enumerate() {
+                let text = text.or_else(|| empty.then(String::new));
+                let id = match &text {
+                    Some(text) => ids.get(text).copied().ok_or_else(|| format!("{text:?} is not known")),
+                    None => Err(MISSING.to_owned()),
+                };
+                values.push(kept(row, column, id, is_left_out)?);
+            }
+        }
+        (Make::Whole(column), Values::I32(values)) => {
+            let numbers = cells::numbers(of(column)?).map_err(|problem| (0, in_column(column, &problem)))?;
+            for (row, number) in numbers.into_iter().enumerate() {
+                values.push(kept(row, column, whole(number), is_left_out)?);
+            }
+        }
+        (Make::List { column, len, .. }, values) => {
+            let lists = cells::lists(of(column)?).map_err(|problem| (0, in_column(column, &problem)))?;
+            for (row, list) in lists.into_iter().enumerate() {
+                let numbers = match list {
+                    Some(list) if list.len() == *len => cells::numbers(list.as_ref()),
+                    Some(list) => Err(format!("a list of {}, and the first one has {len}", list.len())),
+                    None => Err("the list is missing".to_owned()),
+                };
+                match values {
+                    Values::F32(values) => {
+                        let floats = numbers.and_then(|all| all.into_iter().map(float).collect());
+                        let mut floats: Vec<f32> = kept(row, column, floats, is_left_out)?;
+                        floats.resize(*len, 0.0);
+                        values.extend(floats);
+                    }
+                    Values::I32(values) => {
+                        let wholes = numbers.and_then(|all| all.into_iter().map(whole).collect());
+                        let mut wholes: Vec<i32> = kept(row, column, wholes, is_left_out)?;
+                        wholes.resize(*len, 0);
+                        values.extend(wholes);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Returns a column of a batch.
+pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a dyn Array, String> {
+    batch.column_by_name(name).map(AsRef::as_ref).ok_or_else(|| format!("there is no column {name:?}"))
+}
+
+fn in_column(name: &str, problem: &str) -> String {
+    format!("column {name:?}: {problem}")
+}
+
+const MISSING: &str = "the value is missing";
+
+/// Returns a number as an f32, if it is there and finite.
+fn float(number: Option<f64>) -> Result<f32, String> {
+    let number = number.ok_or(MISSING)?;
+    let float = number as f32;
+    if float.is_finite() { Ok(float) } else { Err(format!("{number} is not finite as an f32")) }
+}
+
+/// Returns a number as an i32, if it is there and whole.
+fn whole(number: Option<f64>) -> Result<i32, String> {
+    let number = number.ok_or(MISSING)?;
+    let fits = number.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number);
+    if fits { Ok(number as i32) } else { Err(format!("{number} is no whole number of 32 bits")) }
+}

@@ -1,0 +1,181 @@
+//! Tables in Parquet and Arrow files, read a part at a time.
+
+mod build;
+mod cells;
+mod chunk;
+mod file;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use crate::sources::budget::DECODED_BYTES;
+use crate::{DataError, Missing, TableSchema};
+
+pub use source::ColumnarSource;
+
+/// Columns of Parquet files, or of Arrow files (Feather version 2), as a source of samples. It needs the
+/// feature `parquet`.
+///
+/// The files are not loaded: a row is found by its number, and up to 8,192 rows around it are decoded and
+/// kept, up to [`Columnar::most_bytes`]. So tables may be larger than memory. A shuffle over all rows
+/// decodes a part for almost every sample, unless all parts fit.
+///
+/// Several files are one table, one behind the other in the order in which they are given. All have the
+/// columns that are read. Columns have names, and their types are those of the files: numbers and booleans,
+/// texts, and lists of numbers with one length. Parquet's compressions are Snappy, GZIP, LZ4 and none;
+/// Arrow's are LZ4 and none.
+///
+/// ```no_run
+/// use unisono_data::{Columnar, Loader, Missing};
+///
+/// let rides = Columnar::folder("rides")?.numbers(["distance", "hour"]).category("city").target("minutes");
+/// let rides = rides.missing(Missing::Mean).open()?;
+/// let loader = Loader::new(rides);
+/// # Ok::<(), unisono_data::DataError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Columnar {
+    paths: Vec<PathBuf>,
+    columns: Columns,
+    missing: Missing,
+    like: Option<TableSchema>,
+    most: u64,
+}
+
+/// The columns that are read.
+#[derive(Clone, Debug, Default)]
+struct Columns {
+    numbers: Vec<String>,
+    categories: Vec<String>,
+    lists: Vec<String>,
+    targets: Vec<String>,
+    label: Option<String>,
+    weight: Option<String>,
+}
+
+impl Columns {
+    /// Returns the names of all columns, each once, in alphabetical order.
+    fn names(&self) -> Vec<String> {
+        let lists = [&self.numbers, &self.categories, &self.lists, &self.targets];
+        let mut names: Vec<String> =
+            lists.into_iter().flatten().chain(&self.label).chain(&self.weight).cloned().collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+impl Columnar {
+    /// Reads these files, one behind the other. Whether one is a Parquet or an Arrow file is seen by its
+    /// first bytes.
+    pub fn new<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Self {
+        Self {
+            paths: paths.into_iter().map(|path| path.as_ref().to_owned()).collect(),
+            columns: Columns::default(),
+            missing: Missing::Error,
+            like: None,
+            most: DECODED_BYTES,
+        }
+    }
+
+    /// Reads all files of a folder whose names end in `.parquet`, `.arrow` or `.feather`, in the order of
+    /// their names.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or has no such file.
+    pub fn folder(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let io = |cause| DataError::Io { path: path.into(), cause };
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(io)? {
+            let file = entry.map_err(io)?.path();
+            let ending = file.extension().and_then(|ending| ending.to_str());
+            if matches!(ending, Some("parquet" | "arrow" | "feather")) {
+                paths.push(file);
+            }
+        }
+        paths.sort();
+        if paths.is_empty() {
+            return Err(DataError::format(path, "no file ends in .parquet, .arrow or .feather"));
+        }
+        Ok(Self::new(paths))
+    }
+
+    /// Reads these columns of numbers, in this order: "x", f32. Booleans are 0 and 1.
+    pub fn numbers<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.columns.numbers.extend(columns.into_iter().map(Into::into));
+        self
+    }
+
+    /// Reads a column of texts or whole numbers as categories: a field of the column's name, i32, a scalar.
+    /// The ids count the texts in alphabetical order from 0. A value that is missing is the category of the
+    /// empty text.
+    pub fn category(mut self, column: impl Into<String>) -> Self {
+        self.columns.categories.push(column.into());
+        self
+    }
+
+    /// Reads a column of lists of numbers, all of one length: a field of the column's name, i32 where the
+    /// numbers are whole, f32 where they are not. Tokens, embeddings and small images are such columns.
+    pub fn list(mut self, column: impl Into<String>) -> Self {
+        self.columns.lists.push(column.into());
+        self
+    }
+
+    /// Reads a column of classes: "y", i32, a scalar. Whole numbers stay as they are; texts count from 0 in
+    /// alphabetical order.
+    pub fn label(mut self, column: impl Into<String>) -> Self {
+        self.columns.label = Some(column.into());
+        self
+    }
+
+    /// Reads a column of numbers to predict: "y", f32, one number.
+    pub fn target(self, column: impl Into<String>) -> Self {
+        self.targets([column.into()])
+    }
+
+    /// Reads several columns of numbers to predict: "y", f32, one number for each.
+    pub fn targets<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.columns.targets.extend(columns.into_iter().map(Into::into));
+        self
+    }
+
+    /// Reads a column as the samples' weights: "w", f32, a scalar.
+    pub fn weight(mut self, column: impl Into<String>) -> Self {
+        self.columns.weight = Some(column.into());
+        self
+    }
+
+    /// Sets what becomes of numbers of "x" that are missing, which are nulls and NaN. Other values that are
+    /// missing are errors, unless their rows are left out. The median takes 4 bytes for each row while the
+    /// files are opened. Default: [`Missing::Error`].
+    pub fn missing(mut self, missing: Missing) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// Reads the files with the categories, classes and fills of other ones. A category that those do not
+    /// have is an error.
+    pub fn like(mut self, schema: &TableSchema) -> Self {
+        self.like = Some(schema.clone());
+        self
+    }
+
+    /// Sets the most bytes that decoded rows take while they are kept, and that decoding a part may take.
+    /// Default: [`DECODED_BYTES`].
+    pub fn most_bytes(mut self, most: u64) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// Opens the files. They are read through once where that is needed: for the texts of categories and of
+    /// labels, unless [`Columnar::like`] has them, for means and medians, for rows that are left out, and for
+    /// the number of rows in each part of an Arrow file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is of another format; a column that is not there or of another type; a
+    /// part of a file that takes more than [`Columnar::most_bytes`].
+    pub fn open(&self) -> Result<ColumnarSource, DataError> {
+        build::open(self)
+    }
+}

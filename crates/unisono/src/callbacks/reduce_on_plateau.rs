@@ -1,0 +1,80 @@
+//! Lowers learning rates where a run gets no better.
+
+use crate::{Callback, Control, Epoch, Error, Influence, Plateau};
+
+/// Lowers the learning rate after epochs in which the watched quantity got no better (Keras's
+/// `ReduceLROnPlateau`; PyTorch's, whose way of counting [`Plateau`] has). The lower rate holds from the next
+/// epoch on, on top of the schedule.
+///
+/// [`Schedule::reduce_on`](crate::Schedule::reduce_on) does the same as a part of a schedule; one of the two
+/// is enough. The callback can lower the rate of one [`Phase`](crate::Phase).
+///
+/// ```
+/// use unisono::{Dense, Plateau, ReduceOnPlateau, Trainer};
+///
+/// let lower = ReduceOnPlateau::new(Plateau::lowest("loss").patience(3).factor(0.5));
+/// let builder = Trainer::builder(Dense::new(10)).callback(lower);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReduceOnPlateau {
+    plateau: Plateau,
+    name: String,
+    phase: Option<String>,
+}
+
+impl ReduceOnPlateau {
+    /// Creates a callback that lowers the learning rate on a plateau: in a run in phases those of all phases.
+    pub fn new(plateau: Plateau) -> Self {
+        Self { plateau, name: "reduce on plateau".into(), phase: None }
+    }
+
+    /// Lowers the learning rate of this phase alone. Default: of all.
+    pub fn of_phase(mut self, phase: &str) -> Self {
+        (self.name, self.phase) = (format!("reduce on plateau of {phase}"), Some(phase.to_owned()));
+        self
+    }
+
+    /// Returns how often a rate has been lowered in a run of this history.
+    fn reductions(&self, history: &[Epoch]) -> Result<u32, Error> {
+        self.plateau.reductions(history).map_err(|problem| Error::setting("reduce on plateau", problem))
+    }
+
+    /// Returns what a rate is multiplied by.
+    fn factor(&self, rate: Option<f64>) -> f64 {
+        // Without a schedule there is no rate, and scaling it says so.
+        let rate = rate.unwrap_or(1.0);
+        if rate > 0.0 { self.plateau.reduced(rate, 1) / rate } else { 1.0 }
+    }
+}
+
+impl Callback for ReduceOnPlateau {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn influence(&self) -> Influence {
+        Influence::By(self.plateau.describe())
+    }
+
+    fn check(&self, example: &Epoch) -> Result<(), String> {
+        self.plateau.reductions(std::slice::from_ref(example)).map(drop)
+    }
+
+    fn epoch_ended(&mut self, _: &Epoch, run: &mut Control<'_>) -> Result<(), Error> {
+        let history = run.history();
+        let before = &history[..history.len().saturating_sub(1)];
+        if self.reductions(history)? == self.reductions(before)? {
+            return Ok(());
+        }
+        let phases = match &self.phase {
+            Some(phase) => vec![phase.clone()],
+            None => run.phases(),
+        };
+        if phases.is_empty() {
+            return run.scale_learning_rate(self.factor(run.learning_rate()));
+        }
+        phases
+            .iter()
+            .try_for_each(|phase| run.scale_learning_rate_of(phase, self.factor(run.learning_rate_of(phase))))
+    }
+}

@@ -1,0 +1,120 @@
+//! Moving averages of weights, in use and in the places of the weights.
+
+use unisono_checkpoint::{Plan, Tensor, Tensors};
+use unisono_graph::StateKind;
+
+use crate::compile::averages::{averages, flags};
+use crate::optimizers::Scalar;
+use crate::saving::tensors::info;
+use crate::trainer::builder::Builder;
+use crate::trainer::control::Control;
+use crate::{Error, Trainer};
+
+impl Builder {
+    /// Uses the moving averages of [`Optimizer::average_weights`](crate::Optimizer::average_weights) in the
+    /// places of the weights wherever the model is not trained: in evaluations, predictions and exports, and
+    /// where a callback keeps weights (Keras's `SwapEMAWeights`, Lightning's `EMAWeightAveraging`). Training
+    /// goes on with the weights themselves, to the same bits as without this. Default: the averages are kept
+    /// and not used.
+    ///
+    /// A parameter that no optimizer averages, such as a frozen one, and all parameters before the first
+    /// step, are used as they are. So are statistics, such as a batch norm's running mean. Where the model
+    /// is given other weights, by a file or by a callback that restores some, the averages become these.
+    /// Checkpoints hold both.
+    ///
+    /// ```
+    /// use unisono::{AdamW, Dense, Optimizer, Trainer};
+    ///
+    /// let builder = Trainer::builder(Dense::new(10))
+    ///     .optimizer(AdamW::new(1e-3).average_weights(0.999))
+    ///     .use_average_weights();
+    /// ```
+    pub fn use_average_weights(mut self) -> Self {
+        self.parts.uses_averages = true;
+        self
+    }
+}
+
+impl Trainer {
+    /// Sets the parameters to the moving averages that the optimizer keeps of them (PyTorch's and Keras's
+    /// last step of a run with averages). Returns whether there are any, which there are from the first step
+    /// on. What the optimizer keeps stays as it is. Training that goes on from here is another run.
+    ///
+    /// # Errors
+    /// Of the replicas.
+    pub fn adopt_average_weights(&mut self) -> Result<bool, Error> {
+        let Some(tensors) = self.averaged()? else { return Ok(false) };
+        self.take_weights(|model| Plan::new().take(&tensors, model))?;
+        Ok(true)
+    }
+
+    /// Returns the inputs of evaluations and predictions that say which averages are there.
+    pub(super) fn average_flags(&self) -> Vec<Scalar> {
+        flags(&self.plan.parts, |phase| self.optimizer_step(phase))
+    }
+
+    /// Returns the parameters and statistics with which the model is evaluated, and predicts.
+    pub(super) fn weights_in_use(&mut self) -> Result<Tensors, Error> {
+        let averaged = if self.plan.parts.uses_averages { self.averaged()? } else { None };
+        match averaged {
+            Some(tensors) => Ok(tensors),
+            None => self.tensors_of(&[StateKind::Parameter, StateKind::Statistic]),
+        }
+    }
+
+    /// Returns the parameters and statistics with the averages that are there, or `None` if there are none.
+    fn averaged(&mut self) -> Result<Option<Tensors>, Error> {
+        self.check_before_leaving()?;
+        let averages = averages(&self.plan.parts, self.plan.programs.train().states());
+        let is_there = |phase: Option<usize>| self.optimizer_step(phase) > 0;
+        let there: Vec<(String, usize)> = averages
+            .into_iter()
+            .filter(|(_, average)| is_there(average.phase))
+            .filter_map(|(name, average)| Some((name, self.state_index(&average.state)?)))
+            .collect();
+        if there.is_empty() {
+            return Ok(None);
+        }
+        let mut tensors = self.tensors_of(&[StateKind::Parameter, StateKind::Statistic])?;
+        let indices: Vec<usize> = there.iter().map(|(_, index)| *index).collect();
+        let all = self.crew.replicas.read_states(&indices, Vec::new());
+        let all = self.heard(all)?;
+        for ((name, index), bytes) in there.into_iter().zip(all) {
+            let own = info(&self.plan.programs.train().states()[index].ty);
+            tensors.insert(name, Tensor::new(own.dtype, own.shape, bytes)?);
+        }
+        Ok(Some(tensors))
+    }
+
+    /// Sets the averages of parameters that were set, if averages are in use: those of before would be used
+    /// in the places of the new ones.
+    pub(super) fn set_averages(&mut self, tensors: &Tensors) -> Result<(), Error> {
+        if !self.plan.parts.uses_averages {
+            return Ok(());
+        }
+        for (name, average) in averages(&self.plan.parts, self.plan.programs.train().states()) {
+            if let (Some(tensor), Some(index)) = (tensors.get(&name), self.state_index(&average.state)) {
+                let written = self.crew.replicas.write_state(index, tensor.bytes());
+                self.heard(written)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn state_index(&self, name: &str) -> Option<usize> {
+        self.plan.programs.train().states().iter().position(|state| state.name == name)
+    }
+}
+
+impl Control<'_> {
+    /// Sets the parameters to the moving averages that the optimizer keeps of them:
+    /// [`Trainer::adopt_average_weights`], as a part of the run. Returns whether there are any.
+    ///
+    /// # Errors
+    /// Of the replicas.
+    pub fn adopt_average_weights(&mut self) -> Result<bool, Error> {
+        let Some(tensors) = self.trainer.averaged()? else { return Ok(false) };
+        self.trainer.write_weights(|model| Plan::new().take(&tensors, model))?;
+        Ok(true)
+    }
+}

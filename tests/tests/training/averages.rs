@@ -1,0 +1,163 @@
+//! Moving averages of weights in the places of weights, wherever a model is used and not trained.
+
+use unisono::checkpoint::WeightPrecision;
+use unisono::data::Loader;
+use unisono::{
+    Accuracy, AdamW, BatchNorm, Builder, Dense, EarlyStopping, ExportedModel, Influence, Optimizer,
+    PauseAfter, Phase, Relu, Sequential, Sgd, Trainer, on_epoch,
+};
+use unisono_tests::loader;
+
+use crate::{others, sha256};
+
+fn data() -> (Loader, Loader) {
+    (loader(50, 5).unwrap(), loader(20, 6).unwrap())
+}
+
+/// Has a frozen parameter and statistics, which have no averages.
+fn model() -> Sequential {
+    Sequential::new().add(Dense::new(8)).add(BatchNorm::new()).add(Relu).add(Dense::new(3))
+}
+
+fn builder(replicas: usize) -> Builder {
+    let optimizer = AdamW::new(0.05).freeze(|name| name == "0.bias").average_weights(0.8);
+    let builder = Trainer::builder(model()).optimizer(optimizer).metric(Accuracy).seed(4);
+    builder.global_batch(16).replicas(replicas)
+}
+
+fn build(builder: Builder) -> Trainer {
+    builder.build(&data().0.fields().unwrap()).unwrap()
+}
+
+/// Returns a trainer without averages, with the weights and averages of another in the places of the weights.
+fn with_averages_of(trainer: &mut Trainer) -> Trainer {
+    let mut other = build(Trainer::builder(model()).global_batch(16).replicas(1));
+    for (name, _) in trainer.tensors() {
+        let average = trainer.tensor(&format!("{name}/average"));
+        let values = average.or_else(|| trainer.tensor(&name)).unwrap().unwrap();
+        other.set_tensor(&name, &values).unwrap();
+    }
+    other
+}
+
+#[test]
+fn evaluations_predictions_and_exports_use_averages_and_training_does_not() {
+    let (train, held_out) = data();
+    let mut plain = build(builder(1));
+    plain.fit(&train, Some(&held_out), 3).unwrap();
+    let mut one = build(builder(1).use_average_weights());
+    // Before the first step there are no averages.
+    let [first, start] = [&mut one, &mut build(builder(1))].map(|t| t.evaluate(&held_out).unwrap());
+    assert_eq!(first, start);
+    assert!(first.loss > 0.5);
+    one.fit(&train, Some(&held_out), 3).unwrap();
+    assert_eq!(one.tensor("3.weight").unwrap().unwrap(), plain.tensor("3.weight").unwrap().unwrap());
+    assert_ne!(one.history(), plain.history());
+    let of_train = |trainer: &Trainer| trainer.history().iter().map(|e| e.train.loss).collect::<Vec<_>>();
+    assert_eq!(of_train(&one), of_train(&plain));
+
+    let mut reference = with_averages_of(&mut one);
+    let expected = reference.evaluate(&held_out).unwrap();
+    let last = one.history().last().unwrap().validation.clone().unwrap();
+    assert_eq!(
+        (last.loss, &last.metrics[0].1),
+        (expected.loss, &one.evaluate(&held_out).unwrap().metrics[0].1)
+    );
+    assert_eq!(one.predict(&held_out).unwrap(), reference.predict(&held_out).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    one.export(&path, WeightPrecision::F32).unwrap();
+    let exported = ExportedModel::open(&path).unwrap();
+    let mut trainer = build(Trainer::builder(exported.layer()).global_batch(16).replicas(1));
+    trainer.load_model(&path, &unisono::checkpoint::Plan::new()).unwrap();
+    assert_eq!(trainer.predict(&held_out).unwrap(), reference.predict(&held_out).unwrap());
+
+    // Where the weights become the averages, nothing changes of what the model predicts.
+    let before = one.predict(&held_out).unwrap();
+    assert!(one.adopt_average_weights().unwrap());
+    assert_eq!(one.predict(&held_out).unwrap(), before);
+    assert_eq!(one.tensor("3.weight").unwrap().unwrap(), reference.tensor("3.weight").unwrap().unwrap());
+    assert!(!build(builder(1)).adopt_average_weights().unwrap());
+}
+
+fn steered(replicas: usize) -> Builder {
+    with_callbacks(builder(replicas).use_average_weights())
+}
+
+fn with_callbacks(builder: Builder) -> Builder {
+    let swap = Influence::By("swaps after epoch 3".into());
+    builder.callback(EarlyStopping::lowest("loss").patience(3).restore_best()).callback(on_epoch(
+        "swap",
+        swap,
+        |epoch, run| {
+            if epoch.epoch == 3 { run.adopt_average_weights().map(drop) } else { Ok(()) }
+        },
+    ))
+}
+
+#[test]
+fn averages_in_use_are_the_same_on_any_replicas_and_over_a_resume() {
+    let (train, held_out) = data();
+    let run = |trainer: &mut Trainer| {
+        trainer.fit(&train, Some(&held_out), 40).unwrap();
+        let used = trainer.evaluate(&held_out).unwrap();
+        (sha256(trainer), trainer.history().clone(), used)
+    };
+    let mut one = build(steered(1));
+    let expected = run(&mut one);
+    // The best weights that are restored are those that were evaluated.
+    assert!(one.stopped().is_some());
+    let losses = expected.1.iter().map(|epoch| epoch.validation.as_ref().unwrap().loss);
+    assert_eq!(expected.2.loss, losses.fold(f64::INFINITY, f64::min));
+    for &replicas in others() {
+        assert_eq!(run(&mut build(steered(replicas))), expected, "{replicas} replicas");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut trainer = build(steered(2).callback(PauseAfter::steps(14)));
+    trainer.checkpoints(dir.path(), 0).unwrap();
+    trainer.fit(&train, Some(&held_out), 40).unwrap();
+    drop(trainer);
+    let mut trainer = build(steered(3));
+    trainer.checkpoints(dir.path(), 0).unwrap();
+    assert_eq!(trainer.resume().unwrap().unwrap().step, 14);
+    assert_eq!(run(&mut trainer), expected);
+    drop(trainer);
+    // A run that uses the weights is another one.
+    let mut other = build(with_callbacks(builder(1)));
+    other.checkpoints(dir.path(), 0).unwrap();
+    let error = other.resume().unwrap_err().to_string();
+    assert!(error.contains("model in use"), "{error}");
+}
+
+#[test]
+fn averages_of_phases_are_used_from_their_first_steps_on() {
+    let (train, held_out) = data();
+    let built = |replicas| {
+        let head = Phase::new("head").trains(|name| name.starts_with("3.")).epochs(0..1);
+        let base = Phase::new("base").trains(|name| !name.starts_with("3.")).epochs(1..3);
+        let builder = Trainer::builder(model())
+            .phase(head.optimizer(Sgd::new(0.3).average_weights(0.5)))
+            .phase(base.optimizer(Sgd::new(0.1).average_weights(0.9)));
+        build(builder.global_batch(16).replicas(replicas).use_average_weights())
+    };
+    let mut one = built(1);
+    one.fit(&train, None, 1).unwrap();
+    let mut reference = build(Trainer::builder(model()).global_batch(16).replicas(1));
+    for (name, _) in one.tensors() {
+        let average = one.tensor(&format!("{name}/head/average"));
+        reference.set_tensor(&name, &average.or_else(|| one.tensor(&name)).unwrap().unwrap()).unwrap();
+    }
+    assert_eq!(one.predict(&held_out).unwrap(), reference.predict(&held_out).unwrap());
+    one.fit(&train, Some(&held_out), 3).unwrap();
+    let mut three = built(3);
+    three.fit(&train, None, 1).unwrap();
+    three.fit(&train, Some(&held_out), 3).unwrap();
+    assert_eq!((sha256(&mut three), three.history()), (sha256(&mut one), one.history()));
+}
+
+#[test]
+fn averages_that_nobody_keeps_are_an_error() {
+    let builder = Trainer::builder(model()).use_average_weights().replicas(1);
+    let error = builder.build(&data().0.fields().unwrap()).err().unwrap().to_string();
+    assert!(error.contains("no parameter has an average: Optimizer::average_weights keeps them"), "{error}");
+}
