@@ -235,6 +235,27 @@ fn a_replica_that_is_lost_concerns_its_machine_alone() {
 }
 
 #[test]
+fn a_slow_machine_gets_fewer_shards() {
+    let builder = || perceptron(16).global_batch(64).shards(16).replicas(1).fault_scope("machines slow:");
+    let data = || loader(640, 5).unwrap();
+    let run = |world: World| {
+        let mut trainer = builder().world(world).build(&data().fields().unwrap()).unwrap();
+        trainer.fit(&data(), None, 8).unwrap();
+        (trainer.state_sha256().unwrap(), trainer.report())
+    };
+    let wanted = run(World::alone()).0;
+    // A sample takes three milliseconds on rank 1, and far less on the others.
+    let name = "rank-1:machines slow:replica-0";
+    fail::cfg(name, "return(sample:3000)").unwrap();
+    let ended = on_ranks(3, Script::default(), run);
+    fail::remove(name);
+    assert!(ended.iter().all(|(digest, _)| *digest == wanted));
+    let report = &ended[0].1;
+    let shards: Vec<u64> = report.machines.iter().map(|machine| machine.shards).collect();
+    assert!(2 * shards[1] < shards[0] + shards[2], "shards by speed: {shards:?}");
+}
+
+#[test]
 fn a_machine_with_another_state_is_named_on_all() {
     let name = "rank-1:machines differ:replica-0:step-6:segment-1";
     fail::cfg(name, "return(state:0)").unwrap();

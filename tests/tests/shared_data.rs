@@ -191,3 +191,32 @@ fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
     assert!(ended[2].contains("the disk is gone"), "{ended:?}");
     assert!(ended[..2].iter().all(|text| text.contains("rank 2 (thread2): ")), "{ended:?}");
 }
+
+#[test]
+fn sums_travel_between_machines_while_devices_compute() {
+    let overlaps = on_ranks(2, Script::default(), |world| {
+        let data = Loader::new(Counted::new()).threads(1).limit_batches(6);
+        let model = Sequential::new().add(Dense::new(600)).add(Relu).add(Dense::new(600)).add(Relu);
+        let builder = Trainer::builder(model.add(Dense::new(3))).optimizer(Sgd::new(0.1)).replicas(1);
+        let builder = builder.global_batch(8).shards(2).bucket_bytes(1 << 20).timeline().world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 1).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.json");
+        trainer.write_trace(&path).unwrap();
+        let events: Vec<serde_json::Value> =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let spans = |name: &str| {
+            let own = events.iter().filter(|event| event["name"] == name && event["ph"] == "X");
+            let span = |event: &serde_json::Value| {
+                let from = event["ts"].as_f64().unwrap();
+                (from, from + event["dur"].as_f64().unwrap())
+            };
+            own.map(span).collect::<Vec<_>>()
+        };
+        let (exchanges, computes) = (spans("machines"), spans("compute"));
+        let beside = |(from, to): &(f64, f64)| computes.iter().any(|(begun, end)| from < end && begun < to);
+        exchanges.iter().filter(|span| beside(span)).count()
+    });
+    assert!(overlaps.iter().any(|&beside| beside > 0), "{overlaps:?} buckets travelled beside computing");
+}

@@ -156,6 +156,23 @@ fn steps_commit_on_all_that_are_left_or_on_none() {
     });
 }
 
+/// Forty machines, and a thousand where `UNISONO_LONG` is set: three are lost in different steps, one is slow.
+#[test]
+fn many_machines_lose_some() {
+    let ranks = if std::env::var_os("UNISONO_LONG").is_some() { 1000 } else { 40 };
+    let lost = |rank: usize, step: usize| Fault::Lost { rank, after: step * 6 * ranks + rank };
+    let slow = Fault::Slow { rank: 5, after: 3 * ranks, by: DEADLINE / 50 };
+    let faults = vec![lost(7, 0), lost(ranks - 1, 1), lost(ranks / 2, 1), slow];
+    let ended = play(ranks, 2 * ranks + 3, Script { seed: 1, faults });
+    let gone = [7, ranks - 1, ranks / 2];
+    for (rank, (committed, end)) in ended.iter().enumerate().filter(|(rank, _)| !gone.contains(rank)) {
+        assert_eq!((end, committed.len()), (&Ok(()), STEPS), "rank {rank}");
+        for (step, sums) in committed.iter().enumerate() {
+            assert_eq!(sums, &expected(step, 2 * ranks + 3), "rank {rank}");
+        }
+    }
+}
+
 #[test]
 fn the_same_bytes_for_any_number_of_ranks_and_the_bytes_sent_are_as_computed() {
     for ranks in 2..6 {

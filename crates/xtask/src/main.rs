@@ -4,6 +4,8 @@
 //! **This package must never depend on wgpu**: it is built first on a fresh machine, before there is a
 //! driver.
 
+#[cfg(unix)]
+mod debian13;
 mod fuzz;
 mod lines;
 mod setup;
@@ -23,7 +25,7 @@ const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
 /// The arguments that run the tests of runs on several machines: over threads, and over MPI on this machine.
 /// All packages are built with the features of [`TEST`] and one more, so that little is built twice.
-const WORLD: [&str; 12] = [
+const WORLD: [&str; 18] = [
     "test",
     "--workspace",
     "--profile",
@@ -35,7 +37,13 @@ const WORLD: [&str; 12] = [
     "--test",
     "machines",
     "--test",
+    "shared_data",
+    "--test",
+    "sharded_optimizer",
+    "--test",
     "world",
+    "--test",
+    "ulfm",
 ];
 
 #[derive(Parser)]
@@ -126,6 +134,11 @@ fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
     let mut command = cargo();
     if long {
         command.env("UNISONO_LONG", "1");
+    }
+    #[cfg(unix)]
+    if long && world {
+        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        command.env("UNISONO_DEBIAN_13", debian13::folder(&target, &[&root(), &target])?);
     }
     let own = if world { &WORLD[..] } else { &TEST[..] };
     run(command.args(own).args(args))

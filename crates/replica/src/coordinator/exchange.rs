@@ -1,8 +1,9 @@
 //! The parts of a step that several machines do together: sums over their shards, outputs, agreement.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use unisono_graph::{Lead, Program, tree};
 use unisono_world::{Sum, WorldError, pack, unpack};
@@ -12,6 +13,7 @@ use crate::coordinator::attempt::Attempt;
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::step::Task;
 use crate::error::ReplicaError;
+use crate::observe::timeline::{Activity, Interval};
 use crate::schedule::{Share, Verdict};
 use crate::sums::tree_sum::{Blocks, not_finite, sum};
 use crate::worker::message::Sums;
@@ -28,7 +30,7 @@ pub(crate) struct Exchanged {
     /// This machine's place among them.
     place: usize,
     /// The buckets whose blocks were sent.
-    begun: BTreeSet<usize>,
+    begun: BTreeMap<usize, Instant>,
     /// The sums of the cuts that are done.
     sums: BTreeMap<usize, Sums>,
     /// The outputs up to each cut.
@@ -58,7 +60,7 @@ impl Replicas {
         let Some(share) = self.exchanged.share else { return };
         let Some(program) = self.exchanged.program.clone() else { return };
         for &bucket in buckets {
-            if self.exchanged.begun.contains(&bucket) {
+            if self.exchanged.begun.contains_key(&bucket) {
                 continue;
             }
             let len = program.buckets()[bucket].len;
@@ -85,7 +87,7 @@ impl Replicas {
     ) -> Result<(), WorldError> {
         let runs = Arc::clone(&self.exchanged.runs);
         self.world.begin_exchange(Sum { bucket, len, leaves: share.all, shards: share.all, runs }, own)?;
-        self.exchanged.begun.insert(bucket);
+        self.exchanged.begun.insert(bucket, Instant::now());
         Ok(())
     }
 
@@ -130,7 +132,7 @@ impl Replicas {
         let Some(share) = self.exchanged.share else { return Ok(Sums::new()) };
         let of_cut = || program.buckets().iter().enumerate().filter(|(_, bucket)| bucket.cut == cut);
         for (bucket, decl) in of_cut() {
-            if self.exchanged.begun.contains(&bucket) {
+            if self.exchanged.begun.contains_key(&bucket) {
                 continue;
             }
             let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
@@ -141,8 +143,19 @@ impl Replicas {
         let mut sums = Sums::new();
         for (bucket, _) in of_cut() {
             sums.push((bucket, Arc::new(self.world.finish_exchange(bucket)?)));
+            self.note_exchange(bucket);
         }
         Ok(sums)
+    }
+
+    /// Notes in the timeline how long a bucket was on its way.
+    fn note_exchange(&mut self, bucket: usize) {
+        let since = self.exchanged.begun.get(&bucket).filter(|_| self.options.timeline);
+        if let Some(since) = since {
+            let (from, to) = (since.saturating_duration_since(self.started), self.started.elapsed());
+            let (step, activity) = (self.steps.saturating_sub(1), Activity::Machines);
+            self.timeline.push(Interval { replica: bucket, step, activity, from, to });
+        }
     }
 
     /// Joins the outputs of all machines up to a cut. `None`: those of the last segment.

@@ -101,7 +101,7 @@ impl ReplicaReport {
             Activity::Peers => &mut self.peers,
             Activity::Loading => &mut self.loading,
             // The device's own stretches lie beside the others and are no part of the sum.
-            Activity::Device => return,
+            Activity::Device | Activity::Machines => return,
         };
         *total += span.length();
     }

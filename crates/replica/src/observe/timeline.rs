@@ -25,11 +25,14 @@ pub enum Activity {
     /// The device works, by its own clock, from the first launch of a submission to the end of its last one.
     /// These stretches lie beside the others.
     Device,
+    /// A bucket of sums is on its way between machines. These stretches lie beside the others, and are of the
+    /// machine and not of a replica.
+    Machines,
 }
 
 impl Activity {
     /// The activities into which a replica's time is divided, in the order of a step: all but
-    /// [`Activity::Device`].
+    /// [`Activity::Device`] and [`Activity::Machines`].
     pub const ALL: [Self; 7] =
         [Self::Input, Self::Loading, Self::Upload, Self::Driver, Self::Compute, Self::Exchange, Self::Peers];
 
@@ -44,6 +47,7 @@ impl Activity {
             Self::Peers => "peers",
             Self::Loading => "loading",
             Self::Device => "device",
+            Self::Machines => "machines",
         }
     }
 }
@@ -69,7 +73,7 @@ impl Span {
 /// A stretch of a replica's time, counted from the start of [`crate::Replicas`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// The number of the replica.
+    /// The number of the replica, or of the bucket where the activity is [`Activity::Machines`].
     pub replica: usize,
     /// The call of [`crate::Replicas::step`], from 0, in which or after which it was.
     pub step: u64,

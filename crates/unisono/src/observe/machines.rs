@@ -6,6 +6,9 @@ use std::time::Duration;
 use unisono_replica::ReplicaReport;
 use unisono_world::World;
 
+/// A shorter wait for a machine is not named.
+const NOTABLE: Duration = Duration::from_millis(100);
+
 /// What a machine of a run did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -56,6 +59,17 @@ impl MachineReport {
     }
 }
 
+/// Names the machine for which the others waited, if that held the run up: it waited least itself.
+pub(crate) fn slowest(machines: &[MachineReport]) -> Option<String> {
+    let slowest = machines.iter().min_by_key(|machine| machine.waited)?;
+    let others = machines.iter().filter(|machine| machine.rank != slowest.rank);
+    let least = others.map(|machine| machine.waited).min()?;
+    let lost = least.saturating_sub(slowest.waited);
+    let is_notable = lost > NOTABLE.max(slowest.compute / 10);
+    let seconds = lost.as_secs_f64();
+    is_notable.then(|| format!("{} was the slowest: all others waited {seconds:.2} s for it", slowest.name))
+}
+
 impl fmt::Display for MachineReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, replicas, shards, samples, compute, waited, sent, .. } = self;
@@ -67,5 +81,29 @@ impl fmt::Display for MachineReport {
             waited.as_secs_f64(),
             *sent as f64 * 1e-6
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_that_all_others_wait_for_is_named() {
+        let machine = |rank: usize, waited: u64| MachineReport {
+            rank,
+            name: format!("rank {rank} (host{rank})"),
+            replicas: 1,
+            shards: 8,
+            samples: 64,
+            compute: Duration::from_secs(2),
+            waited: Duration::from_millis(waited),
+            sent: 0,
+        };
+        let named = |waits: [u64; 3]| slowest(&[machine(0, waits[0]), machine(1, waits[1]), machine(2, waits[2])]);
+        let wanted = "rank 1 (host1) was the slowest: all others waited 1.90 s for it";
+        assert_eq!(named([2000, 100, 2400]).as_deref(), Some(wanted));
+        assert_eq!(named([500, 400, 450]), None);
+        assert_eq!(slowest(&[]), None);
     }
 }

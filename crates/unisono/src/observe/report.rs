@@ -7,7 +7,7 @@ use unisono_data::Seen;
 use unisono_replica::{AuditReport, ReplicaReport};
 
 use crate::Scaling;
-use crate::observe::machines::MachineReport;
+use crate::observe::machines::{MachineReport, slowest};
 
 /// The share of the time in percent from which a wait is named.
 const NOTABLE: f64 = 20.0;
@@ -116,6 +116,9 @@ impl fmt::Display for Report {
         }
         for machine in &self.machines {
             write!(f, "\n{machine}")?;
+        }
+        if let Some(slowest) = slowest(&self.machines) {
+            write!(f, "\n{slowest}")?;
         }
         if let Some(diagnosis) = self.diagnosis() {
             write!(f, "\n{diagnosis}")?;

@@ -1,0 +1,108 @@
+//! A folder with Debian 13's Open MPI 5 and MPICH, in which programs of this machine run: packages are
+//! downloaded with apt-get and unpacked, and nothing of the machine itself changes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run;
+
+/// What the programs need there. `apt-get` adds what these need.
+const PACKAGES: [&str; 8] = [
+    "openmpi-bin",
+    "libopenmpi40",
+    "libmpich12",
+    "mpich",
+    "mesa-vulkan-drivers",
+    "libvulkan1",
+    "bash",
+    "coreutils",
+];
+/// The directories of the machine that the folder shows.
+const SHOWN: [&str; 3] = ["/proc", "/dev", "/sys"];
+
+/// Makes the folder `target/debian-13`, if it is not there, and returns its root, to be used with `chroot`.
+/// It shows `also`, directories of this machine, at the same paths.
+///
+/// # Errors
+/// The packages cannot be downloaded, or this user may not mount.
+pub fn folder(target: &Path, also: &[&Path]) -> Result<PathBuf, String> {
+    let folder = target.join("debian-13");
+    let root = folder.join("root");
+    if !root.join("usr/bin/mpirun.openmpi").exists() {
+        download(&folder)?;
+        unpack(&folder, &root)?;
+    }
+    for shown in SHOWN.map(Path::new).into_iter().chain(also.iter().copied()) {
+        let place = root.join(shown.strip_prefix("/").unwrap_or(shown));
+        make(&place)?;
+        let is_empty = fs::read_dir(&place).map_or(true, |mut entries| entries.next().is_none());
+        if is_empty {
+            run(Command::new("mount").arg("--bind").arg(shown).arg(&place))?;
+        }
+    }
+    Ok(root)
+}
+
+/// Downloads the packages with all that they need, beside those of this machine's own Debian.
+fn download(folder: &Path) -> Result<(), String> {
+    for dir in ["etc/apt/apt.conf.d", "etc/apt/preferences.d", "state/lists/partial", "cache/archives/partial"] {
+        make(&folder.join(dir))?;
+    }
+    let key = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    let list = format!("deb [signed-by={key}] http://deb.debian.org/debian trixie main\n");
+    write(&folder.join("etc/apt/sources.list"), &list)?;
+    write(&folder.join("state/status"), "")?;
+    let shown = folder.display();
+    let apt = |args: &[&str]| {
+        let mut command = Command::new("apt-get");
+        let status = format!("Dir::State::status={shown}/state/status");
+        for option in [
+            &format!("Dir={shown}"),
+            "Dir::Etc=etc/apt",
+            "Dir::State=state",
+            &status,
+            "Dir::Cache=cache",
+            "APT::Sandbox::User=root",
+            "APT::Install-Recommends=false",
+            "Debug::NoLocking=1",
+        ] {
+            command.args(["-o", option]);
+        }
+        run(command.args(args))
+    };
+    apt(&["update"])?;
+    apt(&[&["-y", "--download-only", "install"][..], &PACKAGES].concat())
+}
+
+fn unpack(folder: &Path, root: &Path) -> Result<(), String> {
+    make(&root.join("etc"))?;
+    let archives = folder.join("cache/archives");
+    let entries = fs::read_dir(&archives).map_err(|error| format!("{}: {error}", archives.display()))?;
+    for package in entries.flatten().map(|entry| entry.path()) {
+        if package.extension().is_some_and(|extension| extension == "deb") {
+            run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(root))?;
+        }
+    }
+    for name in ["lib", "lib64", "bin", "sbin"] {
+        let link = root.join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(format!("usr/{name}"), &link)
+                .map_err(|error| format!("{}: {error}", link.display()))?;
+        }
+    }
+    write(&root.join("etc/hosts"), "127.0.0.1 localhost\n")?;
+    write(&root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/bash\n")?;
+    for dir in ["root", "tmp"] {
+        make(&root.join(dir))?;
+    }
+    Ok(())
+}
+
+fn make(dir: &Path) -> Result<(), String> {
+    fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
