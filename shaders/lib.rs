@@ -206,8 +206,8 @@ pub fn with_own_quotients(module: &str) -> String {
     pairs.iter().fold(module.to_owned(), |text, (ours, own)| text.replace(ours.text(), own.text()))
 }
 
-/// What [`with_masks`] replaces: how [`snippets::FLUSH`], [`snippets::SUM`] and [`snippets::SUM_QUADS`] choose
-/// between a number and +0, by a select and by a mask of integers.
+/// What [`with_masks`] replaces: how [`snippets::FLUSH`], [`snippets::SUM`] and [`snippets::SUM_QUADS`]
+/// choose between a number and +0, by a select and by a mask of integers.
 pub const MASKS: [[&str; 2]; 2] = [
     [
         "select(bits, 0u, bitcast<i32>(bits & 0x7fffffffu) <= 0x00800000)",
@@ -219,8 +219,8 @@ pub const MASKS: [[&str; 2]; 2] = [
     ],
 ];
 
-/// Returns a module for a compiler that nothing forbids to change float operations: numbers are made canonical
-/// by a mask in place of a select. The bits of results are the same.
+/// Returns a module for a compiler that nothing forbids to change float operations: numbers are made
+/// canonical by a mask in place of a select. The bits of results are the same.
 ///
 /// A select is no barrier to a compiler whose values have no types: Mesa takes `select(x * 3, 0, c) * 5` for
 /// `select(x * 15, 0, c)`. It cannot move a product over an operation of integers.

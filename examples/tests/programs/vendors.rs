@@ -1,5 +1,5 @@
-//! `mnist_cnn` on drivers that share nothing: they are one run, over the loss of replicas of each, a kill, and a
-//! resume on a third one.
+//! `mnist_cnn` on drivers that share nothing: they are one run, over the loss of replicas of each, a kill,
+//! and a resume on a third one.
 
 use std::fs::{self, File};
 use std::path::Path;

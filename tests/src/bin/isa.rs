@@ -35,8 +35,8 @@ struct Flags {
     /// machine code
     #[arg(long, value_name = "NAME", default_value = "gfx1100")]
     family: String,
-    /// Compile kernels without what keeps compilers from changing float operations, and without flushing: what
-    /// the arithmetic of docs/NUMERICS.md is compared with
+    /// Compile kernels without what keeps compilers from changing float operations, and without flushing:
+    /// what the arithmetic of docs/NUMERICS.md is compared with
     #[arg(long)]
     unprotected: bool,
     /// The directory to write to; it is made if it is not there

@@ -1,5 +1,5 @@
-//! Fused and separate operations of f32: as a kernel's text has them, and as its machine code does. A compiler
-//! that contracts makes fused ones of separate ones.
+//! Fused and separate operations of f32: as a kernel's text has them, and as its machine code does. A
+//! compiler that contracts makes fused ones of separate ones.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ const HEADER: usize = 5;
 const NO_CONTRACTION: u32 = 42;
 
 /// Returns a kernel with shapes that compilers are known to change where they may: a product and a sum that
-/// could be one multiply-add, nested multiply-adds that share a factor, and a sum of sums. No kernel of a plan
-/// has them, so it shows what keeps a compiler from changing them.
+/// could be one multiply-add, nested multiply-adds that share a factor, and a sum of sums. No kernel of a
+/// plan has them, so it shows what keeps a compiler from changing them.
 pub fn shapes() -> Kernel {
     let wgsl = "
         @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -43,8 +43,8 @@ impl Arithmetic {
     }
 }
 
-/// Returns the operations of a kernel's SPIR-V, with those of the functions that it calls as often as it calls
-/// them, or `None` if it has a loop: compilers write out as many turns as they like.
+/// Returns the operations of a kernel's SPIR-V, with those of the functions that it calls as often as it
+/// calls them, or `None` if it has a loop: compilers write out as many turns as they like.
 ///
 /// # Errors
 /// A text if the kernel is not valid.

@@ -2,8 +2,8 @@
 //!
 //! A [`Subject`] is a graph with the values that it is run on: a case of an op, a layer, a loss or an
 //! optimizer (`subjects.rs`), or a random graph ([`fuzz`]). A [`Fleet`] runs many on several adapters, and
-//! [`compare`] runs one on two. Where they differ, [`Difference`] names the first op and the first kernel that
-//! do.
+//! [`compare`] runs one on two. Where they differ, [`Difference`] names the first op and the first kernel
+//! that do.
 
 mod bench;
 mod cost;

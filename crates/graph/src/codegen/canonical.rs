@@ -16,8 +16,8 @@ impl Writer<'_> {
         format!("flush({text})")
     }
 
-    /// Returns whether a value in memory is what a step brings, which may be anything. All others are results of
-    /// ops, or states, which are canonical from the start ([`crate::tree::canonical_bytes`]).
+    /// Returns whether a value in memory is what a step brings, which may be anything. All others are
+    /// results of ops, or states, which are canonical from the start ([`crate::tree::canonical_bytes`]).
     pub(super) fn is_brought(&self, id: NodeId) -> bool {
         let is_state = self.graph.nodes[id].op.downcast_ref::<State>().is_some();
         matches!(self.fusion.lowering[id], Lowering::Leaf) && !is_state

@@ -15,6 +15,8 @@ impl Pointwise for Sqrt {
     const SNIPPETS: &[Snippet] = &[snippets::ROOT];
     const PRODUCT: Product = Product::Never;
     const ADDS: bool = false;
+    // The root of a canonical number is +0, at least 2^-63, or not a number.
+    const CANONICAL: bool = true;
     const CASES: &[&[f64]] = &[&[1e-06], &[0.25], &[2.0], &[100000000.0]];
 
     fn reference(&self, x: &[f64]) -> f64 {

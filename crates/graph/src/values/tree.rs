@@ -33,8 +33,8 @@ pub fn canonical(x: f32) -> f32 {
     if x.to_bits() & 0x7fff_ffff <= 0x0080_0000 { 0.0 } else { x }
 }
 
-/// Returns little-endian f32 as a state holds them: each is [`canonical`]. Kernels rely on it, since states are
-/// either written by the host or results of ops.
+/// Returns little-endian f32 as a state holds them: each is [`canonical`]. Kernels rely on it, since states
+/// are either written by the host or results of ops.
 pub fn canonical_bytes(bytes: &[u8]) -> Vec<u8> {
     let number = |word: &[u8; 4]| canonical(f32::from_le_bytes(*word)).to_le_bytes();
     bytes.as_chunks().0.iter().flat_map(number).collect()

@@ -18,7 +18,8 @@ use cache::Cache;
 /// result's bits, and checkpoints carry it. Version 1 is that of all versions that did not record one.
 pub const ARITHMETIC: u32 = 2;
 
-/// The version of the probe: of what it runs, and so of its digest. What an older probe found is not believed.
+/// The version of the probe: of what it runs, and so of its digest. What an older probe found is not
+/// believed.
 const PROBE: u32 = 2;
 
 /// A numeric class: what a run's bits depend on beside the run. Within a class they are the same, whatever
@@ -29,9 +30,9 @@ pub struct Class {
     pub machine: String,
     /// How the machine's fma rounds.
     pub rounding: Rounding,
-    /// Whether compilers are kept from changing float operations: then the class may be that of other machines
-    /// too. If they are not, nothing says that kernels which the probe does not have are compiled as they are
-    /// written, so the class is that of this machine alone.
+    /// Whether compilers are kept from changing float operations: then the class may be that of other
+    /// machines too. If they are not, nothing says that kernels which the probe does not have are compiled
+    /// as they are written, so the class is that of this machine alone.
     pub is_portable: bool,
     /// The digest of what the probe's kernels computed from hard inputs, see [`probe`]. It is the class.
     pub digest: Digest,
@@ -77,9 +78,9 @@ impl fmt::Display for Class {
     }
 }
 
-/// Returns the backend, device and driver of an adapter as text. Adapters whose machines are equal are of one
-/// class. Those whose machines differ may be, which a probe tells. A machine whose compiler nothing keeps from
-/// changing float operations ([`unisono_gpu::is_unprotected`]) is another one.
+/// Returns the backend, device and driver of an adapter as text. Adapters whose machines are equal are of
+/// one class. Those whose machines differ may be, which a probe tells. A machine whose compiler nothing
+/// keeps from changing float operations ([`unisono_gpu::is_unprotected`]) is another one.
 pub fn machine(adapter: &Adapter) -> String {
     let Adapter { backend, name, driver, driver_info, .. } = adapter;
     let protection = if is_unprotected() { " unprotected" } else { "" };
@@ -180,9 +181,9 @@ pub fn probe(adapter: &Adapter) -> Result<Class, ReplicaError> {
     Ok(class)
 }
 
-/// Opens an adapter and runs the probe: every family of kernels (products, convolutions, attention, lookups,
-/// reductions, maps), forward and backward, on numbers of all sizes, with signed zeros, subnormal numbers, ties, long sums, and the shapes that compilers are known to
-/// rewrite.
+/// Opens an adapter and runs the probe: every family of kernels (products, convolutions, attention,
+/// lookups, reductions, maps), forward and backward, on numbers of all sizes, with signed zeros, subnormal
+/// numbers, ties, long sums, and the shapes that compilers are known to rewrite.
 ///
 /// # Errors
 /// The adapter does not open, or does not run the probe.

@@ -106,8 +106,8 @@ fn shapes(tape: &Tape, x: &Var, y: &Var) {
     }
 }
 
-/// Products of constants where their first factor is stored as well: Mesa merges the constants over the select
-/// that makes the product between them canonical, if nothing keeps it from that.
+/// Products of constants where their first factor is stored as well: Mesa merges the constants over the
+/// select that makes the product between them canonical, if nothing keeps it from that.
 fn merged(tape: &Tape, x: &Var, y: &Var) {
     let kept = x.tanh() * y.tanh() + x.sigmoid();
     tape.output("kept", &kept);

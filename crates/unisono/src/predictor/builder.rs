@@ -7,7 +7,7 @@ use std::time::Duration;
 use unisono_checkpoint::{Info, Plan, TensorFile};
 use unisono_data::FieldSpec;
 use unisono_graph::Precision;
-use unisono_replica::{Options, Replicas, describe_classes, is_one_machine};
+use unisono_replica::{Options, Replicas, describe_classes, is_one_class};
 
 use crate::compile::fields::Fields;
 use crate::compile::memory::Budget;
@@ -153,7 +153,7 @@ impl PredictorBuilder {
         let mut chosen = unisono_gpu::select(&self.adapters)?;
         chosen.truncate(self.replicas.unwrap_or(usize::MAX));
         chosen.iter().try_for_each(|adapter| supports(adapter, precision))?;
-        if !self.mixed && !is_one_machine(&chosen) {
+        if !self.mixed && !is_one_class(&chosen)? {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }
         let adapters = spread(&chosen, self.replicas, shards, 1);
