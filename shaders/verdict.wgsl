@@ -1,10 +1,11 @@
 // verdict: decides whether a step commits, before anything of the state changes. One workgroup.
-// commit: two words. [0] becomes 0 if this step commits, 1 if it changes nothing because all weights are 0, and
-// 2 if it changes nothing because a number is bad or an earlier step was. [1] stays 1 after a bad step, so that
-// the steps behind it change nothing either; steps that follow no other (chained[0] is 0) begin with 0.
+// commit: two words. [0] becomes 0 if this step commits, 1 if it changes nothing because all weights are 0,
+// and 2 if it changes nothing because a number is bad or an earlier step was. [1] stays 1 after a bad step,
+// so that the steps behind it change nothing either; steps that follow no other (chained[0] is 0) begin with
+// 0.
 // state_flag: one word, which the step before has set if a new state is not finite. It becomes 0.
-// Shapes: flags: a word every `stride` words, not 0 where a sum is not finite; numbers: [first, end), the bits
-// of f32 that must be finite; weights: the word `weight` is the bits of the sum of the weights.
+// Shapes: flags: a word every `stride` words, not 0 where a sum is not finite; numbers: [first, end), the
+// bits of f32 that must be finite; weights: the word `weight` is the bits of the sum of the weights.
 // Constants: NUMBERS and WEIGHTS, whether these are looked at; where not, any memory is bound.
 // Params: VerdictParams of params.rs.
 

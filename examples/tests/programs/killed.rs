@@ -174,7 +174,8 @@ fn a_convolutional_model_killed_at_random_moments_ends_in_the_same_files() {
     });
 }
 
-/// The device computes a step while the next one is submitted: both may be lost, and neither may be half done.
+/// The device computes a step while the next one is submitted: both may be lost, and neither may be half
+/// done.
 #[test]
 fn a_model_killed_during_two_steps_in_flight_ends_in_the_same_files() {
     dies_and_is_the_same(4, true, |out, flags| {

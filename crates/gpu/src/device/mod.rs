@@ -86,9 +86,9 @@ pub struct Options {
     /// integers that they cannot see through ([`Target::masks`]). Without it an adapter is of no portable
     /// class. Default: yes, unless the environment has `UNISONO_UNPROTECTED=1`, which is meant for tests.
     pub decorate: bool,
-    /// The longest time that a whole step may take in one submission: systems reset a device that works longer
-    /// on one. A step that took longer when it was last submitted is divided. Default: 1 s on Windows, where a
-    /// device is reset after 2 s, and none elsewhere.
+    /// The longest time that a whole step may take in one submission: systems reset a device that works
+    /// longer on one. A step that took longer when it was last submitted is divided. Default: 1 s on Windows,
+    /// where a device is reset after 2 s, and none elsewhere.
     pub longest_submission: Option<Duration>,
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
     /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.

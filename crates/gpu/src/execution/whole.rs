@@ -8,8 +8,10 @@ use unisono_graph::plan::Transfer;
 
 use crate::device::clock::Stretch;
 use crate::device::mapped::Mapping;
+use crate::device::pipeline::Compiled;
 use crate::{Device, GpuError, Timing, Writer};
 
+use super::bind::Bound;
 use super::executable::{Executable, Lane, LoadedSegment, Step};
 use super::{Clocked, record, record_downloads, record_uploads};
 
@@ -37,16 +39,16 @@ impl InFlight {
 
 impl Device {
     /// Submits all segments of a plan as one submission and does not wait. (A step that took longer last time
-    /// than [`crate::Options::longest_submission`] is divided into several.) A second step of the same plan may
-    /// be submitted before the first one was collected: each has staging of its own, which is made when
+    /// than [`crate::Options::longest_submission`] is divided into several.) A second step of the same plan
+    /// may be submitted before the first one was collected: each has staging of its own, which is made when
     /// `lane` 1 is first used. Nobody but the plan itself decides whether the last segment changes the state.
     ///
     /// `upload` is called as by [`Device::submit`]. A lane that is submitted again before its last submission
     /// was collected is waited for here, and its downloads are dropped.
     ///
     /// # Errors
-    /// Those of [`Device::submit`]; [`GpuError::Plan`] if there is no such lane, or if the host maps buffers of
-    /// the plan's kernels; [`GpuError::OutOfMemory`] or [`GpuError::Limit`] if there is no memory for the
+    /// Those of [`Device::submit`]; [`GpuError::Plan`] if there is no such lane, or if the host maps buffers
+    /// of the plan's kernels; [`GpuError::OutOfMemory`] or [`GpuError::Limit`] if there is no memory for the
     /// second lane. Nothing has been submitted then.
     pub fn submit_all(
         &self,
@@ -74,35 +76,9 @@ impl Device {
             self.fill(uploads, &own.upload, bound, upload)?;
         }
         let filled = Instant::now();
-        let pieces = self.pieces(*took);
         let launches: usize = segments.iter().map(LoadedSegment::launches).sum();
-        let most = launches.div_ceil(pieces).max(1);
-        let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let (mut encoder, mut recorded) = (new_encoder(), 0_usize);
-        for LoadedSegment { uploads, lanes, steps } in segments.iter_mut() {
-            let Lane { upload, parts, .. } = &mut lanes[lane];
-            upload.unmap();
-            record_uploads(&mut encoder, uploads, upload, bound);
-            let mut first = 0;
-            for part in parts {
-                let own = &steps[first..part.end];
-                let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
-                let own_launches = own.iter().filter(|step| step.is_launch()).count();
-                let is_full = own_launches > 0 && recorded > 0 && recorded.is_multiple_of(most);
-                for (at, piece) in cut(own, recorded, most).into_iter().enumerate() {
-                    if at > 0 || is_full {
-                        let before = std::mem::replace(&mut encoder, new_encoder());
-                        self.send(before.finish());
-                    }
-                    let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
-                    record(&mut encoder, &own[piece], bound, clocked, kernels);
-                }
-                recorded += own_launches;
-                record_downloads(&mut encoder, part, bound);
-                (part.submitted, part.unread, first) = (Some(filled), true, part.end);
-            }
-        }
-        let commands = encoder.finish();
+        let most = launches.div_ceil(self.pieces(*took)).max(1);
+        let commands = self.record_all(segments, lane, bound, kernels, most);
         let record = filled.elapsed();
         let index = self.send(commands);
         let mut serial = 0;
@@ -115,6 +91,44 @@ impl Device {
         self.faults.check()?;
         let timing = Timing { upload: filled - start, record, submit: filled.elapsed(), ..Timing::default() };
         Ok(InFlight { index, lane, serial, timing })
+    }
+
+    /// Records all segments for a lane. Submits what is recorded whenever it has `most` launches, and returns
+    /// the rest.
+    fn record_all(
+        &self,
+        segments: &mut [LoadedSegment],
+        lane: usize,
+        bound: &Bound,
+        kernels: &[Compiled],
+        most: usize,
+    ) -> wgpu::CommandBuffer {
+        let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let (mut encoder, mut recorded) = (new_encoder(), 0_usize);
+        for LoadedSegment { uploads, lanes, steps } in segments {
+            let Lane { upload, parts, .. } = &mut lanes[lane];
+            upload.unmap();
+            record_uploads(&mut encoder, uploads, upload, bound);
+            let mut first = 0;
+            for part in parts {
+                let own = &steps[first..part.end];
+                let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
+                let launches = own.iter().filter(|step| step.is_launch()).count();
+                let is_full = launches > 0 && recorded > 0 && recorded.is_multiple_of(most);
+                for (at, piece) in cut(own, recorded, most).into_iter().enumerate() {
+                    if at > 0 || is_full {
+                        let before = std::mem::replace(&mut encoder, new_encoder());
+                        self.send(before.finish());
+                    }
+                    let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
+                    record(&mut encoder, &own[piece], bound, clocked, kernels);
+                }
+                record_downloads(&mut encoder, part, bound);
+                recorded += launches;
+                (part.submitted, part.unread, first) = (Some(Instant::now()), true, part.end);
+            }
+        }
+        encoder.finish()
     }
 
     /// Waits for a step and hands out its downloads, segment by segment and in order.
@@ -163,8 +177,8 @@ impl Device {
         Ok(timing)
     }
 
-    /// Returns the number of submissions for a step that took so long last time: more than one if it nears the
-    /// time after which the system resets a device.
+    /// Returns the number of submissions for a step that took so long last time: more than one if it nears
+    /// the time after which the system resets a device.
     fn pieces(&self, took: Duration) -> usize {
         let longest = self.options.longest_submission.unwrap_or(Duration::MAX).max(Duration::from_nanos(1));
         took.as_nanos().div_ceil(longest.as_nanos()).clamp(1, 1 << 10) as usize

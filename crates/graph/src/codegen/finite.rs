@@ -7,8 +7,19 @@ use super::Binding;
 use super::writer::Writer;
 use crate::fuse::Store;
 use crate::plan::Access;
+use crate::trace::NodeId;
 
 impl Writer<'_> {
+    /// Returns whether the kernel checks a value that it stores for numbers that are not finite.
+    pub(super) fn is_checked(&self, root: NodeId) -> bool {
+        self.stores.checked.contains(&root)
+    }
+
+    /// Returns whether the kernel stores a value only if the step commits.
+    pub(super) fn is_guarded(&self, root: NodeId) -> bool {
+        self.stores.guarded.contains(&root)
+    }
+
     /// Returns the condition under which an invocation of a kernel that stores new states does nothing: it
     /// has no element, or the step does not commit.
     pub(super) fn guard(&mut self, has_none: &str) -> String {

@@ -26,7 +26,7 @@ type Coordinates<'a> = (&'a Type, Vec<String>);
 pub(super) struct Writer<'a> {
     pub(super) graph: &'a Graph,
     pub(super) fusion: &'a Fusion,
-    stores: &'a Stores,
+    pub(super) stores: &'a Stores,
     unit: &'a Unit,
     bindings: Vec<(Binding, Access, &'static str)>,
     pub(super) snippets: BTreeSet<Snippet>,
@@ -290,16 +290,6 @@ impl<'a> Writer<'a> {
                 format!("{}b{binding}[{at}] = vec4<{element}>({});\n", self.indent, four.join(", "))
             }
         }
-    }
-
-    /// Returns whether the kernel checks a value that it stores for numbers that are not finite.
-    pub(super) fn is_checked(&self, root: NodeId) -> bool {
-        self.stores.checked.contains(&root)
-    }
-
-    /// Returns whether the kernel stores a value only if the step commits.
-    pub(super) fn is_guarded(&self, root: NodeId) -> bool {
-        self.stores.guarded.contains(&root)
     }
 
     fn pointwise(&mut self, id: NodeId, e: &Expression, index: &Index) -> String {

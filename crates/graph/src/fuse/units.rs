@@ -152,10 +152,9 @@ impl Fuser<'_> {
         let related =
             !inside.is_empty() || reads.keys().any(|id| theirs.contains(id) && self.relates(*id, is_late));
         let all = theirs.iter().chain(reads.keys()).chain(&unit.roots).copied().chain([root]);
-        // The new states in a kernel share a buffer for the flag that says whether they are finite, and one
-        // that says whether the step commits.
-        let flags = 2 * usize::from(all.clone().any(|id| new.contains(&id)));
-        in_register && related && self.buffers(all) + flags <= MAX_BINDINGS
+        // The new states in a kernel share a buffer for the flag that says whether they are finite.
+        let flag = usize::from(all.clone().any(|id| new.contains(&id)));
+        in_register && related && self.buffers(all) + flag <= MAX_BINDINGS
     }
 
     /// Returns whether a value that two maps load is a reason for them to share a kernel. Where states are

@@ -93,11 +93,11 @@ pub enum Slot {
     /// One word comes down, which is not 0 if a new value of a state is not finite. The last segment has it,
     /// if it changes the state.
     StateFlag,
-    /// One word goes up, which is not 0 if an earlier step is in flight: if that step turns out to be bad, this
-    /// one changes nothing. A plan that decides on the device has it.
+    /// One word goes up, which is not 0 if an earlier step is in flight: if that step turns out to be bad,
+    /// this one changes nothing. A plan that decides on the device has it.
     Chained,
-    /// One word comes down: 0 if the step has committed, 1 if it changed nothing because an output is 0, and 2
-    /// if it changed nothing because a number is not finite, so that the steps in flight behind it change
+    /// One word comes down: 0 if the step has committed, 1 if it changed nothing because an output is 0, and
+    /// 2 if it changed nothing because a number is not finite, so that the steps in flight behind it change
     /// nothing either. A plan that decides on the device has it.
     Skipped,
 }

@@ -66,9 +66,9 @@ pub trait Callback: Send {
     }
 
     /// Returns whether the next step waits for [`Callback::step_ended`]. Default: true. If no callback of a
-    /// run has it wait, a GPU computes the next step meanwhile. The callback may then set learning rates there,
-    /// log and note, and nothing else: predictions, evaluations, weights, saving and ending the fit are errors,
-    /// on any number of replicas. At the end of an epoch it may do everything.
+    /// run has it wait, a GPU computes the next step meanwhile. The callback may then set learning rates
+    /// there, log and note, and nothing else: predictions, evaluations, weights, saving and ending the fit
+    /// are errors, on any number of replicas. At the end of an epoch it may do everything.
     fn awaits_steps(&self) -> bool {
         true
     }

@@ -234,8 +234,8 @@ impl Trainer {
         result
     }
 
-    /// Does the steps of all batches. `next` is the batch that was taken before its turn, with its step if that
-    /// is in flight.
+    /// Does the steps of all batches. `next` is the batch that was taken before its turn, with its step if
+    /// that is in flight.
     fn fit_on(
         &mut self,
         batches: &mut Batches,

@@ -73,8 +73,8 @@ impl Trainer {
         self.end_step(batch, started, names, after)
     }
 
-    /// Starts a step: submits it where the device decides by itself whether it commits, and otherwise makes it
-    /// at once.
+    /// Starts a step: submits it where the device decides by itself whether it commits, and otherwise makes
+    /// it at once.
     pub(super) fn start_step(&mut self, batch: &Batch, names: Names<'_>) -> Result<Started, Error> {
         let phase = self.phase_for(batch.epoch)?;
         let number = phase.unwrap_or(0);
@@ -102,8 +102,8 @@ impl Trainer {
         Ok(Started { phase, learning_rate, before, made })
     }
 
-    /// Starts the step after one that is in flight. Returns `None`, and nothing has happened, if it has to wait
-    /// for that one's end, or if something is wrong with it, which is found again when its turn comes.
+    /// Starts the step after one that is in flight. Returns `None`, and nothing has happened, if it has to
+    /// wait for that one's end, or if something is wrong with it, which is found again when its turn comes.
     pub(super) fn start_ahead(&mut self, batch: &Batch, names: Names<'_>) -> Option<Started> {
         let is_audited_later = !self.crew.is_audited || !matches!(self.trust, Trust::Begins);
         if !is_audited_later || !self.plan.is_compiled_for(batch) {
