@@ -15,8 +15,10 @@
 //! ```
 
 pub use unisono_data::{Batch, Draws, Loader, Memory, Sample, Source, Tokens, Width, split};
+#[cfg(feature = "parquet")]
+pub use unisono_data::Columnar;
 #[cfg(feature = "csv")]
-pub use unisono_data::{Column, Csv};
+pub use unisono_data::{Column, Csv, Missing};
 
 pub use crate::callbacks::*;
 pub use crate::model::layers::*;

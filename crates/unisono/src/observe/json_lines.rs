@@ -14,8 +14,8 @@ use crate::{Epoch, Evaluation};
 /// histories are equal bytes. A resumed run writes the lines of the epochs before it too.
 ///
 /// A table that was measured in an epoch, such as a confusion matrix, is a line behind that of the epoch:
-/// `{"event":"table","epoch":3,"part":"val","name":"confusion matrix","rows":[[50,2],[1,47]]}`. Histories have
-/// no tables, so those of epochs before a resume are not written again.
+/// `{"event":"table","epoch":3,"part":"val","name":"confusion matrix","rows":[[50,2],[1,47]]}`. Histories
+/// have no tables, so those of epochs before a resume are not written again.
 ///
 /// Numbers and texts that a program logs are lines with the event `log`. Steps that are made again because
 /// replicas were wrong write lines again.

@@ -90,19 +90,6 @@ fn add(
     values: &mut Values,
 ) -> Result<(), (usize, String)> {
     let of = |name: &str| column(batch, name).map_err(|problem| (0, problem));
-    // The value of a row, or a zero where the row is left out.
-    fn kept<T: Default>(
-        row: usize,
-        name: &str,
-        value: Result<T, String>,
-        is_left_out: &dyn Fn(usize) -> bool,
-    ) -> Result<T, (usize, String)> {
-        match value {
-            Ok(value) => Ok(value),
-            Err(_) if is_left_out(row) => Ok(T::default()),
-            Err(problem) => Err((row, in_column(name, &problem))),
-        }
-    }
     match (make, values) {
         (Make::Numbers(columns), Values::F32(values)) => {
             let mut all: Vec<Vec<f32>> = Vec::with_capacity(columns.len());
@@ -133,32 +120,58 @@ fn add(
             }
         }
         (Make::List { column, len, .. }, values) => {
-            let lists = cells::lists(of(column)?).map_err(|problem| (0, in_column(column, &problem)))?;
-            for (row, list) in lists.into_iter().enumerate() {
-                let numbers = match list {
-                    Some(list) if list.len() == *len => cells::numbers(list.as_ref()),
-                    Some(list) => Err(format!("a list of {}, and the first one has {len}", list.len())),
-                    None => Err("the list is missing".to_owned()),
-                };
-                match values {
-                    Values::F32(values) => {
-                        let floats = numbers.and_then(|all| all.into_iter().map(float).collect());
-                        let mut floats: Vec<f32> = kept(row, column, floats, is_left_out)?;
-                        floats.resize(*len, 0.0);
-                        values.extend(floats);
-                    }
-                    Values::I32(values) => {
-                        let wholes = numbers.and_then(|all| all.into_iter().map(whole).collect());
-                        let mut wholes: Vec<i32> = kept(row, column, wholes, is_left_out)?;
-                        wholes.resize(*len, 0);
-                        values.extend(wholes);
-                    }
-                }
-            }
+            add_lists(of(column)?, column, *len, is_left_out, values)?;
         }
         _ => {}
     }
     Ok(())
+}
+
+/// Adds the lists of a column to a field.
+fn add_lists(
+    of: &dyn Array,
+    name: &str,
+    len: usize,
+    is_left_out: &dyn Fn(usize) -> bool,
+    values: &mut Values,
+) -> Result<(), (usize, String)> {
+    let lists = cells::lists(of).map_err(|problem| (0, in_column(name, &problem)))?;
+    for (row, list) in lists.into_iter().enumerate() {
+        let numbers = match list {
+            Some(list) if list.len() == len => cells::numbers(list.as_ref()),
+            Some(list) => Err(format!("a list of {}, and the first one has {len}", list.len())),
+            None => Err("the list is missing".to_owned()),
+        };
+        match values {
+            Values::F32(values) => {
+                let floats = numbers.and_then(|all| all.into_iter().map(float).collect());
+                let mut floats: Vec<f32> = kept(row, name, floats, is_left_out)?;
+                floats.resize(len, 0.0);
+                values.extend(floats);
+            }
+            Values::I32(values) => {
+                let wholes = numbers.and_then(|all| all.into_iter().map(whole).collect());
+                let mut wholes: Vec<i32> = kept(row, name, wholes, is_left_out)?;
+                wholes.resize(len, 0);
+                values.extend(wholes);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the value of a row, or a zero where the row is left out.
+fn kept<T: Default>(
+    row: usize,
+    name: &str,
+    value: Result<T, String>,
+    is_left_out: &dyn Fn(usize) -> bool,
+) -> Result<T, (usize, String)> {
+    match value {
+        Ok(value) => Ok(value),
+        Err(_) if is_left_out(row) => Ok(T::default()),
+        Err(problem) => Err((row, in_column(name, &problem))),
+    }
 }
 
 /// Returns a column of a batch.

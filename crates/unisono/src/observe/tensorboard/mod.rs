@@ -32,7 +32,7 @@ use crate::{Epoch, Evaluation};
 /// | `step/loss`, `step/accuracy` | the loss and the metrics of each step |
 /// | `step/learning_rate` | the learning rate |
 /// | `epoch/loss`, `epoch/accuracy` | the loss and the metrics of each epoch, in both runs |
-/// | `epoch/confusion matrix` | an image of each table of an epoch, dark where a row has much, and `/table`, its text |
+/// | `epoch/confusion matrix` | an image of each table, dark where a row has much; `/table` is its text |
 /// | `epoch/number` | the number of the epoch that has ended, from 1 |
 /// | `replica 0/busy`, `replica 0/waiting for input`, `replica 0/waiting for peers` | seconds of each epoch |
 /// | `weights/0.weight` | with [`TensorBoard::histograms`], a histogram of each parameter |
