@@ -22,10 +22,10 @@ const OF_TILES: [Fault; 4] = [
 ];
 
 /// Faults of staged reductions: the fours of a row are added in the opposite order, and a row is that of a
-/// neighbour.
+/// neighbour (two invocations on, where rows have two chunks).
 const OF_ROWS: [Fault; 2] = [
     ("staged[lane * 9u + r]", "staged[lane * 9u + 7u - r]"),
-    ("staged[lane * 9u", "staged[(lane ^ 1u) * 9u"),
+    ("staged[lane * 9u", "staged[(lane ^ 2u) * 9u"),
 ];
 
 /// Returns whether the outputs stay the same with a fault in every kernel that has its text.

@@ -164,6 +164,9 @@ impl Rows<'_, '_> {
 
     /// Reduces each row: a chunk for each invocation, then the tree over the chunks.
     fn reduce(&mut self, root: NodeId, kind: ReduceKind) {
+        if !self.group.rows.are_staged() {
+            return self.reduce_short(root, kind);
+        }
         self.settle();
         let (graph, rows, chunks) = (self.graph, self.group.rows, self.chunks);
         let input = graph.nodes[root].inputs[0];
@@ -256,6 +259,40 @@ impl Rows<'_, '_> {
         self.writer.hold(root, &array);
     }
 
+    /// Reduces each row by one invocation.
+    fn reduce_short(&mut self, root: NodeId, kind: ReduceKind) {
+        let input = self.graph.nodes[root].inputs[0];
+        let array = self.array();
+        let number = self.phases;
+        let here = format!("i{number}");
+        self.writer.enter_phase(&here, "lane", "        ");
+        let ty = &self.graph.nodes[input].ty;
+        let coords = self.coords(&ty.dims, 0, number);
+        let index = self.writer.enter_element(ty, coords);
+        let value = self.writer.value(input, &index);
+        let (start, joined) = match kind {
+            ReduceKind::Sum => ("0.0", format!("canonical(acc{number} + {value})")),
+            ReduceKind::Max => {
+                ("bitcast<f32>(0xff800000u | params.zero)", format!("max_of(acc{number}, {value})"))
+            }
+        };
+        let loads = std::mem::take(&mut self.writer.body);
+        // An invocation reads the numbers of its own row alone, which it wrote itself.
+        self.text += &format!(
+            "    var acc{number} = {start};
+    for (var c{number} = 0u; c{number} < {inner}u; c{number}++) {{
+        let o{number} = own_row;
+        let {here} = own_row * {inner}u + c{number};
+{loads}        acc{number} = {joined};
+    }}
+",
+            inner = self.group.rows.inner,
+        );
+        let store = self.stored_row(root);
+        self.row_phase(&array, &format!("acc{number}"), &store);
+        self.writer.hold(root, &array);
+    }
+
     /// Computes the elements that others need.
     fn map_elements(&mut self, unit: &Unit) {
         let stored: Vec<NodeId> =
@@ -264,16 +301,21 @@ impl Rows<'_, '_> {
             return;
         }
         self.settle();
-        let (row, number) = (self.group.rows.inner / 4, self.phases);
+        let lanes = if self.group.rows.are_staged() { 4 } else { 1 };
         self.phases += 1;
+        let (row, number) = (self.group.rows.inner / lanes, self.phases);
         let (here, place) = (format!("i{number}"), format!("r{number}"));
         self.writer.enter_phase(&here, &place, "        ");
         let mut results = vec![Vec::new(); stored.len()];
-        for lane in 0..4 {
+        for lane in 0..lanes {
             for (&root, values) in stored.iter().zip(&mut results) {
                 let ty = &self.graph.nodes[root].ty;
                 let coords = self.coords(&ty.dims, lane, number);
-                let index = self.writer.enter_row(lane, ty, coords);
+                let index = if lanes == 1 {
+                    self.writer.enter_element(ty, coords)
+                } else {
+                    self.writer.enter_row(lane, ty, coords)
+                };
                 values.push(self.writer.value(root, &index));
             }
         }
@@ -281,12 +323,12 @@ impl Rows<'_, '_> {
         let stores: String =
             stored.iter().zip(&results).map(|(&root, values)| self.writer.store(root, values)).collect();
         self.text += &format!(
-            "    let elements{number} = min({own}u, params.n - first_row) * {row}u;
+            "    let elements{number} = min({own}u, params.n - min(first_row, params.n)) * {row}u;
     for (var e = lane; e < elements{number}; e += {WORKGROUP}u) {{
         let {here} = first_row * {row}u + e;
         let {place} = e / {row}u;
         let o{number} = first_row + {place};
-        let c{number} = e % {row}u * 4u;
+        let c{number} = e % {row}u * {lanes}u;
 {body}{stores}    }}\n",
             own = self.own,
         );

@@ -199,6 +199,13 @@ impl<'a> Writer<'a> {
         Index::Linear(index)
     }
 
+    /// Begins to write the one element that an invocation computes in a phase. Its coordinates in a type are
+    /// given.
+    pub(super) fn enter_element(&mut self, ty: &'a Type, coords: Vec<String>) -> Index {
+        self.spot = Some((self.here.clone(), [(ty, coords.clone()), (ty, coords)]));
+        Index::Linear(self.here.clone())
+    }
+
     /// Notes that a row's number of a value is in this array of workgroup memory from now on.
     pub(super) fn hold(&mut self, id: NodeId, array: &str) {
         self.held.insert(id, array.into());

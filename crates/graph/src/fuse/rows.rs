@@ -15,7 +15,8 @@ use crate::trace::{Graph, Lowering, NodeId};
 use crate::values::tree::SUM_CHUNK;
 use crate::values::{DType, Lead, strides};
 
-/// The elements from which a row is worth a kernel.
+/// The elements from which rows are staged in workgroup memory. Shorter ones, and those that do not come in
+/// fours, are read by one invocation each.
 const LEAST: usize = 32;
 /// The most chunks of a row: one for each invocation of a workgroup.
 const MOST_CHUNKS: usize = 64;
@@ -30,6 +31,13 @@ pub struct Rows {
     pub count: usize,
     /// The elements of a row.
     pub inner: usize,
+}
+
+impl Rows {
+    /// Returns whether a workgroup stages the rows in its memory.
+    pub fn are_staged(self) -> bool {
+        self.inner >= LEAST && self.inner.is_multiple_of(4)
+    }
 }
 
 /// Units that one kernel computes row by row.
@@ -106,11 +114,9 @@ impl Finder<'_> {
         let axes = &reduction.axes;
         let trailing = axes.iter().rev().enumerate().all(|(i, &axis)| axis + 1 + i == from.dims.len());
         let inner: usize = axes.iter().map(|&axis| from.dims[axis]).product();
-        let is_fit = !reduction.samples && trailing && inner >= LEAST && inner.is_multiple_of(4);
-        let chunks = inner.div_ceil(SUM_CHUNK);
-        let count = from.count() / inner.max(1);
-        let rows = Rows { count, inner };
-        (is_fit && chunks <= MOST_CHUNKS && self.may_wait(at)).then_some(rows)
+        let rows = Rows { count: from.count() / inner.max(1), inner };
+        let is_fit = rows.are_staged() && inner <= MOST_CHUNKS * SUM_CHUNK || inner <= SUM_CHUNK;
+        (!reduction.samples && trailing && inner > 1 && is_fit && self.may_wait(at)).then_some(rows)
     }
 
     /// Returns whether a unit may be computed later than its turn: nothing in place depends on it.
