@@ -156,11 +156,13 @@ impl Owner {
             return Err(error);
         }
         // The library may still use the memory of what was on its way.
-        let (gone, left) = std::mem::take(&mut self.sending).into_iter().partition(|going| self.lost.contains(&going.to));
+        let (gone, left) =
+            std::mem::take(&mut self.sending).into_iter().partition(|going| self.lost.contains(&going.to));
         std::mem::forget::<Vec<Going>>(gone);
         self.sending = left;
         let coming = std::mem::take(&mut self.receiving);
-        let (gone, left) = coming.into_iter().partition(|coming| !coming.done && self.lost.contains(&coming.from));
+        let (gone, left) =
+            coming.into_iter().partition(|coming| !coming.done && self.lost.contains(&coming.from));
         std::mem::forget::<Vec<Coming>>(gone);
         self.receiving = left;
         for rank in new {

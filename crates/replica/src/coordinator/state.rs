@@ -48,7 +48,8 @@ impl Replicas {
         indices: &[usize],
         mut into: Vec<Vec<u8>>,
     ) -> Result<Vec<Vec<u8>>, ReplicaError> {
-        let owned: BTreeSet<usize> = indices.iter().copied().filter(|&index| self.has_owners(index)).collect();
+        let owned: BTreeSet<usize> =
+            indices.iter().copied().filter(|&index| self.has_owners(index)).collect();
         if !owned.is_empty() {
             return self.read_with_owned(indices, &owned);
         }

@@ -78,7 +78,9 @@ pub(crate) struct Answer {
 pub(crate) enum Reply {
     Done,
     /// The device is open; so many bytes of state are on it.
-    Opened { state_bytes: u64 },
+    Opened {
+        state_bytes: u64,
+    },
     Results(SegmentResults),
     /// The blocks of buckets that are ready while the device goes on. The [`Reply::Results`] of the same
     /// order has the others.
