@@ -2,6 +2,7 @@
 
 use std::fmt::Arguments;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use unisono::World;
@@ -27,7 +28,7 @@ struct Prints {
     /// What each line begins with.
     label: String,
     /// Whether this process prints anything but its error.
-    lines: bool,
+    lines: AtomicBool,
 }
 
 impl WorldFlag {
@@ -40,7 +41,7 @@ impl WorldFlag {
         if !world.is_alone() {
             let (first, name) = (world.is_first(), world.name(world.rank()));
             let label = if all || !first { format!("{name}: ") } else { String::new() };
-            let _ = PRINTS.set(Prints { label, lines: all || first });
+            let _ = PRINTS.set(Prints { label, lines: AtomicBool::new(all || first) });
         }
         Ok(world)
     }
@@ -75,9 +76,16 @@ pub(crate) fn label() -> &'static str {
     PRINTS.get().map_or("", |prints| prints.label.as_str())
 }
 
+/// Lets this process print from now on, if it is the first one of those that are left.
+pub(crate) fn follow(world: &World) {
+    if let Some(prints) = PRINTS.get().filter(|_| world.is_first()) {
+        prints.lines.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Prints a line on standard error, see [`say!`](crate::say).
 pub fn print_line(text: Arguments<'_>) {
-    if PRINTS.get().is_none_or(|prints| prints.lines) {
+    if PRINTS.get().is_none_or(|prints| prints.lines.load(Ordering::Relaxed)) {
         let text = text.to_string();
         text.lines().for_each(|line| eprintln!("{}{line}", label()));
     }

@@ -76,6 +76,7 @@ impl Run {
             return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
         trainer.save_model()?;
+        crate::machines::follow(trainer.world());
         say!("{}", trainer.report());
         if let Some(path) = &self.flags.trace {
             trainer.write_trace(path)?;

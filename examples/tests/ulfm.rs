@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-const RUN: [&str; 6] = ["--epochs", "12", "--adapter", "llvmpipe", "--world-deadline", "60"];
+const RUN: [&str; 6] = ["--epochs", "6", "--adapter", "llvmpipe", "--world-deadline", "60"];
 
 fn digits() -> &'static str {
     env!("CARGO_BIN_EXE_digits")
@@ -81,7 +81,9 @@ fn the_others_go_on_without_a_rank_that_is_killed() {
         assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
         let ended = text(&run.wait_with_output().unwrap());
         assert_eq!(digest(&ended), wanted, "kill {kill}: {ended}");
-        assert!(ended.contains("was lost: its process is gone; the others go on without it"), "{ended}");
+        // Rank 0, if it is left, says who was lost.
+        let told = ended.contains("was lost: its process is gone; the others go on without it");
+        assert!(told || kill % 3 == 0, "{ended}");
     }
 }
 

@@ -3,8 +3,8 @@
 
 use unisono::world::{Fault, Script, threads};
 use unisono::{
-    Accuracy, AdamW, BatchNorm, Builder, Dense, Error, History, Lamb, Optimizer, Relu, Sequential, Sgd, Trainer,
-    World,
+    Accuracy, AdamW, BatchNorm, Builder, Dense, Error, History, Lamb, Optimizer, Relu, Sequential, Sgd,
+    Trainer, World,
 };
 use unisono_tests::{CLASSES, loader};
 

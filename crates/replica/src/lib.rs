@@ -26,7 +26,7 @@ pub use coordinator::step::{Audited, Outcome};
 pub use error::ReplicaError;
 pub use observe::report::{Left, ReplicaReport};
 pub use observe::timeline::{Activity, Interval, Span};
-pub use owners::Owners;
 pub use options::{DEFAULT_GLOBAL_BATCH, DEFAULT_SHARDS, Options};
+pub use owners::Owners;
 pub use schedule::{Assignment, AuditReport, Audits, Verdict};
 pub use worker::digest::Digest;

@@ -74,7 +74,12 @@ impl Owners {
     /// the optimizer keeps.
     pub fn state_bytes(&self, rank: usize, replica: usize) -> u64 {
         let absent = self.holding(rank, replica).absent;
-        self.bytes.iter().enumerate().filter(|(state, _)| !absent.contains(state)).map(|(_, bytes)| bytes).sum()
+        self.bytes
+            .iter()
+            .enumerate()
+            .filter(|(state, _)| !absent.contains(state))
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 
     /// Returns the bytes of the whole state.
@@ -127,8 +132,7 @@ mod tests {
         let x = tape.input("x", Type::sample(&[1]));
         let sizes = [8, 6, 4, 4, 2];
         let state = |(at, size): (usize, &usize), kind| tape.state(&format!("{kind:?} {at}"), &[*size], kind);
-        let parameters: Vec<_> =
-            sizes.iter().enumerate().map(|at| state(at, StateKind::Parameter)).collect();
+        let parameters: Vec<_> = sizes.iter().enumerate().map(|at| state(at, StateKind::Parameter)).collect();
         let momenta: Vec<_> = sizes.iter().enumerate().map(|at| state(at, StateKind::Optimizer)).collect();
         for (parameter, momentum) in parameters.iter().zip(&momenta) {
             let gradient = (&x * parameter).sum_shards();
@@ -143,7 +147,9 @@ mod tests {
     fn everyone_keeps_about_as_much_and_each_tensor_has_its_owners() {
         let program = program();
         let whole = 2 * 4 * (8 + 6 + 4 + 4 + 2);
-        for (replicas, copies, most) in [(vec![2], 1, 12), (vec![3], 2, 18), (vec![1, 1], 1, 12), (vec![2, 1], 2, 18)] {
+        for (replicas, copies, most) in
+            [(vec![2], 1, 12), (vec![3], 2, 18), (vec![1, 1], 1, 12), (vec![2, 1], 2, 18)]
+        {
             let owners = Owners::new(&program, &replicas, copies);
             assert_eq!((owners.groups.len(), owners.all_bytes()), (5, whole));
             for (rank, &count) in replicas.iter().enumerate() {

@@ -27,7 +27,9 @@ fn program(bucket_bytes: usize) -> Arc<Program> {
         tape.update(state, &(state - &(&gradient * 1e-3)));
     }
     tape.output("loss", &loss);
-    Arc::new(Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes, ..Layout::default() }).unwrap())
+    Arc::new(
+        Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes, ..Layout::default() }).unwrap(),
+    )
 }
 
 fn options() -> Options {

@@ -11,6 +11,8 @@ use crate::library::{Mpi, Request};
 
 /// The shortest and the longest sleep between two looks.
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
+/// How often the library is asked for losses.
+const LOOK: Duration = Duration::from_millis(50);
 /// How many calls may fail after a loss was reported, before that counts as an error.
 const MOST_FAILED: u32 = 10_000;
 /// How long the last messages may take.
@@ -95,7 +97,13 @@ impl Owner {
         received: &Sender<Result<Received, String>>,
     ) -> Result<bool, MpiError> {
         let mut sleep = SLEEPS.0;
+        let mut looked = Instant::now();
         loop {
+            // Calls fail only if they are for a rank that is lost.
+            if looked.elapsed() >= LOOK {
+                self.tell_losses(received);
+                looked = Instant::now();
+            }
             let mut is_busy = false;
             loop {
                 match commands.try_recv() {
@@ -149,24 +157,34 @@ impl Owner {
         error: MpiError,
         received: &Sender<Result<Received, String>>,
     ) -> Result<(), MpiError> {
-        let lost = self.mpi.lost();
-        let new: Vec<usize> = lost.into_iter().filter(|&rank| self.lost.insert(rank)).collect();
-        self.failed = if new.is_empty() { self.failed + 1 } else { 0 };
+        let new = self.tell_losses(received);
+        self.failed = if new == 0 { self.failed + 1 } else { 0 };
         if self.lost.is_empty() || self.failed > MOST_FAILED {
             return Err(error);
         }
+        Ok(())
+    }
+
+    /// Tells of ranks that the library knows to be lost. Returns how many there are that were not known.
+    fn tell_losses(&mut self, received: &Sender<Result<Received, String>>) -> usize {
+        let lost = self.mpi.lost();
+        let new: Vec<usize> = lost.into_iter().filter(|&rank| self.lost.insert(rank)).collect();
+        if new.is_empty() {
+            return 0;
+        }
         // The library may still use the memory of what was on its way.
-        let (gone, left) = std::mem::take(&mut self.sending).into_iter().partition(|going| self.lost.contains(&going.to));
+        let sending = std::mem::take(&mut self.sending).into_iter();
+        let (gone, left) = sending.partition(|going| self.lost.contains(&going.to));
         std::mem::forget::<Vec<Going>>(gone);
         self.sending = left;
-        let coming = std::mem::take(&mut self.receiving);
-        let (gone, left) = coming.into_iter().partition(|coming| !coming.done && self.lost.contains(&coming.from));
+        let coming = std::mem::take(&mut self.receiving).into_iter();
+        let (gone, left) = coming.partition(|coming| !coming.done && self.lost.contains(&coming.from));
         std::mem::forget::<Vec<Coming>>(gone);
         self.receiving = left;
-        for rank in new {
+        for &rank in &new {
             let _ = received.send(Ok(Received::Lost { rank, why: "its process is gone".into() }));
         }
-        Ok(())
+        new.len()
     }
 
     #[expect(unsafe_code, reason = "MPI sends the bytes while this goes on")]

@@ -35,7 +35,8 @@ fn row(machines: usize, shards: usize) -> String {
 
 #[test]
 fn the_table_in_the_documentation_is_what_the_model_says() {
-    let cases = [(2, 64), (4, 64), (3, 64), (16, 1024), (100, 1024), (100, 12_800), (1000, 8192), (1000, 64_000)];
+    let cases =
+        [(2, 64), (4, 64), (3, 64), (16, 1024), (100, 1024), (100, 12_800), (1000, 8192), (1000, 64_000)];
     let table: Vec<String> = cases.into_iter().map(|(machines, shards)| row(machines, shards)).collect();
     let table = table.join("\n");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/BENCHMARKS.md");

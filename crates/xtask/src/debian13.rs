@@ -46,7 +46,9 @@ pub fn folder(target: &Path, also: &[&Path]) -> Result<PathBuf, String> {
 
 /// Downloads the packages with all that they need, beside those of this machine's own Debian.
 fn download(folder: &Path) -> Result<(), String> {
-    for dir in ["etc/apt/apt.conf.d", "etc/apt/preferences.d", "state/lists/partial", "cache/archives/partial"] {
+    for dir in
+        ["etc/apt/apt.conf.d", "etc/apt/preferences.d", "state/lists/partial", "cache/archives/partial"]
+    {
         make(&folder.join(dir))?;
     }
     let key = "/usr/share/keyrings/debian-archive-keyring.gpg";

@@ -24,7 +24,8 @@ impl Plan {
             last.commands.retain(|command| {
                 let (touched, written) = states(command, &self.kernels, &state_of);
                 let is_foreign = touched.iter().any(|state| foreign.contains(state));
-                if let (true, Some(own)) = (is_foreign, written.iter().find(|state| !foreign.contains(state))) {
+                if let (true, Some(own)) = (is_foreign, written.iter().find(|state| !foreign.contains(state)))
+                {
                     mixed.get_or_insert(*own);
                 }
                 !is_foreign
@@ -36,7 +37,8 @@ impl Plan {
         for (at, segment) in self.segments.iter().enumerate() {
             let transfers = segment.uploads.iter().chain(&segment.downloads);
             let moved = transfers.filter_map(|transfer| state_of(&transfer.slice));
-            let touched = segment.commands.iter().flat_map(|command| states(command, &self.kernels, &state_of).0);
+            let touched =
+                segment.commands.iter().flat_map(|command| states(command, &self.kernels, &state_of).0);
             if let Some(state) = touched.chain(moved).find(|state| absent.contains(state)) {
                 return Err(format!("segment {at} needs state {state}, which this device does not have"));
             }

@@ -28,22 +28,23 @@ impl Program {
         }
         let last = self.segments() - 1;
         for unit in self.fusion.units.iter().filter(|unit| unit.segment == last) {
-            let states: Vec<usize> = unit.roots.iter().flat_map(|&root| reads[root].iter().copied()).collect();
+            let states: Vec<usize> =
+                unit.roots.iter().flat_map(|&root| reads[root].iter().copied()).collect();
             states.windows(2).for_each(|pair| sets.join(pair[0], pair[1]));
         }
         let is_kept = |state: usize| self.graph.states[state].kind == StateKind::Optimizer;
         let shown = self.graph.outputs.iter().filter(|output| self.fusion.segment[output.node] == last);
         let mut common: BTreeSet<usize> =
             shown.flat_map(|output| reads[output.node].iter()).map(|&state| sets.root(state)).collect();
-        common.extend(self.read_before(last).into_iter().filter(|&state| is_kept(state)).map(|s| sets.root(s)));
+        common
+            .extend(self.read_before(last).into_iter().filter(|&state| is_kept(state)).map(|s| sets.root(s)));
         let mut groups: BTreeMap<usize, UpdateGroup> = BTreeMap::new();
         for &state in self.graph.updates.keys() {
             let group = groups.entry(sets.root(state)).or_default();
             if is_kept(state) { group.kept.push(state) } else { group.shared.push(state) }
         }
         let apart = |(root, group): &(usize, UpdateGroup)| !common.contains(root) && !group.kept.is_empty();
-        let mut groups: Vec<UpdateGroup> =
-            groups.into_iter().filter(apart).map(|(_, group)| group).collect();
+        let mut groups: Vec<UpdateGroup> = groups.into_iter().filter(apart).map(|(_, group)| group).collect();
         groups.sort_by_key(|group| (group.shared.first().copied(), group.kept.first().copied()));
         groups
     }
@@ -65,9 +66,9 @@ impl Program {
     /// Returns the states that segments before one read.
     fn read_before(&self, last: usize) -> BTreeSet<usize> {
         let units = self.fusion.units.iter().filter(|unit| unit.segment < last);
-        let read = units.flat_map(|unit| unit.roots.iter()).flat_map(|&root| {
-            self.fusion.reads(&self.graph, root).into_keys().collect::<Vec<_>>()
-        });
+        let read = units
+            .flat_map(|unit| unit.roots.iter())
+            .flat_map(|&root| self.fusion.reads(&self.graph, root).into_keys().collect::<Vec<_>>());
         let state = |id: usize| self.graph.nodes[id].op.downcast_ref().map(|&State(state)| state);
         read.filter_map(state).collect()
     }
@@ -111,7 +112,8 @@ mod tests {
         let gradients = tape.gradients(&loss, &[w.clone(), u.clone(), plain.clone()]);
         let new = &mw * 0.9 + &gradients[0];
         let other = if tie { &mu * 0.9 + &gradients[1] * &new } else { &mu * 0.9 + &gradients[1] };
-        for (state, value) in [(&w, &w - &(&new * 0.1)), (&mw, new), (&u, &u - &(&other * 0.1)), (&mu, other)] {
+        for (state, value) in [(&w, &w - &(&new * 0.1)), (&mw, new), (&u, &u - &(&other * 0.1)), (&mu, other)]
+        {
             tape.update(state, &value);
         }
         tape.update(&plain, &(&plain - &gradients[2]));

@@ -56,7 +56,8 @@ impl Replicas {
     /// # Errors
     /// As [`Replicas::hand_round`].
     pub(crate) fn read_owned(&mut self, states: &BTreeSet<usize>) -> Result<Tensors, ReplicaError> {
-        let groups: BTreeSet<usize> = states.iter().filter_map(|&state| self.owners.group_of_kept(state)).collect();
+        let groups: BTreeSet<usize> =
+            states.iter().filter_map(|&state| self.owners.group_of_kept(state)).collect();
         let groups: Vec<usize> = groups.into_iter().collect();
         let wanted = |owned: &crate::owners::Owned| {
             owned.group.kept.iter().copied().filter(|state| states.contains(state)).collect()
@@ -94,7 +95,9 @@ impl Replicas {
             }
             found.extend(self.of_all_machines(own)?);
             // What an owner could not give any more is asked of another one.
-            missing.retain(|&group| tensors(&owners.groups()[group]).iter().any(|state| !found.contains_key(state)));
+            missing.retain(|&group| {
+                tensors(&owners.groups()[group]).iter().any(|state| !found.contains_key(state))
+            });
         }
         Ok(found)
     }

@@ -136,7 +136,8 @@ mod tests {
             tape.update(&state, &(&x + &state).tanh().sum_shards());
         }
         Arc::new(
-            Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 32, ..Layout::default() }).unwrap(),
+            Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 32, ..Layout::default() })
+                .unwrap(),
         )
     }
 

@@ -100,7 +100,8 @@ mod tests {
             waited: Duration::from_millis(waited),
             sent: 0,
         };
-        let named = |waits: [u64; 3]| slowest(&[machine(0, waits[0]), machine(1, waits[1]), machine(2, waits[2])]);
+        let named =
+            |waits: [u64; 3]| slowest(&[machine(0, waits[0]), machine(1, waits[1]), machine(2, waits[2])]);
         let wanted = "rank 1 (host1) was the slowest: all others waited 1.90 s for it";
         assert_eq!(named([2000, 100, 2400]).as_deref(), Some(wanted));
         assert_eq!(named([500, 400, 450]), None);

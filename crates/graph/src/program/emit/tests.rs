@@ -40,7 +40,8 @@ fn downloads_keep_their_memory_until_the_end_of_the_segment() {
         tape.update(state, &(state - &gradient));
     }
     let program =
-        Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 16, ..Layout::default() }).unwrap();
+        Program::compile_with(&tape.finish().unwrap(), Layout { bucket_bytes: 16, ..Layout::default() })
+            .unwrap();
     assert!(program.buckets().len() >= 6);
     let plan = program.plan(&Run { first: 1, sizes: vec![2, 2], shards: 4 }, &Target::default()).unwrap();
     for segment in &plan.segments {
