@@ -20,9 +20,9 @@ fn flush(x: f32) -> f32 {
 
 /// Two products with constants, the first of which is flushed, and a factor that is used twice: over a select
 /// Mesa merges the constants.
-const MERGED: &str = "fma(flush(v * 0.7978846), 0.7978846, w) + v";
+const MERGED: &str = "masked(fma(flush(v * 0.7978846), 0.7978846, masked(w))) + v";
 /// The same with a mask for a barrier.
-const MASKED: &str = "fma(masked(v * 0.7978846), 0.7978846, w) + v";
+const MASKED: &str = "masked(fma(masked(v * 0.7978846), 0.7978846, masked(w))) + v";
 
 /// What `with_masks` of the crate `unisono-shaders` makes of `flush`.
 const MASK: &str = "
