@@ -14,9 +14,9 @@
 //! # }
 //! ```
 
-pub use unisono_data::{Batch, Draws, Loader, Memory, Sample, Source, Tokens, Width, split};
 #[cfg(feature = "parquet")]
 pub use unisono_data::Columnar;
+pub use unisono_data::{Batch, Draws, Loader, Memory, Sample, Source, Tokens, Width, split};
 #[cfg(feature = "csv")]
 pub use unisono_data::{Column, Csv, Missing};
 
