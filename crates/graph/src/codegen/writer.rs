@@ -1,15 +1,18 @@
 //! Writes the body of a kernel: an expression for each element, and loads at its edges.
 
+mod module;
+mod phases;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use unisono_shaders::{Params, Snippet, snippets};
+use unisono_shaders::{Snippet, snippets};
 
 use super::index::{Index, decode, dot, literal};
 use super::starts::{Start, Starts};
-use super::{Binding, Bound, WORKGROUP};
+use super::{Binding, WORKGROUP};
 use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
-use crate::plan::{Access, Kernel};
+use crate::plan::Access;
 use crate::trace::{Expression, Graph, Lowering, NodeId};
 use crate::values::tree::canonical;
 use crate::values::{Lead, Type, strides};
@@ -179,36 +182,6 @@ impl<'a> Writer<'a> {
     /// Ends writing elements of which an invocation computes several.
     pub(super) fn leave_lanes(&mut self) {
         self.lane = None;
-    }
-
-    /// Begins to write a phase of a kernel that goes row by row: from now on `here` counts rows, or vectors of
-    /// elements, and `row` is the row's place in workgroup memory.
-    pub(super) fn enter_phase(&mut self, here: &str, row: &str, indent: &str) {
-        (self.here, self.row, self.indent) = (here.into(), row.into(), indent.into());
-        self.spot = None;
-        // No load is one of these: words are loaded one by one, whatever their binding is.
-        self.lane = Some((String::new(), 0));
-    }
-
-    /// Begins to write element `lane` of the four that an invocation computes in a phase. Its coordinates in a
-    /// type are given.
-    pub(super) fn enter_row(&mut self, lane: usize, ty: &'a Type, coords: Vec<String>) -> Index {
-        let index = format!("({} * 4u + {lane}u)", self.here);
-        self.lane = Some((index.clone(), lane));
-        self.spot = Some((index.clone(), [(ty, coords.clone()), (ty, coords)]));
-        Index::Linear(index)
-    }
-
-    /// Begins to write the one element that an invocation computes in a phase. Its coordinates in a type are
-    /// given.
-    pub(super) fn enter_element(&mut self, ty: &'a Type, coords: Vec<String>) -> Index {
-        self.spot = Some((self.here.clone(), [(ty, coords.clone()), (ty, coords)]));
-        Index::Linear(self.here.clone())
-    }
-
-    /// Notes that a row's number of a value is in this array of workgroup memory from now on.
-    pub(super) fn hold(&mut self, id: NodeId, array: &str) {
-        self.held.insert(id, array.into());
     }
 
     /// Begins to write the epilogue of a product for its element `index`, whose coordinates in the product
@@ -425,83 +398,5 @@ impl<'a> Writer<'a> {
             self.bindings[index].1 = access;
         }
         index
-    }
-
-    /// Returns the kernel with the params of `P` and this body.
-    pub(super) fn finish<P: Params>(self, name: String, body: &str) -> Bound {
-        let starts = self.starts.numbers();
-        let flow = self.flow();
-        let wgsl = format!(
-            "{}{}{}{}{}\
-             @compute @workgroup_size({}) fn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n{}{body}}}\n",
-            if self.has_halves() { "enable f16;\n" } else { "" },
-            self.snippets(),
-            P::declaration(starts.len()),
-            self.declarations(1),
-            self.declared,
-            self.workgroup,
-            self.shared,
-        );
-        let bindings = self.accesses();
-        let kernel = Kernel { name, wgsl, bindings };
-        Bound { kernel, starts, flow, stores: self.stores(), lanes: 1 }
-    }
-
-    /// Returns for each start whether it is that of the elements that invocations compute, or of one number
-    /// for all of them. Returns `None` if invocations need other elements too.
-    fn flow(&self) -> Option<Vec<bool>> {
-        let is_plain = |id: &NodeId| self.ty(*id).count() > 1 && self.stores.place(*id).runs.is_none();
-        let is_flat = !self.looks_around && self.unit.roots.iter().all(is_plain);
-        if is_flat { self.starts.flow() } else { None }
-    }
-
-    pub(super) fn has_halves(&self) -> bool {
-        self.bindings.iter().any(|(_, _, element)| *element == HALF)
-    }
-
-    pub(super) fn snippets(&self) -> String {
-        self.snippets.iter().map(Snippet::text).collect()
-    }
-
-    /// Returns how the kernel uses each of its bindings.
-    pub(super) fn accesses(&self) -> Vec<Access> {
-        self.bindings.iter().map(|(_, access, _)| *access).collect()
-    }
-
-    pub(super) fn stores(self) -> Vec<Binding> {
-        self.bindings.into_iter().map(|b| b.0).collect()
-    }
-
-    /// Returns the bindings, from number `first` on, and a function for each binding of which single elements
-    /// are loaded.
-    pub(super) fn declarations(&self, first: usize) -> String {
-        let mut wgsl = String::new();
-        for (i, (_, access, element)) in self.bindings.iter().enumerate() {
-            let mode = if *access == Access::Read { "read" } else { "read_write" };
-            let quads = self.quads.contains_key(&i);
-            let held = match (quads, self.lanes) {
-                (true, 4) => format!("vec4<{element}>"),
-                (true, _) => "vec4<u64>".into(),
-                (false, _) => (*element).into(),
-            };
-            let _ =
-                writeln!(wgsl, "@group(0) @binding({}) var<storage, {mode}> b{i}: array<{held}>;", i + first);
-            if self.words.contains(&i) {
-                if quads && self.lanes > 4 {
-                    let pair = format!("b{i}[at / 8u][at / 2u % 4u]");
-                    let word = format!("select(low({pair}), high({pair}), at % 2u == 1u)");
-                    let _ = writeln!(wgsl, "fn w{i}(at: u32) -> f32 {{ return {word}; }}");
-                    continue;
-                }
-                let word = if quads { "at / 4u][at % 4u" } else { "at" };
-                let (ty, word) = if *element == HALF {
-                    ("f32", format!("f32(b{i}[{word}])"))
-                } else {
-                    (*element, format!("b{i}[{word}]"))
-                };
-                let _ = writeln!(wgsl, "fn w{i}(at: u32) -> {ty} {{ return {word}; }}");
-            }
-        }
-        wgsl
     }
 }

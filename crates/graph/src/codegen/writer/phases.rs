@@ -1,0 +1,38 @@
+//! Phases of kernels that go row by row.
+
+use super::Writer;
+use crate::codegen::index::Index;
+use crate::trace::NodeId;
+use crate::values::Type;
+
+impl<'a> Writer<'a> {
+    /// Begins to write a phase of a kernel that goes row by row: from now on `here` counts rows, or vectors of
+    /// elements, and `row` is the row's place in workgroup memory.
+    pub(in crate::codegen) fn enter_phase(&mut self, here: &str, row: &str, indent: &str) {
+        (self.here, self.row, self.indent) = (here.into(), row.into(), indent.into());
+        self.spot = None;
+        // No load is one of these: words are loaded one by one, whatever their binding is.
+        self.lane = Some((String::new(), 0));
+    }
+
+    /// Begins to write element `lane` of the four that an invocation computes in a phase. Its coordinates in a
+    /// type are given.
+    pub(in crate::codegen) fn enter_row(&mut self, lane: usize, ty: &'a Type, coords: Vec<String>) -> Index {
+        let index = format!("({} * 4u + {lane}u)", self.here);
+        self.lane = Some((index.clone(), lane));
+        self.spot = Some((index.clone(), [(ty, coords.clone()), (ty, coords)]));
+        Index::Linear(index)
+    }
+
+    /// Begins to write the one element that an invocation computes in a phase. Its coordinates in a type are
+    /// given.
+    pub(in crate::codegen) fn enter_element(&mut self, ty: &'a Type, coords: Vec<String>) -> Index {
+        self.spot = Some((self.here.clone(), [(ty, coords.clone()), (ty, coords)]));
+        Index::Linear(self.here.clone())
+    }
+
+    /// Notes that a row's number of a value is in this array of workgroup memory from now on.
+    pub(in crate::codegen) fn hold(&mut self, id: NodeId, array: &str) {
+        self.held.insert(id, array.into());
+    }
+}
