@@ -1,7 +1,7 @@
 use super::*;
 use crate::fuse::MAX_BINDINGS;
 use crate::plan::{Command, Plan, Role, Slice, Transfer};
-use crate::program::Layout;
+use crate::program::{Conditions, Layout};
 use crate::trace::{StateKind, Tape};
 use crate::values::Precision;
 
