@@ -1,5 +1,6 @@
-//! Runs over Open MPI 5 and MPICH of Debian 13, in a folder of their own that `cargo xtask test --world --long`
-//! makes (`UNISONO_DEBIAN_13`): a rank that is killed is left behind, and the others go on without a restart.
+//! Runs over Open MPI 5 and MPICH of Debian 13, in a folder of their own that
+//! `cargo xtask test --world --long` makes (`UNISONO_DEBIAN_13`): a rank that is
+//! killed is left behind, and the others go on without a restart.
 
 use std::fs;
 use std::path::{Path, PathBuf};

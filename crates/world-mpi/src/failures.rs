@@ -19,8 +19,8 @@ pub struct Failures {
 impl Failures {
     /// Returns the functions, or `None` if the library has no fault tolerance.
     pub fn find(library: &Library) -> Option<Self> {
-        // SAFETY: the MPI standard and its extension fix the functions' types, up to the size of handles, about
-        // which see `library.rs`.
+        // SAFETY: the MPI standard and its extension fix the functions' types, up to the size of handles,
+        // about which see `library.rs`.
         unsafe {
             Some(Self {
                 ack: *library.get(b"MPIX_Comm_failure_ack\0").ok()?,

@@ -1,5 +1,5 @@
-//! The model of what sums over machines cost, which docs/BENCHMARKS.md shows as a table: volumes are those that
-//! `bytes_sent` computes, times are not measured.
+//! The model of what sums over machines cost, which docs/BENCHMARKS.md shows as a table: volumes are those
+//! that `bytes_sent` computes, times are not measured.
 
 use unisono_graph::tree;
 use unisono_world::{bytes_sent, cuts};

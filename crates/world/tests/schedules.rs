@@ -156,7 +156,8 @@ fn steps_commit_on_all_that_are_left_or_on_none() {
     });
 }
 
-/// Forty machines, and a thousand where `UNISONO_LONG` is set: three are lost in different steps, one is slow.
+/// Forty machines, and a thousand where `UNISONO_LONG` is set: three are lost in different steps, one is
+/// slow.
 #[test]
 fn many_machines_lose_some() {
     let ranks = if std::env::var_os("UNISONO_LONG").is_some() { 1000 } else { 40 };

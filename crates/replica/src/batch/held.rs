@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::batch::feed::Feed;
-use crate::error::ReplicaError;
 
 /// Brings the inputs of some rows of a batch.
 type Bring = dyn Fn(Range<usize>) -> Result<Vec<Arc<[u8]>>, String> + Send + Sync;
@@ -48,14 +47,14 @@ impl Feed {
     /// Makes sure that these rows are there.
     ///
     /// # Errors
-    /// [`ReplicaError::Rest`]: they cannot be brought.
-    pub(crate) fn hold(&self, rows: Range<usize>) -> Result<(), ReplicaError> {
+    /// Why they cannot be brought.
+    pub(crate) fn hold(&self, rows: Range<usize>) -> Result<(), String> {
         let Some(held) = &self.held else { return Ok(()) };
         let has = |own: &Range<usize>| rows.is_empty() || own.start <= rows.start && rows.end <= own.end;
         if has(&held.rows) || held.brought().is_some_and(|(own, _)| has(&own)) {
             return Ok(());
         }
-        let inputs = (held.bring)(rows.clone()).map_err(|why| ReplicaError::Rest { why })?;
+        let inputs = (held.bring)(rows.clone())?;
         *held.brought.lock().unwrap_or_else(PoisonError::into_inner) = Some((rows, inputs.into()));
         Ok(())
     }
@@ -111,6 +110,6 @@ mod tests {
         feed.hold(0..0).unwrap();
         feed.hold(4..6).unwrap();
         assert_eq!((read(&feed, 4..6), read(&feed, 2..3)), (vec![4, 5], vec![2]));
-        assert!(feed.hold(7..9).unwrap_err().to_string().contains("gone"));
+        assert!(feed.hold(7..9).unwrap_err().contains("gone"));
     }
 }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use unisono_world::cuts;
 
+use crate::batch::feed::Feed;
 use crate::coordinator::replicas::Replicas;
+use crate::error::ReplicaError;
 use crate::schedule::pace::{Cost, Pace};
 use crate::schedule::{Assignment, Job};
 
@@ -145,6 +147,14 @@ impl Replicas {
         }
         self.follow();
     }
+}
+
+/// Makes sure that these rows of a batch are there.
+///
+/// # Errors
+/// [`ReplicaError::Rest`].
+pub(crate) fn hold(feed: &Feed, rows: Range<usize>) -> Result<(), ReplicaError> {
+    feed.hold(rows).map_err(|why| ReplicaError::Rest { why })
 }
 
 /// Returns weights with which the slowest machine is done noticeably earlier than with these runs.

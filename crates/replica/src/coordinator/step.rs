@@ -12,6 +12,7 @@ use crate::batch::feed::Feed;
 use crate::batch::outputs::Outputs;
 use crate::coordinator::attempt::{Attempt, BlockDigests};
 use crate::coordinator::audit::State;
+use crate::coordinator::machines::hold;
 use crate::coordinator::replicas::Replicas;
 use crate::coordinator::transaction::Transaction;
 use crate::error::ReplicaError;
@@ -84,7 +85,7 @@ impl Replicas {
         let ready = self.ready(program)?;
         let task = Task { index: program, program: Arc::clone(&ready.program), feed: Arc::new(feed.clone()) };
         let job = self.job(program, feed.rows)?;
-        feed.hold(Self::rows_of(&job))?;
+        hold(feed, Self::rows_of(&job))?;
         self.steps += 1;
         if self.audits.is_due(program) {
             return self.audited_step(&task, job, decide);
@@ -115,7 +116,7 @@ impl Replicas {
         while outcome == Err(ReplicaError::World(WorldError::Changed)) {
             self.world.begin()?;
             let job = self.job(task.index, task.feed.rows)?;
-            task.feed.hold(Self::rows_of(&job))?;
+            hold(&task.feed, Self::rows_of(&job))?;
             outcome = self.once(task, job, decide);
         }
         outcome

@@ -13,6 +13,7 @@ use crate::schedule::{Action, Event, Job, Roles, ShardGroup, Share, Verdict};
 use crate::worker::message::{Reply, Request};
 
 use super::attempt::{Attempt, Kept};
+use super::machines::hold;
 use super::replicas::Replicas;
 use super::step::{Audited, Outcome, Task};
 
@@ -189,7 +190,7 @@ impl<'a> Transaction<'a> {
             self.replicas.start_exchange(&self.task.program, self.share);
             let (sizes, share) = (self.sizes.clone(), self.share);
             let first = share.map_or(0, |share| share.first_row);
-            if let Err(error) = self.task.feed.hold(first..first + sizes.iter().sum::<usize>()) {
+            if let Err(error) = hold(&self.task.feed, first..first + sizes.iter().sum::<usize>()) {
                 self.trouble.get_or_insert(Trouble::Error(error));
                 return self.replicas.tell(Event::GiveUp);
             }

@@ -311,10 +311,10 @@ impl Builder {
     }
 
     /// Shares what the optimizer keeps out among the replicas of all machines: each tensor has so many owners
-    /// (1, or 2 so that the loss of one replica or machine loses nothing), which update the parameter and give
-    /// it to the others. A replica then needs the memory of all parameters, but only of a part of what the
-    /// optimizer keeps; a step takes longer, since new parameters travel. Never changes the answer. Default:
-    /// each replica keeps all of it.
+    /// (1, or 2 so that the loss of one replica or machine loses nothing), which update the parameter and
+    /// give it to the others. A replica then needs the memory of all parameters, but only of a part of what
+    /// the optimizer keeps; a step takes longer, since new parameters travel. Never changes the answer.
+    /// Default: each replica keeps all of it.
     pub fn shard_optimizer(mut self, owners: usize) -> Self {
         self.options.owners = Some(owners.max(1));
         self.layout.states_apart = true;
