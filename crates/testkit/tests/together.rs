@@ -142,7 +142,7 @@ const FAULTS: [[&str; 3]; 6] = [
 
 #[test]
 fn planted_faults_show_in_bits() {
-    let sizes = Sizes { places: 300, width: 1028, hidden: 64 };
+    let sizes = Sizes { places: 700, width: 1028, hidden: 64 };
     let graph = sizes.model();
     let feed = feed(&graph, &mut Draws::of(11, "together", "fault", 0, 0));
     let program = Program::compile(&graph).unwrap();
