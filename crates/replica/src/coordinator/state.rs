@@ -50,7 +50,8 @@ impl Replicas {
         mut into: Vec<Vec<u8>>,
     ) -> Result<Vec<Vec<u8>>, ReplicaError> {
         self.none_in_flight()?;
-        let owned: BTreeSet<usize> = indices.iter().copied().filter(|&index| self.has_owners(index)).collect();
+        let owned: BTreeSet<usize> =
+            indices.iter().copied().filter(|&index| self.has_owners(index)).collect();
         if !owned.is_empty() {
             return self.read_with_owned(indices, &owned);
         }

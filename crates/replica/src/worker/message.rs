@@ -86,7 +86,9 @@ pub(crate) struct Answer {
 pub(crate) enum Reply {
     Done,
     /// The device is open; so many bytes of state are on it.
-    Opened { state_bytes: u64 },
+    Opened {
+        state_bytes: u64,
+    },
     /// The device has no memory for a second step in flight. Nothing was submitted.
     NoRoom,
     Results(SegmentResults),

@@ -116,7 +116,8 @@ impl Worker {
             device.f16 = programs.store_f16();
         });
         let mut device = Device::open_with(adapter, how)?;
-        device.create_some_state(programs.get(0).state_layout(), &|buffer| holding.absent.contains(&buffer))?;
+        device
+            .create_some_state(programs.get(0).state_layout(), &|buffer| holding.absent.contains(&buffer))?;
         let (loaded, in_flight) = (VecDeque::new(), VecDeque::new());
         Ok(Self { replica, device, programs, options, holding, loaded, in_flight, time, answers })
     }
