@@ -205,8 +205,14 @@ fn what_needs_the_step_to_be_over_is_an_error_there() {
     let (train, _) = data();
     let asks: [fn(&mut Control<'_>) -> Result<(), Error>; 4] = [
         |run| run.tensor("0.weight").unwrap().map(drop),
-        |run| Ok(run.stop("enough")),
-        |run| Ok(run.save()),
+        |run| {
+            let _: () = run.stop("enough");
+            Ok(())
+        },
+        |run| {
+            let _: () = run.save();
+            Ok(())
+        },
         |run| run.keep_weights(),
     ];
     for ask in asks {

@@ -104,7 +104,7 @@ fn joint(
         reads.keys().filter(|id| !is_own(id)).map(|&id| stores.place(id).store).collect();
     // Both operands, the result, and sums of chunks that wait.
     let buffers = 4 + others.len() + roots.len() - 1;
-    (buffers <= MAX_BINDINGS && (comes_in_fours || roots.len() == 1)).then(|| Unit {
+    (buffers <= MAX_BINDINGS && (comes_in_fours || roots.len() == 1)).then_some(Unit {
         kind: UnitKind::Product,
         roots,
         segment: unit.segment,
