@@ -12,7 +12,8 @@ use unisono::{
 use unisono_examples::{Defaults, Error, RunFlags, ids, numbers, program, published};
 
 const DEFAULTS: Defaults = Defaults { epochs: 8, global_batch: 64, shards: 8, seed: 42 };
-/// For each stage: how much wider a block is inside, its channels, the number of blocks, the first one's stride.
+/// For each stage: how much wider a block is inside, its channels, the number of blocks, the first one's
+/// stride.
 const STAGES: [[usize; 4]; 7] = [
     [1, 16, 1, 1],
     [6, 24, 2, 2],

@@ -1,5 +1,5 @@
-//! A U-Net (Ronneberger et al. 2015, with batch norms), a sixteenth as wide, that finds the pixels of discs in
-//! noise, and none of those of rings.
+//! A U-Net (Ronneberger et al. 2015, with batch norms), a sixteenth as wide, that finds the pixels of discs
+//! in noise, and none of those of rings.
 //!
 //!     cargo run --release -p unisono-examples --bin unet -- --replicas 2
 

@@ -1,5 +1,5 @@
-//! A vision transformer (Dosovitskiy et al. 2021: ViT-B/16, and a small one) on handwritten digits, in patches
-//! of 2x2 pixels.
+//! A vision transformer (Dosovitskiy et al. 2021: ViT-B/16, and a small one) on handwritten digits, in
+//! patches of 2x2 pixels.
 //!
 //!     cargo run --release -p unisono-examples --bin vit -- --replicas 2
 

@@ -17,8 +17,8 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// Reads reviews, at most `longest` words of each. The first word's id is `first`; those below are free for
-    /// padding and other marks.
+    /// Reads reviews, at most `longest` words of each. The first word's id is `first`; those below are free
+    /// for padding and other marks.
     ///
     /// # Errors
     /// The file cannot be read, or a line has no label and tab.

@@ -200,17 +200,20 @@ fn callbacks_for_which_no_step_waits_steer_a_run_alike() {
     assert_eq!(run(3, 1), (expected, 0));
 }
 
+/// What a callback asks of a run.
+type Ask = fn(&mut Control<'_>) -> Result<(), Error>;
+
 #[test]
 fn what_needs_the_step_to_be_over_is_an_error_there() {
     let (train, _) = data();
-    let asks: [fn(&mut Control<'_>) -> Result<(), Error>; 4] = [
+    let asks: [Ask; 4] = [
         |run| run.tensor("0.weight").unwrap().map(drop),
         |run| {
-            let _: () = run.stop("enough");
+            run.stop("enough");
             Ok(())
         },
         |run| {
-            let _: () = run.save();
+            run.save();
             Ok(())
         },
         |run| run.keep_weights(),

@@ -24,7 +24,7 @@ impl Replicas {
             return Ok(());
         }
         let groups: Vec<usize> = (0..self.owners.groups().len()).collect();
-        let new = self.from_owners(&groups, &|owned| owned.group.shared.clone())?;
+        let new = self.read_from_owners(&groups, &|owned| owned.group.shared.clone())?;
         // What this machine's replicas all updated themselves need not be written.
         let is_foreign = |(state, _): &(usize, Vec<u8>)| {
             let rank = self.world.rank();
@@ -62,11 +62,11 @@ impl Replicas {
         let wanted = |owned: &crate::owners::Owned| {
             owned.group.kept.iter().copied().filter(|state| states.contains(state)).collect()
         };
-        self.from_owners(&groups, &wanted)
+        self.read_from_owners(&groups, &wanted)
     }
 
     /// Reads tensors of some groups from an owner of each, on this machine or on another one.
-    fn from_owners(
+    fn read_from_owners(
         &mut self,
         groups: &[usize],
         tensors: &dyn Fn(&crate::owners::Owned) -> Vec<usize>,
