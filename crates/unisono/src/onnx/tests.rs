@@ -24,7 +24,13 @@ fn input(layer: &str) -> Type {
         "embedding" => return Type::sample(&[4]).of(DType::I32),
         "multi_head_attention" | "transformer_block" => &[5, 4],
         "gru" | "lstm" | "simple_rnn" => &[6, 4],
-        "conv1d" | "avg_pool1d" | "max_pool1d" | "global_avg_pool1d" | "global_max_pool1d" => &[4, 11],
+        "conv1d"
+        | "avg_pool1d"
+        | "max_pool1d"
+        | "global_avg_pool1d"
+        | "global_max_pool1d"
+        | "adaptive_avg_pool1d"
+        | "adaptive_max_pool1d" => &[4, 11],
         "sequential" | "residual" => &[3],
         "branches" => &[5],
         "layer_norm" | "rms_norm" => &[4, 6, 5],
