@@ -53,19 +53,22 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var position = own.y;
     var leaf = leaf_of(shard, position);
     var sum = vec4<f32>();
-    loop {
+    // A loop is left at its head: some compilers lose what an invocation that leaves elsewhere has computed.
+    var goes_on = true;
+    while goes_on {
         sum += b_quad(params.b_offset + position * params.columns + column, last);
         at++;
-        if at >= params.n { break; }
-        let next = order[at];
-        if next.x != own.x || next.y >= end { break; }
-        position = next.y;
-        if position >= shard.end { shard = shard_of(position); }
-        let following = leaf_of(shard, position);
-        if following != leaf {
-            close(canonical(sum), firstLeadingBit(leaf ^ following));
-            sum = vec4<f32>();
-            leaf = following;
+        let next = order[min(at, params.n - 1u)];
+        goes_on = at < params.n && next.x == own.x && next.y < end;
+        if goes_on {
+            position = next.y;
+            if position >= shard.end { shard = shard_of(position); }
+            let following = leaf_of(shard, position);
+            if following != leaf {
+                close(canonical(sum), firstLeadingBit(leaf ^ following));
+                sum = vec4<f32>();
+                leaf = following;
+            }
         }
     }
     let to = params.c_offset + select(shard.index * params.c_batch, 0u, JOIN);

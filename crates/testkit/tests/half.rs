@@ -33,9 +33,9 @@ fn storing_as_f16_changes_no_bit() {
     // The sizes cover vectors of four and single numbers, which kernels load and store in two ways.
     for count in [numbers.len() - 2, numbers.len() - 3] {
         let tape = Tape::new();
-        let x = tape.input("x", Type::global(&[count]));
-        // A value that two kernels need is stored.
-        let rounded = x.round_half();
+        let [x, one] = ["x", "one"].map(|name| tape.input(name, Type::global(&[count])));
+        // A value that two kernels need is stored, unless it is made of a single other one.
+        let rounded = (x * one).round_half();
         tape.output("y", &rounded.relu());
         tape.output("z", &rounded.reshape(&[count, 1]).expand(Lead::Global, &[count, 3]));
         let program = Program::compile_with(&tape.finish().unwrap(), STORED).unwrap();
@@ -46,7 +46,8 @@ fn storing_as_f16_changes_no_bit() {
             program.describe()
         );
         let x = Array::new(&[count], numbers.iter().take(count).map(|&x| f64::from(x)).collect());
-        let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![x], states: vec![] };
+        let one = Array::generate(&[count], |_| 1.0);
+        let feed = Feed { frame: Frame { shards: vec![1] }, inputs: vec![x, one], states: vec![] };
         for adapter in adapters().into_iter().filter(|a| a.features.f16) {
             let mut device = opened(&adapter);
             let outputs = run(&mut device, &program, &feed).unwrap().outputs;
