@@ -136,8 +136,7 @@ impl Emitter<'_> {
         let positions = if sums.has_shards { longest * sums.positions } else { sums.n };
         let chunk_bits = bits(positions.div_ceil(PRODUCT_CHUNK));
         let join = to.batch.is_none();
-        // Without a level, lavapipe of Mesa 22.3.6 loses rows. A level that no leaf reaches changes nothing.
-        let levels = (chunk_bits + if join { bits(to.shards.len()) } else { 0 }).max(1);
+        let levels = chunk_bits + if join { bits(to.shards.len()) } else { 0 };
         let quads = sums.columns.div_ceil(4);
         let are_fours = |sizes: &[usize]| sizes.iter().all(|size| size.is_multiple_of(4));
         let half = self.program.stores.is_half(sums.from.store);
