@@ -1,10 +1,10 @@
 // whole_tile, whole_part: the tile of a layer, and where it goes, where a workgroup computes params.chunks
-// chunks of a product, or the products of as many shards, in turn. What is added up so far waits in memory: a
-// sum of 2^l of them at level l, at most one a level, so that the order is that of the tree. What an
+// chunks of a product, or the products of as many shards, in turn. What is added up so far waits in memory:
+// a sum of 2^l of them at level l, at most one a level, so that the order is that of the tree. What an
 // invocation stores there only that invocation reads.
 // Constants: SHARDS: whether shards are added up and not chunks; LEVELS: the levels of the tree.
-// Needs t, LANES and tiles of matmul_tiles.wgsl, and wait and waiting, which write and read four elements of a
-// level, by their place in c and in a level.
+// Needs t, LANES and tiles of matmul_tiles.wgsl, and wait and waiting, which write and read four elements of
+// a level, by their place in c and in a level.
 
 fn turn_part(layer: u32, q: u32) -> Part {
     if SHARDS { return shard_part(layer, q); }

@@ -1,6 +1,6 @@
-//! Attention reads queries, keys and values where they lie in a matrix of all heads, and writes its results and
-//! their gradients there. They are those of the f64 reference, on every adapter, and a GPU's kernels have the
-//! bits of a software adapter's.
+//! Attention reads queries, keys and values where they lie in a matrix of all heads, and writes its results
+//! and their gradients there. They are those of the f64 reference, on every adapter, and a GPU's kernels have
+//! the bits of a software adapter's.
 
 use unisono_gpu::Device;
 use unisono_graph::ops::Attention;

@@ -24,7 +24,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Draws sizes: short rows, rows of one chunk and of several, ragged and not, and products of up to nine chunks.
+    /// Draws sizes: short rows, rows of one chunk and of several, ragged and not, and products of up to nine
+    /// chunks.
     fn draw(draws: &mut Draws) -> Self {
         let mut any = |from: &[usize]| from[draws.range(0.0, from.len() as f32) as usize % from.len()];
         let width = any(&[7, 10, 32, 33, 36, 64, 100, 256, 260, 768, 1028, 2048, 3076, 4100]);

@@ -122,8 +122,8 @@ impl<'a> Writer<'a> {
         self.compute(id, index)
     }
 
-    /// Returns the element of a value at an index as [`Writer::value`] does, but computes it even if the value
-    /// is in memory.
+    /// Returns the element of a value at an index as [`Writer::value`] does, but computes it even if the
+    /// value is in memory.
     pub(super) fn compute(&mut self, id: NodeId, index: &Index) -> String {
         let key = (id, index.clone());
         let text = match &self.fusion.lowering[id] {

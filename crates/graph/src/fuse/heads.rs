@@ -44,8 +44,8 @@ impl Fusion {
             .is_some_and(|address| layered(&address).is_some())
     }
 
-    /// Returns where an element of attention's result `root` lies that is written as the view `shown` of it, at
-    /// a place, by layer, row and column.
+    /// Returns where an element of attention's result `root` lies that is written as the view `shown` of it,
+    /// at a place, by layer, row and column.
     pub(crate) fn written_address(
         &self,
         graph: &Graph,

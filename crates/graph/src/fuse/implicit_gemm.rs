@@ -22,8 +22,8 @@ impl Fusion {
         })
     }
 
-    /// Drops stored values that are views and that only products, or attention, read. Maps and reductions that
-    /// read what attention reads find it through the same views.
+    /// Drops stored values that are views and that only products, or attention, read. Maps and reductions
+    /// that read what attention reads find it through the same views.
     ///
     /// An element is found anew for each tile of the other operand. That is cheap beside copying it: with 3 x
     /// 3 windows and the smallest tiles of the kernels, the time that computing and storing the windows takes

@@ -148,8 +148,8 @@ pub(crate) fn heads(ty: &Type) -> Option<Vec<Form>> {
     Some(layer.into_iter().chain(last.flat_map(|(variable, &d)| axes(variable, false, &[d]))).collect())
 }
 
-/// Returns the distance from one row to the next, and the terms of the layer, of an address that the kernels of
-/// attention can find: rows lie at one distance, and their elements one behind the other.
+/// Returns the distance from one row to the next, and the terms of the layer, of an address that the kernels
+/// of attention can find: rows lie at one distance, and their elements one behind the other.
 pub(crate) fn layered(address: &Form) -> Option<(usize, Vec<(Digit, usize)>)> {
     let of = |variable: Variable| {
         let own = move |(digit, _): &&(Digit, usize)| digit.variable == variable;

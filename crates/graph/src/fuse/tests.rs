@@ -47,7 +47,8 @@ fn a_reduction_takes_the_expression_of_its_operand() {
 }
 
 /// The first of two steps is cheap to compute again, where reading what it is computed from costs as much as
-/// reading its result. Functions are computed again where there are many elements, but nothing of two values is.
+/// reading its result. Functions are computed again where there are many elements, but nothing of two values
+/// is.
 #[test]
 fn what_is_cheaper_to_compute_than_to_load_is_computed_again() {
     let shared = |t: &Tape, count: usize, f: &dyn Fn(&Var, &Var) -> Var| {

@@ -6,8 +6,8 @@ use crate::trace::NodeId;
 use crate::values::Type;
 
 impl<'a> Writer<'a> {
-    /// Begins to write a phase of a kernel that goes row by row: from now on `here` counts rows, or vectors of
-    /// elements, and `row` is the row's place in workgroup memory.
+    /// Begins to write a phase of a kernel that goes row by row: from now on `here` counts rows, or vectors
+    /// of elements, and `row` is the row's place in workgroup memory.
     pub(in crate::codegen) fn enter_phase(&mut self, here: &str, row: &str, indent: &str) {
         (self.here, self.row, self.indent) = (here.into(), row.into(), indent.into());
         self.spot = None;
@@ -15,8 +15,8 @@ impl<'a> Writer<'a> {
         self.lane = Some((String::new(), 0));
     }
 
-    /// Begins to write element `lane` of the four that an invocation computes in a phase. Its coordinates in a
-    /// type are given.
+    /// Begins to write element `lane` of the four that an invocation computes in a phase. Its coordinates in
+    /// a type are given.
     pub(in crate::codegen) fn enter_row(&mut self, lane: usize, ty: &'a Type, coords: Vec<String>) -> Index {
         let index = format!("({} * 4u + {lane}u)", self.here);
         self.lane = Some((index.clone(), lane));

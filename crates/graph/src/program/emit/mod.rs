@@ -221,5 +221,3 @@ impl Emitter<'_> {
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod transformer;

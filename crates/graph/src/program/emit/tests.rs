@@ -1,3 +1,5 @@
+mod transformer;
+
 use super::*;
 use crate::fuse::MAX_BINDINGS;
 use crate::plan::{Command, Plan, Role, Slice, Transfer};

@@ -17,8 +17,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Says that the last launch computed attention with so many floating-point operations, and touched so many
-    /// bytes.
+    /// Says that the last launch computed attention with so many floating-point operations, and touched so
+    /// many bytes.
     pub(super) fn attends(&mut self, flops: u64, bytes: u64) {
         self.works(WorkKind::Attention, flops, bytes);
     }

@@ -237,8 +237,8 @@ impl ProductKernel<'_> {
             || self.epilogue.is_some_and(|epilogue| epilogue.halves)
     }
 
-    /// Returns the kernel's bindings: both operands, the result, what the epilogue reads and writes, the starts
-    /// of shards where the product sums over samples, and sums of chunks that wait.
+    /// Returns the kernel's bindings: both operands, the result, what the epilogue reads and writes, the
+    /// starts of shards where the product sums over samples, and sums of chunks that wait.
     fn bindings(&self) -> Vec<Access> {
         let mut bindings = vec![Access::Read, Access::Read, Access::ReadWrite];
         bindings.extend(self.epilogue.iter().flat_map(|epilogue| epilogue.accesses.iter().copied()));

@@ -98,9 +98,10 @@ fn block() -> (usize, u64) {
     ((launches(&long).count() - launches(&short).count()) / 2, (bytes(&long) - bytes(&short)) / 2)
 }
 
-/// A block forward: two launches of rows, four products, one of which has GELU as its epilogue and one of which
-/// computes its chunks in turn, and attention. Backward: four products for activations and four for weights,
-/// sums of biases, two launches of rows, and four of attention. Behind these come trees over shards and updates.
+/// A block forward: two launches of rows, four products, one of which has GELU as its epilogue and one of
+/// which computes its chunks in turn, and attention. Backward: four products for activations and four for
+/// weights, sums of biases, two launches of rows, and four of attention. Behind these come trees over shards
+/// and updates.
 #[test]
 fn a_block_takes_few_launches() {
     let (launches, bytes) = block();
