@@ -192,8 +192,15 @@ fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
     assert!(ended[..2].iter().all(|text| text.contains("rank 2 (thread2): ")), "{ended:?}");
 }
 
+/// Whether a bucket is summed before a device is done depends on the time that threads get, so one run of many
+/// has to show it.
 #[test]
 fn sums_travel_between_machines_while_devices_compute() {
+    assert!((0..20).any(|_| buckets_beside_computing() > 0), "no bucket travelled beside computing");
+}
+
+/// Returns how many buckets were summed over two machines while the device of one computed.
+fn buckets_beside_computing() -> usize {
     let overlaps = on_ranks(2, Script::default(), |world| {
         let data = Loader::new(Counted::new()).threads(1).limit_batches(6);
         let model = Sequential::new().add(Dense::new(600)).add(Relu).add(Dense::new(600)).add(Relu);
@@ -218,5 +225,5 @@ fn sums_travel_between_machines_while_devices_compute() {
         let beside = |(from, to): &(f64, f64)| computes.iter().any(|(begun, end)| from < end && begun < to);
         exchanges.iter().filter(|span| beside(span)).count()
     });
-    assert!(overlaps.iter().any(|&beside| beside > 0), "{overlaps:?} buckets travelled beside computing");
+    overlaps.iter().sum()
 }
