@@ -236,7 +236,7 @@ fn wrong_orders_of_row_sums_are_seen() {
         ("chunks one behind the other", ["firstLeadingBit(leaf ^ following)", "0u"]),
         ("one chunk", ["if following != leaf {", "if false {"]),
         ("shards as chunks", ["<< params.chunk_bits", "<< 0u"]),
-        ("a place too few", ["if next.x != own.x", "if next.x != own.x || at > 20u"]),
+        ("a place too few", ["next.x == own.x &&", "next.x == own.x && at <= 20u &&"]),
     ];
     let case = Case { rows: 3, width: 4, places: 700, shards: vec![4, 3, 5], ids: 3, lookups: 1 };
     let adapter = &adapters()[0];
