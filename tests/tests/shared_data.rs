@@ -192,8 +192,8 @@ fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
     assert!(ended[..2].iter().all(|text| text.contains("rank 2 (thread2): ")), "{ended:?}");
 }
 
-/// Whether a bucket is summed before a device is done depends on the time that threads get, so one run of many
-/// has to show it.
+/// Whether a bucket is summed before a device is done depends on the time that threads get, so one run of
+/// many has to show it.
 #[test]
 fn sums_travel_between_machines_while_devices_compute() {
     assert!((0..20).any(|_| buckets_beside_computing() > 0), "no bucket travelled beside computing");
