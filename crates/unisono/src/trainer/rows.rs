@@ -97,7 +97,8 @@ fn joined(records: Records, samples: usize) -> Result<Option<Vec<f32>>, WorldErr
         let wrong = || WorldError::Link(format!("rank {rank} sent weights that are none"));
         let (first, values) = record.split_first_chunk().ok_or_else(wrong)?;
         let (first, values) = (u64::from_le_bytes(*first) as usize, values.as_chunks::<4>().0);
-        let place = all.get_mut(first..first + values.len()).ok_or_else(wrong)?;
+        let end = first.checked_add(values.len()).ok_or_else(wrong)?;
+        let place = all.get_mut(first..end).ok_or_else(wrong)?;
         place.iter_mut().zip(values).for_each(|(weight, bytes)| *weight = f32::from_le_bytes(*bytes));
         count += values.len();
     }
