@@ -5,8 +5,8 @@
 use unisono_shaders::{ReduceParams, snippets};
 
 use super::writer::Writer;
-use super::{Binding, Bound, reduced_index, unit_name};
-use crate::fuse::{Fusion, Store, Stores, Unit};
+use super::{Bound, reduced_index, reduced_length, unit_name};
+use crate::fuse::{Fusion, Stores, Unit};
 use crate::plan::Access;
 use crate::trace::{Graph, ReduceKind, Reduction};
 use crate::values::tree::SUM_CHUNK;
@@ -69,21 +69,7 @@ pub fn column_kernel(
         store += &format!("        b{binding}[{address}] = {result};\n");
     }
     let loads = std::mem::take(&mut writer.body);
-    let starts = reduction
-        .samples
-        .then(|| writer.bind_as(Binding { store: Store::ShardStarts, row: None }, Access::Read, "u32"));
-    let (prelude, length) = match starts {
-        Some(table) => (
-            format!(
-                "    let shard = o / {results}u;\n    let first = b{table}[shard];\n    \
-                 let length = (b{table}[shard + 1u] - first) * {inner}u;\n    let start = first - params.row;\n",
-                results = graph.nodes[root].ty.count(),
-                inner = own.inner,
-            ),
-            "length".to_string(),
-        ),
-        None => (String::new(), format!("{}u", own.inner)),
-    };
+    let (prelude, length) = reduced_length(&mut writer, reduction, own.inner, graph.nodes[root].ty.count());
     let body = format!(
         "    let lane = id.x % {INVOCATIONS}u;
     let t = id.x / {INVOCATIONS}u * 64u + lane % 64u + id.y * params.width;

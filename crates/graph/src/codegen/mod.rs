@@ -171,6 +171,26 @@ pub fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
     inside
 }
 
+/// Returns the statements that find the elements which result `o` is made of, and how many they are. If
+/// samples are reduced, these are the samples of the result's shard: each has `inner` elements of it, and a
+/// shard has `results` results.
+fn reduced_length(
+    writer: &mut Writer<'_>,
+    reduction: &Reduction,
+    inner: usize,
+    results: usize,
+) -> (String, String) {
+    if !reduction.samples {
+        return (String::new(), format!("{inner}u"));
+    }
+    let table = writer.bind_as(Binding { store: Store::ShardStarts, row: None }, Access::Read, "u32");
+    let statements = format!(
+        "    let shard = o / {results}u;\n    let first = b{table}[shard];\n    \
+         let length = (b{table}[shard + 1u] - first) * {inner}u;\n    let start = first - params.row;\n"
+    );
+    (statements, "length".into())
+}
+
 /// Returns the kernel of a reduction, which has one invocation for each result and chunk. Its params are
 /// [`ReduceParams`].
 ///
@@ -197,21 +217,7 @@ pub fn reduce_kernel(
     };
     let chunk = crate::values::tree::SUM_CHUNK;
     let loop_body = std::mem::take(&mut writer.body);
-    let starts = reduction
-        .samples
-        .then(|| writer.bind_as(Binding { store: Store::ShardStarts, row: None }, Access::Read, "u32"));
-    let (prelude, length) = match starts {
-        Some(table) => (
-            format!(
-                "    let shard = o / {results}u;\n    let first = b{table}[shard];\n    \
-                 let length = (b{table}[shard + 1u] - first) * {inner}u;\n    let start = first - params.row;\n",
-                results = graph.nodes[root].ty.count(),
-                inner = own.inner,
-            ),
-            "length".to_string(),
-        ),
-        None => (String::new(), format!("{}u", own.inner)),
-    };
+    let (prelude, length) = reduced_length(&mut writer, reduction, own.inner, graph.nodes[root].ty.count());
     let (binding, address) = if chunked {
         let scratch = Binding { store: Store::Temp(root), row: None };
         (writer.bind_as(scratch, Access::ReadWrite, "f32"), "t".to_string())
