@@ -20,6 +20,10 @@ impl Interface {
         let mut least = Vec::new();
         for (_, variable) in module.global_variables.iter() {
             let Some(resource) = &variable.binding else { continue };
+            // A texture over one of the buffers.
+            if variable.space == AddressSpace::Handle {
+                continue;
+            }
             let (number, writes) = (resource.binding as usize, writes(variable.space));
             let declared = match number.checked_sub(1).map(|index| kernel.bindings.get(index)) {
                 None => Some(false),

@@ -8,10 +8,12 @@ pub(crate) mod interface;
 pub(crate) mod mapped;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
+mod reads;
 pub(crate) mod spirv;
 pub(crate) mod staging;
 mod state;
 pub(crate) mod stopwatch;
+pub(crate) mod texels;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -29,7 +31,10 @@ use fault::{Faults, scoped};
 use mapped::Mapping;
 use pipeline::{Pipelines, Way};
 use pool::Pool;
+use reads::Textures;
 use state::State;
+use texels::Texels;
+use texels::measure::Reading;
 
 /// An adapter opened for use by one thread at a time.
 ///
@@ -55,6 +60,10 @@ pub struct Device {
     /// The bytes that state and scratch may take, on adapters where wgpu would not notice that they are used
     /// up.
     capacity: Option<u64>,
+    /// The memories that kernels read as textures, if they read so.
+    pub(crate) texels: Option<Texels>,
+    /// Whether maps read and write two f32 as a u64 where they can.
+    pairs: bool,
     instance: wgpu::Instance,
 }
 
@@ -90,6 +99,9 @@ pub struct Options {
     /// longer on one. A step that took longer when it was last submitted is divided. Default: 1 s on Windows,
     /// where a device is reset after 2 s, and none elsewhere.
     pub longest_submission: Option<Duration>,
+    /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures, which changes no result.
+    /// Default: none, which means where that is faster.
+    pub texels: Option<bool>,
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
     /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
@@ -106,6 +118,7 @@ impl Default for Options {
             f16: false,
             decorate,
             longest_submission: cfg!(windows).then_some(Duration::from_secs(1)),
+            texels: None,
             compile_threads: None,
         }
     }
@@ -185,9 +198,16 @@ impl Device {
             _ if adapter.backend == Backend::Gl => 1,
             _ => std::thread::available_parallelism().map_or(1, usize::from),
         });
+        let way = way(plain, enabled);
+        let texels = texels(adapter, &options, &raw, &queue, way);
+        let (texels, reading) = texels.unzip();
+        let reading: Reading = reading.unwrap_or_default();
+        let most = raw.limits().max_sampled_textures_per_shader_stage as usize;
         Ok(Self {
             adapter: adapter.clone(),
-            pipelines: Pipelines::new(way(plain, enabled), threads),
+            pipelines: Pipelines::new(way, threads, reading.textures, most),
+            pairs: texels.as_ref().map_or(adapter.loads_pairs() && !plain, |_| reading.pairs),
+            texels,
             options,
             clock: Clock::new(&raw, &queue, adapter.backend),
             raw,
@@ -215,16 +235,24 @@ impl Device {
         let target = self.adapter.target();
         Target {
             f16: target.f16 && self.options.f16,
-            pairs: target.pairs && !self.options.checked,
+            pairs: self.pairs,
             masks: self.options.decorate && !self.pipelines.is_decorated(),
             shares_memory: self.shares_memory(),
+            max_buffer_bytes: self.most_buffer_bytes(),
+            max_binding_bytes: target.max_binding_bytes.min(self.most_buffer_bytes()),
             ..target
         }
     }
 
     /// Returns whether the host maps buffers that kernels use.
     pub(crate) fn shares_memory(&self) -> bool {
-        self.adapter.shares_memory() && !self.options.checked
+        self.adapter.shares_memory() && !self.options.checked && self.texels.is_none()
+    }
+
+    /// Returns the largest buffer that kernels can use, in bytes.
+    fn most_buffer_bytes(&self) -> u64 {
+        let most = self.adapter.limits.buffer_bytes;
+        if self.texels.is_some() { most.min(texels::MOST_BYTES) } else { most }
     }
 
     /// Returns the bytes that are held for plans.
@@ -259,16 +287,32 @@ impl Device {
     /// Creates a buffer that kernels and copies can use.
     pub(crate) fn create_storage(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
         let usage = STORAGE;
-        self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+        let Some(texels) = &self.texels else { return self.create(what, &descriptor) };
+        self.allows(what, size)?;
+        let buffer = texels.create(&self.raw, size);
+        let buffer = buffer.ok_or_else(|| GpuError::OutOfMemory { what: what.to_owned(), bytes: size })?;
+        // wgpu takes what it did not make as written.
+        let mut encoder = self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.clear_buffer(&buffer, 0, None);
+        self.queue.submit([encoder.finish()]);
+        self.faults.check()?;
+        Ok(buffer)
+    }
+
+    /// Checks that a buffer may have so many bytes.
+    fn allows(&self, what: &str, needs: u64) -> Result<(), GpuError> {
+        let (what, allows) = (|| format!("{what}: bytes of a buffer"), self.most_buffer_bytes());
+        if needs > allows { Err(GpuError::Limit { what: what(), needs, allows }) } else { Ok(()) }
     }
 
     /// Creates a buffer that kernels can use, and that the host maps where it can map such buffers.
     pub(crate) fn create_shared(&self, what: &str, size: u64) -> Result<wgpu::Buffer, GpuError> {
         self.fits(what, size)?;
-        let mut usage = STORAGE;
-        if self.shares_memory() {
-            usage |= wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE;
+        if !self.shares_memory() {
+            return self.create_storage(what, size);
         }
+        let usage = STORAGE | wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::MAP_WRITE;
         self.create(what, &wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
     }
 
@@ -279,6 +323,16 @@ impl Device {
         }
         let buffer = self.create_storage("the verdict", bytes)?;
         self.verdict.insert(word, buffer.clone());
+        Ok(buffer)
+    }
+
+    /// Creates a buffer for kernels that starts with these bytes.
+    pub(crate) fn create_table(&self, what: &str, bytes: &[u8]) -> Result<wgpu::Buffer, GpuError> {
+        if self.texels.is_none() {
+            return self.create_filled(what, bytes, STORAGE);
+        }
+        let buffer = self.create_storage(what, bytes.len() as u64)?;
+        self.queue.write_buffer(&buffer, 0, bytes);
         Ok(buffer)
     }
 
@@ -304,14 +358,7 @@ impl Device {
         what: &str,
         descriptor: &wgpu::BufferDescriptor<'_>,
     ) -> Result<wgpu::Buffer, GpuError> {
-        let allows = self.adapter.limits.buffer_bytes;
-        if descriptor.size > allows {
-            return Err(GpuError::Limit {
-                what: format!("{what}: bytes of a buffer"),
-                needs: descriptor.size,
-                allows,
-            });
-        }
+        self.allows(what, descriptor.size)?;
         let buffer = scoped(&self.raw, what, descriptor.size, || self.raw.create_buffer(descriptor))?;
         self.faults.check()?;
         Ok(buffer)
@@ -322,6 +369,28 @@ impl Device {
         let otherwise = || GpuError::Validation { what: what.to_owned(), message: message.to_string() };
         self.faults.check().err().unwrap_or_else(otherwise)
     }
+}
+
+/// Returns the memories that kernels read as textures, which are none yet, and what they read so, if the
+/// device is to read so.
+fn texels(
+    adapter: &Adapter,
+    options: &Options,
+    raw: &wgpu::Device,
+    queue: &wgpu::Queue,
+    way: Way,
+) -> Option<(Texels, Reading)> {
+    let is_software = adapter.kind == Kind::Cpu && adapter.backend == Backend::Vulkan;
+    let has_rows = u64::from(raw.limits().max_texture_dimension_2d) >= texels::WIDTH;
+    if !is_software || !has_rows || options.checked || options.texels == Some(false) {
+        return None;
+    }
+    let texels = Texels::new()?;
+    let reading = match options.texels {
+        Some(_) => Reading::TEXTURES,
+        None => texels::measure::fastest(adapter, raw, queue, &texels, way),
+    };
+    (reading.textures != Textures::default()).then_some((texels, reading))
 }
 
 /// Returns how kernels reach the driver of a device with these features.

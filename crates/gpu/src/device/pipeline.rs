@@ -9,6 +9,7 @@ use unisono_graph::plan::{Access, Kernel};
 use crate::GpuError;
 use crate::device::fault::scoped;
 use crate::device::interface::Interface;
+use crate::device::reads::{Reads, Textures, through_textures};
 use crate::device::spirv::translate;
 
 /// The compiled kernels of a device, by their text and bindings.
@@ -16,12 +17,14 @@ use crate::device::spirv::translate;
 pub(crate) struct Pipelines {
     way: Way,
     threads: usize,
-    layouts: HashMap<Vec<Access>, Layout>,
-    compiled: HashMap<Key, Ready>,
+    /// Which loads go through textures, and through how many at most.
+    textures: (Textures, usize),
+    layouts: HashMap<Bindings, Layout>,
+    compiled: HashMap<Key, Compiled>,
 }
 
-/// A pipeline, and the bindings that it needs where wgpu does not know them.
-type Ready = (wgpu::ComputePipeline, Interface);
+/// How a kernel uses its buffers, and which of them it reads through textures.
+type Bindings = (Vec<Access>, Vec<usize>);
 
 type Key = (String, Vec<Access>);
 
@@ -52,12 +55,21 @@ struct Layout {
 pub(crate) struct Compiled {
     pub pipeline: wgpu::ComputePipeline,
     pub layout: wgpu::BindGroupLayout,
+    /// The bindings that it needs where wgpu does not know them.
     pub interface: Interface,
+    /// The indices of the bindings that the kernel reads through textures, with the textures' numbers.
+    pub textures: Vec<(usize, usize)>,
 }
 
 impl Pipelines {
-    pub fn new(way: Way, threads: usize) -> Self {
-        Self { way, threads: threads.max(1), layouts: HashMap::new(), compiled: HashMap::new() }
+    pub fn new(way: Way, threads: usize, textures: Textures, most: usize) -> Self {
+        Self {
+            way,
+            threads: threads.max(1),
+            textures: (textures, most),
+            layouts: HashMap::new(),
+            compiled: HashMap::new(),
+        }
     }
 
     /// Returns whether kernels reach the driver as SPIR-V in which no float operation may be changed.
@@ -71,27 +83,24 @@ impl Pipelines {
 
     /// Returns one entry for each of `kernels`, in order, and compiles those that are new.
     pub fn compile(&mut self, device: &wgpu::Device, kernels: &[Kernel]) -> Result<Vec<Compiled>, GpuError> {
+        let mut missing: HashMap<Key, (&Kernel, Reads)> = HashMap::new();
         for kernel in kernels {
-            if !self.layouts.contains_key(&kernel.bindings) {
-                let layout = scoped(device, &kernel.name, 0, || layout(device, &kernel.bindings))?;
-                self.layouts.insert(kernel.bindings.clone(), layout);
+            let key = key(kernel);
+            if self.compiled.contains_key(&key) || missing.contains_key(&key) {
+                continue;
             }
-        }
-        let mut missing: HashMap<Key, &Kernel> = HashMap::new();
-        for kernel in kernels {
-            if !self.compiled.contains_key(&key(kernel)) {
-                missing.insert(key(kernel), kernel);
+            let reads = through_textures(kernel, self.textures.0, self.textures.1);
+            let bindings = (kernel.bindings.clone(), reads.textures.clone());
+            if !self.layouts.contains_key(&bindings) {
+                let made = scoped(device, &kernel.name, 0, || layout(device, &bindings))?;
+                self.layouts.insert(bindings, made);
             }
+            missing.insert(key, (kernel, reads));
         }
-        for (key, pipeline) in self.compile_all(device, missing.into_iter().collect())? {
-            self.compiled.insert(key, pipeline);
+        for (key, compiled) in self.compile_all(device, missing.into_iter().collect())? {
+            self.compiled.insert(key, compiled);
         }
-        let ready = |kernel: &Kernel| Compiled {
-            pipeline: self.compiled[&key(kernel)].0.clone(),
-            interface: self.compiled[&key(kernel)].1.clone(),
-            layout: self.layouts[&kernel.bindings].group.clone(),
-        };
-        Ok(kernels.iter().map(ready).collect())
+        Ok(kernels.iter().map(|kernel| self.compiled[&key(kernel)].clone()).collect())
     }
 
     /// Compiles all of these. The error, if any, is that of the kernel whose name comes first, whichever
@@ -99,16 +108,16 @@ impl Pipelines {
     fn compile_all(
         &self,
         device: &wgpu::Device,
-        mut missing: Vec<(Key, &Kernel)>,
-    ) -> Result<Vec<(Key, Ready)>, GpuError> {
-        missing.sort_by(|(_, a), (_, b)| (&a.name, &a.wgsl).cmp(&(&b.name, &b.wgsl)));
+        mut missing: Vec<(Key, (&Kernel, Reads))>,
+    ) -> Result<Vec<(Key, Compiled)>, GpuError> {
+        missing.sort_by(|(_, (a, _)), (_, (b, _))| (&a.name, &a.wgsl).cmp(&(&b.name, &b.wgsl)));
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some((_, kernel)) = missing.get(index) else { return done };
-                done.push((index, self.compile_one(device, kernel)));
+                let Some((_, (kernel, reads))) = missing.get(index) else { return done };
+                done.push((index, self.compile_one(device, kernel, reads)));
             }
         };
         let threads = self.threads.min(missing.len());
@@ -131,15 +140,22 @@ impl Pipelines {
         Ok(missing.into_iter().map(|(key, _)| key).zip(pipelines).collect())
     }
 
-    fn compile_one(&self, device: &wgpu::Device, kernel: &Kernel) -> Result<Ready, GpuError> {
-        let layout = &self.layouts[&kernel.bindings].pipeline;
+    fn compile_one(
+        &self,
+        device: &wgpu::Device,
+        kernel: &Kernel,
+        reads: &Reads,
+    ) -> Result<Compiled, GpuError> {
+        let layout = &self.layouts[&(kernel.bindings.clone(), reads.textures.clone())];
         let what = format!("kernel {}", kernel.name);
+        let Kernel { name, bindings, .. } = kernel;
+        let text = Kernel { name: name.clone(), wgsl: reads.wgsl.clone(), bindings: bindings.clone() };
         // Two scopes: a pipeline made of a broken module would only say that the module is broken.
-        let (module, interface) = scoped(device, &what, 0, || module(device, kernel, self.way))??;
+        let (module, interface) = scoped(device, &what, 0, || module(device, &text, self.way))??;
         let pipeline = scoped(device, &what, 0, || {
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&kernel.name),
-                layout: Some(layout),
+                layout: Some(&layout.pipeline),
                 module: &module,
                 entry_point: Some("main"),
                 compilation_options: wgpu::PipelineCompilationOptions {
@@ -149,7 +165,8 @@ impl Pipelines {
                 cache: None,
             })
         })?;
-        Ok((pipeline, interface))
+        let textures = reads.textures.iter().copied().zip(1 + bindings.len()..).collect();
+        Ok(Compiled { pipeline, layout: layout.group.clone(), interface, textures })
     }
 }
 
@@ -192,18 +209,28 @@ fn module(
     })
 }
 
-/// Creates the layout of a kernel: binding 0 is the uniform, and the storage buffers follow.
-fn layout(device: &wgpu::Device, bindings: &[Access]) -> Layout {
-    let entry = |binding: usize, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
+/// Creates the layout of a kernel: binding 0 is the uniform, the storage buffers follow, and then the textures
+/// over some of them.
+fn layout(device: &wgpu::Device, (accesses, textures): &Bindings) -> Layout {
+    let entry = |binding: usize, ty: wgpu::BindingType| wgpu::BindGroupLayoutEntry {
         binding: binding as u32,
         visibility: wgpu::ShaderStages::COMPUTE,
-        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        ty,
         count: None,
     };
-    let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform)];
-    for (index, access) in bindings.iter().enumerate() {
+    let buffer = |ty| wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None };
+    let mut entries = vec![entry(0, buffer(wgpu::BufferBindingType::Uniform))];
+    for (index, access) in accesses.iter().enumerate() {
         let read_only = *access == Access::Read;
-        entries.push(entry(index + 1, wgpu::BufferBindingType::Storage { read_only }));
+        entries.push(entry(index + 1, buffer(wgpu::BufferBindingType::Storage { read_only })));
+    }
+    for binding in (1 + accesses.len()..).take(textures.len()) {
+        let texture = wgpu::BindingType::Texture {
+            sample_type: wgpu::TextureSampleType::Uint,
+            view_dimension: wgpu::TextureViewDimension::D2,
+            multisampled: false,
+        };
+        entries.push(entry(binding, texture));
     }
     let group =
         device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer};
 
-use crate::device::STORAGE;
 use crate::device::clock::Timestamps;
 use crate::device::fault::{Faults, scoped};
 use crate::device::pipeline::Compiled;
@@ -239,7 +238,7 @@ impl Device {
             }
             (Role::Verdict(word), _) => Ok(Source::Own(self.verdict_word(*word, plan.buffers[id].bytes)?)),
             (Role::Table(words), _) => {
-                Ok(Source::Own(self.create_filled(&name(plan, id), bytemuck::cast_slice(words), STORAGE)?))
+                Ok(Source::Own(self.create_table(&name(plan, id), bytemuck::cast_slice(words))?))
             }
             (Role::Shared, _) => {
                 Ok(Source::Own(self.create_shared(&name(plan, id), plan.buffers[id].bytes)?))
