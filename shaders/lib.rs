@@ -186,6 +186,8 @@ pub mod attention {
         TILES_QUERY = "tiles_query";
         /// [`LANES_KEY`] for GPUs.
         TILES_KEY = "tiles_key";
+        /// The begin of the main function of a kernel that has several of the above as functions.
+        TILES_PARTS = "tiles_parts";
     }
 }
 

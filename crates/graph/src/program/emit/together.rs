@@ -1,5 +1,5 @@
-//! Launches that compute several units together on a GPU: rows, sums over samples, and products with the maps
-//! behind them. A software adapter computes each unit on its own, since it is slow at workgroup memory and
+//! Launches that compute several units together on a GPU: rows, sums over samples, the gradients of an
+//! attention, and products with the maps behind them. A software adapter computes each unit on its own, since it is slow at workgroup memory and
 //! barriers.
 
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub(super) enum Together<'a> {
     Rows(&'a RowGroup, &'a RowKernel),
     /// The unit is the last one of a group of sums over samples.
     Columns(&'a [usize], &'a Bound),
+    /// The unit is the last one of those that compute the gradients of an attention.
+    Attention(&'a [usize; 2]),
     /// The unit is a product, which is computed with the map behind it.
     Finish(&'a FinishKernel),
 }
@@ -35,6 +37,7 @@ impl<'a> Together<'a> {
             Self::Nothing => &[],
             Self::Rows(group, _) => &group.units,
             Self::Columns(units, _) => units,
+            Self::Attention(units) => units,
             Self::Finish(kernel) => std::slice::from_ref(&kernel.finish.product),
         }
     }
@@ -60,6 +63,11 @@ impl<'a> Emitter<'a> {
                 add(units, Together::Columns(units, bound));
             }
         }
+        for units in &self.program.attentions {
+            if self.attends_together(units) {
+                add(units, Together::Attention(units));
+            }
+        }
         for kernel in &self.program.finishes {
             if self.is_finished(kernel) {
                 add(&[kernel.finish.map, kernel.finish.product], Together::Finish(kernel));
@@ -73,6 +81,7 @@ impl<'a> Emitter<'a> {
             Together::Nothing => Ok(()),
             Together::Rows(group, kernel) => self.row_group(group, kernel),
             Together::Columns(units, bound) => self.columns(units, bound),
+            Together::Attention(units) => self.attention_gradients(units),
             Together::Finish(kernel) => self.finish_product(kernel),
         }
     }
