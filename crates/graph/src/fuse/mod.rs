@@ -22,7 +22,7 @@ mod store;
 mod units;
 
 pub(crate) use self::attention::attention_pairs;
-pub(crate) use self::columns::column_groups;
+pub(crate) use self::columns::{alone, column_groups};
 pub(crate) use self::finish::{Finish, finishes};
 pub(crate) use self::form::{Digit, Form, Variable};
 pub(crate) use self::reads::reads;

@@ -8,7 +8,7 @@ use super::work::UnitWork;
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, RowKernel};
 use crate::fuse::{
     Bucket, Finish, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, UnitKind, attention_pairs,
-    column_groups, finishes, fuse, in_order, row_groups,
+    alone, column_groups, finishes, fuse, in_order, row_groups,
 };
 use crate::passes::{place_parts, round_products, simplify};
 use crate::plan::StateLayout;
@@ -52,6 +52,9 @@ pub struct Program {
     pub(crate) finishes: Vec<FinishKernel>,
     /// The units that a GPU computes together as the gradients of an attention.
     pub(crate) attentions: Vec<[usize; 2]>,
+    /// The sums over samples of each shard that only a sum over shards reads. The kernels in `columns` put them
+    /// into memories of their own.
+    pub(crate) alone: BTreeSet<NodeId>,
     /// What the kernels compute, by the unit.
     pub(crate) work: Vec<UnitWork>,
     outputs: Vec<OutputDecl>,
@@ -137,8 +140,10 @@ impl Program {
         let rows: Vec<_> = groups.into_iter().map(row_kernel).collect();
         let taken: BTreeSet<usize> = rows.iter().flat_map(|(group, _)| group.units.iter().copied()).collect();
         let columns = column_groups(&graph, &fusion, &stores, &taken);
+        let alone = alone(&graph, &fusion, &stores, &columns);
+        let apart = stores.with_alone(&alone);
         let columns = columns.into_iter().filter_map(|units| {
-            let kernel = column_kernel(&graph, &fusion, &stores, &units)?;
+            let kernel = column_kernel(&graph, &fusion, &apart, &units)?;
             Some((units, kernel))
         });
         let columns = columns.collect();
@@ -171,6 +176,7 @@ impl Program {
             columns,
             finishes,
             attentions,
+            alone,
             work,
             outputs,
             conditions: None,

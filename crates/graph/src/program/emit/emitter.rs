@@ -1,6 +1,6 @@
 //! The state of planning: the steps of each segment so far, and the size and lifetime of each memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::codegen::{Binding, WORKGROUP};
@@ -44,6 +44,10 @@ pub(super) struct Emitter<'a> {
     pub outputs_of: BTreeMap<usize, Vec<usize>>,
     /// The products of each bucket whose shards are apart until the bucket is summed.
     pub apart: BTreeMap<usize, Vec<Apart>>,
+    /// The sums over samples of each shard that a kernel has put into a memory of their own.
+    pub alone: BTreeSet<NodeId>,
+    /// The constants of each table.
+    pub tables: Vec<Vec<u32>>,
     /// The bytes of each memory.
     pub sizes: BTreeMap<Store, u64>,
     /// The first and the last time at which each memory is used.
@@ -57,8 +61,6 @@ pub(super) struct Apart {
     pub first: usize,
     /// The number of elements.
     pub count: usize,
-    /// The stored value.
-    pub root: NodeId,
     /// The number of shards that are added up already in each part.
     pub join: usize,
 }
@@ -112,6 +114,8 @@ impl<'a> Emitter<'a> {
             buckets_of,
             outputs_of,
             apart: BTreeMap::new(),
+            alone: BTreeSet::new(),
+            tables: vec![],
             sizes: BTreeMap::new(),
             lives: BTreeMap::new(),
         }
@@ -186,6 +190,12 @@ impl Emitter<'_> {
 
 /// Memories: their parts, sizes and lifetimes.
 impl Emitter<'_> {
+    /// Starts the clock again. No memory is in use.
+    pub fn restart(&mut self) {
+        self.clock = 0;
+        self.lives.clear();
+    }
+
     /// Notes that a memory is used now.
     pub fn touch(&mut self, store: Store) {
         let clock = self.clock;
@@ -205,6 +215,16 @@ impl Emitter<'_> {
     pub fn all(&mut self, store: Store) -> Part {
         let bytes = self.size(store);
         self.part(store, 0, bytes)
+    }
+
+    /// Returns a table of constants, which is used now. The same constants are in one table.
+    pub fn table(&mut self, words: Vec<u32>) -> Part {
+        let known = self.tables.iter().position(|table| *table == words);
+        let index = known.unwrap_or(self.tables.len());
+        if known.is_none() {
+            self.tables.push(words);
+        }
+        self.all(Store::Table(index))
     }
 
     /// Makes a memory at least so many bytes large.
@@ -234,6 +254,7 @@ impl Emitter<'_> {
             Store::Commit if self.decides => 2,
             Store::Commit | Store::StateFlag | Store::Chained => 1,
             Store::ShardStarts => self.extent.shards + 1,
+            Store::Table(index) => self.tables[index].len(),
         };
         whole_words(elements.max(1) * program.stores.element_bytes(store))
     }

@@ -136,6 +136,8 @@ impl<'a> Emitter<'a> {
             let (n, row) = (n as u32, rows.start as u32);
             let params = ReduceParams { n, width, chunks: chunks as u32, row, zero: 0 };
             self.launch(id, bindings, params.words(&bound.starts), grid, root)?;
+            let roots = units.iter().flat_map(|&at| &program.fusion.units[at].roots);
+            self.alone.extend(roots.filter(|root| program.alone.contains(root)));
             let elements = self.reduced_elements(root, &rows);
             let mut reads: Vec<NodeId> =
                 units.iter().flat_map(|&at| program.work[at].reads.keys().copied()).collect();

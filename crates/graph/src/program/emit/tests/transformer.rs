@@ -1,7 +1,9 @@
 //! What a step of a transformer takes on a GPU, counted: launches, bytes and scratch.
 
 use crate::ops::Attention;
-use crate::plan::{Command, Launch, Plan, Target, WorkKind};
+use std::collections::BTreeMap;
+
+use crate::plan::{Access, Command, Launch, Plan, Target, WorkKind};
 use crate::program::{Layout, Program, Run};
 use crate::trace::{StateKind, Tape};
 use crate::values::{DType, Type};
@@ -76,6 +78,7 @@ fn plan(sizes: &Sizes) -> Plan {
         max_buffer_bytes: 4 << 30,
         busy_workgroups: 256,
         binding_alignment: 32,
+        storage_buffers: 64,
         f16: true,
         ..Target::default()
     };
@@ -116,4 +119,40 @@ fn blocks_have_no_maps() {
     let plan = plan(&sizes);
     let maps = launches(&plan).filter(|launch| launch.work.kind == WorkKind::Map).count();
     assert!(maps <= 4, "{maps} maps");
+}
+
+/// Returns the launches that need a barrier: they read a buffer that was written last, or write one that was
+/// used.
+fn barriers(plan: &Plan) -> usize {
+    let mut used: BTreeMap<usize, bool> = BTreeMap::new();
+    let mut count = 0;
+    for launch in launches(plan) {
+        let mut own: BTreeMap<usize, bool> = BTreeMap::new();
+        for (slice, access) in launch.bindings.iter().zip(&plan.kernels[launch.kernel].bindings) {
+            *own.entry(slice.buffer).or_default() |= *access == Access::ReadWrite;
+        }
+        let waits = |(buffer, writes): (&usize, &bool)| used.get(buffer).is_some_and(|before| *before || *writes);
+        count += usize::from(own.iter().any(waits));
+        used.extend(own);
+    }
+    count
+}
+
+#[test]
+fn measure() {
+    let plan = plan(&Sizes { blocks: 12, width: 768, heads: 12, vocabulary: 8192, places: 1024, shards: 8 });
+    let bytes = launches(&plan).map(|launch| launch.work.bytes).sum::<u64>();
+    println!("{} launches {} barriers {} bytes {} scratch", launches(&plan).count(), barriers(&plan), bytes, plan.scratch_bytes());
+    let mut used: BTreeMap<usize, bool> = BTreeMap::new();
+    for launch in launches(&plan) {
+        let mut own: BTreeMap<usize, bool> = BTreeMap::new();
+        for (slice, access) in launch.bindings.iter().zip(&plan.kernels[launch.kernel].bindings) {
+            *own.entry(slice.buffer).or_default() |= *access == Access::ReadWrite;
+        }
+        let waits = |(buffer, writes): (&usize, &bool)| used.get(buffer).is_some_and(|before| *before || *writes);
+        let w = own.iter().any(waits);
+        let ws: Vec<String> = launch.bindings.iter().zip(&plan.kernels[launch.kernel].bindings).map(|(s, a)| format!("{}{}:{:.1}", if *a == Access::ReadWrite {"w"} else {"r"}, s.buffer, s.bytes as f64/1e6)).collect();
+        println!("{} {} {:?} {}", if w {"B"} else {"-"}, plan.kernels[launch.kernel].name.chars().take(40).collect::<String>(), launch.grid, ws.join(" "));
+        used.extend(own);
+    }
 }
