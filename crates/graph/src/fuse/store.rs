@@ -20,6 +20,8 @@ pub enum Store {
     State(usize),
     /// The stored value of a node.
     Value(NodeId),
+    /// The same where it was computed a second time.
+    Again(NodeId),
     /// The results of the chunks of a reduction or product, which a tree adds. Where the tree takes several
     /// passes, it is also the results of every second one.
     Temp(NodeId),

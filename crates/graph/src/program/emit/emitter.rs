@@ -46,6 +46,9 @@ pub(super) struct Emitter<'a> {
     pub apart: BTreeMap<usize, Vec<Apart>>,
     /// The sums over samples of each shard that a kernel has put into a memory of their own.
     pub alone: BTreeSet<NodeId>,
+    /// The values that are computed a second time, each with the segment and the number of the step from which
+    /// on it is the second one that is used.
+    pub again: Vec<(NodeId, usize, usize)>,
     /// The constants of each table.
     pub tables: Vec<Vec<u32>>,
     /// The bytes of each memory.
@@ -115,6 +118,7 @@ impl<'a> Emitter<'a> {
             outputs_of,
             apart: BTreeMap::new(),
             alone: BTreeSet::new(),
+            again: vec![],
             tables: vec![],
             sizes: BTreeMap::new(),
             lives: BTreeMap::new(),
@@ -241,7 +245,7 @@ impl Emitter<'_> {
             Store::Scalars => program.stores.scalars.len(),
             Store::Input(i) => count(&program.graph.inputs[i].ty),
             Store::State(buffer) => program.stores.states.buffers[buffer] as usize / 4,
-            Store::Value(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
+            Store::Value(id) | Store::Again(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
             Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) | Store::ApartOf(_) => {
                 return self.sizes.get(&store).copied().unwrap_or(4);
             }

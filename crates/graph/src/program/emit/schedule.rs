@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::emitter::{Emitter, Step, Steps};
+use super::emitter::{Emitter, Part, Step, Steps};
 use crate::fuse::Store;
 use crate::plan::target::Machine;
 use crate::plan::{Access, Kernel};
@@ -20,9 +20,10 @@ impl Emitter<'_> {
     /// Puts the steps of each segment into an order with few barriers, and counts the lifetimes of memories
     /// anew. Software adapters know no barriers, so their steps stay as they are.
     pub(super) fn schedule(&mut self) {
-        if self.target.machine != Machine::Gpu || self.alone.is_empty() {
+        if self.target.machine != Machine::Gpu {
             return;
         }
+        self.use_again();
         self.restart();
         let alone: BTreeSet<Store> = self.alone.iter().map(|&id| Store::Value(id)).collect();
         for segment in 0..self.segments.len() {
@@ -40,6 +41,38 @@ impl Emitter<'_> {
             downloads.iter().for_each(|(_, part)| self.touch(part.store));
             self.segments[segment] = Steps { uploads, steps: ordered, downloads };
         }
+    }
+}
+
+impl Emitter<'_> {
+    /// Has steps use the values that are computed a second time from there on, so that the first ones need no
+    /// memory until then.
+    fn use_again(&mut self) {
+        for (id, from, first) in std::mem::take(&mut self.again) {
+            let (old, new) = (Store::Value(id), Store::Again(id));
+            let bytes = self.sizes[&old];
+            self.sizes.insert(new, bytes);
+            for (segment, Steps { steps, .. }) in self.segments.iter_mut().enumerate().skip(from) {
+                let skipped = if segment == from { first } else { 0 };
+                for step in &mut steps[skipped..] {
+                    for part in step.parts().filter(|part| part.store == old) {
+                        part.store = new;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Step {
+    /// Returns the parts of memories that the step uses.
+    fn parts(&mut self) -> impl Iterator<Item = &mut Part> {
+        let (parts, other) = match self {
+            Self::Launch { bindings, .. } => (&mut bindings[..], None),
+            Self::Copy { from, to } => (std::slice::from_mut(from), Some(to)),
+            Self::Clear(part) => (std::slice::from_mut(part), None),
+        };
+        parts.iter_mut().chain(other)
     }
 }
 

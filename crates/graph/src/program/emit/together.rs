@@ -159,6 +159,8 @@ impl<'a> Emitter<'a> {
         self.unit_work = &kernel.work;
         let before = self.segments[self.segment].steps.len();
         self.product(&finish.unit, kernel.epilogue.as_ref(), operands.each_ref().map(Option::as_ref))?;
+        let second = finish.again.iter().map(|&id| (id, self.segment, before));
+        self.again.extend(second);
         let others = finish.unit.roots[1..].iter();
         let all = 0..self.extent.rows;
         let written = others.map(|&root| {
