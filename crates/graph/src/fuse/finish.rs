@@ -108,8 +108,10 @@ fn compute_again(
     };
     let again: Vec<NodeId> = fusion.stored.iter().copied().filter(is_again).collect();
     for id in again {
-        let is_own = |read: &&NodeId| !finish.unit.roots.contains(read) && finish.unit.product != Some(**read);
-        let others: BTreeSet<Store> = reads.iter().filter(is_own).map(|&read| stores.place(read).store).collect();
+        let is_own =
+            |read: &&NodeId| !finish.unit.roots.contains(read) && finish.unit.product != Some(**read);
+        let others: BTreeSet<Store> =
+            reads.iter().filter(is_own).map(|&read| stores.place(read).store).collect();
         if 4 + others.len() + finish.unit.roots.len() <= MAX_BINDINGS {
             finish.unit.roots.push(id);
             finish.again.push(id);

@@ -7,8 +7,8 @@ use super::run::{BUCKET_BYTES, Conditions, OutputDecl, Run};
 use super::work::UnitWork;
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, RowKernel};
 use crate::fuse::{
-    Bucket, Finish, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, UnitKind, attention_pairs,
-    alone, column_groups, finishes, fuse, in_order, row_groups,
+    Bucket, Finish, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, UnitKind, alone, attention_pairs,
+    column_groups, finishes, fuse, in_order, row_groups,
 };
 use crate::passes::{place_parts, round_products, simplify};
 use crate::plan::StateLayout;

@@ -147,7 +147,11 @@ impl Emitter<'_> {
         if is_gpu {
             for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0) {
                 let first = block.start - self.run.first;
-                trees.extend(self.trees_of_rest(index, first, block.len(), at * len));
+                let rest = self.trees_of_rest(index, first, block.len(), at * len);
+                if rest.is_empty() {
+                    self.clear_padding(index, at);
+                }
+                trees.extend(rest);
             }
             let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
             self.trees(trees, store, root)?;

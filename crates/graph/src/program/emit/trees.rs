@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use unisono_shaders::{FiniteParams, Params, TreesParams, module, snippets};
 
-use super::emitter::{Emitter, Part};
+use super::emitter::{Emitter, Part, Step};
 use super::sums::{Destination, FINITE_SPAN, Source, TREE_GROUP};
 use crate::fuse::{Bucket, Store, in_order};
 use crate::plan::{Access, Kernel, WorkKind};
@@ -53,6 +53,14 @@ impl Emitter<'_> {
             trees.push(Tree { from, elements: len - used, to: to + used });
         }
         trees
+    }
+
+    /// Clears what pads the sums of a block of shards, where there is nothing but products before it.
+    pub(super) fn clear_padding(&mut self, index: usize, block: usize) {
+        let Bucket { len, used, .. } = self.program.buckets()[index];
+        let store = if self.run.is_whole() { Store::Sums(index) } else { Store::Blocks(index) };
+        let part = self.part(store, 4 * (block * len + used) as u64, 4 * (len - used) as u64);
+        self.step(Step::Clear(part));
     }
 
     /// Launches trees whose sums go to one memory, as many in a launch as it may bind sources.
@@ -151,10 +159,8 @@ fn kernel(sources: usize, group: usize, quads: bool) -> Kernel {
     let mut cases = String::new();
     for source in 0..sources {
         let binding = source + 3;
-        let _ = writeln!(
-            constants,
-            "@group(0) @binding({binding}) var<storage, read> x{source}: array<Number>;"
-        );
+        let _ =
+            writeln!(constants, "@group(0) @binding({binding}) var<storage, read> x{source}: array<Number>;");
         let _ = writeln!(cases, "        case {source}u: {{ return x{source}[i]; }}");
     }
     constants += &format!(

@@ -107,7 +107,8 @@ impl AttentionKernel {
         let mut text: String = self.memories.iter().map(Memory::functions).collect();
         let q = self.memories.iter().find(|memory| memory.name == "q");
         let outer = q.map_or(&[][..], |q| &q.dims[..q.dims.len() - 2]);
-        let bases: String = self.memories.iter().enumerate().map(|(number, memory)| memory.enter(number, outer)).collect();
+        let bases: String =
+            self.memories.iter().enumerate().map(|(number, memory)| memory.enter(number, outer)).collect();
         text += &format!("fn enter(layer: u32) {{\n{bases}}}\n");
         let shows =
             if self.memories.iter().any(|m| m.name == "mask") { " && mask_shows(query, key)" } else { "" };

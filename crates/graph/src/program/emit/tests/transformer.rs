@@ -131,7 +131,8 @@ fn barriers(plan: &Plan) -> usize {
         for (slice, access) in launch.bindings.iter().zip(&plan.kernels[launch.kernel].bindings) {
             *own.entry(slice.buffer).or_default() |= *access == Access::ReadWrite;
         }
-        let waits = |(buffer, writes): (&usize, &bool)| used.get(buffer).is_some_and(|before| *before || *writes);
+        let waits =
+            |(buffer, writes): (&usize, &bool)| used.get(buffer).is_some_and(|before| *before || *writes);
         count += usize::from(own.iter().any(waits));
         used.extend(own);
     }
@@ -157,7 +158,6 @@ fn a_step_has_fewer_barriers_than_launches() {
 fn what_is_cheap_is_computed_again_instead_of_kept() {
     let plan = large();
     let bytes: u64 = launches(&plan).map(|launch| launch.work.bytes).sum();
-    println!("{} scratch, {bytes} bytes, {} launches, {} barriers", plan.scratch_bytes(), launches(&plan).count(), barriers(&plan));
     assert!(plan.scratch_bytes() <= 4_500_000_000, "{} bytes of scratch", plan.scratch_bytes());
     assert!(bytes <= 40_000_000_000, "{bytes} bytes");
 }
