@@ -88,7 +88,10 @@ fn compute_again(
     }
     let is_again = |id: &NodeId| {
         let (ty, place) = (&graph.nodes[*id].ty, stores.place(*id));
-        let is_alike = (ty.lead, ty.count(), ty.dtype) == (own.lead, own.count(), DType::F32);
+        // A kernel knows the axes of one of its results.
+        let has_axes = |root: &NodeId| graph.nodes[*root].ty.dims == ty.dims;
+        let is_alike = (ty.lead, ty.count(), ty.dtype) == (own.lead, own.count(), DType::F32)
+            && unit.roots.iter().all(has_axes);
         let lies_alone = place.store == Store::Value(*id) && place.runs.is_none();
         let users = readers.get(id).filter(|users| users.range(product + 1..).next().is_some());
         let last = users.and_then(|users| users.range(..product).next_back());

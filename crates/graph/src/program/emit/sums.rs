@@ -153,13 +153,12 @@ impl Emitter<'_> {
                 }
                 trees.extend(rest);
             }
-            let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
-            self.trees(trees, store, root)?;
         }
+        let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
+        self.trees(trees, store, root)?;
         for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0 && !is_gpu) {
             let first = (block.start - self.run.first) * rest;
             let from = Source { store: Store::Partial(index), first, stride: rest, leaves: block.len() };
-            let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
             let mut to = Destination::vector(store, at * len + joined, rest);
             to.used = Some(used - joined);
             self.tree(from, rest, &to, ReduceKind::Sum, root)?;
