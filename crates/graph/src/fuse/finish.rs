@@ -25,6 +25,9 @@ pub struct Finish {
     pub again: Vec<NodeId>,
 }
 
+/// For each value the units that load it.
+type Readers = BTreeMap<NodeId, BTreeSet<usize>>;
+
 /// The elements of a sample from which a value is computed again instead of being kept.
 const MANY: usize = 1 << 16;
 
@@ -64,18 +67,14 @@ pub fn finishes(graph: &Graph, fusion: &Fusion, stores: &Stores, taken: &BTreeSe
     found
 }
 
-/// Adds to a product with a map the large values that come from the same operands, were stored long before for
-/// others, and are needed later once more.
+/// Adds to a product with a map the large values that come from the same operands, were stored long before
+/// for others, and are needed later once more.
 fn compute_again(
     graph: &Graph,
     fusion: &Fusion,
     stores: &Stores,
     finish: &mut Finish,
-    (readers, made_by, needed): (
-        &BTreeMap<NodeId, BTreeSet<usize>>,
-        &BTreeMap<NodeId, usize>,
-        &BTreeSet<NodeId>,
-    ),
+    (readers, made_by, needed): (&Readers, &BTreeMap<NodeId, usize>, &BTreeSet<NodeId>),
 ) {
     let Finish { product, ref unit, .. } = *finish;
     let Some(own) = unit.product.map(|id| &graph.nodes[id].ty) else { return };

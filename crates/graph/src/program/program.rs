@@ -52,8 +52,8 @@ pub struct Program {
     pub(crate) finishes: Vec<FinishKernel>,
     /// The units that a GPU computes together as the gradients of an attention.
     pub(crate) attentions: Vec<[usize; 2]>,
-    /// The sums over samples of each shard that only a sum over shards reads. The kernels in `columns` put them
-    /// into memories of their own.
+    /// The sums over samples of each shard that only a sum over shards reads. The kernels in `columns` put
+    /// them into memories of their own.
     pub(crate) alone: BTreeSet<NodeId>,
     /// What the kernels compute, by the unit.
     pub(crate) work: Vec<UnitWork>,

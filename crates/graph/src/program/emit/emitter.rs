@@ -46,8 +46,8 @@ pub(super) struct Emitter<'a> {
     pub apart: BTreeMap<usize, Vec<Apart>>,
     /// The sums over samples of each shard that a kernel has put into a memory of their own.
     pub alone: BTreeSet<NodeId>,
-    /// The values that are computed a second time, each with the segment and the number of the step from which
-    /// on it is the second one that is used.
+    /// The values that are computed a second time, each with the segment and the number of the step from
+    /// which on the second one is used.
     pub again: Vec<(NodeId, usize, usize)>,
     /// The constants of each table.
     pub tables: Vec<Vec<u32>>,

@@ -43,9 +43,9 @@ impl Emitter<'_> {
         (buffers, buffer_of)
     }
 
-    /// Returns the first and the last time at which no other memory may have a memory's buffer. Where a kernel
-    /// has put sums into a memory of their own, that is always: a launch that writes a buffer which nothing
-    /// else used needs no barrier for it.
+    /// Returns the first and the last time at which no other memory may have a memory's buffer. Where a
+    /// kernel has put sums into a memory of their own, that is always: a launch that writes a buffer which
+    /// nothing else used needs no barrier for it.
     fn life(&self, store: Store) -> (usize, usize) {
         match store {
             Store::Value(id) if self.alone.contains(&id) => (0, usize::MAX - 1),

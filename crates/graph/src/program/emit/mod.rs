@@ -1,8 +1,8 @@
 //! From a program and a run to a plan: sizes, launches, transfers and memory.
 //!
 //! This module puts the steps of a segment in order. `emitter` records them, `pointwise`, `sums`, `product`,
-//! `row_sums` and `attention` add the launches, `schedule` puts them in order, and `memory` gives every memory a
-//! buffer.
+//! `row_sums` and `attention` add the launches, `schedule` puts them in order, and `memory` gives every
+//! memory a buffer.
 
 mod attention;
 mod emitter;

@@ -1,7 +1,7 @@
 //! The order of launches on a GPU. Drivers are told about dependencies by barriers between launches, one in
-//! front of each launch that reads what was written last, or writes what was used. A launch whose results go to
-//! memories of their own needs none if it stands behind another one that reads the same operands, so it waits
-//! for that one.
+//! front of each launch that reads what was written last, or writes what was used. A launch whose results go
+//! to memories of their own needs none if it stands behind another one that reads the same operands, so it
+//! waits for that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,8 +147,8 @@ fn conflict(a: &Uses, b: &Uses) -> bool {
 mod tests {
     use super::*;
 
-    /// Reads steps such as `b = a c`, which write what is in front of `=`. Capitals are memories of their own.
-    /// Returns the results of the steps in order.
+    /// Reads steps such as `b = a c`, which write what is in front of `=`. Capitals are memories of their
+    /// own. Returns the results of the steps in order.
     fn ordered(text: &str, reach: usize) -> String {
         let store = |name: &str| Store::Value(name.bytes().next().unwrap_or_default().into());
         let lines: Vec<(&str, &str)> = text.split(';').map(|line| line.split_once('=').unwrap()).collect();

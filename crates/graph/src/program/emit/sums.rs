@@ -170,8 +170,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Returns the trees of the products of a bucket whose shards a GPU has stored apart. Those that lie side by
-    /// side take one tree.
+    /// Returns the trees of the products of a bucket whose shards a GPU has stored apart. Those that lie side
+    /// by side take one tree.
     fn trees_of_apart(&mut self, index: usize) -> Vec<Tree> {
         let Bucket { len, joined, .. } = self.program.buckets()[index];
         let mut all = self.apart.remove(&index).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Launches that compute several units together on a GPU: rows, sums over samples, the gradients of an
-//! attention, and products with the maps behind them. A software adapter computes each unit on its own, since it is slow at workgroup memory and
-//! barriers.
+//! attention, and products with the maps behind them. A software adapter computes each unit on its own, since
+//! it is slow at workgroup memory and barriers.
 
 use std::collections::BTreeMap;
 

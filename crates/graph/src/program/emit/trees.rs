@@ -1,5 +1,5 @@
-//! Trees over shards on GPUs: one launch sums what is ready of a bucket, wherever the parts of the shards lie,
-//! and one looks whether the sums of several buckets are finite.
+//! Trees over shards on GPUs: one launch sums what is ready of a bucket, wherever the parts of the shards
+//! lie, and one looks whether the sums of several buckets are finite.
 
 use std::fmt::Write as _;
 
@@ -127,8 +127,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Launches the kernel that sets a flag if a number of one of some memories is not finite, with as many of
-    /// them in a launch as it may bind. Each is as many f32 as a multiple of four.
+    /// Launches the kernel that sets a flag if a number in one of several memories is not finite, with as
+    /// many memories in a launch as a kernel may bind. The number of f32 in each is a multiple of four.
     pub(super) fn check_memories(
         &mut self,
         memories: &[Store],
@@ -152,8 +152,8 @@ impl Emitter<'_> {
     }
 }
 
-/// Returns the kernel of trees that read so many memories, each tree with at most `group` leaves, four elements
-/// at a time or one.
+/// Returns the kernel of trees that read so many memories, each tree with at most `group` leaves, four
+/// elements at a time or one.
 fn kernel(sources: usize, group: usize, quads: bool) -> Kernel {
     let mut constants = format!("const GROUP: u32 = {group}u;\n");
     let mut cases = String::new();
