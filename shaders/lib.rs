@@ -4,7 +4,7 @@ mod params;
 
 pub use params::{
     AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, ReplaceParams,
-    RowSumsParams, STARTS, SortParams, TreeParams, VerdictParams, start,
+    RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, VerdictParams, start,
 };
 
 /// A piece of WGSL that modules share.
@@ -139,8 +139,14 @@ pub const MATMUL_TILES: &str = include_str!("matmul_tiles.wgsl");
 /// with [`snippets::WORDS`], or [`snippets::SUM_QUADS`].
 pub const TREE: &str = include_str!("tree.wgsl");
 
+/// Several trees across shards in one launch. Needs what the file names, and the snippets of [`TREE`].
+pub const TREES: &str = include_str!("trees.wgsl");
+
 /// Finds whether any number is not finite. Needs the constant and the types that the file names.
 pub const FINITE: &str = include_str!("finite.wgsl");
+
+/// Finds whether any number of several memories is not finite. Needs what the file names.
+pub const FINITE_ALL: &str = include_str!("finite_all.wgsl");
 
 /// Decides on the device whether a step commits. Needs the constants that the file names.
 pub const VERDICT: &str = include_str!("verdict.wgsl");
@@ -186,6 +192,8 @@ pub mod attention {
         TILES_QUERY = "tiles_query";
         /// [`LANES_KEY`] for GPUs.
         TILES_KEY = "tiles_key";
+        /// The begin of the main function of a kernel that has several of the above as functions.
+        TILES_PARTS = "tiles_parts";
     }
 }
 

@@ -131,6 +131,14 @@ params! {
         used,
     }
 
+    /// The params of `trees.wgsl`.
+    TreesParams {
+        /// The number of invocations.
+        n,
+        /// The invocations in a row of the grid.
+        width,
+    }
+
     /// The params of the kernels of attention. A start behind them says where each of their memories begins.
     AttentionParams {
         /// The first pair of sample and head of this launch, where they take several launches.

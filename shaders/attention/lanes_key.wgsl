@@ -15,7 +15,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_invocation_id
             var four: Four;
             for (var r = 0u; r < 4u; r++) {
                 let row = first + 4u * g + r;
-                four[r] = select(vec4<f32>(), exp4(tile[0][r] - lse_at(row)), seen4(own, row));
+                four[r] = select(vec4<f32>(), exp4(tile[0][r] - lse_at(row)), sees4(own, row));
             }
             tile = turned(tile, four);
         }

@@ -16,7 +16,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let row = first + t / 16u * 4u;
         var weights: mat4x4<f32>;
         for (var r = 0u; r < 4u; r++) {
-            weights[r] = select(vec4<f32>(), exp4(scores[r] - lse_at(row + r)), seen4(key, row + r));
+            weights[r] = select(vec4<f32>(), exp4(scores[r] - lse_at(row + r)), sees4(key, row + r));
         }
         //IF V
         {

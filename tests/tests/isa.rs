@@ -200,6 +200,41 @@ fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
     }
 }
 
+/// Returns what `isa` counts of a step: launches, barriers, 10 MB of scratch, and 10 MB of traffic.
+fn counts(model: &[&str]) -> [u64; 4] {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("isa-counts-{}", model[0]));
+    let output = Command::new(env!("CARGO_BIN_EXE_isa"))
+        .args(["--family", "none", "--model"])
+        .args(model)
+        .arg("--out")
+        .arg(&dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{model:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let numbers = |line: &str| -> Vec<u64> {
+        let hundredths = |word: &str| word.replace('.', "").parse().ok();
+        line.split_whitespace().filter_map(|word| hundredths(word.trim_end_matches(','))).collect()
+    };
+    let line = |part: &str| shown.lines().find(|line| line.contains(part)).unwrap_or_default();
+    let (all, step) = (numbers(line("all  ")), numbers(line("barriers")));
+    // Traffic has three places behind the point.
+    [step[0], step[1], step[2], all[1] / 10]
+}
+
+#[test]
+fn steps_take_few_launches_and_barriers_and_little_memory() {
+    for (model, most) in [
+        (&["gpt100m", "--batch", "8", "--shards", "8"][..], [360, 280, 450, 4200]),
+        (&["mlp"], [20, 20, 450, 4200]),
+        (&["cnn"], [36, 36, 450, 4200]),
+    ] {
+        let found = counts(model);
+        let fits = found.iter().zip(&most).all(|(found, most)| found <= most);
+        assert!(fits, "{model:?}: {found:?} launches, barriers, 10 MB of scratch and of traffic");
+    }
+}
+
 #[test]
 fn without_machine_code_there_is_the_index_alone() {
     assert!(Path::new(env!("CARGO_TARGET_TMPDIR")).is_dir());

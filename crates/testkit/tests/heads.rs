@@ -5,7 +5,7 @@
 use unisono_gpu::Device;
 use unisono_graph::ops::Attention;
 use unisono_graph::target::Machine;
-use unisono_graph::{Array, Feed, Frame, Graph, Program, StateKind, Tape, Target, Type, interpret};
+use unisono_graph::{Array, Feed, Frame, Graph, Program, Run, StateKind, Tape, Target, Type, interpret};
 use unisono_random::Draws;
 use unisono_testkit::{adapters, relative_error, run_for};
 
@@ -48,6 +48,10 @@ fn heads_lie_where_products_read_and_write_them() {
         for adapter in adapters() {
             let own = Device::open(&adapter).unwrap().target();
             let gpu = Target { machine: Machine::Gpu, subgroup: 0, pairs: false, ..own.clone() };
+            let plan = program.plan(&Run::whole(&SHARDS), &gpu).unwrap();
+            let gradients = plan.kernels.iter().filter(|kernel| kernel.name.starts_with("attention_"));
+            let names: Vec<&str> = gradients.map(|kernel| kernel.name.as_str()).collect();
+            assert_eq!(names, ["attention_gradients"], "one launch computes all of them");
             let [first, second] = [own, gpu].map(|target| {
                 run_for(&mut Device::open(&adapter).unwrap(), &target, &program, &feed).unwrap()
             });

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use unisono_gpu::Device;
+use unisono_graph::plan::{Access, Kernel};
 use unisono_graph::target::Machine;
 use unisono_graph::{
     Array, DType, Feed, Frame, Graph, Plan, Program, Run, Slot, StateKind, Tape, Target, Type, Var,
@@ -102,7 +103,7 @@ fn targets(own: &Target) -> [Target; 3] {
 }
 
 /// What kernels are called that compute several units, or several chunks.
-const TOGETHER: [&str; 4] = ["rows[", "columns[", "_chunks", "erf, fma, mul]"];
+const TOGETHER: [&str; 5] = ["rows[", "columns[", "_chunks", "erf, fma, mul]", "trees"];
 
 #[test]
 fn what_one_launch_computes_has_the_bits_of_many() {
@@ -131,8 +132,44 @@ fn what_one_launch_computes_has_the_bits_of_many() {
     assert_eq!(seen.len(), TOGETHER.len(), "not all kernels were met: {seen:?}");
 }
 
+/// A large value of which both a product and a gradient have need is computed a second time for the gradient.
+#[test]
+fn what_is_computed_again_has_the_same_bits() {
+    let tape = Tape::new();
+    let mut x = tape.input("x", Type::sample(&[64, 16]));
+    let mut weights: Vec<Var> = Vec::new();
+    for block in 0..3 {
+        let mut own = |name: &str, dims: &[usize]| {
+            weights.push(tape.state(&format!("{block}/{name}"), dims, StateKind::Parameter));
+            weights[weights.len() - 1].clone()
+        };
+        let hidden = (x.matmul_t(&own("1/w", &[1024, 16])) + own("1/b", &[1024])).gelu();
+        x = x + hidden.matmul_t(&own("2/w", &[16, 1024]));
+    }
+    let loss = x.square().sum(&[-2, -1]).sum_shards();
+    for (state, gradient) in weights.iter().zip(tape.gradients(&loss, &weights)) {
+        tape.update(state, &(state - &(gradient * 0.125)));
+    }
+    tape.output("loss", &loss);
+    let graph = tape.finish().unwrap();
+    let feed = feed(&graph, &mut Draws::of(11, "together", "again", 0, 0));
+    let program = Program::compile(&graph).unwrap();
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        let [alone, few, _] =
+            targets(&device.target()).map(|target| program.plan(&Run::whole(&SHARDS), &target).unwrap());
+        let writes = |kernel: &&Kernel| kernel.bindings.iter().filter(|a| **a == Access::ReadWrite).count();
+        let is_both = |kernel: &&Kernel| kernel.name.starts_with("matmul_nn") && writes(kernel) == 2;
+        assert!(few.kernels.iter().any(|kernel| is_both(&kernel)), "the gradient's product stores GELU too");
+        let expected = bits(&mut device, &program, &alone, &feed);
+        let found = bits(&mut Device::open(&adapter).unwrap(), &program, &few, &feed);
+        assert!(found == expected, "on {}", adapter.label());
+    }
+}
+
 /// A fault in a kernel: its name, a part of its text, and what stands there instead.
-const FAULTS: [[&str; 3]; 6] = [
+const FAULTS: [[&str; 3]; 7] = [
+    ["trees", "+ j * trees[tree + 3u]", "+ min(j, 1u) * trees[tree + 3u]"],
     ["rows[", "(parts[at], parts[at + apart])", "(parts[at], parts[lane * 4u])"],
     ["rows[", "chunk * 64u;", "chunk * 60u;"],
     ["columns[", "for (var bits = c; bits % 2u == 1u;", "for (var bits = c; bits % 2u == 3u;"],

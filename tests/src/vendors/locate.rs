@@ -89,6 +89,7 @@ fn common(a: &Target, b: &Target) -> Target {
         max_workgroups: a.max_workgroups.min(b.max_workgroups),
         busy_workgroups: a.busy_workgroups.max(b.busy_workgroups),
         binding_alignment: a.binding_alignment.max(b.binding_alignment),
+        storage_buffers: a.storage_buffers.min(b.storage_buffers),
         f16: a.f16 && b.f16,
         pairs: a.pairs && b.pairs,
         own_quotients: a.own_quotients && b.own_quotients,

@@ -166,6 +166,9 @@ fn without_duplicates(mut found: Vec<Adapter>) -> Vec<Adapter> {
     kept
 }
 
+/// The most storage buffers of a kernel that plans make use of.
+const MOST_BUFFERS: u32 = 64;
+
 impl Adapter {
     /// Returns what a plan has to know of this adapter.
     pub fn target(&self) -> Target {
@@ -177,6 +180,7 @@ impl Adapter {
             max_buffer_bytes: self.limits.buffer_bytes,
             max_workgroups: self.limits.workgroups,
             busy_workgroups: self.busy_workgroups(),
+            storage_buffers: self.limits.storage_buffers.min(MOST_BUFFERS),
             binding_alignment: u64::from(
                 self.limits.storage_alignment.max(self.limits.uniform_alignment).max(4),
             ),

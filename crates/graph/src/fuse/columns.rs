@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::store::{Store, Stores};
+use super::store::{Store, Stores, in_order};
 use super::{Fusion, MAX_BINDINGS, UnitKind};
 use crate::trace::{Graph, Lowering, NodeId, Reduction};
 
@@ -56,6 +56,20 @@ pub fn column_groups(
         }
     }
     groups
+}
+
+/// Returns the sums of these groups that are parts of a bucket and that nothing else reads.
+pub fn alone(graph: &Graph, fusion: &Fusion, stores: &Stores, groups: &[Vec<usize>]) -> BTreeSet<NodeId> {
+    let readers = fusion.readers(graph);
+    let shown: BTreeSet<NodeId> =
+        graph.outputs.iter().map(|output| in_order(graph, fusion, output.node)).collect();
+    let roots = groups.iter().flatten().flat_map(|&at| fusion.units[at].roots.iter().copied());
+    let is_alone = |root: &NodeId| {
+        matches!(stores.place(*root).store, Store::Partial(_))
+            && !readers.contains_key(root)
+            && !shown.contains(root)
+    };
+    roots.filter(is_alone).collect()
 }
 
 /// Returns what a unit sums, unless it goes along rows.

@@ -20,7 +20,19 @@ pub struct Finish {
     pub map: usize,
     /// Both. The first of its values goes where the kernel's sums would, the epilogue stores the others.
     pub unit: Unit,
+    /// The values among these that an earlier kernel has stored, and that this one computes a second time. So
+    /// they need no memory in between.
+    pub again: Vec<NodeId>,
 }
+
+/// For each value the units that load it.
+type Readers = BTreeMap<NodeId, BTreeSet<usize>>;
+
+/// The elements of a sample from which a value is computed again instead of being kept.
+const MANY: usize = 1 << 16;
+
+/// The fewest units between the last one that reads a value and the one that computes it again.
+const FAR: usize = 8;
 
 /// Returns the products with maps behind them. `taken` are units that are computed in some other way.
 pub fn finishes(graph: &Graph, fusion: &Fusion, stores: &Stores, taken: &BTreeSet<usize>) -> Vec<Finish> {
@@ -46,10 +58,67 @@ pub fn finishes(graph: &Graph, fusion: &Fusion, stores: &Stores, taken: &BTreeSe
             joint(graph, fusion, stores, (product, is_stored), (unit, &fusion.units[map]), is_early)
         {
             done.insert(map);
-            found.push(Finish { product: at, map, unit });
+            found.push(Finish { product: at, map, unit, again: vec![] });
         }
     }
+    for finish in &mut found {
+        compute_again(graph, fusion, stores, finish, (&readers, &made_by, &needed));
+    }
     found
+}
+
+/// Adds to a product with a map the large values that come from the same operands, were stored long before
+/// for others, and are needed later once more.
+fn compute_again(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    finish: &mut Finish,
+    (readers, made_by, needed): (&Readers, &BTreeMap<NodeId, usize>, &BTreeSet<NodeId>),
+) {
+    let Finish { product, ref unit, .. } = *finish;
+    let Some(own) = unit.product.map(|id| &graph.nodes[id].ty) else { return };
+    if own.count() < MANY || !own.dims.last().is_some_and(|last| last.is_multiple_of(4)) {
+        return;
+    }
+    let mut reads = BTreeSet::new();
+    for &root in &unit.roots {
+        reads.extend(fusion.reads(graph, root).into_keys());
+    }
+    let is_again = |id: &NodeId| {
+        let (ty, place) = (&graph.nodes[*id].ty, stores.place(*id));
+        // A kernel knows the axes of one of its results.
+        let has_axes = |root: &NodeId| graph.nodes[*root].ty.dims == ty.dims;
+        let is_alike = (ty.lead, ty.count(), ty.dtype) == (own.lead, own.count(), DType::F32)
+            && unit.roots.iter().all(has_axes);
+        let lies_alone = place.store == Store::Value(*id) && place.runs.is_none();
+        let users = readers.get(id).filter(|users| users.range(product + 1..).next().is_some());
+        let last = users.and_then(|users| users.range(..product).next_back());
+        let made = made_by.get(id).filter(|&&made| made < product);
+        let is_map = matches!(fusion.lowering[*id], Lowering::Pointwise(_));
+        let is_far = last.zip(made).is_some_and(|(last, made)| product - last.max(made) >= FAR);
+        let is_between = users.is_some_and(|users| users.contains(&product) || users.contains(&finish.map));
+        let known = || fusion.reads(graph, *id).into_iter().all(|(read, _)| reads.contains(&read));
+        is_alike
+            && lies_alone
+            && is_map
+            && is_far
+            && !is_between
+            && !needed.contains(id)
+            && known()
+            && fusion.is_plain(graph, *id, unit.product.unwrap_or(*id), &KNOWN)
+    };
+    let again: Vec<NodeId> = fusion.stored.iter().copied().filter(is_again).collect();
+    for id in again {
+        let is_own =
+            |read: &&NodeId| !finish.unit.roots.contains(read) && finish.unit.product != Some(**read);
+        let others: BTreeSet<Store> =
+            reads.iter().filter(is_own).map(|&read| stores.place(read).store).collect();
+        if 4 + others.len() + finish.unit.roots.len() <= MAX_BINDINGS {
+            finish.unit.roots.push(id);
+            finish.again.push(id);
+        }
+    }
 }
 
 /// Returns the unit of a product and a map, if the product's kernel can compute the map.

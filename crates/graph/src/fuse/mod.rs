@@ -5,6 +5,7 @@
 //! of its users. Stored pointwise values of one shape that do not wait for each other share a kernel. Nothing
 //! here depends on the size of a shard, so every shard size runs the same kernels.
 
+mod attention;
 mod bindings;
 mod columns;
 mod epilogue;
@@ -20,7 +21,8 @@ mod state_layout;
 mod store;
 mod units;
 
-pub(crate) use self::columns::column_groups;
+pub(crate) use self::attention::attention_pairs;
+pub(crate) use self::columns::{alone, column_groups};
 pub(crate) use self::finish::{Finish, finishes};
 pub(crate) use self::form::{Digit, Form, Variable};
 pub(crate) use self::reads::reads;

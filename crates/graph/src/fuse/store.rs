@@ -20,6 +20,8 @@ pub enum Store {
     State(usize),
     /// The stored value of a node.
     Value(NodeId),
+    /// The same where it was computed a second time.
+    Again(NodeId),
     /// The results of the chunks of a reduction or product, which a tree adds. Where the tree takes several
     /// passes, it is also the results of every second one.
     Temp(NodeId),
@@ -48,6 +50,8 @@ pub enum Store {
     Chained,
     /// The first row of each shard of the run, and the end of the last one.
     ShardStarts,
+    /// Table `.0` of constants.
+    Table(usize),
 }
 
 /// The place of a value.
@@ -110,6 +114,13 @@ impl Stores {
     /// Returns the place of a value. Views of the same order share the place of their operand.
     pub fn place(&self, id: NodeId) -> Place {
         self.places.get(&id).copied().unwrap_or(Place { store: Store::Value(id), inside: 0, runs: None })
+    }
+
+    /// Returns the places with these values in memories of their own.
+    pub fn with_alone(&self, values: &BTreeSet<NodeId>) -> Self {
+        let mut stores = self.clone();
+        stores.places.retain(|id, _| !values.contains(id));
+        stores
     }
 
     /// Returns whether a memory holds f16.

@@ -19,6 +19,8 @@ pub struct Target {
     pub busy_workgroups: u32,
     /// The number of bytes of which the offset of every bound slice is a multiple. Default: 256.
     pub binding_alignment: u64,
+    /// The most storage buffers of a kernel. Default: 8.
+    pub storage_buffers: u32,
     /// Whether kernels may have buffers of f16. Default: no.
     pub f16: bool,
     /// Whether kernels are faster when they load and store two f32 as a u64. Default: no.
@@ -55,6 +57,7 @@ impl Default for Target {
             max_workgroups: 65_535,
             busy_workgroups: 64,
             binding_alignment: 256,
+            storage_buffers: 8,
             f16: false,
             pairs: false,
             own_quotients: false,

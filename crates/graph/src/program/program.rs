@@ -7,8 +7,8 @@ use super::run::{BUCKET_BYTES, Conditions, OutputDecl, Run};
 use super::work::UnitWork;
 use crate::codegen::{self, Bound, Epilogue, ImplicitOperand, RowKernel};
 use crate::fuse::{
-    Bucket, Finish, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, UnitKind, column_groups, finishes,
-    fuse, in_order, row_groups,
+    Bucket, Finish, Fusion, RowGroup, StatePlacement, Store, Stores, Unit, UnitKind, alone, attention_pairs,
+    column_groups, finishes, fuse, in_order, row_groups,
 };
 use crate::passes::{place_parts, round_products, simplify};
 use crate::plan::StateLayout;
@@ -50,6 +50,11 @@ pub struct Program {
     pub(crate) columns: Vec<(Vec<usize>, Bound)>,
     /// The maps that a GPU computes in the kernel of the product before them.
     pub(crate) finishes: Vec<FinishKernel>,
+    /// The units that a GPU computes together as the gradients of an attention.
+    pub(crate) attentions: Vec<[usize; 2]>,
+    /// The sums over samples of each shard that only a sum over shards reads. The kernels in `columns` put
+    /// them into memories of their own.
+    pub(crate) alone: BTreeSet<NodeId>,
     /// What the kernels compute, by the unit.
     pub(crate) work: Vec<UnitWork>,
     outputs: Vec<OutputDecl>,
@@ -135,11 +140,14 @@ impl Program {
         let rows: Vec<_> = groups.into_iter().map(row_kernel).collect();
         let taken: BTreeSet<usize> = rows.iter().flat_map(|(group, _)| group.units.iter().copied()).collect();
         let columns = column_groups(&graph, &fusion, &stores, &taken);
+        let alone = alone(&graph, &fusion, &stores, &columns);
+        let apart = stores.with_alone(&alone);
         let columns = columns.into_iter().filter_map(|units| {
-            let kernel = column_kernel(&graph, &fusion, &stores, &units)?;
+            let kernel = column_kernel(&graph, &fusion, &apart, &units)?;
             Some((units, kernel))
         });
         let columns = columns.collect();
+        let attentions = attention_pairs(&graph, &fusion);
         let new = fusion.new_states(&graph);
         let finished = finishes(&graph, &fusion, &stores, &taken);
         let finishes = finished.into_iter().map(|finish| FinishKernel {
@@ -159,7 +167,20 @@ impl Program {
             OutputDecl { name: name.clone(), kind: *kind, ty: graph.nodes[*node].ty.clone(), segment, sum }
         });
         let outputs = outputs.collect();
-        Ok(Self { graph, fusion, stores, kernels, rows, columns, finishes, work, outputs, conditions: None })
+        Ok(Self {
+            graph,
+            fusion,
+            stores,
+            kernels,
+            rows,
+            columns,
+            finishes,
+            attentions,
+            alone,
+            work,
+            outputs,
+            conditions: None,
+        })
     }
 
     /// Has a device that computes all shards decide by these conditions whether a step commits, so that

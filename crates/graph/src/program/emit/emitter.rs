@@ -1,6 +1,6 @@
 //! The state of planning: the steps of each segment so far, and the size and lifetime of each memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use crate::codegen::{Binding, WORKGROUP};
@@ -44,6 +44,13 @@ pub(super) struct Emitter<'a> {
     pub outputs_of: BTreeMap<usize, Vec<usize>>,
     /// The products of each bucket whose shards are apart until the bucket is summed.
     pub apart: BTreeMap<usize, Vec<Apart>>,
+    /// The sums over samples of each shard that a kernel has put into a memory of their own.
+    pub alone: BTreeSet<NodeId>,
+    /// The values that are computed a second time, each with the segment and the number of the step from
+    /// which on the second one is used.
+    pub again: Vec<(NodeId, usize, usize)>,
+    /// The constants of each table.
+    pub tables: Vec<Vec<u32>>,
     /// The bytes of each memory.
     pub sizes: BTreeMap<Store, u64>,
     /// The first and the last time at which each memory is used.
@@ -57,8 +64,6 @@ pub(super) struct Apart {
     pub first: usize,
     /// The number of elements.
     pub count: usize,
-    /// The stored value.
-    pub root: NodeId,
     /// The number of shards that are added up already in each part.
     pub join: usize,
 }
@@ -112,6 +117,9 @@ impl<'a> Emitter<'a> {
             buckets_of,
             outputs_of,
             apart: BTreeMap::new(),
+            alone: BTreeSet::new(),
+            again: vec![],
+            tables: vec![],
             sizes: BTreeMap::new(),
             lives: BTreeMap::new(),
         }
@@ -186,6 +194,12 @@ impl Emitter<'_> {
 
 /// Memories: their parts, sizes and lifetimes.
 impl Emitter<'_> {
+    /// Starts the clock again. No memory is in use.
+    pub fn restart(&mut self) {
+        self.clock = 0;
+        self.lives.clear();
+    }
+
     /// Notes that a memory is used now.
     pub fn touch(&mut self, store: Store) {
         let clock = self.clock;
@@ -207,6 +221,16 @@ impl Emitter<'_> {
         self.part(store, 0, bytes)
     }
 
+    /// Returns a table of constants, which is used now. The same constants are in one table.
+    pub fn table(&mut self, words: Vec<u32>) -> Part {
+        let known = self.tables.iter().position(|table| *table == words);
+        let index = known.unwrap_or(self.tables.len());
+        if known.is_none() {
+            self.tables.push(words);
+        }
+        self.all(Store::Table(index))
+    }
+
     /// Makes a memory at least so many bytes large.
     pub fn grow(&mut self, store: Store, bytes: u64) {
         let size = self.sizes.entry(store).or_insert(0);
@@ -221,7 +245,7 @@ impl Emitter<'_> {
             Store::Scalars => program.stores.scalars.len(),
             Store::Input(i) => count(&program.graph.inputs[i].ty),
             Store::State(buffer) => program.stores.states.buffers[buffer] as usize / 4,
-            Store::Value(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
+            Store::Value(id) | Store::Again(id) | Store::Apart(id) => count(&program.graph.nodes[id].ty),
             Store::Temp(_) | Store::Temp2(_) | Store::Joined(_) | Store::ApartOf(_) => {
                 return self.sizes.get(&store).copied().unwrap_or(4);
             }
@@ -234,6 +258,7 @@ impl Emitter<'_> {
             Store::Commit if self.decides => 2,
             Store::Commit | Store::StateFlag | Store::Chained => 1,
             Store::ShardStarts => self.extent.shards + 1,
+            Store::Table(index) => self.tables[index].len(),
         };
         whole_words(elements.max(1) * program.stores.element_bytes(store))
     }

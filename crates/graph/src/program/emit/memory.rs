@@ -28,7 +28,7 @@ impl Emitter<'_> {
         let scratch: Vec<Store> =
             self.lives.keys().copied().filter(|&store| self.own_role(store).is_none()).collect();
         let lifetime = |s: &Store| {
-            let (first, last) = self.lives[s];
+            let (first, last) = self.life(*s);
             Lifetime { bytes: self.sizes[s], first, last }
         };
         let memory = plan_memory(&scratch.iter().map(lifetime).collect::<Vec<_>>());
@@ -43,6 +43,16 @@ impl Emitter<'_> {
         (buffers, buffer_of)
     }
 
+    /// Returns the first and the last time at which no other memory may have a memory's buffer. Where a
+    /// kernel has put sums into a memory of their own, that is always: a launch that writes a buffer which
+    /// nothing else used needs no barrier for it.
+    fn life(&self, store: Store) -> (usize, usize) {
+        match store {
+            Store::Value(id) if self.alone.contains(&id) => (0, usize::MAX - 1),
+            _ => self.lives[&store],
+        }
+    }
+
     /// Returns the role of a memory's buffer, or `None` for a scratch memory, which has no buffer of its own.
     fn own_role(&self, store: Store) -> Option<Role> {
         let exchanges = self.target.shares_memory && !self.run.is_whole();
@@ -52,6 +62,7 @@ impl Emitter<'_> {
             Store::StateFlag if self.decides => Some(Role::Verdict(1)),
             Store::Commit => Some(Role::Table(vec![0])),
             Store::ShardStarts => Some(Role::Table(self.shard_starts())),
+            Store::Table(index) => Some(Role::Table(self.tables[index].clone())),
             Store::Blocks(_) | Store::Sums(_) if exchanges => Some(Role::Shared),
             _ => None,
         }

@@ -1,7 +1,8 @@
 //! From a program and a run to a plan: sizes, launches, transfers and memory.
 //!
 //! This module puts the steps of a segment in order. `emitter` records them, `pointwise`, `sums`, `product`,
-//! `row_sums` and `attention` add the launches, and `memory` gives every memory a buffer.
+//! `row_sums` and `attention` add the launches, `schedule` puts them in order, and `memory` gives every
+//! memory a buffer.
 
 mod attention;
 mod emitter;
@@ -10,8 +11,10 @@ mod memory;
 mod pointwise;
 mod product;
 mod row_sums;
+mod schedule;
 mod sums;
 mod together;
+mod trees;
 mod verdict;
 mod work;
 
@@ -39,6 +42,7 @@ impl Program {
         for segment in 0..emitter.segments.len() {
             emitter.emit_segment(segment)?;
         }
+        emitter.schedule();
         emitter.finish()
     }
 }

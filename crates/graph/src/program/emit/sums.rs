@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use unisono_shaders::{FiniteParams, Params, TreeParams, module, snippets};
 
 use super::emitter::{Apart, Emitter, Part};
+use super::trees::Tree;
 use crate::fuse::{Bucket, Place, Store, in_order};
+use crate::plan::target::Machine;
 use crate::plan::{Access, Kernel, WorkKind};
 use crate::program::{Program, Slot};
 use crate::trace::{GraphError, NodeId, ReduceKind};
@@ -14,11 +16,12 @@ use crate::values::{Lead, Type};
 /// The most leaves that one invocation of the tree kernel adds. They are in registers, because arrays are
 /// slow on software adapters: 8 shards of 670,000 elements take 6 ms on one core, and 36 ms with an array of
 /// waiting subtrees.
-const TREE_GROUP: usize = 8;
+pub(super) const TREE_GROUP: usize = 8;
 /// The number of elements that one invocation of the kernel `finite` checks.
-const FINITE_SPAN: usize = 64;
+pub(super) const FINITE_SPAN: usize = 64;
 
 /// The leaves of a tree: vectors at equal distances.
+#[derive(Clone, Copy)]
 pub(super) struct Source {
     pub store: Store,
     /// The first element of the first leaf.
@@ -40,7 +43,7 @@ pub(super) struct Destination {
     /// The number of elements of a part.
     inner: usize,
     /// The number of elements that count. Those after them become 0. If it is `None`, all of them count.
-    used: Option<usize>,
+    pub used: Option<usize>,
 }
 
 impl Destination {
@@ -135,15 +138,27 @@ impl Emitter<'_> {
     /// Sums a bucket over the shards of each subtree that lies in the run, which is one subtree if the run is
     /// the whole batch.
     pub(super) fn sum_bucket(&mut self, segment: usize, index: usize) -> Result<(), GraphError> {
-        self.sum_apart(index)?;
         let program = self.program;
         let whole = self.run.is_whole();
         let Bucket { len, joined, used, ref values, .. } = program.buckets()[index];
         let (rest, root) = (len - joined, values[0].0);
-        for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0) {
+        let is_gpu = self.target.machine == Machine::Gpu;
+        let mut trees = self.trees_of_apart(index);
+        if is_gpu {
+            for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0) {
+                let first = block.start - self.run.first;
+                let rest = self.trees_of_rest(index, first, block.len(), at * len);
+                if rest.is_empty() {
+                    self.clear_padding(index, at);
+                }
+                trees.extend(rest);
+            }
+        }
+        let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
+        self.trees(trees, store, root)?;
+        for (at, block) in self.run.blocks().into_iter().enumerate().filter(|_| rest > 0 && !is_gpu) {
             let first = (block.start - self.run.first) * rest;
             let from = Source { store: Store::Partial(index), first, stride: rest, leaves: block.len() };
-            let store = if whole { Store::Sums(index) } else { Store::Blocks(index) };
             let mut to = Destination::vector(store, at * len + joined, rest);
             to.used = Some(used - joined);
             self.tree(from, rest, &to, ReduceKind::Sum, root)?;
@@ -155,9 +170,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Sums the products of a bucket whose shards were stored apart. Those that lie side by side take one
-    /// tree.
-    fn sum_apart(&mut self, index: usize) -> Result<(), GraphError> {
+    /// Returns the trees of the products of a bucket whose shards a GPU has stored apart. Those that lie side
+    /// by side take one tree.
+    fn trees_of_apart(&mut self, index: usize) -> Vec<Tree> {
         let Bucket { len, joined, .. } = self.program.buckets()[index];
         let mut all = self.apart.remove(&index).unwrap_or_default();
         all.sort_by_key(|product| product.first);
@@ -171,10 +186,10 @@ impl Emitter<'_> {
                 None => ranges.push(product),
             }
         }
-        let store = if self.run.is_whole() { Store::Sums(index) } else { Store::Blocks(index) };
+        let mut trees = Vec::new();
         for (at, block) in self.run.blocks().into_iter().enumerate() {
             let shard = block.start - self.run.first;
-            for &Apart { first, count, root, join } in &ranges {
+            for &Apart { first, count, join } in &ranges {
                 let leaves = block.len().div_ceil(join);
                 let from = Source {
                     store: Store::ApartOf(index),
@@ -182,17 +197,23 @@ impl Emitter<'_> {
                     stride: joined,
                     leaves,
                 };
-                let to = Destination::vector(store, at * len + first, count);
-                self.tree(from, count, &to, ReduceKind::Sum, root)?;
+                trees.push(Tree { from, elements: count, to: at * len + first });
             }
         }
-        Ok(())
+        trees
     }
 
     /// Checks on the device whether all sums of a cut are finite. This is for sums that stay on the device;
     /// the host checks the others as it adds them.
     pub(super) fn check_finite(&mut self, segment: usize, cut: &[usize]) -> Result<(), GraphError> {
         let flag = self.flag(segment);
+        if self.target.machine == Machine::Gpu {
+            let memories: Vec<Store> = cut.iter().map(|&bucket| Store::Sums(bucket)).collect();
+            let root = self.program.buckets()[cut[0]].values[0].0;
+            self.check_memories(&memories, flag, root)?;
+            self.segments[segment].downloads.push((Slot::Flag(segment), flag));
+            return Ok(());
+        }
         for &bucket in cut {
             let Bucket { len, ref values, .. } = self.program.buckets()[bucket];
             let sums = self.all(Store::Sums(bucket));

@@ -223,3 +223,22 @@ fn kernels_check_the_states_that_they_store_with_no_more_buffers_than_every_adap
         assert!(sets && kernel.wgsl.contains("atomicOr"), "{}", kernel.wgsl);
     }
 }
+
+/// What pads a bucket on a GPU is 0, so that no old number there stops the step.
+#[test]
+fn the_end_of_a_bucket_of_one_product_is_cleared() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[2]));
+    let w = tape.state("w", &[2, 2], StateKind::Parameter);
+    let gradient = &tape.gradients(&x.matmul(&w).sum(&[-1]).sum_shards(), std::slice::from_ref(&w))[0];
+    tape.update(&w, &(&w - gradient));
+    let program = Program::compile(&tape.finish().unwrap()).unwrap();
+    let bucket = &program.buckets()[0];
+    assert_eq!((bucket.joined, bucket.used, bucket.len), (4, 4, 8));
+    for run in [Run::whole(&[2, 2]), Run { first: 0, sizes: vec![2, 2, 2], shards: 4 }] {
+        let plan = program.plan(&run, &Target::default()).unwrap();
+        let is_padding = |command: &&Command| matches!(command, Command::Clear(slice) if slice.bytes == 16);
+        let cleared = plan.segments[0].commands.iter().filter(is_padding).count();
+        assert_eq!(cleared, run.blocks().len());
+    }
+}

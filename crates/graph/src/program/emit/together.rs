@@ -1,6 +1,6 @@
-//! Launches that compute several units together on a GPU: rows, sums over samples, and products with the maps
-//! behind them. A software adapter computes each unit on its own, since it is slow at workgroup memory and
-//! barriers.
+//! Launches that compute several units together on a GPU: rows, sums over samples, the gradients of an
+//! attention, and products with the maps behind them. A software adapter computes each unit on its own, since
+//! it is slow at workgroup memory and barriers.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,8 @@ pub(super) enum Together<'a> {
     Rows(&'a RowGroup, &'a RowKernel),
     /// The unit is the last one of a group of sums over samples.
     Columns(&'a [usize], &'a Bound),
+    /// The unit is the last one of those that compute the gradients of an attention.
+    Attention(&'a [usize; 2]),
     /// The unit is a product, which is computed with the map behind it.
     Finish(&'a FinishKernel),
 }
@@ -35,6 +37,7 @@ impl<'a> Together<'a> {
             Self::Nothing => &[],
             Self::Rows(group, _) => &group.units,
             Self::Columns(units, _) => units,
+            Self::Attention(units) => units,
             Self::Finish(kernel) => std::slice::from_ref(&kernel.finish.product),
         }
     }
@@ -60,6 +63,11 @@ impl<'a> Emitter<'a> {
                 add(units, Together::Columns(units, bound));
             }
         }
+        for units in &self.program.attentions {
+            if self.attends_together(units) {
+                add(units, Together::Attention(units));
+            }
+        }
         for kernel in &self.program.finishes {
             if self.is_finished(kernel) {
                 add(&[kernel.finish.map, kernel.finish.product], Together::Finish(kernel));
@@ -73,6 +81,7 @@ impl<'a> Emitter<'a> {
             Together::Nothing => Ok(()),
             Together::Rows(group, kernel) => self.row_group(group, kernel),
             Together::Columns(units, bound) => self.columns(units, bound),
+            Together::Attention(units) => self.attention_gradients(units),
             Together::Finish(kernel) => self.finish_product(kernel),
         }
     }
@@ -127,6 +136,8 @@ impl<'a> Emitter<'a> {
             let (n, row) = (n as u32, rows.start as u32);
             let params = ReduceParams { n, width, chunks: chunks as u32, row, zero: 0 };
             self.launch(id, bindings, params.words(&bound.starts), grid, root)?;
+            let roots = units.iter().flat_map(|&at| &program.fusion.units[at].roots);
+            self.alone.extend(roots.filter(|root| program.alone.contains(root)));
             let elements = self.reduced_elements(root, &rows);
             let mut reads: Vec<NodeId> =
                 units.iter().flat_map(|&at| program.work[at].reads.keys().copied()).collect();
@@ -148,6 +159,8 @@ impl<'a> Emitter<'a> {
         self.unit_work = &kernel.work;
         let before = self.segments[self.segment].steps.len();
         self.product(&finish.unit, kernel.epilogue.as_ref(), operands.each_ref().map(Option::as_ref))?;
+        let second = finish.again.iter().map(|&id| (id, self.segment, before));
+        self.again.extend(second);
         let others = finish.unit.roots[1..].iter();
         let all = 0..self.extent.rows;
         let written = others.map(|&root| {

@@ -27,6 +27,12 @@ impl Family {
     }
 }
 
+/// The longest rows of which a workgroup of a GPU has the gradients by both keys and values in registers.
+pub(super) const MOST_OF_BOTH: usize = 32;
+
+/// The end of what the main functions of tiles begin with.
+const BEGIN: &str = "    let own = group.x * OWN;\n";
+
 /// Everything that the text of a kernel depends on.
 pub(super) struct AttentionKernel {
     pub family: Family,
@@ -49,7 +55,28 @@ impl AttentionKernel {
         let parts = self.constants() + &self.functions() + &self.steps();
         let wgsl = format!("{enable}{}", module(&declaration, &shared, &parts, &main));
         let access = |memory: &Memory| if memory.is_written { Access::ReadWrite } else { Access::Read };
-        Kernel { name: name.into(), wgsl, bindings: self.memories.iter().map(access).collect() }
+        let bound = self.memories.iter().filter(|memory| memory.shares.is_none());
+        Kernel { name: name.into(), wgsl, bindings: bound.map(access).collect() }
+    }
+
+    /// Returns the results that a workgroup computes, for each kind of workgroups. There are several kinds
+    /// where one launch computes all gradients.
+    pub(super) fn parts(&self) -> Vec<Vec<AttentionResult>> {
+        use AttentionResult::{Key, Query, Value};
+        let AttentionSizes { d, e, .. } = self.sizes;
+        match self.is_by_key() && self.wants(Query) {
+            false => vec![self.results.clone()],
+            true if d.max(e) > MOST_OF_BOTH => vec![vec![Key], vec![Value], vec![Query]],
+            true => vec![vec![Key, Value], vec![Query]],
+        }
+    }
+
+    /// Returns the number of workgroups of a layer that compute some results.
+    pub(super) fn workgroups(&self, results: &[AttentionResult]) -> usize {
+        use AttentionResult::{Key, Value};
+        let by_key = results.contains(&Key) || results.contains(&Value);
+        let own = if by_key { self.sizes.keys } else { self.sizes.queries };
+        own.div_ceil(self.family.own_places())
     }
 
     fn wants(&self, result: AttentionResult) -> bool {
@@ -77,11 +104,11 @@ impl AttentionKernel {
 
     /// Returns the functions of the memories, and those that say what a query sees.
     fn functions(&self) -> String {
-        let numbered = || self.memories.iter().enumerate();
-        let mut text: String = numbered().map(|(number, memory)| memory.functions(number)).collect();
+        let mut text: String = self.memories.iter().map(Memory::functions).collect();
         let q = self.memories.iter().find(|memory| memory.name == "q");
         let outer = q.map_or(&[][..], |q| &q.dims[..q.dims.len() - 2]);
-        let bases: String = numbered().map(|(number, memory)| memory.enter(number, outer)).collect();
+        let bases: String =
+            self.memories.iter().enumerate().map(|(number, memory)| memory.enter(number, outer)).collect();
         text += &format!("fn enter(layer: u32) {{\n{bases}}}\n");
         let shows =
             if self.memories.iter().any(|m| m.name == "mask") { " && mask_shows(query, key)" } else { "" };
@@ -89,14 +116,17 @@ impl AttentionKernel {
             "fn seen(query: u32, key: u32) -> bool {{\n    \
              return query < T && key < S && (!CAUSAL || key <= query){shows};\n}}\n"
         );
-        let pair = |i: usize| match self.is_by_key() {
-            true => format!("seen(row, own + {i}u)"),
-            false => format!("seen(own + {i}u, row)"),
+        let fours = |name: &str, pair: &dyn Fn(usize) -> String| {
+            let pairs = [0, 1, 2, 3].map(pair).join(", ");
+            format!("fn {name}(own: u32, row: u32) -> vec4<bool> {{\n    return vec4<bool>({pairs});\n}}\n")
         };
-        text + &format!(
-            "fn seen4(own: u32, row: u32) -> vec4<bool> {{\n    return vec4<bool>({});\n}}\n",
-            [0, 1, 2, 3].map(pair).join(", ")
-        )
+        if self.is_by_key() {
+            text += &fours("sees4", &|i| format!("seen(row, own + {i}u)"));
+        }
+        if !self.is_by_key() || self.wants(AttentionResult::Query) {
+            text += &fours("seen4", &|i| format!("seen(own + {i}u, row)"));
+        }
+        text
     }
 
     /// Returns the steps that the main function takes, written for the memories that they read.
@@ -124,10 +154,11 @@ impl AttentionKernel {
                 products.push(["dy", "v", "E"]);
                 spreads.push(["q", "D"]);
             }
-        } else if self.wants(AttentionResult::Query) {
+        }
+        if self.wants(AttentionResult::Query) {
             products.extend([["k", "q", "D"], ["v", "dy", "E"]]);
             spreads.push(["k", "D"]);
-        } else {
+        } else if !self.is_by_key() {
             products.push(["k", "q", "D"]);
             spreads.push(["v", "E"]);
         }
@@ -139,8 +170,30 @@ impl AttentionKernel {
         text
     }
 
-    /// Returns the kernel's name and its main function.
+    /// Returns the kernel's name and its main function. Where there are several kinds of workgroups, each has
+    /// a function of its own.
     fn main(&self) -> (&'static str, String) {
+        let parts = self.parts();
+        if let [_] = parts[..] {
+            return self.main_of();
+        }
+        let (mut functions, mut calls, mut first) = (String::new(), String::new(), 0);
+        for (number, results) in parts.into_iter().enumerate() {
+            let end = first + self.workgroups(&results);
+            let part = Self { results, memories: vec![], ..*self };
+            let (_, main) = part.main_of();
+            let (_, body) = main.split_once(BEGIN).unwrap_or_default();
+            functions += &format!("fn part{number}(own: u32) {{\n{body}\n");
+            calls += &format!(
+                "    if group.x >= {first}u && group.x < {end}u {{ part{number}((group.x - {first}u) * OWN); }}\n"
+            );
+            first = end;
+        }
+        ("attention_gradients", format!("{functions}{}{calls}}}\n", attention::TILES_PARTS))
+    }
+
+    /// Returns the name and the main function of a kernel whose workgroups are all alike.
+    fn main_of(&self) -> (&'static str, String) {
         use attention::*;
         let AttentionSizes { d, e, .. } = self.sizes;
         let lanes = matches!(self.family, Family::Lanes(_));

@@ -6,11 +6,11 @@ mod text;
 
 use unisono_shaders::{AttentionParams, Params};
 
-use self::kernel::{AttentionKernel, Family};
+use self::kernel::{AttentionKernel, Family, MOST_OF_BOTH};
 use self::text::{Lies, Memory};
 use super::emitter::Emitter;
 use crate::codegen::Binding;
-use crate::fuse::{Spot, Store, Unit, in_order, layered};
+use crate::fuse::{MAX_BINDINGS, Spot, Store, Unit, in_order, layered};
 use crate::ops::AttentionSizes;
 use crate::plan::Target;
 use crate::plan::target::Machine;
@@ -80,7 +80,7 @@ impl Emitter<'_> {
         let has_mask = node.inputs.len() > if backward { OPERANDS.len() } else { 3 };
         let [v, q] = [2, 0].map(|i| graph.nodes[node.inputs[i]].ty.dims.last().copied().unwrap_or(1));
         // Both gradients of one kernel would take more buffers than there are, or too many registers.
-        let apart = backward && (has_mask || family == Family::Tiles && v.max(q) > 32);
+        let apart = backward && (has_mask || family == Family::Tiles && v.max(q) > MOST_OF_BOTH);
         if apart {
             unit.roots.iter().try_for_each(|&root| self.attention_of(&[root], family))
         } else {
@@ -88,20 +88,63 @@ impl Emitter<'_> {
         }
     }
 
+    /// Returns whether one launch computes all gradients of an attention: it does on GPUs where they need no
+    /// more buffers than a kernel may have.
+    pub(super) fn attends_together(&self, units: &[usize; 2]) -> bool {
+        let roots = self.roots_of(units);
+        let bound = self.bound(self.named(&roots), &roots);
+        family(self.target) == Family::Tiles && bound.stores.len() <= MAX_BINDINGS
+    }
+
+    /// Launches the kernel that computes all gradients of an attention. A workgroup computes one of them, or
+    /// those by keys and by values where both fit its registers.
+    pub(super) fn attention_gradients(&mut self, units: &[usize; 2]) -> Result<(), GraphError> {
+        let roots = self.roots_of(units);
+        self.attention_of(&roots, family(self.target))
+    }
+
+    fn roots_of(&self, units: &[usize; 2]) -> Vec<NodeId> {
+        units.iter().flat_map(|&at| self.program.fusion.units[at].roots.iter().copied()).collect()
+    }
+
+    /// Returns the results of attention that some values are, in order.
+    fn results(&self, roots: &[NodeId]) -> Vec<(AttentionResult, NodeId)> {
+        let lowering = &self.program.fusion.lowering;
+        let mut results: Vec<(AttentionResult, NodeId)> = Vec::new();
+        for &root in roots {
+            if let Lowering::Attention { result, .. } = lowering[self.result(root)] {
+                results.push((result, root));
+            }
+        }
+        results.sort_unstable();
+        results
+    }
+
+    /// Returns what the kernel of some results reads and writes, by the names that it has in it.
+    fn named(&self, roots: &[NodeId]) -> Vec<(&'static str, NodeId)> {
+        let node = &self.program.graph.nodes[self.result(roots[0])];
+        let results = self.results(roots);
+        let forward = results.first().is_some_and(|(result, _)| result.first() == AttentionResult::Values);
+        let count = if forward { 3 } else { OPERANDS.len() };
+        // A kernel of one of two gradients does not read what it needs for the other.
+        let only_values = results.iter().all(|(result, _)| *result == AttentionResult::Value);
+        let is_read = |name: &str| !only_values || name != "v" && name != "delta";
+        let read = node.inputs[..count].iter().zip(OPERANDS).map(|(&id, name)| (name, id));
+        let mask = node.inputs.get(count).map(|&id| ("mask", id));
+        let written = results.iter().map(|&(result, root)| (written(result), root));
+        read.filter(|(name, _)| is_read(name)).chain(mask).chain(written).collect()
+    }
+
     /// Launches the kernel that computes these results of the same operands.
     fn attention_of(&mut self, roots: &[NodeId], family: Family) -> Result<(), GraphError> {
         let program = self.program;
         let (graph, fusion) = (&program.graph, &program.fusion);
         let node = &graph.nodes[self.result(roots[0])];
-        let mut results = Vec::new();
-        let (mut is_causal, mut factor) = (false, 1.0);
-        for &root in roots {
-            if let Lowering::Attention { causal, scale, result } = fusion.lowering[self.result(root)] {
-                (is_causal, factor) = (causal, scale);
-                results.push((result, root));
-            }
-        }
-        results.sort_unstable();
+        let (is_causal, factor) = match fusion.lowering[self.result(roots[0])] {
+            Lowering::Attention { causal, scale, .. } => (causal, scale),
+            _ => (false, 1.0),
+        };
+        let results = self.results(roots);
         let forward = results.first().is_some_and(|(result, _)| result.first() == AttentionResult::Values);
         let count = if forward { 3 } else { OPERANDS.len() };
         let ty = |operand: usize| &graph.nodes[node.inputs[operand]].ty;
@@ -109,13 +152,7 @@ impl Emitter<'_> {
         let sizes = AttentionSizes::of(ty(0), ty(1), ty(2), mask)
             .map_err(|problem| self.cannot(roots[0], problem))?;
         let only: Vec<AttentionResult> = results.iter().map(|(result, _)| *result).collect();
-        // A kernel of one of two gradients does not read what it needs for the other.
-        let is_read = |name: &str| only != [AttentionResult::Value] || name != "v" && name != "delta";
-        let read = node.inputs[..count].iter().zip(OPERANDS).map(|(&id, name)| (name, id));
-        let mask = node.inputs.get(count).map(|&id| ("mask", id));
-        let written = results.iter().map(|&(result, root)| (written(result), root));
-        let named = read.filter(|(name, _)| is_read(name)).chain(mask).chain(written);
-        let mut bound = self.bound(named.collect(), roots);
+        let mut bound = self.bound(self.named(roots), roots);
         if forward && !only.contains(&AttentionResult::Values) {
             let has_samples = node.ty.lead == Lead::Sample;
             self.keep_values(roots[0], (ty(0).dims.clone(), has_samples, sizes.e), &mut bound);
@@ -135,13 +172,10 @@ impl Emitter<'_> {
             results: only.clone(),
             memories,
         };
+        let parts = kernel.parts();
+        let x: usize = parts.iter().map(|part| kernel.workgroups(part)).sum();
+        let flops: u64 = parts.iter().map(|part| attention_flops(&sizes, is_causal, part)).sum();
         let kernel = self.kernel(&kernel.build());
-        let own = if results[0].0 == AttentionResult::Key || results[0].0 == AttentionResult::Value {
-            sizes.keys
-        } else {
-            sizes.queries
-        };
-        let x = own.div_ceil(family.own_places()) as u32;
         let most = self.target.max_workgroups as usize;
         for rows in self.row_ranges(&node.ty, roots[0], &stores)? {
             let samples = if node.ty.lead == Lead::Sample { rows.len() } else { 1 };
@@ -149,11 +183,10 @@ impl Emitter<'_> {
             let layers = samples * sizes.layers;
             for first in (0..layers).step_by(most) {
                 let params = AttentionParams { first_z: first as u32, zero: 0 };
-                let grid = [x, 1, most.min(layers - first) as u32];
-                let flops = attention_flops(&sizes, is_causal, &only) * grid[2] as u64;
+                let grid = [x as u32, 1, most.min(layers - first) as u32];
                 self.launch(kernel, bindings.clone(), params.words(&starts), grid, roots[0])?;
                 let part = grid[2] as u64 * touched;
-                self.attends(flops, part / sizes.layers as u64);
+                self.attends(flops * grid[2] as u64, part / sizes.layers as u64);
             }
         }
         Ok(())
@@ -164,10 +197,12 @@ impl Emitter<'_> {
         self.program.fusion.written.get(&root).copied().unwrap_or(root)
     }
 
-    /// Returns what a kernel binds: the values by the names that they have in it.
+    /// Returns what a kernel binds: the values by the names that they have in it. Where one computes all
+    /// gradients, it binds a buffer once that several operands, or several gradients, are parts of.
     fn bound(&self, named: Vec<(&'static str, NodeId)>, roots: &[NodeId]) -> Bound {
         let Program { graph, fusion, stores, .. } = self.program;
         let mut bound = Bound::default();
+        let all = ["dq", "dk"].iter().all(|gradient| named.iter().any(|(name, _)| name == gradient));
         for (name, id) in named {
             let is_written = roots.contains(&id);
             let ty = &graph.nodes[self.result(id)].ty;
@@ -192,18 +227,30 @@ impl Emitter<'_> {
                 (source, place) = (whole, stores.place(whole));
             }
             let first = lies.as_ref().map_or(place.inside, |lies| lies.first);
-            bound.memories.push(Memory {
+            let own = &graph.nodes[source].ty;
+            let row = (own.lead == Lead::Sample).then(|| place.row(own.count()));
+            let binding = Binding { store: place.store, row };
+            let mut memory = Memory {
                 name,
+                binding: bound.stores.len(),
+                shares: None,
                 dims: ty.dims.clone(),
                 has_samples: ty.lead == Lead::Sample,
                 is_half: stores.is_half(place.store),
                 is_aligned: first.is_multiple_of(4) && lies.as_ref().is_none_or(Lies::is_aligned),
                 is_written,
                 lies,
-            });
-            let own = &graph.nodes[source].ty;
-            let row = (own.lead == Lead::Sample).then(|| place.row(own.count()));
-            bound.stores.push(Binding { store: place.store, row });
+            };
+            let is_same = |other: &&Memory| {
+                other.shares.is_none() && bound.stores[other.binding] == binding && memory.may_share(other)
+            };
+            let other = bound.memories.iter().find(is_same).filter(|_| all);
+            (memory.binding, memory.shares) =
+                other.map_or((memory.binding, None), |other| (other.binding, Some(other.name)));
+            if memory.shares.is_none() {
+                bound.stores.push(binding);
+            }
+            bound.memories.push(memory);
             bound.starts.push(first as u32);
         }
         bound
@@ -221,6 +268,8 @@ impl Emitter<'_> {
         bound.starts.push(0);
         let memory = Memory {
             name: "out",
+            binding: bound.stores.len() - 1,
+            shares: None,
             dims,
             has_samples,
             is_half: false,

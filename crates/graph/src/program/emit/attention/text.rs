@@ -9,6 +9,10 @@ use crate::values::strides;
 pub(super) struct Memory {
     /// The name of what it holds: q, k, v, dy, lse, delta, mask, out, lse_out, dq, dk or dv.
     pub name: &'static str,
+    /// The number of the binding, from 0.
+    pub binding: usize,
+    /// The name of the memory in the same buffer that declares the binding for both.
+    pub shares: Option<&'static str>,
     /// The axes of a sample, or of all of it.
     pub dims: Vec<usize>,
     pub has_samples: bool,
@@ -54,6 +58,12 @@ impl Lies {
 }
 
 impl Memory {
+    /// Returns whether a memory in the same buffer may have the same binding.
+    pub fn may_share(&self, other: &Self) -> bool {
+        let kind = |memory: &Self| (memory.comes_in_fours(), memory.is_half, memory.is_written);
+        kind(self) == kind(other)
+    }
+
     /// Returns whether four elements of a row are read and written at once.
     fn comes_in_fours(&self) -> bool {
         !self.is_column() && self.name != "mask" && self.is_aligned && self.width().is_multiple_of(4)
@@ -78,17 +88,20 @@ impl Memory {
         if ["q", "k", "dq", "dk"].contains(&self.name) { "D" } else { "E" }
     }
 
-    /// Returns the binding and the functions of a memory. `number` counts memories from 0.
-    pub fn functions(&self, number: usize) -> String {
+    /// Returns the binding, unless another memory declares it, and the functions of a memory.
+    pub fn functions(&self) -> String {
         let Self { name, is_half, .. } = self;
         let number_type = if *is_half { "f16" } else { "f32" };
         let held = if self.comes_in_fours() { format!("vec4<{number_type}>") } else { number_type.into() };
         let access = if self.is_written { "read_write" } else { "read" };
-        let binding = number + 1;
-        let mut text = format!(
-            "@group(0) @binding({binding}) var<storage, {access}> {name}_data: array<{held}>;\n\
-             var<private> {name}_base: u32;\n"
-        );
+        let binding = self.binding + 1;
+        let mut text = format!("var<private> {name}_base: u32;\n");
+        if self.shares.is_none() {
+            let _ = writeln!(
+                text,
+                "@group(0) @binding({binding}) var<storage, {access}> {name}_data: array<{held}>;"
+            );
+        }
         match *name {
             "mask" => text += &self.mask(),
             "lse_out" => {
@@ -108,16 +121,17 @@ impl Memory {
 
     /// Returns the functions that read, and write, four elements of a row. What is beyond the row's end is 0.
     fn rows_of_four(&self) -> String {
-        let Self { name, .. } = self;
+        let Self { name, shares, .. } = self;
+        let data = shares.unwrap_or(name);
         let (rows, columns) = (self.rows(), self.columns());
         let scale = if *name == "q" { " * SCALE" } else { "" };
         let step = self.lies.as_ref().map_or(columns.to_owned(), |lies| format!("{}u", lies.step));
         let at = format!("let at = {name}_base + min(row, {rows} - 1u) * {step} + column;");
         let mut text = format!("fn {name}_four(row: u32, column: u32) -> vec4<f32> {{\n    {at}\n");
         if self.comes_in_fours() {
-            let _ = writeln!(text, "    return vec4<f32>({name}_data[at / 4u]){scale};\n}}");
+            let _ = writeln!(text, "    return vec4<f32>({data}_data[at / 4u]){scale};\n}}");
         } else {
-            let element = |i: usize| format!("f32({name}_data[at + min(last, {i}u)])");
+            let element = |i: usize| format!("f32({data}_data[at + min(last, {i}u)])");
             let four = [0, 1, 2, 3].map(element).join(", ");
             let _ = writeln!(
                 text,
@@ -130,12 +144,12 @@ impl Memory {
             let _ = writeln!(text, "    if row >= {rows} {{ return; }}");
             let _ = writeln!(text, "    let at = {name}_base + row * {step} + column;");
             if self.comes_in_fours() {
-                let _ = writeln!(text, "    {name}_data[at / 4u] = x;\n}}");
+                let _ = writeln!(text, "    {data}_data[at / 4u] = x;\n}}");
             } else {
-                let _ = writeln!(text, "    let last = {columns} - 1u - column;\n    {name}_data[at] = x.x;");
+                let _ = writeln!(text, "    let last = {columns} - 1u - column;\n    {data}_data[at] = x.x;");
                 for (i, part) in ["y", "z", "w"].into_iter().enumerate() {
                     let at = i + 1;
-                    let _ = writeln!(text, "    if last >= {at}u {{ {name}_data[at + {at}u] = x.{part}; }}");
+                    let _ = writeln!(text, "    if last >= {at}u {{ {data}_data[at + {at}u] = x.{part}; }}");
                 }
                 text += "}\n";
             }

@@ -181,7 +181,7 @@ impl Emitter<'_> {
                 return self.join_in_turn(operands, (bucket, inside, stride), join);
             }
             self.grow(Store::ApartOf(bucket), self.apart_bytes(bucket));
-            self.apart.entry(bucket).or_default().push(Apart { first: inside, count, root, join });
+            self.apart.entry(bucket).or_default().push(Apart { first: inside, count, join });
             return self.each(operands, Place { store: Store::ApartOf(bucket), inside, runs });
         }
         let apart = operands.shape.chunks() > 1;
@@ -238,7 +238,7 @@ impl Emitter<'_> {
         (bucket, inside, stride): (usize, usize, usize),
         join: usize,
     ) -> Result<(), GraphError> {
-        let (root, [m, n]) = (operands.root, [operands.shape.m, operands.shape.n]);
+        let [m, n] = [operands.shape.m, operands.shape.n];
         let (shards, count) = (self.extent.shards, m * n);
         let groups = shards.div_ceil(join);
         let both = [&operands.a, &operands.b].map(|operand| operand.binding.clone());
@@ -254,7 +254,7 @@ impl Emitter<'_> {
         };
         let store = if groups > 1 {
             self.grow(Store::ApartOf(bucket), 4 * (groups * stride) as u64);
-            self.apart.entry(bucket).or_default().push(Apart { first: inside, count, root, join });
+            self.apart.entry(bucket).or_default().push(Apart { first: inside, count, join });
             Store::ApartOf(bucket)
         } else if self.run.is_whole() {
             Store::Sums(bucket)
