@@ -200,6 +200,7 @@ fn what_cannot_be_read_is_named() {
         (table().numbers(["row"]).label("class").target("speed"), "a label and targets are both the field"),
         (table().list("row"), "column \"row\" is not of lists"),
         (table().text("row", 4, |_| Ok(vec![1])), "column \"row\" is not of texts"),
+        (table().category("city").list("city"), "column \"city\" is read twice, as two fields of one name"),
         (table().text("class", 0, |_| Ok(vec![1])), "texts of \"class\" are cut to no ids"),
         (table().category("place"), "are neither texts nor whole numbers"),
         (table().numbers(["row"]).most_bytes(10), "raise it with `Columnar::most_bytes`"),
@@ -213,7 +214,7 @@ fn what_cannot_be_read_is_named() {
         assert!(error.contains(problem), "{problem:?}: {error}");
     }
     let city = table().numbers(["city"]).open().unwrap().fetch(0).unwrap_err().to_string();
-    assert!(city.contains("are no numbers"), "{city}");
+    assert!(city.contains("texts are no numbers: `Columnar::category`"), "{city}");
     let text = dir.path().join("text.parquet");
     std::fs::write(&text, "PAX1").unwrap();
     assert!(refused(Columnar::new([text]).numbers(["row"])).contains("neither a Parquet nor an Arrow file"));

@@ -15,24 +15,7 @@ use crate::{DataError, FieldSpec, Fingerprint, Missing, TableSchema};
 
 /// Opens the files of a table.
 pub(super) fn open(table: &Columnar) -> Result<ColumnarSource, DataError> {
-    let setting = |what: &str| DataError::Setting { setting: "Columnar", what: what.into() };
-    let Columns { numbers, categories, lists, texts, targets, label, .. } = &table.columns;
-    if table.paths.is_empty() {
-        return Err(setting("no files"));
-    }
-    if numbers.is_empty() && categories.is_empty() && lists.is_empty() && texts.is_empty() {
-        return Err(setting("no columns of features"));
-    }
-    if label.is_some() && !targets.is_empty() {
-        return Err(setting("a label and targets are both the field \"y\""));
-    }
-    if let Some(text) = texts.iter().find(|text| text.longest == 0) {
-        return Err(setting(&format!("texts of {:?} are cut to no ids", text.column)));
-    }
-    let mut own = categories.iter().chain(lists).chain(texts.iter().map(|text| &text.column));
-    if let Some(name) = own.find(|name| ["x", "y", "w"].contains(&name.as_str())) {
-        return Err(setting(&format!("a column cannot be called {name:?}, as another field is")));
-    }
+    check_settings(table)?;
     let files = table.paths.iter().map(|path| File::open(path)).collect::<Result<Vec<_>, _>>()?;
     let columns = table.columns.names();
     for file in &files {
@@ -73,6 +56,35 @@ pub(super) fn open(table: &Columnar) -> Result<ColumnarSource, DataError> {
         kept: Mutex::new(Kept::default()),
         files,
     })
+}
+
+/// Checks what a table is asked for, before any file is opened.
+fn check_settings(table: &Columnar) -> Result<(), DataError> {
+    let setting = |what: &str| DataError::Setting { setting: "Columnar", what: what.into() };
+    let Columns { numbers, categories, lists, texts, targets, label, .. } = &table.columns;
+    if table.paths.is_empty() {
+        return Err(setting("no files"));
+    }
+    if numbers.is_empty() && categories.is_empty() && lists.is_empty() && texts.is_empty() {
+        return Err(setting("no columns of features"));
+    }
+    if label.is_some() && !targets.is_empty() {
+        return Err(setting("a label and targets are both the field \"y\""));
+    }
+    if let Some(text) = texts.iter().find(|text| text.longest == 0) {
+        return Err(setting(&format!("texts of {:?} are cut to no ids", text.column)));
+    }
+    let own = categories.iter().chain(lists).chain(texts.iter().map(|text| &text.column));
+    let mut fields = BTreeSet::new();
+    for name in own {
+        if ["x", "y", "w"].contains(&name.as_str()) {
+            return Err(setting(&format!("a column cannot be called {name:?}, as another field is")));
+        }
+        if !fields.insert(name) {
+            return Err(setting(&format!("column {name:?} is read twice, as two fields of one name")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a file has the columns, each once and of the type that it has in the first file.
