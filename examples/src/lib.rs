@@ -16,6 +16,7 @@ mod flags;
 mod interrupt;
 mod machines;
 mod model;
+mod onnx;
 mod pictures;
 mod published;
 mod reviews;

@@ -10,7 +10,7 @@ use unisono::{
 };
 
 use crate::interrupt::{self, Interrupted};
-use crate::{Error, RunFlags, say};
+use crate::{Error, RunFlags, onnx, say};
 
 /// The settings of a run. [`RunFlags::settle`] makes them.
 #[derive(Clone, Debug)]
@@ -76,6 +76,9 @@ impl Run {
             return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
         trainer.save_model()?;
+        if let Some(dir) = &self.flags.onnx {
+            onnx::write(&mut trainer, held_out, dir)?;
+        }
         crate::machines::follow(trainer.world());
         say!("{}", trainer.report());
         if let Some(path) = &self.flags.trace {

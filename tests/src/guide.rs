@@ -2,10 +2,17 @@
 
 /// Makes a doc test of each chapter.
 macro_rules! chapters {
-    ($($name:ident: $file:literal;)+) => {$(
-        #[doc = include_str!(concat!("../../docs/guide/src/", $file))]
-        struct $name;
-    )+};
+    ($($name:ident: $file:literal;)+) => {
+        $(
+            #[cfg(doctest)]
+            #[doc = include_str!(concat!("../../docs/guide/src/", $file))]
+            struct $name;
+        )+
+
+        /// The files of the chapters.
+        #[cfg(test)]
+        const FILES: &[&str] = &[$($file),+];
+    };
 }
 
 chapters! {
@@ -24,4 +31,27 @@ chapters! {
     OwnLoop: "own_loop.md";
     Gpus: "gpus.md";
     Debugging: "debugging.md";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    /// A chapter that is not in the list, or a snippet that is not run, would be checked by nobody.
+    #[test]
+    fn every_snippet_is_run() {
+        let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/src");
+        let mut snippets = 0;
+        for entry in fs::read_dir(guide).unwrap() {
+            let path = entry.unwrap().path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            for fence in text.lines().filter(|line| line.starts_with("```rust")) {
+                assert_eq!(fence, "```rust", "{name} has a snippet that is not run");
+                assert!(super::FILES.contains(&name), "{name} is in no list");
+                snippets += 1;
+            }
+        }
+        assert!(snippets >= super::FILES.len(), "{snippets} snippets");
+    }
 }

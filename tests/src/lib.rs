@@ -1,7 +1,7 @@
 //! Data and models that the whole-system tests share.
 
 pub mod conformance;
-#[cfg(doctest)]
+#[cfg(any(test, doctest))]
 mod guide;
 pub mod isa;
 pub mod vendors;

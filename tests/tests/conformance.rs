@@ -1,5 +1,6 @@
 //! Runs every reference case on every adapter, as the program `conformance` does for any directory.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use unisono_tests::conformance::{Runner, Suite};
@@ -28,4 +29,70 @@ fn wrong_numbers_and_unknown_cases_fail() {
     let failures = Runner::open(adapter).unwrap().suite(&suite).failures;
     assert!(failures[0].contains("times its tolerance"), "{failures:?}");
     assert!(failures[1].contains("no recipe for op \"quantum_descent\""), "{failures:?}");
+}
+
+/// Returns the names that lines such as `pub use sgd::Sgd;` and `pub use hinge::{Hinge, MultiMargin};` export
+/// from other modules than these.
+fn exported(source: &str, without: &[&str]) -> Vec<String> {
+    let flat = source.replace(['\n', ' '], "");
+    let uses = flat.split(';').filter_map(|item| item.rsplit_once("pubuse").map(|(_, path)| path.to_owned()));
+    let mut names = Vec::new();
+    for path in uses {
+        let Some((module, list)) = path.split_once("::") else { continue };
+        if !without.contains(&module) {
+            names.extend(list.trim_matches(['{', '}']).split(',').map(str::to_owned));
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// Returns the names of the layers in the list of layers: `"relu"` of `activations::Relu = "relu": Relu,`.
+fn layers(source: &str) -> Vec<String> {
+    let list = source.split_once("layers! {").unwrap().1;
+    let named = list.split(" = \"").skip(1).filter_map(|rest| rest.split_once("\":"));
+    named.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Every layer, loss, metric and optimizer has a case, under its name or the other program's.
+#[test]
+fn everything_that_computes_has_a_case() {
+    macro_rules! facade {
+        ($path:literal) => {
+            include_str!(concat!("../../crates/unisono/src/", $path, "/mod.rs"))
+        };
+    }
+    let plain = |name: &str| name.replace('_', "").to_lowercase();
+    let suites = Suite::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle")).unwrap();
+    let ops: BTreeSet<String> = suites.iter().flat_map(|suite| &suite.cases).map(|c| plain(&c.op)).collect();
+    let of_rules = ["chain", "described", "groups", "plateau", "schedule", "transform", "update"];
+    let all = [
+        (layers(facade!("model/layers")), 50),
+        (exported(facade!("objective/losses"), &[]), 17),
+        (exported(facade!("objective/metrics"), &["reduction"]), 15),
+        (exported(facade!("optimizers"), &of_rules), 15),
+    ];
+    // What the cases call otherwise.
+    let other = [
+        ("BinaryCrossEntropyWithLogits", "bce_with_logits"),
+        ("MeanAbsoluteError", "l1"),
+        ("PrecisionScore", "precision"),
+        ("RecallScore", "recall"),
+        ("F1", "fbeta"),
+        ("TopKAccuracy", "top_k"),
+        ("dense", "linear"),
+        ("simple_rnn", "rnn"),
+        ("upsample2d", "upsample"),
+        ("zero_pad2d", "border"),
+        ("cropping2d", "border"),
+    ];
+    // They only hold other layers, move numbers or draw them.
+    let without = ["branches", "residual", "sequential", "flatten", "dropout", "gaussian_noise"];
+    for (names, least) in all {
+        assert!(names.len() >= least, "{names:?}");
+        for name in names.iter().filter(|name| !without.contains(&name.as_str())) {
+            let named = other.iter().find(|(own, _)| own == name).map_or(name.as_str(), |(_, op)| op);
+            assert!(ops.contains(&plain(named)), "{name} has no reference case");
+        }
+    }
 }

@@ -10,9 +10,10 @@ use arrow_array::{
     ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray,
     types::Int8Type,
 };
-use arrow_ipc::writer::FileWriter;
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -198,6 +199,9 @@ fn what_cannot_be_read_is_named() {
         (table(), "no columns of features"),
         (table().numbers(["row"]).label("class").target("speed"), "a label and targets are both the field"),
         (table().list("row"), "column \"row\" is not of lists"),
+        (table().text("row", 4, |_| Ok(vec![1])), "column \"row\" is not of texts"),
+        (table().category("city").list("city"), "column \"city\" is read twice, as two fields of one name"),
+        (table().text("class", 0, |_| Ok(vec![1])), "texts of \"class\" are cut to no ids"),
         (table().category("place"), "are neither texts nor whole numbers"),
         (table().numbers(["row"]).most_bytes(10), "raise it with `Columnar::most_bytes`"),
         (Columnar::new([dir.path().join("none.parquet")]).numbers(["row"]), "none.parquet"),
@@ -210,7 +214,7 @@ fn what_cannot_be_read_is_named() {
         assert!(error.contains(problem), "{problem:?}: {error}");
     }
     let city = table().numbers(["city"]).open().unwrap().fetch(0).unwrap_err().to_string();
-    assert!(city.contains("are no numbers"), "{city}");
+    assert!(city.contains("texts are no numbers: `Columnar::category`"), "{city}");
     let text = dir.path().join("text.parquet");
     std::fs::write(&text, "PAX1").unwrap();
     assert!(refused(Columnar::new([text]).numbers(["row"])).contains("neither a Parquet nor an Arrow file"));
@@ -224,6 +228,39 @@ fn what_cannot_be_read_is_named() {
     let path = parquet(&dir, "lists.parquet", &batch, 64, Compression::SNAPPY);
     let error = Columnar::new([path]).list("list").open().unwrap().fetch(0).unwrap_err().to_string();
     assert!(error.ends_with("row 2: column \"list\": a list of 3, and the first one has 2"), "{error}");
+}
+
+/// Texts of a table, in every way that Zstandard packs one.
+#[test]
+fn texts_are_ids_of_one_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let texts = StringArray::from(vec![Some("ab"), None, Some("abcdef"), Some("")]);
+    let batch =
+        RecordBatch::try_from_iter_with_nullable([("text", Arc::new(texts) as ArrayRef, true)]).unwrap();
+    let packed = dir.path().join("packed.arrow");
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD)).unwrap();
+    let file = File::create(&packed).unwrap();
+    let mut writer = FileWriter::try_new_with_options(file, &batch.schema(), options).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    for path in [parquet(&dir, "packed.parquet", &batch, 2, Compression::ZSTD(ZstdLevel::default())), packed]
+    {
+        let bytes = |text: &str| Ok(text.bytes().map(i32::from).collect());
+        let table = Columnar::new([&path]).text("text", 3, bytes);
+        let source = table.clone().missing(Missing::LeaveOut).open().unwrap();
+        assert_eq!((&*source.fields()[0].name, &source.fields()[0].shape[..]), ("text", &[3][..]));
+        let rows: Vec<Vec<i32>> = (0..source.len()).map(|row| ints(&source, row, "text")).collect();
+        assert_eq!(rows, [[97, 98, 0], [97, 98, 99], [0, 0, 0]]);
+        let error = |table: &Columnar| table.open().unwrap().fetch(0).unwrap_err().to_string();
+        let missing = error(&table);
+        assert!(missing.ends_with("row 1: column \"text\": the value is missing"), "{missing}");
+        let strange = |_: &str| Err(DataError::other(std::io::Error::other("no such word")));
+        let strange = error(&Columnar::new([&path]).text("text", 3, strange));
+        assert!(
+            strange.contains("row 0: column \"text\": ") && strange.contains("no such word"),
+            "{strange}"
+        );
+    }
 }
 
 /// Parts are decoded again where not all can be kept, and give the same rows.

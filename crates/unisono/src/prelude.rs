@@ -14,9 +14,14 @@
 //! # }
 //! ```
 
+pub use unisono_checkpoint::WeightPrecision;
 #[cfg(feature = "parquet")]
 pub use unisono_data::Columnar;
-pub use unisono_data::{Batch, Draws, Loader, Memory, Sample, Source, Tokens, Width, split};
+#[cfg(feature = "pictures")]
+pub use unisono_data::ImageFolder;
+pub use unisono_data::{
+    Batch, Buckets, Draws, Field, Loader, Memory, Sample, Sequences, Source, Tokens, Values, Width, split,
+};
 #[cfg(feature = "csv")]
 pub use unisono_data::{Column, Csv, Missing};
 
@@ -32,6 +37,7 @@ pub use crate::observe::progress::Progress;
 pub use crate::observe::{csv_log::CsvLog, json_lines::JsonLines, plot::Plot, tensorboard::TensorBoard};
 pub use crate::optimizers::*;
 pub use crate::{
-    BestBy, Builder, Callback, Control, DType, Error, Evaluation, ExportedModel, Influence, LossScale,
-    Observer, Precision, Saving, Stop, Tape, Trainer, Type, Var,
+    BestBy, Builder, Callback, Control, DType, Epoch, Error, Evaluation, ExportedModel, History, Influence,
+    LossScale, Observer, Phase, Precision, Prediction, Predictions, Predictor, Saving, Step, Stop, Tape,
+    Trainer, Type, Var, balanced_class_weights,
 };

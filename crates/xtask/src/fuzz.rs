@@ -40,6 +40,9 @@ const FILES: [&str; 16] = [
 /// The readers of pictures other than JPEG and PNG, which are behind a feature.
 const PICTURES: [&str; 4] = ["webp", "bmp", "gif", "tiff"];
 
+/// The reader of Parquet and Arrow files, which is behind a feature.
+const TABLES: [&str; 1] = ["columnar"];
+
 /// The readers of the facade.
 const RUN: [&str; 2] = ["trainer", "model"];
 
@@ -67,14 +70,14 @@ pub struct Fuzz {
 pub fn fuzz(args: &Fuzz) -> Result<(), String> {
     let readers = chosen(&args.readers)?;
     let any = |of: &[&str]| readers.iter().any(|reader| of.contains(reader));
-    let program = build(any(&RUN), any(&PICTURES))?;
+    let program = build(any(&RUN), any(&PICTURES), any(&TABLES))?;
     let failed: Vec<String> = readers.iter().filter_map(|reader| one(&program, reader, args).err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
 /// Returns the names of the readers that are asked for.
 fn chosen(asked: &[String]) -> Result<Vec<&'static str>, String> {
-    let all = || FILES.into_iter().chain(PICTURES).chain(RUN);
+    let all = || FILES.into_iter().chain(PICTURES).chain(TABLES).chain(RUN);
     if asked.is_empty() {
         return Ok(all().collect());
     }
@@ -101,21 +104,18 @@ fn folder() -> PathBuf {
 
 /// Builds the program that runs a reader, and returns its path. The target is named, so that build scripts
 /// and procedural macros are built without coverage.
-fn build(facade: bool, pictures: bool) -> Result<PathBuf, String> {
+fn build(facade: bool, pictures: bool, tables: bool) -> Result<PathBuf, String> {
     let host = host()?;
     let features: &[&str] = if facade { &[] } else { &["--no-default-features"] };
-    let guided = if pictures { "guided,more-pictures" } else { "guided" };
+    let with = |is: bool, feature: &str| if is { format!(",{feature}") } else { String::new() };
+    let guided = format!("guided{}{}", with(pictures, "more-pictures"), with(tables, "columnar"));
     let mut command = cargo();
     command.env("RUSTFLAGS", COVERAGE).env("CARGO_TARGET_DIR", folder());
     command.args(["build", "-p", "unisono-fuzz", "--profile", "fuzz", "--bin", "fuzz_reader"]);
-    run(command.args(["--features", guided, "--target", &host]).args(features))?;
+    run(command.args(["--features", &guided, "--target", &host]).args(features))?;
     let built = folder().join(&host).join("fuzz").join("fuzz_reader");
     // The next build, of other features, must not change a program that still runs.
-    let kept = folder().join(match (facade, pictures) {
-        (true, _) => "fuzz_all",
-        (false, true) => "fuzz_pictures",
-        (false, false) => "fuzz_files",
-    });
+    let kept = folder().join(format!("fuzz_{}", if facade { "all" } else { &guided }));
     let _ = fs::remove_file(&kept);
     fs::copy(&built, &kept).map_err(|error| format!("{}: {error}", built.display()))?;
     Ok(kept)

@@ -23,6 +23,23 @@ use clap::{Args, Parser};
 /// kernels run at full speed in every profile.
 const TEST: [&str; 4] = ["test", "--workspace", "--profile", "dev"];
 
+/// The arguments that run the tests of what is behind features: other formats of data, and the dashboard.
+/// Their dependencies take minutes to build, so they run with the long tests alone.
+const FEATURES: [&[&str]; 2] = [
+    &[
+        "test",
+        "-p",
+        "unisono-data",
+        "-p",
+        "unisono-fuzz",
+        "--features",
+        "unisono-data/parquet,unisono-data/tokenizers,unisono-data/ndarray,unisono-data/more-pictures",
+        "--features",
+        "unisono-fuzz/columnar,unisono-fuzz/more-pictures",
+    ],
+    &["test", "-p", "unisono", "--features", "dashboard,tracing", "--lib", "dashboard"],
+];
+
 /// The arguments that run the tests of runs on several machines: over threads, and over MPI on this machine.
 /// All packages are built with the features of [`TEST`] and one more, so that little is built twice.
 const WORLD: [&str; 18] = [
@@ -53,7 +70,7 @@ enum Task {
     Demo(Rest),
     /// Make this machine ready and run every test
     Test {
-        /// Run the long versions too (sets UNISONO_LONG=1)
+        /// Run the long versions too (sets UNISONO_LONG=1), and the tests of what is behind features
         #[arg(long)]
         long: bool,
         /// Install Open MPI too, and run the tests of runs on several machines, on this one
@@ -141,7 +158,10 @@ fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
         command.env("UNISONO_DEBIAN_13", debian13::folder(&target, &[&root(), &target])?);
     }
     let own = if world { &WORLD[..] } else { &TEST[..] };
-    run(command.args(own).args(args))
+    run(command.args(own).args(args))?;
+    // Arguments choose some tests of those above.
+    let behind_features = if long && !world && args.is_empty() { &FEATURES[..] } else { &[] };
+    behind_features.iter().try_for_each(|own| run(cargo().env("UNISONO_LONG", "1").args(*own)))
 }
 
 /// Runs the program that counts what a step is on a GPU. It needs no adapter.

@@ -6,6 +6,7 @@ mod checkpoint;
 mod killed;
 mod loggers;
 mod mnist_cnn;
+mod onnx;
 mod precision;
 mod resume;
 mod same_bits;

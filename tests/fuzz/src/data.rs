@@ -150,6 +150,16 @@ macro_rules! more_pictures {
 
 more_pictures!(webp, bmp, gif, tiff);
 
+/// Reads a Parquet or an Arrow file with the columns of the kept inputs.
+#[cfg(feature = "columnar")]
+pub(crate) fn columnar(scratch: &Scratch, bytes: &[u8]) {
+    let path = scratch.file("x", bytes);
+    let table = || unisono_data::Columnar::new([&path]).most_bytes(64 << 20);
+    fetch(table().numbers(["row", "speed"]).missing(unisono_data::Missing::Median).open());
+    let ids = |text: &str| Ok(text.bytes().map(i32::from).collect());
+    fetch(table().list("tokens").category("city").text("class", 4, ids).label("row").open());
+}
+
 pub(crate) fn tokens(scratch: &Scratch, bytes: &[u8]) {
     let &[flags, context, stride, ref rest @ ..] = bytes else { return };
     let width = [Width::U8, Width::U16, Width::U32, Width::U8][usize::from(flags & 3)];

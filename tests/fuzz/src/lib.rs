@@ -49,6 +49,8 @@ pub const READERS: &[Reader] = &[
     Reader { name: "gif", read: data::gif },
     #[cfg(feature = "more-pictures")]
     Reader { name: "tiff", read: data::tiff },
+    #[cfg(feature = "columnar")]
+    Reader { name: "columnar", read: data::columnar },
     #[cfg(feature = "run")]
     Reader { name: "trainer", read: run::trainer },
     #[cfg(feature = "run")]

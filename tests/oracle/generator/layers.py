@@ -184,6 +184,56 @@ def instance_norm(x, w=None, b=None, *, eps):
     return F.instance_norm(x, weight=w, bias=b, eps=eps)
 
 
+@computes("depthwise_conv2d")
+def depthwise_conv2d(x, w, b, *, stride, padding, dilation):
+    return F.conv2d(x, w, b, stride, padding, dilation, groups=x.shape[1])
+
+
+@computes("causal_conv1d")
+def causal_conv1d(x, w, b, *, stride, dilation):
+    return F.conv1d(F.pad(x, [dilation * (w.shape[-1] - 1), 0]), w, b, stride, 0, dilation)
+
+
+@computes("hard_tanh")
+def hard_tanh(x, *, low, high):
+    return F.hardtanh(x, low, high)
+
+
+@computes("multi_head_attention")
+def multi_head_attention(x, w, b, out_w, out_b, *, heads, causal):
+    layer = nn.MultiheadAttention(x.shape[-1], heads, batch_first=True)
+    weights = {"in_proj_weight": w, "in_proj_bias": b, "out_proj.weight": out_w, "out_proj.bias": out_b}
+    mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype) if causal else None
+    return torch.func.functional_call(layer, weights, (x, x, x), {"attn_mask": mask, "need_weights": False})[0]
+
+
+# The roles of a block's weights, with PyTorch's names for them.
+BLOCK = {
+    "norm1_w": "norm1.weight",
+    "norm1_b": "norm1.bias",
+    "w": "self_attn.in_proj_weight",
+    "b": "self_attn.in_proj_bias",
+    "out_w": "self_attn.out_proj.weight",
+    "out_b": "self_attn.out_proj.bias",
+    "norm2_w": "norm2.weight",
+    "norm2_b": "norm2.bias",
+    "inner_w": "linear1.weight",
+    "inner_b": "linear1.bias",
+    "outer_w": "linear2.weight",
+    "outer_b": "linear2.bias",
+}
+
+
+@computes("transformer_block")
+def transformer_block(
+    x, norm1_w, norm1_b, w, b, out_w, out_b, norm2_w, norm2_b, inner_w, inner_b, outer_w, outer_b, *, heads
+):
+    own = locals()
+    settings = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+    layer = nn.TransformerEncoderLayer(x.shape[-1], heads, len(inner_b), **settings)
+    return torch.func.functional_call(layer, {name: own[role] for role, name in BLOCK.items()}, (x,))
+
+
 # x, w, stride, padding, dilation, groups
 CONV = [
     ((2, 3, 8, 8), (4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1),
@@ -216,6 +266,11 @@ def gates(rows, inputs, hidden, *states):
     weights = {"w_ih": normal(rows, inputs, scale=0.4), "w_hh": normal(rows, hidden, scale=0.4)}
     biases = {"b_ih": normal(rows, scale=0.2), "b_hh": normal(rows, scale=0.2)}
     return {"x": normal(4, 5, inputs)} | weights | biases | {s: normal(4, hidden, scale=0.5) for s in states}
+
+
+def projections(width):
+    into = {"w": normal(3 * width, width, scale=0.4), "b": normal(3 * width, scale=0.2)}
+    return into | {"out_w": normal(width, width, scale=0.4), "out_b": normal(width, scale=0.2)}
 
 
 def queries(*shape):
@@ -432,4 +487,38 @@ CASES = [
         for op in ("adaptive_avg_pool1d", "adaptive_max_pool1d")
         for size in (1, 4, 11, 14)
     ],
+    Case(
+        "depthwise_conv2d/multiplier",
+        "depthwise_conv2d",
+        {"x": normal(2, 3, 9, 7), "w": normal(6, 1, 3, 2, scale=0.3), "b": normal(6)},
+        {"stride": [2, 1], "padding": [1, 0], "dilation": [1, 2]},
+    ),
+    Case(
+        "conv1d/causal",
+        "causal_conv1d",
+        {"x": normal(2, 3, 13), "w": normal(4, 3, 3, scale=0.3), "b": normal(4)},
+        {"stride": 2, "dilation": 2},
+    ),
+    Case("hard_tanh", "hard_tanh", {"x": normal(5, 7, scale=2)}, {"low": -0.5, "high": 2.0}),
+    *[
+        Case(
+            f"multi_head_attention/{name}",
+            "multi_head_attention",
+            {"x": normal(2, 5, 8)} | projections(8),
+            {"heads": heads, "causal": causal},
+            tolerance=2e-5,
+        )
+        for name, heads, causal in (("full", 2, False), ("causal", 4, True))
+    ],
+    Case(
+        "transformer_block",
+        "transformer_block",
+        {"x": normal(2, 5, 8)}
+        | projections(8)
+        | affine(8, "norm1_w", "norm1_b", "norm2_w", "norm2_b")
+        | {"inner_w": normal(12, 8, scale=0.3), "inner_b": normal(12)}
+        | {"outer_w": normal(8, 12, scale=0.3), "outer_b": normal(8)},
+        {"heads": 2},
+        tolerance=2e-5,
+    ),
 ]

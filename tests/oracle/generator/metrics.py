@@ -133,6 +133,22 @@ def rows(array):
     return array.reshape(len(array), -1)
 
 
+@reference("accuracy")
+def accuracy(x, target, weights):
+    import sklearn.metrics
+
+    labels = target if target.ndim < x.ndim else target.argmax(-1)
+    return sklearn.metrics.accuracy_score(labels, x.argmax(-1), sample_weight=weights)
+
+
+@reference("binary_accuracy")
+def binary_accuracy(x, target, weights):
+    import sklearn.metrics
+
+    right = [x.ravel() > 0, target.ravel() > 0.5]
+    return sklearn.metrics.accuracy_score(*right, sample_weight=weights)
+
+
 @reference("top_k")
 def top_k(x, target, weights, *, k):
     """Of equal logits the first is the largest; scikit-learn takes the last one."""
@@ -264,6 +280,16 @@ def regression_cases():
     yield Case("r2/all_targets_equal", "r2", same)
 
 
+def accuracy_cases():
+    yield Case("accuracy", "accuracy", {"x": normal(31, 5), "target": below(5, 31)})
+    weighted = {"x": normal(31, 5), "target": below(5, 31), "weights": weights(31)}
+    yield Case("accuracy/sample_weights", "accuracy", weighted)
+    yield Case("accuracy/probabilities", "accuracy", {"x": normal(17, 4), "target": normal(17, 4)})
+    yield Case("binary_accuracy", "binary_accuracy", {"x": normal(23, 1), "target": zeros_and_ones(23)})
+    weighted = {"x": normal(23, 1), "target": below(2, 23), "weights": weights(23)}
+    yield Case("binary_accuracy/sample_weights", "binary_accuracy", weighted)
+
+
 def other_cases():
     for k in (1, 2, 5):
         yield Case(f"top_k/{k}", "top_k", {"x": normal(29, 8), "target": below(8, 29)}, {"k": k})
@@ -283,5 +309,6 @@ CASES = [
     *counted_cases(),
     *labelled_cases(),
     *auc_cases(),
+    *accuracy_cases(),
     *other_cases(),
 ]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use unisono::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, Context, Conv1d,
-    Cropping2d, GlobalAvgPool1d, GlobalMaxPool1d, GlobalMaxPool2d, InstanceNorm, Layer, MaxPool1d, Mode,
-    PRelu, SeparableConv2d, Upsample2d, ZeroPad2d,
+    Cropping2d, DepthwiseConv2d, GlobalAvgPool1d, GlobalMaxPool1d, GlobalMaxPool2d, HardTanh, InstanceNorm,
+    Layer, MaxPool1d, Mode, MultiHeadAttention, PRelu, SeparableConv2d, TransformerBlock, Upsample2d,
+    ZeroPad2d,
 };
 use unisono_graph::Tape;
 
@@ -18,6 +19,13 @@ pub fn layer(case: &Case) -> Option<Recipe> {
         "separable_conv2d" => {
             &[("depthwise", "depthwise.weight"), ("pointwise", "pointwise.weight"), ("b", "pointwise.bias")]
         }
+        "multi_head_attention" => &[
+            ("w", "in_proj_weight"),
+            ("b", "in_proj_bias"),
+            ("out_w", "out_proj.weight"),
+            ("out_b", "out_proj.bias"),
+        ],
+        "transformer_block" => &BLOCK,
         _ => &[("w", "weight"), ("b", "bias")],
     };
     let build = move |tape: &Tape, x: &Vars| {
@@ -29,6 +37,22 @@ pub fn layer(case: &Case) -> Option<Recipe> {
     Some(Recipe { batched: &["x"], parameters, build: Box::new(build) })
 }
 
+/// The roles of a transformer block's parameters.
+const BLOCK: [(&str, &str); 12] = [
+    ("norm1_w", "norm1.weight"),
+    ("norm1_b", "norm1.bias"),
+    ("w", "self_attn.in_proj_weight"),
+    ("b", "self_attn.in_proj_bias"),
+    ("out_w", "self_attn.out_proj.weight"),
+    ("out_b", "self_attn.out_proj.bias"),
+    ("norm2_w", "norm2.weight"),
+    ("norm2_b", "norm2.bias"),
+    ("inner_w", "linear1.weight"),
+    ("inner_b", "linear1.bias"),
+    ("outer_w", "linear2.weight"),
+    ("outer_b", "linear2.bias"),
+];
+
 fn built(case: &Case) -> Option<Box<dyn Layer>> {
     let number = |name: &str| case.number(name).map(|n| n as usize);
     Some(match case.op.as_str() {
@@ -36,6 +60,24 @@ fn built(case: &Case) -> Option<Box<dyn Layer>> {
             let layer = Conv1d::new(case.dims("w")[0], case.dims("w")[2]).stride(number("stride")?);
             let layer = layer.padding(number("padding")?).dilation(number("dilation")?);
             Box::new(layer.groups(number("groups")?))
+        }
+        "causal_conv1d" => {
+            let layer = Conv1d::new(case.dims("w")[0], case.dims("w")[2]).stride(number("stride")?);
+            Box::new(layer.dilation(number("dilation")?).causal())
+        }
+        "depthwise_conv2d" => {
+            let kernel: [usize; 2] = case.dims("w").get(2..)?.try_into().ok()?;
+            let layer = DepthwiseConv2d::new(kernel).multiplier(case.dims("w")[0] / case.dims("x")[1]);
+            let layer = layer.stride(case.pair("stride")?).padding(case.pair("padding")?);
+            Box::new(layer.dilation(case.pair("dilation")?))
+        }
+        "hard_tanh" => Box::new(HardTanh::new(case.number("low")? as f32, case.number("high")? as f32)),
+        "multi_head_attention" => {
+            let layer = MultiHeadAttention::new(number("heads")?);
+            Box::new(if case.flag("causal") { layer.causal() } else { layer })
+        }
+        "transformer_block" => {
+            Box::new(TransformerBlock::new(number("heads")?).hidden(case.dims("inner_b")[0]))
         }
         "separable_conv2d" => {
             let kernel: [usize; 2] = case.dims("depthwise").get(2..)?.try_into().ok()?;

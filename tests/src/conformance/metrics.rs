@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use unisono::{
-    Auc, ConfusionMatrix, CosineSimilarity, FBeta, Iou, Matthews, MeanAbsoluteError, MeanSquaredError,
-    Metric, MetricValue, Perplexity, PrecisionScore, R2, RecallScore, RootMeanSquaredError, SampleValues,
-    TopKAccuracy,
+    Accuracy, Auc, BinaryAccuracy, ConfusionMatrix, CosineSimilarity, FBeta, Iou, Matthews,
+    MeanAbsoluteError, MeanSquaredError, Metric, MetricValue, Perplexity, PrecisionScore, R2, RecallScore,
+    RootMeanSquaredError, SampleValues, TopKAccuracy,
 };
 use unisono_graph::Type;
 
@@ -43,6 +43,8 @@ pub fn metric(case: &Case) -> Option<Result<Box<dyn Metric>, String>> {
         }};
     }
     Some(Ok(match case.op.as_str() {
+        "accuracy" => Box::new(Accuracy),
+        "binary_accuracy" => Box::new(BinaryAccuracy),
         "mean_squared_error" => Box::new(MeanSquaredError),
         "mean_absolute_error" => Box::new(MeanAbsoluteError),
         "root_mean_squared_error" => Box::new(RootMeanSquaredError),

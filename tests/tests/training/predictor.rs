@@ -155,6 +155,17 @@ fn an_exported_model_says_what_it_takes() {
     let row = predictor.rows([ids]).unwrap().next().unwrap().unwrap();
     assert_eq!(row.values(), &trainer.tensor("0.weight").unwrap().unwrap()[..4]);
     assert!(predictor.predict_array(&[0.0]).unwrap_err().to_string().contains("are no samples of [] i32"));
+    let other = Sample::new().with("input", Field::i32([], [0]));
+    let error = predictor.rows([other]).unwrap().next().unwrap().unwrap_err().to_string();
+    assert_eq!(error, "field \"x\": expected [] i32 in each sample, got fields [\"input\"]");
+    // A file that is not there, one that is no model, and weights without a description.
+    let refused = |name: &str| Predictor::open(dir.path().join(name)).err().unwrap().to_string();
+    assert!(refused("none.safetensors").contains("none.safetensors"), "{}", refused("none.safetensors"));
+    std::fs::write(dir.path().join("text.safetensors"), "no model").unwrap();
+    assert!(refused("text.safetensors").contains("text.safetensors"), "{}", refused("text.safetensors"));
+    std::fs::copy(&path, dir.path().join("weights.safetensors")).unwrap();
+    let error = refused("weights.safetensors");
+    assert!(error.contains("weights.json is not there") && error.contains("open_model"), "{error}");
     // A model that goes on from batch to batch has no single rows.
     let path = dir.path().join("lstm.safetensors");
     let series = Sample::new().with("x", Field::f32([2, 3], [0.0; 6])).with("y", Field::i32([2], [0; 2]));

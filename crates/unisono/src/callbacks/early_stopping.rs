@@ -205,6 +205,7 @@ mod tests {
         let example = Epoch::default();
         let problem = EarlyStopping::lowest("f1").check(&example).unwrap_err();
         assert!(problem.starts_with("it watches \"f1\", but there is only loss"), "{problem}");
+        assert!(!problem.ends_with(' '), "{problem:?}");
         for difference in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(EarlyStopping::lowest("loss").least_difference(difference).check(&example).is_err());
         }

@@ -75,8 +75,9 @@ impl Epoch {
             return Ok(measured.loss);
         }
         measured.metric(name).ok_or_else(|| {
-            let there: Vec<&str> = measured.metrics.iter().map(|(name, _)| &**name).collect();
-            format!("{name:?}, but there is only loss {}", there.join(" "))
+            let there = measured.metrics.iter().map(|(name, _)| &**name);
+            let there: Vec<&str> = std::iter::once("loss").chain(there).collect();
+            format!("{name:?}, but there is only {}", there.join(" "))
         })
     }
 

@@ -7,9 +7,10 @@ use std::path::Path;
 
 use unisono_checkpoint::Tensors;
 use unisono_graph::ops::{Constant, Input, State};
-use unisono_graph::{Graph, InputKind, Lead, OutputKind};
+use unisono_graph::{Graph, InputDecl, InputKind, Lead, OutputKind};
 
 use crate::Error;
+use crate::compile::carries;
 use crate::compile::prediction::PredictionProgram;
 use crate::onnx::nodes::{Writer, is_input_type};
 use crate::onnx::proto::Proto;
@@ -20,8 +21,8 @@ const MOST: usize = (1 << 31) - 1;
 /// Writes a prediction as a file.
 ///
 /// # Errors
-/// The model carries something from batch to batch, or has an op of one's own; it takes more than 2 GB; the
-/// file cannot be written.
+/// The model draws random numbers, or has an op of one's own; it takes more than 2 GB; the file cannot be
+/// written.
 pub(crate) fn write(path: &Path, program: &PredictionProgram, tensors: &Tensors) -> Result<(), Error> {
     let wrong = |problem: String| Error::setting("onnx", problem);
     let bytes = onnx(program, tensors).map_err(wrong)?;
@@ -39,23 +40,12 @@ fn onnx(program: &PredictionProgram, tensors: &Tensors) -> Result<Vec<u8>, Strin
     let graph: &Graph = &program.graph;
     let names = vec![String::new(); graph.nodes.len()];
     let mut writer = Writer { graph, proto: Proto::default(), names, batch_of: None, batch: None };
-    if let Some(input) = graph.inputs.iter().find(|input| input.kind != InputKind::Data) {
-        return Err(format!("the model carries or draws {:?}, which a file cannot", input.name));
-    }
-    for input in &graph.inputs {
-        if !is_input_type(input.ty.dtype) {
-            return Err(format!("the input {:?} is {}", input.name, input.ty));
-        }
-        writer.proto.input(&input.name, &input.ty);
-        if input.ty.lead == Lead::Sample {
-            writer.batch_of.get_or_insert_with(|| input.name.clone());
-        }
-    }
+    declare_inputs(&mut writer)?;
     let live = graph.live();
     for id in (0..graph.nodes.len()).filter(|id| live[*id]) {
         let op = &graph.nodes[id].op;
         writer.names[id] = if let Some(Input(index)) = op.downcast_ref() {
-            graph.inputs[*index].name.clone()
+            input_name(&graph.inputs[*index])
         } else if let Some(State(index)) = op.downcast_ref() {
             let state = &graph.states[*index];
             let tensor = tensors.get(&state.name).ok_or_else(|| format!("no values of {:?}", state.name))?;
@@ -68,15 +58,53 @@ fn onnx(program: &PredictionProgram, tensors: &Tensors) -> Result<Vec<u8>, Strin
             writer.node(id)?
         };
     }
-    let outputs = graph.outputs.iter().filter(|output| output.kind == OutputKind::Value);
-    for (output, (name, ty)) in outputs.zip(&program.outputs) {
-        let from = writer.names[output.node].clone();
-        let is_taken = graph.inputs.iter().any(|input| input.name == *name);
-        let name = if is_taken { format!("{name} out") } else { name.clone() };
-        writer.proto.node_as("Identity", &[&from], &name, &[]);
-        writer.proto.output(&name, ty);
-    }
+    declare_outputs(&mut writer, program);
     Ok(writer.proto.finish("unisono"))
+}
+
+/// Declares the graph's inputs.
+///
+/// # Errors
+/// The model draws random numbers, or an input has a type that files do not have; the error is the message.
+fn declare_inputs(writer: &mut Writer<'_>) -> Result<(), String> {
+    for input in &writer.graph.inputs {
+        if input.kind == InputKind::Random {
+            return Err(format!("the model draws {:?}, which a file cannot", input.name));
+        }
+        if !is_input_type(input.ty.dtype) {
+            return Err(format!("the input {:?} is {}", input.name, input.ty));
+        }
+        let name = input_name(input);
+        writer.proto.input(&name, &input.ty);
+        if input.ty.lead == Lead::Sample {
+            writer.batch_of.get_or_insert(name);
+        }
+    }
+    Ok(())
+}
+
+/// Declares the graph's outputs: those of the model, and what the carries hold in the next batch.
+fn declare_outputs(writer: &mut Writer<'_>, program: &PredictionProgram) {
+    let graph = writer.graph;
+    let of = |kind| graph.outputs.iter().filter(move |output| output.kind == kind);
+    for (output, (name, ty)) in of(OutputKind::Value).zip(&program.outputs) {
+        let is_taken = graph.inputs.iter().any(|input| input_name(input) == *name);
+        let name = if is_taken { format!("{name} out") } else { name.clone() };
+        writer.output(output.node, &name, ty);
+    }
+    for output in of(OutputKind::Carry) {
+        writer.output(output.node, &carry_out(&output.name), &graph.nodes[output.node].ty);
+    }
+}
+
+/// Returns the name of an input in the file.
+fn input_name(input: &InputDecl) -> String {
+    if input.kind == InputKind::Carry { carries::field(&input.name) } else { input.name.clone() }
+}
+
+/// Returns the name of the output that holds a carry's values for the next batch.
+fn carry_out(name: &str) -> String {
+    format!("{} out", carries::field(name))
 }
 
 #[cfg(test)]

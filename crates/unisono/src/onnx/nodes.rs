@@ -21,6 +21,13 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Makes the value of a node an output of the file under a name.
+    pub fn output(&mut self, node: NodeId, name: &str, ty: &Type) {
+        let from = self.names[node].clone();
+        self.proto.node_as("Identity", &[&from], name, &[]);
+        self.proto.output(name, ty);
+    }
+
     /// Writes a node that is no leaf.
     ///
     /// # Errors

@@ -120,6 +120,16 @@ impl PredictorBuilder {
     /// Those of [`Predictor::open`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Predictor, Error> {
         let path = file_of(path.as_ref());
+        let json = path.with_extension("json");
+        if !json.exists() {
+            TensorFile::open(&path)?;
+            let (path, json) = (path.display(), json.display());
+            let problem = format!(
+                "{path} has weights, but {json} is not there: the model has layers of one's own, or several fields, \
+                 so `PredictorBuilder::open_model` opens it by its code"
+            );
+            return Err(Error::setting("predictor", problem));
+        }
         let ExportedModel { model, input, dtype, weights, .. } = ExportedModel::open(&path)?;
         let fields = [FieldSpec { name: INPUT.into(), dtype, shape: input }];
         self.start(model.layer().into(), &fields, &weights)

@@ -230,17 +230,17 @@ fn batch_of(stacked: Sample, samples: usize) -> Batch {
 /// Stacks samples of the same fields into a batch.
 ///
 /// # Errors
-/// A sample lacks a field that the first one has, or has another shape or type there.
+/// A sample lacks a field that the model takes, or has another shape or type there than the first one.
 fn stack(fields: &[FieldSpec], samples: &[Sample]) -> Result<Batch, Error> {
     let mut stacked = Sample::new();
-    for FieldSpec { name, .. } in fields {
+    for FieldSpec { name, shape, dtype } in fields {
         let first = samples.first().and_then(|sample| sample.field(name));
-        let lacks = |got: &str| Error::Field {
-            field: name.to_string(),
-            expected: "a field like the first sample's".into(),
-            got: got.into(),
-        };
-        let first = first.ok_or_else(|| lacks("none"))?;
+        let lacks = |expected: String, got: String| Error::Field { field: name.to_string(), expected, got };
+        let first = first.ok_or_else(|| {
+            let there = samples.iter().take(1).flat_map(|sample| sample.fields());
+            let there: Vec<&str> = there.map(|(name, _)| &**name).collect();
+            lacks(format!("{shape:?} {dtype} in each sample"), format!("fields {there:?}"))
+        })?;
         let mut values = match first.values.dtype() {
             FieldDType::F32 => Values::F32(Vec::new()),
             FieldDType::I32 => Values::I32(Vec::new()),
@@ -250,7 +250,10 @@ fn stack(fields: &[FieldSpec], samples: &[Sample]) -> Result<Batch, Error> {
             match (&mut values, field.map(|field| &field.values)) {
                 (Values::F32(all), Some(Values::F32(own))) => all.extend(own),
                 (Values::I32(all), Some(Values::I32(own))) => all.extend(own),
-                _ => return Err(lacks("another type or shape, or none")),
+                _ => {
+                    let got = "another type or shape, or none".into();
+                    return Err(lacks("a field like the first sample's".into(), got));
+                }
             }
         }
         let shape = [&[samples.len()], &first.shape[..]].concat();

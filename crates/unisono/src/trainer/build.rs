@@ -1,11 +1,12 @@
-//! Building a trainer: its settings are checked, the model is compiled, the replicas are started.
+//! Building a trainer: its settings are checked, the model is compiled, the replicas are started
+//! (`start.rs`).
 
 use std::sync::Arc;
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
 use unisono_graph::{Layout, Precision, Program, StateKind};
-use unisono_replica::{Assignment, Audits, Classes, ReplicaError, Replicas, describe_classes, is_one_class};
+use unisono_replica::{describe_classes, is_one_class};
 
 use crate::compile::advice::advice;
 use crate::compile::fields::Fields;
@@ -23,9 +24,9 @@ use crate::run::settings::RunSettings;
 use crate::run::state::RunState;
 use crate::trainer::Trainer;
 use crate::trainer::builder::Builder;
-use crate::trainer::crew::Crew;
 use crate::trainer::identity::DataHash;
-use crate::trainer::together::{audits, compare_start, replicas_of_ranks, together};
+use crate::trainer::start::largest_step;
+use crate::trainer::together::{compare_start, replicas_of_ranks, together};
 use crate::trainer::trust::Trust;
 use crate::{Epoch, Error, MemoryEstimate, Scaling};
 
@@ -150,75 +151,69 @@ impl Builder {
         let mut fields = Fields::of(&self.parts, fields)?;
         self.check()?;
         self.parts.measure_losses();
-        let callbacks = self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?;
-        let control = RunControl::of(callbacks);
+        let control = RunControl::of(self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?);
         let layout = self.layout();
         let programs = Programs::trace(&self.parts, &fields, layout)?;
         fields.ids.clone_from(&programs.ids);
         let chosen = self.chosen()?;
-        let mixed = !is_one_class(&chosen)?;
-        if mixed && !self.world.is_alone() {
-            return Err(Error::setting("mixed", "a run on several machines takes one numeric class"));
-        }
-        if mixed && !self.mixed {
-            return Err(Error::Mixture { classes: describe_classes(&chosen) });
-        }
+        let mixed = self.is_mixture(&chosen)?;
         let adapters = self.spread(&chosen);
         let weights = replicas_of_ranks(&self.world, adapters.len())?;
-        let of_all = weights.iter().sum();
-        let settings = self.settled(of_all);
+        let settings = self.settled(weights.iter().sum());
         check_batch(settings.global_batch)?;
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
-        let mut notes = notes(of_all, settings.shards, settings.global_batch, self.per_replica);
-        notes.extend(unprotected_note());
-        notes.extend(advice(&self.parts, &programs));
-        notes.extend(self.accumulation_note(programs.train()));
+        let notes = self.notes(&programs, &settings, weights.iter().sum());
         let mut budget = self.budget(adapters);
         budget.owners.iter_mut().for_each(|(replicas, _)| replicas.clone_from(&weights));
         self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
-        if !self.world.is_alone() {
-            self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
-        }
-        self.options.audits = audits(&self.world, self.options.audits);
-        let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed, &weights)?;
-        give_start_values(&programs, &mut replicas, settings.seed)?;
-        let mut plan = Plan { parts: self.parts, programs, fields, layout, lengths: Vec::new(), memory };
+        let (crew, memory) = self.crew(&programs, budget, &settings, mixed, &weights)?;
+        let Self { parts, callbacks, observers, world, .. } = self;
+        let mut plan = Plan { parts, programs, fields, layout, lengths: Vec::new(), memory };
         observe_nothing(&mut plan.parts)?;
-        let crew = Crew {
-            replicas,
-            classes: Classes::new(budget.adapters),
-            mixed,
-            is_audited: !mixed && is_audited(self.options.audits),
-            digest_every: self.digest_every,
-            compared: None,
-            left_told: 0,
-            spoiled: None,
-        };
         let lanes = |id| Carries::new(plan.program(id), settings.global_batch);
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
-        self.callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
+        callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
         identity.of_trainer.clone_from(&identity.not_covered);
-        let state = RunState { settings, loss_scale, carries, identity, control, ..RunState::default() };
-        let observers = if self.world.is_first() { self.observers } else { Vec::new() };
-        let forwards = !self.world.is_first();
-        let watch = Watch { observers, notes, forwards, ..Watch::default() };
-        let (data_hash, trust) = (DataHash::default(), Trust::default());
-        let callbacks = self.callbacks;
+        let observers = if world.is_first() { observers } else { Vec::new() };
         Ok(Trainer {
             plan,
             crew,
-            state,
+            state: RunState { settings, loss_scale, carries, identity, control, ..RunState::default() },
             using,
             saver: None,
-            watch,
+            watch: Watch { observers, notes, forwards: !world.is_first(), ..Watch::default() },
             callbacks,
-            data_hash,
-            trust,
+            data_hash: DataHash::default(),
+            trust: Trust::default(),
             doubted: None,
         })
+    }
+
+    /// Returns whether the adapters are of several numeric classes.
+    ///
+    /// # Errors
+    /// They are, and the run does not allow it.
+    fn is_mixture(&self, chosen: &[Adapter]) -> Result<bool, Error> {
+        let mixed = !is_one_class(chosen)?;
+        if mixed && !self.world.is_alone() {
+            return Err(Error::setting("mixed", "a run on several machines takes one numeric class"));
+        }
+        if mixed && !self.mixed {
+            return Err(Error::Mixture { classes: describe_classes(chosen) });
+        }
+        Ok(mixed)
+    }
+
+    /// Returns what a user should know before the run, which is on so many replicas.
+    fn notes(&self, programs: &Programs, settings: &RunSettings, replicas: usize) -> Vec<String> {
+        let mut notes = notes(replicas, settings.shards, settings.global_batch, self.per_replica);
+        notes.extend(unprotected_note());
+        notes.extend(advice(&self.parts, programs));
+        notes.extend(self.accumulation_note(programs.train()));
+        notes
     }
 
     /// Returns the run's settings on so many replicas.
@@ -235,68 +230,6 @@ impl Builder {
             ..self.settings.clone()
         }
     }
-
-    /// Starts the replicas, with fewer shards at once where a driver has no memory for more. Returns them and
-    /// what a step takes.
-    fn start(
-        &self,
-        programs: &Programs,
-        budget: &mut Budget,
-        settings: &RunSettings,
-        mixed: bool,
-        weights: &[usize],
-    ) -> Result<(Replicas, MemoryEstimate), Error> {
-        let &RunSettings { global_batch, shards, .. } = settings;
-        let mut options = self.options.clone().with(|o| (o.global_batch, o.shards) = (global_batch, shards));
-        if mixed {
-            // An audit would only find that the adapters differ, which is known.
-            options = options
-                .with(|o| (o.one_updates, o.assignment, o.audits) = (true, Assignment::Even, Audits::Never));
-        }
-        loop {
-            let (memory, shards_at_once, largest) = largest_step(programs, budget, global_batch)?;
-            let options = options.clone().with(|o| o.shards_at_once = shards_at_once);
-            let (world, weights) = (self.world.clone(), weights.to_vec());
-            let mut replicas = Replicas::start_in(world, weights, &budget.adapters, programs.all(), options)?;
-            let numbers = (0..programs.trains().count()).map(Programs::number_in);
-            let prepared =
-                numbers.into_iter().try_for_each(|number| replicas.prepare(number, &[global_batch]));
-            match prepared {
-                Ok(()) => return Ok((replicas, memory)),
-                Err(ReplicaError::OutOfMemory { .. }) if budget.fewer(largest, &memory) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-}
-
-/// Returns what the training step takes that takes the most of all phases', the largest number of shards that
-/// may run at once in all, and the step's program.
-fn largest_step<'a>(
-    programs: &'a Programs,
-    budget: &Budget,
-    global_batch: usize,
-) -> Result<(MemoryEstimate, Option<usize>, &'a Program), Error> {
-    let mut largest: Option<(MemoryEstimate, &Program)> = None;
-    let mut at_once: Option<usize> = None;
-    for program in programs.trains() {
-        let (memory, own) = budget.memory(program, global_batch)?;
-        at_once = at_once.into_iter().chain(own).min();
-        if largest.as_ref().is_none_or(|(most, _)| most.total() < memory.total()) {
-            largest = Some((memory, program));
-        }
-    }
-    let (memory, program) = largest.unwrap_or_else(|| (MemoryEstimate::default(), programs.train()));
-    Ok((memory, at_once, program))
-}
-
-/// Returns whether a rule audits any step.
-fn is_audited(rule: Audits) -> bool {
-    match rule {
-        Audits::Never | Audits::Every(0) => false,
-        Audits::Share(share) => share > 0.0,
-        _ => true,
-    }
 }
 
 /// Refuses a number of samples that no step can have.
@@ -305,21 +238,6 @@ fn check_batch(samples: usize) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::setting("global batch", format!("{samples} samples a step are not in 1..={MAX_GLOBAL_BATCH}")))
-}
-
-/// Writes the start value of every state to the replicas.
-fn give_start_values(programs: &Programs, replicas: &mut Replicas, seed: u64) -> Result<(), Error> {
-    for (index, initializer) in programs.initializers.iter().enumerate() {
-        let state = &programs.train().states()[index];
-        let values = match initializer {
-            Some(initializer) => initializer
-                .values(seed, &state.name, &state.ty.dims)
-                .map_err(|problem| Error::setting("initializer", problem))?,
-            None => vec![0.0; state.ty.count()],
-        };
-        replicas.write_state(index, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())?;
-    }
-    Ok(())
 }
 
 /// Returns the run's identity as far as it is known without data.

@@ -113,11 +113,14 @@ impl Trainer {
     /// the first axis of each, `N`, counts the samples. An output that is called like an input has ` out`
     /// behind its name. Products are those of f32, whatever the precision of training.
     ///
+    /// What a model carries from batch to batch, as a stateful LSTM does, is an input `carry NAME` and an
+    /// output `carry NAME out`: feed zeros with the first batch, and the output with the next one.
+    ///
     /// Every layer of the library can be exported, and every model of its ops. Convolutions are written as
     /// gathered windows and products, which runtimes compute slower than convolutions of their own.
     ///
     /// # Errors
-    /// The model carries something from batch to batch, or has an op of one's own; it takes more than 2 GB;
+    /// The model draws random numbers when it predicts, or has an op of one's own; it takes more than 2 GB;
     /// the file cannot be written; the replicas fail.
     pub fn export_onnx(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
         self.check_before_leaving()?;

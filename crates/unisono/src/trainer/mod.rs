@@ -28,6 +28,7 @@ pub(crate) mod recipe;
 pub(crate) mod resume;
 mod rows;
 mod save;
+mod start;
 mod step;
 mod tell;
 mod tensors;

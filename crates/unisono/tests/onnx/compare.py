@@ -1,4 +1,5 @@
-"""Runs each NAME.onnx of a directory by onnxruntime on the inputs in NAME.json, and compares the outputs."""
+"""Runs each .onnx file in a directory, and in those within, by onnxruntime on the inputs in the .json file beside
+it, and compares the outputs. An input that is not there, as what a model carries, is zeros."""
 
 import json
 import sys
@@ -14,24 +15,34 @@ def array(entry):
     return np.array(entry["values"], dtype=TYPES[entry["dtype"]]).reshape(entry["shape"])
 
 
-worst, wrong, models = 0.0, [], sorted(Path(sys.argv[1]).glob("*.onnx"))
+def given(inputs, samples, entries):
+    """Returns the inputs of a model by name."""
+    return {
+        i.name: array(entries[i.name]) if i.name in entries else np.zeros([samples, *i.shape[1:]], np.float32)
+        for i in inputs
+    }
+
+
+worst, wrong, models = 0.0, [], sorted(Path(sys.argv[1]).rglob("*.onnx"))
 for path in models:
+    name = path.relative_to(sys.argv[1])
     case = json.loads(path.with_suffix(".json").read_text())
+    samples = next(iter(case["inputs"].values()))["shape"][0]
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        inputs = {name: array(entry) for name, entry in case["inputs"].items()}
+        inputs = given(session.get_inputs(), samples, case["inputs"])
         outputs = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs)))
     except Exception as error:
-        wrong.append(f"{path.stem}: {error}")
+        wrong.append(f"{name}: {error}")
         continue
-    for name, entry in case["outputs"].items():
-        expected, found = array(entry).astype(np.float64), outputs[name].astype(np.float64)
+    for output, entry in case["outputs"].items():
+        expected, found = array(entry).astype(np.float64), outputs[output].astype(np.float64)
         if found.shape != expected.shape:
-            wrong.append(f"{path.stem}: {name} is {found.shape}, not {expected.shape}")
+            wrong.append(f"{name}: {output} is {found.shape}, not {expected.shape}")
             continue
         off = np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 1e-30)
         worst = max(worst, off)
         if not off <= 1e-5:
-            wrong.append(f"{path.stem}: {name} is off by {off:.2e} of its norm")
+            wrong.append(f"{name}: {output} is off by {off:.2e} of its norm")
 print(f"{len(models)} models, at most {worst:.2e} of the output's norm apart")
 sys.exit("\n".join(wrong) if wrong or not models else 0)

@@ -15,21 +15,7 @@ use crate::{DataError, FieldSpec, Fingerprint, Missing, TableSchema};
 
 /// Opens the files of a table.
 pub(super) fn open(table: &Columnar) -> Result<ColumnarSource, DataError> {
-    let setting = |what: &str| DataError::Setting { setting: "Columnar", what: what.into() };
-    let Columns { numbers, categories, lists, targets, label, .. } = &table.columns;
-    if table.paths.is_empty() {
-        return Err(setting("no files"));
-    }
-    if numbers.is_empty() && categories.is_empty() && lists.is_empty() {
-        return Err(setting("no columns of features"));
-    }
-    if label.is_some() && !targets.is_empty() {
-        return Err(setting("a label and targets are both the field \"y\""));
-    }
-    let own = categories.iter().chain(lists);
-    if let Some(name) = own.clone().find(|name| ["x", "y", "w"].contains(&name.as_str())) {
-        return Err(setting(&format!("a column cannot be called {name:?}, as another field is")));
-    }
+    check_settings(table)?;
     let files = table.paths.iter().map(|path| File::open(path)).collect::<Result<Vec<_>, _>>()?;
     let columns = table.columns.names();
     for file in &files {
@@ -70,6 +56,35 @@ pub(super) fn open(table: &Columnar) -> Result<ColumnarSource, DataError> {
         kept: Mutex::new(Kept::default()),
         files,
     })
+}
+
+/// Checks what a table is asked for, before any file is opened.
+fn check_settings(table: &Columnar) -> Result<(), DataError> {
+    let setting = |what: &str| DataError::Setting { setting: "Columnar", what: what.into() };
+    let Columns { numbers, categories, lists, texts, targets, label, .. } = &table.columns;
+    if table.paths.is_empty() {
+        return Err(setting("no files"));
+    }
+    if numbers.is_empty() && categories.is_empty() && lists.is_empty() && texts.is_empty() {
+        return Err(setting("no columns of features"));
+    }
+    if label.is_some() && !targets.is_empty() {
+        return Err(setting("a label and targets are both the field \"y\""));
+    }
+    if let Some(text) = texts.iter().find(|text| text.longest == 0) {
+        return Err(setting(&format!("texts of {:?} are cut to no ids", text.column)));
+    }
+    let own = categories.iter().chain(lists).chain(texts.iter().map(|text| &text.column));
+    let mut fields = BTreeSet::new();
+    for name in own {
+        if ["x", "y", "w"].contains(&name.as_str()) {
+            return Err(setting(&format!("a column cannot be called {name:?}, as another field is")));
+        }
+        if !fields.insert(name) {
+            return Err(setting(&format!("column {name:?} is read twice, as two fields of one name")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a file has the columns, each once and of the type that it has in the first file.
@@ -121,7 +136,7 @@ impl Scan {
         budget: Budget,
     ) -> Result<Self, DataError> {
         let known = table.like.as_ref();
-        let Columns { numbers, categories, targets, label, lists, weight } = &table.columns;
+        let Columns { numbers, categories, targets, label, lists, texts: encoded, weight } = &table.columns;
         let is_text = |name: &&String| {
             files[0].schema.field_with_name(name).is_ok_and(|field| cells::is_text(field.data_type()))
         };
@@ -137,6 +152,7 @@ impl Scan {
         let mut needed: Vec<&String> = Vec::new();
         if table.missing == Missing::LeaveOut {
             needed.extend(numbers.iter().chain(targets).chain(label).chain(lists).chain(weight));
+            needed.extend(encoded.iter().map(|text| &text.column));
         }
         let mut read: Vec<String> =
             texts.iter().chain(&filled).chain(&needed).map(|name| (*name).clone()).collect();
@@ -271,7 +287,7 @@ fn makes(
     schema: &TableSchema,
     budget: Budget,
 ) -> Result<Vec<(String, Vec<usize>, Make)>, DataError> {
-    let Columns { numbers, categories, lists, targets, label, weight } = &table.columns;
+    let Columns { numbers, categories, lists, texts, targets, label, weight } = &table.columns;
     let fills = !matches!(table.missing, Missing::Error | Missing::LeaveOut);
     let type_of = |name: &str| files[0].schema.field_with_name(name).map(|field| field.data_type().clone());
     let mut all = Vec::new();
@@ -292,6 +308,13 @@ fn makes(
         let whole = cells::is_whole(&element.ok_or_else(none)?);
         let len = first_length(name, files, parts, budget)?;
         all.push((name.clone(), vec![len], Make::List { column: name.clone(), len, whole }));
+    }
+    for text in texts {
+        if !type_of(&text.column).is_ok_and(|of| cells::is_text(&of)) {
+            let what = format!("column {:?} is not of texts", text.column);
+            return Err(DataError::format(files[0].path(), what));
+        }
+        all.push((text.column.clone(), vec![text.longest], Make::Text(text.clone())));
     }
     if let Some(name) = label {
         let make = if type_of(name).is_ok_and(|of| cells::is_text(&of)) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arrow_array::{Array, RecordBatch};
 
-use super::cells;
+use super::{Text, cells};
 use crate::{Field, FieldDType, FieldSpec, Values};
 
 /// How a field is made of columns.
@@ -16,6 +16,8 @@ pub(super) enum Make {
     Ids { column: String, ids: BTreeMap<String, i32>, empty: bool },
     /// A whole number.
     Whole(String),
+    /// The ids of a text.
+    Text(Text),
     /// A list of numbers of this length.
     List { column: String, len: usize, whole: bool },
 }
@@ -77,7 +79,9 @@ impl Make {
     pub fn dtype(&self) -> FieldDType {
         match self {
             Self::Numbers(_) | Self::List { whole: false, .. } => FieldDType::F32,
-            Self::Ids { .. } | Self::Whole(_) | Self::List { whole: true, .. } => FieldDType::I32,
+            Self::Ids { .. } | Self::Whole(_) | Self::Text(_) | Self::List { whole: true, .. } => {
+                FieldDType::I32
+            }
         }
     }
 }
@@ -117,6 +121,17 @@ fn add(
             let numbers = cells::numbers(of(column)?).map_err(|problem| (0, in_column(column, &problem)))?;
             for (row, number) in numbers.into_iter().enumerate() {
                 values.push(kept(row, column, whole(number), is_left_out)?);
+            }
+        }
+        (Make::Text(text), Values::I32(values)) => {
+            let name = &text.column;
+            let texts = cells::texts(of(name)?).map_err(|problem| (0, in_column(name, &problem)))?;
+            for (row, found) in texts.into_iter().enumerate() {
+                let found = found.ok_or_else(|| MISSING.to_owned());
+                let ids = found.and_then(|found| (text.encode.0)(&found).map_err(|error| error.to_string()));
+                let mut ids = kept(row, name, ids, is_left_out)?;
+                ids.resize(text.longest, 0);
+                values.extend(ids);
             }
         }
         (Make::List { column, len, .. }, values) => {

@@ -6,7 +6,9 @@ mod chunk;
 mod file;
 mod source;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::sources::budget::DECODED_BYTES;
 use crate::{DataError, Missing, TableSchema};
@@ -22,8 +24,12 @@ pub use source::ColumnarSource;
 ///
 /// Several files are one table, one behind the other in the order in which they are given. All have the
 /// columns that are read. Columns have names, and their types are those of the files: numbers and booleans,
-/// texts, and lists of numbers with one length. Parquet's compressions are Snappy, GZIP, LZ4 and none;
-/// Arrow's are LZ4 and none.
+/// texts, and lists of numbers with one length. Parquet's compressions are Snappy, GZIP, LZ4, Zstandard and
+/// none; Arrow's are LZ4, Zstandard and none.
+///
+/// A file that is damaged is an error, also where the reader of the crates `parquet` and `arrow-ipc` panics
+/// on it. Such a panic is caught, but the program's panic hook hears of it first, and Rust's own hook prints
+/// a message on standard error.
 ///
 /// ```no_run
 /// use unisono_data::{Columnar, Loader, Missing};
@@ -48,17 +54,44 @@ struct Columns {
     numbers: Vec<String>,
     categories: Vec<String>,
     lists: Vec<String>,
+    texts: Vec<Text>,
     targets: Vec<String>,
     label: Option<String>,
     weight: Option<String>,
+}
+
+/// A column of texts that are read as ids.
+#[derive(Clone, Debug)]
+struct Text {
+    column: String,
+    /// The number of ids that a text is cut or padded to.
+    longest: usize,
+    encode: Encode,
+}
+
+/// A function that makes ids of a text.
+#[derive(Clone)]
+struct Encode(Arc<dyn Fn(&str) -> Result<Vec<i32>, DataError> + Send + Sync>);
+
+impl fmt::Debug for Encode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encode")
+    }
 }
 
 impl Columns {
     /// Returns the names of all columns, each once, in alphabetical order.
     fn names(&self) -> Vec<String> {
         let lists = [&self.numbers, &self.categories, &self.lists, &self.targets];
-        let mut names: Vec<String> =
-            lists.into_iter().flatten().chain(&self.label).chain(&self.weight).cloned().collect();
+        let texts = self.texts.iter().map(|text| &text.column);
+        let mut names: Vec<String> = lists
+            .into_iter()
+            .flatten()
+            .chain(texts)
+            .chain(&self.label)
+            .chain(&self.weight)
+            .cloned()
+            .collect();
         names.sort();
         names.dedup();
         names
@@ -119,6 +152,27 @@ impl Columnar {
     /// numbers are whole, f32 where they are not. Tokens, embeddings and small images are such columns.
     pub fn list(mut self, column: impl Into<String>) -> Self {
         self.columns.lists.push(column.into());
+        self
+    }
+
+    /// Reads a column of texts as ids: a field of the column's name, i32, `[longest]`. `encode` makes the ids
+    /// of a text, as `Tokenizer::encode` does. What is beyond `longest` is cut off, and shorter texts are
+    /// padded with 0.
+    ///
+    /// ```no_run
+    /// use unisono_data::Columnar;
+    ///
+    /// let bytes = |text: &str| Ok(text.bytes().map(|byte| i32::from(byte) + 1).collect());
+    /// let reviews = Columnar::new(["reviews.parquet"]).text("review", 200, bytes).label("stars").open()?;
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    pub fn text(
+        mut self,
+        column: impl Into<String>,
+        longest: usize,
+        encode: impl Fn(&str) -> Result<Vec<i32>, DataError> + Send + Sync + 'static,
+    ) -> Self {
+        self.columns.texts.push(Text { column: column.into(), longest, encode: Encode(Arc::new(encode)) });
         self
     }
 

@@ -1,0 +1,61 @@
+//! A trained model as ONNX, with what it answers to some samples.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use unisono::data::{Batch, Field, Loader, Values};
+use unisono::{Prediction, Trainer};
+
+use crate::Error;
+
+/// The number of samples that are written.
+const SAMPLES: usize = 8;
+
+/// Writes a model to a directory as `model.onnx`, and beside it `model.json`: a few held-out samples, and what
+/// the model answers to them, by which a program that runs the file can be checked.
+///
+/// # Errors
+/// The model cannot be exported; no sample has the length that the model was built for; a file cannot be
+/// written.
+pub(crate) fn write(trainer: &mut Trainer, held_out: &Loader, dir: &Path) -> Result<(), Error> {
+    fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    trainer.export_onnx(dir.join("model.onnx"))?;
+    let batch = longest(held_out)?;
+    trainer.reset_carries();
+    let outputs = trainer.predict_batch_all(&batch)?;
+    let inputs: Map<String, Value> =
+        batch.fields().map(|(name, field)| (name.into(), input(field))).collect();
+    let outputs: Map<String, Value> =
+        outputs.iter().map(|found| (found.name.clone(), output(found))).collect();
+    let path = dir.join("model.json");
+    let written = fs::write(&path, json!({ "inputs": inputs, "outputs": outputs }).to_string());
+    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+/// Returns the first batch of samples of the longest length: the file takes no others.
+fn longest(held_out: &Loader) -> Result<Batch, Error> {
+    let fields = held_out.fields()?;
+    let is_longest = |batch: &Batch| {
+        let mut own = fields.iter().zip(batch.fields());
+        own.all(|(spec, (_, field))| field.shape.get(1..) == Some(&spec.shape[..]))
+    };
+    for batch in held_out.clone().batch(SAMPLES).epoch(0)? {
+        let batch = batch?;
+        if is_longest(&batch) {
+            return Ok(batch);
+        }
+    }
+    Err("--onnx: no held-out samples have the longest length".into())
+}
+
+fn input(field: &Field) -> Value {
+    match &field.values {
+        Values::F32(values) => json!({ "shape": field.shape, "dtype": "f32", "values": values }),
+        Values::I32(values) => json!({ "shape": field.shape, "dtype": "i32", "values": values }),
+    }
+}
+
+fn output(found: &Prediction) -> Value {
+    json!({ "shape": found.shape, "dtype": "f32", "values": found.values })
+}
