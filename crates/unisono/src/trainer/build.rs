@@ -182,7 +182,7 @@ impl Builder {
         if !self.world.is_alone() {
             self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
         }
-        self.options.audits = audits(&self.world, self.options.audits);
+        self.options.audits = audits(&self.world, self.options.audits)?;
         let (mut replicas, memory) = self.start(&programs, &mut budget, &settings, mixed, &weights)?;
         give_start_values(&programs, &mut replicas, settings.seed)?;
         let mut plan = Plan { parts: self.parts, programs, fields, layout, lengths: Vec::new(), memory };
@@ -202,8 +202,7 @@ impl Builder {
         self.callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
         identity.of_trainer.clone_from(&identity.not_covered);
         let state = RunState { settings, loss_scale, carries, identity, control, ..RunState::default() };
-        let observers = if self.world.is_first() { self.observers } else { Vec::new() };
-        let forwards = !self.world.is_first();
+        let (observers, forwards) = (self.observers, !self.world.is_first());
         let watch = Watch { observers, notes, forwards, ..Watch::default() };
         let (data_hash, trust) = (DataHash::default(), Trust::default());
         let callbacks = self.callbacks;
