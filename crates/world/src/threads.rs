@@ -5,6 +5,9 @@
 //! next message is delivered, chosen at random by the script's seed, or time goes on to the next moment at
 //! which something happens. So a script gives the same schedule each time, and a deadline of minutes passes
 //! at once.
+//!
+//! With hundreds of ranks, whose messages grow with the square of their number, a rank that wakes receives all
+//! that has arrived for it, in a random order of the ranks: otherwise waking threads would take most of the time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,6 +15,9 @@ use std::time::Duration;
 
 use crate::link::{Link, Received};
 use crate::world::World;
+
+/// From so many ranks on, all messages that have arrived for a rank are delivered at once.
+const MANY: usize = 100;
 
 /// What happens to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +164,46 @@ impl State {
         }
     }
 
+    /// Returns whether a message has arrived at the end of a line.
+    fn has_arrived(&self, line: usize) -> bool {
+        let to = line % self.lives.len();
+        self.lives[to] && self.lines[line].front().is_some_and(|(at, _)| *at <= self.now)
+    }
+
+    /// Delivers one of the messages that have arrived. Returns the rank that receives it.
+    fn deliver_one(&mut self) -> Option<usize> {
+        let ranks = self.lives.len();
+        let lines: Vec<usize> = (0..ranks * ranks).filter(|&line| self.has_arrived(line)).collect();
+        if lines.is_empty() {
+            return None;
+        }
+        let line = lines[self.draw(lines.len())];
+        let message = self.lines[line].pop_front().map(|(_, message)| message);
+        self.inboxes[line % ranks].extend(message);
+        Some(line % ranks)
+    }
+
+    /// Delivers all messages that have arrived for one of the ranks. Returns that rank.
+    fn deliver_many(&mut self) -> Option<usize> {
+        let ranks = self.lives.len();
+        let first = self.draw(ranks);
+        let turned = move |first: usize| (first..ranks).chain(0..first);
+        for to in turned(first) {
+            let start = self.draw(ranks);
+            for from in turned(start) {
+                let line = from * ranks + to;
+                while self.has_arrived(line) {
+                    let message = self.lines[line].pop_front().map(|(_, message)| message);
+                    self.inboxes[to].extend(message);
+                }
+            }
+            if !self.inboxes[to].is_empty() {
+                return Some(to);
+            }
+        }
+        None
+    }
+
     /// Does the next thing if all ranks wait. Returns the rank that can go on now.
     fn advance(&mut self) -> Option<usize> {
         let ranks = self.lives.len();
@@ -172,15 +218,9 @@ impl State {
                 self.inboxes[due].push_back(Received::Nothing);
                 return Some(due);
             }
-            let arrives = |line: &usize| {
-                self.lives[line % ranks] && self.lines[*line].front().is_some_and(|(at, _)| *at <= self.now)
-            };
-            let lines: Vec<usize> = (0..ranks * ranks).filter(arrives).collect();
-            if !lines.is_empty() {
-                let line = lines[self.draw(lines.len())];
-                let message = self.lines[line].pop_front().map(|(_, message)| message);
-                self.inboxes[line % ranks].extend(message);
-                return Some(line % ranks);
+            let delivered = if ranks < MANY { self.deliver_one() } else { self.deliver_many() };
+            if delivered.is_some() {
+                return delivered;
             }
             let coming = (0..ranks * ranks).filter(|line| self.lives[line % ranks]);
             let coming = coming.filter_map(|line| Some(self.lines[line].front()?.0));
