@@ -6,8 +6,9 @@
 //! which something happens. So a script gives the same schedule each time, and a deadline of minutes passes
 //! at once.
 //!
-//! With hundreds of ranks, whose messages grow with the square of their number, a rank that wakes receives all
-//! that has arrived for it, in a random order of the ranks: otherwise waking threads would take most of the time.
+//! With hundreds of ranks, whose messages grow with the square of their number, a rank that wakes receives
+//! all that has arrived for it, from the ranks in turn, beginning with a random one: otherwise waking threads
+//! would take most of the time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

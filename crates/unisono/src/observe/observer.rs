@@ -12,8 +12,8 @@ use crate::{Epoch, Evaluation, OptimizerSettings, RunSettings, Summary};
 /// Progress bars and loggers are observers: `Progress`, [`TensorBoard`](crate::TensorBoard),
 /// [`CsvLog`](crate::CsvLog), [`JsonLines`](crate::JsonLines) and [`Plot`](crate::Plot).
 ///
-/// On several machines the first rank calls its observers. If that rank is lost and the others go on, the next
-/// one calls its own from then on: they hear of a start, with the epochs so far.
+/// On several machines the first rank calls its observers. If that rank is lost and the others go on, the
+/// next one calls its own from then on: they hear of a start, with the epochs so far.
 pub trait Observer: Send {
     /// Returns whether each rank of a run on several machines calls its own observer, and not the first one
     /// alone. Default: `false`.

@@ -239,8 +239,8 @@ impl Builder {
     /// it. The last step of a fit is audited too. The bytes of the state that is trusted are kept in the
     /// host's memory. Default: audits aim at 1.5 % of the time ([`Audits::Share`]).
     ///
-    /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing, nor does one on several machines,
-    /// which refuses audits that are set here.
+    /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing, nor does one on several
+    /// machines, which refuses audits that are set here.
     pub fn audits(mut self, audits: Audits) -> Self {
         self.options.audits = audits;
         self
