@@ -79,6 +79,7 @@ pub fn threads(ranks: usize, script: Script) -> Vec<World> {
         state: Mutex::new(State {
             now: Duration::ZERO,
             random: script.seed,
+            turn: 0,
             sent: vec![0; ranks],
             slow: vec![Duration::ZERO; ranks],
             cut_off: vec![false; ranks],
@@ -103,6 +104,8 @@ struct Network {
 struct State {
     now: Duration,
     random: u64,
+    /// The rank whose turn it is, where there are many.
+    turn: usize,
     /// The messages that each rank has sent.
     sent: Vec<usize>,
     slow: Vec<Duration>,
@@ -184,10 +187,11 @@ impl State {
         Some(line % ranks)
     }
 
-    /// Delivers all messages that have arrived for one of the ranks. Returns that rank.
+    /// Delivers all messages that have arrived for one of the ranks. Returns that rank. Ranks have turns, so
+    /// that each receives what all others have sent, and not each message as it is sent.
     fn deliver_many(&mut self) -> Option<usize> {
         let ranks = self.lives.len();
-        let first = self.draw(ranks);
+        let first = self.turn;
         let turned = move |first: usize| (first..ranks).chain(0..first);
         for to in turned(first) {
             let start = self.draw(ranks);
@@ -199,6 +203,7 @@ impl State {
                 }
             }
             if !self.inboxes[to].is_empty() {
+                self.turn = (to + 1) % ranks;
                 return Some(to);
             }
         }
