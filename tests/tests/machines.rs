@@ -2,12 +2,13 @@
 //! and what happens when machines are lost, differ, stop or fail.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use unisono::data::{Loader, Tokens, Width};
 use unisono::world::{Fault, Script, threads};
 use unisono::{
-    AdamW, BatchNorm, Builder, Dense, Embedding, Error, History, Lamb, Lstm, Optimizer, Precision, Relu,
-    Sequential, Sgd, Stop, Trainer, World,
+    AdamW, Assignment, Audits, BatchNorm, Builder, Dense, Embedding, Epoch, Error, History, Lamb, Lstm,
+    Observer, Optimizer, Precision, ProgramId, Relu, Sequential, Sgd, Start, Stop, Trainer, World,
 };
 use unisono_tests::{CLASSES, loader, perceptron};
 
@@ -114,6 +115,63 @@ fn those_that_are_left_go_on_with_the_same_bytes() {
     }
 }
 
+/// Keeps what it hears.
+#[derive(Clone, Default)]
+struct Hears {
+    heard: Arc<Mutex<Vec<String>>>,
+    everywhere: bool,
+}
+
+impl Hears {
+    fn push(&self, text: String) {
+        self.heard.lock().unwrap().push(text);
+    }
+}
+
+impl Observer for Hears {
+    fn on_all_ranks(&self) -> bool {
+        self.everywhere
+    }
+
+    fn started(&mut self, start: &Start<'_>) {
+        self.push(format!("start with {} epochs", start.history.len()));
+    }
+
+    fn epoch(&mut self, epoch: &Epoch) {
+        self.push(format!("epoch {}", epoch.epoch));
+    }
+
+    fn note(&mut self, text: &str) {
+        if text.contains("was lost") {
+            self.push(text.to_owned());
+        }
+    }
+}
+
+#[test]
+fn the_next_rank_calls_its_observers_where_the_first_is_lost() {
+    // Somewhere in the second of three epochs.
+    let script = || Script { seed: 1, faults: vec![Fault::Lost { rank: 0, after: 60 }] };
+    let run = |script: Script, everywhere: bool| {
+        on_ranks(3, script, |world| {
+            let hears = Hears { everywhere, ..Hears::default() };
+            let data = loader(40, 5).unwrap();
+            let builder = perceptron(16).global_batch(16).replicas(1).observer(hears.clone()).world(world);
+            let ended = builder.build(&data.fields().unwrap()).unwrap().fit(&data, None, 3).map(drop);
+            (ended.is_ok(), std::mem::take(&mut *hears.heard.lock().unwrap()))
+        })
+    };
+    let all = run(script(), false);
+    assert_eq!(all.iter().map(|(ended, _)| *ended).collect::<Vec<_>>(), [false, true, true]);
+    let [_, (_, next), (_, last)] = &all[..] else { panic!("three ranks") };
+    let lost = "rank 0 (thread0) was lost: its thread has ended; the others go on without it";
+    assert_eq!(next, &["start with 1 epochs", lost, "epoch 1", "epoch 2"]);
+    assert!(last.is_empty(), "{last:?}");
+    for (_, heard) in run(Script::default(), true) {
+        assert_eq!(heard, ["start with 0 epochs", "epoch 0", "epoch 1", "epoch 2"]);
+    }
+}
+
 #[test]
 fn a_machine_with_another_setting_is_refused_by_name() {
     let ended = on_ranks(3, Script::default(), |world| {
@@ -130,6 +188,49 @@ fn a_machine_with_another_setting_is_refused_by_name() {
     for ended in ended {
         let text = ended.unwrap_err().to_string();
         assert!(text.starts_with("rank 1 (thread1): the fingerprint of the data "), "{text}");
+    }
+}
+
+#[test]
+fn audits_are_refused_by_name() {
+    for (audits, is_refused) in [(Audits::Every(3), true), (Audits::Every(0), false), (Audits::Never, false)]
+    {
+        let ended = on_ranks(2, Script::default(), |world| {
+            train(perceptron(8).replicas(1).audits(audits), world, 40).map(drop)
+        });
+        for ended in ended {
+            let text = ended.err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(
+                text.starts_with("audits: in a run on several machines no step is audited"),
+                is_refused
+            );
+        }
+    }
+}
+
+/// Each step sends what the formula says for the buckets of the training program.
+#[test]
+fn the_bytes_sent_are_as_computed() {
+    for ranks in [2, 3, 4] {
+        let ended = on_ranks(ranks, Script::default(), |world| {
+            let data = loader(64, 5).unwrap();
+            let builder = perceptron(16).global_batch(16).shards(8).replicas(1).world(world);
+            let builder = builder.assignment(Assignment::Even);
+            let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+            trainer.fit(&data, None, 2).unwrap();
+            let lens: Vec<usize> =
+                trainer.program(ProgramId::Train).buckets().iter().map(|bucket| bucket.len).collect();
+            (trainer.report().machines, trainer.steps(), lens)
+        });
+        let runs = unisono::world::cuts(8, &vec![1; ranks]);
+        for (machines, steps, lens) in ended {
+            assert!(lens.iter().sum::<usize>() > 100);
+            for (place, machine) in machines.iter().enumerate() {
+                let of = |len: &usize| unisono::world::bytes_sent(*len, 8, &runs, place);
+                let wanted = steps * lens.iter().map(of).sum::<u64>();
+                assert_eq!(machine.sent, wanted, "rank {place} of {ranks}, {steps} steps of {lens:?}");
+            }
+        }
     }
 }
 

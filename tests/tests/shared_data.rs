@@ -192,6 +192,44 @@ fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
     assert!(ended[..2].iter().all(|text| text.contains("rank 2 (thread2): ")), "{ended:?}");
 }
 
+/// Trains two epochs of twelve batches with checkpoints. Returns the error, or the digest.
+fn train_on(source: &Arc<Counted>, world: World, dir: &std::path::Path) -> Result<String, String> {
+    let data = Loader::new(Arc::clone(source)).shuffle(4).threads(1).limit_batches(12);
+    let builder = Trainer::builder(Sequential::new().add(Dense::new(3))).optimizer(Sgd::new(0.1)).seed(3);
+    let builder = builder.replicas(1).global_batch(BATCH).shards(SHARDS).world(world);
+    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+    trainer.checkpoints(dir, 0).unwrap();
+    trainer.resume().unwrap();
+    trainer.fit(&data, None, 2).map_err(|error| error.to_string())?;
+    Ok(trainer.state_sha256().unwrap())
+}
+
+#[test]
+fn the_steps_before_a_sample_that_one_machine_cannot_read_are_saved() {
+    let alone = tempfile::tempdir().unwrap();
+    let wanted = train_on(&Arc::new(Counted::new()), World::alone(), &alone.path().join("run")).unwrap();
+    let loader = Loader::new(Counted::new()).shuffle(4).batch(BATCH);
+    let sixth = loader.epoch(0).unwrap().nth(5).unwrap().unwrap().indices;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    for broken in 0..3 {
+        let ended = on_ranks(3, Script::default(), |world| {
+            // A sample in the rank's part of the sixth batch.
+            let row = [0, BATCH / 2, BATCH - 1][broken];
+            let broken = (world.rank() == broken).then_some(sixth[row]);
+            train_on(&Arc::new(Counted { broken, ..Counted::new() }), world, dir).unwrap_err()
+        });
+        assert!(ended[broken].contains("the disk is gone"), "{ended:?}");
+        for rank in 0..2 {
+            let saved = unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
+            assert_eq!(saved.iter().map(|(step, _)| *step).max(), Some(5), "{ended:?}");
+        }
+        let ended = on_ranks(2, Script::default(), |world| train_on(&Arc::new(Counted::new()), world, dir));
+        assert!(ended.iter().all(|digest| digest.as_ref() == Ok(&wanted)), "{ended:?}");
+        (0..2).for_each(|rank| std::fs::remove_dir_all(unisono::dir_of_rank(dir, rank)).unwrap());
+    }
+}
+
 /// Whether a bucket is summed before a device is done depends on the time that threads get, so one run of
 /// many has to show it.
 #[test]
@@ -210,20 +248,35 @@ fn buckets_beside_computing() -> usize {
         trainer.fit(&data, None, 1).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace.json");
+        let rank = trainer.world().rank();
         trainer.write_trace(&path).unwrap();
+        if rank > 0 {
+            assert!(!path.exists(), "the first rank writes what all did");
+            return 0;
+        }
         let events: Vec<serde_json::Value> =
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let spans = |name: &str| {
-            let own = events.iter().filter(|event| event["name"] == name && event["ph"] == "X");
+        let named =
+            |pid: u64| events.iter().any(|event| event["name"] == "process_name" && event["pid"] == pid);
+        assert!(named(0) && named(1) && !named(2));
+        let spans = |name: &str, pid: u64| {
+            let is_own = |event: &&serde_json::Value| {
+                event["name"] == name && event["ph"] == "X" && event["pid"] == pid
+            };
+            let own = events.iter().filter(is_own);
             let span = |event: &serde_json::Value| {
                 let from = event["ts"].as_f64().unwrap();
                 (from, from + event["dur"].as_f64().unwrap())
             };
             own.map(span).collect::<Vec<_>>()
         };
-        let (exchanges, computes) = (spans("machines"), spans("compute"));
-        let beside = |(from, to): &(f64, f64)| computes.iter().any(|(begun, end)| from < end && begun < to);
-        exchanges.iter().filter(|span| beside(span)).count()
+        let beside = |pid: u64| {
+            let (exchanges, computes) = (spans("machines", pid), spans("compute", pid));
+            let is_beside =
+                |(from, to): &(f64, f64)| computes.iter().any(|(begun, end)| from < end && begun < to);
+            exchanges.iter().filter(|span| is_beside(span)).count()
+        };
+        beside(0) + beside(1)
     });
     overlaps.iter().sum()
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use unisono_replica::ReplicaError;
+use unisono_world::WorldError;
 
 /// Any error of the facade. `Debug` prints the message too, so that a `main` that returns the error shows it.
 #[derive(thiserror::Error)]
@@ -233,8 +234,11 @@ impl Error {
     }
 
     /// Returns whether this is an error of the data or of their numbers, after which the replicas hold the
-    /// state of the step before.
+    /// state of the step before. Where another rank has the error, that is for all ranks to say.
     pub(crate) fn leaves_state_whole(&self) -> bool {
+        if let Self::Here(error) = self {
+            return error.leaves_state_whole();
+        }
         matches!(
             self,
             Self::Data(_)
@@ -243,7 +247,9 @@ impl Error {
                 | Self::Setting { .. }
                 | Self::Validation(_)
                 | Self::NotFinite { .. }
-                | Self::Replica(ReplicaError::NotFinite { .. })
+                | Self::Replica(ReplicaError::NotFinite { .. } | ReplicaError::Rest { .. })
+                | Self::World(WorldError::Other { .. })
+                | Self::Replica(ReplicaError::World(WorldError::Other { .. }))
         )
     }
 }

@@ -43,6 +43,7 @@ struct Abi {
     status_ignore: usize,
     /// The index of the source in a status, in numbers of 32 bits.
     source_at: usize,
+    is_mpich: bool,
 }
 
 /// MPICH's numbers, which its ABI fixes.
@@ -53,6 +54,7 @@ const MPICH: Abi = Abi {
     any_source: -2,
     status_ignore: 1,
     source_at: 2,
+    is_mpich: true,
 };
 
 /// A status is 20 or 24 bytes; this has room for more.
@@ -110,7 +112,9 @@ impl Mpi {
     pub fn init() -> Result<Self, MpiError> {
         let library = open()?;
         let functions = Functions::find(&library)?;
-        let (abi, failures) = (abi(&library), Failures::find(&library));
+        let abi = abi(&library);
+        // MPICH has functions of these names too, which end the process.
+        let failures = if abi.is_mpich { None } else { Failures::find(&library) };
         let mut mpi = Self { functions, abi, comm: abi.world, failures, _library: library };
         let mut provided = 0;
         // SAFETY: null stands for no arguments, which the standard allows.
@@ -287,7 +291,8 @@ fn abi(library: &libloading::os::unix::Library) -> Abi {
     );
     match handles {
         (Some(world), Some(byte), Some(errors_return)) => {
-            Abi { world, byte, errors_return, any_source: -1, status_ignore: 0, source_at: 0 }
+            let (any_source, status_ignore, source_at) = (-1, 0, 0);
+            Abi { world, byte, errors_return, any_source, status_ignore, source_at, is_mpich: false }
         }
         _ => MPICH,
     }

@@ -50,15 +50,25 @@ mod unix {
     use crate::error::MpiError;
     use crate::owner::{Command, serve};
 
+    /// How long a process waits at its end for MPI to be finalised. Open MPI 5 waits in there for ranks that
+    /// were killed, sometimes for good.
+    const FINALIZE: Duration = Duration::from_secs(8);
+
     pub fn connect() -> Result<World, MpiError> {
         let (opened, has_opened) = bounded(1);
+        let (lives, has_ended) = bounded::<()>(0);
         let (commands, to_do) = unbounded();
         let (received, has_come) = unbounded();
         let thread = std::thread::Builder::new().name("mpi".into());
-        let thread = thread.spawn(move || serve(&opened, &to_do, &received)).map_err(|_| MpiError::Thread)?;
+        let own = move || {
+            serve(&opened, &to_do, &received);
+            drop(lives);
+        };
+        let thread = thread.spawn(own).map_err(|_| MpiError::Thread)?;
         let (rank, hosts) = has_opened.recv().map_err(|_| MpiError::Thread)??;
         let (thread, since) = (Some(thread), Instant::now());
-        Ok(World::new(Box::new(MpiLink { rank, hosts, commands, received: has_come, thread, since })))
+        let received = has_come;
+        Ok(World::new(Box::new(MpiLink { rank, hosts, commands, received, has_ended, thread, since })))
     }
 
     struct MpiLink {
@@ -66,6 +76,8 @@ mod unix {
         hosts: Vec<String>,
         commands: Sender<Command>,
         received: Receiver<Result<Received, String>>,
+        /// Is closed when the thread ends.
+        has_ended: Receiver<()>,
         thread: Option<JoinHandle<()>>,
         since: Instant,
     }
@@ -99,7 +111,10 @@ mod unix {
         fn end(&mut self, together: bool) {
             let _ = self.commands.send(Command::End(together));
             if let Some(thread) = self.thread.take().filter(|_| together) {
-                let _ = thread.join();
+                let waited = self.has_ended.recv_timeout(FINALIZE);
+                if waited == Err(RecvTimeoutError::Disconnected) {
+                    let _ = thread.join();
+                }
             }
         }
     }

@@ -5,6 +5,10 @@
 //! next message is delivered, chosen at random by the script's seed, or time goes on to the next moment at
 //! which something happens. So a script gives the same schedule each time, and a deadline of minutes passes
 //! at once.
+//!
+//! With hundreds of ranks, whose messages grow with the square of their number, a rank that wakes receives
+//! all that has arrived for it, from the ranks in turn, beginning with a random one: otherwise waking threads
+//! would take most of the time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,6 +16,9 @@ use std::time::Duration;
 
 use crate::link::{Link, Received};
 use crate::world::World;
+
+/// From so many ranks on, all messages that have arrived for a rank are delivered at once.
+const MANY: usize = 100;
 
 /// What happens to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +79,7 @@ pub fn threads(ranks: usize, script: Script) -> Vec<World> {
         state: Mutex::new(State {
             now: Duration::ZERO,
             random: script.seed,
+            turn: 0,
             sent: vec![0; ranks],
             slow: vec![Duration::ZERO; ranks],
             cut_off: vec![false; ranks],
@@ -96,6 +104,8 @@ struct Network {
 struct State {
     now: Duration,
     random: u64,
+    /// The rank whose turn it is, where there are many.
+    turn: usize,
     /// The messages that each rank has sent.
     sent: Vec<usize>,
     slow: Vec<Duration>,
@@ -158,6 +168,48 @@ impl State {
         }
     }
 
+    /// Returns whether a message has arrived at the end of a line.
+    fn has_arrived(&self, line: usize) -> bool {
+        let to = line % self.lives.len();
+        self.lives[to] && self.lines[line].front().is_some_and(|(at, _)| *at <= self.now)
+    }
+
+    /// Delivers one of the messages that have arrived. Returns the rank that receives it.
+    fn deliver_one(&mut self) -> Option<usize> {
+        let ranks = self.lives.len();
+        let lines: Vec<usize> = (0..ranks * ranks).filter(|&line| self.has_arrived(line)).collect();
+        if lines.is_empty() {
+            return None;
+        }
+        let line = lines[self.draw(lines.len())];
+        let message = self.lines[line].pop_front().map(|(_, message)| message);
+        self.inboxes[line % ranks].extend(message);
+        Some(line % ranks)
+    }
+
+    /// Delivers all messages that have arrived for one of the ranks. Returns that rank. Ranks have turns, so
+    /// that each receives what all others have sent, and not each message as it is sent.
+    fn deliver_many(&mut self) -> Option<usize> {
+        let ranks = self.lives.len();
+        let first = self.turn;
+        let turned = move |first: usize| (first..ranks).chain(0..first);
+        for to in turned(first) {
+            let start = self.draw(ranks);
+            for from in turned(start) {
+                let line = from * ranks + to;
+                while self.has_arrived(line) {
+                    let message = self.lines[line].pop_front().map(|(_, message)| message);
+                    self.inboxes[to].extend(message);
+                }
+            }
+            if !self.inboxes[to].is_empty() {
+                self.turn = (to + 1) % ranks;
+                return Some(to);
+            }
+        }
+        None
+    }
+
     /// Does the next thing if all ranks wait. Returns the rank that can go on now.
     fn advance(&mut self) -> Option<usize> {
         let ranks = self.lives.len();
@@ -172,15 +224,9 @@ impl State {
                 self.inboxes[due].push_back(Received::Nothing);
                 return Some(due);
             }
-            let arrives = |line: &usize| {
-                self.lives[line % ranks] && self.lines[*line].front().is_some_and(|(at, _)| *at <= self.now)
-            };
-            let lines: Vec<usize> = (0..ranks * ranks).filter(arrives).collect();
-            if !lines.is_empty() {
-                let line = lines[self.draw(lines.len())];
-                let message = self.lines[line].pop_front().map(|(_, message)| message);
-                self.inboxes[line % ranks].extend(message);
-                return Some(line % ranks);
+            let delivered = if ranks < MANY { self.deliver_one() } else { self.deliver_many() };
+            if delivered.is_some() {
+                return delivered;
             }
             let coming = (0..ranks * ranks).filter(|line| self.lives[line % ranks]);
             let coming = coming.filter_map(|line| Some(self.lines[line].front()?.0));

@@ -18,28 +18,18 @@ const PACKAGES: [&str; 8] = [
     "bash",
     "coreutils",
 ];
-/// The directories of the machine that the folder shows.
-const SHOWN: [&str; 3] = ["/proc", "/dev", "/sys"];
-
 /// Makes the folder `target/debian-13`, if it is not there, and returns its root, to be used with `chroot`.
-/// It shows `also`, directories of this machine, at the same paths.
+/// Nothing is mounted there, so that it can be removed like any other folder: tests mount what they need in a
+/// mount namespace of their own.
 ///
 /// # Errors
-/// The packages cannot be downloaded, or this user may not mount.
-pub fn folder(target: &Path, also: &[&Path]) -> Result<PathBuf, String> {
+/// The packages cannot be downloaded or unpacked.
+pub fn folder(target: &Path) -> Result<PathBuf, String> {
     let folder = target.join("debian-13");
     let root = folder.join("root");
     if !root.join("usr/bin/mpirun.openmpi").exists() {
         download(&folder)?;
         unpack(&folder, &root)?;
-    }
-    for shown in SHOWN.map(Path::new).into_iter().chain(also.iter().copied()) {
-        let place = root.join(shown.strip_prefix("/").unwrap_or(shown));
-        make(&place)?;
-        let is_empty = fs::read_dir(&place).map_or(true, |mut entries| entries.next().is_none());
-        if is_empty {
-            run(Command::new("mount").arg("--bind").arg(shown).arg(&place))?;
-        }
     }
     Ok(root)
 }

@@ -155,7 +155,7 @@ fn test(long: bool, world: bool, args: &[OsString]) -> Result<(), String> {
     #[cfg(unix)]
     if long && world {
         let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-        command.env("UNISONO_DEBIAN_13", debian13::folder(&target, &[&root(), &target])?);
+        command.env("UNISONO_DEBIAN_13", debian13::folder(&target)?);
     }
     let own = if world { &WORLD[..] } else { &TEST[..] };
     run(command.args(own).args(args))?;

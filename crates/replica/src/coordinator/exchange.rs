@@ -16,6 +16,7 @@ use crate::error::ReplicaError;
 use crate::observe::timeline::{Activity, Interval};
 use crate::schedule::{Share, Verdict};
 use crate::sums::tree_sum::{Blocks, not_finite, sum};
+use crate::worker::fault;
 use crate::worker::message::Sums;
 
 /// What was exchanged with other machines in a step. It stands if a replica of this machine is lost, since
@@ -140,6 +141,7 @@ impl Replicas {
             let own = own.ok_or(ReplicaError::Incomplete { step, bucket })?;
             self.begin_exchange(share, bucket, decl.len, &own)?;
         }
+        fault::together(&self.options.fault_scope, "exchange", step);
         let mut sums = Sums::new();
         for (bucket, _) in of_cut() {
             sums.push((bucket, Arc::new(self.world.finish_exchange(bucket)?)));
@@ -214,7 +216,9 @@ impl Replicas {
         let step = self.steps.saturating_sub(1);
         let own = [u8::from(verdict == Verdict::Commit)];
         let micros = self.machines.micros().to_le_bytes();
+        fault::together(&self.options.fault_scope, "agree", step);
         let records = self.world.gather_once(&[&own[..], &micros].concat())?;
+        fault::together(&self.options.fault_scope, "agreed", step);
         let differs = |record: &[u8]| record.first() != own.first();
         match records.iter().find(|(_, record)| differs(record)) {
             None => {

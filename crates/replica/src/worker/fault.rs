@@ -6,6 +6,9 @@
 //! | `replica-1:step-3` | when it runs the first segments of step 3 (of [`crate::Replicas::step`], from 0) |
 //! | `replica-1:step-3:segment-2` | when it runs segment 2 of step 3 |
 //! | `probe-gl` | when an adapter of this backend is probed; whatever the fault, its class is another |
+//! | `exchange:step-3` | in a run on several machines, when blocks of step 3 are sent and no sum has come |
+//! | `agree:step-3` | when this machine is about to agree on step 3 with the others |
+//! | `agreed:step-3` | when all have agreed on step 3, before it commits |
 //! | `replica-1:load` | when it makes a plan ready that it does not have; only faults that occur before a run have an effect |
 //!
 //! Each may be given an action of the `fail` crate, such as `sleep(500)`, or `return(FAULT)` with one of
@@ -14,6 +17,7 @@
 //! | --- | --- |
 //! | `lose` | the device is lost |
 //! | `panic` | the thread panics |
+//! | `abort` | the process ends, as if it were killed |
 //! | `out-of-memory` | the device has no memory left |
 //! | `transfer` | a transfer between host and device fails |
 //! | `slow:3` | its shards take three times as long, up to the last cut |
@@ -34,6 +38,7 @@ use unisono_gpu::Backend;
 pub(crate) enum Fault {
     Lose,
     Panic,
+    Abort,
     OutOfMemory,
     Transfer,
     Slow(f64),
@@ -50,6 +55,7 @@ impl Fault {
         Some(match name {
             "lose" => Self::Lose,
             "panic" => Self::Panic,
+            "abort" => Self::Abort,
             "out-of-memory" => Self::OutOfMemory,
             "transfer" => Self::Transfer,
             "slow" => Self::Slow(value.parse().ok()?),
@@ -78,6 +84,17 @@ pub(crate) fn passed(
     names.extend(segments.clone().map(|segment| format!("{own}:step-{step}:segment-{segment}")));
     names.iter().filter_map(|name| at(name)).collect()
 }
+
+/// Passes a point of what this machine does together with others in a step.
+#[cfg(feature = "faults")]
+pub(crate) fn together(scope: &str, what: &str, step: u64) {
+    if at(&format!("{scope}{what}:step-{step}")) == Some(Fault::Abort) {
+        std::process::abort();
+    }
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) fn together(_: &str, _: &str, _: u64) {}
 
 /// Returns the fault of the point that is passed when a plan is made ready.
 #[cfg(feature = "faults")]
@@ -122,6 +139,7 @@ mod tests {
     #[test]
     fn faults_go_by_their_names() {
         assert_eq!(Fault::parse("lose"), Some(Fault::Lose));
+        assert_eq!(Fault::parse("abort"), Some(Fault::Abort));
         assert_eq!(Fault::parse("slow:2.5"), Some(Fault::Slow(2.5)));
         assert_eq!(Fault::parse("state:3"), Some(Fault::State(3)));
         assert_eq!((Fault::parse("slow"), Fault::parse("break")), (None, None));

@@ -294,6 +294,7 @@ impl Worker {
         match fault {
             // This panics without the hook's message on standard error.
             Fault::Panic => resume_unwind(Box::new("on purpose")),
+            Fault::Abort => std::process::abort(),
             Fault::Lose => self.device.lose(),
             Fault::OutOfMemory => {
                 return Err(GpuError::OutOfMemory { what: "on purpose".into(), bytes: 1 << 40 }.into());

@@ -11,7 +11,16 @@ use crate::{Epoch, Evaluation, OptimizerSettings, RunSettings, Summary};
 ///
 /// Progress bars and loggers are observers: `Progress`, [`TensorBoard`](crate::TensorBoard),
 /// [`CsvLog`](crate::CsvLog), [`JsonLines`](crate::JsonLines) and [`Plot`](crate::Plot).
+///
+/// On several machines the first rank calls its observers. If that rank is lost and the others go on, the
+/// next one calls its own from then on: they hear of a start, with the epochs so far.
 pub trait Observer: Send {
+    /// Returns whether each rank of a run on several machines calls its own observer, and not the first one
+    /// alone. Default: `false`.
+    fn on_all_ranks(&self) -> bool {
+        false
+    }
+
     /// Is called when a fit begins, before its first step, also where it has nothing to do. Default: does
     /// nothing.
     fn started(&mut self, _start: &Start<'_>) {}

@@ -10,20 +10,36 @@ use std::path::Path;
 use serde_json::{Value, json};
 use unisono_replica::{Activity, Interval, ReplicaReport};
 
-/// Writes a trace, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
-pub(crate) fn write(path: &Path, replicas: &[ReplicaReport], timeline: &[Interval]) -> std::io::Result<()> {
+/// Writes the events of all machines, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
+pub(crate) fn write(path: &Path, machines: &[Vec<u8>]) -> std::io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
-    let mut separator = "[\n";
+    out.write_all(b"[\n")?;
+    for (at, events) in machines.iter().filter(|events| !events.is_empty()).enumerate() {
+        out.write_all(if at == 0 { b"" } else { b",\n" })?;
+        out.write_all(events)?;
+    }
+    out.write_all(b"\n]\n")?;
+    out.flush()
+}
+
+/// Returns the events of a machine, with commas between them. On several machines each is a process of the
+/// trace, which has the number of the rank and its `name`.
+pub(crate) fn events(
+    rank: usize,
+    name: Option<String>,
+    replicas: &[ReplicaReport],
+    timeline: &[Interval],
+) -> Vec<u8> {
     let devices = replicas.iter().filter(|r| timeline.iter().any(|i| is_device(i) && i.replica == r.replica));
     let lanes = replicas.iter().map(|r| lane(r, false)).chain(devices.map(|r| lane(r, true)));
     let buckets: BTreeSet<usize> = timeline.iter().filter(|i| is_exchange(i)).map(|i| i.replica).collect();
     let lanes = lanes.chain(buckets.into_iter().map(exchange_lane));
-    for event in lanes.chain(timeline.iter().map(slice)) {
-        write!(out, "{separator}{event}")?;
-        separator = ",\n";
-    }
-    out.write_all(if separator == "[\n" { b"[]\n" } else { b"\n]\n" })?;
-    out.flush()
+    let process = name.map(|name| json!({"ph": "M", "name": "process_name", "args": {"name": name}}));
+    let all = process.into_iter().chain(lanes).chain(timeline.iter().map(slice)).map(|mut event| {
+        event["pid"] = rank.into();
+        event.to_string()
+    });
+    all.collect::<Vec<_>>().join(",\n").into_bytes()
 }
 
 fn is_device(interval: &Interval) -> bool {
@@ -39,7 +55,7 @@ fn is_exchange(interval: &Interval) -> bool {
 
 fn exchange_lane(bucket: usize) -> Value {
     let name = format!("bucket {bucket} of sums between machines");
-    json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": EXCHANGES + bucket, "args": {"name": name}})
+    json!({"ph": "M", "name": "thread_name", "tid": EXCHANGES + bucket, "args": {"name": name}})
 }
 
 /// Two numbers for each replica: one for what it did, one for its device.
@@ -51,7 +67,7 @@ fn lane(replica: &ReplicaReport, device: bool) -> Value {
     let what = if device { "device of replica" } else { "replica" };
     let name = format!("{what} {} ({})", replica.replica, replica.adapter);
     let thread = thread(replica.replica, device);
-    json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": thread, "args": {"name": name}})
+    json!({"ph": "M", "name": "thread_name", "tid": thread, "args": {"name": name}})
 }
 
 /// Times are in microseconds, with nanoseconds behind the point.
@@ -67,7 +83,7 @@ fn slice(interval: &Interval) -> Value {
         false => thread(interval.replica, is_device(interval)),
     };
     json!({
-        "ph": "X", "name": interval.activity.name(), "cat": category, "pid": 0, "tid": lane,
+        "ph": "X", "name": interval.activity.name(), "cat": category, "tid": lane,
         "ts": from, "dur": to - from, "args": {"step": interval.step},
     })
 }

@@ -27,9 +27,9 @@ pub(crate) struct Watch {
     pub input: Option<Seen>,
     /// What each machine did up to the end of the last fit.
     pub machines: Vec<MachineReport>,
-    /// Whether another rank has the observers, so that they hear of what concerns this machine through it.
+    /// Whether another rank calls its observers, so that they hear of what concerns this machine through it.
     pub forwards: bool,
-    /// What they have not heard yet.
+    /// The notes of this machine that the observers of that rank have not heard yet.
     pub unheard: Vec<String>,
     /// The number of lost ranks that observers know of.
     pub lost_told: usize,
@@ -62,9 +62,15 @@ impl Watch {
         self.tell(|o| o.replicas(step, replicas));
     }
 
+    /// Returns whether this rank calls any observer.
+    pub fn is_observed(&self) -> bool {
+        self.observers.iter().any(|o| is_called(&**o, self.forwards))
+    }
+
     /// Whether an observer wants the parameters after an epoch.
     pub fn wants_weights(&self, epoch: u32) -> bool {
-        self.observers.iter().any(|o| o.wants_weights(epoch))
+        let called = self.observers.iter().filter(|o| is_called(&***o, self.forwards));
+        called.into_iter().any(|o| o.wants_weights(epoch))
     }
 
     /// Gives the parameters after an epoch to the observers that want them.
@@ -124,13 +130,20 @@ impl Watch {
         self.tell(|o| o.ended());
     }
 
-    /// Calls all observers. Then all receive the problems that some of them have.
+    /// Calls the observers of this rank. Then these receive the problems that some of them have.
     fn tell(&mut self, call: impl Fn(&mut dyn Observer)) {
-        self.observers.iter_mut().for_each(|o| call(&mut **o));
-        let problems: Vec<String> = self.observers.iter_mut().filter_map(|o| o.take_problem()).collect();
+        let forwards = self.forwards;
+        let mut called: Vec<_> = self.observers.iter_mut().filter(|o| is_called(&***o, forwards)).collect();
+        called.iter_mut().for_each(|o| call(&mut ***o));
+        let problems: Vec<String> = called.iter_mut().filter_map(|o| o.take_problem()).collect();
         for problem in problems {
             events::note(&problem);
-            self.observers.iter_mut().for_each(|o| o.note(&problem));
+            called.iter_mut().for_each(|o| o.note(&problem));
         }
     }
+}
+
+/// Returns whether an observer is called on a rank, which `forwards` if another one calls its observers.
+fn is_called(observer: &dyn Observer, forwards: bool) -> bool {
+    !forwards || observer.on_all_ranks()
 }

@@ -177,7 +177,6 @@ impl Builder {
         let (carries, using) = (lanes(ProgramId::Train), lanes(ProgramId::Predict));
         callbacks.not_covered().for_each(|what| identity.not_covered.push(what));
         identity.of_trainer.clone_from(&identity.not_covered);
-        let observers = if world.is_first() { observers } else { Vec::new() };
         Ok(Trainer {
             plan,
             crew,

@@ -16,7 +16,7 @@ use crate::trainer::callback::{Callback, Callbacks};
 use crate::{Chain, Loss, LossScale, Metric};
 
 /// The default share of the time that audits take.
-const AUDIT_SHARE: f64 = 0.015;
+pub(super) const AUDIT_SHARE: f64 = 0.015;
 
 /// Builds a [`Trainer`]. Made by [`Trainer::builder`].
 pub struct Builder {
@@ -239,7 +239,8 @@ impl Builder {
     /// it. The last step of a fit is audited too. The bytes of the state that is trusted are kept in the
     /// host's memory. Default: audits aim at 1.5 % of the time ([`Audits::Share`]).
     ///
-    /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing.
+    /// A run on a mixture of numeric classes ([`Builder::mixed`]) audits nothing, nor does one on several
+    /// machines, which refuses audits that are set here.
     pub fn audits(mut self, audits: Audits) -> Self {
         self.options.audits = audits;
         self

@@ -200,10 +200,11 @@ impl Trainer {
         self.prepare(ProgramId::Evaluate, reader.samples_per_epoch())
     }
 
-    /// Saves what was done before an error of the data or of their numbers.
+    /// Saves what was done before an error of the data or of their numbers, where that is the same on all
+    /// machines.
     fn save_despite(&mut self, error: &Error) {
-        if self.steps() > 0
-            && error.leaves_state_whole()
+        if self.are_whole(error)
+            && self.steps() > 0
             && let Err(second) = self.save_at_end()
         {
             self.watch.note(&format!("warning: the steps before the error are not saved: {second}"));

@@ -7,6 +7,7 @@ use unisono_graph::Program;
 use unisono_replica::{AuditReport, ReplicaReport};
 
 use crate::compile::programs::ProgramId;
+use crate::observe::trace;
 use crate::{Error, History, Report, Scaling, Stop, Summary, Trainer};
 
 impl Trainer {
@@ -117,13 +118,17 @@ impl Trainer {
     }
 
     /// Writes what each replica did with its time since the last call, with [`crate::Builder::timeline`], in
-    /// Chrome's trace format, to open in Perfetto.
+    /// Chrome's trace format, to open in Perfetto. On several machines the first rank writes what all of them
+    /// did, each by its own clock, which begins when its replicas start.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written. On several machines, a rank does not answer.
     pub fn write_trace(&mut self, path: &Path) -> Result<(), Error> {
         let timeline = self.crew.replicas.take_timeline();
-        let trace = |source| Error::Trace { path: path.into(), source };
-        crate::observe::trace::write(path, &self.crew.replicas.reports(), &timeline).map_err(trace)
+        let (world, failed) = (self.world(), |source| Error::Trace { path: path.into(), source });
+        let name = (!world.is_alone()).then(|| world.name(world.rank()));
+        let own = trace::events(world.rank(), name, &self.crew.replicas.reports(), &timeline);
+        let machines: Vec<Vec<u8>> = world.gather(&own)?.into_iter().map(|(_, events)| events).collect();
+        if self.world().is_first() { trace::write(path, &machines).map_err(failed) } else { Ok(()) }
     }
 }

@@ -28,7 +28,7 @@ impl Builder {
         if !self.world.is_alone() {
             self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
         }
-        self.options.audits = audits(&self.world, self.options.audits);
+        self.options.audits = audits(&self.world, self.options.audits)?;
         let (mut replicas, memory) = self.start(programs, &mut budget, settings, mixed, weights)?;
         give_start_values(programs, &mut replicas, settings.seed)?;
         let crew = Crew {

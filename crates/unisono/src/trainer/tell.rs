@@ -80,8 +80,8 @@ impl Trainer {
         self.tell_start_at(self.state.position.step);
     }
 
-    fn tell_start_at(&mut self, step: u64) {
-        if self.watch.observers.is_empty() {
+    pub(super) fn tell_start_at(&mut self, step: u64) {
+        if !self.watch.is_observed() {
             return;
         }
         let (summary, optimizer) = (self.summary(), self.plan.parts.optimizer_settings());
@@ -108,7 +108,7 @@ impl Trainer {
     /// The parameters cannot be read; replicas have different ones.
     pub(super) fn tell_epoch(&mut self, ended: &Epoch) -> Result<(), Error> {
         let step = self.steps();
-        if !self.watch.observers.is_empty() {
+        if self.watch.is_observed() {
             let reports = self.crew.replicas.reports();
             self.watch.replicas(step, &reports);
         }

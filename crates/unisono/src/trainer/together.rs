@@ -3,13 +3,15 @@
 //!
 //! A process that is alone does nothing here.
 
-use unisono_data::Loader;
-use unisono_replica::{Audits, machine};
+use unisono_data::{Loader, Position};
+use unisono_gpu::Adapter;
+use unisono_replica::{Audits, Class, Classes, machine};
 use unisono_world::{World, WorldError, pack, unpack};
 
 use crate::observe::machines::MachineReport;
 use crate::run::identity::RunIdentity;
 use crate::run::settings::RunSettings;
+use crate::trainer::builder::AUDIT_SHARE;
 use crate::{Error, Trainer};
 
 /// Ends a part of the run on all ranks. Returns the result if it is the same error or none everywhere, and
@@ -50,7 +52,7 @@ pub(super) fn compare_start(
     world: &World,
     settings: &RunSettings,
     identity: &RunIdentity,
-    adapters: &[unisono_gpu::Adapter],
+    adapters: &[Adapter],
 ) -> Result<(), Error> {
     let text = |name: &str, value: &dyn ToString| (name.to_owned(), value.to_string());
     let mut own = vec![
@@ -62,16 +64,42 @@ pub(super) fn compare_start(
         text("loss", &settings.loss),
         text("optimizer", &settings.optimizer),
         text("metrics", &settings.metrics.join(", ")),
-        text("adapter", &adapters.first().map(machine).unwrap_or_default()),
     ];
     let parts = identity.parts().into_iter();
     own.extend(parts.map(|(name, hash)| (format!("the hash of {name}"), hash.unwrap_or_default())));
-    Ok(world.compare(&own)?)
+    world.compare(&own)?;
+    compare_classes(world, adapters)
 }
 
-/// Returns the audits of a run: none on several machines, where they are not made yet.
-pub(super) fn audits(world: &World, audits: Audits) -> Audits {
-    if world.is_alone() { audits } else { Audits::Never }
+/// Compares the numeric classes of all ranks, which are probed if their adapters differ.
+fn compare_classes(world: &World, adapters: &[Adapter]) -> Result<(), Error> {
+    let own = adapters.first().map(machine).unwrap_or_default();
+    let all = world.gather(own.as_bytes())?;
+    if all.iter().all(|(_, other)| other == own.as_bytes()) {
+        return Ok(());
+    }
+    // The adapters of a rank are of one class.
+    let classes = Classes::new(adapters.iter().take(1).cloned().collect()).probed()?;
+    let class = |class: &Class| format!("{} {class}", class.rounding.name());
+    let text = classes.first().map(class).unwrap_or_default();
+    Ok(world.compare(&[("the numeric class of the adapter".to_owned(), text)])?)
+}
+
+/// Returns the audits of a run: none on several machines.
+///
+/// # Errors
+/// The caller has set some for a run on several machines. An audit there would need the rows of another
+/// machine's shards, which a machine does not read, and a way back for all of them together.
+pub(super) fn audits(world: &World, audits: Audits) -> Result<Audits, Error> {
+    match audits {
+        _ if world.is_alone() => Ok(audits),
+        Audits::Never | Audits::Every(0) => Ok(audits),
+        Audits::Share(share) if share == AUDIT_SHARE => Ok(Audits::Never),
+        _ => Err(Error::setting(
+            "audits",
+            "in a run on several machines no step is audited: their states are compared (Builder::digest_every)",
+        )),
+    }
 }
 
 impl Trainer {
@@ -107,6 +135,21 @@ impl Trainer {
         self.agree_on_saving(false, Ok(())).map(drop)
     }
 
+    /// Returns whether all ranks are at the same place of the run and hold the state of the step before an
+    /// error. Each rank has an error: its own, or that of another one.
+    pub(super) fn are_whole(&self, error: &Error) -> bool {
+        let whole = error.leaves_state_whole();
+        if self.world().is_alone() {
+            return whole;
+        }
+        let Position { epoch, sample } = self.position();
+        let place =
+            [self.steps(), u64::from(epoch), sample, self.history().len() as u64].map(u64::to_le_bytes);
+        let own = [&[u8::from(whole)], place.as_flattened()].concat();
+        // What ends the run may have been that there is no answer.
+        self.world().gather(&own).is_ok_and(|all| whole && all.iter().all(|(_, other)| *other == own))
+    }
+
     /// Collects what each machine did, for the report.
     pub(super) fn report_together(&mut self) -> Result<(), Error> {
         let world = self.world().clone();
@@ -117,6 +160,14 @@ impl Trainer {
         let report = |(rank, numbers): &(usize, Vec<u8>)| MachineReport::of(&world, *rank, numbers);
         self.watch.machines = records.iter().filter_map(report).collect();
         Ok(())
+    }
+
+    /// Calls this rank's observers from now on, if those before it are lost.
+    fn take_observers_over(&mut self) {
+        if self.watch.forwards && self.world().is_first() {
+            self.watch.forwards = false;
+            self.tell_start_at(self.state.position.step);
+        }
     }
 
     /// Tells all ranks whether this one was asked to stop, whether a save is due here, and what went wrong
@@ -137,7 +188,9 @@ impl Trainer {
         let unheard = std::mem::take(&mut self.watch.unheard);
         let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes()];
         own.extend(unheard.iter().map(String::as_bytes));
-        for (rank, record) in world.gather(&pack(&own))? {
+        let records = world.gather(&pack(&own))?;
+        self.take_observers_over();
+        for (rank, record) in records {
             let parts = unpack(&record).unwrap_or_default();
             let [flags, problem, unheard @ ..] = &parts[..] else { continue };
             for text in unheard {

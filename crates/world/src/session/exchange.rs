@@ -43,6 +43,8 @@ struct Begun {
     sum: Sum,
     /// This rank's blocks of its own slice.
     own: Vec<u8>,
+    /// The number of other ranks that send blocks.
+    comes: usize,
     /// The sums so far.
     sums: Vec<f32>,
     /// The places of the ranks whose slices are in `sums`.
@@ -105,7 +107,8 @@ impl Session {
             }
         }
         let has = (0..ranks.len()).map(|place| slice(sum.len, place, ranks.len()).is_empty()).collect();
-        let begun = Begun { own: part(place), sums: vec![0.0; sum.len], has, sum };
+        let comes = (0..ranks.len()).filter(|&from| from != place && sum.blocks(from) > 0).count();
+        let begun = Begun { own: part(place), comes, sums: vec![0.0; sum.len], has, sum };
         let bucket = begun.sum.bucket;
         self.exchanges.begun.insert(bucket, begun);
         self.advance_exchange(bucket)
@@ -192,10 +195,9 @@ impl Session {
             bytemuck::cast_slice_mut::<f32, u8>(slice).copy_from_slice(&part);
             begun.has[from] = true;
         }
-        let comes = |from: &usize| *from != place && begun.sum.blocks(*from) > 0;
-        let came =
-            |from: usize| self.exchanges.blocks.get(&key).is_some_and(|parts| parts.contains_key(&from));
-        if !begun.has[place] && (0..ranks).filter(comes).all(came) {
+        // Ranks without blocks send none.
+        let came = self.exchanges.blocks.get(&key).map_or(0, BTreeMap::len);
+        if !begun.has[place] && came >= begun.comes {
             let mut parts = self.exchanges.blocks.remove(&key).unwrap_or_default();
             parts.insert(place, std::mem::take(&mut begun.own));
             let own = slice(begun.sum.len, place, ranks);

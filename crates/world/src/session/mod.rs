@@ -144,6 +144,8 @@ impl Session {
                 return Err(self.silent(&missing, waited));
             }
             waited += self.receive_within(self.deadline.saturating_sub(waited))?;
+            // Looking for what is missing takes longer than receiving, with many ranks.
+            self.poll()?;
         }
     }
 
