@@ -14,6 +14,9 @@ use crate::trace::{GraphError, NodeId, ReduceKind};
 /// The words of a tree in the table of a launch.
 const WORDS: usize = 6;
 
+/// The most memories that a launch of trees reads. With 62 of them GPUs spill scalar registers.
+const MOST_SOURCES: usize = 36;
+
 /// A tree over shards: vectors, and the element at which their sum begins.
 pub(super) struct Tree {
     pub from: Source,
@@ -68,7 +71,7 @@ impl Emitter<'_> {
         if trees.iter().any(|tree| tree.from.leaves > TREE_GROUP) {
             return trees.into_iter().try_for_each(|tree| self.tree_apart(tree, to, root));
         }
-        let most = self.target.storage_buffers.saturating_sub(2).max(1) as usize;
+        let most = (self.target.storage_buffers.saturating_sub(2) as usize).clamp(1, MOST_SOURCES);
         let mut open: Vec<Tree> = Vec::new();
         let mut sources: Vec<Store> = Vec::new();
         for tree in trees {
