@@ -1,6 +1,7 @@
 //! Compiles kernels to pipelines: each distinct kernel once a device, several at a time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use naga::valid::Capabilities;
@@ -91,9 +92,9 @@ impl Pipelines {
             }
             let reads = through_textures(kernel, self.textures.0, self.textures.1);
             let bindings = (kernel.bindings.clone(), reads.textures.clone());
-            if !self.layouts.contains_key(&bindings) {
-                let made = scoped(device, &kernel.name, 0, || layout(device, &bindings))?;
-                self.layouts.insert(bindings, made);
+            if let Entry::Vacant(new) = self.layouts.entry(bindings) {
+                let made = scoped(device, &kernel.name, 0, || layout(device, new.key()))?;
+                new.insert(made);
             }
             missing.insert(key, (kernel, reads));
         }
@@ -209,8 +210,8 @@ fn module(
     })
 }
 
-/// Creates the layout of a kernel: binding 0 is the uniform, the storage buffers follow, and then the textures
-/// over some of them.
+/// Creates the layout of a kernel: binding 0 is the uniform, the storage buffers follow, and then the
+/// textures over some of them.
 fn layout(device: &wgpu::Device, (accesses, textures): &Bindings) -> Layout {
     let entry = |binding: usize, ty: wgpu::BindingType| wgpu::BindGroupLayoutEntry {
         binding: binding as u32,

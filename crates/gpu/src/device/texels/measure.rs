@@ -28,7 +28,8 @@ const TIMES: usize = 4;
 pub(crate) struct Reading {
     /// What goes through textures.
     pub textures: Textures,
-    /// Whether a map reads and writes two f32 as a u64 where it can ([`unisono_graph::target::Target::pairs`]).
+    /// Whether a map reads and writes two f32 as a u64 where it can
+    /// ([`unisono_graph::target::Target::pairs`]).
     pub pairs: bool,
 }
 

@@ -1,13 +1,13 @@
 //! Memory that kernels write as a storage buffer and read as a texture.
 //!
-//! A software driver may load from a storage buffer lane by lane, with a wait for each number, but fetch texels
-//! for all lanes at once: Mesa's lavapipe reads a vector of four up to eleven times as fast so. A texture of
-//! four `u32` a texel and [`WIDTH`] texels a row lies in the same memory as the buffer. Nothing is copied, and
-//! every bit arrives as it is. Kernels are changed to read through it ([`super::reads`]), and no result depends
-//! on it.
+//! A software driver may load from a storage buffer lane by lane, with a wait for each number, but fetch
+//! texels for all lanes at once: Mesa's lavapipe reads a vector of four up to eleven times as fast so. A
+//! texture of four `u32` a texel and [`WIDTH`] texels a row lies in the same memory as the buffer. Nothing is
+//! copied, and every bit arrives as it is. Kernels are changed to read through it ([`super::reads`]), and no
+//! result depends on it.
 //!
-//! wgpu does not know that the two are one. What a kernel reads through a texture stays bound as a buffer too,
-//! so that wgpu's barriers are those of the buffers. All of this is for CPU adapters only: they execute
+//! wgpu does not know that the two are one. What a kernel reads through a texture stays bound as a buffer
+//! too, so that wgpu's barriers are those of the buffers. All of this is for CPU adapters only: they execute
 //! commands in order, and keep linear images as plain rows.
 
 pub(crate) mod measure;

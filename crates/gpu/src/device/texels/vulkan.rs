@@ -46,8 +46,8 @@ impl Texels {
         Some(Self::default())
     }
 
-    /// Creates a buffer that kernels and copies can use, and that textures can cover. Its bytes are undefined.
-    /// Returns `None` if there is no memory for it.
+    /// Creates a buffer that kernels and copies can use, and that textures can cover. Its bytes are
+    /// undefined. Returns `None` if there is no memory for it.
     pub fn create(&self, device: &wgpu::Device, size: u64) -> Option<wgpu::Buffer> {
         // SAFETY: the handle is used for calls that create objects, and destroys nothing of wgpu's.
         let hal = unsafe { device.as_hal::<Vulkan>() }?;
