@@ -77,6 +77,9 @@ struct Flags {
     /// Where `checkpoint` writes: a directory on the disk to be measured, made and removed
     #[arg(long, value_name = "DIR", default_value = "target/bench-checkpoint")]
     dir: PathBuf,
+    /// A Python that has Keras and TensorFlow, with which `peers` then compares, instead of with Burn
+    #[arg(long, value_name = "PYTHON")]
+    keras: Option<PathBuf>,
     /// Rounds that `checkpoint` and `peers` take the median of
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,

@@ -1,5 +1,5 @@
-//! A comparison with Burn: the same models, batches and optimizer on the same adapter, each in its own
-//! processes, in turns.
+//! A comparison with Burn on the same adapter, or with Keras on the same cores: the same models, batches and
+//! optimizer, each in its own processes, in turns.
 
 use std::fs;
 use std::io::{Write, stdout};
@@ -14,11 +14,22 @@ use crate::{Alone, Flags, command, counts, run};
 /// The directory of Burn's program, which is a workspace of its own.
 const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/burn");
 
+/// Keras's program, which needs no building.
+const KERAS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peers/keras/step.py");
+
 /// A program that trains.
 struct Peer {
     name: String,
-    /// The number of replicas of Unisono; none if the peer is Burn.
-    replicas: Option<u16>,
+    who: Who,
+}
+
+enum Who {
+    /// Unisono with so many replicas.
+    Unisono(u16),
+    /// Burn with all cores of an adapter that is the host's own processors, or with its fastest adapter.
+    Burn { cpu: bool },
+    /// Keras with TensorFlow on all cores, started by this Python.
+    Keras(PathBuf),
 }
 
 /// What a peer measured in a round.
@@ -33,21 +44,26 @@ struct Times {
 
 /// Prints a table for each model, and how the peers compare.
 pub fn measure(flags: &Flags) -> Result<(), Error> {
-    build()?;
     let adapters = select(&flags.adapter)?;
+    let other = match &flags.keras {
+        Some(python) => Peer { name: "Keras".into(), who: Who::Keras(python.clone()) },
+        None => {
+            build()?;
+            Peer { name: "Burn 0.22.1".into(), who: Who::Burn { cpu: adapters[0].kind == Kind::Cpu } }
+        }
+    };
     let dir = std::env::temp_dir().join(format!("unisono-peers-{}", std::process::id()));
     let ours = counts(flags, &adapters).into_iter().map(|replicas| Peer {
         name: format!("Unisono, {replicas} replica{}", if replicas == 1 { "" } else { "s" }),
-        replicas: Some(replicas),
+        who: Who::Unisono(replicas),
     });
-    let burn = Peer { name: "Burn 0.22.1".into(), replicas: None };
-    let peers: Vec<Peer> = ours.chain([burn]).collect();
+    let peers: Vec<Peer> = ours.chain([other]).collect();
     let result = [Model::Mlp, Model::Cnn].into_iter().try_for_each(|model| {
         let flags = Flags { model, ..flags.clone() };
         let mut times: Vec<Vec<Times>> = peers.iter().map(|_| Vec::new()).collect();
         for _ in 0..flags.rounds {
             for (peer, times) in peers.iter().zip(&mut times) {
-                times.push(round(peer, &flags, adapters[0].kind == Kind::Cpu, &adapters[0].name, &dir)?);
+                times.push(round(peer, &flags, &adapters[0].name, &dir)?);
             }
         }
         report(&flags, &adapters[0].label(), &peers, &times)
@@ -69,20 +85,21 @@ fn build() -> Result<(), Error> {
 
 /// Runs a process that takes one step with empty caches, those of the driver and of Burn's autotuner, and
 /// then one that finds the caches filled and takes all steps.
-fn round(peer: &Peer, flags: &Flags, cpu: bool, adapter: &str, dir: &PathBuf) -> Result<Times, Error> {
+fn round(peer: &Peer, flags: &Flags, adapter: &str, dir: &PathBuf) -> Result<Times, Error> {
     if dir.exists() {
         fs::remove_dir_all(dir)?;
     }
     fs::create_dir_all(dir)?;
     let process = |steps| -> Result<Alone, Error> {
-        let mut command = match peer.replicas {
-            Some(replicas) => command(flags, replicas, steps)?,
-            None => burn(flags, cpu, steps),
+        let mut command = match &peer.who {
+            Who::Unisono(replicas) => command(flags, *replicas, steps)?,
+            Who::Burn { cpu } => burn(flags, *cpu, steps),
+            Who::Keras(python) => keras(flags, python, steps),
         };
         // Burn keeps its cache beside the nearest Cargo.toml, if there is one.
         let command = command.current_dir(dir).env("XDG_CACHE_HOME", dir).env("MESA_SHADER_CACHE_DIR", dir);
         let found = run(command)?;
-        if found.adapter == adapter {
+        if found.adapter == adapter || matches!(peer.who, Who::Keras(_)) {
             return Ok(found);
         }
         Err(format!("{} ran on {}, not on {adapter}", peer.name, found.adapter).into())
@@ -102,24 +119,26 @@ fn burn(flags: &Flags, cpu: bool, steps: u32) -> Command {
     command
 }
 
+/// Returns Keras's command.
+fn keras(flags: &Flags, python: &Path, steps: u32) -> Command {
+    let mut command = Command::new(python);
+    command.args([KERAS, "--model", &flags.model.flag(), "--steps", &steps.to_string()]);
+    command.args(["--warmup", &flags.warmup.to_string()]).env("TF_CPP_MIN_LOG_LEVEL", "3");
+    command
+}
+
 fn report(flags: &Flags, adapter: &str, peers: &[Peer], times: &[Vec<Times>]) -> Result<(), Error> {
     let (model, batch) = (flags.model.name(), flags.batch());
     let mut out = stdout();
     writeln!(out, "{model}, batch {batch}, AdamW, on {adapter}; medians of {} rounds\n", flags.rounds)?;
-    let head = [
-        "",
-        "first step, cold",
-        "first step, warm",
-        "step",
-        "samples a second",
-        "against Burn: rate",
-        "cold",
-        "warm",
-    ];
+    let other = peers.last().map_or("", |peer| &peer.name);
+    let against = format!("against {other}: rate");
+    let head =
+        ["", "first step, cold", "first step, warm", "step", "samples a second", &against, "cold", "warm"];
     let columns: [fn(&Times) -> f64; 3] = [|times| times.cold, |times| times.warm, |times| times.step];
     let medians: Vec<[f64; 3]> =
         times.iter().map(|times| columns.map(|column| median(times, column))).collect();
-    let burn = *medians.last().ok_or("nobody to compare with")?;
+    let last = *medians.last().ok_or("nobody to compare with")?;
     let row = |(peer, own): (&Peer, &[f64; 3])| {
         let [cold, warm, step] = *own;
         vec![
@@ -128,9 +147,9 @@ fn report(flags: &Flags, adapter: &str, peers: &[Peer], times: &[Vec<Times>]) ->
             format!("{warm:.2} s"),
             format!("{step:.1} ms"),
             format!("{:.0}", 1e3 * batch as f64 / step),
-            format!("{:.2} x", burn[2] / step),
-            format!("{:.1} %", 100.0 * cold / burn[0]),
-            format!("{:.1} %", 100.0 * warm / burn[1]),
+            format!("{:.2} x", last[2] / step),
+            format!("{:.1} %", 100.0 * cold / last[0]),
+            format!("{:.1} %", 100.0 * warm / last[1]),
         ]
     };
     let mut rows = vec![head.map(str::to_owned).to_vec()];
