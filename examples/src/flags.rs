@@ -108,7 +108,8 @@ pub struct RunFlags {
     /// Write the whole run's history to FILE as CSV, a line an epoch
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write the trained model to DIR as model.onnx, and what it answers to some held-out samples as model.json
+    /// Write the trained model to DIR as model.onnx, and what it answers to some held-out samples as
+    /// model.json
     #[arg(long, value_name = "DIR")]
     pub onnx: Option<PathBuf>,
     /// The whole run's history as JSON on standard output, an object a line; everything else is on standard

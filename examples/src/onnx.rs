@@ -12,8 +12,8 @@ use crate::Error;
 /// The number of samples that are written.
 const SAMPLES: usize = 8;
 
-/// Writes a model to a directory as `model.onnx`, and beside it `model.json`: a few held-out samples, and what
-/// the model answers to them, by which a program that runs the file can be checked.
+/// Writes a model to a directory as `model.onnx`, and beside it `model.json`: a few held-out samples, and
+/// what the model answers to them, by which a program that runs the file can be checked.
 ///
 /// # Errors
 /// The model cannot be exported; no sample has the length that the model was built for; a file cannot be
