@@ -29,5 +29,3 @@ const TEXEL: u64 = 16;
 const ROW: u64 = WIDTH * TEXEL;
 /// The most bytes of a buffer that a texture covers.
 pub(crate) const MOST_BYTES: u64 = WIDTH * ROW;
-/// The format of a texel.
-pub(crate) const FORMAT: wgpu::TextureFormat = wgpu::TextureFormat::Rgba32Uint;

@@ -9,9 +9,11 @@ use ash::vk;
 use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan::{Buffer, TextureMemory};
 
-use super::{FORMAT, ROW, TEXEL, WIDTH};
+use super::{ROW, TEXEL, WIDTH};
 use crate::device::STORAGE;
 
+/// The format of a texel.
+const FORMAT: wgpu::TextureFormat = wgpu::TextureFormat::Rgba32Uint;
 /// The rows of a block, of which drivers take a whole number.
 const BLOCK: u64 = 4;
 
