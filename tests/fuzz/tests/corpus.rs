@@ -27,6 +27,7 @@ fn every_input_that_is_kept_is_read() {
     // Readers behind a feature have their inputs either way.
     let left_out = if cfg!(feature = "more-pictures") { 0 } else { 4 };
     let left_out = left_out + usize::from(!cfg!(feature = "columnar"));
+    let left_out = if cfg!(feature = "run") { left_out } else { left_out + 2 };
     let kept = fs::read_dir(&corpus).unwrap().count();
     assert_eq!(kept, READERS.len() + left_out, "a directory of inputs has no reader");
 }
