@@ -69,9 +69,12 @@ struct Text {
     encode: Encode,
 }
 
+/// The ids of a text.
+type Ids = Result<Vec<i32>, DataError>;
+
 /// A function that makes ids of a text.
 #[derive(Clone)]
-struct Encode(Arc<dyn Fn(&str) -> Result<Vec<i32>, DataError> + Send + Sync>);
+struct Encode(Arc<dyn Fn(&str) -> Ids + Send + Sync>);
 
 impl fmt::Debug for Encode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
