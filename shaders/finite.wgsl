@@ -16,5 +16,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     for (var i = t * SPAN; i < end; i++) {
         bad = bad | ((x[i] & exponent) == exponent);
     }
-    if any(bad) { atomicOr(&flag[0], 1u); }
+    if any(bad) { atomicStore(&flag[0], 1u); }
 }

@@ -31,7 +31,7 @@ fn main(@builtin(local_invocation_index) t: u32) {
             bad = bad | ((numbers[i] & 0x7f800000u) == 0x7f800000u);
         }
     }
-    if bad { atomicOr(&found, 1u); }
+    if bad { atomicStore(&found, 1u); }
     workgroupBarrier();
     if t == 0u {
         let before = (chained[0] != 0u) & ((commit[1] | state_flag[0]) != 0u);

@@ -387,7 +387,7 @@ fn texels(
     }
     let texels = Texels::new()?;
     let reading = match options.texels {
-        Some(_) => Reading::TEXTURES,
+        Some(_) => Reading::textures(adapter.loads_pairs()),
         None => texels::measure::fastest(adapter, raw, queue, &texels, way),
     };
     (reading.textures != Textures::default()).then_some((texels, reading))

@@ -1,9 +1,10 @@
 //! How kernels read their storage buffers: the text of a kernel is changed so that what it only reads comes
 //! through textures over the same memory ([`super::texels`]). The kernels themselves know nothing of it.
 //!
-//! A binding is changed if its elements are 32-bit numbers or vectors of two or four of them, and it is used
-//! in no way but `name[index]`. A binding that is also written is changed in kernels without a loop, if all
-//! of its loads stand in `main` before its first store: then no load can come after a store.
+//! A binding is changed if its elements are 32-bit numbers, vectors of two or four of them, or vectors of four
+//! pairs of them (`u64`), and it is used in no way but `name[index]`. A binding that is also written is
+//! changed in kernels without a loop, if all of its loads stand in `main` before its first store: then no
+//! load can come after a store.
 
 use unisono_graph::plan::{Access, Kernel};
 
@@ -104,12 +105,16 @@ fn read_through(
 }
 
 /// Returns the load of element `at` of a buffer of these elements, or `None` if they are none that lie whole
-/// in a texel.
+/// in one texel or two.
 fn load(element: &str) -> Option<&'static str> {
     Some(match element {
         "vec4<f32>" => "bitcast<vec4<f32>>(texel(at))",
         "vec4<u32>" => "texel(at)",
         "vec4<i32>" => "bitcast<vec4<i32>>(texel(at))",
+        "vec4<u64>" => {
+            "vec4<u64>(vec4<u32>(texel(at * 2u).xz, texel(at * 2u + 1u).xz)) \
+             | (vec4<u64>(vec4<u32>(texel(at * 2u).yw, texel(at * 2u + 1u).yw)) << vec4<u32>(32u))"
+        }
         "vec2<u32>" => "select(texel(at / 2u).xy, texel(at / 2u).zw, vec2<bool>(at % 2u == 1u))",
         "f32" => "bitcast<f32>(texel(at / 4u)[at % 4u])",
         "u32" => "texel(at / 4u)[at % 4u]",

@@ -55,6 +55,6 @@ impl Writer<'_> {
         self.snippets.insert(snippets::FINITE_BITS);
         let flag = Binding { store: Store::StateFlag, row: None };
         let flag = self.bind_as(flag, Access::ReadWrite, "atomic<u32>");
-        format!("    if {is_bad} {{ atomicOr(&b{flag}[0], 1u); }}\n")
+        format!("    if {is_bad} {{ atomicStore(&b{flag}[0], 1u); }}\n")
     }
 }

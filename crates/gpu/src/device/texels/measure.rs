@@ -14,7 +14,7 @@ use crate::{Adapter, GpuError};
 /// What was measured in this process, by the adapter's label and its driver.
 static KNOWN: Mutex<BTreeMap<(String, String), Reading>> = Mutex::new(BTreeMap::new());
 
-/// The bytes that are read.
+/// The bytes of each of the two buffers.
 const BYTES: u64 = 1 << 16;
 /// The invocations, 64 a workgroup.
 const INVOCATIONS: u64 = 512;
@@ -34,8 +34,10 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Returns that everything goes through textures that can.
-    pub const TEXTURES: Self = Self { textures: Textures::ALL, pairs: false };
+    /// Returns that everything goes through textures that can, on a device with 64-bit integers or without.
+    pub fn textures(pairs: bool) -> Self {
+        Self { textures: Textures::ALL, pairs }
+    }
 }
 
 /// Returns how kernels read fastest on this device, which has 64-bit integers or not.
@@ -55,32 +57,40 @@ pub(crate) fn fastest(
     *known.entry(key).or_insert_with(|| measured().unwrap_or(Reading { pairs, ..Reading::default() }))
 }
 
-/// Measures all ways in turns.
-fn measure(lab: &Lab<'_>, pairs: bool) -> Result<Reading, GpuError> {
-    let textures = Textures::ALL;
-    let ways = [
-        ("vec4<f32>", 16, Textures::default()),
-        ("vec4<f32>", 16, textures),
-        ("f32", 4, Textures::default()),
-        ("f32", 4, textures),
-        ("vec4<u64>", 32, Textures::default()),
-    ];
-    let ways = &ways[..if pairs { 5 } else { 4 }];
-    let ready = ways.iter().map(|way| lab.ready(*way)).collect::<Result<Vec<_>, _>>()?;
-    let mut least = [Duration::MAX; 5];
-    for _ in 0..TIMES {
-        for (way, least) in ready.iter().zip(&mut least) {
-            *least = lab.timed(way)?.min(*least);
-        }
-    }
-    let [vector, vector_texel, word, word_texel, pair] = least;
-    let textures = Textures { vectors: vector_texel < vector, words: word_texel < word };
-    // A vector of pairs has twice as many numbers.
-    Ok(Reading { textures, pairs: pairs && pair < 2 * vector.min(vector_texel) })
+/// What a kernel does that is measured: it loads numbers of this type, of so many bytes, and stores as many
+/// or none.
+#[derive(Clone, Copy)]
+struct Work {
+    element: &'static str,
+    bytes: u64,
+    textures: Textures,
+    stores: bool,
 }
 
-/// Returns the text of a kernel that does little but read.
-fn text(element: &str, bytes: u64) -> String {
+/// Measures loads of vectors and of single numbers, and then, with the faster ways, copies of numbers and of
+/// pairs of them.
+fn measure(lab: &Lab<'_>, has_pairs: bool) -> Result<Reading, GpuError> {
+    let load = |element, bytes, textures| Work { element, bytes, textures, stores: false };
+    let [vector, vector_texel, word, word_texel] = lab.least([
+        load("vec4<f32>", 16, Textures::default()),
+        load("vec4<f32>", 16, Textures::ALL),
+        load("f32", 4, Textures::default()),
+        load("f32", 4, Textures::ALL),
+    ])?;
+    let textures = Textures { vectors: vector_texel < vector, words: word_texel < word };
+    let mut pairs = false;
+    if has_pairs {
+        let copy = |element, bytes| Work { element, bytes, textures, stores: true };
+        let [numbers, twice_as_many] = lab.least([copy("vec4<f32>", 16), copy("vec4<u64>", 32)])?;
+        pairs = twice_as_many < 2 * numbers;
+    }
+    Ok(Reading { textures, pairs })
+}
+
+/// Returns the text of a kernel that does little else.
+fn text(Work { element, bytes, stores, .. }: Work) -> String {
+    let mask = BYTES / bytes - 1;
+    let store = if stores { format!("y[(id.x + i * 67u) & {mask}u] = sum;") } else { String::new() };
     format!(
         "@group(0) @binding(0) var<uniform> params: vec4<u32>;
 @group(0) @binding(1) var<storage, read> x: array<{element}>;
@@ -88,10 +98,12 @@ fn text(element: &str, bytes: u64) -> String {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {{
     var sum = {element}();
-    for (var i = 0u; i < params.x; i++) {{ sum += x[(id.x + i * 67u) & {}u]; }}
+    for (var i = 0u; i < params.x; i++) {{
+        sum += x[(id.x + i * 67u) & {mask}u];
+        {store}
+    }}
     y[id.x] = sum;
-}}",
-        BYTES / bytes - 1
+}}"
     )
 }
 
@@ -110,12 +122,24 @@ struct Ready {
 }
 
 impl Lab<'_> {
-    fn ready(&self, (element, bytes, textures): (&str, u64, Textures)) -> Result<Ready, GpuError> {
+    /// Returns the least time of each kernel. They run in turns.
+    fn least<const N: usize>(&self, all: [Work; N]) -> Result<[Duration; N], GpuError> {
+        let ready = all.iter().map(|work| self.ready(*work)).collect::<Result<Vec<_>, _>>()?;
+        let mut least = [Duration::MAX; N];
+        for _ in 0..TIMES {
+            for (ready, least) in ready.iter().zip(&mut least) {
+                *least = self.timed(ready)?.min(*least);
+            }
+        }
+        Ok(least)
+    }
+
+    fn ready(&self, work: Work) -> Result<Ready, GpuError> {
         let refused = || GpuError::plan("a texture over a buffer", "the driver refuses it");
         let bindings = vec![Access::Read, Access::ReadWrite];
-        let kernel = Kernel { name: "reads".to_owned(), wgsl: text(element, bytes), bindings };
+        let kernel = Kernel { name: "reads".to_owned(), wgsl: text(work), bindings };
         let Self { device, queue, texels, way } = *self;
-        let mut pipelines = Pipelines::new(way, 1, textures, usize::MAX);
+        let mut pipelines = Pipelines::new(way, 1, work.textures, usize::MAX);
         let compiled = pipelines.compile(device, std::slice::from_ref(&kernel))?;
         let kernel = compiled.into_iter().next().ok_or_else(refused)?;
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
@@ -123,7 +147,7 @@ impl Lab<'_> {
         let params = device.create_buffer(&descriptor);
         queue.write_buffer(&params, 0, bytemuck::bytes_of(&[LOADS, 0, 0, 0]));
         let x = texels.create(device, BYTES).ok_or_else(refused)?;
-        let y = texels.create(device, INVOCATIONS * bytes).ok_or_else(refused)?;
+        let y = texels.create(device, BYTES).ok_or_else(refused)?;
         let view = texels.view(device, &x, 0).ok_or_else(refused)?;
         let mut entries = vec![
             wgpu::BindGroupEntry { binding: 0, resource: params.as_entire_binding() },

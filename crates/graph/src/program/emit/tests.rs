@@ -220,7 +220,7 @@ fn kernels_check_the_states_that_they_store_with_no_more_buffers_than_every_adap
         let kernel = &plan.kernels[launch.kernel];
         assert_ne!(kernel.name, "finite");
         let sets = launch.bindings.iter().any(|slice| slice.buffer == flag.buffer);
-        assert!(sets && kernel.wgsl.contains("atomicOr"), "{}", kernel.wgsl);
+        assert!(sets && kernel.wgsl.contains("atomicStore"), "{}", kernel.wgsl);
     }
 }
 
