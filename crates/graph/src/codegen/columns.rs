@@ -59,7 +59,7 @@ pub fn column_kernel(
         );
         let (binding, address) = {
             let binding = writer.bind(unit.roots[0], Access::ReadWrite);
-            (binding, writer.address(unit.roots[0], &super::Index::Linear("o".into())))
+            (binding, writer.address(unit.roots[0], &super::Index::named("o")))
         };
         let all = format!(
             "{join}({join}(quarters{number}[lane], quarters{number}[lane + 64u]), \

@@ -1,5 +1,6 @@
 //! The epilogue of a product's kernel: the map that it applies to its sums before it stores them.
 
+use super::affine::Affine;
 use super::index::{Index, decode, regroup};
 use super::writer::Writer;
 use super::{Binding, unit_name};
@@ -40,9 +41,12 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let mut results = vec![Vec::new(); unit.roots.len()];
     for (lane, given) in ["x.x", "x.y", "x.z", "x.w"].into_iter().enumerate() {
-        let step = if fours { format!("{lane}u") } else { format!("min({lane}u, last)") };
-        let index = format!("(at + {step})");
-        let coords = coords(own, &format!("(column + {step})"));
+        let step = match fours {
+            true => Affine::number(lane),
+            false => Affine::at_most("last", lane),
+        };
+        let index = Affine::name("at", None).add(step.clone());
+        let coords = coords(own, Affine::name("column", None).add(step));
         let axes = regroup(&coords[lead..], &own.dims, &ty.dims);
         let shown = coords[..lead].iter().cloned().chain(axes).collect();
         writer.enter_result(&index, [(own, coords), (ty, shown)], fours.then_some(lane), given);
@@ -70,16 +74,14 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
 }
 
 /// Returns the coordinates of a result's element in its `row`, all axes but the last taken as one.
-fn coords(ty: &Type, column: &str) -> Vec<String> {
+fn coords(ty: &Type, column: Affine) -> Vec<Affine> {
     let (_, axes) = ty.dims.split_last().unwrap_or((&1, &[]));
     let rows: usize = axes.iter().product();
+    let row = Affine::name("row", None);
     let mut coords = match ty.lead {
-        Lead::Global => decode("row", axes),
-        _ if rows == 1 => std::iter::once("row".into()).chain(axes.iter().map(|_| "0u".into())).collect(),
-        _ => std::iter::once(format!("(row / {rows}u)"))
-            .chain(decode(&format!("(row % {rows}u)"), axes))
-            .collect(),
+        Lead::Global => decode(&row, axes),
+        _ => std::iter::once(row.divided(rows)).chain(decode(&row.remainder(rows), axes)).collect(),
     };
-    coords.push(column.to_owned());
+    coords.push(column);
     coords
 }

@@ -1,5 +1,6 @@
-//! Indices as WGSL expressions.
+//! Indices of elements.
 
+use super::affine::Affine;
 use crate::fuse::{Group, regrouped};
 use crate::values::strides;
 
@@ -7,63 +8,43 @@ use crate::values::strides;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Index {
     /// The row-major index of the element, the lead included.
-    Linear(String),
+    Linear(Affine),
     /// A coordinate for each axis, the lead first where there is one.
-    Coords(Vec<String>),
+    Coords(Vec<Affine>),
 }
 
 impl Index {
+    /// Returns the index that a variable of the kernel holds.
+    pub(super) fn named(name: &str) -> Self {
+        Self::Linear(Affine::name(name, None))
+    }
+
     /// Returns whether the index is the same for all invocations.
     pub(super) fn is_constant(&self) -> bool {
-        let is_number = |text: &String| text.strip_suffix('u').is_some_and(|n| n.parse::<u32>().is_ok());
         match self {
-            Self::Linear(i) => is_number(i),
-            Self::Coords(coords) => coords.iter().all(is_number),
+            Self::Linear(i) => i.is_constant(),
+            Self::Coords(coords) => coords.iter().all(Affine::is_constant),
         }
     }
 }
 
 /// Returns the coordinates of a row-major index over `dims`.
-pub(super) fn decode(index: &str, dims: &[usize]) -> Vec<String> {
-    let steps = strides(dims);
-    let last = dims.len().saturating_sub(1);
-    let coordinate = |(axis, (&d, &s)): (usize, (&usize, &usize))| match (d, s, axis) {
-        (1, ..) => "0u".to_string(),
-        (_, 1, 0) => index.to_string(),
-        (_, s, 0) => format!("({index} / {s}u)"),
-        (d, 1, a) if a == last => format!("({index} % {d}u)"),
-        (d, s, _) => format!("({index} / {s}u % {d}u)"),
+pub(super) fn decode(index: &Affine, dims: &[usize]) -> Vec<Affine> {
+    let coordinate = |(axis, (&d, s)): (usize, (&usize, usize))| match (d, axis) {
+        (1, _) => Affine::default(),
+        // The first axis has what is left.
+        (_, 0) => index.divided(s),
+        _ => index.divided(s).remainder(d),
     };
-    dims.iter().zip(&steps).enumerate().map(coordinate).collect()
+    dims.iter().zip(strides(dims)).enumerate().map(coordinate).collect()
 }
 
-/// Returns the coordinates of the same element under other axes. Axes that are in both keep theirs; there is
-/// arithmetic only between those whose sizes differ.
-pub(super) fn regroup(coords: &[String], to: &[usize], from: &[usize]) -> Vec<String> {
-    let split = |group: Group<'_, String>| {
-        Some(match group.coords {
-            [one] => decode(one, group.from),
-            coords => decode(&format!("({})", dot(coords, &strides(group.to))), group.from),
-        })
-    };
-    regrouped(coords, to, from, &"0u".into(), split)
-        .unwrap_or_else(|| decode(&format!("({})", dot(coords, &strides(to))), from))
-}
-
-/// Returns a coordinate times a stride.
-pub(super) fn scaled(c: &str, s: usize) -> String {
-    match (c, s) {
-        ("0u", _) => "0u".into(),
-        (c, 1) => c.into(),
-        (c, s) => format!("{c} * {s}u"),
-    }
-}
-
-/// Returns the sum of coordinates times strides.
-pub(super) fn dot(coords: &[String], steps: &[usize]) -> String {
-    let terms = coords.iter().zip(steps).map(|(c, &s)| scaled(c, s));
-    let terms: Vec<String> = terms.filter(|term| term != "0u").collect();
-    if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
+/// Returns the coordinates of the same element under other axes. Axes that are in both keep theirs.
+pub(super) fn regroup(coords: &[Affine], to: &[usize], from: &[usize]) -> Vec<Affine> {
+    let split =
+        |group: Group<'_, Affine>| Some(decode(&Affine::dot(group.coords, &strides(group.to)), group.from));
+    regrouped(coords, to, from, &Affine::default(), split)
+        .unwrap_or_else(|| decode(&Affine::dot(coords, &strides(to)), from))
 }
 
 /// Returns an f32 as text that WGSL reads back to the same bits.
@@ -80,16 +61,17 @@ mod tests {
     use super::*;
 
     fn named(to: &[usize], from: &[usize]) -> Vec<String> {
-        let names: Vec<String> = (0..to.len()).map(|axis| format!("c{axis}")).collect();
-        regroup(&names, to, from)
+        let name = |(axis, &d): (usize, &usize)| Affine::name(format!("c{axis}"), Some(d));
+        let names: Vec<Affine> = to.iter().enumerate().map(name).collect();
+        regroup(&names, to, from).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn axes_that_stay_keep_their_coordinates() {
         assert_eq!(named(&[16, 1, 14, 14], &[1, 16, 14, 14, 1]), ["0u", "c0", "c2", "c3", "0u"]);
-        assert_eq!(named(&[6, 4], &[6, 2, 2]), ["c0", "(c1 / 2u)", "(c1 % 2u)"]);
-        assert_eq!(named(&[6, 2, 2], &[6, 4]), ["c0", "(c1 * 2u + c2)"]);
-        assert_eq!(named(&[4, 6], &[8, 3]), ["((c0 * 6u + c1) / 3u)", "((c0 * 6u + c1) % 3u)"]);
+        assert_eq!(named(&[6, 4], &[6, 2, 2]), ["c0", "c1 / 2u", "c1 % 2u"]);
+        assert_eq!(named(&[6, 2, 2], &[6, 4]), ["c0", "c1 * 2u + c2"]);
+        assert_eq!(named(&[4, 6], &[8, 3]), ["c0 * 2u + c1 / 3u", "c1 % 3u"]);
         assert_eq!(named(&[], &[1, 1]), ["0u", "0u"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Elements that are found elsewhere: views, and lookups that depend on data or have a border.
 
-use super::index::{Index, dot, regroup, scaled};
+use super::affine::Affine;
+use super::index::{Index, regroup};
 use super::starts::Start;
 use super::writer::Writer;
 use crate::trace::{NodeId, View, Window};
@@ -25,7 +26,7 @@ impl Writer<'_> {
                 let lead = usize::from(to.lead != Lead::Global);
                 for (axis, &start) in start.iter().enumerate().filter(|(a, _)| to.dims[*a] < from.dims[*a]) {
                     let start = self.starts.wgsl(Start::Axis(id, axis), start);
-                    coords[lead + axis] = format!("({} + {start})", coords[lead + axis]);
+                    coords[lead + axis] = coords[lead + axis].clone().add(Affine::name(start, None));
                 }
                 Index::Coords(coords)
             }
@@ -42,20 +43,21 @@ impl Writer<'_> {
 
     pub(super) fn broadcast(&self, to: &Type, from: &Type, index: &Index) -> Index {
         if from.count() == 1 && from.lead == Lead::Global {
-            return Index::Linear("0u".into());
+            return Index::Linear(Affine::default());
         }
         if from == to {
             return index.clone();
         }
         let same_axes = from.dims == to.dims[to.dims.len() - from.dims.len()..];
         if let (Index::Linear(i), true, Lead::Global) = (index, same_axes, from.lead) {
-            return Index::Linear(format!("({i} % {}u)", from.count()));
+            return Index::Linear(i.remainder(from.count()));
         }
         let coords = self.coords(to, index);
         let (to_lead, from_lead) =
             (usize::from(to.lead != Lead::Global), usize::from(from.lead != Lead::Global));
         let tail = &coords[to_lead + to.dims.len() - from.dims.len()..];
-        let own = tail.iter().zip(&from.dims).map(|(c, &d)| if d == 1 { "0u".into() } else { c.clone() });
+        let own =
+            tail.iter().zip(&from.dims).map(|(c, &d)| if d == 1 { Affine::default() } else { c.clone() });
         Index::Coords(coords[..from_lead].iter().cloned().chain(own).collect())
     }
 
@@ -63,11 +65,10 @@ impl Writer<'_> {
         let [x, at] = [self.input(id, 0), self.input(id, 1)];
         let last = self.ty(x).dims[self.ty(x).dims.len() - 1];
         let chosen = self.value(at, index);
+        let place = Affine::at_most(&format!("u32({chosen})"), last - 1);
         let inner = match index {
-            Index::Linear(i) => Index::Linear(format!("({i} * {last}u + min(u32({chosen}), {}u))", last - 1)),
-            Index::Coords(c) => Index::Coords(
-                c.iter().cloned().chain([format!("min(u32({chosen}), {}u)", last - 1)]).collect(),
-            ),
+            Index::Linear(i) => Index::Linear(i.clone().times(last).add(place)),
+            Index::Coords(c) => Index::Coords(c.iter().cloned().chain([place]).collect()),
         };
         self.value(x, &inner)
     }
@@ -76,9 +77,9 @@ impl Writer<'_> {
     pub(super) fn embed(&mut self, id: NodeId, index: &Index) -> String {
         let [table, ids] = [self.input(id, 0), self.input(id, 1)];
         let mut coords = self.coords(self.ty(id), index);
-        let column = coords.pop().unwrap_or_else(|| "0u".into());
+        let column = coords.pop().unwrap_or_default();
         let chosen = self.value(ids, &Index::Coords(coords));
-        let row = format!("min(u32({chosen}), {}u)", self.ty(table).dims[0] - 1);
+        let row = Affine::at_most(&format!("u32({chosen})"), self.ty(table).dims[0] - 1);
         self.value(table, &Index::Coords(vec![row, column]))
     }
 
@@ -95,13 +96,12 @@ impl Writer<'_> {
                 continue;
             }
             // Unsigned: what lies before the operand wraps around to a number that is too large.
-            let own = if first == 0 {
-                coords[lead + axis].clone()
-            } else {
-                format!("({} - {first}u)", coords[lead + axis])
+            let own = match first {
+                0 => coords[lead + axis].to_string(),
+                first => format!("{} - {first}u", coords[lead + axis]),
             };
             inside.push(format!("{own} < {length}u"));
-            coords[lead + axis] = format!("min({own}, {}u)", length - 1);
+            coords[lead + axis] = Affine::at_most(&own, length - 1);
         }
         let value = self.value(input, &Index::Coords(coords));
         let zero = if from.dtype == DType::F32 { "0.0" } else { "0" };
@@ -118,15 +118,19 @@ impl Writer<'_> {
         for a in 0..2 {
             let (o, k) = (&coords[n - 4 + a], &coords[n - 2 + a]);
             let Window { stride, dilation, padding, kernel } = window;
-            let terms = dot(&[o.clone(), k.clone()], &[stride[a], dilation[a]]);
-            let at =
-                if padding[a] == 0 { format!("({terms})") } else { format!("({terms} - {}u)", padding[a]) };
+            let place = o.clone().times(stride[a]).add(k.clone().times(dilation[a]));
+            let at = match padding[a] {
+                0 => place.to_string(),
+                padding => format!("{place} - {padding}u"),
+            };
             // Unsigned: what lies before the image wraps around to a number that is too large.
             let reach = (windows[a] - 1) * stride[a] + (kernel[a] - 1) * dilation[a];
             let always = padding[a] == 0 && reach < image[a];
-            coords[n - 4 + a] = if always { at.clone() } else { format!("min({at}, {}u)", image[a] - 1) };
-            if !always {
+            if always {
+                coords[n - 4 + a] = place;
+            } else {
                 inside.push(format!("{at} < {}u", image[a]));
+                coords[n - 4 + a] = Affine::at_most(&at, image[a] - 1);
             }
         }
         let value = self.value(input, &Index::Coords(coords));
@@ -144,15 +148,16 @@ impl Writer<'_> {
         let mut inside = Vec::new();
         for a in 0..2 {
             let Window { stride, dilation, padding, .. } = window;
-            let (pixel, place) = (&coords[n - 4 + a], scaled(&coords[n - 2 + a], dilation[a]));
-            let from = format!("({pixel} + {}u - {place})", padding[a]);
+            let pixel = coords[n - 4 + a].clone().plus(padding[a]);
+            let place = coords[n - 2 + a].clone().times(dilation[a]);
+            let from = format!("({pixel} - {})", place.operand());
             let own = if stride[a] == 1 { from.clone() } else { format!("({from} / {}u)", stride[a]) };
             if stride[a] > 1 {
                 inside.push(format!("{from} % {}u == 0u", stride[a]));
             }
             // A wrapped number is close to 2^32, and stays too large when divided by any stride below 2^16.
             inside.push(format!("{own} < {}u", windows[a]));
-            coords[n - 4 + a] = format!("min({own}, {}u)", windows[a] - 1);
+            coords[n - 4 + a] = Affine::at_most(&own, windows[a] - 1);
         }
         let value = self.value(input, &Index::Coords(coords));
         format!("select(0.0, {value}, {})", inside.join(" && "))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+mod affine;
 mod canonical;
 mod columns;
 mod epilogue;
@@ -17,6 +18,7 @@ mod writer;
 
 use unisono_shaders::{MapParams, ReduceParams, snippets};
 
+use self::affine::Affine;
 pub use self::columns::{MOST_CHUNKS, column_kernel};
 pub use self::epilogue::{Epilogue, epilogue};
 pub use self::implicit_gemm::{ImplicitOperand, operand};
@@ -222,14 +224,20 @@ pub fn reduce_kernel(
         let scratch = Binding { store: Store::Temp(root), row: None };
         (writer.bind_as(scratch, Access::ReadWrite, "f32"), "t".to_string())
     } else {
-        (writer.bind(root, Access::ReadWrite), writer.address(root, &Index::Linear("o".into())))
+        (writer.bind(root, Access::ReadWrite), writer.address(root, &Index::named("o")))
     };
     let result = writer.narrowed(binding, "acc");
+    // A division by a param takes a driver for processors a while.
+    let (place, first, end) = if chunked {
+        let place = "    let o = t % params.n;\n    let chunk = t / params.n;\n";
+        (place, format!("chunk * {chunk}u"), format!("min({length}, (chunk + 1u) * {chunk}u)"))
+    } else {
+        ("    let o = t;\n", "0u".to_owned(), length)
+    };
     let body = format!(
-        "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n    \
-         let o = t % params.n;\n    let chunk = t / params.n;\n{prelude}    \
-         let end = min({length}, (chunk + 1u) * {chunk}u);\n    var acc = {start};\n    \
-         for (var r = chunk * {chunk}u; r < end; r++) {{\n{loop_body}        acc = {combined};\n    }}\n    \
+        "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
+         {place}{prelude}    let end = {end};\n    var acc = {start};\n    \
+         for (var r = {first}; r < end; r++) {{\n{loop_body}        acc = {combined};\n    }}\n    \
          b{binding}[{address}] = {result};\n"
     );
     writer.finish::<ReduceParams>(unit_name(graph, fusion, unit), &body)
@@ -247,24 +255,28 @@ fn reduced_index(from: &Type, to: &Type, axes: &[usize], samples: bool) -> Reduc
     let inner: usize = axis_dims.iter().product();
     let trailing = axes.iter().rev().enumerate().all(|(i, &a)| a == from.dims.len() - 1 - i);
     if !samples && trailing {
-        return Reduced { index: Index::Linear(format!("(o * {inner}u + r)")), inner };
+        let index = Affine::name("o", None).times(inner).add(Affine::name("r", Some(inner)));
+        return Reduced { index: Index::Linear(index), inner };
     }
+    let (o, r) = (Affine::name("o", None), Affine::name("r", None));
     let results = to.count();
     let kept: Vec<usize> = (0..from.dims.len()).filter(|a| !axes.contains(a)).collect();
     let kept_dims: Vec<usize> = kept.iter().map(|&a| from.dims[a]).collect();
+    // What a shard's samples reduce to has the results of all shards one after another.
+    let (of_result, of_sample) = (o.remainder(results), o.divided(results));
+    let start = Affine::name("start", None);
     if samples && axes.is_empty() {
-        return Reduced {
-            index: Index::Linear(format!("((start + r) * {results}u + o % {results}u)")),
-            inner,
-        };
+        let index = start.add(r).times(results).add(of_result);
+        return Reduced { index: Index::Linear(index), inner };
     }
-    let (r, lead) = if samples {
-        (format!("(r % {inner}u)"), Some(format!("(start + r / {inner}u)")))
+    let (o, r, lead) = if samples {
+        (of_result, r.remainder(inner), Some(start.add(r.divided(inner))))
+    } else if from.lead != Lead::Global {
+        (of_result, Affine::name("r", Some(inner)), Some(of_sample))
     } else {
-        ("r".to_string(), (from.lead != Lead::Global).then(|| format!("(o / {results}u)")))
+        (o, Affine::name("r", Some(inner)), None)
     };
-    let o = if lead.is_some() { format!("(o % {results}u)") } else { "o".into() };
-    let mut coords = vec![String::new(); from.dims.len()];
+    let mut coords = vec![Affine::default(); from.dims.len()];
     decode(&o, &kept_dims).into_iter().zip(&kept).for_each(|(c, &a)| coords[a] = c);
     decode(&r, &axis_dims).into_iter().zip(axes).for_each(|(c, &a)| coords[a] = c);
     Reduced { index: Index::Coords(lead.into_iter().chain(coords).collect()), inner }

@@ -1,5 +1,6 @@
 //! How the elements of a value lie in the buffer that a kernel binds.
 
+use super::affine::Affine;
 use crate::fuse::Place;
 
 impl Place {
@@ -10,11 +11,10 @@ impl Place {
     }
 
     /// Returns element `i` from the first one on, where an element of the binding is a vector of `lanes`.
-    pub(super) fn at(&self, i: &str, lanes: usize) -> String {
+    pub(super) fn at(&self, i: &Affine, lanes: usize) -> Affine {
         match self.runs.map(|runs| (runs.len / lanes, runs.stride / lanes)) {
-            Some((1, stride)) => format!("{i} * {stride}u"),
-            Some((len, stride)) if len != stride => format!("{i} / {len}u * {stride}u + {i} % {len}u"),
-            _ => i.to_string(),
+            Some((len, stride)) if len != stride => i.divided(len).times(stride).add(i.remainder(len)),
+            _ => i.clone(),
         }
     }
 }

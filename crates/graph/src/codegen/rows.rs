@@ -5,6 +5,7 @@
 
 use unisono_shaders::{ReduceParams, snippets};
 
+use super::affine::Affine;
 use super::index::{Index, regroup};
 use super::writer::Writer;
 use super::{Bound, WORKGROUP};
@@ -108,7 +109,7 @@ impl Rows<'_, '_> {
             let array = self.array();
             let row = self.row();
             self.writer.enter_phase(&row, "lane", "        ");
-            let value = self.writer.value(id, &Index::Linear(row));
+            let value = self.writer.value(id, &Index::named(&row));
             self.row_phase(&array, &value, "");
             self.writer.hold(id, &array);
         }
@@ -146,19 +147,19 @@ impl Rows<'_, '_> {
         let array = self.array();
         let row = self.row();
         self.writer.enter_phase(&row, "lane", "        ");
-        let value = self.writer.compute(root, &Index::Linear(row));
+        let value = self.writer.compute(root, &Index::named(&row));
         let store = self.stored_row(root);
         self.row_phase(&array, &value, &store);
         self.writer.hold(root, &array);
     }
 
     /// Returns the coordinates of element `lane` of a four, in a type whose elements are those of rows.
-    fn coords(&self, dims: &[usize], lane: usize, number: usize) -> Vec<String> {
+    fn coords(&self, dims: &[usize], lane: usize, number: usize) -> Vec<Affine> {
         let rows = self.group.rows;
-        let row = format!("(o{number} % {}u)", rows.count);
-        let column = format!("(c{number} + {lane}u)");
-        let mut coords = vec![format!("(o{number} / {}u)", rows.count)];
-        coords.extend(regroup(&[row, column], &[rows.count, rows.inner], dims));
+        let row = Affine::name(format!("o{number}"), None);
+        let column = Affine::name(format!("c{number}"), Some(rows.inner)).plus(lane);
+        let mut coords = vec![row.divided(rows.count)];
+        coords.extend(regroup(&[row.remainder(rows.count), column], &[rows.count, rows.inner], dims));
         coords
     }
 

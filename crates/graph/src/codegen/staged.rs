@@ -67,7 +67,7 @@ fn kernel(
         (writer.bind_as(scratch, Access::ReadWrite, "f32"), "t".to_string(), place)
     } else {
         let place = "    let o = own;\n    let chunk = 0u;\n";
-        let address = writer.address(root, &Index::Linear("o".into()));
+        let address = writer.address(root, &Index::named("o"));
         (writer.bind(root, Access::ReadWrite), address, place)
     };
     let result = writer.narrowed(binding, "acc");

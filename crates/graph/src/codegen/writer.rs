@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 use unisono_shaders::{Snippet, snippets};
 
-use super::index::{Index, decode, dot, literal};
+use super::affine::Affine;
+use super::index::{Index, decode, literal};
 use super::starts::{Start, Starts};
 use super::{Binding, WORKGROUP};
 use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
@@ -22,8 +23,8 @@ const HALF: &str = "f16";
 
 const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 
-/// The coordinates of an element of two types by its index as text, where they are known without arithmetic.
-type Coordinates<'a> = (&'a Type, Vec<String>);
+/// The coordinates of an element of a type.
+type Coordinates<'a> = (&'a Type, Vec<Affine>);
 
 /// Writes one kernel.
 pub(super) struct Writer<'a> {
@@ -43,9 +44,9 @@ pub(super) struct Writer<'a> {
     pub(super) body: String,
     pub(super) indent: String,
     known: BTreeMap<(NodeId, Index), String>,
-    /// The element that is being written, if an invocation computes several: its index as text, and its place
-    /// among them.
-    lane: Option<(String, usize)>,
+    /// The element that is being written, if an invocation computes several: its index, and its place among
+    /// them.
+    lane: Option<(Affine, usize)>,
     /// The number of elements that an invocation loads as one: four, or eight as four pairs.
     lanes: usize,
     /// The variable that counts the vectors, or single elements, that invocations compute.
@@ -54,9 +55,8 @@ pub(super) struct Writer<'a> {
     held: BTreeMap<NodeId, String>,
     /// The variable that is the place of the element's row in these arrays.
     row: String,
-    /// The coordinates of an element of two types, by its index as text, where they are known without
-    /// arithmetic.
-    spot: Option<(String, [Coordinates<'a>; 2])>,
+    /// The coordinates of an element of two types, by its index, where they are known without arithmetic.
+    spot: Option<(Affine, [Coordinates<'a>; 2])>,
     /// The bindings that are loaded four at a time, and from where.
     quads: BTreeMap<usize, Vec<String>>,
     /// The bindings of which single elements are also loaded.
@@ -171,10 +171,10 @@ impl<'a> Writer<'a> {
     /// element.
     pub(super) fn enter_lane(&mut self, lane: usize, lanes: usize) -> Index {
         if lanes == 1 {
-            return Index::Linear("i".into());
+            return Index::named("i");
         }
         self.lanes = lanes;
-        let index = format!("(i * {lanes}u + {lane}u)");
+        let index = Affine::name("i", None).times(lanes).plus(lane);
         self.lane = Some((index.clone(), lane));
         Index::Linear(index)
     }
@@ -189,22 +189,22 @@ impl<'a> Writer<'a> {
     /// four.
     pub(super) fn enter_result(
         &mut self,
-        index: &str,
+        index: &Affine,
         coords: [Coordinates<'a>; 2],
         place: Option<usize>,
         given: &str,
     ) {
-        self.lane = place.map(|lane| (index.to_owned(), lane));
+        self.lane = place.map(|lane| (index.clone(), lane));
         let product = self.unit.product.unwrap_or(self.unit.roots[0]);
-        self.spot = Some((index.to_owned(), coords));
-        self.known.insert((product, Index::Linear(index.to_owned())), given.to_owned());
+        self.spot = Some((index.clone(), coords));
+        self.known.insert((product, Index::Linear(index.clone())), given.to_owned());
     }
 
     fn load(&mut self, id: NodeId, index: &Index) -> String {
         let binding = self.bind(id, Access::Read);
         let place = self.stores.place(id);
-        let here = self.lane.as_ref().map_or(&*self.here, |(here, _)| here);
-        let is_own = *index == Index::Linear(here.into()) && place.runs.is_none();
+        let here = self.lane.as_ref().map_or_else(|| self.here(), |(here, _)| here.clone());
+        let is_own = *index == Index::Linear(here) && place.runs.is_none();
         self.looks_around |= !is_own && !index.is_constant();
         let Some((here, lane)) = self.lane.clone() else {
             let address = self.address(id, index);
@@ -215,7 +215,7 @@ impl<'a> Writer<'a> {
             self.scattered |= !index.is_constant();
             return format!("w{binding}({})", self.address(id, index));
         }
-        let from = self.at(id, &self.here.clone(), self.lanes);
+        let from = self.at(id, &self.here(), self.lanes);
         let known = self.quads.entry(binding).or_default();
         let number = known.iter().position(|known| *known == from);
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
@@ -253,13 +253,13 @@ impl<'a> Writer<'a> {
         let binding = self.bind(root, Access::ReadWrite);
         match values {
             [value] => {
-                let (address, value) =
-                    (self.address(root, &Index::Linear(self.here.clone())), self.narrowed(binding, value));
+                let address = self.address(root, &Index::Linear(self.here()));
+                let value = self.narrowed(binding, value);
                 format!("{}b{binding}[{address}] = {value};\n", self.indent)
             }
             values => {
                 self.quads.entry(binding).or_default();
-                let at = self.at(root, &self.here.clone(), self.lanes);
+                let at = self.at(root, &self.here(), self.lanes);
                 if self.lanes > 4 {
                     self.snippets.insert(snippets::PAIRS);
                     let pairs: Vec<_> = values.chunks(2).map(|p| format!("pair({})", p.join(", "))).collect();
@@ -306,18 +306,18 @@ impl<'a> Writer<'a> {
         let lead = usize::from(ty.lead != Lead::Global);
         let mut text = text;
         for axis in (0..ty.dims.len()).rev() {
-            text = text.replace(&format!("$axis{axis}"), &coords[lead + axis]);
+            text = text.replace(&format!("$axis{axis}"), &coords[lead + axis].operand());
         }
         let element = match index {
-            Index::Linear(i) if lead == 1 => format!("({i} % {}u)", ty.count()),
+            Index::Linear(i) if lead == 1 => i.remainder(ty.count()),
             Index::Linear(i) => i.clone(),
-            Index::Coords(c) => dot(&c[lead..], &strides(&ty.dims)),
+            Index::Coords(c) => Affine::dot(&c[lead..], &strides(&ty.dims)),
         };
         let row = if lead == 1 { format!("({} + params.row)", coords[0]) } else { "0u".into() };
-        text.replace("$element", &element).replace("$row", &row)
+        text.replace("$element", &element.operand()).replace("$row", &row)
     }
 
-    pub(super) fn coords(&self, ty: &Type, index: &Index) -> Vec<String> {
+    pub(super) fn coords(&self, ty: &Type, index: &Index) -> Vec<Affine> {
         if let (Some((here, spots)), Index::Linear(i)) = (&self.spot, index)
             && i == here
             && let Some((_, coords)) = spots.iter().find(|(known, _)| *known == ty)
@@ -327,12 +327,9 @@ impl<'a> Writer<'a> {
         match index {
             Index::Coords(c) => c.clone(),
             Index::Linear(i) if ty.lead == Lead::Global => decode(i, &ty.dims),
-            Index::Linear(i) if ty.dims.is_empty() || ty.count() == 1 => {
-                std::iter::once(i.clone()).chain(ty.dims.iter().map(|_| "0u".into())).collect()
-            }
             Index::Linear(i) => {
-                let within = decode(&format!("({i} % {}u)", ty.count()), &ty.dims);
-                std::iter::once(format!("({i} / {}u)", ty.count())).chain(within).collect()
+                let within = decode(&i.remainder(ty.count()), &ty.dims);
+                std::iter::once(i.divided(ty.count())).chain(within).collect()
             }
         }
     }
@@ -352,20 +349,25 @@ impl<'a> Writer<'a> {
         match place.runs {
             // A run ends inside of an axis.
             Some(runs) if runs.len != ty.count() && !steps.contains(&runs.len) => {
-                self.at(id, &format!("({})", dot(coords, &steps)), 1)
+                self.at(id, &Affine::dot(coords, &steps), 1)
             }
             Some(runs) => {
                 let far = |step: &mut usize| *step = *step / runs.len * runs.stride;
                 steps.iter_mut().filter(|step| **step >= runs.len).for_each(far);
-                dot(coords, &steps) + &self.offset(id, 1)
+                Affine::dot(coords, &steps).to_string() + &self.offset(id, 1)
             }
-            None => dot(coords, &steps) + &self.offset(id, 1),
+            None => Affine::dot(coords, &steps).to_string() + &self.offset(id, 1),
         }
     }
 
     /// Returns element `i` of a value, where an element of the binding is a vector of `lanes`.
-    fn at(&mut self, id: NodeId, i: &str, lanes: usize) -> String {
-        self.stores.place(id).at(i, lanes) + &self.offset(id, lanes)
+    fn at(&mut self, id: NodeId, i: &Affine, lanes: usize) -> String {
+        self.stores.place(id).at(i, lanes).to_string() + &self.offset(id, lanes)
+    }
+
+    /// Returns the vector, or the single element, that an invocation computes.
+    fn here(&self) -> Affine {
+        Affine::name(&*self.here, None)
     }
 
     /// Returns what is added to an index of a value that is a part of its memory.

@@ -1,6 +1,7 @@
 //! Phases of kernels that go row by row.
 
 use super::Writer;
+use crate::codegen::affine::Affine;
 use crate::codegen::index::Index;
 use crate::trace::NodeId;
 use crate::values::Type;
@@ -12,13 +13,13 @@ impl<'a> Writer<'a> {
         (self.here, self.row, self.indent) = (here.into(), row.into(), indent.into());
         self.spot = None;
         // No load is one of these: words are loaded one by one, whatever their binding is.
-        self.lane = Some((String::new(), 0));
+        self.lane = Some((Affine::name("", None), 0));
     }
 
     /// Begins to write element `lane` of the four that an invocation computes in a phase. Its coordinates in
     /// a type are given.
-    pub(in crate::codegen) fn enter_row(&mut self, lane: usize, ty: &'a Type, coords: Vec<String>) -> Index {
-        let index = format!("({} * 4u + {lane}u)", self.here);
+    pub(in crate::codegen) fn enter_row(&mut self, lane: usize, ty: &'a Type, coords: Vec<Affine>) -> Index {
+        let index = Affine::name(&*self.here, None).times(4).plus(lane);
         self.lane = Some((index.clone(), lane));
         self.spot = Some((index.clone(), [(ty, coords.clone()), (ty, coords)]));
         Index::Linear(index)
@@ -26,9 +27,10 @@ impl<'a> Writer<'a> {
 
     /// Begins to write the one element that an invocation computes in a phase. Its coordinates in a type are
     /// given.
-    pub(in crate::codegen) fn enter_element(&mut self, ty: &'a Type, coords: Vec<String>) -> Index {
-        self.spot = Some((self.here.clone(), [(ty, coords.clone()), (ty, coords)]));
-        Index::Linear(self.here.clone())
+    pub(in crate::codegen) fn enter_element(&mut self, ty: &'a Type, coords: Vec<Affine>) -> Index {
+        let index = Affine::name(&*self.here, None);
+        self.spot = Some((index.clone(), [(ty, coords.clone()), (ty, coords)]));
+        Index::Linear(index)
     }
 
     /// Notes that a row's number of a value is in this array of workgroup memory from now on.
