@@ -95,7 +95,10 @@ impl Emitter<'_> {
         if from.leaves == 0 {
             (from.leaves, destination.used) = (1, Some(0));
         }
-        self.tree(from, tree.elements, &destination, ReduceKind::Sum, root)
+        self.kept = vec![(to, tree.to..tree.to + tree.elements)];
+        self.tree(from, tree.elements, &destination, ReduceKind::Sum, root)?;
+        self.kept.clear();
+        Ok(())
     }
 
     fn launch_trees(
@@ -125,7 +128,9 @@ impl Emitter<'_> {
         let mut bindings = vec![self.table(table), self.all(to)];
         bindings.extend(sources.iter().map(|&store| self.all(store)));
         let params = TreesParams { n: n as u32, width };
+        self.kept = trees.iter().map(|tree| (to, tree.to..tree.to + tree.elements)).collect();
         self.launch(kernel, bindings, params.words(&[]), grid, root)?;
+        self.kept.clear();
         self.works(WorkKind::Tree, flops as u64, bytes as u64);
         Ok(())
     }
