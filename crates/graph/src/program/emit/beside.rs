@@ -12,6 +12,7 @@ use unisono_shaders::{Part as Module, side_by_side, words};
 
 use super::emitter::{Emitter, Part, Step};
 use crate::fuse::{Place, Store, in_order};
+use crate::plan::target::Machine;
 use crate::plan::{Access, Kernel, Work};
 use crate::trace::NodeId;
 use crate::values::Lead;
@@ -49,9 +50,13 @@ struct Group {
 }
 
 impl Emitter<'_> {
-    /// Returns the elements that these units keep to in the memories that hold many values.
+    /// Returns the elements that these units keep to in the memories that hold many values. On a software
+    /// adapter nobody asks.
     pub(super) fn kept_by(&self, units: impl Iterator<Item = usize>) -> Kept {
         let program = self.program;
+        if self.target.machine != Machine::Gpu {
+            return Kept::new();
+        }
         let mut values: BTreeSet<NodeId> = BTreeSet::new();
         for at in units {
             for &root in &program.fusion.units[at].roots {

@@ -95,10 +95,7 @@ impl Emitter<'_> {
         if from.leaves == 0 {
             (from.leaves, destination.used) = (1, Some(0));
         }
-        self.kept = vec![(to, tree.to..tree.to + tree.elements)];
-        self.tree(from, tree.elements, &destination, ReduceKind::Sum, root)?;
-        self.kept.clear();
-        Ok(())
+        self.tree(from, tree.elements, &destination, ReduceKind::Sum, root)
     }
 
     fn launch_trees(
