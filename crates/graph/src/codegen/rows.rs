@@ -58,6 +58,7 @@ pub fn row_kernel(
     let own = WORKGROUP as usize / chunks;
     let mut writer = Writer::new(graph, fusion, stores, unit);
     writer.snippets.insert(snippets::SUM);
+    writer.repeats_in_fours = true;
     let mut rows =
         Rows { graph, group, writer, text: String::new(), phases: 0, chunks, own, is_dirty: false };
     rows.load_held();
@@ -182,15 +183,15 @@ impl Rows<'_, '_> {
             let index = self.writer.enter_row(lane, ty, coords);
             values.push(self.writer.value(input, &index));
         }
-        let (start, staged, joined) = match kind {
-            ReduceKind::Sum => ("0.0", "canonical", "canonical(acc + four.$)"),
-            ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "", "max_of(acc, four.$)"),
+        let (start, joined) = match kind {
+            // Both are canonical already.
+            ReduceKind::Sum => ("0.0", "canonical(acc + four.$)"),
+            ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of(acc, four.$)"),
         };
         let join = match kind {
             ReduceKind::Sum => "sum_add",
             ReduceKind::Max => "max_of",
         };
-        let fours: Vec<String> = values.iter().map(|value| format!("{staged}({value})")).collect();
         let loads = std::mem::take(&mut self.writer.body);
         let joins: String = ["x", "y", "z", "w"]
             .iter()
@@ -236,7 +237,7 @@ impl Rows<'_, '_> {
 ",
             last = self.own - 1,
             most = row.min(chunk),
-            fours = fours.join(", "),
+            fours = values.join(", "),
         );
         let mut value = "parts[lane]".to_owned();
         if chunks > 1 {

@@ -48,6 +48,8 @@ pub(super) struct Writer<'a> {
     lane: Option<(String, usize)>,
     /// The number of elements that an invocation loads as one: four, or eight as four pairs.
     lanes: usize,
+    /// Whether values that repeat, such as biases, are loaded four elements at a time too.
+    pub(super) repeats_in_fours: bool,
     /// The variable that counts the vectors, or single elements, that invocations compute.
     here: String,
     /// The values of which an invocation finds its row's number in workgroup memory, with the arrays' names.
@@ -86,6 +88,7 @@ impl<'a> Writer<'a> {
             known: BTreeMap::new(),
             lane: None,
             lanes: 4,
+            repeats_in_fours: false,
             here: "i".into(),
             held: BTreeMap::new(),
             row: String::new(),
@@ -210,12 +213,13 @@ impl<'a> Writer<'a> {
             let address = self.address(id, index);
             return self.widened(binding, "f32", format!("b{binding}[{address}]"));
         };
-        if !place.comes_in(self.lanes) || *index != Index::Linear(here) {
+        let vector = self.vector(id, index, &here).filter(|_| place.comes_in(self.lanes));
+        let Some(vector) = vector else {
             self.words.insert(binding);
             self.scattered |= !index.is_constant();
             return format!("w{binding}({})", self.address(id, index));
-        }
-        let from = self.at(id, &self.here.clone(), self.lanes);
+        };
+        let from = self.at(id, &vector, self.lanes);
         let known = self.quads.entry(binding).or_default();
         let number = known.iter().position(|known| *known == from);
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
@@ -229,6 +233,21 @@ impl<'a> Writer<'a> {
         }
         self.snippets.insert(snippets::PAIRS);
         format!("{}({quad}.{})", ["low", "high"][lane % 2], XYZW[lane / 2])
+    }
+
+    /// Returns the vector of a value that has an element for each of those that an invocation computes, if
+    /// the index is that of one of them. `here` is the index of the element that is written.
+    fn vector(&self, id: NodeId, index: &Index, here: &str) -> Option<String> {
+        let (ty, lanes) = (self.ty(id), self.lanes);
+        let Index::Linear(at) = index else { return None };
+        if at == here {
+            return Some(self.here.clone());
+        }
+        let repeats = self.repeats_in_fours
+            && ty.lead == Lead::Global
+            && ty.count().is_multiple_of(lanes)
+            && *at == format!("({here} % {}u)", ty.count());
+        repeats.then(|| format!("({} % {}u)", self.here, ty.count() / lanes))
     }
 
     /// Returns whether all loads and stores are vectors of pairs, except for loads that are the same for all
