@@ -338,7 +338,7 @@ impl Finder<'_> {
         let is_row = |id: &NodeId| {
             readings[id].iter().eq([&(Reading::Row as u8)])
                 && self.stores.place(*id).runs.is_none()
-                && self.graph.nodes[*id].ty.dtype == DType::F32
+                && [DType::F32, DType::I32].contains(&self.graph.nodes[*id].ty.dtype)
         };
         let held = reads.iter().copied().filter(is_row).collect();
         let (rows, units) = (*rows, units.clone());
