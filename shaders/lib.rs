@@ -3,7 +3,7 @@
 mod beside;
 mod params;
 
-pub use beside::{Part, side_by_side, words};
+pub use beside::{Part, params_side_by_side, side_by_side};
 pub use params::{
     AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, ReplaceParams,
     RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, VerdictParams, start,

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use unisono_shaders::{Part as Module, side_by_side, words};
+use unisono_shaders::{Part as Module, params_side_by_side, side_by_side};
 
 use super::emitter::{Emitter, Part, Step};
 use crate::fuse::{Place, Store, in_order};
@@ -41,8 +41,16 @@ struct Candidate {
     bytes: u64,
 }
 
-/// Launches side by side.
+/// The bindings of launches side by side.
 #[derive(Default)]
+struct Bindings {
+    /// All of them, those that are one buffer for several launches once.
+    all: Vec<(Part, Access)>,
+    /// For each launch the binding numbers of its own among these, which count from 1.
+    numbers: Vec<Vec<usize>>,
+}
+
+/// Launches side by side.
 struct Group {
     members: Vec<Candidate>,
     /// Whether one of the launches must not wait any longer.
@@ -161,17 +169,11 @@ impl Emitter<'_> {
             && words + MOST.next_multiple_of(4) <= MOST_WORDS
             && waiting <= MOST_BYTES
             && groups <= self.target.max_workgroups
-            && bindings.is_some_and(|(bindings, _)| bindings.len() <= self.target.storage_buffers as usize)
+            && bindings.is_some_and(|own| own.all.len() <= self.target.storage_buffers as usize)
     }
 
-    /// Returns the bindings of launches side by side, and for each of them the numbers of its own among them.
-    /// Returns `None` if one of them reads a memory that another one writes.
-    #[expect(clippy::type_complexity, reason = "both are used once, where they are named")]
-    fn bindings(
-        &self,
-        launches: &[impl std::borrow::Borrow<Step>],
-        parts: &[&Module],
-    ) -> Option<(Vec<(Part, Access)>, Vec<Vec<usize>>)> {
+    /// Returns the bindings of launches side by side. Returns `None` if one of them reads a memory that another one writes.
+    fn bindings(&self, launches: &[impl std::borrow::Borrow<Step>], parts: &[&Module]) -> Option<Bindings> {
         let mut all: Vec<(Part, Access, &str)> = Vec::new();
         let mut numbers = Vec::new();
         for (step, part) in launches.iter().zip(parts) {
@@ -194,12 +196,13 @@ impl Emitter<'_> {
             }
             numbers.push(own);
         }
-        Some((all.into_iter().map(|(part, access, _)| (part, access)).collect(), numbers))
+        let all = all.into_iter().map(|(part, access, _)| (part, access)).collect();
+        Some(Bindings { all, numbers })
     }
 
     /// Returns launches as one.
     fn as_one(&mut self, launches: &[Step], parts: &[&Module]) -> Step {
-        let (bindings, numbers) = self.bindings(launches, parts).unwrap_or_default();
+        let Bindings { all: bindings, numbers } = self.bindings(launches, parts).unwrap_or_default();
         let (mut own, mut kept, mut groups, mut names) = (Vec::new(), Kept::new(), 0, Vec::new());
         let mut all = Work::default();
         for step in launches {
@@ -217,7 +220,7 @@ impl Emitter<'_> {
             wgsl: side_by_side(parts, &numbers),
             bindings: accesses,
         };
-        let params = words(&own);
+        let params = params_side_by_side(&own);
         let kernel = self.distinct(&kernel);
         Step::Launch { kernel, bindings, params, grid: [groups, 1, 1], work: all, kept }
     }

@@ -139,7 +139,7 @@ impl Emitter<'_> {
             match (together.remove(&at), joint.remove(&at)) {
                 (Some(launch), _) => {
                     computed = launch.units();
-                    self.kept = self.kept_by(computed.iter().copied());
+                    self.kept = self.kept_by(launch.computed());
                     self.launch_together(launch)?;
                 }
                 (None, Some(joint)) => joint.map_or(Ok(()), |maps| {
