@@ -278,7 +278,9 @@ fn planned(case: &Case, shown: bool) -> (Vec<String>, u64) {
 fn windows_are_not_in_memory() {
     for case in cases() {
         let (names, bytes) = planned(&case, false);
-        let moves = names.iter().filter(|name| name.contains("im2col") || *name == "copy").count();
+        // A small copy may stand beside other launches in one.
+        let copies = |name: &String| name.split(['[', ']', ',']).any(|part| part.trim() == "copy");
+        let moves = names.iter().filter(|name| name.contains("im2col") || copies(name)).count();
         // If windows do not overlap, the gradient of the image is the windows in another order, so it is
         // copied.
         let output = usize::from(case.window.stride == case.window.kernel);

@@ -11,6 +11,7 @@ use std::ops::Range;
 use unisono_shaders::{Part as Module, params_side_by_side, side_by_side};
 
 use super::emitter::{Emitter, Part, Step};
+use super::schedule::Uses;
 use crate::fuse::{Place, Store, in_order};
 use crate::plan::target::Machine;
 use crate::plan::{Access, Kernel, Work};
@@ -22,6 +23,9 @@ const MOST_BYTES: u64 = 4 << 20;
 
 /// The most launches side by side.
 const MOST: usize = 6;
+
+/// The most groups of launches that may wait for others at a time.
+const NEAR: usize = 8;
 
 /// The most words of params.
 const MOST_WORDS: usize = 64;
@@ -48,13 +52,6 @@ struct Bindings {
     all: Vec<(Part, Access)>,
     /// For each launch the binding numbers of its own among these, which count from 1.
     numbers: Vec<Vec<usize>>,
-}
-
-/// Launches side by side.
-struct Group {
-    members: Vec<Candidate>,
-    /// Whether one of the launches must not wait any longer.
-    is_closed: bool,
 }
 
 impl Emitter<'_> {
@@ -91,40 +88,35 @@ impl Emitter<'_> {
     /// Puts small launches of a segment beside each other.
     pub(super) fn put_side_by_side(&mut self, steps: Vec<Step>) -> Vec<Step> {
         let mut modules: BTreeMap<usize, Option<Module>> = BTreeMap::new();
-        let mut groups: Vec<Group> = Vec::new();
+        let uses: Vec<Uses> = steps.iter().map(|step| step.uses(&self.kernels)).collect();
+        let conflict = |a: usize, b: usize| conflict((&steps[a], &uses[a]), (&steps[b], &uses[b]));
+        let mut groups: Vec<Vec<Candidate>> = Vec::new();
+        // The groups whose launches may still wait.
+        let mut open: Vec<usize> = Vec::new();
         for (at, step) in steps.iter().enumerate() {
-            for group in groups.iter_mut().filter(|group| !group.is_closed) {
-                let waits = |member: &Candidate| self.conflict(&steps[member.at], step);
-                group.is_closed = group.members.iter().any(waits);
-            }
+            open.retain(|&group| !groups[group].iter().any(|member| conflict(member.at, at)));
             let Some(candidate) = self.candidate(at, step, &mut modules) else { continue };
-            let fits =
-                |group: &&mut Group| !group.is_closed && self.fits(group, &candidate, &steps, &modules);
-            match groups.iter_mut().find(fits) {
-                Some(group) => group.members.push(candidate),
-                None => groups.push(Group { members: vec![candidate], is_closed: false }),
+            let fits = |group: &usize| self.fits(&groups[*group], &candidate, &steps, &modules);
+            if let Some(group) = open.iter().copied().find(fits) {
+                groups[group].push(candidate);
+            } else {
+                if open.len() == NEAR {
+                    open.remove(0);
+                }
+                open.push(groups.len());
+                groups.push(vec![candidate]);
             }
         }
         let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
-        for group in groups.into_iter().filter(|group| group.members.len() > 1) {
+        for group in groups.into_iter().filter(|group| group.len() > 1) {
             let of = |member: &Candidate| modules.get(&member.kernel)?.as_ref();
-            let parts: Vec<&Module> = group.members.iter().filter_map(of).collect();
-            let launches: Vec<Step> =
-                group.members.iter().filter_map(|member| steps[member.at].take()).collect();
-            if let Some(last) = group.members.last() {
+            let parts: Vec<&Module> = group.iter().filter_map(of).collect();
+            let launches: Vec<Step> = group.iter().filter_map(|member| steps[member.at].take()).collect();
+            if let Some(last) = group.last() {
                 steps[last.at] = Some(self.as_one(&launches, &parts));
             }
         }
         steps.into_iter().flatten().collect()
-    }
-
-    /// Returns whether one of two steps writes elements that the other one uses.
-    fn conflict(&self, a: &Step, b: &Step) -> bool {
-        let (uses, others) = (a.uses(&self.kernels), b.uses(&self.kernels));
-        uses.iter().any(|(store, writes)| {
-            let is_used = others.get(store).is_some_and(|other| *writes || *other);
-            is_used && !keep_apart(a.kept(), b.kept(), *store)
-        })
     }
 
     /// Returns a launch that may stand beside others, if this step is one.
@@ -149,27 +141,30 @@ impl Emitter<'_> {
     /// Returns whether a launch may stand beside those of a group.
     fn fits(
         &self,
-        group: &Group,
+        group: &[Candidate],
         candidate: &Candidate,
         steps: &[Step],
         modules: &BTreeMap<usize, Option<Module>>,
     ) -> bool {
-        let all = || group.members.iter().chain([candidate]);
+        let all = || group.iter().chain([candidate]);
         let of = |member: &Candidate| modules.get(&member.kernel)?.as_ref();
-        let (Some(first), Some(own)) = (of(&group.members[0]), of(candidate)) else { return false };
+        let (Some(first), Some(own)) = (of(&group[0]), of(candidate)) else { return false };
         let parts: Vec<&Module> = all().filter_map(of).collect();
         let launches: Vec<&Step> = all().map(|member| &steps[member.at]).collect();
         let words: usize = parts.iter().map(|part| part.words.next_multiple_of(4)).sum();
-        let waiting: u64 = group.members.iter().map(|member| member.bytes).sum();
+        let waiting: u64 = group.iter().map(|member| member.bytes).sum();
         let groups: u32 = launches.iter().map(|step| step.groups()).sum();
-        let bindings = self.bindings(&launches, &parts);
+        let has_room = || {
+            let bindings = self.bindings(&launches, &parts);
+            bindings.is_some_and(|own| own.all.len() <= self.target.storage_buffers as usize)
+        };
         first.workgroup == own.workgroup
             && all().filter(|member| !member.is_small).count() <= 1
             && parts.len() <= MOST
             && words + MOST.next_multiple_of(4) <= MOST_WORDS
             && waiting <= MOST_BYTES
             && groups <= self.target.max_workgroups
-            && bindings.is_some_and(|own| own.all.len() <= self.target.storage_buffers as usize)
+            && has_room()
     }
 
     /// Returns the bindings of launches side by side. Returns `None` if one of them reads a memory that another one writes.
@@ -224,6 +219,14 @@ impl Emitter<'_> {
         let kernel = self.distinct(&kernel);
         Step::Launch { kernel, bindings, params, grid: [groups, 1, 1], work: all, kept }
     }
+}
+
+/// Returns whether one of two steps, each with what it uses, writes elements that the other one uses.
+fn conflict((a, uses): (&Step, &Uses), (b, others): (&Step, &Uses)) -> bool {
+    uses.iter().any(|(store, writes)| {
+        let is_used = others.get(store).is_some_and(|other| *writes || *other);
+        is_used && !keep_apart(a.kept(), b.kept(), *store)
+    })
 }
 
 /// Returns whether two launches keep to elements of a memory that are not the same.
