@@ -1,7 +1,9 @@
 #![doc = include_str!("README.md")]
 
+mod beside;
 mod params;
 
+pub use beside::{Part, params_side_by_side, side_by_side};
 pub use params::{
     AttentionParams, FiniteParams, MapParams, Params, ProductParams, ReduceParams, ReplaceParams,
     RowSumsParams, STARTS, SortParams, TreeParams, TreesParams, VerdictParams, start,

@@ -60,6 +60,30 @@ impl Sizes {
         tape.output("loss", &loss);
         tape.finish().unwrap()
     }
+
+    /// Returns the training step of a classifier: a softmax and its gradient have the same rows, and biases
+    /// have small sums.
+    fn classifier(self) -> Graph {
+        let Self { places, width, hidden } = self;
+        let tape = Tape::new();
+        let mut x = tape.input("x", Type::sample(&[places]));
+        let labels = tape.input("labels", Type::sample(&[]).of(DType::I32));
+        let mut states = Vec::new();
+        for (layer, sizes) in [[places, hidden], [hidden, hidden], [hidden, width]].iter().enumerate() {
+            let w = tape.state(&format!("{layer}/w"), &[sizes[1], sizes[0]], StateKind::Parameter);
+            let b = tape.state(&format!("{layer}/b"), &sizes[1..], StateKind::Parameter);
+            x = x.matmul_t(&w) + &b;
+            x = if layer < 2 { x.relu() } else { x };
+            states.extend([w, b]);
+        }
+        let losses = -x.log_softmax().take(&labels);
+        let loss = losses.sum_shards();
+        for (state, gradient) in states.iter().zip(tape.gradients(&loss, &states)) {
+            tape.update(state, &(state - &(gradient * 0.125)));
+        }
+        tape.output("losses", &losses);
+        tape.finish().unwrap()
+    }
 }
 
 fn feed(graph: &Graph, draws: &mut Draws) -> Feed {
@@ -103,7 +127,8 @@ fn targets(own: &Target) -> [Target; 3] {
 }
 
 /// What kernels are called that compute several units, or several chunks.
-const TOGETHER: [&str; 5] = ["rows[", "columns[", "_chunks", "erf, fma, mul]", "trees"];
+const TOGETHER: [&str; 7] =
+    ["rows[", "columns[", "_chunks", "erf, fma, mul]", "trees", "beside[", "neg], sum[iota, eq, mul, neg]"];
 
 #[test]
 fn what_one_launch_computes_has_the_bits_of_many() {
@@ -112,7 +137,7 @@ fn what_one_launch_computes_has_the_bits_of_many() {
     for case in 0..cases {
         let mut draws = Draws::of(11, "together", "model", case, 0);
         let sizes = Sizes::draw(&mut draws);
-        let graph = sizes.model();
+        let graph = if case % 2 == 0 { sizes.model() } else { sizes.classifier() };
         let feed = feed(&graph, &mut draws);
         let program = Program::compile(&graph).unwrap();
         for adapter in adapters() {
@@ -168,7 +193,7 @@ fn what_is_computed_again_has_the_same_bits() {
 }
 
 /// A fault in a kernel: its name, a part of its text, and what stands there instead.
-const FAULTS: [[&str; 3]; 7] = [
+const FAULTS: [[&str; 3]; 9] = [
     ["trees", "+ j * trees[tree + 3u]", "+ min(j, 1u) * trees[tree + 3u]"],
     ["rows[", "(parts[at], parts[at + apart])", "(parts[at], parts[lane * 4u])"],
     ["rows[", "chunk * 64u;", "chunk * 60u;"],
@@ -176,6 +201,8 @@ const FAULTS: [[&str; 3]; 7] = [
     ["columns[", "lane / 64u * params.chunks + c", "lane / 64u + 4u * c"],
     ["_chunks", "(q >> level) % 2u == 1u", "(q >> level) % 2u == 3u"],
     ["_chunks", "first + at) + x)", "first + at) + x * 1.0000001)"],
+    ["beside[", "(group.x - params.end0)", "(group.x + params.end0)"],
+    ["beside[", "params.part1.", "params.part0."],
 ];
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a training step is on a GPU, counted without one: launches, barriers, bytes and floating-point
 //! operations of its plan (`index`, `steps`), and the machine code of its kernels (`radv`, `assembly`,
-//! `slab`), with what a compiler did to their float operations (`arithmetic`).
+//! `slab`, `reduction`), with what a compiler did to their float operations (`arithmetic`).
 //!
 //! Nothing here is timed, and no device computes anything: Mesa's RADV compiles for a GPU that is not there.
 
@@ -8,6 +8,7 @@ pub mod arithmetic;
 pub mod assembly;
 pub mod index;
 pub mod radv;
+pub mod reduction;
 pub mod slab;
 pub mod steps;
 

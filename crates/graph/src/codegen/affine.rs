@@ -146,6 +146,13 @@ impl Affine {
         Self::digit(Digit { size: (!leads).then_some(size), ..digit })
     }
 
+    /// Returns the number of the vector of `lanes` elements whose element at `lane` this is, if it always is
+    /// there.
+    pub(super) fn vector(&self, lanes: usize, lane: usize) -> Option<Self> {
+        let (whole, part) = self.clone().split(lanes);
+        (part == Self::number(lane)).then(|| whole.over(lanes))
+    }
+
     /// Returns a multiple of `d`, and what is left.
     fn split(self, d: usize) -> (Self, Self) {
         let (whole, part) = self.terms.into_iter().partition(|(_, factor)| factor.is_multiple_of(d));
@@ -325,6 +332,8 @@ mod tests {
         );
         assert_eq!(i().operand(), "i");
         assert_eq!(lane.operand(), "(i * 4u + 1u)");
+        assert_eq!(lane.remainder(16).vector(4, 1), Some(i().remainder(4)));
+        assert_eq!([lane.vector(4, 0), lane.remainder(6).vector(4, 1), i().vector(4, 0)], [None, None, None]);
     }
 
     /// Thousands of sums, products, quotients and remainders of two names have the values of arithmetic.

@@ -41,12 +41,11 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let mut results = vec![Vec::new(); unit.roots.len()];
     for (lane, given) in ["x.x", "x.y", "x.z", "x.w"].into_iter().enumerate() {
-        let step = match fours {
-            true => Affine::number(lane),
-            false => Affine::at_most("last", lane),
+        let [index, column] = match fours {
+            true => ["i", "j"].map(|vector| Affine::name(vector, None).times(4).plus(lane)),
+            false => ["at", "column"].map(|first| Affine::name(first, None).add(Affine::at_most("last", lane))),
         };
-        let index = Affine::name("at", None).add(step.clone());
-        let coords = coords(own, Affine::name("column", None).add(step));
+        let coords = coords(own, column);
         let axes = regroup(&coords[lead..], &own.dims, &ty.dims);
         let shown = coords[..lead].iter().cloned().chain(axes).collect();
         writer.enter_result(&index, [(own, coords), (ty, shown)], fours.then_some(lane), given);
@@ -57,7 +56,7 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     let others: Vec<String> =
         unit.roots[1..].iter().zip(&results[1..]).map(|(&root, values)| writer.store(root, values)).collect();
     let wgsl = format!(
-        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n{}{}{}    \
+        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n    let j = column / 4u;\n{}{}{}    \
          return vec4<f32>({});\n}}\n",
         writer.snippets(),
         writer.declarations(4),

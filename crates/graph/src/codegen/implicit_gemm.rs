@@ -9,11 +9,17 @@ use crate::fuse::{Digit, Form, Fusion, Spot, Stores, Variable, in_order};
 use crate::trace::{Graph, Lowering, NodeId};
 use crate::values::Lead;
 
+/// The size from which on digits are too large for the fast product.
+const MANY: usize = 1 << 24;
+
 /// An operand of a product as functions of its kernel: `a_rows` and `a_load`, or `b_columns` and `b_load`.
 #[derive(Clone, Debug)]
 pub struct ImplicitOperand {
     /// The text of the functions and of the binding that they load from.
     pub wgsl: String,
+    /// The same text for GPUs. It says how large digits are that are multiplied: a GPU multiplies numbers below
+    /// 2^24 by one instruction, and its compiler does not know of digits that they are small.
+    pub bounded: String,
     /// The binding that the functions load from.
     pub store: Binding,
     /// Whether the binding is f16.
@@ -42,9 +48,11 @@ pub fn operand(
     let operand = &graph.nodes[graph.nodes[product].inputs[0]].ty;
     let rows = operand.count() / operand.dims.last().map_or(1, |&last| last.max(1));
     let aligned = !matches!(fusion.lowering[product], Lowering::Contract) || rows.is_multiple_of(4);
-    let text = Text { side, spot: &spot, address: spot.address(ty, place), halves, aligned };
+    let address = spot.address(ty, place);
+    let text = Text { side, spot: &spot, address, halves, aligned, bounds: false };
     let store = Binding { store: place.store, row: (ty.lead == Lead::Sample).then(|| place.row(ty.count())) };
-    Some(ImplicitOperand { wgsl: text.wgsl(), store, halves })
+    let (wgsl, bounded) = (text.wgsl(), Text { bounds: true, ..text }.wgsl());
+    Some(ImplicitOperand { wgsl, bounded, store, halves })
 }
 
 /// The parts of the functions' text.
@@ -55,6 +63,8 @@ struct Text<'a> {
     halves: bool,
     /// Whether the steps of a block begin at a multiple of four.
     aligned: bool,
+    /// Whether the text says how large digits are.
+    bounds: bool,
 }
 
 impl Text<'_> {
@@ -83,13 +93,14 @@ impl Text<'_> {
         };
         let outside = |form: &Form| {
             let own = Form { plus: form.plus, ..form.of(&[Variable::Layer, Variable::Outer]) };
-            form_text(&own, vector, |digit| digit_text(digit, name(digit.variable)))
+            form_text(&own, vector, |digit, _| digit_text(digit, name(digit.variable)))
         };
         let outers: Vec<String> = forms.iter().map(|(_, form)| outside(form)).collect();
         let inners: String = forms
             .iter()
             .map(|(field, form)| {
-                let own = form_text(&form.of(&[Variable::Inner]), vector, |digit| self.inner_text(digit));
+                let digit = |digit: &Digit, factor| self.bounded_text(digit, factor);
+                let own = form_text(&form.of(&[Variable::Inner]), vector, digit);
                 format!("    let {field} = {own};\n")
             })
             .collect();
@@ -117,6 +128,17 @@ impl Text<'_> {
             fields = fields.join(", "),
             outers = outers.join(", "),
         )
+    }
+
+    /// Returns a digit of four steps, and its bound where that makes a product with `factor` cheaper.
+    fn bounded_text(&self, digit: &Digit, factor: usize) -> String {
+        let text = self.inner_text(digit);
+        match digit.size {
+            Some(size @ 2..MANY) if self.bounds && !factor.is_power_of_two() => {
+                format!("min({text}, vec4<u32>({}u))", size - 1)
+            }
+            _ => text,
+        }
     }
 
     /// Returns a digit of four steps `q` from `p` on. Where `p` is a multiple of four, a digit above the
@@ -205,10 +227,10 @@ fn digit_text(Digit { step, size, leads, .. }: &Digit, name: &str) -> String {
 }
 
 /// Returns a form as WGSL, given the text of its digits. Its number wraps around.
-fn form_text(form: &Form, ty: &str, digit: impl Fn(&Digit) -> String) -> String {
+fn form_text(form: &Form, ty: &str, digit: impl Fn(&Digit, usize) -> String) -> String {
     let mut text = format!("{ty}({}u)", form.plus as u32);
     for (own, factor) in &form.terms {
-        let digit = digit(own);
+        let digit = digit(own, *factor);
         let _ = match factor {
             1 => write!(text, " + {digit}"),
             factor if digit.contains(' ') => write!(text, " + ({digit}) * {factor}u"),
@@ -226,7 +248,7 @@ mod tests {
     fn a_form_is_a_sum_of_digits() {
         let digit = |step, size, leads| Digit { variable: Variable::Outer, step, size, leads };
         let terms = vec![(digit(1, Some(32), false), 1), (digit(32, None, true), 96)];
-        let text = form_text(&Form { terms, plus: 0 }, "u32", |digit| digit_text(digit, "o"));
+        let text = form_text(&Form { terms, plus: 0 }, "u32", |digit, _| digit_text(digit, "o"));
         assert_eq!(text, "u32(0u) + o % 32u + (o / 32u) * 96u");
     }
 }

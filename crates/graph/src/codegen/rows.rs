@@ -82,11 +82,11 @@ pub fn row_kernel(
 }
 
 impl Rows<'_, '_> {
-    /// Declares an array of workgroup memory with a number for each row, and returns its name.
-    fn array(&mut self) -> String {
-        let name = format!("h{}", self.phases);
+    /// Declares an array of workgroup memory with a number of this value for each row, and returns its name.
+    fn array(&mut self, id: NodeId) -> String {
+        let (name, ty) = (format!("h{}", self.phases), self.graph.nodes[id].ty.dtype.wgsl());
         self.phases += 1;
-        self.writer.declared += &format!("var<workgroup> {name}: array<f32, {}>;\n", self.own);
+        self.writer.declared += &format!("var<workgroup> {name}: array<{ty}, {}>;\n", self.own);
         name
     }
 
@@ -106,7 +106,7 @@ impl Rows<'_, '_> {
     /// Loads the numbers that rows read of other units.
     fn load_held(&mut self) {
         for &id in &self.group.held {
-            let array = self.array();
+            let array = self.array(id);
             let row = self.row();
             self.writer.enter_phase(&row, "lane", "        ");
             let value = self.writer.value(id, &Index::named(&row));
@@ -144,7 +144,7 @@ impl Rows<'_, '_> {
     /// Computes a map of rows.
     fn map_row(&mut self, root: NodeId) {
         // The lane that writes a row's number is the one that reads it here.
-        let array = self.array();
+        let array = self.array(root);
         let row = self.row();
         self.writer.enter_phase(&row, "lane", "        ");
         let value = self.writer.compute(root, &Index::named(&row));
@@ -171,7 +171,7 @@ impl Rows<'_, '_> {
         self.settle();
         let (graph, rows, chunks) = (self.graph, self.group.rows, self.chunks);
         let input = graph.nodes[root].inputs[0];
-        let array = self.array();
+        let array = self.array(root);
         let number = self.phases;
         let (here, place) = (format!("i{number}"), format!("r{number}"));
         self.writer.snippets.insert(snippets::STAGED);
@@ -183,15 +183,15 @@ impl Rows<'_, '_> {
             let index = self.writer.enter_row(lane, ty, coords);
             values.push(self.writer.value(input, &index));
         }
-        let (start, staged, joined) = match kind {
-            ReduceKind::Sum => ("0.0", "canonical", "canonical(acc + four.$)"),
-            ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "", "max_of(acc, four.$)"),
+        let (start, joined) = match kind {
+            // Both are canonical already.
+            ReduceKind::Sum => ("0.0", "canonical(acc + four.$)"),
+            ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of(acc, four.$)"),
         };
         let join = match kind {
             ReduceKind::Sum => "sum_add",
             ReduceKind::Max => "max_of",
         };
-        let fours: Vec<String> = values.iter().map(|value| format!("{staged}({value})")).collect();
         let loads = std::mem::take(&mut self.writer.body);
         let joins: String = ["x", "y", "z", "w"]
             .iter()
@@ -237,7 +237,7 @@ impl Rows<'_, '_> {
 ",
             last = self.own - 1,
             most = row.min(chunk),
-            fours = fours.join(", "),
+            fours = values.join(", "),
         );
         let mut value = "parts[lane]".to_owned();
         if chunks > 1 {
@@ -263,7 +263,7 @@ impl Rows<'_, '_> {
     /// Reduces each row by one invocation.
     fn reduce_short(&mut self, root: NodeId, kind: ReduceKind) {
         let input = self.graph.nodes[root].inputs[0];
-        let array = self.array();
+        let array = self.array(root);
         let number = self.phases;
         let here = format!("i{number}");
         self.writer.enter_phase(&here, "lane", "        ");

@@ -52,12 +52,11 @@ fn kernel(
         let index = writer.enter_lane(lane, 4);
         values.push(writer.value(graph.nodes[root].inputs[0], &index));
     }
-    let (start, staged, joined) = match kind {
+    let (start, joined) = match kind {
         // What is staged is canonical, and so is every sum: what sum_add would do again is done already.
-        ReduceKind::Sum => ("0.0", "canonical", "canonical(acc + four.$)"),
-        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "", "max_of(acc, four.$)"),
+        ReduceKind::Sum => ("0.0", "canonical(acc + four.$)"),
+        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of(acc, four.$)"),
     };
-    let fours: Vec<String> = values.iter().map(|value| format!("{staged}({value})")).collect();
     let loads = std::mem::take(&mut writer.body);
     writer.leave_lanes();
     let (row, chunk) = (inner / 4, SUM_CHUNK / 4);
@@ -108,7 +107,7 @@ fn kernel(
     if t < count {{ b{binding}[{address}] = {result}; }}
 ",
         most = row.min(chunk),
-        fours = fours.join(", "),
+        fours = values.join(", "),
     );
     writer.finish::<ReduceParams>(unit_name(graph, fusion, unit), &body)
 }

@@ -26,6 +26,17 @@ const XYZW: [&str; 4] = ["x", "y", "z", "w"];
 /// The coordinates of an element of a type.
 type Coordinates<'a> = (&'a Type, Vec<Affine>);
 
+/// The element that is being written, which decides how others are loaded.
+#[derive(Clone)]
+enum Lane {
+    /// It is the only one that an invocation computes.
+    Alone,
+    /// It is one of several, and none of the others is loaded with it.
+    Scattered,
+    /// It is one of several that are loaded at once: the index, and the place among them.
+    At(Affine, usize),
+}
+
 /// Writes one kernel.
 pub(super) struct Writer<'a> {
     pub(super) graph: &'a Graph,
@@ -44,9 +55,7 @@ pub(super) struct Writer<'a> {
     pub(super) body: String,
     pub(super) indent: String,
     known: BTreeMap<(NodeId, Index), String>,
-    /// The element that is being written, if an invocation computes several: its index, and its place among
-    /// them.
-    lane: Option<(Affine, usize)>,
+    lane: Lane,
     /// The number of elements that an invocation loads as one: four, or eight as four pairs.
     lanes: usize,
     /// The variable that counts the vectors, or single elements, that invocations compute.
@@ -84,7 +93,7 @@ impl<'a> Writer<'a> {
             body: String::new(),
             indent: "    ".into(),
             known: BTreeMap::new(),
-            lane: None,
+            lane: Lane::Alone,
             lanes: 4,
             here: "i".into(),
             held: BTreeMap::new(),
@@ -175,13 +184,13 @@ impl<'a> Writer<'a> {
         }
         self.lanes = lanes;
         let index = Affine::name("i", None).times(lanes).plus(lane);
-        self.lane = Some((index.clone(), lane));
+        self.lane = Lane::At(index.clone(), lane);
         Index::Linear(index)
     }
 
     /// Ends writing elements of which an invocation computes several.
     pub(super) fn leave_lanes(&mut self) {
-        self.lane = None;
+        self.lane = Lane::Alone;
     }
 
     /// Begins to write the epilogue of a product for its element `index`, whose coordinates in the product
@@ -194,7 +203,7 @@ impl<'a> Writer<'a> {
         place: Option<usize>,
         given: &str,
     ) {
-        self.lane = place.map(|lane| (index.clone(), lane));
+        self.lane = place.map_or(Lane::Alone, |place| Lane::At(index.clone(), place));
         let product = self.unit.product.unwrap_or(self.unit.roots[0]);
         self.spot = Some((index.clone(), coords));
         self.known.insert((product, Index::Linear(index.clone())), given.to_owned());
@@ -203,19 +212,26 @@ impl<'a> Writer<'a> {
     fn load(&mut self, id: NodeId, index: &Index) -> String {
         let binding = self.bind(id, Access::Read);
         let place = self.stores.place(id);
-        let here = self.lane.as_ref().map_or_else(|| self.here(), |(here, _)| here.clone());
+        let here = match &self.lane {
+            Lane::At(here, _) => here.clone(),
+            _ => self.here(),
+        };
         let is_own = *index == Index::Linear(here) && place.runs.is_none();
         self.looks_around |= !is_own && !index.is_constant();
-        let Some((here, lane)) = self.lane.clone() else {
-            let address = self.address(id, index);
-            return self.widened(binding, "f32", format!("b{binding}[{address}]"));
+        let vector = match &self.lane {
+            Lane::Alone => {
+                let address = self.address(id, index);
+                return self.widened(binding, "f32", format!("b{binding}[{address}]"));
+            }
+            Lane::Scattered => None,
+            Lane::At(_, lane) => Some(*lane).zip(self.vector(id, index, *lane)),
         };
-        if !place.comes_in(self.lanes) || *index != Index::Linear(here) {
+        let Some((lane, vector)) = vector else {
             self.words.insert(binding);
             self.scattered |= !index.is_constant();
             return format!("w{binding}({})", self.address(id, index));
-        }
-        let from = self.at(id, &self.here(), self.lanes);
+        };
+        let from = vector.to_string() + &self.offset(id, self.lanes);
         let known = self.quads.entry(binding).or_default();
         let number = known.iter().position(|known| *known == from);
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
@@ -229,6 +245,17 @@ impl<'a> Writer<'a> {
         }
         self.snippets.insert(snippets::PAIRS);
         format!("{}({quad}.{})", ["low", "high"][lane % 2], XYZW[lane / 2])
+    }
+
+    /// Returns the vector of a binding that has an element for each of those that an invocation computes, if
+    /// the index is that of the one at place `lane`.
+    fn vector(&self, id: NodeId, index: &Index, lane: usize) -> Option<Affine> {
+        let comes_in = self.stores.place(id).comes_in(self.lanes);
+        let has_vectors = comes_in && self.ty(id).count().is_multiple_of(self.lanes);
+        if !has_vectors || index.is_constant() {
+            return None;
+        }
+        self.element(id, index).vector(self.lanes, lane)
     }
 
     /// Returns whether all loads and stores are vectors of pairs, except for loads that are the same for all
@@ -336,10 +363,15 @@ impl<'a> Writer<'a> {
 
     /// Returns the element's place in its binding.
     pub(super) fn address(&mut self, id: NodeId, index: &Index) -> String {
+        self.element(id, index).to_string() + &self.offset(id, 1)
+    }
+
+    /// Returns the element's place, counted from where the value begins.
+    fn element(&self, id: NodeId, index: &Index) -> Affine {
         let ty = self.ty(id);
         let place = self.stores.place(id);
         let coords = match index {
-            Index::Linear(i) => return self.at(id, i, 1),
+            Index::Linear(i) => return place.at(i, 1),
             Index::Coords(coords) => coords,
         };
         let mut steps = strides(&ty.dims);
@@ -349,15 +381,15 @@ impl<'a> Writer<'a> {
         match place.runs {
             // A run ends inside of an axis.
             Some(runs) if runs.len != ty.count() && !steps.contains(&runs.len) => {
-                self.at(id, &Affine::dot(coords, &steps), 1)
+                return place.at(&Affine::dot(coords, &steps), 1);
             }
             Some(runs) => {
                 let far = |step: &mut usize| *step = *step / runs.len * runs.stride;
                 steps.iter_mut().filter(|step| **step >= runs.len).for_each(far);
-                Affine::dot(coords, &steps).to_string() + &self.offset(id, 1)
             }
-            None => Affine::dot(coords, &steps).to_string() + &self.offset(id, 1),
+            None => {}
         }
+        Affine::dot(coords, &steps)
     }
 
     /// Returns element `i` of a value, where an element of the binding is a vector of `lanes`.

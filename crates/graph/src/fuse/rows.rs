@@ -72,19 +72,22 @@ type Readings = BTreeMap<NodeId, BTreeSet<u8>>;
 pub fn row_groups(graph: &Graph, fusion: &Fusion, stores: &Stores) -> Vec<RowGroup> {
     let mut groups: Vec<Draft> = Vec::new();
     let reads = fusion.unit_reads(graph);
-    let finder = Finder { graph, fusion, stores, reads: &reads };
+    let (readers, needed) = (fusion.readers(graph), fusion.needed(graph));
+    let finder = Finder { graph, fusion, stores, reads: &reads, readers: &readers, needed: &needed };
     for at in 0..fusion.units.len() {
         let joined = groups.iter().enumerate().rev().take(NEAR).find_map(|(index, draft)| {
             let own = finder.joins(draft, at)?;
             Some((index, own))
         });
         match joined {
-            Some((index, draft)) => groups[index] = draft,
+            Some((index, draft)) => {
+                groups[index] = draft;
+                finder.join_groups(&mut groups, index, at);
+            }
             None => groups.extend(finder.starts(at)),
         }
     }
-    let readers = fusion.readers(graph);
-    groups.into_iter().filter_map(|draft| finder.finish(draft, &readers)).collect()
+    groups.into_iter().filter_map(|draft| finder.finish(draft)).collect()
 }
 
 /// A group that may grow.
@@ -103,6 +106,10 @@ struct Finder<'a> {
     stores: &'a Stores,
     /// What each unit reads.
     reads: &'a [BTreeSet<NodeId>],
+    /// The units that read a value.
+    readers: &'a BTreeMap<NodeId, BTreeSet<usize>>,
+    /// The values that have to be in memory.
+    needed: &'a BTreeSet<NodeId>,
 }
 
 impl Finder<'_> {
@@ -133,9 +140,7 @@ impl Finder<'_> {
     }
 
     fn starts(&self, at: usize) -> Option<Draft> {
-        let rows = self.rows_of(at)?;
-        let draft = Draft { rows, units: vec![], roots: BTreeSet::new(), readings: Readings::new() };
-        self.with(&draft, at)
+        self.draft(self.rows_of(at)?, [at])
     }
 
     /// Returns the group with a unit that reads what the group computes, if it can be one of it.
@@ -160,6 +165,43 @@ impl Finder<'_> {
             return None;
         }
         self.with(draft, at)
+    }
+
+    /// Makes one of a group whose last unit is `at` and another one that this unit reads, where that is
+    /// possible: a softmax and the gradient behind it, which has sums of its own.
+    fn join_groups(&self, groups: &mut Vec<Draft>, index: usize, at: usize) {
+        let near = groups.len().saturating_sub(NEAR)..groups.len();
+        let joined = near.rev().filter(|&other| other != index).find_map(|other| {
+            let is_read = !self.reads[at].is_disjoint(&groups[other].roots);
+            let draft = is_read.then(|| self.joined(&groups[other], &groups[index])).flatten()?;
+            Some((other, draft))
+        });
+        if let Some((other, draft)) = joined {
+            groups[index] = draft;
+            groups.remove(other);
+        }
+    }
+
+    /// Returns two groups as one, if one kernel can compute it when the last of all units is due.
+    fn joined(&self, one: &Draft, other: &Draft) -> Option<Draft> {
+        let units: BTreeSet<usize> = one.units.iter().chain(&other.units).copied().collect();
+        let roots: BTreeSet<NodeId> = one.roots.union(&other.roots).copied().collect();
+        let (first, last) = (*units.first()?, *units.last()?);
+        let segment = |at: usize| self.fusion.units[at].segment;
+        let mut between = (first..last).filter(|at| !units.contains(at));
+        let is_needed = between.any(|at| !self.reads[at].is_disjoint(&roots));
+        if one.rows != other.rows || segment(first) != segment(last) || is_needed {
+            return None;
+        }
+        let draft = self.draft(one.rows, units)?;
+        self.group(&draft).is_some().then_some(draft)
+    }
+
+    /// Returns the group of these units, unless one of them reads another one's values in some other way than
+    /// row by row.
+    fn draft(&self, rows: Rows, units: impl IntoIterator<Item = usize>) -> Option<Draft> {
+        let empty = Draft { rows, units: vec![], roots: BTreeSet::new(), readings: Readings::new() };
+        units.into_iter().try_fold(empty, |draft, at| self.with(&draft, at))
     }
 
     /// Returns whether a map computes a number of each row, or of each element of rows.
@@ -230,7 +272,11 @@ impl Finder<'_> {
                     pending.push((input, coords.and_then(|coords| viewed(view, coords, &node.ty, from))));
                 }
                 Lowering::Take => {
-                    pending.push((node.inputs[0], None));
+                    // Whichever element a number of the row takes, it is one of the row.
+                    let length = self.graph.nodes[node.inputs[0]].ty.dims.last().copied().unwrap_or(1);
+                    let any = axes(Variable::Inner, false, &[length]);
+                    let taken = coords.clone().filter(|_| !is_element).map(|own| [own, any].concat());
+                    pending.push((node.inputs[0], taken));
                     pending.push((node.inputs[1], coords));
                 }
                 _ => pending.extend(node.inputs.iter().map(|&input| (input, None))),
@@ -266,32 +312,25 @@ impl Finder<'_> {
 
     /// Returns the group without the last units, if it needs too many buffers with them, provided that it
     /// still saves a launch.
-    fn finish(&self, mut draft: Draft, readers: &BTreeMap<NodeId, BTreeSet<usize>>) -> Option<RowGroup> {
-        let needed = self.fusion.needed(self.graph);
+    fn finish(&self, mut draft: Draft) -> Option<RowGroup> {
         while draft.units.len() > 1 || draft.rows.inner > SUM_CHUNK {
-            if let Some(group) = self.group(&draft, readers, &needed) {
+            if let Some(group) = self.group(&draft) {
                 return Some(group);
             }
-            let units = draft.units.clone();
-            let empty = Draft { units: vec![], roots: BTreeSet::new(), readings: Readings::new(), ..draft };
-            let (_, units) = units.split_last()?;
-            draft = units.iter().try_fold(empty, |draft, &at| self.with(&draft, at))?;
+            let (_, units) = draft.units.split_last()?;
+            draft = self.draft(draft.rows, units.to_vec())?;
             draft.units.first()?;
         }
         None
     }
 
     /// Returns what is stored and read of a group, unless that takes too many buffers.
-    fn group(
-        &self,
-        draft: &Draft,
-        readers: &BTreeMap<NodeId, BTreeSet<usize>>,
-        needed: &BTreeSet<NodeId>,
-    ) -> Option<RowGroup> {
+    fn group(&self, draft: &Draft) -> Option<RowGroup> {
         let Draft { rows, units, roots, readings } = draft;
         let is_outside = |unit: &usize| !units.contains(unit);
-        let leaves =
-            |id: &NodeId| needed.contains(id) || readers.get(id).is_none_or(|own| own.iter().any(is_outside));
+        let leaves = |id: &NodeId| {
+            self.needed.contains(id) || self.readers.get(id).is_none_or(|own| own.iter().any(is_outside))
+        };
         let stored: BTreeSet<NodeId> = roots.iter().copied().filter(leaves).collect();
         let reads: BTreeSet<NodeId> = readings.keys().copied().filter(|id| !roots.contains(id)).collect();
         let buffers: BTreeSet<Store> =
@@ -299,7 +338,7 @@ impl Finder<'_> {
         let is_row = |id: &NodeId| {
             readings[id].iter().eq([&(Reading::Row as u8)])
                 && self.stores.place(*id).runs.is_none()
-                && self.graph.nodes[*id].ty.dtype == DType::F32
+                && [DType::F32, DType::I32].contains(&self.graph.nodes[*id].ty.dtype)
         };
         let held = reads.iter().copied().filter(is_row).collect();
         let (rows, units) = (*rows, units.clone());

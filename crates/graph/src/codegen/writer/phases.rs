@@ -1,6 +1,6 @@
 //! Phases of kernels that go row by row.
 
-use super::Writer;
+use super::{Lane, Writer};
 use crate::codegen::affine::Affine;
 use crate::codegen::index::Index;
 use crate::trace::NodeId;
@@ -13,14 +13,14 @@ impl<'a> Writer<'a> {
         (self.here, self.row, self.indent) = (here.into(), row.into(), indent.into());
         self.spot = None;
         // No load is one of these: words are loaded one by one, whatever their binding is.
-        self.lane = Some((Affine::name("", None), 0));
+        self.lane = Lane::Scattered;
     }
 
     /// Begins to write element `lane` of the four that an invocation computes in a phase. Its coordinates in
     /// a type are given.
     pub(in crate::codegen) fn enter_row(&mut self, lane: usize, ty: &'a Type, coords: Vec<Affine>) -> Index {
         let index = Affine::name(&*self.here, None).times(4).plus(lane);
-        self.lane = Some((index.clone(), lane));
+        self.lane = Lane::At(index.clone(), lane);
         self.spot = Some((index.clone(), [(ty, coords.clone()), (ty, coords)]));
         Index::Linear(index)
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
+use super::beside::Kept;
 use crate::codegen::{Binding, WORKGROUP};
 use crate::fuse::{Extent, Store};
 use crate::plan::{Kernel, Target, Work, WorkKind};
@@ -31,6 +32,8 @@ pub(super) struct Emitter<'a> {
     pub segment: usize,
     /// What the kernel of the unit at hand computes.
     pub unit_work: &'a UnitWork,
+    /// The elements that launches keep to from now on in memories that hold several values.
+    pub kept: Kept,
     /// The time by which lifetimes are counted. Every step takes one tick, and so do the uploads of a
     /// segment.
     clock: usize,
@@ -79,8 +82,20 @@ pub(super) struct Part {
 /// A command, before memories have buffers.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    Launch { kernel: usize, bindings: Vec<Part>, params: Vec<u32>, grid: [u32; 3], work: Work },
-    Copy { from: Part, to: Part },
+    Launch {
+        kernel: usize,
+        bindings: Vec<Part>,
+        params: Vec<u32>,
+        grid: [u32; 3],
+        work: Work,
+        /// The elements that the launch keeps to in memories that hold several values. Of a memory that is
+        /// not among these it may use any element.
+        kept: Kept,
+    },
+    Copy {
+        from: Part,
+        to: Part,
+    },
     Clear(Part),
 }
 
@@ -110,6 +125,7 @@ impl<'a> Emitter<'a> {
             decides: run.is_whole() && !run.sizes.is_empty() && program.conditions().is_some(),
             segment: 0,
             unit_work: &NOTHING,
+            kept: vec![],
             clock: 0,
             segments: vec![Steps::default(); program.segments()],
             kernels: vec![],
@@ -140,7 +156,8 @@ impl Emitter<'_> {
         self.distinct(&kernel)
     }
 
-    fn distinct(&mut self, kernel: &Kernel) -> usize {
+    /// Returns the index of a kernel as it is.
+    pub fn distinct(&mut self, kernel: &Kernel) -> usize {
         if let Some(&index) = self.known.get(kernel) {
             return index;
         }
@@ -170,7 +187,8 @@ impl Emitter<'_> {
         bindings.iter().for_each(|p| self.touch(p.store));
         let bytes = bindings.iter().map(|part| part.bytes).sum();
         let work = Work { kind: self.unit_work.kind, flops: 0, bytes };
-        self.step(Step::Launch { kernel, bindings, params, grid, work });
+        let kept = self.kept.clone();
+        self.step(Step::Launch { kernel, bindings, params, grid, work, kept });
         Ok(())
     }
 

@@ -22,6 +22,13 @@ pub(super) struct Joint<'a> {
     units: Vec<(usize, usize)>,
 }
 
+impl Joint<'_> {
+    /// Returns the units.
+    pub fn units(&self) -> impl Iterator<Item = usize> {
+        self.units.iter().map(|(unit, _)| *unit)
+    }
+}
+
 /// A map of global values whose invocations need nothing but their own elements and shared numbers.
 struct Flat<'a> {
     /// The index of the unit.

@@ -54,7 +54,7 @@ impl Emitter<'_> {
     }
 
     /// Returns the role of a memory's buffer, or `None` for a scratch memory, which has no buffer of its own.
-    fn own_role(&self, store: Store) -> Option<Role> {
+    pub(super) fn own_role(&self, store: Store) -> Option<Role> {
         let exchanges = self.target.shares_memory && !self.run.is_whole();
         match store {
             Store::State(i) => Some(Role::State(i)),
@@ -84,7 +84,7 @@ impl Emitter<'_> {
         let slice = |p: &Part| Slice { buffer: buffer_of[&p.store], offset: p.offset, bytes: p.bytes };
         let transfer = |(slot, part): &(Slot, Part)| Transfer { slot: slot.code(), slice: slice(part) };
         let command = |step: &Step| match step {
-            Step::Launch { kernel, bindings, params, grid, work } => Command::Launch(Launch {
+            Step::Launch { kernel, bindings, params, grid, work, .. } => Command::Launch(Launch {
                 kernel: *kernel,
                 bindings: bindings.iter().map(slice).collect(),
                 params: params.clone(),

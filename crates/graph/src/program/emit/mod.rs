@@ -5,6 +5,7 @@
 //! memory a buffer.
 
 mod attention;
+mod beside;
 mod emitter;
 mod joint;
 mod memory;
@@ -138,11 +139,19 @@ impl Emitter<'_> {
             match (together.remove(&at), joint.remove(&at)) {
                 (Some(launch), _) => {
                     computed = launch.units();
+                    self.kept = self.kept_by(launch.computed());
                     self.launch_together(launch)?;
                 }
-                (None, Some(joint)) => joint.map_or(Ok(()), |maps| self.joint_map(&maps))?,
-                (None, None) => self.launch_unit(unit, kernels)?,
+                (None, Some(joint)) => joint.map_or(Ok(()), |maps| {
+                    self.kept = self.kept_by(maps.units());
+                    self.joint_map(&maps)
+                })?,
+                (None, None) => {
+                    self.kept = self.kept_by(std::iter::once(at));
+                    self.launch_unit(unit, kernels)?;
+                }
             }
+            self.kept.clear();
             for root in computed.iter().flat_map(|&at| &program.fusion.units[at].roots) {
                 for bucket in buckets_with.get(root).into_iter().flatten() {
                     let Some(sources) = open.get_mut(bucket) else { continue };

@@ -4,6 +4,7 @@
 //! waits for that one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::emitter::{Emitter, Part, Step, Steps};
 use crate::fuse::Store;
@@ -14,7 +15,7 @@ use crate::plan::{Access, Kernel};
 const REACH: usize = 8;
 
 /// The memories that a step uses, each with whether it is written.
-type Uses = BTreeMap<Store, bool>;
+pub(super) type Uses = BTreeMap<Store, bool>;
 
 impl Emitter<'_> {
     /// Puts the steps of each segment into an order with few barriers, and counts the lifetimes of memories
@@ -30,17 +31,33 @@ impl Emitter<'_> {
             let Steps { uploads, steps, downloads } = std::mem::take(&mut self.segments[segment]);
             uploads.iter().for_each(|(_, part)| self.touch(part.store));
             self.tick();
-            let uses: Vec<Uses> = steps.iter().map(|step| uses(step, &self.kernels)).collect();
+            let uses: Vec<Uses> = steps.iter().map(|step| step.uses(&self.kernels)).collect();
             let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
-            let mut ordered = Vec::with_capacity(steps.len());
-            for at in order(&uses, &alone, REACH) {
-                uses[at].keys().for_each(|&store| self.touch(store));
+            let ordered = order(&uses, &alone, REACH).into_iter().filter_map(|at| steps[at].take()).collect();
+            let ordered = self.put_side_by_side(ordered);
+            for step in &ordered {
+                step.uses(&self.kernels).into_keys().for_each(|store| self.touch(store));
                 self.tick();
-                ordered.extend(steps[at].take());
             }
             downloads.iter().for_each(|(_, part)| self.touch(part.store));
             self.segments[segment] = Steps { uploads, steps: ordered, downloads };
         }
+        self.drop_kernels();
+    }
+
+    /// Drops the kernels that no launch has.
+    fn drop_kernels(&mut self) {
+        let mut launched: BTreeMap<usize, usize> = BTreeMap::new();
+        let steps = self.segments.iter_mut().flat_map(|segment| &mut segment.steps);
+        for step in steps {
+            if let Step::Launch { kernel, .. } = step {
+                let next = launched.len();
+                *kernel = *launched.entry(*kernel).or_insert(next);
+            }
+        }
+        let mut order: Vec<(usize, usize)> = launched.into_iter().map(|(old, new)| (new, old)).collect();
+        order.sort_unstable();
+        self.kernels = order.into_iter().map(|(_, old)| self.kernels[old].clone()).collect();
     }
 }
 
@@ -74,25 +91,35 @@ impl Step {
         };
         parts.iter_mut().chain(other)
     }
-}
 
-/// Returns what a step uses.
-fn uses(step: &Step, kernels: &[Kernel]) -> Uses {
-    let mut uses = Uses::new();
-    let mut add = |store: Store, writes: bool| *uses.entry(store).or_insert(false) |= writes;
-    match step {
-        Step::Launch { kernel, bindings, .. } => {
-            for (part, access) in bindings.iter().zip(&kernels[*kernel].bindings) {
-                add(part.store, *access == Access::ReadWrite);
+    /// Returns what the step uses.
+    pub fn uses(&self, kernels: &[Kernel]) -> Uses {
+        let mut uses = Uses::new();
+        let mut add = |store: Store, writes: bool| *uses.entry(store).or_insert(false) |= writes;
+        match self {
+            Self::Launch { kernel, bindings, .. } => {
+                for (part, access) in bindings.iter().zip(&kernels[*kernel].bindings) {
+                    add(part.store, *access == Access::ReadWrite);
+                }
             }
+            Self::Copy { from, to } => {
+                add(from.store, false);
+                add(to.store, true);
+            }
+            Self::Clear(part) => add(part.store, true),
         }
-        Step::Copy { from, to } => {
-            add(from.store, false);
-            add(to.store, true);
-        }
-        Step::Clear(part) => add(part.store, true),
+        uses
     }
-    uses
+
+    /// Returns the elements that the step keeps to in memories that hold several values.
+    pub fn kept(&self) -> &[(Store, Range<usize>)] {
+        if let Self::Launch { kept, .. } = self { kept } else { &[] }
+    }
+
+    /// Returns the number of workgroups along the first dimension of a launch.
+    pub fn groups(&self) -> u32 {
+        if let Self::Launch { grid, .. } = self { grid[0] } else { 0 }
+    }
 }
 
 /// Returns the steps in the order in which they run. A step that writes nothing but memories of `alone` waits

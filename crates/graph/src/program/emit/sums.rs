@@ -115,7 +115,12 @@ impl Emitter<'_> {
             used: to.used.map_or(u32::MAX, |used| used as u32),
         };
         let bindings = vec![self.all(from.store), self.all(to.store)];
+        let kept = self.kept.clone();
+        if to.lead == 0 && kept.iter().all(|(store, _)| *store != to.store) {
+            self.kept.push((to.store, to.offset..to.offset + count as usize * groups));
+        }
         self.launch(kernel, bindings, params.words(&[]), grid, root)?;
+        self.kept = kept;
         let sums = groups as u64;
         self.works(WorkKind::Tree, count * (leaves - sums), 4 * count * (leaves + sums));
         Ok(())

@@ -41,6 +41,12 @@ impl<'a> Together<'a> {
             Self::Finish(kernel) => std::slice::from_ref(&kernel.finish.product),
         }
     }
+
+    /// Returns all units that this launch computes.
+    pub fn computed(self) -> impl Iterator<Item = usize> {
+        let map = if let Self::Finish(kernel) = self { Some(kernel.finish.map) } else { None };
+        self.units().iter().copied().chain(map)
+    }
 }
 
 impl<'a> Emitter<'a> {

@@ -125,7 +125,9 @@ impl Emitter<'_> {
         let mut bindings = vec![self.table(table), self.all(to)];
         bindings.extend(sources.iter().map(|&store| self.all(store)));
         let params = TreesParams { n: n as u32, width };
+        self.kept = trees.iter().map(|tree| (to, tree.to..tree.to + tree.elements)).collect();
         self.launch(kernel, bindings, params.words(&[]), grid, root)?;
+        self.kept.clear();
         self.works(WorkKind::Tree, flops as u64, bytes as u64);
         Ok(())
     }

@@ -194,6 +194,9 @@ impl ProductKernel<'_> {
         for (side, (name, is_transposed)) in self.sides.iter().zip(transposed) {
             match side {
                 Side::Stored { .. } => written += &format!("const {name}: bool = {is_transposed};\n"),
+                Side::Implicit(implicit) if matches!(self.family, Family::Tiles(_)) => {
+                    written += &implicit.bounded;
+                }
                 Side::Implicit(implicit) => written += &implicit.wgsl,
             }
         }
