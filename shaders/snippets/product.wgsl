@@ -68,7 +68,8 @@ fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {
 
 // Writes what the epilogue makes of the sums to c[i, j] to c[i, j + 3], as far as c goes.
 fn put_row(own: Part, i: u32, j: u32, sums: vec4<f32>) {
-    if i >= params.m || j >= params.n { return; }
+    // Not ||, for which compilers make branches.
+    if (i >= params.m) | (j >= params.n) { return; }
     var width = params.n;
     var row = i;
     var column = j;
