@@ -7,7 +7,7 @@ use unisono_graph::{Program, Run, Target};
 use unisono_testkit::adapters;
 
 use super::reduction::{program, values};
-use super::{Case, Form, run_plan};
+use super::{Case, Form, finished, run_plan};
 
 /// A text of a kernel, and the faulty one in its place.
 type Fault = (&'static str, &'static str);
@@ -24,8 +24,8 @@ const OF_TILES: [Fault; 6] = [
     ("rest.c4 = rest.d0;", "rest.c4 = rest.d1;"),
 ];
 
-/// The same of the turns of tiles of 128, in which a column less than half of a tile is left out, and of tiles
-/// of 32, in which an odd row at the end is.
+/// The same of the turns of a tile with an epilogue: of tiles of 128, in which columns beyond the half of a tile
+/// are left out, and of tiles of 32, in which an odd row at the end is.
 const OF_LARGE_TURNS: Fault = ("(params.n - j0 + k - 1u) / k", "(params.n - j0) / k");
 const OF_SMALL_TURNS: Fault = ("(params.m - i0 + 1u) / 2u", "(params.m - i0) / 2u");
 
@@ -64,13 +64,18 @@ fn hides(
 #[test]
 fn faults_in_kernels_for_gpus_show() {
     let form = Form::Pairs { batch: 1, transpose_a: false, transpose_b: true };
-    let case = Case { m: 67, n: 68, k: 75, form };
+    let (m, n, k) = (67, 68, 75);
+    let case = Case { m, n, k, form };
+    let behind = [m * k, k * n, n, m * n, m].map(values);
     let rows = program(&[3, 300], &[-1]);
     for adapter in adapters() {
         let mut device = Device::open(&adapter).unwrap();
-        let large = OF_TILES.into_iter().chain([OF_LARGE_TURNS]).map(|fault| (1, fault));
-        for (busy, fault) in large.chain([(u32::MAX, OF_SMALL_TURNS)]) {
-            let hidden = hides(&mut device, busy, &case.program(), &case.values(), &case.shards(), fault);
+        for fault in OF_TILES {
+            let hidden = hides(&mut device, 1, &case.program(), &case.values(), &case.shards(), fault);
+            assert!(!hidden, "{fault:?} on {}", adapter.label());
+        }
+        for (busy, fault) in [(1, OF_LARGE_TURNS), (u32::MAX, OF_SMALL_TURNS)] {
+            let hidden = hides(&mut device, busy, &finished(m, n, k, false), &behind, &[1], fault);
             assert!(!hidden, "{fault:?} on {}", adapter.label());
         }
         for fault in OF_ROWS {

@@ -27,7 +27,7 @@ pub struct Epilogue {
 
 /// Returns the epilogue of a product that has a map behind it. The function takes four elements of a row at
 /// once. The first of them is element `at` of the result, at a row and column of it, and the row goes on for
-/// `last` elements after the first.
+/// `last` elements after the first. Unless the element is there, the function stores nothing.
 pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
     let product = unit.product?;
     if unit.roots == [product] {
@@ -52,14 +52,17 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     }
     let others: Vec<String> =
         unit.roots[1..].iter().zip(&results[1..]).map(|(&root, values)| writer.store(root, values)).collect();
+    let stores = match others.is_empty() {
+        true => String::new(),
+        false => format!("    if is_there {{\n{}    }}\n", others.concat()),
+    };
     let wgsl = format!(
-        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n{}{}{}    \
-         return vec4<f32>({});\n}}\n",
+        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, is_there: bool, x: vec4<f32>) -> vec4<f32> {{\n    \
+         let i = at / 4u;\n{}{}{stores}    return vec4<f32>({});\n}}\n",
         writer.snippets(),
         writer.declarations(4),
         writer.shared,
         writer.body,
-        others.concat(),
         results[0].join(", ")
     );
     let name = unit_name(graph, fusion, unit);
