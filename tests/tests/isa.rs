@@ -227,8 +227,12 @@ fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
                 let text = [own.stat("text_fused"), own.stat("text_separate")];
                 assert!(u64::from(found.fused) <= text[0], "{}: {found:?} of {text:?}", own.what);
                 if own.kernel.name == "shapes" {
-                    let is_text = |of: arithmetic::Arithmetic| [of.fused, of.separate].map(u64::from) == text;
-                    assert!(is_text(found), "{}: {found:?} of {text:?}", own.what);
+                    // Where fma rounds twice it is two operations, and a product that is also one of the
+                    // text's own is computed once.
+                    let expected = if *family == "vega10" { [0, text[1] + 2 * text[0] - 1] } else { text };
+                    let is_text =
+                        |of: arithmetic::Arithmetic| [of.fused, of.separate].map(u64::from) == expected;
+                    assert!(is_text(found), "{}: {found:?} of {expected:?}", own.what);
                     assert!(!is_text(loose), "{}: the compiler changes nothing by itself", own.what);
                 }
             }

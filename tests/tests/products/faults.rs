@@ -24,8 +24,8 @@ const OF_TILES: [Fault; 6] = [
     ("rest.c4 = rest.d0;", "rest.c4 = rest.d1;"),
 ];
 
-/// The same of the turns of a tile with an epilogue: of tiles of 128, in which columns beyond the half of a tile
-/// are left out, and of tiles of 32, in which an odd row at the end is.
+/// The same of the turns of a tile with an epilogue: of tiles of 128, in which columns beyond the half of a
+/// tile are left out, and of tiles of 32, in which an odd row at the end is.
 const OF_LARGE_TURNS: Fault = ("(params.n - j0 + k - 1u) / k", "(params.n - j0) / k");
 const OF_SMALL_TURNS: Fault = ("(params.m - i0 + 1u) / 2u", "(params.m - i0) / 2u");
 
