@@ -8,8 +8,8 @@
 // either. The sums are named variables and not an array, since some compilers put arrays into memory.
 // Grid: x: tiles of TILE columns; y: tiles of TILE rows; z: batch * chunks, or groups of joined shards. Every
 // invocation reaches every barrier.
-// Constants: TILE and SIDE: 128 and 8, 64 and 8, or 32 and 4; IN_TURNS, whether there is an epilogue; and those
-// of product.wgsl.
+// Constants: TILE and SIDE: 128 and 8, 64 and 8, or 32 and 4; IN_TURNS, whether there is an epilogue; and
+// those of product.wgsl.
 // Functions from other files: whole_tile and whole_part, by whether a workgroup computes several chunks.
 
 const SLAB: u32 = 16u;
@@ -146,11 +146,11 @@ fn clean(a: Tile) -> Tile {
     );
 }
 
-// Writes the tile, whose first row and column in c are i0 and j0. Half of an invocation's SIDE rows are written
-// in a turn, after which the rest of its tile moves up: an index that changes from turn to turn would move the
-// tile out of registers. With an epilogue, IN_TURNS, a compiler cannot know the number of turns and does not
-// write them out: one after another, the epilogues of all rows would be more code than the instruction cache
-// of a GPU holds. Turns whose rows or columns are not there are left out then.
+// Writes the tile, whose first row and column in c are i0 and j0. Half of an invocation's SIDE rows are
+// written in a turn, after which the rest of its tile moves up: an index that changes from turn to turn would
+// move the tile out of registers. With an epilogue, IN_TURNS, a compiler cannot know the number of turns and
+// does not write them out: one after another, the epilogues of all rows would be more code than the
+// instruction cache of a GPU holds. Turns whose rows or columns are not there are left out then.
 fn put(own: Part, i0: u32, j0: u32, tile: Tile) {
     let k = 4u * LANES;
     let i = i0 + t / LANES * 4u;
