@@ -8,7 +8,8 @@
 // either. The sums are named variables and not an array, since some compilers put arrays into memory.
 // Grid: x: tiles of TILE columns; y: tiles of TILE rows; z: batch * chunks, or groups of joined shards. Every
 // invocation reaches every barrier.
-// Constants: TILE and SIDE: 128 and 8, 64 and 8, or 32 and 4; and those of product.wgsl.
+// Constants: TILE and SIDE: 128 and 8, 64 and 8, or 32 and 4; IN_TURNS, whether there is an epilogue; and
+// those of product.wgsl.
 // Functions from other files: whole_tile and whole_part, by whether a workgroup computes several chunks.
 
 const SLAB: u32 = 16u;
@@ -145,29 +146,43 @@ fn clean(a: Tile) -> Tile {
     );
 }
 
+// Writes the tile, whose first row and column in c are i0 and j0. Half of an invocation's SIDE rows are
+// written in a turn, after which the rest of its tile moves up: an index that changes from turn to turn would
+// move the tile out of registers. With an epilogue, IN_TURNS, a compiler cannot know the number of turns and
+// does not write them out: one after another, the epilogues of all rows would be more code than the
+// instruction cache of a GPU holds. Turns whose rows or columns are not there are left out then.
+fn put(own: Part, i0: u32, j0: u32, tile: Tile) {
+    let k = 4u * LANES;
+    let i = i0 + t / LANES * 4u;
+    let j = j0 + t % LANES * 4u;
+    var rest = tile;
+    var turns = SIDE / 2u;
+    if IN_TURNS && SIDE == 8u { turns = 2u * min(2u, (params.n - j0 + k - 1u) / k); }
+    if IN_TURNS && SIDE == 4u { turns = min(2u, (params.m - i0 + 1u) / 2u); }
+    for (var turn = 0u; turn < turns; turn++) {
+        if SIDE == 8u {
+            let row = i + turn % 2u * k;
+            let column = j + turn / 2u * k;
+            put_row(own, row + 0u, column, rest.c0);
+            put_row(own, row + 1u, column, rest.c1);
+            put_row(own, row + 2u, column, rest.c2);
+            put_row(own, row + 3u, column, rest.c3);
+            rest.c0 = rest.c4; rest.c1 = rest.c5; rest.c2 = rest.c6; rest.c3 = rest.c7;
+            rest.c4 = rest.d0; rest.c5 = rest.d1; rest.c6 = rest.d2; rest.c7 = rest.d3;
+            rest.d0 = rest.d4; rest.d1 = rest.d5; rest.d2 = rest.d6; rest.d3 = rest.d7;
+        } else {
+            put_row(own, i + 2u * turn + 0u, j, rest.c0);
+            put_row(own, i + 2u * turn + 1u, j, rest.c1);
+            rest.c0 = rest.c2; rest.c1 = rest.c3;
+        }
+    }
+}
+
 @compute @workgroup_size(INVOCATIONS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
     t = index;
-    let tile = whole_tile(group.z, group.y * TILE, group.x * TILE);
-    let own = whole_part(group.z);
-    let i = group.y * TILE + t / LANES * 4u;
-    let j = group.x * TILE + t % LANES * 4u;
-    put_row(own, i + 0u, j, tile.c0);
-    put_row(own, i + 1u, j, tile.c1);
-    put_row(own, i + 2u, j, tile.c2);
-    put_row(own, i + 3u, j, tile.c3);
-    if SIDE == 8u {
-        put_row(own, i + 4u * LANES + 0u, j, tile.c4);
-        put_row(own, i + 4u * LANES + 1u, j, tile.c5);
-        put_row(own, i + 4u * LANES + 2u, j, tile.c6);
-        put_row(own, i + 4u * LANES + 3u, j, tile.c7);
-        put_row(own, i + 0u, j + 4u * LANES, tile.d0);
-        put_row(own, i + 1u, j + 4u * LANES, tile.d1);
-        put_row(own, i + 2u, j + 4u * LANES, tile.d2);
-        put_row(own, i + 3u, j + 4u * LANES, tile.d3);
-        put_row(own, i + 4u * LANES + 0u, j + 4u * LANES, tile.d4);
-        put_row(own, i + 4u * LANES + 1u, j + 4u * LANES, tile.d5);
-        put_row(own, i + 4u * LANES + 2u, j + 4u * LANES, tile.d6);
-        put_row(own, i + 4u * LANES + 3u, j + 4u * LANES, tile.d7);
-    }
+    let i0 = group.y * TILE;
+    let j0 = group.x * TILE;
+    let tile = whole_tile(group.z, i0, j0);
+    put(whole_part(group.z), i0, j0, tile);
 }

@@ -66,20 +66,24 @@ fn four_steps(x: vec4<f32>, y: mat4x4<f32>, sums: vec4<f32>) -> vec4<f32> {
     return fma(x.wwww, y[3], fma(x.zzzz, y[2], fma(x.yyyy, y[1], fma(x.xxxx, y[0], sums))));
 }
 
-// Writes what the epilogue makes of the sums to c[i, j] to c[i, j + 3], as far as c goes.
+// Writes what the epilogue makes of the sums to c[i, j] to c[i, j + 3], as far as c goes. Where c has no such
+// row or column, the epilogue computes the last ones again and nothing is written: so only stores are behind
+// a branch, and a compiler may share loads and constants between rows.
 fn put_row(own: Part, i: u32, j: u32, sums: vec4<f32>) {
-    if i >= params.m || j >= params.n { return; }
+    let is_there = (i < params.m) & (j < params.n);
+    let inside = min(j, (params.n - 1u) / 4u * 4u);
     var width = params.n;
-    var row = i;
-    var column = j;
+    var row = min(i, params.m - 1u);
+    var column = inside;
     if ACROSS > 0u {
         width = max(ACROSS, 1u);
-        row += j / max(ACROSS, 1u) * params.m;
-        column = j % max(ACROSS, 1u);
+        row += inside / max(ACROSS, 1u) * params.m;
+        column = inside % max(ACROSS, 1u);
     }
     let at = own.c + row * width + column;
     let last = width - 1u - column;
-    put_quad(at, last, finish(at, last, own.c / width + row, column, canonical(sums)));
+    let quad = finish(at, last, own.c / width + row, column, is_there, canonical(sums));
+    if is_there { put_quad(at, last, quad); }
 }
 
 // Returns the part to which a layer's result is written.

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use unisono_graph::plan::Kernel;
-use unisono_tests::isa::assembly::Mix;
 use unisono_tests::isa::reduction::reductions;
-use unisono_tests::isa::slab::{Tile, turn};
+use unisono_tests::isa::slab::{Tile, executed, turn};
 use unisono_tests::isa::{arithmetic, assembly, radv};
 
 /// GPUs of three generations, as RADV names them.
@@ -135,6 +134,8 @@ fn kernels_keep_their_registers_on_gpus() {
                 kernels.iter().any(|kernel| kernel.kernel.name.starts_with("matmul") && kernel.tile() > 0)
             );
             kernels.iter().for_each(|kernel| check(kernel, family));
+            let listed = BEFORE.iter().any(|(own, ..)| own == model);
+            assert_eq!(check_code(model, family, &kernels) > 0, listed, "{model}: products with an epilogue");
         }
     }
 }
@@ -183,17 +184,24 @@ fn instructions(kernel: &Compiled) -> u32 {
 }
 
 /// Compares products with what they would be if compilers might change them and nothing were flushed.
-fn check_cost(own: &Compiled, plain: &Compiled) {
-    let [own_turn, plain_turn] = [own, plain].map(|kernel| turn(Tile::of(&kernel.kernel), &kernel.assembly));
+fn check_cost(model: &str, family: &str, own: &Compiled, plain: &Compiled) {
+    let Some(tile) = Tile::of(&own.kernel) else { return };
+    let [own_turn, plain_turn] = [own, plain].map(|kernel| turn(Some(tile), &kernel.assembly));
     let what = format!("{}: {own_turn:?} and {plain_turn:?}", own.what);
     assert_eq!(own_turn.fmas, plain_turn.fmas, "{what}");
     assert!(own_turn.instructions <= plain_turn.instructions, "{what}");
-    let ratio = |turns: u32| {
-        let all = |kernel: &Compiled, turn: Mix| instructions(kernel) + (turns - 1) * turn.instructions;
-        f64::from(all(own, own_turn)) / f64::from(all(plain, plain_turn))
-    };
-    println!("{}: {:.4} x the code, {:.4} x the instructions", own.what, ratio(1), ratio(TURNS));
-    assert!(ratio(TURNS) <= MOST, "{}: {:.4} x the instructions", own.what, ratio(TURNS));
+    let ratio = |own: u32, plain: u32| f64::from(own) / f64::from(plain);
+    let code = ratio(instructions(own), instructions(plain));
+    let [own_run, plain_run] = [own, plain].map(|kernel| executed(tile, &kernel.assembly, TURNS));
+    println!("{}: {code:.4} x the code, {:.4} x the instructions", own.what, ratio(own_run, plain_run));
+    let earlier = before(model, family, &own.kernel.name);
+    let earlier_run = earlier.map_or(plain_run, |code| code + (TURNS - 1) * plain_turn.instructions);
+    let found = ratio(own_run, earlier_run);
+    let most = if own.kernel.name.contains("exp") { MOST_OF_GELU } else { MOST };
+    assert!(found <= most, "{}: {found:.4} x the instructions that run", own.what);
+    if earlier.is_none() {
+        assert!(code <= MOST, "{}: {code:.4} x the code", own.what);
+    }
 }
 
 /// The turns of the main loop that are counted: 256 steps, a quarter of a chunk of a product.
@@ -201,6 +209,42 @@ const TURNS: u32 = 16;
 
 /// The most instructions of a product, as many times those that it has without the rules of docs/NUMERICS.md.
 const MOST: f64 = 1.03;
+
+/// The same for what runs of a product with GELU's gradient behind it, which makes eleven results canonical
+/// for each element.
+const MOST_OF_GELU: f64 = 1.07;
+
+/// The products with an epilogue: the model, the kernel, and on each of [`FAMILIES`] the instructions of its
+/// code where nothing is flushed and compilers may change operations. Its rows were written out one after
+/// another then, so that no later text says how many these were (Mesa 22.3.6).
+const BEFORE: [(&str, &str, [u32; 3]); 7] = [
+    ("mlp", "matmul_nt[add,relu]", [892, 875, 901]),
+    ("lstm", "matmul_nt[add,add,add]", [1012, 988, 1014]),
+    ("gpt", "matmul_nt[add]", [912, 895, 937]),
+    ("gpt", "matmul_it[add,add]", [873, 866, 894]),
+    ("gpt", "matmul_nt[add,mul,erf,fma,mul]", [1936, 1908, 2010]),
+    ("gpt", "matmul_nt[add,add]", [880, 864, 890]),
+    ("gpt", "matmul_nn[add,mul,mul,mul,mul,neg,exp,mul,mul,mul,fma]", [1507, 1485, 1547]),
+];
+
+/// Returns the instructions of a product's code without the rules of docs/NUMERICS.md, if it has an epilogue
+/// that is listed.
+fn before(model: &str, family: &str, name: &str) -> Option<u32> {
+    let at = FAMILIES.iter().position(|own| *own == family)?;
+    let found = BEFORE.iter().find(|(own, kernel, _)| (*own, *kernel) == (model, name));
+    found.map(|(.., code)| code[at])
+}
+
+/// Checks the code of a model's products with an epilogue. Returns how many there were.
+fn check_code(model: &str, family: &str, kernels: &[Compiled]) -> usize {
+    let known = |kernel: &&Compiled| before(model, family, &kernel.kernel.name).is_some();
+    let check = |kernel: &Compiled| {
+        let earlier = before(model, family, &kernel.kernel.name).unwrap();
+        let ratio = f64::from(instructions(kernel)) / f64::from(earlier);
+        assert!(ratio <= MOST, "{}: {ratio:.4} x the code", kernel.what);
+    };
+    kernels.iter().filter(known).map(check).count()
+}
 
 #[test]
 fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
@@ -222,8 +266,12 @@ fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
                 let text = [own.stat("text_fused"), own.stat("text_separate")];
                 assert!(u64::from(found.fused) <= text[0], "{}: {found:?} of {text:?}", own.what);
                 if own.kernel.name == "shapes" {
-                    let is_text = |of: arithmetic::Arithmetic| [of.fused, of.separate].map(u64::from) == text;
-                    assert!(is_text(found), "{}: {found:?} of {text:?}", own.what);
+                    // Where fma rounds twice it is two operations, and a product that is also one of the
+                    // text's own is computed once.
+                    let expected = if *family == "vega10" { [0, text[1] + 2 * text[0] - 1] } else { text };
+                    let is_text =
+                        |of: arithmetic::Arithmetic| [of.fused, of.separate].map(u64::from) == expected;
+                    assert!(is_text(found), "{}: {found:?} of {expected:?}", own.what);
                     assert!(!is_text(loose), "{}: the compiler changes nothing by itself", own.what);
                 }
             }
@@ -231,7 +279,7 @@ fn nothing_is_contracted_on_gpus_and_products_do_not_pay_for_it() {
                 products += 1;
                 let turn = turn(Tile::of(&own.kernel), &own.assembly);
                 assert!(turn.fmas >= 32, "{}: {turn:?}", own.what);
-                check_cost(own, plain);
+                check_cost(model, family, own, plain);
             }
         }
         assert!(products > 2, "{model}: {products} products");

@@ -64,7 +64,8 @@ pub fn undecorated(words: &[u32]) -> Vec<u32> {
     plain
 }
 
-/// Returns the operations of machine code, anywhere in it.
+/// Returns the operations of machine code, anywhere in it. `v_mad_f32` and `v_mac_f32` round the product and
+/// then the sum. For GPUs before gfx10.3 Mesa makes these of `fma` as well.
 pub fn of_machine(assembly: &str) -> Arithmetic {
     let mut found = Arithmetic::default();
     for line in assembly.lines() {
@@ -73,8 +74,10 @@ pub fn of_machine(assembly: &str) -> Arithmetic {
             let name = op.strip_prefix("v_dual_").or_else(|| op.strip_prefix("v_")).unwrap_or_default();
             let (name, lanes) = name.strip_prefix("pk_").map_or((name, 1), |name| (name, 2));
             let is_any = |names: &[&str]| names.iter().any(|own| name.starts_with(own));
-            if is_any(&["fma_f32", "fmac_f32", "fmaak_f32", "fmamk_f32", "mad_f32", "mac_f32", "madak_f32"]) {
+            if is_any(&["fma_f32", "fmac_f32", "fmaak_f32", "fmamk_f32"]) {
                 found.fused += lanes;
+            } else if is_any(&["mad_f32", "mac_f32", "madak_f32", "madmk_f32"]) {
+                found.separate += 2 * lanes;
             } else if is_any(&["mul_f32", "add_f32", "sub_f32", "subrev_f32", "mul_legacy_f32"]) {
                 found.separate += lanes;
             }
@@ -160,5 +163,8 @@ mod tests {
         let code = "\tv_dual_fmac_f32 v1, v2, v3 :: v_dual_mul_f32 v4, v5, v6\n\tv_add_f32_e32 v1, v2, v3\n\
                     \tv_add_nc_u32_e32 v1, v2, v3\n\tv_pk_fma_f32 v[0:1], v[2:3], v[4:5], v[6:7]\n";
         assert_eq!(of_machine(code), Arithmetic { fused: 3, separate: 2 });
+        let earlier =
+            "\tv_mac_f32_e32 v2, v7, v4\n\tv_mad_f32 v1, v4, v5, v6\n\tv_madak_f32 v1, v2, v3, 1.0\n";
+        assert_eq!(of_machine(earlier), Arithmetic { fused: 0, separate: 6 });
     }
 }

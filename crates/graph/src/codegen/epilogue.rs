@@ -28,7 +28,7 @@ pub struct Epilogue {
 
 /// Returns the epilogue of a product that has a map behind it. The function takes four elements of a row at
 /// once. The first of them is element `at` of the result, at a row and column of it, and the row goes on for
-/// `last` elements after the first.
+/// `last` elements after the first. Unless the element is there, the function stores nothing.
 pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) -> Option<Epilogue> {
     let product = unit.product?;
     if unit.roots == [product] {
@@ -36,15 +36,20 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     }
     // Axes may have been split or joined since the product.
     let (ty, own) = (&graph.nodes[unit.roots[unit.roots.len() - 1]].ty, &graph.nodes[product].ty);
-    let fours = own.dims.last()?.is_multiple_of(4);
+    let width = *own.dims.last()?;
+    let fours = width.is_multiple_of(4);
     let lead = usize::from(ty.lead != Lead::Global);
     let mut writer = Writer::new(graph, fusion, stores, unit);
     let mut results = vec![Vec::new(); unit.roots.len()];
     for (lane, given) in ["x.x", "x.y", "x.z", "x.w"].into_iter().enumerate() {
-        let [index, column] = match fours {
-            true => ["i", "j"].map(|vector| Affine::name(vector, None).times(4).plus(lane)),
-            false => ["at", "column"].map(|first| Affine::name(first, None).add(Affine::at_most("last", lane))),
+        let (index, column) = match fours {
+            true => (Affine::name("i", None), Affine::name("j", Some(width / 4))),
+            false => (Affine::name("at", None), Affine::name("column", Some(width))),
         };
+        let [index, column] = [index, column].map(|first| match fours {
+            true => first.times(4).plus(lane),
+            false => first.add(Affine::at_most("last", lane)),
+        });
         let coords = coords(own, column);
         let axes = regroup(&coords[lead..], &own.dims, &ty.dims);
         let shown = coords[..lead].iter().cloned().chain(axes).collect();
@@ -55,14 +60,17 @@ pub fn epilogue(graph: &Graph, fusion: &Fusion, stores: &Stores, unit: &Unit) ->
     }
     let others: Vec<String> =
         unit.roots[1..].iter().zip(&results[1..]).map(|(&root, values)| writer.store(root, values)).collect();
+    let stores = match others.is_empty() {
+        true => String::new(),
+        false => format!("    if is_there {{\n{}    }}\n", others.concat()),
+    };
     let wgsl = format!(
-        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, x: vec4<f32>) -> vec4<f32> {{\n    let i = at / 4u;\n    let j = column / 4u;\n{}{}{}    \
-         return vec4<f32>({});\n}}\n",
+        "{}{}fn finish(at: u32, last: u32, row: u32, column: u32, is_there: bool, x: vec4<f32>) -> vec4<f32> {{\n    \
+         let i = at / 4u;\n    let j = column / 4u;\n{}{}{stores}    return vec4<f32>({});\n}}\n",
         writer.snippets(),
         writer.declarations(4),
         writer.shared,
         writer.body,
-        others.concat(),
         results[0].join(", ")
     );
     let name = unit_name(graph, fusion, unit);

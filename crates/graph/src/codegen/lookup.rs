@@ -49,7 +49,9 @@ impl Writer<'_> {
             return index.clone();
         }
         let same_axes = from.dims == to.dims[to.dims.len() - from.dims.len()..];
-        if let (Index::Linear(i), true, Lead::Global) = (index, same_axes, from.lead) {
+        // A row that is added to all rows of a product's result has its element by the column.
+        let is_row = from.dims.last() == Some(&from.count()) && self.knows_column(to, index);
+        if let (Index::Linear(i), true, false, Lead::Global) = (index, same_axes, is_row, from.lead) {
             return Index::Linear(i.remainder(from.count()));
         }
         let coords = self.coords(to, index);

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use unisono_shaders::{Snippet, snippets};
 
 use super::affine::Affine;
-use super::index::{Index, decode, literal};
+use super::index::{Index, decode, literal, regroup};
 use super::starts::{Start, Starts};
 use super::{Binding, WORKGROUP};
 use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
@@ -345,11 +345,8 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn coords(&self, ty: &Type, index: &Index) -> Vec<Affine> {
-        if let (Some((here, spots)), Index::Linear(i)) = (&self.spot, index)
-            && i == here
-            && let Some((_, coords)) = spots.iter().find(|(known, _)| *known == ty)
-        {
-            return coords.clone();
+        if let Some(coords) = self.known_coords(ty, index) {
+            return coords;
         }
         match index {
             Index::Coords(c) => c.clone(),
@@ -359,6 +356,29 @@ impl<'a> Writer<'a> {
                 std::iter::once(i.divided(ty.count())).chain(within).collect()
             }
         }
+    }
+
+    /// Returns the coordinates of the element that is being written, where they are known without arithmetic;
+    /// in an epilogue also those under other axes of as many elements.
+    fn known_coords(&self, ty: &Type, index: &Index) -> Option<Vec<Affine>> {
+        let (here, spots) = self.spot.as_ref()?;
+        if *index != Index::Linear(here.clone()) {
+            return None;
+        }
+        if let Some((_, coords)) = spots.iter().find(|(known, _)| *known == ty) {
+            return Some(coords.clone());
+        }
+        self.unit.product?;
+        let is_same = |known: &Type| known.lead == ty.lead && known.count() == ty.count();
+        let (known, coords) = spots.iter().find(|(known, _)| is_same(known))?;
+        let (lead, axes) = coords.split_at(usize::from(ty.lead != Lead::Global));
+        Some(lead.iter().cloned().chain(regroup(axes, &known.dims, &ty.dims)).collect())
+    }
+
+    /// Returns whether an element is one of a product's result in its epilogue, whose column is known without
+    /// arithmetic.
+    pub(super) fn knows_column(&self, ty: &Type, index: &Index) -> bool {
+        self.unit.product.is_some() && self.known_coords(ty, index).is_some()
     }
 
     /// Returns the element's place in its binding.

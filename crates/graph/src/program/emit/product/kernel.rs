@@ -144,7 +144,10 @@ impl ProductKernel<'_> {
             Family::Tiles(tile) => {
                 // A tile of 32 has as many invocations as one of 64, so that they fill a subgroup of 64.
                 let side = if tile > 32 { 8 } else { 4 };
-                let sizes = format!("const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\n");
+                let in_turns = self.epilogue.is_some();
+                let sizes = format!(
+                    "const TILE: u32 = {tile}u;\nconst SIDE: u32 = {side}u;\nconst IN_TURNS: bool = {in_turns};\n"
+                );
                 (sizes, unisono_shaders::MATMUL_TILES)
             }
         }
