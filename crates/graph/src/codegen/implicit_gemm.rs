@@ -17,8 +17,8 @@ const MANY: usize = 1 << 24;
 pub struct ImplicitOperand {
     /// The text of the functions and of the binding that they load from.
     pub wgsl: String,
-    /// The same text for GPUs. It says how large digits are that are multiplied: a GPU multiplies numbers below
-    /// 2^24 by one instruction, and its compiler does not know of digits that they are small.
+    /// The same text for GPUs. It says how large digits are that are multiplied: a GPU multiplies numbers
+    /// below 2^24 by one instruction, and its compiler does not know of digits that they are small.
     pub bounded: String,
     /// The binding that the functions load from.
     pub store: Binding,

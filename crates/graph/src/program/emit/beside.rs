@@ -167,7 +167,8 @@ impl Emitter<'_> {
             && has_room()
     }
 
-    /// Returns the bindings of launches side by side. Returns `None` if one of them reads a memory that another one writes.
+    /// Returns the bindings of launches side by side. Returns `None` if one of them reads a memory that
+    /// another one writes.
     fn bindings(&self, launches: &[impl std::borrow::Borrow<Step>], parts: &[&Module]) -> Option<Bindings> {
         let mut all: Vec<(Part, Access, &str)> = Vec::new();
         let mut numbers = Vec::new();
