@@ -1,8 +1,8 @@
 //! How kernels read their storage buffers: the text of a kernel is changed so that what it only reads comes
 //! through textures over the same memory ([`super::texels`]). The kernels themselves know nothing of it.
 //!
-//! A binding is changed if its elements are 32-bit numbers, vectors of two or four of them, or vectors of four
-//! pairs of them (`u64`), and it is used in no way but `name[index]`. A binding that is also written is
+//! A binding is changed if its elements are 32-bit numbers, vectors of two or four of them, or vectors of
+//! four pairs of them (`u64`), and it is used in no way but `name[index]`. A binding that is also written is
 //! changed in kernels without a loop, if all of its loads stand in `main` before its first store: then no
 //! load can come after a store.
 

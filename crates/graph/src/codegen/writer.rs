@@ -1,5 +1,6 @@
 //! Writes the body of a kernel: an expression for each element, and loads at its edges.
 
+mod address;
 mod module;
 mod phases;
 
@@ -10,9 +11,9 @@ use unisono_shaders::{Snippet, snippets};
 
 use super::affine::Affine;
 use super::index::{Index, decode, literal, regroup};
-use super::starts::{Start, Starts};
+use super::starts::Starts;
 use super::{Binding, WORKGROUP};
-use crate::fuse::{Fusion, Store, Stores, Unit, UnitKind};
+use crate::fuse::{Fusion, Stores, Unit, UnitKind};
 use crate::plan::Access;
 use crate::trace::{Expression, Graph, Lowering, NodeId};
 use crate::values::tree::canonical;
@@ -247,17 +248,6 @@ impl<'a> Writer<'a> {
         format!("{}({quad}.{})", ["low", "high"][lane % 2], XYZW[lane / 2])
     }
 
-    /// Returns the vector of a binding that has an element for each of those that an invocation computes, if
-    /// the index is that of the one at place `lane`.
-    fn vector(&self, id: NodeId, index: &Index, lane: usize) -> Option<Affine> {
-        let comes_in = self.stores.place(id).comes_in(self.lanes);
-        let has_vectors = comes_in && self.ty(id).count().is_multiple_of(self.lanes);
-        if !has_vectors || index.is_constant() {
-            return None;
-        }
-        self.element(id, index).vector(self.lanes, lane)
-    }
-
     /// Returns whether all loads and stores are vectors of pairs, except for loads that are the same for all
     /// invocations.
     pub(super) fn is_all_vectors(&self) -> bool {
@@ -379,60 +369,6 @@ impl<'a> Writer<'a> {
     /// arithmetic.
     pub(super) fn knows_column(&self, ty: &Type, index: &Index) -> bool {
         self.unit.product.is_some() && self.known_coords(ty, index).is_some()
-    }
-
-    /// Returns the element's place in its binding.
-    pub(super) fn address(&mut self, id: NodeId, index: &Index) -> String {
-        self.element(id, index).to_string() + &self.offset(id, 1)
-    }
-
-    /// Returns the element's place, counted from where the value begins.
-    fn element(&self, id: NodeId, index: &Index) -> Affine {
-        let ty = self.ty(id);
-        let place = self.stores.place(id);
-        let coords = match index {
-            Index::Linear(i) => return place.at(i, 1),
-            Index::Coords(coords) => coords,
-        };
-        let mut steps = strides(&ty.dims);
-        if ty.lead != Lead::Global {
-            steps.insert(0, ty.count());
-        }
-        match place.runs {
-            // A run ends inside of an axis.
-            Some(runs) if runs.len != ty.count() && !steps.contains(&runs.len) => {
-                return place.at(&Affine::dot(coords, &steps), 1);
-            }
-            Some(runs) => {
-                let far = |step: &mut usize| *step = *step / runs.len * runs.stride;
-                steps.iter_mut().filter(|step| **step >= runs.len).for_each(far);
-            }
-            None => {}
-        }
-        Affine::dot(coords, &steps)
-    }
-
-    /// Returns element `i` of a value, where an element of the binding is a vector of `lanes`.
-    fn at(&mut self, id: NodeId, i: &Affine, lanes: usize) -> String {
-        self.stores.place(id).at(i, lanes).to_string() + &self.offset(id, lanes)
-    }
-
-    /// Returns the vector, or the single element, that an invocation computes.
-    fn here(&self) -> Affine {
-        Affine::name(&*self.here, None)
-    }
-
-    /// Returns what is added to an index of a value that is a part of its memory.
-    fn offset(&mut self, id: NodeId, lanes: usize) -> String {
-        let place = self.stores.place(id);
-        match place.store {
-            Store::Sums(_) | Store::State(_) => {}
-            _ if place.inside == 0 && place.runs.is_none() => return String::new(),
-            Store::Scalars => return format!(" + {}u", place.inside),
-            _ => {}
-        }
-        let start = Start::Place(place.store, place.inside, lanes, self.ty(id).count() > 1);
-        format!(" + {}", self.starts.wgsl(start, place.inside / lanes))
     }
 
     pub(super) fn bind(&mut self, id: NodeId, access: Access) -> usize {
