@@ -192,6 +192,50 @@ fn what_is_computed_again_has_the_same_bits() {
     }
 }
 
+/// Compares the bits of a graph's outputs for a GPU, in which a kernel of this name must be, with those for a
+/// software adapter.
+fn has_the_bits_of_many(tape: Tape, name: &str) {
+    let graph = tape.finish().unwrap();
+    let feed = feed(&graph, &mut Draws::of(11, "together", name, 0, 0));
+    let program = Program::compile(&graph).unwrap();
+    for adapter in adapters() {
+        let mut device = Device::open(&adapter).unwrap();
+        let [alone, few, many] =
+            targets(&device.target()).map(|target| program.plan(&Run::whole(&SHARDS), &target).unwrap());
+        let expected = bits(&mut device, &program, &alone, &feed);
+        for plan in [few, many] {
+            let names: Vec<_> = plan.kernels.iter().map(|kernel| &kernel.name).collect();
+            assert!(names.iter().any(|own| own.contains(name)), "{names:#?}");
+            let found = bits(&mut Device::open(&adapter).unwrap(), &program, &plan, &feed);
+            assert!(found == expected, "on {}", adapter.label());
+        }
+    }
+}
+
+/// A product's turn comes before that of a group of rows whose first value the map behind the product needs.
+#[test]
+fn a_map_is_not_computed_before_what_it_reads() {
+    let tape = Tape::new();
+    let (x, y) = (tape.input("x", Type::sample(&[48])), tape.input("y", Type::sample(&[16])));
+    let w = tape.state("w", &[24, 16], StateKind::Parameter);
+    let squares = x.square().sum_keep(&[-1]);
+    let product = y.matmul_t(&w);
+    tape.output("product", &product);
+    tape.output("sums", &(&x * &squares).sum(&[-1]));
+    tape.output("scaled", &(&product * &squares));
+    has_the_bits_of_many(tape, "rows[sum[mul]");
+}
+
+/// Each phase of a kernel of rows loads what is the same for all invocations, but not a constant's.
+#[test]
+fn phases_of_rows_may_need_the_same_slice() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[64]));
+    let w = tape.state("w", &[3], StateKind::Parameter);
+    tape.output("softmax", &(x * w.slice(0, 1..2)).softmax());
+    has_the_bits_of_many(tape, "rows[");
+}
+
 /// A fault in a kernel: its name, a part of its text, and what stands there instead.
 const FAULTS: [[&str; 3]; 9] = [
     ["trees", "+ j * trees[tree + 3u]", "+ min(j, 1u) * trees[tree + 3u]"],

@@ -233,7 +233,7 @@ impl Digit {
             Base::Name(_, below) => *below,
             Base::Sum(sum) => sum.below(),
         };
-        let leading = below.map(|below| (below - 1) / self.step + 1);
+        let leading = below.map(|below| below.saturating_sub(1) / self.step + 1);
         [leading, self.size].into_iter().flatten().min()
     }
 }

@@ -4,8 +4,9 @@
 
 use unisono_shaders::{ReduceParams, snippets};
 
+use super::affine::Affine;
 use super::writer::Writer;
-use super::{Bound, reduced_index, reduced_length, unit_name};
+use super::{Bound, reduced_index, reduced_length, reduced_range, unit_name};
 use crate::fuse::{Fusion, Stores, Unit};
 use crate::plan::Access;
 use crate::trace::{Graph, ReduceKind, Reduction};
@@ -30,7 +31,7 @@ pub fn column_kernel(
     writer.snippets.insert(snippets::SUM);
     writer.workgroup = INVOCATIONS;
     writer.indent = "            ".into();
-    let own = reduced_index(from, &graph.nodes[root].ty, &reduction.axes, reduction.samples);
+    let index = reduced_index(graph, root, reduction, &|below| Affine::name("r", below));
     let (start, join) = match reduction.kind {
         ReduceKind::Sum => ("0.0", "sum_add"),
         ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "max_of"),
@@ -39,7 +40,7 @@ pub fn column_kernel(
     let (mut begin, mut add, mut settle, mut keep, mut store) =
         (String::new(), String::new(), String::new(), String::new(), String::new());
     for (number, unit) in units.iter().enumerate() {
-        let value = writer.value(graph.nodes[unit.roots[0]].inputs[0], &own.index);
+        let value = writer.value(graph.nodes[unit.roots[0]].inputs[0], &index);
         let combined = match reduction.kind {
             ReduceKind::Sum => format!("canonical(acc{number} + {value})"),
             ReduceKind::Max => format!("max_of(acc{number}, {value})"),
@@ -69,7 +70,8 @@ pub fn column_kernel(
         store += &format!("        b{binding}[{address}] = {result};\n");
     }
     let loads = std::mem::take(&mut writer.body);
-    let (prelude, length) = reduced_length(&mut writer, reduction, own.inner, graph.nodes[root].ty.count());
+    let (prelude, length) =
+        reduced_range(&mut writer, reduction, reduced_length(from, reduction), graph.nodes[root].ty.count());
     let body = format!(
         "    let lane = id.x % {INVOCATIONS}u;
     let t = id.x / {INVOCATIONS}u * 64u + lane % 64u + id.y * params.width;

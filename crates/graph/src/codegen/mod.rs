@@ -176,7 +176,7 @@ pub fn inside(graph: &Graph, fusion: &Fusion, unit: &Unit) -> BTreeSet<NodeId> {
 /// Returns the statements that find the elements which result `o` is made of, and how many they are. If
 /// samples are reduced, these are the samples of the result's shard: each has `inner` elements of it, and a
 /// shard has `results` results.
-fn reduced_length(
+fn reduced_range(
     writer: &mut Writer<'_>,
     reduction: &Reduction,
     inner: usize,
@@ -194,7 +194,7 @@ fn reduced_length(
 }
 
 /// Returns the kernel of a reduction, which has one invocation for each result and chunk. Its params are
-/// [`ReduceParams`].
+/// [`ReduceParams`]. An invocation loads four elements at once where they lie side by side.
 ///
 /// With `chunked`, results go to `[chunks, results]` scratch, which the `tree` kernel reduces.
 pub fn reduce_kernel(
@@ -206,20 +206,41 @@ pub fn reduce_kernel(
 ) -> Bound {
     let root = unit.roots[0];
     let input = graph.nodes[root].inputs[0];
-    let from = &graph.nodes[input].ty;
-    let mut writer = Writer::new(graph, fusion, stores, unit);
-    writer.snippets.insert(snippets::SUM);
-    writer.indent = "        ".into();
-    let own = reduced_index(from, &graph.nodes[root].ty, &reduction.axes, reduction.samples);
-    let value = writer.value(input, &own.index);
+    let inner = reduced_length(&graph.nodes[input].ty, reduction);
+    // Writes the loads of so many elements.
+    let loads = |lanes: usize| {
+        let mut writer = Writer::new(graph, fusion, stores, unit);
+        writer.snippets.insert(snippets::SUM);
+        writer.indent = "        ".into();
+        let mut values = Vec::new();
+        for lane in 0..lanes {
+            let place = |below: Option<usize>| match lanes {
+                1 => Affine::name("r", below),
+                _ => Affine::name("q", below.map(|below| below / lanes)).times(lanes).plus(lane),
+            };
+            let index = reduced_index(graph, root, reduction, &place);
+            if lanes > 1 {
+                writer.enter_reduced(lane);
+            }
+            values.push(writer.value(input, &index));
+        }
+        writer.leave_lanes();
+        (writer, values)
+    };
+    let (mut writer, mut values) = loads(if inner.is_multiple_of(4) { 4 } else { 1 });
+    if values.len() > 1 && !writer.loads_fours(root) {
+        (writer, values) = loads(1);
+    }
     let (start, combined) = match reduction.kind {
         // Both are canonical already: sum_add would only do it again.
-        ReduceKind::Sum => ("0.0", format!("canonical(acc + {value})")),
-        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", format!("max_of(acc, {value})")),
+        ReduceKind::Sum => ("0.0", "acc = canonical(acc + $);"),
+        ReduceKind::Max => ("bitcast<f32>(0xff800000u | params.zero)", "acc = max_of(acc, $);"),
     };
+    let joins: String =
+        values.iter().map(|value| format!("        {}\n", combined.replace('$', value))).collect();
     let chunk = crate::values::tree::SUM_CHUNK;
     let loop_body = std::mem::take(&mut writer.body);
-    let (prelude, length) = reduced_length(&mut writer, reduction, own.inner, graph.nodes[root].ty.count());
+    let (prelude, length) = reduced_range(&mut writer, reduction, inner, graph.nodes[root].ty.count());
     let (binding, address) = if chunked {
         let scratch = Binding { store: Store::Temp(root), row: None };
         (writer.bind_as(scratch, Access::ReadWrite, "f32"), "t".to_string())
@@ -230,35 +251,43 @@ pub fn reduce_kernel(
     // A division by a param takes a driver for processors a while.
     let (place, first, end) = if chunked {
         let place = "    let o = t % params.n;\n    let chunk = t / params.n;\n";
-        (place, format!("chunk * {chunk}u"), format!("min({length}, (chunk + 1u) * {chunk}u)"))
+        (place, chunk, format!("min({length}, (chunk + 1u) * {chunk}u)"))
     } else {
-        ("    let o = t;\n", "0u".to_owned(), length)
+        ("    let o = t;\n    let chunk = 0u;\n", 0, length)
     };
+    let (step, name) = (values.len(), if values.len() == 1 { "r" } else { "q" });
     let body = format!(
         "    let t = id.x + id.y * params.width;\n    if t >= params.n * params.chunks {{ return; }}\n\
          {place}{prelude}    let end = {end};\n    var acc = {start};\n    \
-         for (var r = {first}; r < end; r++) {{\n{loop_body}        acc = {combined};\n    }}\n    \
-         b{binding}[{address}] = {result};\n"
+         for (var {name} = chunk * {}u; {name} < end / {step}u; {name}++) {{\n{loop_body}{joins}    }}\n    \
+         b{binding}[{address}] = {result};\n",
+        first / step,
     );
     writer.finish::<ReduceParams>(unit_name(graph, fusion, unit), &body)
 }
 
-struct Reduced {
-    index: Index,
-    /// The number of reduced elements: of the axes, or of one sample where samples are summed too.
-    inner: usize,
+/// Returns the number of elements that a reduction makes one of: those of its axes, in one sample.
+fn reduced_length(from: &Type, reduction: &Reduction) -> usize {
+    reduction.axes.iter().map(|&axis| from.dims[axis]).product()
 }
 
-/// Returns where element `r` of what is reduced to result `o` is in the operand.
-fn reduced_index(from: &Type, to: &Type, axes: &[usize], samples: bool) -> Reduced {
+/// Returns where element `r` of what a reduction makes result `o` of is in its operand. `place` makes r of
+/// the number that it is below, if that is known.
+fn reduced_index(
+    graph: &Graph,
+    root: NodeId,
+    reduction: &Reduction,
+    place: &dyn Fn(Option<usize>) -> Affine,
+) -> Index {
+    let (from, to) = (&graph.nodes[graph.nodes[root].inputs[0]].ty, &graph.nodes[root].ty);
+    let (axes, samples) = (&reduction.axes, reduction.samples);
     let axis_dims: Vec<usize> = axes.iter().map(|&a| from.dims[a]).collect();
-    let inner: usize = axis_dims.iter().product();
+    let inner = reduced_length(from, reduction);
     let trailing = axes.iter().rev().enumerate().all(|(i, &a)| a == from.dims.len() - 1 - i);
+    let o = Affine::name("o", None);
     if !samples && trailing {
-        let index = Affine::name("o", None).times(inner).add(Affine::name("r", Some(inner)));
-        return Reduced { index: Index::Linear(index), inner };
+        return Index::Linear(o.times(inner).add(place(Some(inner))));
     }
-    let (o, r) = (Affine::name("o", None), Affine::name("r", None));
     let results = to.count();
     let kept: Vec<usize> = (0..from.dims.len()).filter(|a| !axes.contains(a)).collect();
     let kept_dims: Vec<usize> = kept.iter().map(|&a| from.dims[a]).collect();
@@ -266,18 +295,18 @@ fn reduced_index(from: &Type, to: &Type, axes: &[usize], samples: bool) -> Reduc
     let (of_result, of_sample) = (o.remainder(results), o.divided(results));
     let start = Affine::name("start", None);
     if samples && axes.is_empty() {
-        let index = start.add(r).times(results).add(of_result);
-        return Reduced { index: Index::Linear(index), inner };
+        return Index::Linear(start.add(place(None)).times(results).add(of_result));
     }
     let (o, r, lead) = if samples {
+        let r = place(None);
         (of_result, r.remainder(inner), Some(start.add(r.divided(inner))))
     } else if from.lead != Lead::Global {
-        (of_result, Affine::name("r", Some(inner)), Some(of_sample))
+        (of_result, place(Some(inner)), Some(of_sample))
     } else {
-        (o, Affine::name("r", Some(inner)), None)
+        (o, place(Some(inner)), None)
     };
     let mut coords = vec![Affine::default(); from.dims.len()];
     decode(&o, &kept_dims).into_iter().zip(&kept).for_each(|(c, &a)| coords[a] = c);
     decode(&r, &axis_dims).into_iter().zip(axes).for_each(|(c, &a)| coords[a] = c);
-    Reduced { index: Index::Coords(lead.into_iter().chain(coords).collect()), inner }
+    Index::Coords(lead.into_iter().chain(coords).collect())
 }

@@ -55,7 +55,11 @@ pub(super) struct Writer<'a> {
     pub(super) shared: String,
     pub(super) body: String,
     pub(super) indent: String,
+    /// The names of what is computed in this phase, and of what is loaded before all of them.
     known: BTreeMap<(NodeId, Index), String>,
+    known_in_all: BTreeMap<(NodeId, Index), String>,
+    /// The number of names that were given.
+    names: usize,
     lane: Lane,
     /// The number of elements that an invocation loads as one: four, or eight as four pairs.
     lanes: usize,
@@ -67,8 +71,8 @@ pub(super) struct Writer<'a> {
     row: String,
     /// The coordinates of an element of two types, by its index, where they are known without arithmetic.
     spot: Option<(Affine, [Coordinates<'a>; 2])>,
-    /// The bindings that are loaded four at a time, and from where.
-    quads: BTreeMap<usize, Vec<String>>,
+    /// The bindings that are loaded four at a time, and from where; `None` in a phase before this one.
+    quads: BTreeMap<usize, Vec<Option<String>>>,
     /// The bindings of which single elements are also loaded.
     words: BTreeSet<usize>,
     /// Whether any element that differs between invocations is loaded on its own.
@@ -94,6 +98,8 @@ impl<'a> Writer<'a> {
             body: String::new(),
             indent: "    ".into(),
             known: BTreeMap::new(),
+            known_in_all: BTreeMap::new(),
+            names: 0,
             lane: Lane::Alone,
             lanes: 4,
             here: "i".into(),
@@ -119,7 +125,7 @@ impl<'a> Writer<'a> {
     /// Returns the element of a value at an index: a literal or the name of a `let`.
     pub(super) fn value(&mut self, id: NodeId, index: &Index) -> String {
         let key = (id, index.clone());
-        if let Some(name) = self.known.get(&key) {
+        if let Some(name) = self.known.get(&key).or_else(|| self.known_in_all.get(&key)) {
             return name.clone();
         }
         if let Some(array) = self.held.get(&id) {
@@ -164,17 +170,22 @@ impl<'a> Writer<'a> {
         if !index.is_constant() {
             return self.name(key, &text);
         }
-        let name = format!("v{}", self.known.len());
+        let name = self.new_name();
         let _ = writeln!(self.shared, "    let {name} = {text};");
-        self.known.insert(key, name.clone());
+        self.known_in_all.insert(key, name.clone());
         name
     }
 
     fn name(&mut self, key: (NodeId, Index), text: &str) -> String {
-        let name = format!("v{}", self.known.len());
+        let name = self.new_name();
         let _ = writeln!(self.body, "{}let {name} = {text};", self.indent);
         self.known.insert(key, name.clone());
         name
+    }
+
+    fn new_name(&mut self) -> String {
+        self.names += 1;
+        format!("v{}", self.names - 1)
     }
 
     /// Begins to write element `lane` of the `lanes` that an invocation computes. Returns the index of that
@@ -234,10 +245,10 @@ impl<'a> Writer<'a> {
         };
         let from = vector.to_string() + &self.offset(id, self.lanes);
         let known = self.quads.entry(binding).or_default();
-        let number = known.iter().position(|known| *known == from);
+        let number = known.iter().position(|known| known.as_deref() == Some(&from));
         let quad = format!("q{binding}_{}", number.unwrap_or(known.len()));
         if number.is_none() {
-            known.push(from.clone());
+            known.push(Some(from.clone()));
             let four = self.widened(binding, "vec4<f32>", format!("b{binding}[{from}]"));
             let _ = writeln!(self.body, "{}let {quad} = {four};", self.indent);
         }

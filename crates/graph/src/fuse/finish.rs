@@ -35,13 +35,26 @@ const MANY: usize = 1 << 16;
 const FAR: usize = 8;
 
 /// Returns the products with maps behind them. `taken` are units that are computed in some other way.
-pub fn finishes(graph: &Graph, fusion: &Fusion, stores: &Stores, taken: &BTreeSet<usize>) -> Vec<Finish> {
+/// `turns` has the units that may be computed later than their own turn comes, each with the unit in whose
+/// turn that is.
+pub fn finishes(
+    graph: &Graph,
+    fusion: &Fusion,
+    stores: &Stores,
+    taken: &BTreeSet<usize>,
+    turns: &BTreeMap<usize, usize>,
+) -> Vec<Finish> {
     let readers = fusion.readers(graph);
     let needed = fusion.needed(graph);
     let mut made_by: BTreeMap<NodeId, usize> = BTreeMap::new();
     for (at, unit) in fusion.units.iter().enumerate() {
         made_by.extend(unit.roots.iter().map(|&root| (root, at)));
     }
+    // Such a map may share its launch with others, whose turn is the last one's.
+    let waits = |unit: usize| {
+        let Unit { kind, ref roots, .. } = fusion.units[unit];
+        kind == UnitKind::Map && graph.nodes[roots[0]].ty.lead == Lead::Global
+    };
     let mut done: BTreeSet<usize> = taken.clone();
     let mut found = Vec::new();
     for (at, unit) in fusion.units.iter().enumerate() {
@@ -53,7 +66,9 @@ pub fn finishes(graph: &Graph, fusion: &Fusion, stores: &Stores, taken: &BTreeSe
         let is_free = |map: &usize| fusion.units[*map].kind == UnitKind::Map && !done.contains(map);
         let Some(&map) = own.and_then(|own| own.first()).filter(|map| is_free(map)) else { continue };
         let is_stored = needed.contains(&product) || own.is_some_and(|own| own.len() > 1);
-        let is_early = |id: &NodeId| made_by.get(id).is_none_or(|&made| made < at);
+        let is_early = |id: &NodeId| {
+            made_by.get(id).is_none_or(|made| turns.get(made).unwrap_or(made) < &at && !waits(*made))
+        };
         if let Some(unit) =
             joint(graph, fusion, stores, (product, is_stored), (unit, &fusion.units[map]), is_early)
         {

@@ -22,6 +22,11 @@ impl StateLayout {
         Self { buffers, tensors }
     }
 
+    /// Returns whether each tensor has a buffer of its own.
+    pub fn is_apart(&self) -> bool {
+        self.buffers.len() == self.tensors.len()
+    }
+
     /// Returns whether the tensors of another layout are the first ones of this layout, each at the same
     /// place in a buffer of the same size.
     pub fn begins_with(&self, other: &Self) -> bool {

@@ -146,10 +146,17 @@ impl Program {
             let kernel = column_kernel(&graph, &fusion, &apart, &units)?;
             Some((units, kernel))
         });
-        let columns = columns.collect();
+        let columns: Vec<(Vec<usize>, Bound)> = columns.collect();
         let attentions = attention_pairs(&graph, &fusion);
         let new = fusion.new_states(&graph);
-        let finished = finishes(&graph, &fusion, &stores, &taken);
+        let of_rows = rows.iter().map(|(group, _)| &group.units[..]);
+        let of_columns = columns.iter().map(|(units, _)| &units[..]);
+        let together = of_rows.chain(of_columns).chain(attentions.iter().map(|units| &units[..]));
+        let turns = together.flat_map(|units| {
+            let last = units.iter().max();
+            units.iter().filter_map(move |&unit| Some((unit, *last?)))
+        });
+        let finished = finishes(&graph, &fusion, &stores, &taken, &turns.collect());
         let finishes = finished.into_iter().map(|finish| FinishKernel {
             epilogue: codegen::epilogue(&graph, &fusion, &stores, &finish.unit),
             work: UnitWork::of(&graph, &fusion, &finish.unit, &new),

@@ -8,10 +8,13 @@ use crate::values::Type;
 
 impl<'a> Writer<'a> {
     /// Begins to write a phase of a kernel that goes row by row: from now on `here` counts rows, or vectors
-    /// of elements, and `row` is the row's place in workgroup memory.
+    /// of elements, and `row` is the row's place in workgroup memory. Phases are blocks of their own, so what
+    /// one has named is not known in the next.
     pub(in crate::codegen) fn enter_phase(&mut self, here: &str, row: &str, indent: &str) {
         (self.here, self.row, self.indent) = (here.into(), row.into(), indent.into());
         self.spot = None;
+        self.known.clear();
+        self.quads.values_mut().flatten().for_each(|from| *from = None);
         // No load is one of these: words are loaded one by one, whatever their binding is.
         self.lane = Lane::Scattered;
     }
@@ -31,6 +34,19 @@ impl<'a> Writer<'a> {
         let index = Affine::name(&*self.here, None);
         self.spot = Some((index.clone(), [(ty, coords.clone()), (ty, coords)]));
         Index::Linear(index)
+    }
+
+    /// Begins to load element `lane` of four that an invocation reduces one after another.
+    pub(in crate::codegen) fn enter_reduced(&mut self, lane: usize) {
+        self.lane = Lane::At(Affine::name("", None), lane);
+    }
+
+    /// Returns whether any elements are loaded four at a time, and none of them from where `result`
+    /// is stored.
+    pub(in crate::codegen) fn loads_fours(&self, result: NodeId) -> bool {
+        let stored = self.stores.place(result).store;
+        let is_other = |binding: &usize| self.bindings[*binding].0.store != stored;
+        !self.quads.is_empty() && self.quads.keys().all(is_other)
     }
 
     /// Notes that a row's number of a value is in this array of workgroup memory from now on.

@@ -85,8 +85,12 @@ impl Emitter<'_> {
         kept
     }
 
-    /// Puts small launches of a segment beside each other.
-    pub(super) fn put_side_by_side(&mut self, steps: Vec<Step>) -> Vec<Step> {
+    /// Puts small launches of a segment beside each other. Where tensors of the state are apart, devices may
+    /// leave out updates of some of them ([`crate::plan::Plan::hold_some`]), so that in the last segment each
+    /// launch that touches them stays as it is.
+    pub(super) fn put_side_by_side(&mut self, steps: Vec<Step>, is_last: bool) -> Vec<Step> {
+        let program = self.program;
+        let keeps_states = is_last && !program.graph.updates.is_empty() && program.stores.states.is_apart();
         let mut modules: BTreeMap<usize, Option<Module>> = BTreeMap::new();
         let uses: Vec<Uses> = steps.iter().map(|step| step.uses(&self.kernels)).collect();
         let conflict = |a: usize, b: usize| conflict((&steps[a], &uses[a]), (&steps[b], &uses[b]));
@@ -95,6 +99,10 @@ impl Emitter<'_> {
         let mut open: Vec<usize> = Vec::new();
         for (at, step) in steps.iter().enumerate() {
             open.retain(|&group| !groups[group].iter().any(|member| conflict(member.at, at)));
+            let touches_states = || uses[at].keys().any(|store| matches!(store, Store::State(_)));
+            if keeps_states && touches_states() {
+                continue;
+            }
             let Some(candidate) = self.candidate(at, step, &mut modules) else { continue };
             let fits = |group: &usize| self.fits(&groups[*group], &candidate, &steps, &modules);
             if let Some(group) = open.iter().copied().find(fits) {

@@ -34,7 +34,7 @@ impl Emitter<'_> {
             let uses: Vec<Uses> = steps.iter().map(|step| step.uses(&self.kernels)).collect();
             let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
             let ordered = order(&uses, &alone, REACH).into_iter().filter_map(|at| steps[at].take()).collect();
-            let ordered = self.put_side_by_side(ordered);
+            let ordered = self.put_side_by_side(ordered, segment + 1 == self.segments.len());
             for step in &ordered {
                 step.uses(&self.kernels).into_keys().for_each(|store| self.touch(store));
                 self.tick();

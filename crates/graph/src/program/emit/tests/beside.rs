@@ -1,5 +1,7 @@
 //! Launches side by side, and rows with a softmax and its gradient, as counts of a perceptron's step.
 
+use std::collections::BTreeSet;
+
 use crate::plan::target::Machine;
 use crate::plan::{Command, Launch, Plan, Target};
 use crate::program::{Layout, Program, Run};
@@ -8,7 +10,7 @@ use crate::values::{DType, Type};
 use crate::{StatePlacement, Var};
 
 /// Returns a training step of a perceptron that classifies, with momentum.
-fn step(widths: &[usize]) -> Program {
+fn step(widths: &[usize], placement: StatePlacement<'_>) -> Program {
     let tape = Tape::new();
     let mut x = tape.input("x", Type::sample(&[widths[0]]));
     let labels = tape.input("y", Type::sample(&[]).of(DType::I32));
@@ -33,18 +35,16 @@ fn step(widths: &[usize]) -> Program {
         tape.update(&moment, &new);
         tape.update(state, &(state - &(new * tape.constant(0.01))));
     }
-    Program::compile_placed(&tape.finish().unwrap(), Layout::default(), StatePlacement::ByUpdate).unwrap()
+    Program::compile_placed(&tape.finish().unwrap(), Layout::default(), placement).unwrap()
 }
 
 fn plan(machine: Machine) -> Plan {
-    let target = Target {
-        machine,
-        busy_workgroups: 256,
-        binding_alignment: 32,
-        storage_buffers: 64,
-        ..Target::default()
-    };
-    step(&[784, 512, 512, 10]).plan(&Run::whole(&[16; 8]), &target).unwrap()
+    let program = step(&[784, 512, 512, 10], StatePlacement::ByUpdate);
+    program.plan(&Run::whole(&[16; 8]), &target(machine)).unwrap()
+}
+
+pub(super) fn target(machine: Machine) -> Target {
+    Target { machine, busy_workgroups: 256, binding_alignment: 32, storage_buffers: 64, ..Target::default() }
 }
 
 fn launches(plan: &Plan) -> impl Iterator<Item = (&str, &Launch)> {
@@ -88,4 +88,17 @@ fn launches_side_by_side_have_the_workgroups_of_all_and_write_apart() {
         found += 1;
     }
     assert!(found >= 2, "{found} launches with others beside them");
+}
+
+/// A device that holds a part of the state leaves out the updates of all other tensors, one by one, and no
+/// other launch.
+#[test]
+fn updates_of_tensors_that_are_apart_can_be_left_out_one_by_one() {
+    let program = step(&[784, 512, 512, 10], StatePlacement::Apart);
+    let [whole, mut part] =
+        [(); 2].map(|()| program.plan(&Run::whole(&[16; 8]), &target(Machine::Gpu)).unwrap());
+    assert!(launches(&whole).any(|(name, _)| name.starts_with("beside[")));
+    let of = |name: &str| program.states().iter().position(|state| state.name == name).unwrap();
+    part.hold_some(&BTreeSet::from([of("0/b"), of("0/b/m")]), &BTreeSet::from([of("0/b/m")])).unwrap();
+    assert_eq!(launches(&part).count() + 1, launches(&whole).count());
 }
