@@ -2,8 +2,8 @@
 
 use unisono::data::{Loader, Memory, Values};
 use unisono::{
-    BatchNorm, BinaryCrossEntropyWithLogits, Builder, Dense, EvaluateEvery, Influence, Optimizer, Relu,
-    Sequential, Sgd, Trainer, balanced_class_weights,
+    BatchNorm, BinaryCrossEntropyWithLogits, Builder, Dense, EvaluateEvery, Hinge, Influence, Optimizer,
+    Relu, Sequential, Sgd, Trainer, balanced_class_weights,
 };
 use unisono_tests::{CLASSES, FEATURES, blobs, loader, perceptron};
 
@@ -87,6 +87,27 @@ fn class_weights_of_a_binary_loss_and_those_that_do_not_fit() {
     for wrong in [[1.0, -1.0], [f32::NAN, 1.0], [0.0, 0.0]] {
         assert!(refused(&wrong).contains("class weights"));
     }
+}
+
+/// A hinge's labels are -1 and 1, whatever their type.
+#[test]
+fn class_weights_of_a_hinge_count_both_classes() {
+    let x: Vec<f32> = (0..40).map(|at| (at % 7) as f32).collect();
+    let train = |labels: Values, weights: Option<[f32; 2]>| {
+        let data = Memory::new("x", [1], Values::F32(x.clone())).unwrap().with("y", [1], labels).unwrap();
+        let loader = Loader::new(data).shuffle(1);
+        let builder = Trainer::builder(Dense::new(1)).loss(Hinge::new()).replicas(1);
+        let builder = weights.into_iter().fold(builder, |builder, weights| builder.class_weights(weights));
+        let mut trainer = builder.build(&loader.fields().unwrap()).unwrap();
+        trainer.fit(&loader, None, 2).unwrap();
+        trainer.tensor("weight").unwrap().unwrap()
+    };
+    let labels = || (0..40).map(|at| if at % 4 == 0 { 1 } else { -1 });
+    let (whole, floats) =
+        (|| Values::I32(labels().collect()), Values::F32(labels().map(|y| y as f32).collect()));
+    assert_eq!(train(whole(), Some([1.0, 1.0])), train(whole(), None));
+    let weighed = train(whole(), Some([0.25, 2.0]));
+    assert!(weighed == train(floats, Some([0.25, 2.0])) && weighed != train(whole(), None));
 }
 
 fn normed() -> Sequential {

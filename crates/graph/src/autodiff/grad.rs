@@ -190,8 +190,10 @@ impl Tape {
             if !inputs.iter().any(|v| on_the_way[v.id()]) {
                 continue;
             }
-            let gradients =
-                self.in_scope_of(&node.scope, || node.op.gradient(&Io { x: &inputs, y: &y, dy: &dy }));
+            let gradients = || node.op.gradient(&Io { x: &inputs, y: &y, dy: &dy });
+            let gradients = self.in_scope_of(&node.scope, || {
+                if self.is_in_f32(&node) { self.in_f32(gradients) } else { gradients() }
+            });
             let unrolled = self.unrolled_at(first_time.get(&id).copied().unwrap_or(id));
             for (input, gradient) in inputs.iter().zip(gradients) {
                 if let (true, Some(gradient)) = (on_the_way[input.id()], gradient) {
@@ -257,6 +259,21 @@ mod tests {
         });
         let far = joined.iter().zip(&apart).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         assert!(far < 1e-12 && joined.iter().any(|d| d.abs() > 0.1), "{joined:?} and {apart:?}");
+    }
+
+    #[test]
+    fn a_product_in_f32_has_gradients_in_f32() {
+        let rounds = |in_f32: bool| {
+            let tape = Tape::with_precision(crate::Precision::Mixed);
+            let x = tape.input("x", Type::sample(&[4]));
+            let w = tape.state("w", &[3, 4], StateKind::Parameter);
+            let product = || x.matmul_t(&w).exp();
+            let y = if in_f32 { tape.in_f32(product) } else { product() };
+            tape.output("dw", &tape.gradients(&y.sum_all().sum_shards(), std::slice::from_ref(&w))[0]);
+            count(&simplify(&tape.finish().unwrap()), "round_half")
+        };
+        assert!(rounds(false) > 2);
+        assert_eq!(rounds(true), 0);
     }
 
     #[test]

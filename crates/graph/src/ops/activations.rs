@@ -9,12 +9,21 @@ impl Var {
         low.greater(self).select(&low, &self.greater(&high).select(&high, self))
     }
 
-    /// Returns min(max(x, 0), 6) (PyTorch's `ReLU6`).
-    pub fn relu6(&self) -> Var {
-        self.clamp(0.0, 6.0)
+    /// Returns the value cut to [low, high]. The gradient passes where low < x < high (PyTorch's `hardtanh`).
+    /// NaN stays NaN.
+    pub fn hard_tanh(&self, low: f32, high: f32) -> Var {
+        let [low, high] = [low, high].map(|x| self.tape().constant(x));
+        let is_low = low.greater(self) + low.eq_mask(self);
+        let is_high = self.greater(&high) + high.eq_mask(self);
+        is_low.select(&low, &is_high.select(&high, self))
     }
 
-    /// Returns min(max(x / 6 + 1/2, 0), 1) (PyTorch's `Hardsigmoid`).
+    /// Returns min(max(x, 0), 6), whose gradient at 0 and 6 is 0 (PyTorch's `ReLU6`).
+    pub fn relu6(&self) -> Var {
+        self.hard_tanh(0.0, 6.0)
+    }
+
+    /// Returns min(max(x / 6 + 1/2, 0), 1), whose gradient at -3 and 3 is 0 (PyTorch's `Hardsigmoid`).
     pub fn hard_sigmoid(&self) -> Var {
         (self + 3.0).relu6() * (1.0 / 6.0)
     }

@@ -159,6 +159,17 @@ impl Tape {
         if rounds_result && y.ty.lead == Lead::Sample { self.rounded(&y, &rounding) } else { y }
     }
 
+    /// Returns whether a node is a product of operands that are not rounded, on a tape that rounds them: one
+    /// that was traced by [`Tape::in_f32`], and whose gradients are such products too.
+    pub(crate) fn is_in_f32(&self, node: &Node) -> bool {
+        let Some(rounding) = self.inner.borrow().rounding.clone() else { return false };
+        let (operands, _) = factors(&node.op.lowering());
+        node.inputs.iter().take(operands).any(|&id| {
+            let operand = self.node(id);
+            operand.ty.dtype == DType::F32 && operand.op.key() != rounding.key()
+        })
+    }
+
     /// Returns the rounded value. A value is rounded once, however often it is asked for, so that its
     /// gradient is summed over the shards once.
     fn rounded(&self, x: &Var, rounding: &Arc<dyn Op>) -> Var {
@@ -315,13 +326,11 @@ impl Tape {
         }
     }
 
-    /// Replaces `state` by `value` when the step commits.
+    /// Replaces `state` by `value` when the step commits. All values of a step are of the state before it, so
+    /// a state may become what another one was.
     pub fn update(&self, state: &Var, value: &Var) {
         let index = self.state_index(state);
         match index {
-            Some(_) if self.state_index(value).is_some() => {
-                self.fail_here("update", "the new value of a state is a state itself: compute it".into());
-            }
             Some(index) if state.ty == value.ty => {
                 self.inner.borrow_mut().graph.updates.insert(index, value.id);
             }

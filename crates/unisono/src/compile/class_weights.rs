@@ -1,6 +1,6 @@
 //! Weights of classes in training.
 
-use unisono_graph::{DType, Lead, Type, Var};
+use unisono_graph::{Lead, Type, Var};
 
 use crate::Error;
 use crate::compile::parts::{On, Parts};
@@ -40,16 +40,16 @@ pub(crate) fn weight_of_samples(weights: &[f32], output: &Var, target: &Var, on:
     }
     let (tape, label) = (output.tape(), label.to_f32());
     let constant = |x: f32| tape.constant(x).expand(Lead::Sample, &[]);
+    // A hinge's classes are -1 and 1, a probability between the classes 0 and 1 of a binary loss is of the
+    // nearer one, and what an ignored label counts is the loss's business.
+    if let [zero, one] = *weights {
+        return Ok(label.greater(&constant(0.5)).select(&constant(one), &constant(zero)));
+    }
     // An ignored label is of no class, and counts nothing anyway.
     let mut weight = constant(0.0);
     for (class, own) in weights.iter().enumerate() {
         let is_class = label.eq_mask(&constant(class as f32));
         weight = is_class.select(&constant(*own), &weight);
-    }
-    // A probability between the classes 0 and 1 of a binary loss is of the nearer one.
-    if target.ty().dtype == DType::F32 && classes == 2 {
-        let [zero, one] = [weights[0], weights[1]].map(constant);
-        return Ok(label.greater(&constant(0.5)).select(&one, &zero));
     }
     Ok(weight)
 }

@@ -302,7 +302,8 @@ impl Trace {
         }
         for (metric, on) in parts.metrics.iter().zip(&parts.measured) {
             let Some((output, target)) = compared(on) else { continue };
-            let each = measured(&tape, &**metric, metric.per_sample(output, target));
+            let each = tape.in_f32(|| metric.per_sample(output, target));
+            let each = measured(&tape, &**metric, each);
             tape.output(metric.name(), &each);
         }
         carries::trace(&tape, &cx);

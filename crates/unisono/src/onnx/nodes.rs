@@ -81,6 +81,12 @@ impl Writer<'_> {
             let axis = (axis + lead_axes(&node.ty)) as i64;
             return Ok(self.proto.node("Concat", &all, &[Attribute::Int("axis", axis)]));
         }
+        // Without axes ONNX reduces all of them.
+        if let Some(Reduce(reduction)) = op.downcast_ref()
+            && reduction.axes.is_empty()
+        {
+            return Ok(first.to_owned());
+        }
         if let Some(Reduce(reduction)) = op.downcast_ref() {
             let axes: Vec<i64> =
                 reduction.axes.iter().map(|axis| (axis + lead_axes(&node.ty)) as i64).collect();

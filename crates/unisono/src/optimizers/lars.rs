@@ -1,6 +1,6 @@
 use unisono_graph::Var;
 
-use super::settings::not_negative;
+use super::settings::{above_zero, not_negative};
 use super::update::{norm, ratio};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
@@ -76,7 +76,7 @@ impl Optimizer for Lars {
         self.lr.check()?;
         not_negative("momentum", self.momentum)?;
         not_negative("weight_decay", self.weight_decay)?;
-        not_negative("trust", self.trust)
+        above_zero("trust", self.trust)
     }
 
     fn settings(&self) -> Option<OptimizerSettings> {

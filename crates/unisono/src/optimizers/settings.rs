@@ -8,6 +8,14 @@ pub(super) fn not_negative(setting: &str, value: f64) -> Result<(), String> {
     Err(format!("{setting} is {value}, and must be finite and not negative"))
 }
 
+/// Checks a number that must be finite, as an f32 too, and above 0.
+pub(super) fn above_zero(setting: &str, value: f64) -> Result<(), String> {
+    if (value as f32).is_finite() && value as f32 > 0.0 {
+        return Ok(());
+    }
+    Err(format!("{setting} is {value}, and must be finite and above 0"))
+}
+
 /// Checks the share that a running average keeps in a step, which must be in [0, 1).
 pub(super) fn kept_share(setting: &str, value: f64) -> Result<(), String> {
     if (0.0..1.0).contains(&value) {

@@ -11,11 +11,12 @@ use crate::compile::phases::Phase;
 use crate::trainer::builder::Builder;
 
 impl Builder {
-    /// Sets what samples of each class count in training, by the number of the class (Keras's `class_weight`,
-    /// PyTorch's `CrossEntropyLoss(weight=...)`). Default: all count alike.
+    /// Sets what samples of each class count in training, by the number of the class (Keras's `class_weight`;
+    /// PyTorch's `CrossEntropyLoss(weight=...)` without label smoothing, whose parts it weighs by their own
+    /// classes). Default: all count alike.
     ///
     /// The labels are those of the loss: one for each sample, `[B]` or `[B, 1]`. A loss of one logit has the
-    /// classes 0 and 1. The loss is the mean by these weights, times those in the field
+    /// classes 0 and 1, and a hinge -1 and 1. The loss is the mean by these weights, times those in the field
     /// [`w`](crate::WEIGHT). Evaluations count all samples alike.
     ///
     /// ```

@@ -100,7 +100,7 @@ impl Forward for HardTanh {
         if !valid(self.name(), cx, [finite("low", self.low), finite("high", self.high), order]) {
             return x.clone();
         }
-        x.clamp(self.low, self.high)
+        x.hard_tanh(self.low, self.high)
     }
 }
 

@@ -118,6 +118,10 @@ impl Metric for Auc {
 }
 
 impl Reduction for Auc {
+    fn settings(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn start(&self, _values: usize) -> MetricState {
         MetricState::default()
     }

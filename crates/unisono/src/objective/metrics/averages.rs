@@ -82,7 +82,7 @@ impl Counted {
     }
 
     /// Returns the average of a quotient of each class. Classes that are neither predicted nor true are no
-    /// part of a mean.
+    /// part of a mean; labels that do not exclude each other are.
     pub fn average(&self, state: &MetricState, quotient: impl Fn(Count) -> (f64, f64)) -> f64 {
         let counts = counts(state);
         let score = |count: &Count| {
@@ -97,7 +97,9 @@ impl Counted {
                 ratio(numerator, denominator)
             }
             Average::Macro => {
-                let there = || counts.iter().filter(|count| count.predicted + count.actual > 0.0);
+                let counts_all = matches!(self.labels.task, Task::Multilabel(_));
+                let is_there = |count: &&Count| counts_all || count.predicted + count.actual > 0.0;
+                let there = || counts.iter().filter(is_there);
                 ratio(there().map(score).sum(), there().count() as f64)
             }
             Average::Weighted => {
@@ -150,8 +152,9 @@ macro_rules! averages {
             }
 
             /// Takes labels that do not exclude each other: logits and targets `[B, ..., classes]`, with
-            /// targets of 0 and 1. Each label takes the place of a class in the average. Without classes, as
-            /// of [`binary`](Self::binary), it changes nothing. Default: one class a label.
+            /// targets of 0 and 1. Each label takes the place of a class in the average; the mean counts a
+            /// label that is neither predicted nor true as 0, as scikit-learn and torchmetrics do. Without
+            /// classes, as of [`binary`](Self::binary), it changes nothing. Default: one class a label.
             pub fn multilabel(mut self) -> Self {
                 if let Task::Classes(labels) = self.counted().labels.task {
                     self.counted().labels.task = Task::Multilabel(labels);
@@ -216,6 +219,10 @@ macro_rules! averages {
         }
 
         impl Reduction for $name {
+            fn settings(&self) -> Option<String> {
+                Some(format!("{:?}", self.counted))
+            }
+
             fn start(&self, _values: usize) -> MetricState {
                 self.counted.start()
             }

@@ -114,6 +114,10 @@ labelled!(ConfusionMatrix, "confusion matrix");
 labelled!(Matthews, "matthews");
 
 impl Reduction for ConfusionMatrix {
+    fn settings(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn start(&self, _values: usize) -> MetricState {
         MetricState::zeros(self.labels.classes().saturating_mul(self.labels.classes()))
     }
@@ -138,6 +142,10 @@ impl Reduction for ConfusionMatrix {
 }
 
 impl Reduction for Matthews {
+    fn settings(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     /// The sums are the labels that are hit, and for each class those predicted and actual.
     fn start(&self, _values: usize) -> MetricState {
         MetricState::zeros(1 + 2 * self.labels.classes())

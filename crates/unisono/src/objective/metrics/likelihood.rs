@@ -60,6 +60,10 @@ impl Metric for Perplexity {
 }
 
 impl Reduction for Perplexity {
+    fn settings(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn start(&self, _values: usize) -> MetricState {
         MetricState::zeros(2)
     }

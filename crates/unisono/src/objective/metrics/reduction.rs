@@ -58,6 +58,13 @@ pub trait Reduction: Send + Sync {
     fn kind(&self) -> MetricKind {
         MetricKind::EachStep
     }
+
+    /// Returns a text of all settings by which samples are reduced. Schedules and callbacks may decide by a
+    /// metric, so a resumed run is compared with its own by it. A text of one's own has a version, which
+    /// changes with the code. Default: `None`, and a run's identity says that they are not covered.
+    fn settings(&self) -> Option<String> {
+        None
+    }
 }
 
 /// What a reduction gives, and when.
@@ -186,6 +193,10 @@ impl Table {
 pub(crate) struct Mean;
 
 impl Reduction for Mean {
+    fn settings(&self) -> Option<String> {
+        Some("mean".into())
+    }
+
     fn start(&self, _values: usize) -> MetricState {
         MetricState::zeros(2)
     }

@@ -70,6 +70,10 @@ impl Metric for RootMeanSquaredError {
 }
 
 impl Reduction for RootMeanSquaredError {
+    fn settings(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     fn start(&self, values: usize) -> MetricState {
         Mean.start(values)
     }
@@ -117,6 +121,10 @@ impl Metric for R2 {
 const FRONT: usize = 2;
 
 impl Reduction for R2 {
+    fn settings(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
     /// For each element there are the mean of the targets, the sum of their squared distances from it, and
     /// the sum of the squared errors.
     fn start(&self, values: usize) -> MetricState {

@@ -107,6 +107,15 @@ fn targets_may_lack_an_axis_of_length_1() {
     assert_eq!(squared, (0.25 + 1.0 + 1.0) / 3.0);
 }
 
+/// A label that is neither predicted nor true counts 0 in the mean, a class counts nothing.
+#[test]
+fn absent_labels_count_in_the_mean_over_labels() {
+    let (x, y) = ([9.0, -9.0, -9.0], [1.0, 0.0, 0.0]);
+    let labels = F1::macro_average(3).multilabel();
+    assert_eq!(number(&labels, (&[1, 3], &x), (&[1, 3], &y), DType::F32), 1.0 / 3.0);
+    assert_eq!(number(&F1::macro_average(3), (&[1, 3], &x), (&[1], &[0.0]), DType::I32), 1.0);
+}
+
 #[test]
 fn settings_and_types_that_cannot_work_say_why() {
     let (three, label) = (Type::sample(&[3]), Type::sample(&[]).of(DType::I32));
