@@ -1,8 +1,6 @@
 // verdict: decides whether a step commits, before anything of the state changes. One workgroup.
-// commit: two words. [0] becomes 0 if this step commits, 1 if it changes nothing because all weights are 0,
-// and 2 if it changes nothing because a number is bad or an earlier step was. [1] stays 1 after a bad step,
-// so that the steps behind it change nothing either; steps that follow no other (chained[0] is 0) begin with
-// 0.
+// commit: one word. It becomes 0 if this step commits, and 1 if it changes nothing: because a number is bad,
+// all weights are 0, or the step before it changed nothing, unless it follows no other (chained[0] is 0).
 // state_flag: one word, which the step before has set if a new state is not finite. It becomes 0.
 // Shapes: flags: a word every `stride` words, not 0 where a sum is not finite; numbers: [first, end), the
 // bits of f32 that must be finite; weights: the word `weight` is the bits of the sum of the weights.
@@ -34,12 +32,10 @@ fn main(@builtin(local_invocation_index) t: u32) {
     if bad { atomicStore(&found, 1u); }
     workgroupBarrier();
     if t == 0u {
-        let before = (chained[0] != 0u) & ((commit[1] | state_flag[0]) != 0u);
-        let halted = before | (atomicLoad(&found) != 0u);
-        var skipped = 0u;
-        if WEIGHTS { skipped = u32((weights[params.weight] & 0x7fffffffu) == 0u); }
-        commit[0] = select(skipped, 2u, halted);
-        commit[1] = u32(halted);
+        var skips = (chained[0] != 0u) & ((commit[0] | state_flag[0]) != 0u);
+        skips = skips | (atomicLoad(&found) != 0u);
+        if WEIGHTS { skips = skips | ((weights[params.weight] & 0x7fffffffu) == 0u); }
+        commit[0] = u32(skips);
         state_flag[0] = 0u;
     }
 }

@@ -226,6 +226,20 @@ fn a_map_is_not_computed_before_what_it_reads() {
     has_the_bits_of_many(tape, "rows[sum[mul]");
 }
 
+/// A concat is made by the kernels of its parts, which may come after the product whose map reads it.
+#[test]
+fn a_map_is_not_computed_before_the_parts_of_what_it_reads() {
+    let tape = Tape::new();
+    let [a, b] = ["a", "b"].map(|name| tape.input(name, Type::sample(&[12])));
+    let y = tape.input("y", Type::sample(&[16]));
+    let w = tape.state("w", &[24, 16], StateKind::Parameter);
+    let product = y.matmul_t(&w);
+    let both = a.tanh().concat(&[&b.exp()], -1);
+    tape.output("product", &product);
+    tape.output("scaled", &(&product * &both));
+    has_the_bits_of_many(tape, "fused[mul]");
+}
+
 /// Each phase of a kernel of rows loads what is the same for all invocations, but not a constant's.
 #[test]
 fn phases_of_rows_may_need_the_same_slice() {

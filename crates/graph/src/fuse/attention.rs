@@ -22,8 +22,9 @@ pub fn attention_pairs(graph: &Graph, fusion: &Fusion) -> Vec<[usize; 2]> {
         let Some(before) = open.insert((&graph.nodes[first].inputs, causal, scale.to_bits()), at) else {
             continue;
         };
+        let whole = |root: &NodeId| fusion.parts.get(root).map_or(*root, |part| part.whole);
         let roots: BTreeSet<NodeId> =
-            fusion.units[before].roots.iter().flat_map(|root| [*root, result(root)]).collect();
+            fusion.units[before].roots.iter().flat_map(|root| [*root, result(root), whole(root)]).collect();
         let is_needed = (before + 1..at).any(|between| !reads[between].is_disjoint(&roots));
         if !is_needed && fusion.units[before].segment == unit.segment {
             pairs.push([before, at]);

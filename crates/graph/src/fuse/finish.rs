@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use unisono_shaders::snippets;
 
-use super::store::{Store, Stores};
+use super::store::{Store, Stores, in_order};
 use super::{Fusion, MAX_BINDINGS, Unit, UnitKind};
 use crate::trace::{Graph, Lowering, NodeId};
 use crate::values::{DType, Lead};
@@ -50,11 +50,7 @@ pub fn finishes(
     for (at, unit) in fusion.units.iter().enumerate() {
         made_by.extend(unit.roots.iter().map(|&root| (root, at)));
     }
-    // Such a map may share its launch with others, whose turn is the last one's.
-    let waits = |unit: usize| {
-        let Unit { kind, ref roots, .. } = fusion.units[unit];
-        kind == UnitKind::Map && graph.nodes[roots[0]].ty.lead == Lead::Global
-    };
+    let there = there(graph, fusion, &made_by, turns);
     let mut done: BTreeSet<usize> = taken.clone();
     let mut found = Vec::new();
     for (at, unit) in fusion.units.iter().enumerate() {
@@ -66,9 +62,7 @@ pub fn finishes(
         let is_free = |map: &usize| fusion.units[*map].kind == UnitKind::Map && !done.contains(map);
         let Some(&map) = own.and_then(|own| own.first()).filter(|map| is_free(map)) else { continue };
         let is_stored = needed.contains(&product) || own.is_some_and(|own| own.len() > 1);
-        let is_early = |id: &NodeId| {
-            made_by.get(id).is_none_or(|made| turns.get(made).unwrap_or(made) < &at && !waits(*made))
-        };
+        let is_early = |id: &NodeId| there.get(id).is_none_or(|turn| turn.is_some_and(|turn| turn < at));
         if let Some(unit) =
             joint(graph, fusion, stores, (product, is_stored), (unit, &fusion.units[map]), is_early)
         {
@@ -80,6 +74,33 @@ pub fn finishes(
         compute_again(graph, fusion, stores, finish, (&readers, &made_by, &needed));
     }
     found
+}
+
+/// Returns for each value that units compute the one in whose turn it is there, or `None` where that is not
+/// known. A concat is there when the last of its parts is.
+fn there(
+    graph: &Graph,
+    fusion: &Fusion,
+    made_by: &BTreeMap<NodeId, usize>,
+    turns: &BTreeMap<usize, usize>,
+) -> BTreeMap<NodeId, Option<usize>> {
+    // Such a map may share its launch with others, whose turn is the last one's.
+    let waits = |unit: usize| {
+        let Unit { kind, ref roots, .. } = fusion.units[unit];
+        kind == UnitKind::Map && graph.nodes[roots[0]].ty.lead == Lead::Global
+    };
+    let turn = |unit: usize| (!waits(unit)).then(|| turns.get(&unit).copied().unwrap_or(unit));
+    let mut there: BTreeMap<NodeId, Option<usize>> = BTreeMap::new();
+    for &id in &fusion.stored {
+        if let Some(&unit) = made_by.get(&id) {
+            there.insert(id, turn(unit));
+        } else if matches!(fusion.lowering[id], Lowering::Concat(_)) {
+            let parts = graph.nodes[id].inputs.iter().map(|&part| in_order(graph, fusion, part));
+            let of_parts: Option<Vec<usize>> = parts.filter_map(|part| there.get(&part).copied()).collect();
+            there.insert(id, of_parts.map(|turns| turns.into_iter().max().unwrap_or(0)));
+        }
+    }
+    there
 }
 
 /// Adds to a product with a map the large values that come from the same operands, were stored long before

@@ -44,7 +44,7 @@ pub enum Store {
     Flags,
     /// One word that says whether a new value of a state is not finite.
     StateFlag,
-    /// One word that is not 0 if the step changes nothing, and one more where the device decides about that.
+    /// One word that is not 0 if the step changes nothing.
     Commit,
     /// One word that is not 0 if an earlier step is in flight.
     Chained,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ops::{Broadcast, Checkpoint, MatMul};
-use crate::trace::{Graph, Lowering, Node, NodeId, View};
+use crate::trace::{Graph, Lowering, Node, NodeId, State, View};
 use crate::values::Lead;
 
 /// Elements that do not all lie one behind the other: they lie in runs of `len`, each `stride` after the one
@@ -32,8 +32,9 @@ pub struct Part {
 /// The parts of a graph by node.
 pub type Parts = BTreeMap<NodeId, Part>;
 
-/// Returns the graph with a copy of every operand of a `concat` that cannot be computed in its place. Returns
-/// also the places of all parts, each in a whole that is itself no part.
+/// Returns the graph with a copy of every operand of a `concat` that cannot be computed in its place, and of
+/// every other value that is needed in two places. Returns also the places of all parts, each in a whole that
+/// is itself no part.
 pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
     let placer = Placer::new(graph);
     let mut new = graph.with_nodes(vec![]);
@@ -47,9 +48,12 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
             let place = places.get(index).filter(|place| place.runs.len > 0);
             let is_here =
                 place.is_some_and(|p| !parts.contains_key(&moved[source]) && placer.fits(source, p.runs));
-            // What is summed over shards lies in a bucket.
-            let is_summed = matches!(placer.lowering[id], Lowering::SumShards)
-                && matches!(placer.lowering[source], Lowering::Concat(_));
+            // What is summed over shards lies in a bucket, each shard's apart.
+            let is_summed = matches!(placer.lowering[id], Lowering::SumShards) && {
+                let own = placer.stored(operand);
+                let is_elsewhere = placer.shown.contains(&own) || placer.products.contains_key(&own);
+                is_elsewhere || matches!(placer.lowering[source], Lowering::Concat(_))
+            };
             let mut part = moved[source];
             if place.is_some() && !is_here || is_summed {
                 let like = &graph.nodes[operand];
@@ -65,7 +69,34 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
     }
     parts.values_mut().for_each(|part| part.whole = moved[part.whole]);
     new.move_roots(&moved);
+    copy_states(&mut new);
     (new, outermost(parts))
+}
+
+/// Copies the states that change in the step and that are as they were before it an output, or the new value
+/// of another state: by the time that these are read, the new value may be in the state's place.
+fn copy_states(graph: &mut Graph) {
+    let state_of = |mut id: NodeId| {
+        while matches!(graph.nodes[id].op.lowering(), Lowering::View(View::Reshape)) {
+            id = graph.nodes[id].inputs[0];
+        }
+        graph.nodes[id].op.downcast_ref().map(|&State(index)| index)
+    };
+    let changes = |value: NodeId, own: Option<usize>| {
+        state_of(value).is_some_and(|state| Some(state) != own && graph.updates.contains_key(&state))
+    };
+    let shown = graph.outputs.iter().map(|output| (output.node, None));
+    let new = graph.updates.iter().map(|(&state, &value)| (value, Some(state)));
+    let late: BTreeSet<NodeId> =
+        shown.chain(new).filter(|&(value, own)| changes(value, own)).map(|(value, _)| value).collect();
+    for value in late {
+        let ty = graph.nodes[value].ty.clone();
+        let op = Broadcast { lead: ty.lead, dims: ty.dims.clone() };
+        graph.nodes.push(Node { op: Arc::new(op), inputs: vec![value], ..graph.nodes[value].clone() });
+        let copy = graph.nodes.len() - 1;
+        let outputs = graph.outputs.iter_mut().map(|output| &mut output.node);
+        outputs.chain(graph.updates.values_mut()).filter(|id| **id == value).for_each(|id| *id = copy);
+    }
 }
 
 /// Returns the parts with their places in the outermost wholes.
@@ -87,6 +118,8 @@ struct Placer<'a> {
     lowering: Vec<Lowering>,
     /// The values with a place of their own: outputs, new states, and what is summed over shards.
     fixed: BTreeSet<NodeId>,
+    /// The outputs and new states among them.
+    shown: BTreeSet<NodeId>,
     /// For each value the products that read it: the product, which of its operands it is, and the node it is
     /// read as.
     products: BTreeMap<NodeId, Vec<(NodeId, usize, NodeId)>>,
@@ -95,7 +128,8 @@ struct Placer<'a> {
 impl<'a> Placer<'a> {
     fn new(graph: &'a Graph) -> Self {
         let lowering: Vec<Lowering> = graph.nodes.iter().map(|n| n.op.lowering()).collect();
-        let mut placer = Self { graph, lowering, fixed: BTreeSet::new(), products: BTreeMap::new() };
+        let (fixed, shown) = (BTreeSet::new(), BTreeSet::new());
+        let mut placer = Self { graph, lowering, fixed, shown, products: BTreeMap::new() };
         for (id, node) in graph.nodes.iter().enumerate() {
             match placer.lowering[id] {
                 Lowering::SumShards => {
@@ -115,8 +149,8 @@ impl<'a> Placer<'a> {
                 _ => {}
             }
         }
-        let shown: Vec<NodeId> = graph.roots().map(|id| placer.stored(id)).collect();
-        placer.fixed.extend(shown);
+        placer.shown = graph.roots().map(|id| placer.stored(id)).collect();
+        placer.fixed.extend(&placer.shown);
         placer
     }
 

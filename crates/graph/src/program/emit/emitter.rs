@@ -273,7 +273,6 @@ impl Emitter<'_> {
             Store::Blocks(b) => self.extent.blocks * program.buckets()[b].len,
             Store::Sums(b) => program.buckets()[b].len,
             Store::Flags => return self.sizes.get(&store).copied().unwrap_or(4),
-            Store::Commit if self.decides => 2,
             Store::Commit | Store::StateFlag | Store::Chained => 1,
             Store::ShardStarts => self.extent.shards + 1,
             Store::Table(index) => self.tables[index].len(),

@@ -78,7 +78,7 @@ impl Emitter<'_> {
             part
         });
         let flags = self.all(Store::Flags);
-        let (commit, chained) = (self.part(Store::Commit, 0, 8), self.part(Store::Chained, 0, 4));
+        let (commit, chained) = (self.part(Store::Commit, 0, 4), self.part(Store::Chained, 0, 4));
         let kernel = self.kernel(&verdict_kernel(numbers.is_some(), weights.is_some()));
         let bindings =
             vec![commit, state_flag, chained, flags, numbers.unwrap_or(chained), weights.unwrap_or(chained)];
