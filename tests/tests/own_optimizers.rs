@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use unisono::data::Loader;
+use unisono::data::{Batch, Draws, Field, Loader, Sample};
 use unisono::{
-    Chain, Dense, Dropout, Epoch, Error, Gradient, GradientTransform, Groups, Optimizer, Relu, Scalar,
-    Schedule, Sequential, Sgd, Tape, Trainer, Update, Var,
+    Builder, Chain, Dense, Dropout, Epoch, Error, Gradient, GradientTransform, Groups, Optimizer, Relu,
+    Scalar, Schedule, Sequential, Sgd, Tape, Trainer, Update, Var,
 };
 use unisono_tests::{CLASSES, loader};
 
@@ -150,5 +150,98 @@ fn numbers_of_groups_and_of_a_users_optimizer_are_looked_at_too() {
     for (optimizer, problem) in cases {
         let dir = tempfile::tempdir().unwrap();
         refused_at_step_7(optimizer, problem, &data, dir.path());
+    }
+}
+
+/// Gradient descent on flat tensors, which keeps the weights before the last step and adds a part of the
+/// difference.
+struct Flat;
+
+impl Optimizer for Flat {
+    fn name(&self) -> &str {
+        "flat"
+    }
+    fn scalars(&self, _: u64) -> Vec<Scalar> {
+        vec![Scalar::new("lr", 0.1)]
+    }
+    fn observe(&mut self, _: &[Epoch]) -> Result<(), String> {
+        Ok(())
+    }
+    fn update(&self, cx: &mut Update, weight: &Var, gradient: &Var) -> Var {
+        let flat = |x: &Var| x.reshape(&[x.ty().count()]);
+        let before = cx.state("before", weight);
+        cx.set(&before, &(weight * 1.0));
+        let step = flat(gradient) * cx.scalar("lr") - (flat(weight) - flat(&before)) * 0.01;
+        (flat(weight) - step).reshape(weight.dims())
+    }
+}
+
+/// Returns 16 samples which all have this weight.
+fn of_weight(weight: f32) -> Loader {
+    let weigh = move |sample: &mut Sample, _: &mut Draws| sample.set("w", Field::f32([], [weight]));
+    loader(16, 5).unwrap().map("weigh", weigh).batch(16)
+}
+
+/// Returns batches of samples whose weights are all these, one after the other.
+fn weighed(weights: &[f32]) -> Vec<Batch> {
+    let batch = |&weight: &f32| of_weight(weight).epoch(0).unwrap().next().unwrap().unwrap();
+    weights.iter().map(batch).collect()
+}
+
+/// Returns the builder of a trainer for such batches.
+fn for_weighed(optimizer: impl Into<Chain>, replicas: usize) -> Builder {
+    let builder = Trainer::builder(Dense::new(CLASSES)).optimizer(optimizer).seed(11);
+    builder.global_batch(16).shards(4).replicas(replicas)
+}
+
+fn build_for_weighed(builder: Builder) -> Trainer {
+    builder.build(&of_weight(1.0).fields().unwrap()).unwrap()
+}
+
+/// An optimizer of a user may keep old weights, and compute new ones in another shape. Where all weights of
+/// samples are 0, its 0 / 0 is nobody's business.
+#[test]
+fn an_optimizer_that_keeps_old_weights_has_those_of_before_the_step() {
+    let run = |replicas| {
+        let mut trainer = build_for_weighed(for_weighed(Flat, replicas));
+        let mut weights = vec![trainer.tensor("weight").unwrap().unwrap()];
+        for batch in weighed(&[1.0, 0.0, 1.0, 1.0]) {
+            if trainer.step(&batch).unwrap().committed {
+                weights.push(trainer.tensor("weight").unwrap().unwrap());
+            }
+        }
+        let before = trainer.tensor("weight/before").unwrap().unwrap();
+        (weights, before, trainer.state_sha256().unwrap())
+    };
+    let (weights, before, hash) = run(1);
+    assert_eq!(weights.len(), 4);
+    assert_eq!(before, weights[2]);
+    assert!(before != weights[3]);
+    assert_eq!(run(3).2, hash);
+}
+
+/// The first step that counts is the first one that commits: averages begin with it, and Adam's corrections.
+#[test]
+fn a_step_whose_weights_are_all_0_is_not_counted() {
+    for replicas in [1, 2] {
+        let run = |builder: Builder, weights: &[f32]| {
+            let mut trainer = build_for_weighed(builder);
+            let held_out = of_weight(1.0);
+            let mut losses = vec![trainer.evaluate(&held_out).unwrap().loss];
+            for batch in weighed(weights) {
+                trainer.step(&batch).unwrap();
+                losses.push(trainer.evaluate(&held_out).unwrap().loss);
+            }
+            (losses, trainer.tensor("weight").unwrap().unwrap())
+        };
+        let adam = || Chain::from(unisono::Adam::new(Schedule::cosine(0.02, 9).warm_up(2)));
+        let averaged = || for_weighed(adam().average_weights(0.9), replicas).use_average_weights();
+        let (losses, weight) = run(averaged(), &[0.0, 0.0, 1.0, 0.0, 1.0]);
+        let (expected, same) = run(averaged(), &[1.0, 1.0]);
+        assert_eq!([0, 1, 2].map(|at| losses[at]), [expected[0]; 3]);
+        assert_eq!([3, 4, 5].map(|at| losses[at]), [1, 1, 2].map(|at| expected[at]));
+        assert_eq!(weight, same);
+        let (plain, _) = run(for_weighed(adam(), replicas), &[1.0, 1.0]);
+        assert_eq!(plain[1], expected[1], "an average is the weight itself after the first step");
     }
 }

@@ -105,6 +105,10 @@ pub struct Options {
     /// The number of threads that compile kernels. Default: none, which means one for each core on a GPU, and
     /// one on a CPU adapter, where other devices need the other cores, and on GL, which has one lock.
     pub compile_threads: Option<usize>,
+    /// The number of the device among those that load the same plans at the same time. Each begins to compile
+    /// elsewhere in a plan, so that it finds in the driver's cache what others have compiled by then.
+    /// Default: 0.
+    pub turn: usize,
 }
 
 impl Default for Options {
@@ -120,6 +124,7 @@ impl Default for Options {
             longest_submission: cfg!(windows).then_some(Duration::from_secs(1)),
             texels: None,
             compile_threads: None,
+            turn: 0,
         }
     }
 }

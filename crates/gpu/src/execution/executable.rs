@@ -195,7 +195,7 @@ impl Device {
     /// Submits one launch of no workgroups for each kernel with each of its bindings. This finds a launch
     /// that does not fit its bindings and reports it by the kernel's name, it has fresh buffers zeroed, and
     /// it makes a driver that puts off compiling until a kernel's first launch start with that while the host
-    /// goes on.
+    /// goes on. See [`Options::turn`](crate::Options::turn) for the kernel that comes first.
     fn rehearse(
         &self,
         plan: &[Kernel],
@@ -216,7 +216,10 @@ impl Device {
                 encoder.finish()
             })
         };
-        let parts = kernels.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?;
+        let mut parts = kernels.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?;
+        // The first devices begin at 0, 1/2, 1/4, 3/4, 1/8 ... of the kernels.
+        let first = (self.options.turn.reverse_bits() as u128 * parts.len() as u128) >> usize::BITS;
+        parts.rotate_left(first as usize);
         let what = "the first use of the plan's buffers";
         scoped(&self.raw, what, self.pool.bytes(), || self.queue.submit(parts))?;
         self.faults.check()

@@ -104,8 +104,8 @@ impl Replicas {
     }
 
     /// Waits for the oldest step in flight and returns its outcome, as [`Replicas::step`] does. If that is an
-    /// error, or the step was not committed because an output is not finite, the steps behind it have not
-    /// happened, and none is in flight any more.
+    /// error, or the step was not committed, the steps behind it have not happened, and none is in flight any
+    /// more: what they were given may depend on how many steps were committed.
     ///
     /// # Errors
     /// [`ReplicaError::NotFinite`], with the state unchanged; [`ReplicaError::StateNotFinite`];
@@ -120,7 +120,7 @@ impl Replicas {
             return Err(self.none_left());
         };
         let program = Arc::clone(&flight.task.program);
-        let is_last = results.halted || results.bad_cut.is_some() || results.bad_state;
+        let is_last = results.skipped || results.bad_cut.is_some() || results.bad_state;
         if is_last {
             self.drain();
         }
@@ -137,7 +137,8 @@ impl Replicas {
             return Err(self.not_finite_in(&flight, cut, &outputs));
         }
         self.landed(&flight);
-        if results.bad_state {
+        // A kernel that stores a new state beside the old one looks at it in a step that is skipped, too.
+        if results.bad_state && !results.skipped {
             self.check_state_flags(flight.task.index, &[(flight.replica, true)])?;
         }
         if !is_last {

@@ -22,10 +22,7 @@ impl SegmentResults {
                 self.bad_cut.get_or_insert(cut);
             }
             Slot::StateFlag => self.bad_state |= is_set(),
-            Slot::Skipped => {
-                self.skipped |= is_set();
-                self.halted |= bytes.first() == Some(&2);
-            }
+            Slot::Skipped => self.skipped |= is_set(),
             _ => {}
         }
     }

@@ -110,10 +110,9 @@ pub(crate) struct SegmentResults {
     pub bad_cut: Option<usize>,
     /// Whether the last segment gave a tensor of the state a value that is not finite.
     pub bad_state: bool,
-    /// Whether the device decided that the step changes nothing.
+    /// Whether the device decided that the step changes nothing. Those in flight behind it change nothing
+    /// either.
     pub skipped: bool,
-    /// Whether the steps in flight behind it change nothing either.
-    pub halted: bool,
 }
 
 /// Why a worker could not do what it was ordered to.

@@ -114,6 +114,7 @@ impl Worker {
             device.checked = options.checked;
             device.deadline = options.deadline;
             device.f16 = programs.store_f16();
+            device.turn = replica;
         });
         let mut device = Device::open_with(adapter, how)?;
         device

@@ -34,9 +34,10 @@ pub(crate) fn check(state: &RunState) -> Result<(), String> {
     let (samples, steps) = running.counts();
     within("running.samples", samples, 0, MOST)?;
     within("running.steps", steps, 0, MOST)?;
+    within("position.weightless", position.weightless, 0, step)?;
     let Some(scaling) = loss_scale else { return Ok(()) };
     within("loss_scale.good", scaling.good, 0, step)?;
-    scaling.check(step)
+    scaling.check(step - position.weightless)
 }
 
 /// Checks that a number is in a range, its ends included.

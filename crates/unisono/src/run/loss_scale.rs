@@ -185,18 +185,22 @@ impl Scaling {
         }
     }
 
+    /// Returns whether the scale can become smaller, so that a step after one that overflowed may be good.
+    pub(crate) fn can_back_off(&self) -> bool {
+        matches!(self.setting, LossScale::Dynamic { least, .. } if self.scale > least)
+    }
+
     /// Counts a step with a summed gradient that was not finite, and backs off: multiplies the scale by
-    /// `backoff` (Default: 0.5, which halves it), but goes no lower than `least`. Returns whether the scale
-    /// became smaller, so that the next step may be good. A fixed scale stays as it is.
-    pub(crate) fn overflowed(&mut self) -> bool {
-        let LossScale::Dynamic { backoff, least, .. } = self.setting else { return false };
-        if self.scale <= least {
-            return false;
+    /// `backoff` (Default: 0.5, which halves it), but goes no lower than `least`. A scale that cannot become
+    /// smaller stays as it is, and nothing is counted.
+    pub(crate) fn overflowed(&mut self) {
+        if let LossScale::Dynamic { backoff, least, .. } = self.setting
+            && self.can_back_off()
+        {
+            self.scale = (self.scale * backoff).max(least);
+            self.good = 0;
+            self.skipped += 1;
         }
-        self.scale = (self.scale * backoff).max(least);
-        self.good = 0;
-        self.skipped += 1;
-        true
     }
 }
 
@@ -247,12 +251,14 @@ mod tests {
         };
         assert_eq!(scales(&mut scaling, 9), [4.0, 4.0, 8.0, 8.0, 8.0, 16.0, 16.0, 16.0, 16.0]);
         scales(&mut scaling, 2);
-        assert!(scaling.overflowed());
+        scaling.overflowed();
         assert_eq!((scaling.scale, scaling.good, scaling.skipped), (4.0, 0, 1));
-        assert!(scaling.overflowed() && scaling.overflowed());
-        assert_eq!(scaling.scale, 0.5);
-        assert!(!scaling.overflowed());
-        assert!(!Scaling::new(LossScale::Fixed(8.0)).overflowed());
+        (0..2).for_each(|_| scaling.overflowed());
+        assert_eq!((scaling.scale, scaling.skipped), (0.5, 3));
+        assert!(!scaling.can_back_off());
+        scaling.overflowed();
+        assert_eq!((scaling.scale, scaling.skipped), (0.5, 3));
+        assert!(!Scaling::new(LossScale::Fixed(8.0)).can_back_off());
     }
 
     #[test]

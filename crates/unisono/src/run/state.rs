@@ -111,9 +111,9 @@ run_state! {
     /// of the `loss`, the `optimizer` and the `metrics`. Others than the run's are an error; all but the
     /// optimizer and the metrics can be forced.
     settings: RunSettings,
-    /// The place of the run: `step` counts the steps done, `epoch` and `sample` are where the next step's
-    /// first sample is, and `skipped` lists the numbers of the samples that were found bad and left out,
-    /// ascending.
+    /// The place of the run: `step` counts the steps done, `weightless`, where it is not 0, those of them
+    /// that changed nothing because all weights were 0, `epoch` and `sample` are where the next step's first
+    /// sample is, and `skipped` lists the numbers of the samples that were found bad and left out, ascending.
     position: RunPosition,
     /// The loss scale in mixed precision: its `setting`, the `scale` of the next step, the `good` steps since
     /// it changed, and the steps `skipped` for it. Null in full precision. Another setting is an error unless

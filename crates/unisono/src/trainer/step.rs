@@ -154,13 +154,15 @@ impl Trainer {
             let _span = events::step_span(self.state.position.step);
             self.crew.replicas.finish()
         });
-        let skipped = self.skipped_for_the_scale();
         let given = self.weights_of(batch)?;
-        let mut outcome = self.judged(batch, number, made, names)?;
+        let (mut outcome, overflowed) = self.judged(batch, number, made, names)?;
         if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
-            self.state.phases.stepped(phase, self.skipped_for_the_scale() == skipped);
+            self.state.phases.stepped(phase, outcome.committed);
         }
-        let step = Step { learning_rate, ..self.record(batch, number, &outcome, given.as_deref(), after) };
+        let step = Step {
+            learning_rate,
+            ..self.record(batch, number, (&outcome, overflowed), given.as_deref(), after)
+        };
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.confirm(before, audit);
         }
@@ -180,18 +182,16 @@ impl Trainer {
         self.plan.check(batch, names)
     }
 
-    /// Returns the number of the next step as the optimizer counts, or that of a phase: without those that a
-    /// loss scale has skipped.
+    /// Returns the number of the next step as the optimizer counts, or that of a phase: without those that
+    /// were skipped, for a loss scale or because all weights were 0.
     pub(super) fn optimizer_step(&self, phase: Option<usize>) -> u64 {
         match phase.and_then(|at| self.plan.parts.phases.get(at)) {
             Some(phase) => self.state.phases.of(&phase.name),
-            None => self.state.position.step - self.skipped_for_the_scale(),
+            None => {
+                let for_the_scale = self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped);
+                self.state.position.step - self.state.position.weightless - for_the_scale
+            }
         }
-    }
-
-    /// Returns the number of steps that a loss scale has skipped.
-    fn skipped_for_the_scale(&self) -> u64 {
-        self.state.loss_scale.as_ref().map_or(0, |scaling| scaling.skipped)
     }
 
     /// Returns the number of the phase whose turn the next step is in an epoch, if any.
@@ -225,7 +225,7 @@ impl Trainer {
     }
 
     /// Judges the numbers of a step that the replicas made. Returns the outcome of a step that was committed,
-    /// or that was skipped for its weights or for the loss scale.
+    /// or that was skipped for its weights or for the loss scale, and whether it was skipped for the latter.
     ///
     /// # Errors
     /// A number that is not finite, and that a smaller loss scale cannot help; an error of the replicas.
@@ -235,17 +235,17 @@ impl Trainer {
         phase: usize,
         outcome: Result<Outcome, ReplicaError>,
         names: Names<'_>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<(Outcome, bool), Error> {
         let program = self.plan.programs_of(batch).train_in(phase).clone();
         self.tell_left();
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
+        let (outcome, overflowed) = match outcome {
+            Ok(outcome) => (outcome, false),
             Err(ReplicaError::NotFinite { what, outputs, sum, .. }) => {
                 let bad = Reading::new(&program, &outputs).bad_sample();
-                if bad.is_some() || !self.backs_off(&program, sum) {
+                if bad.is_some() || !self.may_back_off(&program, sum) {
                     return Err(self.not_finite(batch, bad, what, names));
                 }
-                Outcome { outputs: *outputs, ..Outcome::default() }
+                (Outcome { outputs: *outputs, ..Outcome::default() }, true)
             }
             Err(ReplicaError::StateNotFinite { tensor, more, .. }) => {
                 // What was handed over before is the newest that can be resumed.
@@ -273,21 +273,22 @@ impl Trainer {
             }
             return Err(self.not_finite(batch, None, what, names));
         }
-        Ok(outcome)
+        Ok((outcome, overflowed))
     }
 
-    /// Returns whether a smaller loss scale may make a sum finite. The next step has that scale.
-    fn backs_off(&mut self, program: &Program, sum: Option<NodeId>) -> bool {
+    /// Returns whether a smaller loss scale may make a sum finite.
+    fn may_back_off(&self, program: &Program, sum: Option<NodeId>) -> bool {
         let is_scaled = sum.is_some_and(|sum| program.depends_on(sum, SCALE));
-        is_scaled && self.state.loss_scale.as_mut().is_some_and(Scaling::overflowed)
+        is_scaled && self.state.loss_scale.as_ref().is_some_and(Scaling::can_back_off)
     }
 
-    /// Records a step in the run's state and returns what it did.
+    /// Records a step in the run's state and returns what it did. After one that overflowed, the next has a
+    /// smaller loss scale.
     fn record(
         &mut self,
         batch: &Batch,
         phase: usize,
-        outcome: &Outcome,
+        (outcome, overflowed): (&Outcome, bool),
         given: Option<&[f32]>,
         after: Position,
     ) -> Step {
@@ -296,9 +297,13 @@ impl Trainer {
         let metrics = &self.plan.parts.metrics;
         let measured = reading.measured(metrics, given, reading.penalty());
         let state = &mut self.state;
-        if outcome.committed {
-            state.carries.take(program, &outcome.outputs);
-            state.loss_scale.iter_mut().for_each(Scaling::went_well);
+        match (outcome.committed, overflowed) {
+            (true, _) => {
+                state.carries.take(program, &outcome.outputs);
+                state.loss_scale.iter_mut().for_each(Scaling::went_well);
+            }
+            (false, true) => state.loss_scale.iter_mut().for_each(Scaling::overflowed),
+            (false, false) => state.position.weightless += 1,
         }
         // Only a user's own loop may go from any batch to any other.
         if batch.epoch != state.position.data.position.epoch {
