@@ -45,3 +45,27 @@ fn the_best_checkpoint_is_known_and_its_weights_come_back() {
     other.load_best().unwrap();
     assert_eq!(other.evaluate(&held_out).unwrap().loss, losses[lowest]);
 }
+
+/// A loss is not compared with an accuracy.
+#[test]
+fn what_was_the_best_by_another_metric_is_not_the_best() {
+    let (train, held_out) = (loader(40, 5).unwrap(), loader(20, 6).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let build = |best| {
+        // A rate this large gives a loss above 1, which every accuracy is below.
+        let builder = perceptron(8).optimizer(unisono::Sgd::new(2.0)).global_batch(16).replicas(1);
+        let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+        trainer.save_to(Saving::new(dir.path()).keep_last(1).keep_best(best)).unwrap();
+        trainer.resume().unwrap();
+        trainer
+    };
+    let mut first = build(BestBy::Lowest("loss".into()));
+    first.fit(&train, Some(&held_out), 1).unwrap();
+    assert!(first.history()[0].validation.as_ref().unwrap().loss > 1.0, "{:?}", first.history());
+    assert_eq!(first.best().unwrap().unwrap().0, 3);
+    drop(first);
+    let mut second = build(BestBy::Highest("accuracy".into()));
+    assert_eq!(second.best().unwrap(), None);
+    second.fit(&train, Some(&held_out), 3).unwrap();
+    assert!(second.load_best().unwrap() > 3);
+}

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
+use unisono::checkpoint::list;
 use unisono::data::Loader;
 use unisono::{
-    Audits, Builder, Callback, Control, EarlyStopping, Epoch, Error, Influence, LearningRateFinder, Observer,
-    PauseAfter, Sgd, Step, Stop, Trainer, on_epoch, on_step,
+    Audits, Builder, Callback, Control, EarlyStopping, Epoch, Error, EvaluateEvery, Influence,
+    LearningRateFinder, Observer, PauseAfter, Sgd, Step, Stop, Trainer, on_epoch, on_step,
 };
 use unisono_tests::{loader, perceptron};
 
@@ -329,4 +330,88 @@ fn a_rate_is_found_and_the_finder_ends_the_run() {
     assert!(all.len() <= 61 && all.windows(2).all(|pair| pair[0].0 <= pair[1].0));
     let rate = found.suggestion().unwrap();
     assert!((1e-3..5.0).contains(&rate), "{rate}");
+}
+
+/// A callback may save a run that is saved nowhere else.
+#[test]
+fn what_a_callback_asks_to_be_saved_is_saved() {
+    for replicas in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let saves = on_step("saves", Influence::None, |step, run| {
+            if step.step == 1 {
+                run.save();
+            }
+            Ok(())
+        });
+        let mut trainer = build(builder(replicas).callback(saves));
+        trainer.checkpoints(dir.path(), 0).unwrap();
+        trainer.fit(&data().0, None, 1).unwrap();
+        let steps: Vec<u64> = list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect();
+        assert_eq!(steps, [STEPS, 2]);
+    }
+}
+
+/// A stop in the middle of a callback's evaluation waits until all callbacks of the step were called: they
+/// are not called again.
+#[test]
+fn a_stop_while_callbacks_are_called_loses_no_call() {
+    let (train, held_out) = data();
+    let stop = Stop::new();
+    let asks = stop.clone();
+    let held_out = held_out.try_map("stops", move |_, _| {
+        asks.ask();
+        Ok(())
+    });
+    let build = |stop: Option<&Stop>| {
+        let looks = |evaluation: &unisono::Evaluation, run: &mut Control<'_>| {
+            run.set_learning_rate(0.1 + evaluation.loss.fract() / 2.0)
+        };
+        let often = EvaluateEvery::steps(3, &held_out).then(Influence::By("1".into()), looks);
+        let mut trainer = build(builder(1).callback(often).callback(Moody { sum: 0.0 }));
+        stop.into_iter().for_each(|stop| trainer.stop_on(stop));
+        trainer
+    };
+    let mut sound = build(None);
+    sound.fit(&train, None, 4).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut stops = 0;
+    loop {
+        stop.reset();
+        let mut trainer = build(Some(&stop));
+        trainer.checkpoints(dir.path(), 0).unwrap();
+        trainer.resume().unwrap();
+        trainer.fit(&train, None, 4).unwrap();
+        if trainer.steps() == 4 * STEPS && trainer.history().len() == 4 {
+            assert_eq!(trainer.state_sha256().unwrap(), sound.state_sha256().unwrap());
+            assert_eq!(trainer.history(), sound.history());
+            break;
+        }
+        stops += 1;
+        assert!(stops < 9, "the run does not end");
+    }
+    assert!(stops > 2);
+}
+
+/// Weights that a callback has restored at the end of an epoch which then does not end are those of before.
+#[test]
+fn weights_that_were_restored_before_a_callback_failed_are_put_back() {
+    let (train, held_out) = data();
+    let stopping = || builder(2).callback(EarlyStopping::lowest("loss").patience(1).restore_best());
+    let mut sound = build(stopping());
+    sound.fit(&train, Some(&held_out), 60).unwrap();
+    let last = sound.history().last().unwrap().epoch;
+    let failing = Arc::new(Mutex::new(true));
+    let fails = Arc::clone(&failing);
+    let mut trainer = build(stopping().callback(on_epoch("fails", Influence::None, move |epoch, _| {
+        let fails = std::mem::take(&mut *fails.lock().unwrap()) && epoch.epoch == last;
+        if fails { Err(Error::Stopped) } else { Ok(()) }
+    })));
+    *failing.lock().unwrap() = false;
+    trainer.fit(&train, Some(&held_out), last).unwrap();
+    *failing.lock().unwrap() = true;
+    trainer.fit(&train, Some(&held_out), 60).unwrap();
+    assert_eq!(trainer.history().len(), last as usize, "its end failed");
+    trainer.fit(&train, Some(&held_out), 60).unwrap();
+    assert_eq!(trainer.history(), sound.history());
+    assert_eq!(trainer.state_sha256().unwrap(), sound.state_sha256().unwrap());
 }

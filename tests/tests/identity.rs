@@ -4,7 +4,7 @@ use std::path::Path;
 
 use unisono::data::{Loader, Memory};
 use unisono::{
-    Builder, Dense, Dropout, Identity, Optimizer, Relu, SavedRun, Schedule, Sequential, Sgd, Trainer,
+    Builder, Dense, Dropout, F1, Identity, Optimizer, Relu, SavedRun, Schedule, Sequential, Sgd, Trainer,
 };
 
 fn data() -> Loader {
@@ -68,6 +68,13 @@ fn each_part_is_in_it() {
         Sequential::new().add(Dense::new(5)).add(unisono::Tanh).add(Dropout::new(0.1)).add(Dense::new(3));
     let tanh = Trainer::builder(tanh).optimizer(Sgd::new(0.1).momentum(0.9).clip_norm(1.0)).global_batch(8);
     assert_eq!(differ(of(tanh.replicas(1), &data())), ["model", "training"]);
+    let scored = |f1: F1| of(builder(0.1).replicas(1).metric(f1.named("f1")), &data());
+    let macro_average = scored(F1::macro_average(3));
+    for other in [F1::macro_average(3).ignore_index(0), F1::micro_average(3), F1::of_class(3, 1)] {
+        let other = scored(other);
+        assert_ne!(other.sha256, macro_average.sha256);
+        assert_eq!(other.not_covered, macro_average.not_covered);
+    }
     let labels: Vec<i32> = (0..16).map(|i| i % 3).collect();
     let other = Loader::new(Memory::labelled(vec![0.5; 16 * 6], [6], labels).unwrap()).shuffle(3);
     assert_eq!(differ(of(builder(0.1).replicas(1), &other)), ["data"]);

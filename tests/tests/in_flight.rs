@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use unisono::checkpoint::list;
 use unisono::data::{Draws, Loader, Sample};
 use unisono::{
-    Audits, BatchNorm, Builder, Callback, Control, Dense, Epoch, Error, Influence, Observer, Relu, Schedule,
-    Sequential, Sgd, Step, Trainer, on_step,
+    Audits, BatchNorm, Builder, Callback, Control, Dense, Epoch, Error, Influence, Observer, Optimizer, Relu,
+    Schedule, Sequential, Sgd, Step, Trainer, on_step,
 };
 use unisono_tests::{CLASSES, loader, perceptron};
 
@@ -250,4 +250,84 @@ fn callbacks_see_the_weights_of_their_step() {
     let expected = run(1);
     assert_eq!(expected.len() as u64, STEPS);
     assert_eq!(run(2), expected);
+}
+
+/// A step whose weights are all 0 changes nothing and is not counted by the optimizer: neither by Adam's
+/// corrections nor by a schedule nor by an average, which begins with the first step that counts.
+#[test]
+fn steps_without_weights_are_not_counted() {
+    let weigh = |sample: &mut Sample, _: &mut Draws| {
+        let x = sample.f32_mut("x").map_or(0.0, |x| x[0]);
+        sample.set("w", unisono::data::Field::f32([], [if x < 0.0 { 0.0 } else { 1.0 }]));
+    };
+    let (train, held_out) = data();
+    let (train, held_out) = (train.map("weigh", weigh), held_out.map("weigh", weigh));
+    // In batches of one many have no weight.
+    let train = train.limit_batches(40);
+    let run = |in_flight| {
+        let optimizer = unisono::AdamW::new(Schedule::cosine(0.02, 40).warm_up(5)).average_weights(0.9);
+        let steps = Steps::default();
+        let builder = perceptron(8).optimizer(optimizer).use_average_weights().observer(steps.clone());
+        let builder = builder.global_batch(1).shards(1).replicas(1).steps_in_flight(in_flight);
+        let mut trainer = builder.audits(Audits::Never).build(&train.fields().unwrap()).unwrap();
+        trainer.fit(&train, Some(&held_out), 1).unwrap();
+        let steps = steps.0.lock().unwrap().clone();
+        let history = format!("{:?}", trainer.history());
+        ((trainer.state_sha256().unwrap(), history, steps), overlapped(&trainer))
+    };
+    let (expected, none) = run(1);
+    let committed = expected.2.iter().filter(|step| step.contains("committed: true")).count();
+    assert!(none == 0 && (5..35).contains(&committed), "{committed}");
+    let (found, overlaps) = run(2);
+    assert_eq!(found, expected);
+    assert!(overlaps > 0);
+}
+
+/// Fails once after a step for which no later one waits.
+struct Fails(Option<u64>);
+
+impl Callback for Fails {
+    fn name(&self) -> &str {
+        "fails"
+    }
+
+    fn influence(&self) -> Influence {
+        Influence::None
+    }
+
+    fn awaits_steps(&self) -> bool {
+        false
+    }
+
+    fn step_ended(&mut self, step: &Step, _: &mut Control<'_>) -> Result<(), Error> {
+        if self.0.take_if(|at| *at == step.step).is_some() { Err(Error::Stopped) } else { Ok(()) }
+    }
+}
+
+/// A step that is in flight while a callback fails is told to callbacks, and the epoch that it completes
+/// ends.
+#[test]
+fn a_step_in_flight_beside_an_error_is_a_step_like_others() {
+    let (train, held_out) = data();
+    let run = |in_flight, fails| {
+        let builder = made(norms(), 1, in_flight).callback(Fails(fails)).callback(Ahead { asks: |_| Ok(()) });
+        let mut trainer = build(builder.audits(Audits::Never));
+        trainer.fit(&train, Some(&held_out), 3).unwrap();
+        let steps = trainer.steps();
+        trainer.fit(&train, Some(&held_out), 3).unwrap();
+        assert_eq!(overlapped(&trainer) > 0, in_flight > 1);
+        (steps, trainer.state_sha256().unwrap(), trainer.history().clone())
+    };
+    let (.., history) = run(1, None);
+    for at in [STEPS - 3, STEPS - 2, STEPS - 1, STEPS] {
+        let (steps, found, same) = run(2, Some(at));
+        // The callback behind it has missed the step of the error, and no other.
+        assert!((at + 1..=at + 2).contains(&steps), "{steps}");
+        let samples = |history: &unisono::History| -> Vec<u64> {
+            history.iter().map(|epoch| epoch.train.samples).collect()
+        };
+        assert_eq!(samples(&same), samples(&history), "step {at}");
+        let (_, alone, _) = run(1, Some(at));
+        assert_eq!(found, alone, "step {at}");
+    }
 }

@@ -85,3 +85,30 @@ fn a_resume_that_the_optimizer_refuses_changes_nothing() {
     assert!(error.contains(&*dir.path().to_string_lossy()), "{error}");
     assert_eq!((second.state_sha256().unwrap(), second.steps(), second.history().len()), (before, 0, 0));
 }
+
+/// A resume that is refused leaves nothing of the other run's history behind.
+#[test]
+fn a_refused_resume_does_not_reduce_the_rate() {
+    let (train, held_out) = (loader(50, 5).unwrap(), loader(20, 6).unwrap());
+    let fields = train.fields().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut other = reducing("loss").replicas(1).build(&fields).unwrap();
+    other.checkpoints(dir.path(), 0).unwrap();
+    other.fit(&train, Some(&held_out), 5).unwrap();
+    drop(other);
+    let clipped = || {
+        let plateau = Plateau::lowest("loss").patience(0).threshold(0.5).factor(0.3);
+        let optimizer = AdamW::new(Schedule::constant(0.02).reduce_on(plateau)).clip_value(0.125);
+        perceptron(8).optimizer(optimizer).global_batch(16).shards(4).replicas(1).build(&fields).unwrap()
+    };
+    let mut refused = clipped();
+    refused.checkpoints(dir.path(), 0).unwrap();
+    refused.resume().unwrap_err();
+    assert_eq!(refused.learning_rate(), Some(0.02));
+    refused.clear_checkpoints().unwrap();
+    let mut fresh = clipped();
+    for trainer in [&mut refused, &mut fresh] {
+        trainer.fit(&train, Some(&held_out), 2).unwrap();
+    }
+    assert_eq!(refused.state_sha256().unwrap(), fresh.state_sha256().unwrap());
+}

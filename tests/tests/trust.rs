@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use unisono::checkpoint::list;
 use unisono::data::Loader;
 use unisono::{Assignment, Audits, Error, Observer, Trainer};
 use unisono_random::Draws;
@@ -307,4 +308,60 @@ fn single_wrong_gradients_are_found_as_often_as_steps_are_audited() {
         (share - chance).abs() < 4.0 * error,
         "found {found} of {drills}: {share}, not {chance} +- {error}"
     );
+}
+
+/// Ends the fit that has done six steps of the run.
+fn pause_after_six() -> impl unisono::Callback {
+    unisono::on_step("pauses", unisono::Influence::None, |step, run| {
+        if step.step == 5 {
+            run.pause("six steps are done");
+        }
+        Ok(())
+    })
+}
+
+/// A run that is paused before its first audit is audited there: what was saved then is trusted, and stays
+/// when a later fit finds that a device is wrong.
+#[test]
+fn what_the_audit_at_a_stop_has_confirmed_is_not_set_aside() {
+    let expected = undisturbed();
+    let dir = tempfile::tempdir().unwrap();
+    let drill = Drill::once(2, 1, 11, "state:0");
+    let builder = perceptron(8).global_batch(16).replicas(2).audits(Audits::Every(1000)).digest_every(3);
+    let builder = builder.fault_scope(&drill.scope()).callback(pause_after_six());
+    let mut trainer = builder.build(&data().fields().unwrap()).unwrap();
+    trainer.checkpoints(dir.path(), 0).unwrap();
+    trainer.fit(&data(), None, EPOCHS).unwrap();
+    assert_eq!(trainer.steps(), 6);
+    let steps = || -> Vec<u64> { list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect() };
+    assert_eq!(steps(), [6]);
+    let mut errors = 0;
+    while trainer.steps() < STEPS {
+        match trainer.fit(&data(), None, EPOCHS) {
+            Ok(_) => {}
+            Err(Error::RolledBack { step, .. }) => {
+                errors += 1;
+                assert_eq!((step, steps()), (6, vec![6]));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(errors <= 1);
+    assert_eq!(trainer.state_sha256().unwrap(), expected);
+}
+
+/// A device, even a single one, that changes its state in the step which is made for the audit at a stop is
+/// found: not only losses are compared.
+#[test]
+fn the_audit_at_a_stop_looks_at_the_state_that_a_step_makes() {
+    for replicas in [1, 2] {
+        // The steps of the fit are 0 to 5.
+        let drill = Drill::once(replicas, 0, 6, "state:0");
+        let watching = Watching::default();
+        let builder = perceptron(8).global_batch(16).replicas(replicas).audits(Audits::Every(1000));
+        let builder = builder.fault_scope(&drill.scope()).callback(pause_after_six());
+        let mut trainer = builder.observer(watching.clone()).build(&data().fields().unwrap()).unwrap();
+        trainer.fit(&data(), None, EPOCHS).unwrap();
+        assert_eq!((watching.0.lock().unwrap().as_slice(), trainer.steps()), (&[0][..], 6));
+    }
 }

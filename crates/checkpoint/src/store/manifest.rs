@@ -31,6 +31,9 @@ pub(crate) struct Manifest {
     /// The metric measured at this step, for the retention of the best. It is always finite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metric: Option<f64>,
+    /// What the metric is, in the words of whoever measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metric_name: Option<String>,
     pub(crate) files: Vec<Entry>,
     /// The checksum. It comes last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,9 +49,10 @@ struct Version {
 }
 
 impl Manifest {
-    pub(crate) fn new(step: u64, metric: Option<f64>, files: Vec<Entry>) -> Self {
+    pub(crate) fn new(step: u64, metric: Option<f64>, name: Option<&str>, files: Vec<Entry>) -> Self {
         let metric = metric.filter(|metric| metric.is_finite());
-        Self { format: FORMAT.to_owned(), version: VERSION, step, metric, files, sha256: None }
+        let metric_name = name.filter(|_| metric.is_some()).map(str::to_owned);
+        Self { format: FORMAT.to_owned(), version: VERSION, step, metric, metric_name, files, sha256: None }
     }
 
     pub(crate) fn parse(path: &Path, text: &[u8]) -> Result<Self> {
@@ -95,11 +99,12 @@ mod tests {
     fn a_manifest_comes_back() {
         let entry = |name: &&str| Entry { name: name.to_string(), bytes: 7, sha256: "00".repeat(32) };
         for metric in [None, Some(0.1 + 0.2)] {
-            let manifest = || Manifest::new(42, metric, FILES.iter().map(entry).collect());
+            let manifest =
+                || Manifest::new(42, metric, Some("lowest loss"), FILES.iter().map(entry).collect());
             let text = manifest().into_json().unwrap();
             assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest());
         }
-        assert_eq!(Manifest::new(42, Some(f64::NAN), Vec::new()).metric, None);
+        assert_eq!(Manifest::new(42, Some(f64::NAN), None, Vec::new()).metric, None);
     }
 
     #[test]

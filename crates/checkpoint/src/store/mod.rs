@@ -238,7 +238,9 @@ impl Store {
         if !contents.carries.is_empty() {
             files.push((temporary.join(CARRIES), carries.parts().collect()));
         }
-        let manifest = Manifest::new(step, metric, write_files(disk, &files)?).into_json().map_err(json)?;
+        let name = self.options.metric.as_deref();
+        let manifest = Manifest::new(step, metric, name, write_files(disk, &files)?);
+        let manifest = manifest.into_json().map_err(json)?;
         write_file(disk, &temporary.join(MANIFEST), std::iter::once(&*manifest))?;
         sync_dir(disk, temporary)
     }

@@ -20,11 +20,14 @@ pub struct Options {
     pub every: u64,
     /// Keeps the best as well, by the metric that they were saved with. Default: none.
     pub best: Option<Best>,
+    /// What the metric is, in the caller's words, which are saved with it. Checkpoints whose metric is
+    /// another one count as without. Default: none, which is a metric without words.
+    pub metric: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keep: 3, every: 0, best: None }
+        Self { keep: 3, every: 0, best: None, metric: None }
     }
 }
 
@@ -44,6 +47,12 @@ impl Options {
     /// Keeps the best as well, by the metric that they were saved with.
     pub fn best(mut self, best: impl Into<Option<Best>>) -> Self {
         self.best = best.into();
+        self
+    }
+
+    /// Says what the metric is: checkpoints whose metric is another one count as without.
+    pub fn metric(mut self, name: impl Into<Option<String>>) -> Self {
+        self.metric = name.into();
         self
     }
 }
@@ -152,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_will_stay_is_worth_waiting_for() {
-        let options = Options { keep: 1, every: 100, best: Some(Best::Lowest(1)) };
+        let options = Options::default().keep(1).every(100).best(Best::Lowest(1));
         let earlier = [Candidate { step: 10, metric: Some(0.5) }];
         for (step, metric, expected) in
             [(20, None, false), (100, None, true), (20, Some(0.5), false), (20, Some(0.4), true)]

@@ -54,7 +54,8 @@ impl Store {
         let found = list_on(&*self.disk, &self.dir)?.into_iter();
         let complete = |Found { step, path }: Found| {
             let (found, manifest) = glance(&*self.disk, &path).ok()?;
-            let candidate = Candidate { step, metric: found.metric };
+            let is_same = found.metric_name == self.options.metric;
+            let candidate = Candidate { step, metric: found.metric.filter(|_| is_same) };
             (found.step == step).then_some(Complete { path, candidate, manifest })
         };
         Ok(found.filter_map(complete).collect())

@@ -78,9 +78,11 @@ impl Checkpoints {
     pub fn distrust(&mut self, after: u64) -> Result<Vec<PathBuf>, Error> {
         // The audit that makes the state of a step trusted confirms the one after it as well.
         let after = after.max(self.confirmed.min(after + 1));
-        self.saved = Some(after);
+        self.confirmed = self.confirmed.min(after);
         let aside = self.saver.distrust(after)?;
         self.durable = self.saver.with_store(|store| store.newest_step())?;
+        // Steps that are made again are saved again, unless they are there.
+        self.saved = self.durable.filter(|durable| *durable == after);
         Ok(aside)
     }
 
@@ -144,10 +146,10 @@ impl Checkpoints {
         }
     }
 
-    /// Whether a step is to be saved: at the end of a fit or where the policy says so, unless it is saved
-    /// already.
-    pub fn are_due(&self, step: u64, history: &History, end: bool) -> bool {
-        (end || self.saving.is_due(step, history)) && self.saved != Some(step)
+    /// Whether a step is to be saved: where that is asked for, such as at the end of a fit, or the policy
+    /// says so, unless it is saved already.
+    pub fn are_due(&self, step: u64, history: &History, is_asked: bool) -> bool {
+        (is_asked || self.saving.is_due(step, history)) && self.saved != Some(step)
     }
 
     /// Notes that an epoch ended after a step. A checkpoint of that step lacks the epoch's end, so the step

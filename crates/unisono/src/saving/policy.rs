@@ -81,7 +81,8 @@ impl Saving {
     }
 
     /// Keeps the best checkpoint as well, for [`crate::Trainer::load_best`]. The run is then saved at the end
-    /// of every epoch too, which is when it is measured. Default: none is kept for that.
+    /// of every epoch too, which is when it is measured. Checkpoints that another metric was measured for are
+    /// not compared with it. Default: none is kept for that.
     pub fn keep_best(mut self, best: BestBy) -> Self {
         self.best = Some(best);
         self
@@ -132,7 +133,11 @@ impl Saving {
             BestBy::Lowest(_) => Best::Lowest(1),
             BestBy::Highest(_) => Best::Highest(1),
         });
-        Options::default().keep(self.keep).every(self.keep_every).best(best)
+        let metric = self.best.as_ref().map(|best| match best {
+            BestBy::Lowest(name) => format!("lowest {name}"),
+            BestBy::Highest(name) => format!("highest {name}"),
+        });
+        Options::default().keep(self.keep).every(self.keep_every).best(best).metric(metric)
     }
 
     /// Whether a step is saved although the fit goes on: at the interval, and where the best checkpoint is

@@ -28,7 +28,7 @@ use crate::trainer::identity::DataHash;
 use crate::trainer::start::largest_step;
 use crate::trainer::together::{compare_start, replicas_of_ranks, together};
 use crate::trainer::trust::Trust;
-use crate::{Epoch, Error, MemoryEstimate, Scaling};
+use crate::{Epoch, Error, MemoryEstimate, Reduction, Scaling};
 
 impl Builder {
     /// Returns how values are laid out in memory: f16 storage is for mixed precision only.
@@ -255,14 +255,23 @@ fn identity(
         let first = phases.flat_map(|phase| parts.optimizer_of(phase).scalars(0));
         entries.extend(first.map(|s| (format!("scalar {:?} of step 0", s.name), s.value.to_string())));
     }
+    let mut named = settings.named(scaling);
+    let mut not_covered = optimizer.not_covered().to_vec();
+    for metric in &parts.metrics {
+        match metric.reduction().map(Reduction::settings) {
+            Some(Some(settings)) => named.push((format!("metric {:?}", metric.name()), settings)),
+            Some(None) => not_covered.push(format!("the reduction of the metric {:?}", metric.name())),
+            None => {}
+        }
+    }
     RunIdentity {
         model,
         start,
         training,
         optimizer: Part::of_settings(entries),
-        settings: Part::of_settings(settings.named(scaling)),
-        not_covered: optimizer.not_covered().to_vec(),
-        of_trainer: optimizer.not_covered().to_vec(),
+        settings: Part::of_settings(named),
+        of_trainer: not_covered.clone(),
+        not_covered,
         ..RunIdentity::default()
     }
 }

@@ -81,7 +81,8 @@ pub trait Callback: Send {
         Ok(())
     }
 
-    /// Is called after each step of a fit. Default: does nothing.
+    /// Is called after each step of a fit. Default: does nothing. A run that is asked to stop meanwhile stops
+    /// when all callbacks were called: an evaluation that one of them asked for is not cut short.
     ///
     /// # Errors
     /// An error ends the fit after the step.
@@ -119,6 +120,9 @@ pub(super) struct Callbacks {
     pub save: bool,
     /// The first callback that asked for the fit to end, and its reason.
     pub pause: Option<String>,
+    /// While an epoch ends: the tensors of the state, once a callback is about to change some.
+    pub before: Option<Vec<Vec<u8>>>,
+    pub keeps_before: bool,
 }
 
 impl Callbacks {
@@ -170,7 +174,8 @@ pub(super) fn not_awaited(name: &str, what: &str) -> Error {
 }
 
 impl Trainer {
-    /// Calls all callbacks in their order. `ahead` is the number of steps that may be under way.
+    /// Calls all callbacks in their order. `ahead` is the number of steps that may be under way; it is not 0
+    /// after a step. That is done then, and its callbacks cannot be called again: a stop waits for them.
     ///
     /// # Errors
     /// The first of a callback; those after it are not called.
@@ -180,6 +185,7 @@ impl Trainer {
         mut event: impl FnMut(&mut dyn Callback, &mut Control<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut all = std::mem::take(&mut self.callbacks.all);
+        let stop = (ahead > 0).then(|| std::mem::take(&mut self.watch.stop));
         let mut result = Ok(());
         for (at, callback) in all.iter_mut().enumerate() {
             let name = callback.name().to_owned();
@@ -199,6 +205,7 @@ impl Trainer {
             self.state.control.callbacks[at].value = callback.state();
         }
         self.callbacks.all = all;
+        self.watch.stop = stop.unwrap_or_else(|| std::mem::take(&mut self.watch.stop));
         if matches!(result, Err(Error::RolledBack { .. })) {
             self.restore_callbacks()?;
         }

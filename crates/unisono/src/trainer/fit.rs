@@ -212,7 +212,7 @@ impl Trainer {
     }
 
     /// Does the steps of all batches, and ends epochs where they end. A step that is in flight when another
-    /// error comes up is recorded too: it has happened.
+    /// error comes up is recorded too, and callbacks are told: it has happened.
     fn fit_batches(
         &mut self,
         batches: &mut Batches,
@@ -228,8 +228,16 @@ impl Trainer {
         {
             let step = self.end_step(&batch, started, Some(train.source()), feed::behind(&batch));
             if let Ok(step) = step {
-                self.watch.step(&Step { epochs, of: self.samples_of(train), ..step });
-                self.state.position.data = progress;
+                let step = Step { epochs, of: self.samples_of(train), ..step };
+                self.watch.step(&step);
+                if progress.position.epoch == step.epoch {
+                    self.state.position.data = progress;
+                } else {
+                    // The next fit begins with the end of the epoch.
+                    self.state.position.data.skipped = progress.skipped;
+                }
+                // The first error counts.
+                let _ = self.call(1, |callback, run| callback.step_ended(&step, run));
             }
         }
         result
@@ -287,6 +295,10 @@ impl Trainer {
                 *next = Some(self.look_ahead(batches, &mut noted, &batch, epochs, names));
             }
             let mut step = self.end_step(&batch, started, names, feed::behind(&batch))?;
+            // A step that was skipped takes back the one that was started behind it, as an optimizer counts.
+            if self.crew.replicas.in_flight() == 0 {
+                next.iter_mut().for_each(|next| next.started = None);
+            }
             (step.epochs, step.of) = (epochs, of);
             self.watch.step(&step);
             self.call(1, |callback, run| callback.step_ended(&step, run))?;
@@ -354,10 +366,13 @@ impl Trainer {
         let ended = Epoch { epoch, steps, train, validation };
         self.state.history.push(ended.clone().without_tables());
         let before = self.state.control.clone();
+        self.callbacks.keeps_before = true;
         let called = match self.observe() {
             Ok(()) => self.call(0, |callback, run| callback.epoch_ended(&ended, run)),
             Err(error) => Err(error),
         };
+        self.callbacks.keeps_before = false;
+        let tensors = self.callbacks.before.take();
         match called {
             Ok(()) => {}
             // The whole state is that of the step that the run went back to.
@@ -365,6 +380,7 @@ impl Trainer {
             Err(error) => {
                 self.state.history.pop();
                 self.state.control = before;
+                self.write_states(&tensors.unwrap_or_default())?;
                 self.restore_callbacks()?;
                 self.observe()?;
                 return Err(error);

@@ -47,6 +47,9 @@ impl Trainer {
         let model: BTreeMap<String, Info> =
             own.iter().map(|&index| (states[index].name.clone(), info(&states[index].ty))).collect();
         let (tensors, report) = read(&model)?;
+        if self.callbacks.keeps_before && self.callbacks.before.is_none() {
+            self.callbacks.before = Some(self.read_states()?);
+        }
         for index in own {
             if let Some(tensor) = tensors.get(&self.plan.programs.train().states()[index].name) {
                 let written = self.crew.replicas.write_state(index, tensor.bytes());
@@ -56,5 +59,22 @@ impl Trainer {
         self.set_averages(&tensors)?;
         self.crew.compared = None;
         Ok((tensors, report))
+    }
+
+    /// Returns the bytes of all tensors of the state.
+    pub(super) fn read_states(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
+        let tensors = self.crew.replicas.read_states(&all, Vec::new());
+        self.heard(tensors)
+    }
+
+    /// Writes tensors of the state to all replicas, from the first on.
+    pub(super) fn write_states(&mut self, tensors: &[Vec<u8>]) -> Result<(), Error> {
+        for (index, tensor) in tensors.iter().enumerate() {
+            let written = self.crew.replicas.write_state(index, tensor);
+            self.heard(written)?;
+            self.crew.compared = None;
+        }
+        Ok(())
     }
 }

@@ -71,8 +71,9 @@ impl Trainer {
             return Err(Error::Resume { path: loaded.path, problem });
         }
         let mut differs = self.compare(&loaded.path, &run, force)?;
-        self.optimizer_goes_on(&loaded.path, &run)?;
         differs.extend(self.compare_identity(&loaded.path, &run, force)?);
+        // It is the last that may refuse: the optimizer has seen the saved history then.
+        self.optimizer_goes_on(&loaded.path, &run)?;
         let before = run.state.identity.clone();
         let is_open = before.sha256.is_none();
         let state = is_open.then(|| loaded.contents.state_sha256(&run.state.digested()));
@@ -161,6 +162,8 @@ impl Trainer {
     pub(super) fn same_data(&mut self, train: &Loader) -> Result<(), Error> {
         let found = train.source().fingerprint();
         match self.state.data.0.replace(found) {
+            // No step was made on other data.
+            _ if self.steps() == 0 => Ok(()),
             Some(before) if before != found && self.is_forced() => {
                 let differs = format!(
                     "the run was on data with fingerprint {before:016x}, and goes on with {found:016x}"

@@ -118,23 +118,20 @@ impl Trainer {
         Ok(self.saver.as_ref().map(write).transpose()?.map(|exported| exported.weights))
     }
 
-    /// Saves if the interval asks for it and this step is not saved yet. Returns whether the fit was asked to
-    /// stop.
+    /// Saves if the interval or a callback asks for it and this step is not saved yet. Returns whether the
+    /// fit was asked to stop.
     ///
     /// # Errors
     /// Of the replicas. A save could not be written, if saves are required.
     pub(super) fn save_when_due(&mut self) -> Result<bool, Error> {
-        if std::mem::take(&mut self.callbacks.save) {
-            let step = self.steps();
-            self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
-        }
+        let is_asked = std::mem::take(&mut self.callbacks.save);
         // On several machines this agrees on the stop, too.
         let is_alone = self.world().is_alone();
         let mut stop = is_alone && self.watch.stop.is_asked();
         if stop {
             self.note_stop();
         }
-        self.hand_over_when_due(false)?;
+        self.hand_over_when_due(false, is_asked)?;
         if !is_alone && self.watch.stop.is_asked() {
             stop = true;
             self.note_stop();
@@ -147,7 +144,7 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::save_when_due`]. The last step could not be written, whether saves are required or not.
     pub(super) fn save_at_end(&mut self) -> Result<(), Error> {
-        self.hand_over_when_due(true)?;
+        self.hand_over_when_due(true, false)?;
         let step = self.steps();
         let finished = match &mut self.saver {
             Some(saver) => saver.finish_step(step, &mut self.watch).map(drop),
@@ -156,14 +153,15 @@ impl Trainer {
         self.agree_on_saving(false, finished).map(drop)
     }
 
-    /// Hands the run over to be written, if that is due. Observers are told what became of earlier saves.
-    fn hand_over_when_due(&mut self, end: bool) -> Result<(), Error> {
+    /// Hands the run over to be written, if that is due or a callback has asked for it. Observers are told
+    /// what became of earlier saves.
+    fn hand_over_when_due(&mut self, end: bool, is_asked: bool) -> Result<(), Error> {
         if end {
             self.content_at_end()?;
         } else {
             self.content_within(Duration::ZERO)?;
         }
-        let (due, saves) = match self.is_due(end) {
+        let (due, saves) = match self.is_due(end, is_asked) {
             Ok(due) => (due, Ok(())),
             Err(error) => (false, Err(error)),
         };
@@ -184,7 +182,7 @@ impl Trainer {
     }
 
     /// Returns whether this step is to be saved. Observers are told what became of earlier saves.
-    fn is_due(&mut self, end: bool) -> Result<bool, Error> {
+    fn is_due(&mut self, end: bool, is_asked: bool) -> Result<bool, Error> {
         let step = self.steps();
         let Some(saver) = &mut self.saver else { return Ok(false) };
         let reports = saver.saver.poll()?;
@@ -193,7 +191,7 @@ impl Trainer {
             // The last checkpoint says what its run is, so the step is saved again.
             self.saver.iter_mut().for_each(|saver| saver.epoch_ended(step));
         }
-        let is_due = |saver: &Checkpoints| saver.are_due(step, &self.state.history, end);
+        let is_due = |saver: &Checkpoints| saver.are_due(step, &self.state.history, end || is_asked);
         Ok(writes(self.world()) && self.saver.as_ref().is_some_and(is_due))
     }
 

@@ -10,14 +10,17 @@
 use std::path::PathBuf;
 
 use unisono_data::Batch;
-use unisono_replica::{Audited, ReplicaError, Verdict};
+use unisono_replica::{Audited, ReplicaError};
 
+use crate::compile::outputs::Reading;
 use crate::run::state::{RunState, SavedRun};
 use crate::saving::tensors::in_order;
 use crate::{Error, Trainer};
 
 /// A state of the run that is trusted.
 pub(super) struct Trusted {
+    /// The step up to which checkpoints are trusted with it.
+    until: u64,
     state: RunState,
     /// The tensors in the order of the training program's states.
     tensors: Vec<Vec<u8>>,
@@ -75,11 +78,8 @@ impl Trainer {
         if matches!(self.trust, Trust::Begins) {
             // Each replica gives a part of what is kept.
             self.check_replicas()?;
-            let all: Vec<usize> = (0..self.plan.programs.train().states().len()).collect();
-            let tensors = self.crew.replicas.read_states(&all, Vec::new());
-            let tensors = self.heard(tensors)?;
-            let state = self.state.clone();
-            self.trust = Trust::State(Box::new(Trusted { state, tensors }));
+            let (tensors, state) = (self.read_states()?, self.state.clone());
+            self.trust = Trust::State(Box::new(Trusted { until: self.steps(), state, tensors }));
         }
         let due = self.crew.replicas.is_audit_due(program);
         Ok(due.then(|| self.state.clone()))
@@ -91,15 +91,15 @@ impl Trainer {
         if self.doubted.is_some_and(|doubted| step >= doubted) {
             self.doubted = None;
         }
-        self.trust = Trust::State(Box::new(Trusted { state, tensors: audit.before }));
+        self.trust = Trust::State(Box::new(Trusted { until: step + 1, state, tensors: audit.before }));
         self.saver.iter_mut().for_each(|saver| saver.confirm(step + 1));
     }
 
-    /// Lets trust begin at the state at hand, if the step that made it was audited: a fit never goes back to
-    /// batches of an earlier one.
+    /// Lets trust begin at the state at hand, if an audit vouches for it: a fit never goes back to batches of
+    /// an earlier one.
     pub(super) fn trust_the_end(&mut self) -> Result<(), Error> {
         if let Trust::State(trusted) = &self.trust
-            && trusted.state.position.step + 1 == self.steps()
+            && trusted.until == self.steps()
         {
             self.check_replicas()?;
             self.trust = Trust::Begins;
@@ -107,14 +107,16 @@ impl Trainer {
         Ok(())
     }
 
-    /// Looks for replicas that are wrong before a run ends between two audits: the gradients of its last
-    /// batch are computed twice, by different replicas, and nothing is committed.
+    /// Looks for replicas that are wrong before a run ends between two audits: a step is made on its last
+    /// batch twice, by different replicas, and taken back.
     pub(super) fn audit_at_stop(&mut self, batch: &Batch) -> Result<(), Error> {
         let step = self.steps();
-        let is_confirmed = |trusted: &Trusted| trusted.state.position.step + 1 == step;
+        let is_confirmed = |trusted: &Trusted| trusted.until == step;
         if !self.crew.is_audited || matches!(&self.trust, Trust::State(trusted) if is_confirmed(trusted)) {
             return Ok(());
         }
+        self.check_replicas()?;
+        let tensors = self.read_states()?;
         let phase = self.phase_for(batch.epoch)?;
         let batch = self.state.carries.with(batch)?;
         let scalars = self.scalars(phase, 0)?;
@@ -122,13 +124,21 @@ impl Trainer {
         let feed = self.plan.feed_train(number, &batch, &scalars, self.state.settings.seed)?;
         let program = self.plan.train_index(&batch, number);
         self.crew.replicas.audit_next(program);
-        let made = self.crew.replicas.step(program, &feed, &mut |_| Verdict::Skip);
-        if matches!(made, Err(ReplicaError::NotFinite { .. })) {
+        let trained = self.plan.programs_of(&batch).train_in(number).clone();
+        let verdict = &mut |outputs: &_| Reading::new(&trained, outputs).verdict();
+        let made = self.crew.replicas.step(program, &feed, verdict);
+        self.write_states(&tensors)?;
+        if matches!(made, Err(ReplicaError::NotFinite { .. } | ReplicaError::StateNotFinite { .. })) {
             return Ok(());
         }
-        self.heard(made)?;
+        let made = self.heard(made)?;
         self.check_replicas()?;
-        self.saver.iter_mut().for_each(|saver| saver.confirm(step));
+        // An audit may have been put off, or the step skipped: then nothing vouches for the state.
+        if made.audit.is_some() {
+            let state = self.state.clone();
+            self.trust = Trust::State(Box::new(Trusted { until: step, state, tensors }));
+            self.saver.iter_mut().for_each(|saver| saver.confirm(step));
+        }
         Ok(())
     }
 
@@ -227,6 +237,6 @@ impl Trainer {
         let tensors = tensors.into_iter().map(|tensor| tensor.bytes().to_vec()).collect();
         let mut state = self.state.clone();
         state.resume(run.state);
-        Ok(Trusted { state, tensors })
+        Ok(Trusted { until: step, state, tensors })
     }
 }
