@@ -40,8 +40,9 @@ impl Fusion {
     fn shows(&self, graph: &Graph, root: NodeId, shown: NodeId) -> bool {
         let store = super::Store::Value(shown);
         let runs = self.parts.get(&shown).map(|part| part.runs);
+        let width = graph.nodes[root].ty.dims.last().copied().unwrap_or(1);
         self.written_address(graph, (root, shown), Place { store, inside: 0, runs })
-            .is_some_and(|address| layered(&address).is_some())
+            .is_some_and(|address| layered(&address, width).is_some())
     }
 
     /// Returns where an element of attention's result `root` lies that is written as the view `shown` of it,

@@ -12,13 +12,15 @@ use crate::trace::{AttentionResult, Graph, Lowering, NodeId};
 use crate::values::DType;
 
 impl Fusion {
-    /// Returns whether attention can read an operand from what it is a view of, if it is not in memory.
-    fn is_of_heads(&self, graph: &Graph, value: NodeId) -> bool {
-        let spot = Spot::heads(graph, self, value, Some(value));
+    /// Returns whether attention can read an operand from what it is a view of, if `value`, which it is a
+    /// reshape of, is not in memory.
+    fn is_of_heads(&self, graph: &Graph, operand: NodeId, value: NodeId) -> bool {
+        let spot = Spot::heads(graph, self, operand, Some(value));
+        let width = graph.nodes[operand].ty.dims.last().copied().unwrap_or(1);
         spot.is_some_and(|spot| {
             let ty = &graph.nodes[spot.source].ty;
             let place = Place { store: Store::Value(spot.source), inside: 0, runs: None };
-            spot.inside.is_empty() && layered(&spot.address(ty, place)).is_some()
+            spot.inside.is_empty() && layered(&spot.address(ty, place), width).is_some()
         })
     }
 
@@ -35,7 +37,8 @@ impl Fusion {
         let mut others: BTreeSet<NodeId> = BTreeSet::new();
         // What maps and reductions read. They read through views as well, but a copy is read faster.
         let mut inline: BTreeSet<NodeId> = BTreeSet::new();
-        let mut heads: BTreeSet<NodeId> = BTreeSet::new();
+        // For what attention reads the operands that it is read as.
+        let mut heads: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
         for unit in &self.units {
             let Some(product) = unit.product else {
                 let reads = unit.roots.iter().flat_map(|&root| self.reads(graph, root).into_keys());
@@ -45,7 +48,9 @@ impl Fusion {
                         let inputs = &graph.nodes[unit.roots[0]].inputs;
                         let matrices = matrices(&self.lowering[unit.roots[0]]);
                         let (own, rest) = inputs.split_at(matrices.min(inputs.len()));
-                        heads.extend(own.iter().map(|&input| in_order(graph, self, input)));
+                        for &input in own {
+                            heads.entry(in_order(graph, self, input)).or_default().insert(input);
+                        }
                         others.extend(rest.iter().map(|&input| in_order(graph, self, input)));
                     }
                     _ => others.extend(reads),
@@ -64,14 +69,16 @@ impl Fusion {
         let maps = self.units.iter().filter(|unit| unit.kind == UnitKind::Map);
         let computed: BTreeSet<NodeId> = maps.flat_map(|unit| unit.roots.iter().copied()).collect();
         let mut dropped: BTreeSet<NodeId> = BTreeSet::new();
-        for &value in &heads {
+        for &value in heads.keys() {
             operands.entry(value).or_default();
         }
         for (value, users) in operands {
             let ty = &graph.nodes[value].ty;
-            let is_read = others.contains(&value) || inline.contains(&value) && !heads.contains(&value);
+            let as_heads = heads.get(&value);
+            let is_read = others.contains(&value) || inline.contains(&value) && as_heads.is_none();
             let is_free = computed.contains(&value) && !needed.contains(&value) && !is_read;
-            let is_free = is_free && (!heads.contains(&value) || self.is_of_heads(graph, value));
+            let mut as_heads = as_heads.into_iter().flatten();
+            let is_free = is_free && as_heads.all(|&operand| self.is_of_heads(graph, operand, value));
             let is_view = |&(product, side): &(NodeId, usize)| is_readable(graph, self, product, side, value);
             if is_free && (ty.dtype, ty.count() > 0) == (DType::F32, true) && users.iter().all(is_view) {
                 self.stored.remove(&value);

@@ -149,16 +149,22 @@ pub(crate) fn heads(ty: &Type) -> Option<Vec<Form>> {
 }
 
 /// Returns the distance from one row to the next, and the terms of the layer, of an address that the kernels
-/// of attention can find: rows lie at one distance, and their elements one behind the other.
-pub(crate) fn layered(address: &Form) -> Option<(usize, Vec<(Digit, usize)>)> {
+/// of attention can find: rows of `width` elements lie at one distance, or are all the same one, and their
+/// elements lie one behind the other.
+pub(crate) fn layered(address: &Form, width: usize) -> Option<(usize, Vec<(Digit, usize)>)> {
     let of = |variable: Variable| {
         let own = move |(digit, _): &&(Digit, usize)| digit.variable == variable;
         address.terms.iter().filter(own).cloned().collect::<Vec<_>>()
     };
-    let is_one =
-        |terms: &[(Digit, usize)]| terms.iter().all(|(digit, _)| digit.step == 1) && terms.len() <= 1;
+    // A digit that leads does not begin again within its axis.
+    let is_one = |terms: &[(Digit, usize)]| {
+        terms.iter().all(|(digit, _)| digit.step == 1 && digit.leads) && terms.len() <= 1
+    };
     let (rows, columns) = (of(Variable::Outer), of(Variable::Inner));
-    let is_plain = is_one(&rows) && is_one(&columns) && columns.iter().all(|(_, factor)| *factor == 1);
+    let is_side_by_side = is_one(&columns)
+        && columns.iter().all(|(_, factor)| *factor == 1)
+        && columns.is_empty() == (width <= 1);
+    let is_plain = is_one(&rows) && is_side_by_side;
     let step = rows.first().map_or(0, |(_, factor)| *factor);
     (is_plain && address.plus >= 0).then(|| (step, of(Variable::Layer)))
 }

@@ -64,11 +64,15 @@ impl AttentionKernel {
     pub(super) fn parts(&self) -> Vec<Vec<AttentionResult>> {
         use AttentionResult::{Key, Query, Value};
         let AttentionSizes { d, e, .. } = self.sizes;
-        match self.is_by_key() && self.wants(Query) {
+        let mut parts = match self.is_by_key() && self.wants(Query) {
             false => vec![self.results.clone()],
             true if d.max(e) > MOST_OF_BOTH => vec![vec![Key], vec![Value], vec![Query]],
             true => vec![vec![Key, Value], vec![Query]],
-        }
+        };
+        // Where the keys or the values need no gradient, nobody computes it.
+        parts.iter_mut().for_each(|part| part.retain(|result| self.wants(*result)));
+        parts.retain(|part| !part.is_empty());
+        parts
     }
 
     /// Returns the number of workgroups of a layer that compute some results.

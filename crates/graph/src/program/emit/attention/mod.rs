@@ -220,7 +220,7 @@ impl Emitter<'_> {
             };
             let is_matrix = MATRICES.contains(&name);
             let lies = address.filter(|_| is_matrix).and_then(|address| {
-                let (step, layer) = layered(&address)?;
+                let (step, layer) = layered(&address, ty.dims.last().copied().unwrap_or(1))?;
                 Some(Lies { step, layer, first: address.plus as usize })
             });
             if lies.is_none() {
