@@ -185,6 +185,37 @@ fn what_is_missing_is_named_filled_or_left_out() {
     assert!(strange.ends_with("row 1: column \"city\": \"Bern\" is not known"), "{strange}");
 }
 
+/// A cell spoils its row, not the rows that are decoded with it.
+#[test]
+fn a_bad_cell_is_one_bad_sample() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = parquet(&dir, "rides.parquet", &rides(0, 13), 13, Compression::SNAPPY);
+    let source = Columnar::new([&path]).numbers(["speed"]).open().unwrap();
+    for row in 0..13 {
+        match source.fetch(row) {
+            Ok(_) => assert_ne!(row, 6),
+            Err(error) => {
+                assert!(row == 6 && error.to_string().contains("row 6: column \"speed\""), "{error}")
+            }
+        }
+    }
+    let rest = unisono_data::Loader::new(source).batch(20).skip_bad(1);
+    assert_eq!(rest.epoch(0).unwrap().next().unwrap().unwrap().len(), 12);
+}
+
+/// What is read of a file makes the data, too.
+#[test]
+fn other_columns_and_fills_are_other_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = parquet(&dir, "rides.parquet", &rides(0, 15), 4, Compression::SNAPPY);
+    let table = |missing| Columnar::new([&path]).numbers(["speed"]).missing(missing).open().unwrap();
+    let all = [Missing::Mean, Missing::Median, Missing::Value(0.0), Missing::LeaveOut, Missing::Error];
+    let prints: std::collections::BTreeSet<u64> =
+        all.into_iter().map(|missing| table(missing).fingerprint()).collect();
+    assert_eq!(prints.len(), all.len());
+    assert_eq!(table(Missing::Mean).fingerprint(), table(Missing::Mean).fingerprint());
+}
+
 #[test]
 fn what_cannot_be_read_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -226,7 +257,7 @@ fn what_cannot_be_read_is_named() {
     }
     let batch = RecordBatch::try_from_iter([("list", Arc::new(lists.finish()) as ArrayRef)]).unwrap();
     let path = parquet(&dir, "lists.parquet", &batch, 64, Compression::SNAPPY);
-    let error = Columnar::new([path]).list("list").open().unwrap().fetch(0).unwrap_err().to_string();
+    let error = Columnar::new([path]).list("list").open().unwrap().fetch(2).unwrap_err().to_string();
     assert!(error.ends_with("row 2: column \"list\": a list of 3, and the first one has 2"), "{error}");
 }
 
@@ -251,11 +282,11 @@ fn texts_are_ids_of_one_length() {
         assert_eq!((&*source.fields()[0].name, &source.fields()[0].shape[..]), ("text", &[3][..]));
         let rows: Vec<Vec<i32>> = (0..source.len()).map(|row| ints(&source, row, "text")).collect();
         assert_eq!(rows, [[97, 98, 0], [97, 98, 99], [0, 0, 0]]);
-        let error = |table: &Columnar| table.open().unwrap().fetch(0).unwrap_err().to_string();
-        let missing = error(&table);
+        let error = |table: &Columnar, row| table.open().unwrap().fetch(row).unwrap_err().to_string();
+        let missing = error(&table, 1);
         assert!(missing.ends_with("row 1: column \"text\": the value is missing"), "{missing}");
         let strange = |_: &str| Err(DataError::other(std::io::Error::other("no such word")));
-        let strange = error(&Columnar::new([&path]).text("text", 3, strange));
+        let strange = error(&Columnar::new([&path]).text("text", 3, strange), 0);
         assert!(
             strange.contains("row 0: column \"text\": ") && strange.contains("no such word"),
             "{strange}"

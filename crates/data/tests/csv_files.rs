@@ -229,10 +229,43 @@ fn labels_may_be_texts_and_another_file_is_read_the_same_way() {
     assert!(error.contains("\"d\" is not a class that is known"), "{error}");
 }
 
+/// A file without gaps says nothing of what fills those of another one.
+#[test]
+fn a_file_without_fills_leaves_them_to_the_next() {
+    let files = Files::new();
+    for missing in [Missing::Error, Missing::LeaveOut] {
+        let first = Csv::new(files.file("area,b\n1,2\n3,4\n")).numbers(["area"]).missing(missing);
+        let (_, schema) = first.read_with_schema().unwrap();
+        let other = Csv::new(files.file("area,b\n,2\n3,4\n5,1\n")).numbers(["area"]).like(&schema);
+        let filled = |missing| floats(&other.clone().missing(missing).read().unwrap(), "x")[0];
+        assert_eq!((filled(Missing::Value(-1.0)), filled(Missing::Mean)), (-1.0, 4.0));
+    }
+}
+
+/// Labels that are whole numbers but for one are no names.
+#[test]
+fn a_label_that_is_no_whole_number_among_others_is_an_error() {
+    let files = Files::new();
+    let labels = |text: &str| Csv::new(files.file(text)).numbers(["a"]).label("y");
+    let (_, schema) = labels("y,a\n0,1\n2,1\n10,1\n").read_with_schema().unwrap();
+    for odd in ["3.0", "3000000000", "1e3"] {
+        let error = labels(&format!("y,a\n0,1\n{odd},1\n10,1\n")).read().unwrap_err().to_string();
+        assert!(error.contains(&format!("{odd:?} is no whole number of 32 bits")), "{error}");
+    }
+    let error = labels("y,a\n2,1\n10,1\nx,1\n").like(&schema).read().unwrap_err().to_string();
+    assert!(error.contains("\"x\" is no whole number"), "{error}");
+    let names = labels("y,a\n2,1\n10,1\nx,1\n").read().unwrap();
+    assert_eq!(ids(&names, "y"), [1, 0, 2]);
+}
+
 #[test]
 fn columns_that_cannot_be_chosen_are_errors() {
     let files = Files::new();
     let error = |csv: Csv| csv.read().unwrap_err().to_string();
+    for column in [Column::First, Column::Last, Column::Index(0)] {
+        let without = error(Csv::new(files.file("1,2\n")).numbers([column]).header(false));
+        assert!(without.ends_with("columns are chosen of a table with a header"), "{without}");
+    }
     let csv = || Csv::new(files.file(HOUSES));
     assert!(error(csv().numbers(["rooms"])).contains("no column named \"rooms\""));
     assert!(error(csv().weight("w")).contains("no columns of features"));

@@ -45,6 +45,32 @@ impl Keras {
         self
     }
 
+    /// Checks that each rule for a layer behind a flattened image has a kernel that takes such images: the
+    /// shape alone would not tell.
+    ///
+    /// # Errors
+    /// What is wrong with a rule.
+    pub(crate) fn check<'a>(
+        &self,
+        tensors: impl Iterator<Item = (&'a str, &'a [usize])> + Clone,
+    ) -> std::result::Result<(), String> {
+        for (pattern, image) in &self.flattened {
+            let size = image.iter().try_fold(1_usize, |size, n| size.checked_mul(*n));
+            let mut of = tensors.clone().filter(|(name, shape)| pattern.matches(name) && shape.len() == 2);
+            let Some((_, shape)) = of.clone().find(|(_, shape)| Some(shape[0]) != size) else {
+                if of.next().is_none() {
+                    return Err(format!("no kernel is called {pattern} (Keras::flattened)"));
+                }
+                continue;
+            };
+            let features = shape[0];
+            return Err(format!(
+                "{pattern} takes {features} numbers, and not images of {image:?} (Keras::flattened)"
+            ));
+        }
+        Ok(())
+    }
+
     /// Returns how to get from the file's axes to ours, or `None` if they are the same.
     pub(crate) fn view(&self, name: &str, shape: &[usize]) -> Option<View> {
         let plain = name.strip_suffix(":0").unwrap_or(name);
@@ -157,5 +183,11 @@ mod tests {
         // Two pixels of two channels to one unit: [h w c] is 0 1 2 3, [c h w] takes 0 2 1 3.
         let keras = Keras::new().flattened("dense/*", [1, 2, 2]);
         assert_eq!(turned(&keras, "dense/kernel", &[4, 1]), (vec![1, 4], vec![0, 2, 1, 3]));
+        let problem = |name: &'static str, shape: &[usize]| keras.check([(name, shape)].into_iter());
+        assert_eq!(problem("dense/kernel", &[4, 1]), Ok(()));
+        assert!(
+            problem("dense/kernel", &[6, 1]).unwrap_err().starts_with("dense/* takes 6 numbers, and not")
+        );
+        assert!(problem("conv/kernel", &[4, 1]).unwrap_err().starts_with("no kernel is called dense/*"));
     }
 }

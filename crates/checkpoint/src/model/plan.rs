@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::model::keras::{Keras, View};
 use crate::model::pattern::Pattern;
-use crate::tensors::error::{Error, Result};
+use crate::tensors::error::{Error, Result, broken};
 use crate::tensors::file::TensorFile;
 use crate::tensors::float::to_f32;
 use crate::tensors::info::{Info, TensorDType};
@@ -126,6 +126,10 @@ impl Plan {
         found: BTreeMap<&str, (&Info, &[u8])>,
         model: &BTreeMap<String, Info>,
     ) -> Result<(Tensors, LoadReport)> {
+        if let Some(keras) = &self.keras {
+            let shapes = found.iter().map(|(name, (info, _))| (*name, &*info.shape));
+            keras.check(shapes).map_err(|problem| broken(path, problem))?;
+        }
         let sources = self.sources(found.keys().copied())?;
         let missing = model.keys().filter(|name| self.wants(name) && !sources.contains_key(*name));
         let mut report = LoadReport { missing: missing.cloned().collect(), ..LoadReport::default() };

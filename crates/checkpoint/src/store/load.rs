@@ -97,12 +97,26 @@ pub(crate) fn all_on(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
     Ok(found.into_iter().map(|(step, _, path)| Found { step, path }).collect())
 }
 
+/// How often the directory is listed where a checkpoint is gone before it is read: a run beside has saved a
+/// newer one by then.
+const LOOKS: usize = 10;
+
 pub(crate) fn newest_on(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
     let mut skipped = Vec::new();
-    for Found { step, path } in list_on(disk, dir)? {
-        match verify(disk, &path, step) {
-            Ok(contents) => return Ok(Some(Loaded { step, path, contents, skipped })),
-            Err(error) => skipped.push(Skipped { path, reason: error.to_string() }),
+    for _ in 0..LOOKS {
+        skipped.clear();
+        let mut is_changed = false;
+        for Found { step, path } in list_on(disk, dir)? {
+            match verify(disk, &path, step) {
+                Ok(contents) => return Ok(Some(Loaded { step, path, contents, skipped })),
+                Err(error) => {
+                    is_changed |= !disk.is_dir(&path);
+                    skipped.push(Skipped { path, reason: error.to_string() });
+                }
+            }
+        }
+        if !is_changed {
+            break;
         }
     }
     if skipped.is_empty() {

@@ -105,6 +105,8 @@ impl Store {
     pub(crate) fn finish_distrust(&mut self) -> Result<()> {
         let (record, _) = self.record();
         let Some(after) = record.distrusted_after else { return Ok(()) };
+        // The process that wrote the record may have been killed before that was durable.
+        sync_dir(&*self.disk, &self.checkpoints)?;
         self.set_aside(after)?;
         self.keep(&record, Record { distrusted_after: None, ..record.clone() })
     }

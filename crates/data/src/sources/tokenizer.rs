@@ -18,11 +18,14 @@ use crate::{DataError, Sequences};
 pub struct Tokenizer(tokenizers::Tokenizer);
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`.
+    /// Reads a `tokenizer.json`. Its settings of padding and truncation are left out: what is padded would
+    /// count as text.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
         let wrong = |error: tokenizers::Error| DataError::format(path, error.to_string());
-        tokenizers::Tokenizer::from_file(path).map(Self).map_err(wrong)
+        let mut tokenizer = tokenizers::Tokenizer::from_file(path).map_err(wrong)?;
+        tokenizer.with_padding(None).with_truncation(None).map_err(wrong)?;
+        Ok(Self(tokenizer))
     }
 
     /// Returns the number of ids, those of special tokens included: the rows of an embedding.
@@ -95,6 +98,15 @@ mod tests {
         assert_eq!(texts.lengths(), [2, 3, 1]);
         let first = texts.fetch(0).unwrap();
         assert_eq!(first.field("x").unwrap().values.as_i32().unwrap(), [2, 4, 0]);
+        // What a file says of padding would count as text.
+        let padded = WORDS.replace(
+            r#""truncation": null, "padding": null"#,
+            r#""truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+            "padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
+            "pad_type_id": 0, "pad_token": "[PAD]"}"#,
+        );
+        std::fs::write(&path, padded).unwrap();
+        assert_eq!(Tokenizer::open(&path).unwrap().encode("A good play").unwrap(), [2, 3, 1]);
         std::fs::write(&path, "{}").unwrap();
         assert!(Tokenizer::open(&path).is_err_and(|error| error.to_string().contains("tokenizer.json")));
     }

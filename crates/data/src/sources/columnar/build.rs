@@ -41,8 +41,9 @@ pub(super) fn open(table: &Columnar) -> Result<ColumnarSource, DataError> {
             shape: shape.clone(),
         })
         .collect();
-    let fingerprint =
-        files.iter().try_fold(Fingerprint::new(), |hash, file| file.bytes().fingerprint(hash))?;
+    // What is read of the files, with what.
+    let read = Fingerprint::new().text(&format!("{makes:?} without {:?}", scan.left_out));
+    let fingerprint = files.iter().try_fold(read, |hash, file| file.bytes().fingerprint(hash))?;
     Ok(ColumnarSource {
         parts,
         rows,

@@ -24,40 +24,48 @@ pub(super) enum Make {
 
 /// Decoded rows: for each field its values, row after row.
 #[derive(Debug)]
-pub(super) struct Chunk(Vec<Values>);
+pub(super) struct Chunk {
+    fields: Vec<Values>,
+    /// What is wrong with a row, by its number from the chunk's first. Its values are zeros.
+    bad: Bad,
+}
+
+/// What is wrong with rows, by their numbers.
+type Bad = BTreeMap<usize, String>;
 
 impl Chunk {
-    /// Makes fields of record batches. Rows that `is_left_out` accepts, counted from the chunk's first, may
-    /// hold anything, and become zeros where they do not fit.
+    /// Makes fields of record batches.
     ///
     /// # Errors
-    /// A value that is missing or does not fit, with the number of its row from the chunk's first; the
-    /// error is the message.
-    pub fn of(
-        makes: &[Make],
-        batches: &[RecordBatch],
-        is_left_out: &dyn Fn(usize) -> bool,
-    ) -> Result<Self, (usize, String)> {
-        let field = |make: &Make| {
+    /// A column that is missing or of another type; the error is the message.
+    pub fn of(makes: &[Make], batches: &[RecordBatch]) -> Result<Self, String> {
+        let mut bad = Bad::new();
+        let mut field = |make: &Make| {
             let mut values = match make {
                 Make::Numbers(_) | Make::List { whole: false, .. } => Values::F32(Vec::new()),
                 _ => Values::I32(Vec::new()),
             };
             let mut first = 0;
             for batch in batches {
-                let is_left_out = |row: usize| is_left_out(first + row);
-                add(make, batch, &is_left_out, &mut values)
-                    .map_err(|(row, problem)| (first + row, problem))?;
+                add(make, batch, &mut values, &mut |row, problem| {
+                    bad.entry(first + row).or_insert(problem);
+                })?;
                 first += batch.num_rows();
             }
             Ok(values)
         };
-        makes.iter().map(field).collect::<Result<_, _>>().map(Self)
+        let fields = makes.iter().map(&mut field).collect::<Result<_, String>>()?;
+        Ok(Self { fields, bad })
+    }
+
+    /// Returns what is wrong with a row, such as a value that is missing or does not fit.
+    pub fn problem(&self, row: usize) -> Option<&str> {
+        self.bad.get(&row).map(String::as_str)
     }
 
     /// Returns the fields of a row.
     pub fn row<'a>(&'a self, row: usize, specs: &'a [FieldSpec]) -> impl Iterator<Item = (&'a str, Field)> {
-        specs.iter().zip(&self.0).map(move |(spec, values)| {
+        specs.iter().zip(&self.fields).map(move |(spec, values)| {
             let count: usize = spec.shape.iter().product();
             let own = row * count..(row + 1) * count;
             let field = match values {
@@ -70,7 +78,8 @@ impl Chunk {
 
     /// Returns the bytes that the values take.
     pub fn bytes(&self) -> u64 {
-        self.0.iter().map(|values| 4 * values.len() as u64).sum()
+        let values = self.fields.iter().map(|values| 4 * values.len() as u64);
+        values.chain(self.bad.values().map(|problem| 64 + problem.len() as u64)).sum()
     }
 }
 
@@ -86,57 +95,53 @@ impl Make {
     }
 }
 
-/// Adds the rows of a batch to a field.
+/// Adds the rows of a batch to a field. `tell` is told what is wrong with a row, which is zeros then.
 fn add(
     make: &Make,
     batch: &RecordBatch,
-    is_left_out: &dyn Fn(usize) -> bool,
     values: &mut Values,
-) -> Result<(), (usize, String)> {
-    let of = |name: &str| column(batch, name).map_err(|problem| (0, problem));
+    tell: &mut dyn FnMut(usize, String),
+) -> Result<(), String> {
+    let of = |name: &str| column(batch, name);
     match (make, values) {
         (Make::Numbers(columns), Values::F32(values)) => {
             let mut all: Vec<Vec<f32>> = Vec::with_capacity(columns.len());
             for (name, fill) in columns {
-                let numbers = cells::numbers(of(name)?).map_err(|problem| (0, in_column(name, &problem)))?;
-                let float = |(row, x): (usize, Option<f64>)| {
-                    kept(row, name, float(x.or(fill.map(f64::from))), is_left_out)
-                };
-                all.push(numbers.into_iter().enumerate().map(float).collect::<Result<_, _>>()?);
+                let numbers = cells::numbers(of(name)?).map_err(|problem| in_column(name, &problem))?;
+                let float =
+                    |(row, x): (usize, Option<f64>)| kept(row, name, float(x.or(fill.map(f64::from))), tell);
+                all.push(numbers.into_iter().enumerate().map(float).collect());
             }
             values.extend((0..batch.num_rows()).flat_map(|row| all.iter().map(move |column| column[row])));
         }
         (Make::Ids { column, ids, empty }, Values::I32(values)) => {
-            let texts = cells::texts(of(column)?).map_err(|problem| (0, in_column(column, &problem)))?;
+            let texts = cells::texts(of(column)?).map_err(|problem| in_column(column, &problem))?;
             for (row, text) in texts.into_iter().enumerate() {
                 let text = text.or_else(|| empty.then(String::new));
                 let id = match &text {
                     Some(text) => ids.get(text).copied().ok_or_else(|| format!("{text:?} is not known")),
                     None => Err(MISSING.to_owned()),
                 };
-                values.push(kept(row, column, id, is_left_out)?);
+                values.push(kept(row, column, id, tell));
             }
         }
         (Make::Whole(column), Values::I32(values)) => {
-            let numbers = cells::numbers(of(column)?).map_err(|problem| (0, in_column(column, &problem)))?;
-            for (row, number) in numbers.into_iter().enumerate() {
-                values.push(kept(row, column, whole(number), is_left_out)?);
-            }
+            let numbers = cells::numbers(of(column)?).map_err(|problem| in_column(column, &problem))?;
+            let numbers = numbers.into_iter().enumerate();
+            values.extend(numbers.map(|(row, number)| kept(row, column, whole(number), tell)));
         }
         (Make::Text(text), Values::I32(values)) => {
             let name = &text.column;
-            let texts = cells::texts(of(name)?).map_err(|problem| (0, in_column(name, &problem)))?;
+            let texts = cells::texts(of(name)?).map_err(|problem| in_column(name, &problem))?;
             for (row, found) in texts.into_iter().enumerate() {
                 let found = found.ok_or_else(|| MISSING.to_owned());
                 let ids = found.and_then(|found| (text.encode.0)(&found).map_err(|error| error.to_string()));
-                let mut ids = kept(row, name, ids, is_left_out)?;
+                let mut ids = kept(row, name, ids, tell);
                 ids.resize(text.longest, 0);
                 values.extend(ids);
             }
         }
-        (Make::List { column, len, .. }, values) => {
-            add_lists(of(column)?, column, *len, is_left_out, values)?;
-        }
+        (Make::List { column, len, .. }, values) => add_lists(of(column)?, column, *len, values, tell)?,
         _ => {}
     }
     Ok(())
@@ -147,10 +152,10 @@ fn add_lists(
     of: &dyn Array,
     name: &str,
     len: usize,
-    is_left_out: &dyn Fn(usize) -> bool,
     values: &mut Values,
-) -> Result<(), (usize, String)> {
-    let lists = cells::lists(of).map_err(|problem| (0, in_column(name, &problem)))?;
+    tell: &mut dyn FnMut(usize, String),
+) -> Result<(), String> {
+    let lists = cells::lists(of).map_err(|problem| in_column(name, &problem))?;
     for (row, list) in lists.into_iter().enumerate() {
         let numbers = match list {
             Some(list) if list.len() == len => cells::numbers(list.as_ref()),
@@ -160,13 +165,13 @@ fn add_lists(
         match values {
             Values::F32(values) => {
                 let floats = numbers.and_then(|all| all.into_iter().map(float).collect());
-                let mut floats: Vec<f32> = kept(row, name, floats, is_left_out)?;
+                let mut floats: Vec<f32> = kept(row, name, floats, tell);
                 floats.resize(len, 0.0);
                 values.extend(floats);
             }
             Values::I32(values) => {
                 let wholes = numbers.and_then(|all| all.into_iter().map(whole).collect());
-                let mut wholes: Vec<i32> = kept(row, name, wholes, is_left_out)?;
+                let mut wholes: Vec<i32> = kept(row, name, wholes, tell);
                 wholes.resize(len, 0);
                 values.extend(wholes);
             }
@@ -175,18 +180,17 @@ fn add_lists(
     Ok(())
 }
 
-/// Returns the value of a row, or a zero where the row is left out.
+/// Returns the value of a row, or a zero where something is wrong with it, which is told.
 fn kept<T: Default>(
     row: usize,
     name: &str,
     value: Result<T, String>,
-    is_left_out: &dyn Fn(usize) -> bool,
-) -> Result<T, (usize, String)> {
-    match value {
-        Ok(value) => Ok(value),
-        Err(_) if is_left_out(row) => Ok(T::default()),
-        Err(problem) => Err((row, in_column(name, &problem))),
-    }
+    tell: &mut dyn FnMut(usize, String),
+) -> T {
+    value.unwrap_or_else(|problem| {
+        tell(row, in_column(name, &problem));
+        T::default()
+    })
 }
 
 /// Returns a column of a batch.

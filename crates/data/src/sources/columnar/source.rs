@@ -86,13 +86,11 @@ impl ColumnarSource {
         if let Some(chunk) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(at) {
             return Ok(chunk);
         }
-        let (file, part, first) = self.parts[at];
+        let (file, part, _) = self.parts[at];
         let file = &self.files[file];
-        let is_left_out = |row: usize| self.left_out.binary_search(&(first + row as u64)).is_ok();
         let batches = file.decode(part, &self.columns, self.budget)?;
-        let chunk = Chunk::of(&self.makes, &batches, &is_left_out).map_err(|(row, problem)| {
-            DataError::format(file.path(), format!("row {}: {problem}", row_in_file(file, part) + row as u64))
-        })?;
+        let chunk = Chunk::of(&self.makes, &batches);
+        let chunk = chunk.map_err(|problem| DataError::format(file.path(), problem))?;
         let chunk = Arc::new(chunk);
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(at, &chunk, self.budget.most);
         Ok(chunk)
@@ -119,6 +117,14 @@ impl Source for ColumnarSource {
         }
         let (part, row) = self.place(self.row(index));
         let chunk = self.chunk(part)?;
+        if let Some(problem) = chunk.problem(row as usize) {
+            let (file, part, _) = self.parts[part];
+            let file = &self.files[file];
+            return Err(DataError::format(
+                file.path(),
+                format!("row {}: {problem}", row_in_file(file, part) + row),
+            ));
+        }
         let fields = chunk.row(row as usize, &self.specs);
         Ok(fields.fold(Sample::new(), |sample, (name, field)| sample.with(name, field)))
     }

@@ -164,6 +164,9 @@ impl ChosenTable {
     }
 
     fn new(csv: &Csv, chosen: &Chosen, names: &[String]) -> Result<Self, DataError> {
+        if names.is_empty() {
+            return Err(csv.table_error("columns are chosen of a table with a header"));
+        }
         let width = names.len();
         let at = |column: &Column| csv.index_of(column, width, names);
         let number = |column: &Column| {
@@ -297,9 +300,10 @@ impl ChosenTable {
         };
         for number in &mut self.numbers {
             let known = chosen.like.as_ref().and_then(|like| like.fills.get(&number.name).copied());
-            let fill = known.unwrap_or_else(|| number.fill(chosen.missing));
-            number.missing.iter().for_each(|&row| number.values[row] = fill);
-            schema.fills.insert(number.name.clone(), fill);
+            if let Some(fill) = known.or_else(|| number.fill(chosen.missing)) {
+                number.missing.iter().for_each(|&row| number.values[row] = fill);
+                schema.fills.insert(number.name.clone(), fill);
+            }
         }
         if !self.numbers.is_empty() {
             let columns = self.numbers.len();
@@ -319,7 +323,7 @@ impl ChosenTable {
         }
         if let Some(label) = self.label {
             let known = chosen.like.as_ref().map(|like| like.classes.clone());
-            let (values, classes) = label.labels(known);
+            let (values, classes) = label.labels(known).map_err(|problem| csv.table_error(problem))?;
             add("y", Vec::new(), Values::I32(values))?;
             schema.classes = classes;
         } else if !self.targets.is_empty() {
@@ -334,12 +338,14 @@ impl ChosenTable {
 }
 
 impl Number {
-    /// Returns what takes the place of a number that is missing. Sums are in f64, in the file's order.
-    fn fill(&self, missing: Missing) -> f32 {
+    /// Returns what takes the place of a number that is missing, if anything does. Sums are in f64, in the
+    /// file's order.
+    fn fill(&self, missing: Missing) -> Option<f32> {
         let is_there = |row: &usize| self.missing.binary_search(row).is_err();
         let mut there: Vec<f32> =
             (0..self.values.len()).filter(is_there).map(|row| self.values[row]).collect();
-        match missing {
+        Some(match missing {
+            Missing::Error | Missing::LeaveOut => return None,
             Missing::Value(value) => value,
             Missing::Mean if !there.is_empty() => {
                 (there.iter().map(|x| f64::from(*x)).sum::<f64>() / there.len() as f64) as f32
@@ -348,8 +354,8 @@ impl Number {
                 there.sort_by(f32::total_cmp);
                 there[(there.len() - 1) / 2]
             }
-            _ => 0.0,
-        }
+            Missing::Mean | Missing::Median => 0.0,
+        })
     }
 }
 
@@ -379,17 +385,30 @@ impl Texts {
     }
 
     /// Returns labels: the numbers themselves where all texts are whole numbers, else ids as
-    /// [`Texts::sorted`] gives them, with the classes' names.
-    fn labels(self, known: Option<Vec<String>>) -> (Vec<i32>, Vec<String>) {
+    /// [`Texts::sorted`] gives them, with the classes' names. `known` are the classes of another table.
+    ///
+    /// # Errors
+    /// Some labels are whole numbers, and another is a number that is none, or not one of 32 bits; or the
+    /// other table has whole numbers and this one, which has some, has a text. The error is the message.
+    fn labels(self, known: Option<Vec<String>>) -> Result<(Vec<i32>, Vec<String>), String> {
+        let is_whole = |text: &str| text.parse::<i32>().is_ok();
+        let are_numbers = known.as_ref().is_some_and(Vec::is_empty);
+        let is_odd = |text: &str| !is_whole(text) && (are_numbers || text.parse::<f64>().is_ok());
+        if let Some(odd) = self.ids.keys().find(|text| is_odd(text))
+            && self.ids.keys().any(|text| is_whole(text))
+        {
+            return Err(format!("the label {odd:?} is no whole number of 32 bits, as others are"));
+        }
+        let known = known.filter(|classes| !classes.is_empty());
         let numbers: Option<Vec<(i32, i32)>> =
             self.ids.iter().map(|(text, id)| Some((*id, text.parse().ok()?))).collect();
-        match numbers.filter(|_| known.as_ref().is_none_or(Vec::is_empty)) {
+        Ok(match numbers.filter(|_| known.is_none()) {
             Some(numbers) => {
                 let by_id: BTreeMap<i32, i32> = numbers.into_iter().collect();
                 (self.values.iter().map(|id| by_id[id]).collect(), Vec::new())
             }
-            None => self.sorted(known.filter(|classes| !classes.is_empty())),
-        }
+            None => self.sorted(known),
+        })
     }
 }
 
