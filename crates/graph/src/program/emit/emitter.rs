@@ -12,9 +12,8 @@ use crate::program::{Program, Run, Slot};
 use crate::trace::{GraphError, NodeId};
 use crate::values::{Lead, Type};
 
-/// The number of rows of which each part of a divided launch is a multiple; it is twice that number where a
-/// binding may be f16. So bindings start at aligned offsets.
-const ROW_ALIGNMENT: usize = 64;
+/// The bytes of which the parts of a divided launch are multiples, so that bindings start at aligned offsets.
+const ALIGNMENT: usize = 256;
 
 /// What is computed before the first unit.
 static NOTHING: UnitWork = UnitWork { kind: WorkKind::Map, flops: 0, reads: BTreeMap::new() };
@@ -303,15 +302,26 @@ impl Emitter<'_> {
         root: NodeId,
         stores: &[Binding],
     ) -> Result<Vec<Range<usize>>, GraphError> {
+        self.row_ranges_of(ty, root, stores, u64::MAX)
+    }
+
+    /// Divides rows as [`Emitter::row_ranges`] does, into ranges of no more than so many rows.
+    pub fn row_ranges_of(
+        &self,
+        ty: &Type,
+        root: NodeId,
+        stores: &[Binding],
+        most: u64,
+    ) -> Result<Vec<Range<usize>>, GraphError> {
         let rows = self.extent.rows;
         let bytes = |b: &Binding| Some(b.row? * self.program.stores.element_bytes(b.store));
         let widest = stores.iter().filter_map(bytes).max().unwrap_or(0).max(4);
-        let most = self.target.max_binding_bytes / widest as u64;
+        let most = most.min(self.target.max_binding_bytes / widest as u64);
         if ty.lead != Lead::Sample || rows as u64 <= most {
             return Ok(std::iter::once(0..rows).collect());
         }
-        let halves = stores.iter().any(|b| self.program.stores.is_half(b.store));
-        let alignment = if halves { 2 * ROW_ALIGNMENT } else { ROW_ALIGNMENT };
+        let aligned = |bytes: usize| ALIGNMENT >> bytes.trailing_zeros().min(ALIGNMENT.ilog2());
+        let alignment = stores.iter().filter_map(bytes).map(aligned).max().unwrap_or(1);
         let step = most as usize / alignment * alignment;
         if step == 0 {
             return Err(self.limit(root, (rows * widest) as u64));

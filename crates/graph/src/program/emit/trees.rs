@@ -90,12 +90,13 @@ impl Emitter<'_> {
 
     /// Launches a tree of its own, which has as many leaves as it likes.
     fn tree_apart(&mut self, tree: Tree, to: Store, root: NodeId) -> Result<(), GraphError> {
-        let mut destination = Destination::vector(to, tree.to, tree.elements);
-        let mut from = tree.from;
-        if from.leaves == 0 {
-            (from.leaves, destination.used) = (1, Some(0));
+        if tree.from.leaves == 0 {
+            let part = self.part(to, 4 * tree.to as u64, 4 * tree.elements as u64);
+            self.step(Step::Clear(part));
+            return Ok(());
         }
-        self.tree(from, tree.elements, &destination, ReduceKind::Sum, root)
+        let destination = Destination::vector(to, tree.to, tree.elements);
+        self.tree(tree.from, tree.elements, &destination, ReduceKind::Sum, root)
     }
 
     fn launch_trees(

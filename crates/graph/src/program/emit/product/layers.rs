@@ -4,6 +4,7 @@
 use unisono_shaders::{Params, ProductParams, STARTS};
 
 use super::kernel::{Family, Outcome, ProductKernel, Side, are_fours, family};
+use super::shape::All;
 use super::{Operand, Operands, Shape};
 use crate::fuse::Store;
 use crate::plan::target::Machine;
@@ -144,6 +145,23 @@ impl Emitter<'_> {
             Family::Tiles(_) if c.shards.is_some() && c.turns == 0 => Family::Tiles(32),
             family => family,
         }
+    }
+
+    /// Returns how many entries a launch of a product may have, for the grid to have room for their tiles
+    /// where all of them are one matrix.
+    pub(super) fn most_entries(&self, shape: &Shape) -> u64 {
+        let [m, n, _] = shape.of_entries(1);
+        let across = match shape.all {
+            All::Rows => m,
+            All::Columns => n,
+            All::Apart => return u64::MAX,
+        };
+        // The smallest tiles of the machine.
+        let side = match (self.target.machine, self.target.subgroup) {
+            (Machine::Cpu, lanes @ 4..8) => 4 * lanes,
+            _ => 32,
+        };
+        u64::from(self.target.max_workgroups) * u64::from(side) / across.max(1) as u64
     }
 
     /// Returns what all layers multiply.

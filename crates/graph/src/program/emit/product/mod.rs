@@ -120,7 +120,8 @@ impl Emitter<'_> {
         let mut stores = vec![a.binding.clone(), b.binding.clone(), binding(to, ty)];
         stores.extend(epilogue.iter().flat_map(|epilogue| epilogue.stores.clone()));
         let all = || Ok(std::iter::once(0..self.extent.rows).collect());
-        let ranges = if shape.contract { all() } else { self.row_ranges(ty, *root, &stores) }?;
+        let most = self.most_entries(shape);
+        let ranges = if shape.contract { all() } else { self.row_ranges_of(ty, *root, &stores, most) }?;
         for rows in ranges {
             let entries = match ty.lead {
                 Lead::Global => 1,
