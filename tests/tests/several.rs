@@ -2,9 +2,9 @@
 
 use unisono::data::{FieldSpec, Loader, Memory, Values};
 use unisono::{
-    BatchNorm, BinaryAccuracy, BinaryCrossEntropyWithLogits, Builder, Context, CrossEntropy, Dense, Dropout,
-    Embedding, Layer, MeanSquaredError, Model, Outputs, Relu, RootMeanSquaredError, Sequential, Sgd, Trainer,
-    functional,
+    AdamW, BatchNorm, BinaryAccuracy, BinaryCrossEntropyWithLogits, Builder, Chain, Context, CrossEntropy,
+    Dense, Dropout, Embedding, Lamb, Layer, MeanAbsoluteError, MeanSquaredError, Model, Outputs, Relu,
+    RootMeanSquaredError, Sequential, Sgd, Trainer, functional,
 };
 use unisono_random::Draws;
 
@@ -257,21 +257,58 @@ fn dropout_that_is_applied_twice_draws_twice() {
 /// Gradients go through a layer that is applied frozen, and not to its parameters or statistics.
 #[test]
 fn a_layer_that_is_applied_frozen_is_not_trained() {
-    let critic = || Sequential::new().add(BatchNorm::new()).add(Dense::new(1));
-    let model = Model::new(move |cx, x| {
-        let made = cx.apply("generator", &Dense::new(4), &x["left"]);
-        Outputs::new().with("price", &cx.apply_frozen("critic", &critic(), &made))
-    });
-    let builder = Trainer::builder(model).loss_of("price", MeanSquaredError, 1.0).optimizer(Sgd::new(0.05));
-    let mut trainer = builder.global_batch(16).replicas(1).build(&fields()).unwrap();
-    let names: Vec<String> = trainer.tensors().into_iter().map(|(name, _)| name).collect();
-    let mut values = || names.iter().map(|name| trainer.tensor(name).unwrap().unwrap()).collect::<Vec<_>>();
-    let before = values();
-    trainer.fit(&loader(), None, 1).unwrap();
-    let mut values = || names.iter().map(|name| trainer.tensor(name).unwrap().unwrap()).collect::<Vec<_>>();
-    for (name, (before, after)) in names.iter().zip(before.iter().zip(&values())) {
-        assert_eq!(before == after, name.starts_with("critic."), "{name}");
+    // A decay would change what has no gradient.
+    for optimizer in [Chain::from(Sgd::new(0.05)), AdamW::new(0.05).into(), Lamb::new(0.05).into()] {
+        let critic = || Sequential::new().add(BatchNorm::new()).add(Dense::new(1));
+        let model = Model::new(move |cx, x| {
+            let made = cx.apply("generator", &Dense::new(4), &x["left"]);
+            cx.apply("unused", &Dense::new(2), &made);
+            Outputs::new().with("price", &cx.apply_frozen("critic", &critic(), &made))
+        });
+        let builder = Trainer::builder(model).loss_of("price", MeanSquaredError, 1.0).optimizer(optimizer);
+        let mut trainer = builder.global_batch(16).replicas(1).build(&fields()).unwrap();
+        let names: Vec<String> = trainer.tensors().into_iter().map(|(name, _)| name).collect();
+        let values = |trainer: &mut Trainer| {
+            names.iter().map(|name| trainer.tensor(name).unwrap().unwrap()).collect::<Vec<_>>()
+        };
+        let before = values(&mut trainer);
+        trainer.fit(&loader(), None, 1).unwrap();
+        for (name, (before, after)) in names.iter().zip(before.iter().zip(&values(&mut trainer))) {
+            assert_eq!(before == after, !name.starts_with("generator."), "{name}");
+        }
     }
+}
+
+/// Losses of one output are told apart by the fields that they compare with, or by their names.
+#[test]
+fn an_output_can_have_several_losses() {
+    let model =
+        || Model::new(|cx, x| Outputs::new().with("price", &cx.apply("out", &Dense::new(1), &x["left"])));
+    let builder = Trainer::builder(model())
+        .loss_of("price", MeanSquaredError, 1.0)
+        .loss_of("price", MeanAbsoluteError, 0.5)
+        .loss_of("price", MeanAbsoluteError, 0.25);
+    let mut trainer = builder.global_batch(16).replicas(1).build(&fields()).unwrap();
+    trainer.fit(&loader(), None, 1).unwrap();
+    let train = &trainer.history()[0].train;
+    let names: Vec<&str> = train.metrics.iter().map(|(name, _)| &**name).collect();
+    let of = |loss: &str| format!("price as price loss: {loss}");
+    let expected =
+        [of("mean squared error"), of("mean absolute error") + " 2", of("mean absolute error") + " 3"];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn a_field_with_the_name_of_an_optimizers_number_is_an_error() {
+    let model =
+        Model::new(|cx, x| Outputs::new().with("price", &cx.apply("out", &Dense::new(1), &x["step"])));
+    let builder = Trainer::builder(model).loss_of("price", MeanSquaredError, 1.0).optimizer(AdamW::new(0.1));
+    let mut fields = fields();
+    let mut step = fields.iter().find(|field| &*field.name == "left").unwrap().clone();
+    step.name = "step".into();
+    fields.push(step);
+    let error = builder.replicas(1).build(&fields).err().unwrap().to_string();
+    assert!(error.contains("the field \"step\" has the name of a number that it needs"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Which replica keeps the optimizer's state of which tensors, where it is shared out among replicas.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use unisono_graph::{Program, UpdateGroup};
 
@@ -41,8 +42,10 @@ impl Owners {
     /// Shares the optimizer's state of a training step out among replicas, such that each keeps about as many
     /// bytes. `replicas` has the number of replicas of each rank, and each tensor has `copies` owners, on
     /// different machines where there are several. A number of owners beyond that of the replicas is the
-    /// number of replicas.
-    pub fn new(program: &Program, replicas: &[usize], copies: usize) -> Self {
+    /// number of replicas. The training step is the first of the programs; what another one reads is on all
+    /// replicas.
+    pub fn new(programs: &[Arc<Program>], replicas: &[usize], copies: usize) -> Self {
+        let Some((program, others)) = programs.split_first() else { return Self::default() };
         let bytes = program.states().iter().map(|state| 4 * state.ty.count().max(1) as u64).collect();
         let mut slots: Vec<(usize, usize)> = Vec::new();
         for replica in 0..replicas.iter().copied().max().unwrap_or_default() {
@@ -50,7 +53,7 @@ impl Owners {
             slots.extend(ranks.map(|(rank, _)| (rank, replica)));
         }
         let mut owners = Self { groups: Vec::new(), bytes };
-        let mut groups = program.update_groups();
+        let mut groups = program.update_groups(others);
         // The largest first, so that the small ones even out.
         groups.sort_by_key(|group| std::cmp::Reverse(owners.kept_bytes(group)));
         let mut loads = vec![0; slots.len()];
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     /// A step with momentum on tensors of 8, 6, 4, 4 and 2 numbers.
-    fn program() -> Program {
+    fn program() -> Arc<Program> {
         let tape = Tape::new();
         let x = tape.input("x", Type::sample(&[1]));
         let sizes = [8, 6, 4, 4, 2];
@@ -140,18 +143,18 @@ mod tests {
             tape.update(parameter, &(parameter - &(&new * 0.1)));
             tape.update(momentum, &new);
         }
-        Program::compile(&tape.finish().unwrap()).unwrap()
+        Arc::new(Program::compile(&tape.finish().unwrap()).unwrap())
     }
 
     #[test]
     fn everyone_keeps_about_as_much_and_each_tensor_has_its_owners() {
-        let program = program();
+        let programs = [program()];
         let whole = 2 * 4 * (8 + 6 + 4 + 4 + 2);
         // Of two machines with two copies each keeps one, so that a machine with one replica keeps all there.
         for (replicas, copies, most) in
             [(vec![2], 1, 12), (vec![3], 2, 18), (vec![1, 1], 1, 12), (vec![2, 1], 2, 24)]
         {
-            let owners = Owners::new(&program, &replicas, copies);
+            let owners = Owners::new(&programs, &replicas, copies);
             assert_eq!((owners.groups.len(), owners.all_bytes()), (5, whole));
             for (rank, &count) in replicas.iter().enumerate() {
                 for replica in 0..count {
@@ -165,7 +168,7 @@ mod tests {
                 assert_eq!(ranks.len(), copies.min(replicas.len()), "owners are on different machines");
             }
         }
-        let alone = Owners::new(&program, &[1], 2);
+        let alone = Owners::new(&programs, &[1], 2);
         assert_eq!(alone.state_bytes(0, 0), whole);
         assert!(alone.holding(0, 0).absent.is_empty());
     }

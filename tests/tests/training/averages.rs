@@ -155,6 +155,49 @@ fn averages_of_phases_are_used_from_their_first_steps_on() {
     assert_eq!((sha256(&mut three), three.history()), (sha256(&mut one), one.history()));
 }
 
+/// The head's parameters are trained by one phase and then by another one, which may keep averages as well.
+#[test]
+fn where_phases_train_a_parameter_one_after_another_the_average_is_the_last_ones() {
+    let (train, held_out) = data();
+    for of_all in [true, false] {
+        let head = Phase::new("head").trains(|name| name.starts_with("3.")).epochs(0..1);
+        let all = Phase::new("all").epochs(1..9);
+        let sgd = || Sgd::new(0.2);
+        let all = if of_all { all.optimizer(sgd().average_weights(0.7)) } else { all.optimizer(sgd()) };
+        let builder = Trainer::builder(model()).phase(head.optimizer(sgd().average_weights(0.5))).phase(all);
+        let mut trainer = build(builder.global_batch(16).replicas(1).use_average_weights());
+        let mut reference = build(Trainer::builder(model()).global_batch(16).replicas(1));
+        for (epochs, phase) in [(1, "head"), (3, "all")] {
+            trainer.fit(&train, None, epochs).unwrap();
+            for (name, _) in trainer.tensors() {
+                let average = trainer.tensor(&format!("{name}/{phase}/average"));
+                let values = average.or_else(|| trainer.tensor(&name)).unwrap().unwrap();
+                reference.set_tensor(&name, &values).unwrap();
+            }
+            let used = trainer.predict(&held_out).unwrap();
+            assert_eq!(used, reference.predict(&held_out).unwrap(), "{phase}, {of_all}");
+        }
+        assert_eq!(trainer.adopt_average_weights().unwrap(), of_all);
+        assert_eq!(trainer.predict(&held_out).unwrap(), reference.predict(&held_out).unwrap());
+    }
+}
+
+/// What evaluations read of what the optimizer keeps is on all replicas, also where that is shared out.
+#[test]
+fn averages_in_use_are_the_same_where_the_optimizers_state_is_shared_out() {
+    let (train, held_out) = data();
+    let run = |builder: Builder| {
+        let mut trainer = build(builder.use_average_weights());
+        trainer.fit(&train, Some(&held_out), 3).unwrap();
+        let predicted = trainer.predict(&held_out).unwrap();
+        (trainer.history().clone(), predicted, sha256(&mut trainer))
+    };
+    let expected = run(builder(1));
+    for replicas in [2, 3] {
+        assert!(run(builder(replicas).shard_optimizer(1)) == expected, "{replicas} replicas");
+    }
+}
+
 #[test]
 fn averages_that_nobody_keeps_are_an_error() {
     let builder = Trainer::builder(model()).use_average_weights().replicas(1);

@@ -166,6 +166,50 @@ fn each_optimizer_counts_its_own_steps() {
     assert_eq!(phased.learning_rate(), own.learning_rate());
 }
 
+/// A plateau counts the epochs in which its phase has turns.
+#[test]
+fn a_plateau_of_a_phase_begins_with_it() {
+    let plateau = || unisono::Plateau::lowest("loss").patience(0).threshold(0.99).factor(0.5);
+    let reduced = || unisono::Schedule::constant(0.1).reduce_on(plateau());
+    let first = Phase::new("first").optimizer(Sgd::new(0.1)).epochs(0..4);
+    let second = Phase::new("second").optimizer(Sgd::new(reduced())).epochs(4..9);
+    let mut trainer = fitted(plain().phase(first).phase(second), 4);
+    let rates: Vec<f32> = (5..8)
+        .map(|epochs| {
+            trainer.fit(&loader(50, 5).unwrap(), None, epochs).unwrap();
+            trainer.learning_rate().unwrap() as f32
+        })
+        .collect();
+    // The first epoch of the phase is the best so far, and those after it are not better by so much.
+    assert_eq!(rates, [0.1, 0.05, 0.025]);
+}
+
+/// The losses of phases are those of the trainer where it has none of its own, in all that a builder tells.
+#[test]
+fn losses_of_phases_are_enough() {
+    let phases =
+        || {
+            let critic = Phase::new("critic")
+                .trains(|name| name.starts_with("critic."))
+                .loss_between("real", "real", BinaryCrossEntropyWithLogits, 0.5)
+                .loss_between("fake", "fake", BinaryCrossEntropyWithLogits, 0.5);
+            let generator = Phase::new("generator")
+                .trains(|name| name.starts_with("generator."))
+                .loss_between("fake", "fooled", BinaryCrossEntropyWithLogits, 1.0);
+            Trainer::builder(gan()).phase(critic).phase(generator).global_batch(16).replicas(1)
+        };
+    let fields = data().fields().unwrap();
+    assert!(phases().count_parameters(&fields).unwrap() > 0);
+    assert!(phases().memory(&fields, &[16]).is_ok());
+    let program = phases().program(unisono::ProgramId::Train, &fields).unwrap();
+    let mut trainer = build(phases());
+    trainer.fit(&data(), None, 1).unwrap();
+    let names: Vec<&str> = trainer.history()[0].train.metrics.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["real loss", "fake as fake loss", "fake as fooled loss"]);
+    let outputs: Vec<&str> = program.outputs().iter().map(|output| &*output.name).collect();
+    assert!(names.iter().all(|name| outputs.contains(name)), "{outputs:?}");
+}
+
 #[test]
 fn phases_that_cannot_work_are_errors() {
     let refused = |builder: Builder| {

@@ -152,9 +152,17 @@ impl Tape {
     /// first. Slices along one axis that do not overlap are put side by side, and the products of a weight in
     /// an [unrolled loop](Tape::unrolled) are one product.
     pub fn gradients(&self, y: &Var, x: &[Var]) -> Vec<Var> {
+        let zeros = |v: &Var| self.constant(0.0).expand(v.ty().lead, v.dims());
+        let all = self.gradients_if_any(y, x).into_iter().zip(x);
+        all.map(|(gradient, v)| gradient.unwrap_or_else(|| zeros(v))).collect()
+    }
+
+    /// As [`Tape::gradients`], but answers `None` where `y` does not depend on a value, or not in a way that
+    /// has a gradient (the `None` of PyTorch's `grad`).
+    pub fn gradients_if_any(&self, y: &Var, x: &[Var]) -> Vec<Option<Var>> {
         if y.ty().lead != Lead::Global || !y.dims().is_empty() {
             self.fail_here("gradients", format!("{} is not one number for the whole batch", y.ty()));
-            return x.to_vec();
+            return vec![None; x.len()];
         }
         let mut on_the_way = self.depends(x, y.id());
         let mut arrived: BTreeMap<NodeId, Arrived> = BTreeMap::new();
@@ -201,8 +209,7 @@ impl Tape {
                 }
             }
         }
-        let zero = |v: &Var| self.constant(0.0).expand(v.ty().lead, v.dims());
-        x.iter().map(|v| totals.get(&v.id()).cloned().unwrap_or_else(|| zero(v))).collect()
+        x.iter().map(|v| totals.get(&v.id()).cloned()).collect()
     }
 
     /// Returns whether a node is the [`Checkpoint`] of a value on the way.

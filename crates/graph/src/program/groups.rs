@@ -1,6 +1,7 @@
 //! Which tensors of the state are updated from each other, so that one device can update them for all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Program;
 use crate::trace::{Lowering, State, StateKind};
@@ -11,16 +12,17 @@ use crate::trace::{Lowering, State, StateKind};
 pub struct UpdateGroup {
     /// The parameters and statistics, by index.
     pub shared: Vec<usize>,
-    /// What the optimizer keeps for them, by index. It is never empty, and no program but the training step
-    /// and no segment but its last one reads it.
+    /// What the optimizer keeps for them, by index. It is never empty, and no segment of the training step but
+    /// its last one reads it, nor do the other programs.
     pub kept: Vec<usize>,
 }
 
 impl Program {
     /// Returns the groups of tensors that can be updated apart, in the order of their first tensors. Tensors
     /// for which the optimizer keeps nothing are in no group, nor are those on which an output or another
-    /// segment depends through what the optimizer keeps.
-    pub fn update_groups(&self) -> Vec<UpdateGroup> {
+    /// segment depends through what the optimizer keeps. What the optimizer keeps and one of the `others`
+    /// reads, which are programs on the same states, is shared as parameters are.
+    pub fn update_groups(&self, others: &[Arc<Program>]) -> Vec<UpdateGroup> {
         let reads = self.states_behind_sums();
         let mut sets = Sets::new(self.graph.states.len());
         for (&state, &value) in &self.graph.updates {
@@ -32,12 +34,19 @@ impl Program {
                 unit.roots.iter().flat_map(|&root| reads[root].iter().copied()).collect();
             states.windows(2).for_each(|pair| sets.join(pair[0], pair[1]));
         }
-        let is_kept = |state: usize| self.graph.states[state].kind == StateKind::Optimizer;
+        let read_elsewhere: BTreeSet<usize> =
+            others.iter().flat_map(|other| other.read_before(other.segments())).collect();
+        let is_the_optimizers = |state: usize| self.graph.states[state].kind == StateKind::Optimizer;
+        let is_kept = |state: usize| is_the_optimizers(state) && !read_elsewhere.contains(&state);
         let shown = self.graph.outputs.iter().filter(|output| self.fusion.segment[output.node] == last);
         let mut common: BTreeSet<usize> =
             shown.flat_map(|output| reads[output.node].iter()).map(|&state| sets.root(state)).collect();
-        common
-            .extend(self.read_before(last).into_iter().filter(|&state| is_kept(state)).map(|s| sets.root(s)));
+        common.extend(
+            self.read_before(last)
+                .into_iter()
+                .filter(|&state| is_the_optimizers(state))
+                .map(|s| sets.root(s)),
+        );
         let mut groups: BTreeMap<usize, UpdateGroup> = BTreeMap::new();
         for &state in self.graph.updates.keys() {
             let group = groups.entry(sets.root(state)).or_default();
@@ -101,8 +110,9 @@ mod tests {
     use super::*;
     use crate::{Tape, Type};
 
-    /// A step on two parameters with a momentum each; `through` may tie them together.
-    fn groups(tie: bool) -> Vec<UpdateGroup> {
+    /// A step on two parameters with a momentum each; `tie` ties them together, and another program may read
+    /// the first one's momentum.
+    fn groups(tie: bool, is_read: bool) -> Vec<UpdateGroup> {
         let tape = Tape::new();
         let x = tape.input("x", Type::sample(&[4]));
         let [w, u] = ["w", "u"].map(|name| tape.state(name, &[3, 4], StateKind::Parameter));
@@ -118,17 +128,31 @@ mod tests {
         }
         tape.update(&plain, &(&plain - &gradients[2]));
         tape.output("loss", &loss);
-        Program::compile(&tape.finish().unwrap()).unwrap().update_groups()
+        let other = Tape::new();
+        let y = other.input("y", Type::sample(&[4]));
+        let parameters = ["w", "u"].map(|name| other.state(name, &[3, 4], StateKind::Parameter));
+        let plain = other.state("plain", &[3], StateKind::Parameter);
+        let momentum = other.state("w/m", &[3, 4], StateKind::Optimizer);
+        let used = if is_read { &momentum } else { &parameters[0] };
+        other.output("y", &(y.matmul_t(used) + plain));
+        let compile = |tape: &Tape| Program::compile(&tape.finish().unwrap()).unwrap();
+        compile(&tape).update_groups(&[Arc::new(compile(&other))])
     }
 
     #[test]
     fn a_parameter_and_its_momentum_are_a_group() {
         let group = |shared, kept| UpdateGroup { shared: vec![shared], kept: vec![kept] };
-        assert_eq!(groups(false), [group(0, 3), group(1, 4)]);
+        assert_eq!(groups(false, false), [group(0, 3), group(1, 4)]);
     }
 
     #[test]
     fn tensors_that_meet_in_an_update_are_one_group() {
-        assert_eq!(groups(true), [UpdateGroup { shared: vec![0, 1], kept: vec![3, 4] }]);
+        assert_eq!(groups(true, false), [UpdateGroup { shared: vec![0, 1], kept: vec![3, 4] }]);
+    }
+    #[test]
+    fn what_another_program_reads_is_shared() {
+        let group = |shared, kept| UpdateGroup { shared, kept };
+        assert_eq!(groups(false, true), [group(vec![1], vec![4])]);
+        assert_eq!(groups(true, true), [group(vec![0, 1, 3], vec![4])]);
     }
 }

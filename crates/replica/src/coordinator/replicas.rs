@@ -143,9 +143,9 @@ impl Replicas {
         let known_answer = known_answer.map_err(|error| ReplicaError::Probe { why: error.to_string() })?;
         let index = programs.len();
         let programs = [programs, vec![known_answer]].concat();
-        let owners = Arc::new(match (options.owners, programs.first()) {
-            (Some(copies), Some(program)) => Owners::new(program, &of_ranks(&weights, adapters), copies),
-            _ => Owners::default(),
+        let owners = Arc::new(match options.owners {
+            Some(copies) => Owners::new(&programs, &of_ranks(&weights, adapters), copies),
+            None => Owners::default(),
         });
         if !owners.is_empty() && !each_has_a_buffer(&programs) {
             return Err(ReplicaError::StateLayout { program: 0 });

@@ -175,7 +175,8 @@ fn view(model: &mut Builder, x: &Var) -> Option<Var> {
             let axis = model.below(rank);
             let parts = [2, 3, 4, 5, 1][model.below(5)];
             let fits = dims[axis].is_multiple_of(parts);
-            let [one, other] = if model.below(2) == 0 { [parts, dims[axis] / parts] } else { [dims[axis] / parts, parts] };
+            let [one, other] =
+                if model.below(2) == 0 { [parts, dims[axis] / parts] } else { [dims[axis] / parts, parts] };
             fits.then(|| x.reshape(&[&dims[..axis], &[one, other], &dims[axis + 1..]].concat()))
         }
         4 if rank > 0 => {

@@ -34,7 +34,9 @@ fn bits(adapter: &unisono_gpu::Adapter, program: &Program, plan: &Plan, feed: &F
     found
 }
 
-fn plan_lines(plan: &Plan) -> Vec<String> { vec![format!("{} launches", plan.launches())] }
+fn plan_lines(plan: &Plan) -> Vec<String> {
+    vec![format!("{} launches", plan.launches())]
+}
 
 #[test]
 fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
@@ -82,13 +84,25 @@ fn launches_of_a_gpu_have_the_bits_of_kernels_one_by_one() {
                 names.zip(found.iter().zip(&expected)).filter(|(_, (a, b))| a != b).map(|(n, _)| n).collect();
             if !wrong.is_empty() && std::env::var_os("UNISONO_SHOW").is_some() {
                 for (at, (a, b)) in found.iter().zip(&expected).enumerate() {
-                    let d: Vec<(usize, f32, f32)> = a.iter().zip(b).enumerate().filter(|(_, (a, b))| a != b).map(|(i, (a, b))| (i, f32::from_bits(*a), f32::from_bits(*b))).collect();
-                    if !d.is_empty() { println!("result {at}: {} of {} {:?}", d.len(), a.len(), &d[..d.len().min(8)]); }
+                    let d: Vec<(usize, f32, f32)> = a
+                        .iter()
+                        .zip(b)
+                        .enumerate()
+                        .filter(|(_, (a, b))| a != b)
+                        .map(|(i, (a, b))| (i, f32::from_bits(*a), f32::from_bits(*b)))
+                        .collect();
+                    if !d.is_empty() {
+                        println!("result {at}: {} of {} {:?}", d.len(), a.len(), &d[..d.len().min(8)]);
+                    }
                 }
                 println!("frame {:?}", feed.frame);
-                for (i, node) in graph.nodes.iter().enumerate() { println!("%{i} = {} {:?} : {}", graph.describe(i), node.inputs, node.ty); }
+                for (i, node) in graph.nodes.iter().enumerate() {
+                    println!("%{i} = {} {:?} : {}", graph.describe(i), node.inputs, node.ty);
+                }
                 println!("{:?}", graph.outputs);
-                for step in plan_lines(&program.plan(&whole, &target).unwrap()) { println!("{step}"); }
+                for step in plan_lines(&program.plan(&whole, &target).unwrap()) {
+                    println!("{step}");
+                }
             }
             assert!(wrong.is_empty(), "seed {seed}, {} workgroups: {wrong:?}", target.busy_workgroups);
         }

@@ -1,6 +1,7 @@
 //! The memory that a training step takes, estimated before any is allocated.
 
 use std::fmt;
+use std::sync::Arc;
 
 use unisono_gpu::Adapter;
 use unisono_graph::plan::{Plan, Role};
@@ -81,9 +82,8 @@ pub(crate) struct Budget {
     pub at_once: Option<(usize, &'static str)>,
     /// The bytes that a replica may take of its device. `None` means the memory that the device has.
     pub limit: Option<u64>,
-    /// The number of replicas of each machine and the number of owners of each tensor that the optimizer
-    /// keeps, if these are shared out among replicas.
-    pub owners: Option<(Vec<usize>, usize)>,
+    /// The bytes of state that even the replica with the most of it does without, because others keep them.
+    pub kept_by_others: u64,
 }
 
 impl Budget {
@@ -203,7 +203,7 @@ impl Budget {
     ) -> Result<[u64; 2], String> {
         let plan = program.plan(&run(sizes, shards), &adapter.target()).map_err(|error| error.to_string())?;
         let [state, scratch] = state_and_scratch(&plan);
-        let state = state - self.kept_by_others(program).min(state);
+        let state = state - self.kept_by_others.min(state);
         let (needs, replicas) = (state + scratch, self.adapters.iter().filter(|a| *a == adapter).count());
         if let Some(limit) = self.limit.filter(|limit| *limit < needs) {
             return Err(format!("{} of state and scratch, and the limit is {}", bytes(needs), bytes(limit)));
@@ -213,17 +213,6 @@ impl Budget {
             return Err(format!("{replicas} times {needs} of state and scratch, and there are {there}"));
         }
         Ok([state, scratch])
-    }
-
-    /// Returns the bytes of state that even the replica with the most of it does without, because others keep
-    /// them.
-    fn kept_by_others(&self, program: &Program) -> u64 {
-        let Some((replicas, copies)) = &self.owners else { return 0 };
-        let owners = Owners::new(program, replicas, *copies);
-        let all = replicas.iter().enumerate();
-        let all = all.flat_map(|(rank, count)| (0..*count).map(move |replica| (rank, replica)));
-        let most = all.map(|(rank, replica)| owners.state_bytes(rank, replica)).max();
-        owners.all_bytes() - most.unwrap_or(owners.all_bytes())
     }
 
     /// Returns the error of a batch that does not fit, with the largest global batch that would.
@@ -277,4 +266,13 @@ fn bytes(count: u64) -> String {
     let unit = (count.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);
     let value = count as f64 / (1u64 << (10 * unit)) as f64;
     format!("{value:.*} {}", usize::from(unit > 0), UNITS[unit])
+}
+/// Returns the bytes of state that even the replica with the most of it does without, given the programs,
+/// the number of replicas of each machine, and the number of owners of what the optimizer keeps.
+pub(crate) fn kept_by_others(programs: &[Arc<Program>], replicas: &[usize], copies: usize) -> u64 {
+    let owners = Owners::new(programs, replicas, copies);
+    let all = replicas.iter().enumerate();
+    let all = all.flat_map(|(rank, count)| (0..*count).map(move |replica| (rank, replica)));
+    let most = all.map(|(rank, replica)| owners.state_bytes(rank, replica)).max();
+    owners.all_bytes() - most.unwrap_or(owners.all_bytes())
 }

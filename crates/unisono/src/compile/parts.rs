@@ -1,5 +1,6 @@
 //! What a trainer trains: the model, what is minimised and measured of which output, and the optimizer.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use unisono_graph::{Precision, Type, Var};
@@ -24,6 +25,8 @@ pub(crate) struct Parts {
     pub metrics: Vec<Box<dyn Metric>>,
     /// What each metric is measured on.
     pub measured: Vec<On>,
+    /// The number of metrics that are losses by themselves. These are the first ones.
+    measured_losses: usize,
     pub precision: Precision,
     /// What samples of each class count in training.
     pub class_weights: Option<Vec<f32>>,
@@ -66,6 +69,7 @@ impl Parts {
             optimizer: Sgd::new(0.01).into(),
             metrics: Vec::new(),
             measured: Vec::new(),
+            measured_losses: 0,
             precision: Precision::F32,
             class_weights: None,
             phases: Vec::new(),
@@ -80,29 +84,29 @@ impl Parts {
         self.measured.push(on);
     }
 
-    /// Measures each loss by itself, where there are several: before all metrics.
-    pub fn measure_losses(&mut self) {
-        if self.losses.len() < 2 {
-            return;
-        }
-        for (at, LossOn { on, loss, .. }) in self.losses.iter().enumerate() {
-            let name = format!("{} loss", on.output);
-            self.metrics.insert(at, Box::new(PartLoss { name, loss: Arc::clone(loss) }));
-            self.measured.insert(at, on.clone());
-        }
-    }
-
-    /// Takes the losses of all phases as those that are measured, where the trainer has none of its own.
-    pub fn lose_as_phases_do(&mut self) {
-        let mut losses: Vec<LossOn> = Vec::new();
-        for part in self.phases.iter().flat_map(|phase| &phase.losses) {
-            let is_it = |other: &LossOn| other.on == part.on && other.loss.name() == part.loss.name();
-            if !losses.iter().any(is_it) {
-                losses.push(part.clone());
+    /// Settles what is minimised and what is measured of it, after losses or phases were added. Where the
+    /// trainer has no loss of its own, the losses of all phases are measured. Where there are several losses,
+    /// each is measured by itself, before all metrics.
+    pub fn settle_losses(&mut self, has_own: bool) {
+        if !has_own {
+            let mut losses: Vec<LossOn> = Vec::new();
+            for part in self.phases.iter().flat_map(|phase| &phase.losses) {
+                let is_it = |other: &LossOn| other.on == part.on && other.loss.name() == part.loss.name();
+                if !losses.iter().any(is_it) {
+                    losses.push(part.clone());
+                }
+            }
+            if !losses.is_empty() {
+                self.losses = losses;
             }
         }
-        if !losses.is_empty() {
-            self.losses = losses;
+        self.metrics.drain(..self.measured_losses);
+        self.measured.drain(..self.measured_losses);
+        self.measured_losses = if self.losses.len() < 2 { 0 } else { self.losses.len() };
+        let names = names_of_losses(&self.losses[..self.measured_losses]);
+        for (at, (LossOn { on, loss, .. }, name)) in self.losses.iter().zip(names).enumerate() {
+            self.metrics.insert(at, Box::new(PartLoss { name, loss: Arc::clone(loss) }));
+            self.measured.insert(at, on.clone());
         }
     }
 
@@ -153,14 +157,29 @@ impl Parts {
         })
     }
 
-    /// Lets all optimizers see a history.
+    /// Lets all optimizers see a history. Those of phases see the epochs in which the phase has turns.
     ///
     /// # Errors
     /// One needs what is not measured; the error is the message.
     pub fn observe(&mut self, history: &[Epoch]) -> Result<(), String> {
+        self.observe_each(|epochs| {
+            let from = history.partition_point(|epoch| epoch.epoch < epochs.start);
+            let end = history.partition_point(|epoch| epoch.epoch < epochs.end);
+            &history[from..end.max(from)]
+        })
+    }
+
+    /// Lets each optimizer see the history that is given for the epochs of its phase: all of them in a run
+    /// without phases.
+    ///
+    /// # Errors
+    /// One needs what is not measured; the error is the message.
+    pub fn observe_each<'a>(&mut self, of: impl Fn(Range<u32>) -> &'a [Epoch]) -> Result<(), String> {
         match &mut self.phases[..] {
-            [] => self.optimizer.observe(history),
-            phases => phases.iter_mut().try_for_each(|phase| phase.optimizer.observe(history)),
+            [] => self.optimizer.observe(of(0..u32::MAX)),
+            phases => {
+                phases.iter_mut().try_for_each(|phase| phase.optimizer.observe(of(phase.epochs.clone())))
+            }
         }
     }
 
@@ -260,6 +279,27 @@ impl LossOn {
     pub fn only(loss: impl Loss + 'static) -> Self {
         Self { on: On::only(), loss: Arc::new(loss), weight: 1.0 }
     }
+}
+
+/// Returns the names of several losses as metrics: those of their outputs, and where an output has several
+/// losses, what else tells them apart.
+fn names_of_losses(losses: &[LossOn]) -> Vec<String> {
+    let forms: [fn(&LossOn) -> String; 3] = [
+        |part| format!("{} loss", part.on.output),
+        |part| format!("{} as {} loss", part.on.output, part.on.target),
+        |part| format!("{} as {} loss: {}", part.on.output, part.on.target, part.loss.name()),
+    ];
+    let name = |(at, part): (usize, &LossOn)| {
+        let is_alone = |form: &&fn(&LossOn) -> String| {
+            let name = form(part);
+            losses.iter().filter(|other| form(other) == name).count() == 1
+        };
+        forms
+            .iter()
+            .find(is_alone)
+            .map_or_else(|| format!("{} {}", forms[2](part), at + 1), |form| form(part))
+    };
+    losses.iter().enumerate().map(name).collect()
 }
 
 /// A loss that is one of several, as a metric.

@@ -6,7 +6,6 @@ use unisono_graph::{InputKind, Layout, OutputDecl, OutputKind, Precision, Progra
 use unisono_replica::Feed;
 
 use crate::Error;
-use crate::compile::averages;
 use crate::compile::feed::{self, Names};
 use crate::compile::fields::Fields;
 use crate::compile::memory::MemoryEstimate;
@@ -119,7 +118,7 @@ impl Plan {
     pub fn check_input(&self, batch: &Batch) -> Result<(), Error> {
         let (fields, programs, _) = self.of(batch);
         let inputs = programs.get(ProgramId::Predict).inputs().iter();
-        let is_field = |name: &str| !averages::is_flag(&self.parts, name);
+        let is_field = |name: &str| !programs.averages.is_flag(name);
         for input in inputs.filter(|input| input.kind == InputKind::Data && is_field(&input.name)) {
             feed::check_field(batch, &input.name, fields.expect(&input.name)?, None)?;
         }

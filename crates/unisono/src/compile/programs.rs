@@ -11,7 +11,7 @@ use unisono_graph::{
     Type, Var, simplify,
 };
 
-use crate::compile::averages;
+use crate::compile::averages::Averages;
 use crate::compile::carries;
 use crate::compile::class_weights::weight_of_samples;
 use crate::compile::fields::{Fields, WEIGHT};
@@ -100,6 +100,8 @@ pub(crate) struct Programs {
     pub losses: Vec<(LossOn, Type)>,
     /// The upper limits of the ids in each field, see [`Fields::ids`].
     pub ids: BTreeMap<String, Vec<usize>>,
+    /// The averages that optimizers keep.
+    pub averages: Averages,
     /// What is traced, as parts of the run's identity.
     pub identity: Traced,
 }
@@ -135,7 +137,7 @@ impl Programs {
         layout: Layout,
         first: Option<&Arc<Program>>,
     ) -> Result<Self, Error> {
-        let trace = Trace::new(parts, fields, Mode::Train, &[])?;
+        let trace = Trace::new(parts, fields, Mode::Train, None)?;
         let forward = trace.tape.finish()?;
         let Trace { cx, inputs, outputs, .. } = &trace;
         let limits =
@@ -147,16 +149,19 @@ impl Programs {
         let mut identity = Traced { model: of_graph(&simplify(&forward)), ..Traced::default() };
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let mut phases = phase_graphs(parts, fields)?;
-        let mut states: Vec<StateDecl> = Vec::new();
+        let (mut states, mut averages): (Vec<StateDecl>, _) = (Vec::new(), Averages::default());
         for id in ProgramId::ALL {
             let graph = match id {
                 ProgramId::Train if !phases.is_empty() => phases.remove(0),
-                _ => id.trace(parts, fields, Given { forward: &trace, states: &states })?,
+                _ => {
+                    let used = parts.uses_averages.then_some((&averages, &*states));
+                    id.trace(parts, fields, Given { forward: &trace, used })?
+                }
             };
-            if *id == ProgramId::Train && parts.uses_averages {
-                states.clone_from(&graph.states);
-            }
             if *id == ProgramId::Train {
+                states.clone_from(&graph.states);
+                let graphs: Vec<&Graph> = std::iter::once(&graph).chain(&phases).collect();
+                averages = Averages::of(&parts.phases, &graphs);
                 identity.training = of_training(parts, &graph, &phases);
             }
             compiled.push(compile_beside(&graph, layout, first.or(compiled.first()))?);
@@ -173,6 +178,7 @@ impl Programs {
             outputs: outputs.iter().map(|(name, output)| (name.to_owned(), output.ty().clone())).collect(),
             losses,
             ids,
+            averages,
             identity,
         };
         if let Some(name) = programs.trains().find_map(|program| carries::too_late(program)) {
@@ -247,8 +253,15 @@ fn compile_beside(
 struct Given<'a> {
     /// The forward pass in training.
     forward: &'a Trace,
-    /// The states of the training step, where averages are used in the places of weights.
-    states: &'a [StateDecl],
+    /// The averages and the states of the training step, where averages are used in the places of weights.
+    used: Option<(&'a Averages, &'a [StateDecl])>,
+}
+
+impl Given<'_> {
+    /// Returns the values that the model takes in the places of its states, after they have been declared.
+    fn declare(&self, tape: &Tape) -> Result<BTreeMap<String, Var>, Error> {
+        self.used.map_or_else(|| Ok(BTreeMap::new()), |(averages, states)| averages.declare(tape, states))
+    }
 }
 
 /// A traced forward pass with loss and metrics as outputs.
@@ -262,11 +275,13 @@ struct Trace {
 }
 
 impl Trace {
-    /// Traces the forward pass. Where `states` are given, they are declared first, and averages are used.
-    fn new(parts: &Parts, fields: &Fields, mode: Mode, states: &[StateDecl]) -> Result<Self, Error> {
+    /// Traces the forward pass. `given` may have averages, which are used then.
+    fn new(parts: &Parts, fields: &Fields, mode: Mode, given: Option<Given<'_>>) -> Result<Self, Error> {
         let tape = Tape::with_precision(parts.precision);
         let mut cx = Context::new(&tape, mode);
-        cx.give(averages::declare(&tape, parts, states)?);
+        if let Some(given) = given {
+            cx.give(given.declare(&tape)?);
+        }
         cx.freeze_statistics(parts.frozen_statistics.clone());
         let inputs = fields.declare(&tape);
         let outputs = parts.model.forward(&mut cx, &inputs);
@@ -418,14 +433,14 @@ fn trace_train(parts: &Parts, _: &Fields, given: Given<'_>) -> Result<Graph, Err
 
 /// Traces an evaluation.
 fn trace_evaluate(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
-    Ok(Trace::new(parts, fields, Mode::Evaluate, given.states)?.tape.finish()?)
+    Ok(Trace::new(parts, fields, Mode::Evaluate, Some(given))?.tape.finish()?)
 }
 
 /// Traces a prediction, which takes what the model asks for alone.
 fn trace_predict(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
     let tape = Tape::with_precision(parts.precision);
     let mut cx = Context::new(&tape, Mode::Evaluate);
-    cx.give(averages::declare(&tape, parts, given.states)?);
+    cx.give(given.declare(&tape)?);
     let inputs = Inputs::new(&tape, fields.iter());
     for (name, output) in parts.model.forward(&mut cx, &inputs).iter() {
         tape.output(&predicted(name), output);

@@ -1,6 +1,6 @@
 use unisono_graph::Var;
 
-use super::settings::{kept_share, not_negative};
+use super::settings::{above_zero, kept_share, not_negative};
 use super::{Optimizer, OptimizerSettings, Scalar, Schedule, Update};
 use crate::objective::Epoch;
 
@@ -74,7 +74,7 @@ impl Optimizer for Adadelta {
     fn check(&self) -> Result<(), String> {
         self.lr.check()?;
         kept_share("rho", self.rho)?;
-        not_negative("epsilon", self.epsilon)?;
+        above_zero("epsilon", self.epsilon)?;
         not_negative("weight_decay", self.weight_decay)
     }
 

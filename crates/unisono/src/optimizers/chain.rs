@@ -145,7 +145,7 @@ impl Chain {
             }
         };
         let named = |problem| format!("{}: {problem}", rule.name());
-        rule.schedule().map_or(Ok(()), |schedule| schedule.check_at(step)).map_err(named)?;
+        rule.check_at(step).map_err(named)?;
         let mut scalars = rule.scalars(step);
         scalars.extend(self.scalars_of_transforms(step));
         match scalars.iter().find(|scalar| !scalar.value.is_finite()) {

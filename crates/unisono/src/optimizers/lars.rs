@@ -93,7 +93,8 @@ impl Optimizer for Lars {
         if cx.decays() {
             let (w, g) = (norm(weight), norm(gradient));
             let size = &w * self.weight_decay as f32 + &g;
-            step = step * ratio(&(w * self.trust as f32), &size);
+            let [zero, one] = [0.0, 1.0].map(|x| g.tape().constant(x));
+            step = step * g.greater(&zero).select(&ratio(&(w * self.trust as f32), &size), &one);
         }
         weight - cx.momentum(self.momentum, weight, &step)
     }

@@ -128,6 +128,14 @@ pub trait Optimizer: Send + Sync {
         None
     }
 
+    /// Checks the learning rates of a step. Default: that of [`Optimizer::schedule`].
+    ///
+    /// # Errors
+    /// One is not finite or negative; the error is the message.
+    fn check_at(&self, step: u64) -> Result<(), String> {
+        self.schedule().map_or(Ok(()), |schedule| schedule.check_at(step))
+    }
+
     /// Returns the schedule of the learning rate, so that callbacks can change it
     /// ([`Control::set_learning_rate`](crate::Control::set_learning_rate)). Default: `None`, which refuses
     /// such changes.

@@ -127,6 +127,11 @@ impl Optimizer for Muon {
         Some(&self.lr)
     }
 
+    fn check_at(&self, step: u64) -> Result<(), String> {
+        self.lr.check_at(step)?;
+        self.others.check_at(step).map_err(|problem| format!("others: {problem}"))
+    }
+
     fn schedule_mut(&mut self) -> Option<&mut Schedule> {
         Some(&mut self.lr)
     }

@@ -149,6 +149,25 @@ fn lars_and_lamb_scale_by_norms() {
     lamb.iter().zip(&expected).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{a} is not {b}"));
 }
 
+/// A gradient of 0 says nothing about the step's size, so that the decay alone is as large as it says.
+#[test]
+fn lars_does_not_scale_where_a_norm_is_0() {
+    let tape = Tape::new();
+    let weight = tape.state("w", &[2], StateKind::Parameter);
+    let gradient = tape.input("dw", Type::global(&[2]));
+    let lars: Chain = Lars::new(0.5).weight_decay(0.01).into();
+    trace_update(&tape, &lars, vec![Gradient { name: "w".into(), weight, gradient }]);
+    let graph = tape.finish().unwrap();
+    let scalars = lars.scalars(0);
+    let scalars = scalars.iter().map(|s| Array::scalar(f64::from(s.value)));
+    let inputs = std::iter::once(Array::new(&[2], vec![0.0; 2])).chain(scalars).collect();
+    let mut states: Vec<Array> =
+        graph.states.iter().map(|s| Array::new(&s.ty.dims, vec![0.0; s.ty.count()])).collect();
+    states[0].data = vec![2.0, -1.0];
+    let feed = Feed { frame: Frame { shards: vec![1] }, inputs, states };
+    close(&interpret(&graph, &feed).updates[&0].data, &[2.0 * 0.995, -0.995]);
+}
+
 #[test]
 fn gradients_are_clipped_together_or_one_by_one() {
     let scale = |t: f64| (0.5 / (norm(&GRADIENT) * t + 1e-6)).min(1.0);

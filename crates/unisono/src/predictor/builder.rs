@@ -167,7 +167,7 @@ impl PredictorBuilder {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }
         let adapters = spread(&chosen, self.replicas, shards, 1);
-        let budget = Budget { adapters, shards, at_once: None, limit: self.memory_limit, owners: None };
+        let budget = Budget { adapters, shards, at_once: None, limit: self.memory_limit, kept_by_others: 0 };
         let (memory, at_once) = budget.memory(&program.program, batch)?;
         let options = Options::default().with(|options| {
             (options.global_batch, options.shards, options.shards_at_once) = (batch, shards, at_once);

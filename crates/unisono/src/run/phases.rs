@@ -15,6 +15,9 @@ pub(crate) struct PhaseCounts {
     steps: BTreeMap<String, u64>,
     /// The phase whose turn it is or just was, with the steps of the turn.
     turn: Option<(String, u64)>,
+    /// When each phase's optimizer did its last step: the epoch, and the steps of all of them until then.
+    #[serde(default)]
+    last: BTreeMap<String, (u32, u64)>,
 }
 
 impl PhaseCounts {
@@ -35,9 +38,19 @@ impl PhaseCounts {
         self.steps.get(phase).copied().unwrap_or_default()
     }
 
-    /// Notes a step of a phase. `counts`: its optimizer has used it.
-    pub fn stepped(&mut self, phase: &Phase, counts: bool) {
-        *self.steps.entry(phase.name.clone()).or_default() += u64::from(counts);
+    /// Returns the epoch in which a phase's optimizer did its last step, and the number of that step among
+    /// those of all phases. `None` stands for no step.
+    pub fn last_of(&self, phase: &str) -> Option<(u32, u64)> {
+        (self.of(phase) > 0).then(|| self.last.get(phase).copied().unwrap_or_default())
+    }
+
+    /// Notes a step of a phase in an epoch. `counts`: its optimizer has used it.
+    pub fn stepped(&mut self, phase: &Phase, epoch: u32, counts: bool) {
+        if counts {
+            *self.steps.entry(phase.name.clone()).or_default() += 1;
+            let all = self.steps.values().fold(0, |all: u64, steps| all.saturating_add(*steps));
+            self.last.insert(phase.name.clone(), (epoch, all));
+        }
         self.turn = Some(match self.turn.take() {
             Some((name, done)) if name == phase.name && done < phase.steps => (name, done + 1),
             _ => (phase.name.clone(), 1),
@@ -56,6 +69,11 @@ impl Section for PhaseCounts {
             bytes.extend(name.as_bytes());
             bytes.extend(steps.to_le_bytes());
         }
+        for (name, (epoch, step)) in &self.last {
+            bytes.extend(name.as_bytes());
+            bytes.extend(epoch.to_le_bytes());
+            bytes.extend(step.to_le_bytes());
+        }
     }
 }
 
@@ -67,7 +85,7 @@ mod tests {
         let mut counts = PhaseCounts::default();
         let turn = |&epoch: &u32| {
             let Some(at) = counts.next(phases, epoch) else { return '-' };
-            counts.stepped(&phases[at], true);
+            counts.stepped(&phases[at], epoch, true);
             phases[at].name.chars().next().unwrap_or('?')
         };
         epochs.iter().map(turn).collect()
@@ -89,8 +107,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let mut counts = PhaseCounts::default();
-        (0..5).for_each(|at| counts.stepped(&Phase::new("a").steps(3), at % 2 == 0));
+        (0..5).for_each(|at| counts.stepped(&Phase::new("a").steps(3), at, at % 2 == 0));
         assert_eq!((counts.of("a"), counts.of("b")), (3, 0));
+        assert_eq!((counts.last_of("a"), counts.last_of("b")), (Some((4, 3)), None));
         let value = serde_json::to_value(&counts).unwrap();
         assert_eq!(PhaseCounts::read(1, value).unwrap(), counts);
     }

@@ -3,7 +3,7 @@
 use unisono_checkpoint::{Plan, Tensor, Tensors};
 use unisono_graph::StateKind;
 
-use crate::compile::averages::{averages, flags};
+use crate::compile::averages::Last;
 use crate::optimizers::Scalar;
 use crate::saving::tensors::info;
 use crate::trainer::builder::Builder;
@@ -18,7 +18,8 @@ impl Builder {
     /// and not used.
     ///
     /// A parameter that no optimizer averages, such as a frozen one, and all parameters before the first
-    /// step, are used as they are. So are statistics, such as a batch norm's running mean. Where the model
+    /// step, are used as they are. Where several phases train a parameter, the average is that of the one which
+    /// did so last, without those whose epochs are over. So are statistics, such as a batch norm's running mean. Where the model
     /// is given other weights, by a file or by a callback that restores some, the averages become these.
     /// Checkpoints hold both.
     ///
@@ -50,7 +51,18 @@ impl Trainer {
 
     /// Returns the inputs of evaluations and predictions that say which averages are there.
     pub(super) fn average_flags(&self) -> Vec<Scalar> {
-        flags(&self.plan.parts, |phase| self.optimizer_step(phase))
+        if !self.plan.parts.uses_averages {
+            return Vec::new();
+        }
+        self.plan.programs.averages.flags(&self.plan.parts.phases, |phase| self.trained_last(phase))
+    }
+
+    /// Returns when a phase trained last, or the run without phases.
+    fn trained_last(&self, phase: Option<usize>) -> Option<Last> {
+        match phase.and_then(|at| self.plan.parts.phases.get(at)) {
+            Some(phase) => self.state.phases.last_of(&phase.name),
+            None => (self.optimizer_step(None) > 0).then_some((0, 0)),
+        }
     }
 
     /// Returns the parameters and statistics with which the model is evaluated, and predicts.
@@ -65,13 +77,10 @@ impl Trainer {
     /// Returns the parameters and statistics with the averages that are there, or `None` if there are none.
     fn averaged(&mut self) -> Result<Option<Tensors>, Error> {
         self.check_before_leaving()?;
-        let averages = averages(&self.plan.parts, self.plan.programs.train().states());
-        let is_there = |phase: Option<usize>| self.optimizer_step(phase) > 0;
-        let there: Vec<(String, usize)> = averages
-            .into_iter()
-            .filter(|(_, average)| is_there(average.phase))
-            .filter_map(|(name, average)| Some((name, self.state_index(&average.state)?)))
-            .collect();
+        let averages = &self.plan.programs.averages;
+        let used = averages.in_use(&self.plan.parts.phases, |phase| self.trained_last(phase));
+        let index = |(name, state): (&str, &str)| Some((name.to_owned(), self.state_index(state)?));
+        let there: Vec<(String, usize)> = used.into_iter().filter_map(index).collect();
         if there.is_empty() {
             return Ok(None);
         }
@@ -92,8 +101,11 @@ impl Trainer {
         if !self.plan.parts.uses_averages {
             return Ok(());
         }
-        for (name, average) in averages(&self.plan.parts, self.plan.programs.train().states()) {
-            if let (Some(tensor), Some(index)) = (tensors.get(&name), self.state_index(&average.state)) {
+        for (name, tensor) in tensors.iter() {
+            let states: Vec<&str> = self.plan.programs.averages.states_of(name).collect();
+            let indices: Vec<usize> =
+                states.into_iter().filter_map(|state| self.state_index(state)).collect();
+            for index in indices {
                 let written = self.crew.replicas.write_state(index, tensor.bytes());
                 self.heard(written)?;
             }

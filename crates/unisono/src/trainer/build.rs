@@ -10,7 +10,7 @@ use unisono_replica::{describe_classes, is_one_class};
 
 use crate::compile::advice::advice;
 use crate::compile::fields::Fields;
-use crate::compile::memory::Budget;
+use crate::compile::memory::{Budget, kept_by_others};
 use crate::compile::parts::Parts;
 use crate::compile::plan::{Plan, supports};
 use crate::compile::programs::{ProgramId, Programs, Traced};
@@ -60,14 +60,19 @@ impl Builder {
         Err(Error::setting("shard_optimizer", problem))
     }
 
+    /// Traces and compiles all programs.
+    fn traced(&self, fields: &[FieldSpec]) -> Result<Programs, Error> {
+        self.check()?;
+        Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())
+    }
+
     /// Returns the number of the model's parameters (Keras's `count_params`, of the weights that are
     /// trained), without statistics and what the optimizer keeps. Opens no device.
     ///
     /// # Errors
     /// Settings that make no sense; shapes that do not fit, naming the layer.
     pub fn count_parameters(&self, fields: &[FieldSpec]) -> Result<u64, Error> {
-        self.check()?;
-        let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
+        let programs = self.traced(fields)?;
         let states = programs.train().states().iter();
         let parameters = states.filter(|state| state.kind == StateKind::Parameter);
         Ok(parameters.map(|state| state.ty.count() as u64).sum())
@@ -83,9 +88,10 @@ impl Builder {
         fields: &[FieldSpec],
         global_batches: &[usize],
     ) -> Result<Vec<MemoryEstimate>, Error> {
-        self.check()?;
-        let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
-        let budget = self.budget(self.spread(&self.chosen()?));
+        let programs = self.traced(fields)?;
+        let adapters = self.spread(&self.chosen()?);
+        let replicas = [adapters.len()];
+        let budget = self.budget(adapters, &replicas, &programs);
         let memory = |&batch: &usize| {
             check_batch(batch)?;
             Ok(largest_step(&programs, &budget, batch)?.0)
@@ -99,8 +105,7 @@ impl Builder {
     /// # Errors
     /// As [`Builder::build`], as far as devices have no part in them.
     pub fn program(&self, id: ProgramId, fields: &[FieldSpec]) -> Result<Arc<Program>, Error> {
-        self.check()?;
-        let programs = Programs::trace(&self.parts, &Fields::of(&self.parts, fields)?, self.layout())?;
+        let programs = self.traced(fields)?;
         Ok(Arc::clone(programs.get(id)))
     }
 
@@ -121,14 +126,16 @@ impl Builder {
         spread(chosen, self.replicas, self.settings.shards, self.world.local().1)
     }
 
-    fn budget(&self, adapters: Vec<Adapter>) -> Budget {
+    /// Returns what plans may take, given the number of replicas of each machine.
+    fn budget(&self, adapters: Vec<Adapter>, replicas: &[usize], programs: &Programs) -> Budget {
         let accumulated = self
             .accumulated
             .map(|parts| self.settings.shards.div_ceil(adapters.len().max(1)).div_ceil(parts));
         let asked = self.options.shards_at_once.into_iter().chain(accumulated).min();
         let at_once = asked.map(|most| (most, "no more were asked for"));
-        let owners = self.options.owners.map(|copies| (vec![adapters.len()], copies));
-        Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit, owners }
+        let kept_by_others =
+            self.options.owners.map_or(0, |copies| kept_by_others(&programs.all(), replicas, copies));
+        Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit, kept_by_others }
     }
 
     /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a
@@ -145,12 +152,8 @@ impl Builder {
 
     /// Builds the trainer of this machine.
     fn build_here(mut self, fields: &[FieldSpec]) -> Result<Trainer, Error> {
-        if !self.is_loss_set {
-            self.parts.lose_as_phases_do();
-        }
         let mut fields = Fields::of(&self.parts, fields)?;
         self.check()?;
-        self.parts.measure_losses();
         let control = RunControl::of(self.callbacks.kept(&Epoch::unmeasured(&self.parts.metrics))?);
         let layout = self.layout();
         let programs = Programs::trace(&self.parts, &fields, layout)?;
@@ -164,8 +167,7 @@ impl Builder {
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let notes = self.notes(&programs, &settings, weights.iter().sum());
-        let mut budget = self.budget(adapters);
-        budget.owners.iter_mut().for_each(|(replicas, _)| replicas.clone_from(&weights));
+        let budget = self.budget(adapters, &weights, &programs);
         self.check_owners(mixed)?;
         let mut identity = identity(&self.parts, &programs, &settings, loss_scale.as_ref());
         compare_start(&self.world, &settings, &identity, &budget.adapters)?;
@@ -281,7 +283,7 @@ fn identity(
 fn observe_nothing(parts: &mut Parts) -> Result<(), Error> {
     let unknown = |problem| Error::setting("optimizer", problem);
     let unmeasured = [Epoch::unmeasured(&parts.metrics)];
-    parts.observe(&unmeasured).map_err(unknown)?;
+    parts.observe_each(|_| &unmeasured).map_err(unknown)?;
     parts.observe(&[]).map_err(unknown)
 }
 

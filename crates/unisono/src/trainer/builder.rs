@@ -80,12 +80,14 @@ impl Builder {
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
         (self.parts.losses, self.has_losses) = (vec![LossOn::only(loss)], false);
         self.is_loss_set = true;
+        self.parts.settle_losses(true);
         self
     }
 
     /// Adds a loss of the model's output of this name, compared with the field of the same name. It counts
     /// `weight` times in the sum that is minimised (Keras's `loss_weights`). With several losses each is in
-    /// the history too, as the metric `NAME loss`, unweighted.
+    /// the history too, as the metric `NAME loss`, unweighted. Of several losses of one output the metrics are
+    /// `NAME as FIELD loss`, and where these are equal too, have the losses' names behind them.
     ///
     /// ```
     /// use unisono::{
@@ -119,6 +121,7 @@ impl Builder {
         }
         let on = On { output: output.into(), target: target.into() };
         self.parts.losses.push(LossOn { on, loss: Arc::new(loss), weight });
+        self.parts.settle_losses(true);
         self
     }
 

@@ -84,6 +84,7 @@ impl Builder {
     /// ```
     pub fn phase(mut self, phase: Phase) -> Self {
         self.parts.phases.push(phase);
+        self.parts.settle_losses(self.is_loss_set);
         self
     }
 

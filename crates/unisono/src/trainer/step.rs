@@ -157,7 +157,7 @@ impl Trainer {
         let given = self.weights_of(batch)?;
         let (mut outcome, overflowed) = self.judged(batch, number, made, names)?;
         if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
-            self.state.phases.stepped(phase, outcome.committed);
+            self.state.phases.stepped(phase, batch.epoch, outcome.committed);
         }
         let step = Step {
             learning_rate,

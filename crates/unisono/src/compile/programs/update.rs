@@ -11,7 +11,7 @@ use crate::compile::phases::Phase;
 use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::model::context::{Mode, Parameter};
-use crate::optimizers::{Gradient, trace_update_of};
+use crate::optimizers::{Chain, Gradient, trace_update_of};
 
 impl Trace {
     /// Adds the gradients and the optimizer. Gradients are sums over all samples, each divided by the sum of
@@ -39,28 +39,47 @@ impl Trace {
         let scalar = |name| tape.input(name, Type::global(&[]));
         let scales = (parts.precision == Precision::Mixed).then(|| [SCALE, INVERSE].map(scalar));
         let total = scales.as_ref().map_or(total.clone(), |[scale, _]| &total * scale);
-        let mean = |sum: &Var| match &scales {
+        let mean = |sum: Var| match &scales {
             Some([_, inverse]) => sum * inverse / &weight_sum,
             None => sum / &weight_sum,
         };
-        let mut gradients: Vec<Var> = tape.gradients(&total, &vars).iter().map(mean).collect();
+        let mut gradients: Vec<Option<Var>> =
+            tape.gradients_if_any(&total, &vars).into_iter().map(|sum| sum.map(mean)).collect();
         if let Some(penalty) = self.cx.penalties() {
             tape.output(PENALTY, &penalty);
-            let more = tape.gradients(&penalty, &vars);
-            let sizes = more.iter().map(|gradient| tape.in_f32(|| gradient.abs().sum_all()));
+            let more = tape.gradients_if_any(&penalty, &vars);
+            let sizes = more.iter().flatten().map(|gradient| tape.in_f32(|| gradient.abs().sum_all()));
             sizes.reduce(|a, b| a + b).iter().for_each(|size| tape.output(PENALTY_GRADIENT, size));
-            gradients = gradients.iter().zip(&more).map(|(g, p)| g + p).collect();
+            let both = |(g, p): (Option<Var>, Option<Var>)| match (g, p) {
+                (Some(g), Some(p)) => Some(g + p),
+                (g, p) => g.or(p),
+            };
+            gradients = gradients.into_iter().zip(more).map(both).collect();
         }
-        let gradients = parameters.into_iter().zip(gradients);
-        let gradients = gradients.map(|(p, gradient)| Gradient { name: p.name, weight: p.var, gradient });
+        // What has no gradient is not updated: an optimizer's decay would change it.
+        let gradients = parameters.into_iter().zip(gradients).filter_map(|(p, gradient)| {
+            gradient.map(|gradient| Gradient { name: p.name, weight: p.var, gradient })
+        });
         let declare = |states: &[StateDecl]| {
             states.iter().for_each(|state| drop(tape.state(&state.name, &state.ty.dims, state.kind)));
         };
         declare(before);
         let (optimizer, name) = phase.map_or((&parts.optimizer, ""), |phase| (&phase.optimizer, &phase.name));
+        self.check_names_of_scalars(optimizer);
         tape.in_f32(|| trace_update_of(tape, optimizer, gradients.collect(), name));
         declare(after);
         Ok(tape.finish()?)
+    }
+
+    /// Reports a number of the optimizer that has the name of a field: both are inputs of one program.
+    fn check_names_of_scalars(&self, optimizer: &Chain) {
+        let scalars = optimizer.finite_scalars(0).unwrap_or_default();
+        let scalars = scalars.iter().map(|scalar| &*scalar.name).chain([SCALE, INVERSE]);
+        for name in scalars.filter(|name| self.inputs.get(name).is_some()) {
+            let problem =
+                format!("the field {name:?} has the name of a number that it needs: rename the field");
+            self.tape.fail_here(optimizer.name(), problem);
+        }
     }
 
     /// Returns the sum of a phase's losses of each sample.
@@ -78,14 +97,14 @@ impl Trace {
 pub(super) fn phase_graphs(parts: &Parts, fields: &Fields) -> Result<Vec<Graph>, Error> {
     let (mut kept, mut graphs): (Vec<Vec<StateDecl>>, _) = (Vec::new(), Vec::new());
     for phase in &parts.phases {
-        let trace = Trace::new(parts, fields, Mode::Train, &[])?;
+        let trace = Trace::new(parts, fields, Mode::Train, None)?;
         let of_model = trace.tape.states().len();
         let graph = trace.with_update(parts, Some(phase), [&[], &[]])?;
         kept.push(graph.states[of_model..].to_vec());
     }
     for (at, phase) in parts.phases.iter().enumerate() {
         let [before, after] = [kept[..at].concat(), kept[at + 1..].concat()];
-        let trace = Trace::new(parts, fields, Mode::Train, &[])?;
+        let trace = Trace::new(parts, fields, Mode::Train, None)?;
         graphs.push(trace.with_update(parts, Some(phase), [&before, &after])?);
     }
     Ok(graphs)

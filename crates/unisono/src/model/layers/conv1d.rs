@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 use unisono_graph::ops::Window;
 use unisono_graph::{Lead, Var};
 
+use super::conv2d::divides;
 use super::settings::{Problem, positive, valid};
 use crate::model::{Context, Forward, Initializer, Layer};
 
@@ -120,6 +121,9 @@ impl Forward for Conv1d {
         }
         let padded = if before > 0 { x.pad(&[0, before], &[0, 0]) } else { x.clone() };
         let row = as_row(&padded);
+        if !divides(self.name(), cx, self.groups, [channels, self.channels]) {
+            return x.clone();
+        }
         let dims = [self.channels, channels / self.groups, self.kernel];
         let weight = cx.parameter("weight", &dims, self.initializer.clone());
         let y = row.conv2d(&weight.reshape(&[dims[0], dims[1], 1, dims[2]]), &window, self.groups);

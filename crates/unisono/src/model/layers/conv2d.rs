@@ -94,6 +94,9 @@ impl Forward for Conv2d {
             return x.clone();
         }
         let [kh, kw] = self.window.kernel;
+        if !divides(self.name(), cx, self.groups, [channels, self.channels]) {
+            return x.clone();
+        }
         let dims = [self.channels, channels / self.groups, kh, kw];
         let weight = cx.parameter("weight", &dims, self.initializer.clone());
         let y = x.conv2d(&weight, &self.window, self.groups);
@@ -105,6 +108,16 @@ impl Forward for Conv2d {
 pub(super) fn convolution(channels: usize, groups: usize, window: &Window) -> [Problem; 5] {
     let [kernel, stride, dilation] = settings::window(window);
     [positive("channels", channels), positive("groups", groups), kernel, stride, dilation]
+}
+
+/// Returns whether groups divide the channels of the input and of the output. Anything else is an error of the
+/// layer.
+pub(super) fn divides(layer: &str, cx: &Context, groups: usize, channels: [usize; 2]) -> bool {
+    let wrong = channels.into_iter().find(|channels| !channels.is_multiple_of(groups));
+    if let Some(channels) = wrong {
+        cx.fail(layer, format!("{groups} groups do not divide {channels} channels"));
+    }
+    wrong.is_none()
 }
 
 /// Returns channels, height and width of `[B, C, H, W]`. Anything else is an error of the layer.

@@ -34,13 +34,15 @@ pub(super) enum Average {
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     pub name: String,
+    /// Whether the name is one of the user's.
+    pub is_named: bool,
     pub labels: Labels,
     pub average: Average,
 }
 
 impl Counted {
     pub fn new(name: String, task: Task, average: Average) -> Self {
-        Self { name, labels: Labels::new(task), average }
+        Self { name, is_named: false, labels: Labels::new(task), average }
     }
 
     /// The state: for each class the labels hit, predicted and actual.
@@ -191,6 +193,7 @@ macro_rules! averages {
             /// metric's name, with the average in brackets.
             pub fn named(mut self, name: &str) -> Self {
                 self.counted().name = name.into();
+                self.counted().is_named = true;
                 self
             }
 
@@ -220,7 +223,7 @@ macro_rules! averages {
 
         impl Reduction for $name {
             fn settings(&self) -> Option<String> {
-                Some(format!("{:?}", self.counted))
+                Some(format!("{:?}{}", self.counted, self.own_settings()))
             }
 
             fn start(&self, _values: usize) -> MetricState {

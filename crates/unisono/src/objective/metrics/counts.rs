@@ -68,9 +68,10 @@ averages!(Iou, "iou");
 
 impl FBeta {
     /// Sets how many times as much recall counts as precision, above 0. The name becomes that of this beta,
-    /// such as `f2 (macro)`. Default: 1.
+    /// such as `f2 (macro)`, unless one was set. Default: 1.
     pub fn beta(mut self, beta: f64) -> Self {
-        if let Some(rest) = self.counted.name.strip_prefix(&format!("f{}", self.beta)) {
+        let rest = self.counted.name.strip_prefix(&format!("f{}", self.beta));
+        if let Some(rest) = rest.filter(|_| !self.counted.is_named) {
             self.counted.name = format!("f{beta}{rest}");
         }
         self.beta = beta;
@@ -92,6 +93,11 @@ trait Quotient {
     /// One makes no sense.
     fn check(&self) -> Result<(), String> {
         Ok(())
+    }
+
+    /// Returns the metric's own settings as text, for the run's identity. Default: none.
+    fn own_settings(&self) -> String {
+        String::new()
     }
 }
 
@@ -128,6 +134,10 @@ impl Quotient for FBeta {
     fn check(&self) -> Result<(), String> {
         let fits = self.beta > 0.0 && self.beta.is_finite();
         fits.then_some(()).ok_or_else(|| format!("beta {} is not a finite number above 0", self.beta))
+    }
+
+    fn own_settings(&self) -> String {
+        format!(", beta {:?}", self.beta)
     }
 }
 

@@ -150,11 +150,18 @@ fn names_say_the_average() {
     let names = [
         F1::binary().named("f1 at 0.3").name().to_owned(),
         FBeta::macro_average(3).beta(2.0).name().to_owned(),
+        FBeta::binary().named("f1 of fraud").beta(2.0).name().to_owned(),
         FBeta::binary().beta(0.5).name().to_owned(),
         Iou::of_class(3, 1).name().to_owned(),
         TopKAccuracy::new(5).name().to_owned(),
     ];
-    assert_eq!(names, ["f1 at 0.3", "f2 (macro)", "f0.5", "iou (class 1)", "top-5 accuracy"]);
+    assert_eq!(names, ["f1 at 0.3", "f2 (macro)", "f1 of fraud", "f0.5", "iou (class 1)", "top-5 accuracy"]);
+}
+
+#[test]
+fn beta_is_in_the_settings() {
+    let settings = |beta| FBeta::binary().named("score").beta(beta).reduction().unwrap().settings();
+    assert_ne!(settings(2.0), settings(0.5));
 }
 
 /// Where the batches end does not show, and a step has what costs little.

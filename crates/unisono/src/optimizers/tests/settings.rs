@@ -54,6 +54,7 @@ fn each_is_named() {
             "sgd: the learning rate of step 0 is NaN",
         ),
         (AdamW::new(Schedule::cosine(nan, 9).warm_up(3)).into(), "adamw: the learning rate of step 0 is NaN"),
+        (Adadelta::new(0.1).epsilon(0.0).into(), "adadelta: epsilon is 0, and must be finite and above 0"),
         (Sgd::new(0.1).momentum(-0.5).into(), "sgd: momentum is -0.5, and must be finite and not negative"),
         (Sgd::new(0.1).weight_decay(nan).into(), "sgd: weight_decay is NaN"),
         (Adam::new(0.1).betas(-0.1, 0.9).into(), "adam: beta1 is -0.1, and must be in [0, 1)"),
@@ -122,4 +123,14 @@ fn settings_at_their_ends_are_taken() {
     for optimizer in ends {
         assert_eq!(error(optimizer), "taken");
     }
+}
+
+/// The biases' learning rate is checked at each step, as that of the matrices is.
+#[test]
+fn muon_checks_both_learning_rates_of_a_step() {
+    let falling = Schedule::function(|step| 3e-4 * (1.0 - step as f64 / 10.0));
+    let muon: Chain = Muon::new(0.02).others(AdamW::new(falling)).into();
+    assert!(muon.finite_scalars(9).is_ok());
+    let error = muon.finite_scalars(11).unwrap_err();
+    assert!(error.starts_with("muon: others: the learning rate of step 11 is -"), "{error}");
 }
