@@ -57,8 +57,8 @@ fn list(flags: Flags) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the text for a numeric class: its digest. Two adapters are of one class if their digests,
-/// backends, devices and drivers are equal.
+/// Returns the text for a numeric class: its digest. Two adapters are of one class if their digests are equal
+/// and both classes are portable, whatever their backends, devices and drivers are.
 fn class(adapter: &Adapter) -> Vec<String> {
     let class = unisono::probe(adapter)
         .map_or_else(|error| error.to_string(), |class| format!("{} {class}", class.rounding.name()));

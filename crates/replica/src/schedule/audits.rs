@@ -7,8 +7,9 @@ use unisono_random::{Stream, below, stream};
 
 /// How often a step is audited: made again by other replicas, which must give the same bytes.
 ///
-/// The numbers of steps between audits are drawn, from 1 to twice their mean, so that a fault with a rhythm
-/// does not escape. Each program has audits of its own.
+/// The numbers of steps between audits are drawn, from 1 to less than twice their mean, so that a fault with
+/// a rhythm does not escape. Each program has audits of its own: where several take turns, such as those of
+/// phases or of samples of several lengths, there may be as many times more steps between two audits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Audits {
@@ -36,7 +37,7 @@ pub struct AuditReport {
     /// The number of these that were audited with the result that nothing was wrong.
     pub passed: u64,
     /// The mean number of steps from one audit to the next, as it is now. A replica that is wrong in every
-    /// step is found within twice as many. 0 stands for never.
+    /// step is found within twice as many steps of the program. 0 stands for never.
     pub interval: u64,
     /// The time that steps took, without their audits.
     pub stepping: Duration,

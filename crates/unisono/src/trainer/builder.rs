@@ -264,8 +264,9 @@ impl Builder {
     }
 
     /// Sets the time after which a replica that does not answer has left. Once its pace is known, a replica
-    /// has also left that takes more than twenty times as long as usual, and more than half a minute.
-    /// Default: five minutes.
+    /// has also left that takes more than twenty times as long as usual, and more than half a minute. It has
+    /// five minutes more where it has yet to compile kernels, such as in the first step. Default: five
+    /// minutes.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.options.deadline = deadline;
         self

@@ -70,7 +70,9 @@ impl Trainer {
     }
 
     /// Returns the SHA-256 over names, shapes and bytes of parameters, statistics, the optimizer's state and
-    /// carries, the position, the samples skipped before it, and the loss scale where there is one.
+    /// carries, the position, the samples skipped before it, the loss scale where there is one, the turns of
+    /// phases, and the learning rates and the end that callbacks set. Settings and data are not in it, but in
+    /// [`Trainer::identity`].
     ///
     /// # Errors
     /// Of the replicas.

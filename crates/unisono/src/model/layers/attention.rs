@@ -75,7 +75,8 @@ impl MultiHeadAttention {
     }
 
     /// Rotates queries and keys by their positions, which are counted from 0, with the base 10,000: see
-    /// [`functional::rotary`](super::functional::rotary). Default: positions do not count.
+    /// [`functional::rotary`](super::functional::rotary). It is meant for up to 12,000 positions. Default:
+    /// positions do not count.
     pub fn rotary(self) -> Self {
         self.rotary_base(10_000.0)
     }
