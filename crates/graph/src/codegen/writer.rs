@@ -229,7 +229,9 @@ impl<'a> Writer<'a> {
             _ => self.here(),
         };
         let is_own = *index == Index::Linear(here) && place.runs.is_none();
-        self.looks_around |= !is_own && !index.is_constant();
+        // Another map with the same text reads the same elements of a value that has no start.
+        let is_theirs_too = is_own && self.ty(id).count() > 1 && self.is_whole(id);
+        self.looks_around |= is_theirs_too || !is_own && !index.is_constant();
         let vector = match &self.lane {
             Lane::Alone => {
                 let address = self.address(id, index);

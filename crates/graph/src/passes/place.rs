@@ -40,6 +40,7 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
     let mut new = graph.with_nodes(vec![]);
     let mut moved: Vec<NodeId> = Vec::with_capacity(graph.nodes.len());
     let mut parts = Parts::new();
+    let mut summed: BTreeSet<NodeId> = BTreeSet::new();
     for (id, node) in graph.nodes.iter().enumerate() {
         let mut inputs: Vec<NodeId> = node.inputs.iter().map(|&i| moved[i]).collect();
         let places = placer.places(id);
@@ -48,11 +49,12 @@ pub fn place_parts(graph: &Graph) -> (Graph, Parts) {
             let place = places.get(index).filter(|place| place.runs.len > 0);
             let is_here =
                 place.is_some_and(|p| !parts.contains_key(&moved[source]) && placer.fits(source, p.runs));
-            // What is summed over shards lies in a bucket, each shard's apart.
+            // What is summed over shards lies in a bucket, each shard's apart, and in one place there.
             let is_summed = matches!(placer.lowering[id], Lowering::SumShards) && {
                 let own = placer.stored(operand);
+                let is_second = !summed.insert(own);
                 let is_elsewhere = placer.shown.contains(&own) || placer.products.contains_key(&own);
-                is_elsewhere || matches!(placer.lowering[source], Lowering::Concat(_))
+                is_second || is_elsewhere || matches!(placer.lowering[source], Lowering::Concat(_))
             };
             let mut part = moved[source];
             if place.is_some() && !is_here || is_summed {

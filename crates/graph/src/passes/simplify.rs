@@ -92,6 +92,8 @@ impl Rebuilt {
             self.rewrite_negation(node)
         } else if op.is::<ops::RoundHalf>() {
             self.rewrite_rounding(node)
+        } else if op.is::<ops::SumShards>() {
+            self.rewrite_sum_of_shards(node)
         } else {
             self.rewrite_view(node)
         }
@@ -182,6 +184,17 @@ impl Rebuilt {
             rounded = self.add(Node { inputs: vec![rounded], ..moved });
         }
         Some(rounded)
+    }
+
+    /// The sum over shards of a reshape is the reshape of the sum, so that there is one sum of what lies in
+    /// one memory.
+    fn rewrite_sum_of_shards(&mut self, node: &Node) -> Option<NodeId> {
+        let x = node.inputs[0];
+        let is_reshape = matches!(view(&self.nodes[x]), Some(View::Reshape));
+        let root = is_reshape.then(|| self.nodes[x].inputs[0])?;
+        let like = Node { ty: node.ty.with_dims(&self.nodes[root].ty.dims), ..node.clone() };
+        let sum = self.make(ops::SumShards, &[root], &like);
+        Some(self.make(ops::Reshape { dims: node.ty.dims.clone() }, &[sum], node))
     }
 
     /// A view of a view is one view; a view that changes nothing is none.
@@ -311,5 +324,14 @@ mod tests {
         let reshaped = simplified(|x, _| x.reshape(&[2, 2]).reshape(&[4, 1]));
         assert_eq!(reshaped, ["v0 = input{0}", "v1 = reshape{[4, 1]} v0", "output z v1"]);
         assert_eq!(simplified(|x, _| x.reshape(&[2, 2]).transpose(1, 2).transpose(1, 2).flatten()).len(), 2);
+    }
+
+    #[test]
+    fn reshapes_of_one_sum_are_one_sum_over_shards() {
+        let sums = simplified(|x, _| {
+            let sum = x.sum_samples();
+            sum.reshape(&[2, 2]).sum_shards().reshape(&[4]) + sum.sum_shards()
+        });
+        assert_eq!(sums.iter().filter(|line| line.contains("sum_shards")).count(), 1, "{sums:?}");
     }
 }

@@ -100,7 +100,14 @@ fn of_two(model: &mut Builder, x: &Var) -> Option<Var> {
         2 => x * &y.tanh(),
         3 => x - &(y * 0.3),
         4 => y / &(x.square() + 1.0),
-        5 => x + model.state(&[width(x)?]),
+        5 if model.below(2) == 0 => x + model.state(&[width(x)?]),
+        5 => {
+            // Some of the axes, or all of them, and lengths of 1.
+            let from = model.below(x.dims().len() + 1);
+            let dims: Vec<usize> =
+                x.dims()[from..].iter().map(|&n| if model.below(3) == 0 { 1 } else { n }).collect();
+            x + model.state(&dims)
+        }
         6 => x.maximum(&(y + 0.0213)),
         _ => {
             let leaf = model.leaf_like(x)?;

@@ -1,7 +1,8 @@
 //! What a random model is made of, and its training step.
 
 use unisono_graph::{
-    Array, DType, Feed, Frame, Graph, InputKind, Precision, RandomKey, StateKind, Tape, Type, Var, ops::Iota,
+    Array, DType, Feed, Frame, Graph, InputKind, Lead, Precision, RandomKey, StateKind, Tape, Type, Var,
+    ops::Iota,
 };
 use unisono_random::Draws;
 
@@ -133,23 +134,34 @@ pub fn model(seed: u64) -> (Graph, Feed, bool) {
         }
     }
     let ends = values.iter().rev().take(2).map(|value| value.tanh().square().sum_all());
-    let loss = ends.reduce(|a, b| a + b).unwrap().sum_shards();
+    let mut loss = ends.reduce(|a, b| a + b).unwrap().sum_shards();
+    if draws.below(2) == 0 {
+        loss = loss + penalty(&tape, &states);
+    }
     train(&tape, &mut draws, &loss, &states);
     let graph = tape.finish().unwrap();
     let feed = feed(&graph, &mut draws, shards);
     (graph, feed, is_mixed)
 }
 
+/// Returns a penalty that ties parameters of one shape together.
+fn penalty(tape: &Tape, states: &[Var]) -> Var {
+    let pair = |at: usize| states[..at].iter().rev().find(|other| other.dims() == states[at].dims());
+    let pairs = (0..states.len()).filter_map(|at| Some((&states[at], pair(at)?)));
+    let all = pairs.map(|(a, b)| ((a + b) * 0.5).square().sum_all() * 0.1);
+    all.reduce(|a, b| a + b).unwrap_or_else(|| tape.constant(0.0))
+}
+
 /// Records the updates of the states: with momentum or without, clipped, with states that keep old ones.
 fn train(tape: &Tape, draws: &mut Draws, loss: &Var, states: &[Var]) {
     let gradients = tape.gradients(loss, states);
-    let clips = draws.below(3) == 0;
+    let (clips, rule) = (draws.below(3) == 0, draws.below(3));
     let norm = gradients.iter().map(|g| g.square().sum_all()).reduce(|a, b| a + b);
     let scale = norm.map(|norm| 1.0 / (norm.sqrt() + 1.0));
     for (at, (state, gradient)) in states.iter().zip(&gradients).enumerate() {
         let scale = scale.as_ref().filter(|_| clips).map(|scale| scale.reshape(&[]));
         let gradient = scale.map_or_else(|| gradient.clone(), |scale| gradient * &scale);
-        if draws.below(2) == 0 {
+        if rule == 0 || rule == 1 && draws.below(2) == 0 {
             let moment = tape.state(&format!("s{at}/m"), state.dims(), StateKind::Optimizer);
             let new = &moment * 0.9 + &gradient;
             tape.update(&moment, &new);
@@ -165,12 +177,13 @@ fn train(tape: &Tape, draws: &mut Draws, loss: &Var, states: &[Var]) {
 }
 
 /// Returns data for a step. Numbers are ones that f32 holds.
-fn feed(graph: &Graph, draws: &mut Draws, shards: &[usize]) -> Feed {
+pub fn feed(graph: &Graph, draws: &mut Draws, shards: &[usize]) -> Feed {
     let samples: usize = shards.iter().sum();
     let key = RandomKey { seed: 7, epoch: 1, position: 100 };
     let number = |draws: &mut Draws| f64::from(draws.range(-0.7, 0.7));
     let inputs = graph.inputs.iter().map(|input| {
-        let dims = [&[samples][..], &input.ty.dims].concat();
+        let lead: &[usize] = if input.ty.lead == Lead::Sample { &[samples] } else { &[] };
+        let dims = [lead, &input.ty.dims].concat();
         match input.ty.dtype {
             _ if input.kind == InputKind::Random => {
                 Array::new(&input.ty.dims, key.words().iter().map(|word| f64::from(*word)).collect())

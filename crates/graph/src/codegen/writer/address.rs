@@ -50,12 +50,18 @@ impl Writer<'_> {
         Affine::name(&*self.here, None)
     }
 
+    /// Returns whether a value is alone in its memory, so that its elements are counted from there.
+    pub(super) fn is_whole(&self, id: NodeId) -> bool {
+        let place = self.stores.place(id);
+        let is_shared = matches!(place.store, Store::Sums(_) | Store::State(_));
+        !is_shared && place.inside == 0 && place.runs.is_none()
+    }
+
     /// Returns what is added to an index of a value that is a part of its memory.
     pub(super) fn offset(&mut self, id: NodeId, lanes: usize) -> String {
         let place = self.stores.place(id);
         match place.store {
-            Store::Sums(_) | Store::State(_) => {}
-            _ if place.inside == 0 && place.runs.is_none() => return String::new(),
+            _ if self.is_whole(id) => return String::new(),
             Store::Scalars => return format!(" + {}u", place.inside),
             _ => {}
         }

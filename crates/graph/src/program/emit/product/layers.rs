@@ -143,6 +143,8 @@ impl Emitter<'_> {
         match family(self.target, [c.m, c.n, shape.longest], batch) {
             // The sums of several shards fit into registers with those of the smallest tile alone.
             Family::Tiles(_) if c.shards.is_some() && c.turns == 0 => Family::Tiles(32),
+            // The last rows of a product are few where its rows are divided. No other kernel knows turns.
+            Family::Registers { .. } | Family::Lanes(_) if c.turns > 0 => Family::Tiles(32),
             family => family,
         }
     }
