@@ -67,7 +67,7 @@ impl Writer<'_> {
         let [x, at] = [self.input(id, 0), self.input(id, 1)];
         let last = self.ty(x).dims[self.ty(x).dims.len() - 1];
         let chosen = self.value(at, index);
-        let place = Affine::at_most(&format!("u32({chosen})"), last - 1);
+        let place = Affine::at_most(&format!("u32({chosen})"), last.saturating_sub(1));
         let inner = match index {
             Index::Linear(i) => Index::Linear(i.clone().times(last).add(place)),
             Index::Coords(c) => Index::Coords(c.iter().cloned().chain([place]).collect()),
@@ -103,7 +103,7 @@ impl Writer<'_> {
                 first => format!("{} - {first}u", coords[lead + axis]),
             };
             inside.push(format!("{own} < {length}u"));
-            coords[lead + axis] = Affine::at_most(&own, length - 1);
+            coords[lead + axis] = Affine::at_most(&own, length.saturating_sub(1));
         }
         let value = self.value(input, &Index::Coords(coords));
         let zero = if from.dtype == DType::F32 { "0.0" } else { "0" };
@@ -132,7 +132,7 @@ impl Writer<'_> {
                 coords[n - 4 + a] = place;
             } else {
                 inside.push(format!("{at} < {}u", image[a]));
-                coords[n - 4 + a] = Affine::at_most(&at, image[a] - 1);
+                coords[n - 4 + a] = Affine::at_most(&at, image[a].saturating_sub(1));
             }
         }
         let value = self.value(input, &Index::Coords(coords));
@@ -159,7 +159,7 @@ impl Writer<'_> {
             }
             // A wrapped number is close to 2^32, and stays too large when divided by any stride below 2^16.
             inside.push(format!("{own} < {}u", windows[a]));
-            coords[n - 4 + a] = Affine::at_most(&own, windows[a] - 1);
+            coords[n - 4 + a] = Affine::at_most(&own, windows[a].saturating_sub(1));
         }
         let value = self.value(input, &Index::Coords(coords));
         format!("select(0.0, {value}, {})", inside.join(" && "))
