@@ -207,6 +207,29 @@ fn a_silent_rank_is_named_by_all_others() {
     }
 }
 
+/// Two ranks that do different things wait for each other.
+#[test]
+fn ranks_that_wait_for_each_other_name_each_other() {
+    let worlds = threads(2, Script::default());
+    std::thread::scope(|scope| {
+        for world in worlds {
+            scope.spawn(move || {
+                world.set_deadline(DEADLINE);
+                let error = match world.rank() {
+                    0 => attempt(&world, 0, 4).unwrap_err(),
+                    _ => world.gather(b"x").unwrap_err(),
+                };
+                let other = 1 - world.rank();
+                let text = error.to_string();
+                assert!(
+                    text.starts_with(&format!("no answer from rank {other} (thread{other}) for ")),
+                    "{text}"
+                );
+            });
+        }
+    });
+}
+
 #[test]
 fn what_differs_is_named_on_all_ranks() {
     let worlds = threads(3, Script::default());
