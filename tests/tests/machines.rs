@@ -1,9 +1,11 @@
 //! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine,
 //! and what happens when machines are lost, differ, stop or fail.
 
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use unisono::checkpoint::{Disk, Sink, StdDisk};
 use unisono::data::{Loader, Tokens, Width};
 use unisono::world::{Fault, Script, threads};
 use unisono::{
@@ -277,6 +279,120 @@ fn two_ranks_write_checkpoints_and_a_resume_takes_the_newest_that_any_has() {
     for (digest, resumed, _) in on_ranks(4, Script::default(), |world| train_on(world, dir, 4)) {
         assert_eq!((digest, resumed), (wanted.clone(), Some(6)));
     }
+}
+
+#[test]
+fn the_machine_that_is_left_of_two_goes_on_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    // With a slash at the end, as shells complete it.
+    let dir = &dir.path().join("run").join("");
+    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    std::fs::remove_dir_all(dir).unwrap();
+    let alone = tempfile::tempdir().unwrap();
+    let wanted = train_on(World::alone(), &alone.path().join("run"), 4).0;
+    let (digest, resumed, written) = train_on(World::alone(), dir, 4);
+    assert_eq!((digest, resumed, written), (wanted, Some(3), true));
+    // What is newer in its own directory counts.
+    assert_eq!(train_on(World::alone(), dir, 4).1, Some(12));
+}
+
+/// A disk of its own, which keeps all paths below a directory of the machine's. Only the files that lock runs
+/// are where their paths say.
+#[derive(Debug)]
+struct Elsewhere(std::path::PathBuf);
+
+impl Elsewhere {
+    fn at(&self, path: &Path) -> std::path::PathBuf {
+        self.0.join(path.strip_prefix("/").unwrap())
+    }
+}
+
+impl Disk for Elsewhere {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        StdDisk.create_dir(&self.at(dir))
+    }
+    fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
+        StdDisk.create(&self.at(file))
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        StdDisk.sync_dir(&self.at(dir))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        StdDisk.rename(&self.at(from), &self.at(to))
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        StdDisk.remove(&self.at(path))
+    }
+    fn is_dir(&self, path: &Path) -> bool {
+        StdDisk.is_dir(&self.at(path))
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        StdDisk.list(&self.at(dir))
+    }
+    fn size(&self, file: &Path) -> io::Result<u64> {
+        StdDisk.size(&self.at(file))
+    }
+    fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
+        StdDisk.read(&self.at(file))
+    }
+}
+
+#[test]
+fn a_resume_takes_the_newest_of_a_disk_of_its_own() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dir = &dir.path().join("run");
+    let on_disk = Elsewhere(disk.path().to_owned()).at(dir);
+    (0..3).for_each(|rank| std::fs::create_dir(unisono::dir_of_rank(dir, rank)).unwrap());
+    let run = |world: World, epochs: u32| {
+        let (data, builder) = (loader(40, 5).unwrap(), perceptron(8).global_batch(16).replicas(1));
+        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        let disk = Arc::new(Elsewhere(disk.path().to_owned()));
+        trainer.save_to(unisono::Saving::new(dir).every(2).on(disk)).unwrap();
+        let resumed = trainer.resume().unwrap().map(|resumed| resumed.step);
+        trainer.fit(&data, None, epochs).unwrap();
+        resumed
+    };
+    on_ranks(3, Script::default(), |world| run(world, 1));
+    // The third rank has written nothing, and the first one's directory is lost.
+    std::fs::remove_dir_all(&on_disk).unwrap();
+    assert_eq!(on_ranks(3, Script::default(), |world| run(world, 2)), [Some(3); 3]);
+    std::fs::remove_dir_all(&on_disk).unwrap();
+    assert_eq!(run(World::alone(), 2), Some(6));
+}
+
+#[test]
+fn a_directory_without_a_name_is_refused_on_several_machines() {
+    for ended in on_ranks(2, Script::default(), |world| {
+        let data = loader(40, 5).unwrap();
+        let mut trainer = perceptron(8).replicas(1).world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.checkpoints(Path::new("/"), 2).unwrap_err().to_string()
+    }) {
+        assert!(ended.starts_with("checkpoints: / has no name "), "{ended}");
+    }
+}
+
+/// What a run alone sets aside does not come back from a directory of another rank.
+#[test]
+fn suspects_beside_the_runs_directory_are_set_aside_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    let rank1 = unisono::dir_of_rank(dir, 1);
+    let steps = |dir: &Path| {
+        unisono::checkpoint::list(dir).unwrap().iter().map(|(step, _)| *step).collect::<Vec<_>>()
+    };
+    assert_eq!((steps(dir), steps(&rank1)), (vec![3, 2], vec![3, 2]));
+    // The run begins anew and goes back to its start.
+    std::fs::remove_dir_all(dir).unwrap();
+    let name = "suspects beside:replica-0:step-1:segment-1";
+    fail::cfg(name, "1*return(state:0)").unwrap();
+    let data = loader(40, 5).unwrap();
+    let builder = perceptron(8).global_batch(16).replicas(3).fault_scope("suspects beside:").digest_every(1);
+    let mut trainer = builder.audits(Audits::Every(1000)).build(&data.fields().unwrap()).unwrap();
+    trainer.checkpoints(dir, 2).unwrap();
+    trainer.fit(&data, None, 1).unwrap();
+    fail::remove(name);
+    assert_eq!((steps(dir), steps(&rank1)), (vec![3, 2], vec![]));
 }
 
 #[test]

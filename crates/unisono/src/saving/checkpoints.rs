@@ -1,11 +1,13 @@
 //! The checkpoints of a trainer: a store on its own thread, and the state of the saves.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, Store, load_with};
+use unisono_world::World;
 
 use crate::observe::watch::Watch;
-use crate::saving::machines::dir_of_rank;
+use crate::saving::machines::{beside, dir_of_rank, has_name, share_newest_on};
 use crate::saving::policy::Saving;
 use crate::{Error, History};
 
@@ -15,7 +17,7 @@ pub(crate) struct Checkpoints {
     pub saver: Saver,
     saving: Saving,
     /// The run's directory, beside which each rank has its own.
-    pub base: PathBuf,
+    base: PathBuf,
     /// The step that was handed over last.
     saved: Option<u64>,
     /// The step of the newest checkpoint that is known to be complete.
@@ -32,10 +34,15 @@ impl Checkpoints {
     /// Opens the directory of a policy.
     ///
     /// # Errors
-    /// The directory cannot be written, or another run uses it.
-    pub fn open(mut saving: Saving, rank: usize) -> Result<Self, Error> {
+    /// The directory cannot be written, or another run uses it. On several machines it has no name.
+    pub fn open(mut saving: Saving, world: &World) -> Result<Self, Error> {
         let base = saving.dir.clone();
-        saving.dir = dir_of_rank(&base, rank);
+        if !world.is_alone() && !has_name(&base) {
+            let dir = base.display();
+            let problem = format!("{dir} has no name beside which the directories of other ranks could be");
+            return Err(Error::setting("checkpoints", problem));
+        }
+        saving.dir = dir_of_rank(&base, world.rank());
         let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
         Ok(Self {
@@ -53,6 +60,15 @@ impl Checkpoints {
     /// Returns the step of the newest checkpoint that is known to be complete.
     pub fn durable(&self) -> Option<u64> {
         self.durable
+    }
+
+    /// Gives all ranks the newest complete checkpoint that any of them has, see
+    /// [`share_newest`](crate::share_newest).
+    ///
+    /// # Errors
+    /// A checkpoint cannot be read or written, on any rank.
+    pub fn share_newest(&self, world: &World) -> Result<(), Error> {
+        share_newest_on(&*self.saving.disk(), world, &self.base).map(drop)
     }
 
     /// Loads the newest complete checkpoint.
@@ -79,10 +95,25 @@ impl Checkpoints {
         // The audit that makes the state of a step trusted confirms the one after it as well.
         let after = after.max(self.confirmed.min(after + 1));
         self.confirmed = self.confirmed.min(after);
-        let aside = self.saver.distrust(after)?;
+        let mut aside = self.saver.distrust(after)?;
+        aside.extend(self.distrust_beside(after)?);
         self.durable = self.saver.with_store(|store| store.newest_step())?;
         // Steps that are made again are saved again, unless they are there.
         self.saved = self.durable.filter(|durable| *durable == after);
+        Ok(aside)
+    }
+
+    /// Sets later checkpoints aside that ranks of this run have left beside its directory, when it was on
+    /// several machines: a resume would take them. Directories that another run uses stay as they are.
+    fn distrust_beside(&self, after: u64) -> Result<Vec<PathBuf>, Error> {
+        let disk = self.saving.disk();
+        let mut aside = Vec::new();
+        for dir in beside(&*disk, &self.base).into_iter().filter(|dir| *dir != self.saving.dir) {
+            match Store::open_with(dir, self.saving.retention(), Arc::clone(&disk)) {
+                Err(unisono_checkpoint::Error::Locked { .. }) => {}
+                opened => aside.extend(opened?.distrust(after)?),
+            }
+        }
         Ok(aside)
     }
 

@@ -29,15 +29,15 @@ impl Trainer {
     /// good while another is waiting.
     ///
     /// # Errors
-    /// The directory cannot be written, or another run uses it. There is no such metric. An adapter cannot be
-    /// probed.
+    /// The directory cannot be written, or another run uses it; on several machines it has no name, such as
+    /// `/`. There is no such metric. An adapter cannot be probed.
     pub fn save_to(&mut self, saving: Saving) -> Result<(), Error> {
         saving.check(&names_of_numbers(&self.plan.parts.metrics))?;
         // Checkpoints name the classes. Probing now delays no step.
         self.crew.classes.probed()?;
         // The directory may be the one that is open.
         self.saver = None;
-        self.saver = Some(Checkpoints::open(saving, self.world().rank())?);
+        self.saver = Some(Checkpoints::open(saving, self.world())?);
         Ok(())
     }
 
