@@ -101,21 +101,34 @@ impl Trainer {
     }
 
     /// Writes the final model into the checkpoint directory: `model.safetensors` and, unless it has layers of
-    /// one's own, `model.json`, as [`Trainer::export`] does. Returns the path of the weights.
+    /// one's own, `model.json`, as [`Trainer::export`] does. Returns the path of the weights. On several
+    /// machines all ranks call this, and the first two write.
     ///
     /// # Errors
-    /// It could not be written; the replicas fail.
+    /// It could not be written, on any rank; the replicas fail.
     pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
+        let saved = self.save_model_here();
+        // Whoever has nothing to write waits for those who do.
+        self.together(saved)
+    }
+
+    fn save_model_here(&mut self) -> Result<Option<PathBuf>, Error> {
         if !self.world().is_alone() {
             self.check_before_leaving()?;
         }
-        if self.saver.is_none() || !writes(self.world()) {
+        if self.saver.is_none() {
+            return Ok(None);
+        }
+        let is_writer = writes(self.world());
+        // What others write they may have to read together with this machine.
+        if !is_writer && !self.crew.replicas.reads_together() {
             return Ok(None);
         }
         let (model, description) = self.described()?;
         let export = Export::default().description(description);
         let write = |c: &Checkpoints| c.saver.with_store(|store| store.export_model(&model, &export));
-        Ok(self.saver.as_ref().map(write).transpose()?.map(|exported| exported.weights))
+        let exported = self.saver.as_ref().filter(|_| is_writer).map(write).transpose()?;
+        Ok(exported.map(|exported| exported.weights))
     }
 
     /// Saves if the interval or a callback asks for it and this step is not saved yet. Returns whether the
