@@ -503,6 +503,79 @@ fn a_stop_on_one_machine_ends_all_after_the_same_step() {
     assert!(ended.iter().all(|end| *end == ended[0]), "{ended:?}");
 }
 
+#[test]
+fn a_stop_that_is_taken_back_lets_all_machines_go_on() {
+    let wanted = train(perceptron(8).global_batch(16).replicas(1), World::alone(), 40).unwrap().0;
+    let ended = on_ranks(2, Script::default(), |world| {
+        let (rank, data, stop) = (world.rank(), loader(40, 5).unwrap(), Stop::new());
+        let asks = (rank == 1).then(|| stop.clone());
+        let builder = perceptron(8).global_batch(16).replicas(1).callback(StopsAfter { step: 1, asks });
+        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.stop_on(&stop);
+        trainer.fit(&data, None, 2).unwrap();
+        assert_eq!(trainer.steps(), 2);
+        // It is still asked: predictions run to their end, fits do nothing.
+        assert_eq!(trainer.predict(&data).unwrap().len(), 40 * CLASSES);
+        trainer.fit(&data, None, 2).unwrap();
+        assert_eq!(trainer.steps(), 2);
+        stop.reset();
+        trainer.evaluate(&data).unwrap();
+        trainer.fit(&data, None, 2).unwrap();
+        trainer.state_sha256().unwrap()
+    });
+    assert_eq!(ended, [wanted.clone(), wanted]);
+}
+
+/// Fails once after a step, as data may.
+struct FailsAfter(u64);
+
+impl unisono::Callback for FailsAfter {
+    fn name(&self) -> &str {
+        "fails after"
+    }
+
+    fn influence(&self) -> unisono::Influence {
+        unisono::Influence::None
+    }
+
+    fn step_ended(&mut self, step: &unisono::Step, _: &mut unisono::Control<'_>) -> Result<(), Error> {
+        if step.step == self.0 { Err(unisono::data::DataError::other("enough").into()) } else { Ok(()) }
+    }
+}
+
+/// A run alone leaves checkpoints of which the newest is not trusted. Several machines go on from it.
+#[test]
+fn no_machine_goes_back_to_a_trusted_checkpoint_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    let data = || loader(40, 5).unwrap();
+    let builder = |step: u64| perceptron(8).global_batch(16).callback(FailsAfter(step));
+    let alone = builder(4).replicas(2).audits(Audits::Every(2));
+    let mut alone = alone.build(&data().fields().unwrap()).unwrap();
+    alone.checkpoints(dir, 1).unwrap();
+    alone.fit(&data(), None, 1).unwrap();
+    alone.fit(&data(), None, 3).unwrap_err();
+    drop(alone);
+    let record = || std::fs::read_to_string(dir.join("checkpoints/trusted.json")).unwrap();
+    let listed = || unisono::checkpoint::list(dir).unwrap();
+    let (trusted, before) = (record(), listed());
+    assert_eq!(before[0].0, 5);
+    let name = "rank-0:goes back:replica-1:step-0:segment-1";
+    fail::cfg(name, "return(state:0)").unwrap();
+    let ended = on_ranks(2, Script::default(), |world| {
+        let replicas = if world.rank() == 0 { 3 } else { 1 };
+        let builder = builder(99).replicas(replicas).digest_every(1).fault_scope("goes back:");
+        let mut trainer = builder.world(world).build(&data().fields().unwrap()).unwrap();
+        trainer.checkpoints(dir, 1).unwrap();
+        assert_eq!(trainer.resume().unwrap().map(|resumed| resumed.step), Some(5));
+        trainer.fit(&data(), None, 3).unwrap_err().to_string()
+    });
+    fail::remove(name);
+    assert!(ended[0].contains("does not go back by itself: resume it"), "{ended:?}");
+    assert!(ended[1].starts_with("rank 0 (thread0): ") && ended[1].contains("replica 1"), "{ended:?}");
+    assert_eq!((record(), listed()), (trusted, before));
+}
+
 /// Asks a stop when a step is done.
 struct StopsAfter {
     step: u64,

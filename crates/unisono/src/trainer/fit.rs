@@ -62,7 +62,12 @@ impl Trainer {
         epochs: u32,
     ) -> Result<&History, Error> {
         let fitted = self.fit_here(train, validation, epochs);
-        self.together(fitted)?;
+        let fitted = self.together(fitted);
+        // What machines have agreed on ends this fit; the next one asks each machine's own stop again.
+        if !self.world().is_alone() {
+            self.watch.stop.reset();
+        }
+        fitted?;
         Ok(&self.state.history)
     }
 

@@ -109,7 +109,7 @@ impl Trainer {
     /// writing the last checkpoint.
     ///
     /// On several machines a stop that is asked on one of them ends the fit on all after the same step, and
-    /// evaluations and predictions run to their end.
+    /// evaluations and predictions run to their end. [`Stop::reset`] on that machine lets the next fit go on.
     pub fn stop_on(&mut self, stop: &Stop) {
         match self.world().is_alone() {
             true => self.watch.stop = stop.clone(),
