@@ -109,6 +109,20 @@ fn a_machine_that_owns_tensors_may_be_lost_if_another_one_has_them() {
     }
 }
 
+/// The ranks that are left keep their numbers, also where their replicas are counted.
+#[test]
+fn a_machine_may_be_lost_before_the_run_begins() {
+    let (digest, history, _) = train(adam().replicas(1), World::alone()).unwrap();
+    for owners in [1, 2] {
+        let script = Script { seed: 0, faults: vec![Fault::Lost { rank: 0, after: 0 }] };
+        let ended = on_ranks(3, script, |world| train(adam().replicas(1).shard_optimizer(owners), world));
+        for ended in &ended[1..] {
+            let (other, told, _) = ended.as_ref().unwrap();
+            assert_eq!((other, told), (&digest, &history), "{owners} owners");
+        }
+    }
+}
+
 #[test]
 fn checkpoints_have_all_of_it() {
     let dir = tempfile::tempdir().unwrap();

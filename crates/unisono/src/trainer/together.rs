@@ -34,14 +34,17 @@ pub(super) fn together<T>(world: &World, result: Result<T, Error>) -> Result<T, 
     }
 }
 
-/// Returns the number of replicas of each rank.
+/// Returns the number of replicas of each rank, by its number: 0 for one that is lost.
 pub(super) fn replicas_of_ranks(world: &World, own: usize) -> Result<Vec<usize>, Error> {
     if world.is_alone() {
         return Ok(vec![own]);
     }
-    let records = world.gather(&(own as u64).to_le_bytes())?;
     let count = |record: Vec<u8>| record.try_into().map_or(1, |bytes| u64::from_le_bytes(bytes) as usize);
-    Ok(records.into_iter().map(|(_, record)| count(record)).collect())
+    let mut all = vec![0; world.size()];
+    for (rank, record) in world.gather(&(own as u64).to_le_bytes())? {
+        all[rank] = count(record);
+    }
+    Ok(all)
 }
 
 /// Compares what each rank was started with.
