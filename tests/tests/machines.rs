@@ -194,6 +194,25 @@ fn a_machine_with_another_setting_is_refused_by_name() {
 }
 
 #[test]
+fn another_way_of_working_together_is_refused_by_name() {
+    let ways: [(&str, fn(Builder) -> Builder); 3] = [
+        ("--shard-optimizer 2, rank 0: none", |builder| builder.shard_optimizer(2)),
+        ("the assignment of shards Even, rank 0: Speed", |builder| builder.assignment(Assignment::Even)),
+        ("the interval at which states are compared 7, rank 0: 3", |builder| builder.digest_every(7)),
+    ];
+    for (wanted, way) in ways {
+        let ended = on_ranks(2, Script::default(), |world| {
+            let builder = perceptron(8).replicas(1).digest_every(3);
+            let builder = if world.rank() == 1 { way(builder) } else { builder };
+            builder.world(world).build(&loader(40, 5).unwrap().fields().unwrap()).map(drop)
+        });
+        for ended in ended {
+            assert_eq!(ended.unwrap_err().to_string(), format!("rank 1 (thread1): {wanted}"));
+        }
+    }
+}
+
+#[test]
 fn audits_are_refused_by_name() {
     for (audits, is_refused) in [(Audits::Every(3), true), (Audits::Every(0), false), (Audits::Never, false)]
     {
@@ -524,6 +543,91 @@ fn a_stop_that_is_taken_back_lets_all_machines_go_on() {
         trainer.state_sha256().unwrap()
     });
     assert_eq!(ended, [wanted.clone(), wanted]);
+}
+
+/// Takes its time when a fit begins.
+struct Late(std::time::Duration);
+
+impl unisono::Callback for Late {
+    fn name(&self) -> &str {
+        "late"
+    }
+
+    fn fit_begins(&mut self, _: &mut unisono::Control<'_>) -> Result<(), Error> {
+        std::thread::sleep(self.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_callback_that_looks_at_a_clock_ends_the_fit_on_all_machines_after_the_same_step() {
+    let milliseconds = std::time::Duration::from_millis;
+    let ended = on_ranks(3, Script::default(), |world| {
+        // The clock of rank 1 begins later.
+        let late = Late(milliseconds(if world.rank() == 1 { 200 } else { 0 }));
+        let pause = unisono::PauseAfter::time(milliseconds(100));
+        let builder = perceptron(8).global_batch(16).replicas(1).callback(late).callback(pause);
+        let data = loader(40, 5).unwrap();
+        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 100_000).unwrap();
+        (trainer.steps(), trainer.state_sha256().unwrap())
+    });
+    assert!(ended[0].0 > 0 && ended.iter().all(|end| *end == ended[0]), "{ended:?}");
+}
+
+/// Ends the run, or pauses it, on one machine alone.
+struct Ends {
+    at: Option<u64>,
+    pauses: bool,
+}
+
+impl Ends {
+    fn now(&self, step: u64, run: &mut unisono::Control<'_>) -> Result<(), Error> {
+        match (self.at == Some(step), self.pauses) {
+            (true, true) => run.pause("it is late"),
+            (true, false) => run.stop("it is late"),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl unisono::Callback for Ends {
+    fn name(&self) -> &str {
+        "ends"
+    }
+
+    fn fit_begins(&mut self, run: &mut unisono::Control<'_>) -> Result<(), Error> {
+        self.now(0, run)
+    }
+
+    fn step_ended(&mut self, step: &unisono::Step, run: &mut unisono::Control<'_>) -> Result<(), Error> {
+        self.now(step.step + 1, run)
+    }
+
+    fn epoch_ended(&mut self, epoch: &Epoch, run: &mut unisono::Control<'_>) -> Result<(), Error> {
+        self.now(1000 + u64::from(epoch.epoch), run)
+    }
+}
+
+#[test]
+fn a_callback_on_one_machine_ends_the_fit_on_all() {
+    // Before the first step, after one, at the end of an epoch, at the end of the last.
+    for (at, steps) in [(0, 0), (4, 4), (1000, 3), (1001, 6)] {
+        for pauses in [true, false] {
+            let ended = on_ranks(2, Script::default(), |world| {
+                let at = (world.rank() == 1).then_some(at);
+                let builder = perceptron(8).global_batch(16).replicas(1).callback(Ends { at, pauses });
+                let data = loader(40, 5).unwrap();
+                let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+                trainer.fit(&data, None, 2).unwrap();
+                let why = trainer.stopped().map(|stopped| (stopped.steps, stopped.reason.clone()));
+                (trainer.steps(), why)
+            });
+            let why = (!pauses).then(|| (steps, "it is late".to_owned()));
+            assert_eq!(ended, [(steps, why.clone()), (steps, why)], "at {at}");
+        }
+    }
 }
 
 /// Fails once after a step, as data may.

@@ -73,7 +73,7 @@ impl Trainer {
         let Some(job) = &self.data_hash.job else { return Ok(None) };
         loop {
             match job.wait_blocks(WAIT)? {
-                None if self.watch.stop.is_asked() => return Ok(None),
+                None if self.watch.asked.is_asked() => return Ok(None),
                 None => {}
                 found => return Ok(found),
             }

@@ -136,6 +136,7 @@ impl Trainer {
         (self.callbacks.save, self.callbacks.pause) = (false, None);
         if self.position().epoch < epochs {
             self.call(0, |callback, run| callback.fit_begins(run))?;
+            self.agree_on_saving(false, Ok(()))?;
         }
         Ok(loader.epochs(self.state.position.data.clone(), epochs)?)
     }
@@ -279,8 +280,7 @@ impl Trainer {
                 Some(started) => started,
                 None => {
                     // A callback may end a fit at its beginning, too.
-                    let over = self.is_over() && !self.watch.stop.is_asked();
-                    if (ended && self.save_when_due()?) || over {
+                    if (ended && self.save_when_due()?) || self.is_ended() {
                         self.note_end();
                         return Ok(());
                     }
@@ -315,7 +315,8 @@ impl Trainer {
                 if over {
                     self.audit_at_stop(&batch)?;
                 }
-                if self.save_when_due()? || over {
+                // A callback may have ended it on another machine.
+                if self.save_when_due()? || over || self.is_ended() {
                     self.note_end();
                     return Ok(());
                 }

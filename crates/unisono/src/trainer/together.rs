@@ -5,7 +5,7 @@
 
 use unisono_data::{Loader, Position};
 use unisono_gpu::Adapter;
-use unisono_replica::{Audits, Class, Classes, machine};
+use unisono_replica::{Audits, Class, Classes, Options, machine};
 use unisono_world::{World, WorldError, pack, unpack};
 
 use crate::observe::machines::MachineReport;
@@ -72,6 +72,21 @@ pub(super) fn compare_start(
     own.extend(parts.map(|(name, hash)| (format!("the hash of {name}"), hash.unwrap_or_default())));
     world.compare(&own)?;
     compare_classes(world, adapters)
+}
+
+/// Compares what decides what the ranks of a run do together: which of them has which shards, what they hand
+/// round, and when they compare their states.
+///
+/// # Errors
+/// The first difference, which names the rank.
+pub(super) fn compare_ways(world: &World, options: &Options, digest_every: u64) -> Result<(), Error> {
+    let owners = options.owners.map_or_else(|| "none".to_owned(), |owners| owners.to_string());
+    let own = [
+        ("--shard-optimizer", owners),
+        ("the assignment of shards", format!("{:?}", options.assignment)),
+        ("the interval at which states are compared", digest_every.to_string()),
+    ];
+    Ok(world.compare(&own.map(|(name, value)| (name.to_owned(), value)))?)
 }
 
 /// Compares the numeric classes of all ranks, which are probed if their adapters differ.
@@ -173,8 +188,9 @@ impl Trainer {
         }
     }
 
-    /// Tells all ranks whether this one was asked to stop, whether a save is due here, and what went wrong
-    /// with saves. Returns whether a save is due on any rank, and makes the run stop where any was asked to.
+    /// Tells all ranks whether this one was asked to stop, whether a callback ends the fit or the run here,
+    /// whether a save is due here, and what went wrong with saves. Returns whether a save is due on any rank,
+    /// and makes the run stop, or end, where it does on any.
     ///
     /// # Errors
     /// Saves failed on a rank: the same error on all.
@@ -184,18 +200,22 @@ impl Trainer {
             return saves.map(|()| due);
         }
         let problem = saves.err().map(|error| error.to_string());
+        let stopped = self.stopped().and_then(|stopped| serde_json::to_vec(stopped).ok()).unwrap_or_default();
+        let pause = self.callbacks.pause.clone().unwrap_or_default();
         let flags = [u8::from(due), u8::from(self.watch.asked.is_asked()), u8::from(problem.is_some())];
         let mut any_due = false;
         let mut failed = None;
         let problem = problem.unwrap_or_default();
         let unheard = std::mem::take(&mut self.watch.unheard);
-        let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes()];
+        let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes(), &stopped, pause.as_bytes()];
         own.extend(unheard.iter().map(String::as_bytes));
         let records = world.gather(&pack(&own))?;
         self.take_observers_over();
+        // Ranks whose callbacks look at a clock have decided differently: the first one counts.
+        (self.callbacks.pause, self.state.control.stopped) = (None, None);
         for (rank, record) in records {
             let parts = unpack(&record).unwrap_or_default();
-            let [flags, problem, unheard @ ..] = &parts[..] else { continue };
+            let [flags, problem, stopped, pause, unheard @ ..] = &parts[..] else { continue };
             for text in unheard {
                 let text = format!("{}: {}", world.name(rank), String::from_utf8_lossy(text));
                 self.watch.note(&text);
@@ -207,6 +227,13 @@ impl Trainer {
             if flags.get(2) == Some(&1) && failed.is_none() {
                 let why = String::from_utf8_lossy(problem).into_owned();
                 failed = Some(WorldError::Other { rank: world.name(rank), why });
+            }
+            if let Ok(stopped) = serde_json::from_slice(stopped) {
+                self.state.control.stopped.get_or_insert(stopped);
+            }
+            if !pause.is_empty() {
+                let why = || String::from_utf8_lossy(pause).into_owned();
+                self.callbacks.pause.get_or_insert_with(why);
             }
         }
         let lost = world.lost();
