@@ -132,51 +132,54 @@ impl World {
     }
 
     /// Gives a record to all ranks and returns the records of all. Where ranks are lost meanwhile, that has
-    /// happened on all ranks that are left or on none.
+    /// happened on all ranks that are left or on none. `what` says what the records are: all ranks gather the
+    /// same.
     ///
     /// # Errors
-    /// [`WorldError::Changed`]: it has happened on none. Others end the run.
-    pub fn gather_once(&self, record: &[u8]) -> Result<Records, WorldError> {
+    /// [`WorldError::Changed`]: it has happened on none. [`WorldError::Crossed`]: another rank gathers
+    /// something else. Others end the run.
+    pub fn gather_once(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
         if self.is_alone() {
             return Ok(vec![(0, record.to_vec())]);
         }
-        self.act(|session| session.gather(record))
+        self.act(|session| session.gather(what, record))
     }
 
-    /// Gives a record to all ranks and returns the records of all that are left.
+    /// Gives a record to all ranks and returns the records of all that are left, as [`World::gather_once`]
+    /// does.
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn gather(&self, record: &[u8]) -> Result<Records, WorldError> {
+    pub fn gather(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
         loop {
-            match self.gather_once(record) {
+            match self.gather_once(what, record) {
                 Err(WorldError::Changed) => {}
                 other => return other,
             }
         }
     }
 
-    /// Returns whether it is so on any rank.
+    /// Returns whether it is so on any rank. `what` says what.
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn any(&self, here: bool) -> Result<bool, WorldError> {
+    pub fn any(&self, what: &str, here: bool) -> Result<bool, WorldError> {
         if self.is_alone() {
             return Ok(here);
         }
-        Ok(self.gather(&[u8::from(here)])?.iter().any(|(_, record)| record == &[1]))
+        Ok(self.gather(what, &[u8::from(here)])?.iter().any(|(_, record)| record == &[1]))
     }
 
-    /// Gives the bytes of one rank to all. `from` is the number of that rank.
+    /// Gives the bytes of one rank to all. `from` is the number of that rank, and `what` says what they are.
     ///
     /// # Errors
     /// [`WorldError::Other`] if that rank is lost; others end the run.
-    pub fn broadcast(&self, from: usize, bytes: Vec<u8>) -> Result<Vec<u8>, WorldError> {
+    pub fn broadcast(&self, what: &str, from: usize, bytes: Vec<u8>) -> Result<Vec<u8>, WorldError> {
         if self.is_alone() {
             return Ok(bytes);
         }
         let own = if self.rank() == from { bytes } else { Vec::new() };
-        let records = self.gather(&own)?;
+        let records = self.gather(what, &own)?;
         let found = records.into_iter().find(|(rank, _)| *rank == from).map(|(_, bytes)| bytes);
         found.ok_or_else(|| WorldError::Other { rank: self.name(from), why: "it was lost".into() })
     }
@@ -212,7 +215,7 @@ impl World {
         }
         let parts: Vec<&[u8]> =
             own.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
-        let records = self.gather(&pack(&parts))?;
+        let records = self.gather("a comparison", &pack(&parts))?;
         let wrong = || WorldError::Differs("the ranks are not of one version".into());
         let read = |record: &[u8]| -> Option<Vec<(String, String)>> {
             let parts = unpack(record)?;

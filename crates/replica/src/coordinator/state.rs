@@ -150,7 +150,8 @@ impl Replicas {
             Ok(all) => (all.first().map(|(_, digest)| digest.to_string()).unwrap_or_default(), String::new()),
             Err(error) => (String::new(), error.to_string()),
         };
-        let records = self.world.gather(&pack(&[digest.as_bytes(), problem.as_bytes()]))?;
+        let records =
+            self.world.gather("the digests of states", &pack(&[digest.as_bytes(), problem.as_bytes()]))?;
         own?;
         let mut groups: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
         for (rank, record) in records {

@@ -68,14 +68,14 @@ pub(crate) fn share_newest_on(disk: &dyn Disk, world: &World, dir: &Path) -> Res
     }
     let newest = newest_here(disk, dir);
     let step = newest.as_ref().map_or(0, |(step, _)| step + 1);
-    let steps = world.gather(&step.to_le_bytes())?;
+    let steps = world.gather("the newest checkpoints", &step.to_le_bytes())?;
     let step_of = |record: &[u8]| record.try_into().map_or(0, u64::from_le_bytes);
     let most = steps.iter().map(|(_, record)| step_of(record)).max().unwrap_or(0);
     let Some((holder, _)) = steps.iter().find(|(_, record)| most > 0 && step_of(record) == most) else {
         return Ok(own);
     };
     let has = newest_in(disk, &own).is_some_and(|loaded| loaded.step + 1 == most);
-    if !world.any(!has)? {
+    if !world.any("who lacks the newest checkpoint", !has)? {
         return Ok(own);
     }
     let read = match &newest {
@@ -134,9 +134,10 @@ pub(crate) fn beside(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns a result if all ranks have one, and otherwise the same error on all.
-fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T, Error> {
+pub(crate) fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T, Error> {
     let problem = result.as_ref().err().map(|error| format!("{}: {error}", path.display()));
-    let records = world.gather(problem.as_deref().unwrap_or_default().as_bytes())?;
+    let records = world
+        .gather("what went wrong with a checkpoint", problem.as_deref().unwrap_or_default().as_bytes())?;
     match records.into_iter().find(|(_, record)| !record.is_empty()) {
         Some((rank, why)) => {
             let why = String::from_utf8_lossy(&why).into_owned();
@@ -147,13 +148,17 @@ fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T
 }
 
 /// Gives the bytes of one rank to all, a part at a time.
-fn hand_round(world: &World, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u8>, Error> {
-    let len = world.broadcast(holder, (packed.len() as u64).to_le_bytes().to_vec())?;
+pub(crate) fn hand_round(world: &World, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let len = world.broadcast(
+        "the length of a checkpoint",
+        holder,
+        (packed.len() as u64).to_le_bytes().to_vec(),
+    )?;
     let len = len.try_into().map_or(0, u64::from_le_bytes) as usize;
     let is_holder = holder == world.rank();
     for first in (0..len).step_by(PART) {
         let part = if is_holder { packed[first..len.min(first + PART)].to_vec() } else { Vec::new() };
-        let part = world.broadcast(holder, part)?;
+        let part = world.broadcast("a part of a checkpoint", holder, part)?;
         if !is_holder {
             packed.extend(part);
         }

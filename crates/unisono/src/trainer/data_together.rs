@@ -49,7 +49,7 @@ impl Trainer {
             return Ok(());
         }
         let own = self.own_blocks();
-        let records = world.gather(&record_of(&own))?;
+        let records = world.gather("the hashes of the data", &record_of(&own))?;
         let mut all = Vec::new();
         for (rank, record) in &records {
             match read(record) {

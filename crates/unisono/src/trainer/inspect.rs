@@ -128,7 +128,8 @@ impl Trainer {
         let (world, failed) = (self.world(), |source| Error::Trace { path: path.into(), source });
         let name = (!world.is_alone()).then(|| world.name(world.rank()));
         let own = trace::events(world.rank(), name, &self.crew.replicas.reports(), &timeline);
-        let machines: Vec<Vec<u8>> = world.gather(&own)?.into_iter().map(|(_, events)| events).collect();
+        let machines = world.gather("the trace", &own)?;
+        let machines: Vec<Vec<u8>> = machines.into_iter().map(|(_, events)| events).collect();
         if self.world().is_first() { trace::write(path, &machines).map_err(failed) } else { Ok(()) }
     }
 }

@@ -77,7 +77,7 @@ impl Trainer {
             let first = rows.start.saturating_sub(from);
             let values = values.get(first..first + rows.len()).unwrap_or_default();
             let record = [&(rows.start as u64).to_le_bytes(), bytemuck::cast_slice(values)].concat();
-            let all = joined(self.world().gather(&record)?, batch.len())?;
+            let all = joined(self.world().gather("the weights of samples", &record)?, batch.len())?;
             // A machine whose rows are missing was lost: the others have them now.
             if all.is_some() {
                 return Ok(all);

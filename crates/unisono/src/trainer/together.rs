@@ -41,7 +41,7 @@ pub(super) fn replicas_of_ranks(world: &World, own: usize) -> Result<Vec<usize>,
     }
     let count = |record: Vec<u8>| record.try_into().map_or(1, |bytes| u64::from_le_bytes(bytes) as usize);
     let mut all = vec![0; world.size()];
-    for (rank, record) in world.gather(&(own as u64).to_le_bytes())? {
+    for (rank, record) in world.gather("the numbers of replicas", &(own as u64).to_le_bytes())? {
         all[rank] = count(record);
     }
     Ok(all)
@@ -92,7 +92,7 @@ pub(super) fn compare_ways(world: &World, options: &Options, digest_every: u64) 
 /// Compares the numeric classes of all ranks, which are probed if their adapters differ.
 fn compare_classes(world: &World, adapters: &[Adapter]) -> Result<(), Error> {
     let own = adapters.first().map(machine).unwrap_or_default();
-    let all = world.gather(own.as_bytes())?;
+    let all = world.gather("the adapters", own.as_bytes())?;
     if all.iter().all(|(_, other)| other == own.as_bytes()) {
         return Ok(());
     }
@@ -165,7 +165,9 @@ impl Trainer {
             [self.steps(), u64::from(epoch), sample, self.history().len() as u64].map(u64::to_le_bytes);
         let own = [&[u8::from(whole)], place.as_flattened()].concat();
         // What ends the run may have been that there is no answer.
-        self.world().gather(&own).is_ok_and(|all| whole && all.iter().all(|(_, other)| *other == own))
+        self.world()
+            .gather("the place of the run", &own)
+            .is_ok_and(|all| whole && all.iter().all(|(_, other)| *other == own))
     }
 
     /// Collects what each machine did, for the report.
@@ -174,7 +176,8 @@ impl Trainer {
         if world.is_alone() {
             return Ok(());
         }
-        let records = world.gather(&MachineReport::numbers(&world, &self.crew.replicas.reports()))?;
+        let records =
+            world.gather("the report", &MachineReport::numbers(&world, &self.crew.replicas.reports()))?;
         let report = |(rank, numbers): &(usize, Vec<u8>)| MachineReport::of(&world, *rank, numbers);
         self.watch.machines = records.iter().filter_map(report).collect();
         Ok(())
@@ -209,7 +212,7 @@ impl Trainer {
         let unheard = std::mem::take(&mut self.watch.unheard);
         let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes(), &stopped, pause.as_bytes()];
         own.extend(unheard.iter().map(String::as_bytes));
-        let records = world.gather(&pack(&own))?;
+        let records = world.gather("the agreement on saving", &pack(&own))?;
         self.take_observers_over();
         // Ranks whose callbacks look at a clock have decided differently: the first one counts.
         (self.callbacks.pause, self.state.control.stopped) = (None, None);
