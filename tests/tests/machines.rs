@@ -380,6 +380,41 @@ fn a_resume_takes_the_newest_of_a_disk_of_its_own() {
 }
 
 #[test]
+fn all_machines_load_the_best_that_any_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    let run = |world: World, epochs: u32| {
+        let (data, held_out) = (loader(40, 5).unwrap(), loader(20, 6).unwrap());
+        let builder = perceptron(8).optimizer(Sgd::new(0.5)).global_batch(16).replicas(1).world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        let best = unisono::BestBy::Lowest("loss".into());
+        trainer.save_to(unisono::Saving::new(dir).keep_last(1).keep_best(best)).unwrap();
+        trainer.resume().unwrap();
+        trainer.fit(&data, Some(&held_out), epochs).unwrap();
+        // From here on the epochs are worse.
+        trainer.set_tensor("3.bias", &[1000.0, 0.0, 0.0]).unwrap();
+        trainer.fit(&data, Some(&held_out), epochs + 1).unwrap();
+        let best = trainer.load_best().unwrap();
+        (best, trainer.evaluate(&held_out).unwrap().loss, trainer.history().clone())
+    };
+    let is_the_best = |ended: Vec<(u64, f64, History)>| {
+        assert!(ended.iter().all(|end| *end == ended[0]));
+        let (step, loss, history) = &ended[0];
+        let losses = history.iter().map(|epoch| (epoch.validation.as_ref().unwrap().loss, epoch.steps));
+        assert_eq!(losses.min_by(|a, b| a.0.total_cmp(&b.0)), Some((*loss, *step)));
+        *step
+    };
+    // The third rank has no checkpoints of its own.
+    let first = is_the_best(on_ranks(3, Script::default(), |world| run(world, 4)));
+    // The first rank has then seen the later epochs alone, and has another best.
+    std::fs::remove_dir_all(dir).unwrap();
+    let second = is_the_best(on_ranks(3, Script::default(), |world| run(world, 6)));
+    assert_eq!(second, first);
+    let kept = |rank| unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
+    assert!(kept(0).iter().all(|(step, _)| *step > first), "{:?}", kept(0));
+}
+
+#[test]
 fn a_directory_without_a_name_is_refused_on_several_machines() {
     for ended in on_ranks(2, Script::default(), |world| {
         let data = loader(40, 5).unwrap();

@@ -57,6 +57,11 @@ impl Checkpoints {
         })
     }
 
+    /// Returns the directory of this machine's checkpoints.
+    pub fn dir(&self) -> &Path {
+        &self.saving.dir
+    }
+
     /// Returns the step of the newest checkpoint that is known to be complete.
     pub fn durable(&self) -> Option<u64> {
         self.durable
@@ -132,6 +137,11 @@ impl Checkpoints {
     /// The directory cannot be read.
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>, Error> {
         Ok(self.saver.with_store(|store| store.best())?)
+    }
+
+    /// Returns which of some steps was the best by a run's history.
+    pub fn best_of(&self, steps: impl Iterator<Item = u64>, history: &History) -> Option<u64> {
+        self.saving.best_of(steps, history)
     }
 
     /// Notes that a run goes on from one of the checkpoints.
