@@ -313,6 +313,11 @@ fn the_machine_that_is_left_of_two_goes_on_alone() {
     assert_eq!((digest, resumed, written), (wanted, Some(3), true));
     // What is newer in its own directory counts.
     assert_eq!(train_on(World::alone(), dir, 4).1, Some(12));
+    // A fresh start is one, whatever lies beside it.
+    let mut trainer = perceptron(8).replicas(1).build(&loader(40, 5).unwrap().fields().unwrap()).unwrap();
+    trainer.checkpoints(dir, 2).unwrap();
+    trainer.clear_checkpoints().unwrap();
+    assert_eq!(trainer.resume().unwrap(), None);
 }
 
 /// A disk of its own, which keeps all paths below a directory of the machine's. Only the files that lock runs

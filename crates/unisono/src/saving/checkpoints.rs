@@ -18,6 +18,8 @@ pub(crate) struct Checkpoints {
     saving: Saving,
     /// The run's directory, beside which each rank has its own.
     base: PathBuf,
+    /// Whether this machine is alone.
+    is_alone: bool,
     /// The step that was handed over last.
     saved: Option<u64>,
     /// The step of the newest checkpoint that is known to be complete.
@@ -49,6 +51,7 @@ impl Checkpoints {
             saver,
             saving,
             base,
+            is_alone: world.is_alone(),
             saved: None,
             durable: None,
             confirmed: 0,
@@ -101,25 +104,27 @@ impl Checkpoints {
         let after = after.max(self.confirmed.min(after + 1));
         self.confirmed = self.confirmed.min(after);
         let mut aside = self.saver.distrust(after)?;
-        aside.extend(self.distrust_beside(after)?);
+        aside.extend(self.beside(|store| store.distrust(after))?.into_iter().flatten());
         self.durable = self.saver.with_store(|store| store.newest_step())?;
         // Steps that are made again are saved again, unless they are there.
         self.saved = self.durable.filter(|durable| *durable == after);
         Ok(aside)
     }
 
-    /// Sets later checkpoints aside that ranks of this run have left beside its directory, when it was on
-    /// several machines: a resume would take them. Directories that another run uses stay as they are.
-    fn distrust_beside(&self, after: u64) -> Result<Vec<PathBuf>, Error> {
-        let disk = self.saving.disk();
-        let mut aside = Vec::new();
-        for dir in beside(&*disk, &self.base).into_iter().filter(|dir| *dir != self.saving.dir) {
+    /// Does something with the directories of other ranks beside the run's, which a run alone has where it was
+    /// on several machines before: a resume looks into them. Those that another run uses stay as they are.
+    fn beside<T>(
+        &self,
+        mut act: impl FnMut(&mut Store) -> unisono_checkpoint::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        let (disk, mut all) = (self.saving.disk(), Vec::new());
+        for dir in if self.is_alone { beside(&*disk, &self.base) } else { Vec::new() } {
             match Store::open_with(dir, self.saving.retention(), Arc::clone(&disk)) {
                 Err(unisono_checkpoint::Error::Locked { .. }) => {}
-                opened => aside.extend(opened?.distrust(after)?),
+                opened => all.push(act(&mut opened?)?),
             }
         }
-        Ok(aside)
+        Ok(all)
     }
 
     /// Whether the checkpoint of a step is trusted.
@@ -162,7 +167,8 @@ impl Checkpoints {
     /// One cannot be removed.
     pub fn clear(&mut self) -> Result<(), Error> {
         (self.saved, self.durable) = (None, None);
-        Ok(self.saver.with_store(Store::clear)?)
+        self.saver.with_store(Store::clear)?;
+        self.beside(Store::clear).map(drop)
     }
 
     /// Refuses a directory that holds a later step of a run that this one does not go on with, since no save

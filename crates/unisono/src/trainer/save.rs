@@ -83,7 +83,8 @@ impl Trainer {
         Ok(contents.state_sha256(&self.state.digested()))
     }
 
-    /// Removes the checkpoints of an earlier run from the directory, for a fresh start in it.
+    /// Removes the checkpoints of an earlier run from the directory, for a fresh start in it. A run alone
+    /// removes those of other ranks beside it too.
     ///
     /// # Errors
     /// One cannot be removed.
