@@ -1,8 +1,8 @@
 //! Long messages in parts: MPI counts the bytes of a message with 31 bits.
 //!
 //! A part of the most bytes has another one behind it, and the last part is shorter, if need be empty. So a
-//! message that is shorter than a part is its own only part. Parts of one rank arrive in the order in which it
-//! sent them.
+//! message that is shorter than a part is its own only part. Parts of one rank arrive in the order in which
+//! it sent them.
 
 use std::collections::BTreeMap;
 

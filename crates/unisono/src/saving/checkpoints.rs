@@ -111,8 +111,8 @@ impl Checkpoints {
         Ok(aside)
     }
 
-    /// Does something with the directories of other ranks beside the run's, which a run alone has where it was
-    /// on several machines before: a resume looks into them. Those that another run uses stay as they are.
+    /// Does something with the directories of other ranks beside the run's. A run alone has some if it was on
+    /// several machines before, and a resume looks into them. Those that another run uses stay as they are.
     fn beside<T>(
         &self,
         mut act: impl FnMut(&mut Store) -> unisono_checkpoint::Result<T>,

@@ -117,8 +117,9 @@ impl Trainer {
     /// output `carry NAME out`: feed zeros with the first batch, and the output with the next one.
     ///
     /// Every layer of the library can be exported, and every model of its ops. Convolutions are written as
-    /// gathered windows and products, which runtimes compute slower than convolutions of their own. On several
-    /// machines all ranks call this.
+    /// gathered windows and products, which runtimes compute slower than convolutions of their own.
+    ///
+    /// On several machines all ranks call this.
     ///
     /// # Errors
     /// The model draws random numbers when it predicts, or has an op of one's own; it takes more than 2 GB;

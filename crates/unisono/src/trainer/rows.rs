@@ -101,8 +101,8 @@ fn weights(batch: &Batch) -> Option<&[f32]> {
     batch.field(WEIGHT).and_then(|weights| weights.values.as_f32())
 }
 
-/// Joins the weights of all machines. Returns none if those of a sample are missing: machines that see another
-/// cut than others may bring some twice.
+/// Joins the weights of all machines. Returns none if those of a sample are missing: machines that see
+/// another cut than others may bring some twice.
 fn joined(records: Records, samples: usize) -> Result<Option<Vec<f32>>, WorldError> {
     let mut all = vec![None; samples];
     for (rank, record) in records {
