@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono::data::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Loader, Sample, Source};
 use unisono::world::{Fault, Script, threads};
-use unisono::{Accuracy, Dense, Error, History, Relu, Sequential, Sgd, Trainer, WEIGHT, World};
+use unisono::{Accuracy, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, WEIGHT, World};
 
 const SAMPLES: u64 = 3000;
 const BATCH: usize = 64;
@@ -24,6 +24,8 @@ struct Counted {
     broken: Option<u64>,
     /// Whether samples have weights.
     weights: bool,
+    /// Whether it takes a millisecond to hash a sample.
+    slow: bool,
 }
 
 impl Counted {
@@ -75,7 +77,10 @@ impl Source for Counted {
 
     fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
         self.hashed.fetch_add(samples.end - samples.start, Ordering::Relaxed);
-        samples.for_each(|index| hash.sample(&self.sample(index)));
+        for index in samples {
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(self.slow)));
+            hash.sample(&self.sample(index));
+        }
         Ok(())
     }
 }
@@ -169,6 +174,26 @@ fn other_data_on_a_machine_are_refused_by_name() {
             assert!(text.starts_with(&wanted), "{text}");
         }
     }
+}
+
+#[test]
+fn a_stop_on_one_machine_ends_the_hashing_of_the_data_on_all() {
+    let ended = on_ranks(2, Script::default(), |world| {
+        let (stop, rank) = (Stop::new(), world.rank());
+        let source = Arc::new(Counted { slow: true, ..Counted::new() });
+        let data = Loader::new(Arc::clone(&source)).threads(1).limit_batches(4);
+        let builder = Trainer::builder(Sequential::new().add(Dense::new(3))).replicas(1).global_batch(BATCH);
+        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.stop_on(&stop);
+        if rank == 1 {
+            stop.ask();
+        }
+        trainer.fit(&data, None, 1).unwrap();
+        (rank, trainer.steps(), source.hashed.load(Ordering::Relaxed))
+    });
+    // The first rank has hashed all of its part before it hears of it.
+    assert!(ended.iter().all(|(_, steps, _)| *steps == 0), "{ended:?}");
+    assert!(ended[1].2 < SAMPLES, "{ended:?}");
 }
 
 #[test]
