@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use clap::Parser;
 
-/// The exit code of a program whose flags are wrong: starting it again does not help.
-const WRONG_FLAGS: i32 = 2;
-/// Exit codes from here on are those of signals that asked the run to end.
+/// The exit code of a program whose flags are wrong, or which refuses the data or the directory: starting it
+/// again does not help.
+const REFUSED: i32 = 2;
+/// The signals that ask a run to end: SIGHUP, SIGINT and SIGTERM.
+const ASKING: [i32; 3] = [1, 2, 15];
+/// A program that a signal ended has this and the signal's number as its exit code.
 const SIGNALLED: i32 = 128;
 
 #[derive(Parser)]
@@ -49,20 +52,28 @@ fn main() -> ExitCode {
 /// Starts the program until it succeeds, is asked to end, or has failed too often. Returns its exit code.
 fn relaunch(flags: &Flags) -> Result<u8, String> {
     let mut failed = 0;
+    let resumes = flags.program.iter().any(|arg| arg == "--resume");
+    // The program refuses that too, unless it ends before it can: the next start would then resume that run.
+    if let Some(dir) = out(&flags.program).filter(|dir| !resumes && holds_checkpoints(dir)) {
+        let dir = dir.display();
+        return Err(format!(
+            "--out {dir}: holds the checkpoints of an earlier run: add --resume, or remove it"
+        ));
+    }
     loop {
         let ranks = ranks(&flags.hostfile)?;
         eprintln!("relaunch: start {} on {ranks} ranks", failed + 1);
         let mut command = Command::new("mpirun");
         command.arg("--hostfile").arg(&flags.hostfile).args(["-n", &ranks.to_string(), "--bind-to", "none"]);
         command.args(&flags.mpirun).args(&flags.program);
-        if failed > 0 && !flags.program.iter().any(|arg| arg == "--resume") {
+        if failed > 0 && !resumes {
             command.arg("--resume");
         }
         let status = command.status().map_err(|error| format!("mpirun: {error}"))?;
         let code = status.code().unwrap_or(1);
-        // 137: a rank was killed; 143 and 130: the run was asked to end.
-        let asked = code == SIGNALLED + 2 || code == SIGNALLED + 15;
-        if code == 0 || code == WRONG_FLAGS || asked {
+        // 137, with SIGKILL, is that of a rank that was killed.
+        let asked = ASKING.iter().any(|signal| code == SIGNALLED + signal);
+        if code == 0 || code == REFUSED || asked {
             return Ok(u8::try_from(code).unwrap_or(1));
         }
         failed += 1;
@@ -72,6 +83,22 @@ fn relaunch(flags: &Flags) -> Result<u8, String> {
         eprintln!("relaunch: the run failed with {status}: it goes on from its last checkpoint");
         std::thread::sleep(Duration::from_secs(flags.pause));
     }
+}
+
+/// Returns the directory that a program is given with --out.
+fn out(program: &[String]) -> Option<PathBuf> {
+    let next = |at: usize| program.get(at + 1).map(PathBuf::from);
+    program.iter().enumerate().find_map(|(at, arg)| match arg.strip_prefix("--out")? {
+        "" => next(at),
+        rest => rest.strip_prefix('=').map(PathBuf::from),
+    })
+}
+
+/// Returns whether there are checkpoints in a run's directory, of the first two ranks, on this machine.
+fn holds_checkpoints(dir: &Path) -> bool {
+    let holds =
+        |rank| unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).is_ok_and(|all| !all.is_empty());
+    holds(0) || holds(1)
 }
 
 /// Returns the number of ranks that a hostfile has room for.

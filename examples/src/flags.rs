@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use unisono::{Precision, SavedRun, Trainer};
 
-use crate::{Error, Run, WorldFlag, claim, held_out_metric, say};
+use crate::{Error, Refused, Run, WorldFlag, claim, held_out_metric, say};
 
 /// The flags of every program that trains. What belongs to a run (global batch, shards, seed) is optional: a
 /// resumed run takes it from its checkpoint.
@@ -173,15 +173,16 @@ impl RunFlags {
         }
         let mut saved = None;
         if let Some(dir) = &self.out {
+            let listed = || unisono::checkpoint::list(unisono::dir_of_rank(dir, world.rank()));
             if self.resume {
                 saved = SavedRun::newest(&unisono::share_newest(&world, dir)?)?;
-            } else if !unisono::checkpoint::list(unisono::dir_of_rank(dir, world.rank()))?.is_empty() {
+            } else if world.any("who has checkpoints", !listed()?.is_empty())? {
                 let dir = dir.display();
-                return Err(format!(
+                let problem = format!(
                     "--out {dir}: holds the checkpoints of an earlier run; go on with it with --resume, or choose another \
                      directory"
-                )
-                .into());
+                );
+                return Err(Refused(problem).into());
             }
         }
         let saved = saved.as_ref().map(SavedRun::settings);
@@ -220,10 +221,10 @@ fn settle<T: PartialEq + std::fmt::Display>(
 ) -> Result<T, Error> {
     match (given, saved) {
         (Some(given), _) if force => Ok(given),
-        (Some(given), Some(saved)) if given != saved => Err(format!(
+        (Some(given), Some(saved)) if given != saved => Err(Refused(format!(
             "{flag} {given}: the run to resume was started with {saved}, which cannot change; leave the flag out, or \
              --force it"
-        )
+        ))
         .into()),
         (given, saved) => Ok(saved.or(given).unwrap_or(default)),
     }

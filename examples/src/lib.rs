@@ -46,8 +46,9 @@ pub use text::{Text, TextFlags};
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Reads the command line and runs a program. An error prints one line on standard error and exits with 1.
-/// Wrong flags exit with 2, a run that a signal interrupted with 128 and the signal's number: 130 for Ctrl-C,
-/// 143 for SIGTERM, 129 for SIGHUP.
+/// Wrong flags and settings, and data or checkpoints that do not fit them, exit with 2: the same run fails
+/// again. A run that a signal interrupted exits with 128 and the signal's number: 130 for Ctrl-C, 143 for
+/// SIGTERM, 129 for SIGHUP.
 pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode {
     // The faults that the variable FAILPOINTS names are active until this is dropped.
     #[cfg(feature = "faults")]
@@ -62,8 +63,40 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
                 true => writeln!(stderr(), "{error}"),
                 false => writeln!(stderr(), "{}error: {error}", machines::label()),
             };
-            if interrupted { ExitCode::from(interrupt::exit_code()) } else { ExitCode::FAILURE }
+            match interrupted {
+                true => ExitCode::from(interrupt::exit_code()),
+                false if is_refusal(&*error) => ExitCode::from(REFUSED),
+                false => ExitCode::FAILURE,
+            }
         }
+    }
+}
+
+/// The exit code of a program whose flags are wrong, or which refuses to run as it was started.
+const REFUSED: u8 = 2;
+
+/// The error of flags that do not fit each other or a checkpoint.
+#[derive(Debug)]
+pub(crate) struct Refused(pub String);
+
+impl std::error::Error for Refused {}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Returns whether the same run would fail again with an error: nothing was lost, it is refused.
+fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
+    use unisono::{Error, world::WorldError};
+    match error.downcast_ref() {
+        Some(Error::Here(error)) => is_refusal(&**error),
+        Some(Error::Setting { .. } | Error::Resume { .. } | Error::Model(_) | Error::TooLarge { .. }) => true,
+        Some(Error::World(WorldError::Differs(_))) => true,
+        Some(_) => false,
+        // Data that cannot be opened; what is wrong with a batch of a run is an error of the run.
+        None => error.is::<Refused>() || error.is::<unisono::data::DataError>(),
     }
 }
 

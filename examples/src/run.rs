@@ -72,7 +72,9 @@ impl Run {
         trainer.stop_on(&interrupt::stop()?);
         trainer.fit(train, Some(held_out), self.epochs)?;
         // A run that was asked to stop during its last step is complete.
-        if interrupt::stop()?.is_asked() && trainer.position().epoch < self.epochs {
+        // Of several machines another one may have been asked.
+        let asked = interrupt::stop()?.is_asked() || !self.world.is_alone() && trainer.stopped().is_none();
+        if asked && trainer.position().epoch < self.epochs {
             return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
         trainer.save_model()?;

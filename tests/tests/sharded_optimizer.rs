@@ -109,6 +109,20 @@ fn a_machine_that_owns_tensors_may_be_lost_if_another_one_has_them() {
     }
 }
 
+/// The ranks that are left keep their numbers, also where their replicas are counted.
+#[test]
+fn a_machine_may_be_lost_before_the_run_begins() {
+    let (digest, history, _) = train(adam().replicas(1), World::alone()).unwrap();
+    for owners in [1, 2] {
+        let script = Script { seed: 0, faults: vec![Fault::Lost { rank: 0, after: 0 }] };
+        let ended = on_ranks(3, script, |world| train(adam().replicas(1).shard_optimizer(owners), world));
+        for ended in &ended[1..] {
+            let (other, told, _) = ended.as_ref().unwrap();
+            assert_eq!((other, told), (&digest, &history), "{owners} owners");
+        }
+    }
+}
+
 #[test]
 fn checkpoints_have_all_of_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,4 +143,44 @@ fn checkpoints_have_all_of_it() {
     assert_eq!(run(sharded(), World::alone(), "other", 3), wanted);
     on_ranks(3, Script::default(), |world| run(sharded(), world, "machines", 1));
     assert_eq!(run(adam().replicas(1), World::alone(), "machines", 3), wanted);
+}
+
+#[test]
+fn all_machines_have_a_part_in_a_model_of_averages() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = &dir.path().join("run");
+    let run = |world: World| {
+        let data = loader(40, 5).unwrap();
+        let builder = Trainer::builder(model()).optimizer(AdamW::new(0.01).average_weights(0.9)).seed(11);
+        let builder = builder.use_average_weights().shard_optimizer(1).replicas(1).global_batch(16);
+        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.checkpoints(out, 0).unwrap();
+        trainer.fit(&data, None, 1).unwrap();
+        let saved = trainer.save_model().map_err(|error| error.to_string());
+        // It compares what the machines have, and not what they read.
+        trainer.evaluate(&data).map_err(|error| error.to_string()).unwrap();
+        (saved.map(|saved| saved.is_some()), trainer.state_sha256().map_err(|error| error.to_string()))
+    };
+    let ended = on_ranks(3, Script::default(), run);
+    assert_eq!(ended.iter().map(|(saved, _)| saved.clone()).collect::<Vec<_>>(), [true, true, false].map(Ok));
+    assert!(ended.iter().all(|(_, digest)| digest.is_ok() && *digest == ended[0].1), "{ended:?}");
+    let model = |rank| std::fs::read(unisono::dir_of_rank(out, rank).join("model.safetensors")).unwrap();
+    assert_eq!(model(0), model(1));
+}
+
+#[test]
+fn a_model_that_one_machine_cannot_write_is_an_error_of_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = &dir.path().join("run");
+    let ended = on_ranks(3, Script::default(), |world| {
+        let (rank, data) = (world.rank(), loader(40, 5).unwrap());
+        let mut trainer = adam().replicas(1).world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.checkpoints(out, 0).unwrap();
+        if rank == 1 {
+            std::fs::create_dir(unisono::dir_of_rank(out, 1).join("model.safetensors")).unwrap();
+        }
+        trainer.save_model().unwrap_err().to_string()
+    });
+    assert!(ended[0].starts_with("rank 1 (thread1): "), "{ended:?}");
+    assert_eq!(ended[0], ended[2]);
 }

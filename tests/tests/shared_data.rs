@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono::data::{ContentHash, Coverage, DataError, Field, FieldDType, FieldSpec, Loader, Sample, Source};
 use unisono::world::{Fault, Script, threads};
-use unisono::{Accuracy, Dense, Error, History, Relu, Sequential, Sgd, Trainer, World};
+use unisono::{Accuracy, Dense, Error, History, Relu, Sequential, Sgd, Stop, Trainer, WEIGHT, World};
 
 const SAMPLES: u64 = 3000;
 const BATCH: usize = 64;
@@ -24,6 +24,8 @@ struct Counted {
     broken: Option<u64>,
     /// Whether samples have weights.
     weights: bool,
+    /// Whether it takes a millisecond to hash a sample.
+    slow: bool,
 }
 
 impl Counted {
@@ -35,7 +37,7 @@ impl Counted {
 
     fn weighted() -> Self {
         let mut own = Self { weights: true, ..Self::new() };
-        own.fields.push(FieldSpec { name: "weight".into(), dtype: FieldDType::F32, shape: vec![] });
+        own.fields.push(FieldSpec { name: WEIGHT.into(), dtype: FieldDType::F32, shape: vec![] });
         own
     }
 
@@ -46,7 +48,7 @@ impl Counted {
         let sample = Sample::new().with("x", Field::f32([6], (0..6).map(value).collect::<Vec<_>>()));
         let sample = sample.with("y", Field::i32([], vec![class]));
         match self.weights {
-            true => sample.with("weight", Field::f32([], vec![0.5 + (index % 5) as f32])),
+            true => sample.with(WEIGHT, Field::f32([], vec![0.5 + (index % 5) as f32])),
             false => sample,
         }
     }
@@ -75,7 +77,10 @@ impl Source for Counted {
 
     fn hash_content(&self, samples: Range<u64>, hash: &mut ContentHash) -> Result<(), DataError> {
         self.hashed.fetch_add(samples.end - samples.start, Ordering::Relaxed);
-        samples.for_each(|index| hash.sample(&self.sample(index)));
+        for index in samples {
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(self.slow)));
+            hash.sample(&self.sample(index));
+        }
         Ok(())
     }
 }
@@ -172,6 +177,26 @@ fn other_data_on_a_machine_are_refused_by_name() {
 }
 
 #[test]
+fn a_stop_on_one_machine_ends_the_hashing_of_the_data_on_all() {
+    let ended = on_ranks(2, Script::default(), |world| {
+        let (stop, rank) = (Stop::new(), world.rank());
+        let source = Arc::new(Counted { slow: true, ..Counted::new() });
+        let data = Loader::new(Arc::clone(&source)).threads(1).limit_batches(4);
+        let builder = Trainer::builder(Sequential::new().add(Dense::new(3))).replicas(1).global_batch(BATCH);
+        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.stop_on(&stop);
+        if rank == 1 {
+            stop.ask();
+        }
+        trainer.fit(&data, None, 1).unwrap();
+        (rank, trainer.steps(), source.hashed.load(Ordering::Relaxed))
+    });
+    // The first rank has hashed all of its part before it hears of it.
+    assert!(ended.iter().all(|(_, steps, _)| *steps == 0), "{ended:?}");
+    assert!(ended[1].2 < SAMPLES, "{ended:?}");
+}
+
+#[test]
 fn a_sample_that_one_machine_cannot_read_ends_the_run_on_all() {
     let ended = on_ranks(3, Script::default(), |world| {
         let broken = (world.rank() == 2).then_some(());
@@ -228,6 +253,51 @@ fn the_steps_before_a_sample_that_one_machine_cannot_read_are_saved() {
         assert!(ended.iter().all(|digest| digest.as_ref() == Ok(&wanted)), "{ended:?}");
         (0..2).for_each(|rank| std::fs::remove_dir_all(unisono::dir_of_rank(dir, rank)).unwrap());
     }
+}
+
+#[test]
+fn an_error_in_a_step_on_weighted_samples_reaches_all() {
+    let name = "rank-1:weighted lost:replica-0:step-1";
+    fail::cfg(name, "return(lose)").unwrap();
+    let ended = on_ranks(2, Script::default(), |world| {
+        let data = Loader::new(Counted::weighted()).threads(1).limit_batches(4);
+        let builder = Trainer::builder(Sequential::new().add(Dense::new(3))).replicas(1).global_batch(BATCH);
+        let builder = builder.fault_scope("weighted lost:").world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 1).map(drop).unwrap_err().to_string()
+    });
+    fail::remove(name);
+    assert!(ended[1].contains("no replica is left"), "{ended:?}");
+    assert!(ended[0].starts_with("rank 1 (thread1): "), "{ended:?}");
+}
+
+/// The weights of the rows that a rank takes over from a lost one are read before the step, so that the step
+/// has not happened where they cannot be read.
+#[test]
+fn what_is_saved_after_weights_that_cannot_be_read_is_the_step_before() {
+    let alone = tempfile::tempdir().unwrap();
+    let whole = || Arc::new(Counted::weighted());
+    let wanted = train_on(&whole(), World::alone(), &alone.path().join("run")).unwrap();
+    let loader = Loader::new(Counted::weighted()).shuffle(4).batch(BATCH);
+    let sixth = loader.epoch(0).unwrap().nth(5).unwrap().unwrap().indices;
+    let mut failed = 0;
+    for after in 82..90 {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = &dir.path().join("run");
+        let script = Script { seed: after as u64, faults: vec![Fault::Lost { rank: 2, after }] };
+        let ended = on_ranks(3, script, |world| {
+            // The last sample of the sixth batch is rank 2's.
+            let broken = (world.rank() == 0 || world.rank() == 1).then_some(sixth[BATCH - 1]);
+            train_on(&Arc::new(Counted { broken, ..Counted::weighted() }), world, dir)
+        });
+        if !ended[..2].iter().any(|end| end.as_ref().is_err_and(|why| why.contains("the disk is gone"))) {
+            continue;
+        }
+        failed += 1;
+        let ended = on_ranks(2, Script::default(), |world| train_on(&whole(), world, dir));
+        assert!(ended.iter().all(|digest| digest.as_ref() == Ok(&wanted)), "{after}: {ended:?}");
+    }
+    assert!(failed > 0, "no loss was before the sixth batch");
 }
 
 /// Whether a bucket is summed before a device is done depends on the time that threads get, so one run of

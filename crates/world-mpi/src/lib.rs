@@ -10,6 +10,8 @@ mod library;
 mod link;
 #[cfg(unix)]
 mod owner;
+#[cfg(unix)]
+mod parts;
 
 pub use error::MpiError;
 pub use link::{connect, is_bound, is_launched};

@@ -8,6 +8,7 @@ use unisono_world::Received;
 
 use crate::error::MpiError;
 use crate::library::{Mpi, Request};
+use crate::parts::{Joining, PART, cut};
 
 /// The shortest and the longest sleep between two looks.
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
@@ -49,8 +50,14 @@ pub fn serve(
         }
         Err(error) => return drop(opened.send(Err(error))),
     };
-    let mut owner =
-        Owner { mpi, sending: Vec::new(), receiving: Vec::new(), lost: BTreeSet::new(), failed: 0 };
+    let mut owner = Owner {
+        mpi,
+        sending: Vec::new(),
+        receiving: Vec::new(),
+        joining: Joining::default(),
+        lost: BTreeSet::new(),
+        failed: 0,
+    };
     match owner.run(commands, received) {
         Ok(true) => owner.finish(),
         // Without MPI_Finalize the launcher ends the other processes with this one. The library stays open.
@@ -83,6 +90,8 @@ struct Owner {
     sending: Vec<Going>,
     /// In the order in which they arrived.
     receiving: Vec<Coming>,
+    /// What has come of messages in several parts.
+    joining: Joining,
     /// The ranks that are lost.
     lost: BTreeSet<usize>,
     /// The calls that failed since one of them told of a loss.
@@ -142,10 +151,13 @@ impl Owner {
         bytes: Vec<u8>,
         received: &Sender<Result<Received, String>>,
     ) -> Result<(), MpiError> {
-        if self.lost.contains(&to) {
-            return Ok(());
+        for part in cut(bytes, PART) {
+            if self.lost.contains(&to) {
+                break;
+            }
+            self.send(to, part).or_else(|error| self.heard_of_losses(error, received))?;
         }
-        self.send(to, bytes).or_else(|error| self.heard_of_losses(error, received))
+        Ok(())
     }
 
     /// A call has failed: tells of ranks that are lost, if the library knows of any.
@@ -182,6 +194,7 @@ impl Owner {
         std::mem::forget::<Vec<Coming>>(gone);
         self.receiving = left;
         for &rank in &new {
+            self.joining.forget(rank);
             let _ = received.send(Ok(Received::Lost { rank, why: "its process is gone".into() }));
         }
         new.len()
@@ -235,7 +248,9 @@ impl Owner {
                 continue;
             }
             let Coming { from, bytes, .. } = self.receiving.remove(at);
-            let _ = received.send(Ok(Received::Message { from, bytes }));
+            if let Some(bytes) = self.joining.add(from, bytes, PART) {
+                let _ = received.send(Ok(Received::Message { from, bytes }));
+            }
             is_busy = true;
         }
         Ok(is_busy)

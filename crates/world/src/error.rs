@@ -24,6 +24,19 @@ pub enum WorldError {
         /// Its reason.
         why: String,
     },
+    /// Ranks do different things at the same time, as they do if a program calls other functions on one of
+    /// them, or goes on there after an error.
+    #[error("{rank} is at {found}, {other} at {wanted}: all ranks call the same functions")]
+    Crossed {
+        /// The first rank that does something else than the first one, with its host.
+        rank: String,
+        /// What it does.
+        found: String,
+        /// The first rank, with its host.
+        other: String,
+        /// What that one does.
+        wanted: String,
+    },
     /// The other ranks have gone on without this one.
     #[error("the other ranks went on without this one, which was silent for too long")]
     Excluded,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ use crate::packed::{pack, unpack};
 use crate::session::Session;
 use crate::session::exchange::Sum;
 
-/// How long the last clone of a world waits for the others to end too.
+/// How long the last clone of a world waits for the others to end too, where the run ends with an error.
+/// Otherwise it waits until the deadline, since its end may end their processes: another rank may have a
+/// model to write.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// The default deadline: longer than the time that a machine has to compile its kernels.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -31,6 +34,8 @@ struct Shared {
     session: Mutex<Session>,
     /// The error that ended everything.
     broken: Mutex<Option<WorldError>>,
+    /// Whether the last part of the run ended with an error on any rank.
+    failed: AtomicBool,
 }
 
 impl World {
@@ -46,7 +51,8 @@ impl World {
             return Self::alone();
         }
         let session = Mutex::new(Session::new(link, DEADLINE));
-        Self(Some(Arc::new(Shared { session, broken: Mutex::new(None) })))
+        let (broken, failed) = (Mutex::new(None), AtomicBool::new(false));
+        Self(Some(Arc::new(Shared { session, broken, failed })))
     }
 
     /// Returns whether there is no other rank, and there never was one.
@@ -126,51 +132,54 @@ impl World {
     }
 
     /// Gives a record to all ranks and returns the records of all. Where ranks are lost meanwhile, that has
-    /// happened on all ranks that are left or on none.
+    /// happened on all ranks that are left or on none. `what` says what the records are: all ranks gather the
+    /// same.
     ///
     /// # Errors
-    /// [`WorldError::Changed`]: it has happened on none. Others end the run.
-    pub fn gather_once(&self, record: &[u8]) -> Result<Records, WorldError> {
+    /// [`WorldError::Changed`]: it has happened on none. [`WorldError::Crossed`]: another rank gathers
+    /// something else. Others end the run.
+    pub fn gather_once(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
         if self.is_alone() {
             return Ok(vec![(0, record.to_vec())]);
         }
-        self.act(|session| session.gather(record))
+        self.act(|session| session.gather(what, record))
     }
 
-    /// Gives a record to all ranks and returns the records of all that are left.
+    /// Gives a record to all ranks and returns the records of all that are left, as [`World::gather_once`]
+    /// does.
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn gather(&self, record: &[u8]) -> Result<Records, WorldError> {
+    pub fn gather(&self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
         loop {
-            match self.gather_once(record) {
+            match self.gather_once(what, record) {
                 Err(WorldError::Changed) => {}
                 other => return other,
             }
         }
     }
 
-    /// Returns whether it is so on any rank.
+    /// Returns whether it is so on any rank. `what` says what.
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn any(&self, here: bool) -> Result<bool, WorldError> {
+    pub fn any(&self, what: &str, here: bool) -> Result<bool, WorldError> {
         if self.is_alone() {
             return Ok(here);
         }
-        Ok(self.gather(&[u8::from(here)])?.iter().any(|(_, record)| record == &[1]))
+        Ok(self.gather(what, &[u8::from(here)])?.iter().any(|(_, record)| record == &[1]))
     }
 
-    /// Gives the bytes of one rank to all. `from` is the number of that rank.
+    /// Gives the bytes of one rank to all. `from` is the number of that rank, and `what` says what they are.
     ///
     /// # Errors
     /// [`WorldError::Other`] if that rank is lost; others end the run.
-    pub fn broadcast(&self, from: usize, bytes: Vec<u8>) -> Result<Vec<u8>, WorldError> {
+    pub fn broadcast(&self, what: &str, from: usize, bytes: Vec<u8>) -> Result<Vec<u8>, WorldError> {
         if self.is_alone() {
             return Ok(bytes);
         }
         let own = if self.rank() == from { bytes } else { Vec::new() };
-        let records = self.gather(&own)?;
+        let records = self.gather(what, &own)?;
         let found = records.into_iter().find(|(rank, _)| *rank == from).map(|(_, bytes)| bytes);
         found.ok_or_else(|| WorldError::Other { rank: self.name(from), why: "it was lost".into() })
     }
@@ -184,12 +193,15 @@ impl World {
         if self.is_alone() {
             return Ok(vec![(0, problem.map(str::to_owned))]);
         }
-        loop {
+        let concluded = loop {
             match self.act(|session| session.conclude(problem)) {
                 Err(WorldError::Changed) => {}
-                other => return other,
+                other => break other,
             }
-        }
+        };
+        let is_sound = concluded.as_ref().is_ok_and(|all| all.iter().all(|(_, problem)| problem.is_none()));
+        self.0.iter().for_each(|shared| shared.failed.store(!is_sound, Ordering::Relaxed));
+        concluded
     }
 
     /// Compares records by name: each rank gives the same names in the same order, with what it has for them.
@@ -203,7 +215,7 @@ impl World {
         }
         let parts: Vec<&[u8]> =
             own.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
-        let records = self.gather(&pack(&parts))?;
+        let records = self.gather("a comparison", &pack(&parts))?;
         let wrong = || WorldError::Differs("the ranks are not of one version".into());
         let read = |record: &[u8]| -> Option<Vec<(String, String)>> {
             let parts = unpack(record)?;
@@ -280,7 +292,12 @@ impl World {
 impl Drop for Shared {
     fn drop(&mut self) {
         let broken = lock(&self.broken).take();
-        let patience = if broken.is_some() { Duration::ZERO } else { GOODBYE };
+        let failed = *self.failed.get_mut() || std::thread::panicking();
+        let patience = match &broken {
+            Some(_) => Duration::ZERO,
+            None if failed => GOODBYE,
+            None => lock(&self.session).deadline,
+        };
         lock(&self.session).end(broken.map(|error| error.to_string()).as_deref(), patience);
     }
 }
@@ -296,4 +313,80 @@ impl fmt::Debug for World {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::link::Received;
+    use crate::message::{Kind, Message};
+
+    /// The link of rank 0 to another rank, which concludes whenever this one does and says goodbye later.
+    struct Later {
+        hosts: [String; 2],
+        now: Duration,
+        goodbye: Option<Duration>,
+        comes: VecDeque<Vec<u8>>,
+        together: Arc<Mutex<Option<bool>>>,
+    }
+
+    impl Link for Later {
+        fn rank(&self) -> usize {
+            0
+        }
+
+        fn hosts(&self) -> &[String] {
+            &self.hosts
+        }
+
+        fn send(&mut self, _: usize, bytes: Vec<u8>) {
+            if Message::decode(&bytes).unwrap().kind == Kind::Conclude {
+                self.comes.push_back(bytes);
+            }
+        }
+
+        fn receive(&mut self, wait: Duration) -> Result<Received, String> {
+            if let Some(bytes) = self.comes.pop_front() {
+                return Ok(Received::Message { from: 1, bytes });
+            }
+            self.now += wait;
+            let goodbye = self.goodbye.take_if(|goodbye| *goodbye <= self.now);
+            let message = Message { kind: Kind::Bye, view: 0, sequence: 0, bucket: 0, body: b"" };
+            let message = || Received::Message { from: 1, bytes: message.encode() };
+            Ok(goodbye.map_or(Received::Nothing, |_| message()))
+        }
+
+        fn now(&self) -> Duration {
+            self.now
+        }
+
+        fn end(&mut self, together: bool) {
+            *self.together.lock().unwrap() = Some(together);
+        }
+    }
+
+    /// Returns whether this rank ends together with one that is done later.
+    fn ends_together(later: Duration, problem: Option<&str>) -> bool {
+        let together = Arc::default();
+        let link = Later {
+            hosts: ["a".into(), "b".into()],
+            now: Duration::ZERO,
+            goodbye: Some(later),
+            comes: VecDeque::new(),
+            together: Arc::clone(&together),
+        };
+        let world = World::new(Box::new(link));
+        world.conclude(problem).unwrap();
+        drop(world);
+        together.lock().unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_rank_that_is_done_waits_for_one_that_is_not() {
+        let seconds = Duration::from_secs;
+        assert!(ends_together(seconds(600), None) && !ends_together(seconds(1000), None));
+        assert!(ends_together(seconds(4), Some("no")) && !ends_together(seconds(6), Some("no")));
+    }
 }

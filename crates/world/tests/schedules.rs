@@ -55,9 +55,9 @@ fn attempt(world: &World, step: usize, shards: usize) -> Result<Vec<f32>, WorldE
     for bucket in 0..BUCKETS.len() {
         sums.extend(world.finish_exchange(bucket)?);
     }
-    let outputs = world.gather_once(&[world.rank() as u8])?;
+    let outputs = world.gather_once("outputs", &[world.rank() as u8])?;
     assert!(outputs.iter().all(|(rank, record)| record == &[*rank as u8]));
-    world.gather_once(b"ready")?;
+    world.gather_once("agreement", b"ready")?;
     Ok(sums)
 }
 
@@ -71,7 +71,7 @@ fn run(world: &World, shards: usize, committed: &mut Vec<Vec<f32>>) -> Result<()
             }
         };
         committed.push(sums);
-        let all = world.gather(&(step as u64).to_le_bytes())?;
+        let all = world.gather("steps", &(step as u64).to_le_bytes())?;
         assert!(
             all.iter().all(|(_, record)| record == &(step as u64).to_le_bytes()),
             "ranks are at different steps"
@@ -207,6 +207,53 @@ fn a_silent_rank_is_named_by_all_others() {
     }
 }
 
+/// Two ranks that add up different buckets wait for each other.
+#[test]
+fn ranks_that_wait_for_each_other_name_each_other() {
+    let worlds = threads(2, Script::default());
+    std::thread::scope(|scope| {
+        for world in worlds {
+            scope.spawn(move || {
+                world.set_deadline(DEADLINE);
+                let (bucket, other) = (world.rank(), 1 - world.rank());
+                let runs = Arc::new(vec![0..1, 1..2]);
+                world
+                    .begin_exchange(Sum { bucket, len: 2, leaves: 2, shards: 2, runs }, &[1.0, 2.0])
+                    .unwrap();
+                let text = world.finish_exchange(bucket).unwrap_err().to_string();
+                let wanted = format!("no answer from rank {other} (thread{other}) for ");
+                assert!(text.starts_with(&wanted), "{text}");
+            });
+        }
+    });
+}
+
+/// Ranks that gather different things, or one of which adds up, hear of it at once.
+#[test]
+fn ranks_that_do_different_things_say_which() {
+    for seed in 0..20 {
+        let worlds = threads(3, Script { seed, ..Script::default() });
+        std::thread::scope(|scope| {
+            for world in worlds {
+                scope.spawn(move || {
+                    let what = if world.rank() == 1 { "the trace" } else { "the report" };
+                    let text = world.gather(what, b"x").unwrap_err().to_string();
+                    let wanted = "rank 1 (thread1) is at the trace, rank 0 (thread0) at the report: ";
+                    assert!(text.starts_with(wanted), "{text}");
+                    world.conclude(Some(&text)).unwrap();
+                    let error = match world.rank() {
+                        2 => world.gather("the trace", b"x").unwrap_err(),
+                        _ => attempt(&world, 0, 7).unwrap_err(),
+                    };
+                    let text = error.to_string();
+                    assert!(text.contains("rank 2 (thread2) is at the trace, rank "), "{text}");
+                    world.conclude(Some(&text)).unwrap();
+                });
+            }
+        });
+    }
+}
+
 #[test]
 fn what_differs_is_named_on_all_ranks() {
     let worlds = threads(3, Script::default());
@@ -254,13 +301,13 @@ fn an_error_of_one_rank_ends_what_the_others_do() {
                 let problem = if world.rank() == 1 {
                     Some("no such file".to_owned())
                 } else {
-                    let error = world.gather(b"x").unwrap_err();
+                    let error = world.gather("x", b"x").unwrap_err();
                     assert_eq!(error.to_string(), "rank 1 (thread1): no such file");
                     None
                 };
                 let all = world.conclude(problem.as_deref()).unwrap();
                 assert_eq!(all, [(0, None), (1, Some("no such file".into())), (2, None)]);
-                assert_eq!(world.gather(b"y").unwrap().len(), 3);
+                assert_eq!(world.gather("y", b"y").unwrap().len(), 3);
             });
         }
     });

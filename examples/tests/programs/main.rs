@@ -8,6 +8,8 @@ mod loggers;
 mod mnist_cnn;
 mod onnx;
 mod precision;
+#[cfg(unix)]
+mod relaunch;
 mod resume;
 mod same_bits;
 mod saving;

@@ -54,7 +54,7 @@ fn a_run_is_neither_mixed_with_another_nor_changed() {
     let refused = |flags: &[&str], message: &str| {
         let paths = ["--data", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
         let output = digits(paths.iter().chain(flags));
-        assert_eq!(output.status.code(), Some(1), "{flags:?}");
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
         assert!(err(&output).contains(message), "{flags:?}: {}", err(&output));
     };
     refused(&[], "holds the checkpoints of an earlier run; go on with it with --resume");

@@ -310,7 +310,7 @@ fn a_run_of_another_numeric_class_is_refused() {
     // The checkpoint is that of another driver, written by an older version, which did not probe.
     rewrite(serde_json::json!(["GeForce [vulkan, NVIDIA 600]"]));
     let refused = digits(paths);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(2));
     assert!(err(&refused).contains("the numeric class of the run is GeForce [vulkan, NVIDIA 600], not "));
     assert!(digits(paths.iter().chain(&["--force"])).status.success());
     // A checkpoint of an older version on this adapter is resumed, with a note about what was not compared.

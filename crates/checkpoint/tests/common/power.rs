@@ -268,6 +268,10 @@ impl Disk for PowerDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        // A run looks beside its directory, where this disk has nothing.
+        if !dir.starts_with(&self.base) {
+            return Err(missing());
+        }
         self.step(|world| match &world.nodes[self.find(world, dir)?] {
             Node::Dir { now, .. } => Ok(now.keys().cloned().collect()),
             Node::File { .. } => Err(ErrorKind::NotADirectory.into()),

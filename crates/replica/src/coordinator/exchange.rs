@@ -176,8 +176,10 @@ impl Replicas {
         let record = encode(&parts, complete);
         let records = match cut {
             // What has been committed cannot start again.
-            None if !program.graph().updates.is_empty() => self.world.gather(&record)?,
-            _ => self.world.gather_once(&record)?,
+            None if !program.graph().updates.is_empty() => {
+                self.world.gather("the outputs of a step", &record)?
+            }
+            _ => self.world.gather_once("the outputs of a step", &record)?,
         };
         let mut all = Vec::new();
         let mut everyone = records.len() == self.world.present().len() || cut.is_some();
@@ -217,7 +219,7 @@ impl Replicas {
         let own = [u8::from(verdict == Verdict::Commit)];
         let micros = self.machines.micros().to_le_bytes();
         fault::together(&self.options.fault_scope, "agree", step);
-        let records = self.world.gather_once(&[&own[..], &micros].concat())?;
+        let records = self.world.gather_once("the agreement on a step", &[&own[..], &micros].concat())?;
         fault::together(&self.options.fault_scope, "agreed", step);
         let differs = |record: &[u8]| record.first() != own.first();
         match records.iter().find(|(_, record)| differs(record)) {

@@ -117,7 +117,7 @@ impl Replicas {
         let mask: Vec<u8> = groups.iter().map(|&group| u8::from(here(group).is_some())).collect();
         let masks = match self.world.is_alone() {
             true => vec![(me, mask)],
-            false => self.world.gather(&mask)?,
+            false => self.world.gather("the owners of tensors", &mask)?,
         };
         let mut providers = BTreeMap::new();
         for (at, &group) in groups.iter().enumerate() {
@@ -151,7 +151,7 @@ impl Replicas {
         let parts: Vec<&[u8]> =
             heads.iter().zip(own.values()).flat_map(|(head, bytes)| [&head[..], bytes]).collect();
         let mut all = Tensors::new();
-        for (rank, record) in self.world.gather(&pack(&parts))? {
+        for (rank, record) in self.world.gather("the tensors of owners", &pack(&parts))? {
             let wrong = || WorldError::Link(format!("rank {rank} sent tensors that are none"));
             let parts = unpack(&record).ok_or_else(wrong)?;
             for [head, bytes] in parts.as_chunks::<2>().0 {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use unisono_graph::{StateDecl, tree};
+use unisono_world::{WorldError, pack, unpack};
 
 use crate::coordinator::replicas::Replicas;
 use crate::error::ReplicaError;
@@ -136,14 +137,32 @@ impl Replicas {
     /// [`ReplicaError::Digests`], also on machines whose state is that of most others; it names the ranks. No
     /// replica leaves for it. [`ReplicaError::World`], [`ReplicaError::NoneLeft`].
     pub fn check_all_digests(&mut self) -> Result<(), ReplicaError> {
-        self.check_digests()?;
+        let compared = self.check_digests();
         if self.world.is_alone() {
-            return Ok(());
+            return compared;
         }
-        let own = self.digests()?.first().map(|(_, digest)| digest.to_string()).unwrap_or_default();
+        // The other machines wait for this one, whatever it has found.
+        let own = match compared {
+            Ok(()) => self.digests(),
+            Err(error) => Err(error),
+        };
+        let (digest, problem) = match &own {
+            Ok(all) => (all.first().map(|(_, digest)| digest.to_string()).unwrap_or_default(), String::new()),
+            Err(error) => (String::new(), error.to_string()),
+        };
+        let records =
+            self.world.gather("the digests of states", &pack(&[digest.as_bytes(), problem.as_bytes()]))?;
+        own?;
         let mut groups: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
-        for (rank, digest) in self.world.gather(own.as_bytes())? {
-            groups.entry(digest).or_default().push(rank);
+        for (rank, record) in records {
+            match unpack(&record).as_deref() {
+                Some([digest, []]) => groups.entry(digest.to_vec()).or_default().push(rank),
+                Some([_, problem]) => {
+                    let why = String::from_utf8_lossy(problem).into_owned();
+                    return Err(WorldError::Other { rank: self.world.name(rank), why }.into());
+                }
+                _ => return Err(WorldError::Link(format!("rank {rank} sent digests that are none")).into()),
+            }
         }
         if groups.len() < 2 {
             return Ok(());

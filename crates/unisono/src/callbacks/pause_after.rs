@@ -27,7 +27,8 @@ impl PauseAfter {
         Self { steps: Some(steps), time: None, began: None }
     }
 
-    /// Ends each fit after the step that is under way when so much time has passed since the fit began.
+    /// Ends each fit after the step that is under way when so much time has passed since the fit began. On
+    /// several machines the first one on which it has passed ends it on all.
     pub fn time(time: Duration) -> Self {
         Self { steps: None, time: Some(time), began: None }
     }

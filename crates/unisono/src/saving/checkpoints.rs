@@ -1,11 +1,13 @@
 //! The checkpoints of a trainer: a store on its own thread, and the state of the saves.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use unisono_checkpoint::{Contents, Loaded, Report, Saver, SaverOptions, Store, load_with};
+use unisono_world::World;
 
 use crate::observe::watch::Watch;
-use crate::saving::machines::dir_of_rank;
+use crate::saving::machines::{beside, dir_of_rank, has_name, share_newest_on};
 use crate::saving::policy::Saving;
 use crate::{Error, History};
 
@@ -15,7 +17,9 @@ pub(crate) struct Checkpoints {
     pub saver: Saver,
     saving: Saving,
     /// The run's directory, beside which each rank has its own.
-    pub base: PathBuf,
+    base: PathBuf,
+    /// Whether this machine is alone.
+    is_alone: bool,
     /// The step that was handed over last.
     saved: Option<u64>,
     /// The step of the newest checkpoint that is known to be complete.
@@ -32,16 +36,22 @@ impl Checkpoints {
     /// Opens the directory of a policy.
     ///
     /// # Errors
-    /// The directory cannot be written, or another run uses it.
-    pub fn open(mut saving: Saving, rank: usize) -> Result<Self, Error> {
+    /// The directory cannot be written, or another run uses it. On several machines it has no name.
+    pub fn open(mut saving: Saving, world: &World) -> Result<Self, Error> {
         let base = saving.dir.clone();
-        saving.dir = dir_of_rank(&base, rank);
+        if !world.is_alone() && !has_name(&base) {
+            let dir = base.display();
+            let problem = format!("{dir} has no name beside which the directories of other ranks could be");
+            return Err(Error::setting("checkpoints", problem));
+        }
+        saving.dir = dir_of_rank(&base, world.rank());
         let store = Store::open_with(&saving.dir, saving.retention(), saving.disk())?;
         let saver = Saver::new(store, SaverOptions::default().require(saving.require))?;
         Ok(Self {
             saver,
             saving,
             base,
+            is_alone: world.is_alone(),
             saved: None,
             durable: None,
             confirmed: 0,
@@ -50,9 +60,23 @@ impl Checkpoints {
         })
     }
 
+    /// Returns the directory of this machine's checkpoints.
+    pub fn dir(&self) -> &Path {
+        &self.saving.dir
+    }
+
     /// Returns the step of the newest checkpoint that is known to be complete.
     pub fn durable(&self) -> Option<u64> {
         self.durable
+    }
+
+    /// Gives all ranks the newest complete checkpoint that any of them has, see
+    /// [`share_newest`](crate::share_newest).
+    ///
+    /// # Errors
+    /// A checkpoint cannot be read or written, on any rank.
+    pub fn share_newest(&self, world: &World) -> Result<(), Error> {
+        share_newest_on(&*self.saving.disk(), world, &self.base).map(drop)
     }
 
     /// Loads the newest complete checkpoint.
@@ -79,11 +103,28 @@ impl Checkpoints {
         // The audit that makes the state of a step trusted confirms the one after it as well.
         let after = after.max(self.confirmed.min(after + 1));
         self.confirmed = self.confirmed.min(after);
-        let aside = self.saver.distrust(after)?;
+        let mut aside = self.saver.distrust(after)?;
+        aside.extend(self.beside(|store| store.distrust(after))?.into_iter().flatten());
         self.durable = self.saver.with_store(|store| store.newest_step())?;
         // Steps that are made again are saved again, unless they are there.
         self.saved = self.durable.filter(|durable| *durable == after);
         Ok(aside)
+    }
+
+    /// Does something with the directories of other ranks beside the run's. A run alone has some if it was on
+    /// several machines before, and a resume looks into them. Those that another run uses stay as they are.
+    fn beside<T>(
+        &self,
+        mut act: impl FnMut(&mut Store) -> unisono_checkpoint::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        let (disk, mut all) = (self.saving.disk(), Vec::new());
+        for dir in if self.is_alone { beside(&*disk, &self.base) } else { Vec::new() } {
+            match Store::open_with(dir, self.saving.retention(), Arc::clone(&disk)) {
+                Err(unisono_checkpoint::Error::Locked { .. }) => {}
+                opened => all.push(act(&mut opened?)?),
+            }
+        }
+        Ok(all)
     }
 
     /// Whether the checkpoint of a step is trusted.
@@ -101,6 +142,11 @@ impl Checkpoints {
     /// The directory cannot be read.
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>, Error> {
         Ok(self.saver.with_store(|store| store.best())?)
+    }
+
+    /// Returns which of some steps was the best by a run's history.
+    pub fn best_of(&self, steps: impl Iterator<Item = u64>, history: &History) -> Option<u64> {
+        self.saving.best_of(steps, history)
     }
 
     /// Notes that a run goes on from one of the checkpoints.
@@ -121,7 +167,8 @@ impl Checkpoints {
     /// One cannot be removed.
     pub fn clear(&mut self) -> Result<(), Error> {
         (self.saved, self.durable) = (None, None);
-        Ok(self.saver.with_store(Store::clear)?)
+        self.saver.with_store(Store::clear)?;
+        self.beside(Store::clear).map(drop)
     }
 
     /// Refuses a directory that holds a later step of a run that this one does not go on with, since no save

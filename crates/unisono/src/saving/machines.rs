@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use unisono_checkpoint::{Disk, Loaded, StdDisk, newest_with};
 use unisono_world::{World, WorldError, pack, unpack};
 
 use crate::Error;
@@ -22,71 +23,121 @@ pub(crate) fn writes(world: &World) -> bool {
 }
 
 /// Returns the directory in which a rank keeps the checkpoints of a run: for rank 0 the directory itself, for
-/// rank 1 the one beside it with `.rank1` at the end of its name, and so on.
+/// rank 1 the one beside it with `.rank1` at the end of its name, and so on. A slash at the end of the path
+/// changes nothing; of `.` it is the name of the current directory that counts.
 pub fn dir_of_rank(dir: &Path, rank: usize) -> PathBuf {
     if rank == 0 {
         return dir.into();
     }
-    let mut name = OsString::from(dir);
+    let mut name = OsString::from(plain(dir));
     name.push(format!(".rank{rank}"));
     name.into()
 }
 
+/// Returns whether a directory has a name, so that there can be others beside it.
+pub(crate) fn has_name(dir: &Path) -> bool {
+    plain(dir).file_name().is_some()
+}
+
+/// Returns a path that ends in the name of its directory, as far as it has one.
+fn plain(dir: &Path) -> PathBuf {
+    let plain: PathBuf = dir.components().collect();
+    if plain.file_name().is_some() {
+        return plain;
+    }
+    fs::canonicalize(&plain).or_else(|_| std::path::absolute(&plain)).unwrap_or(plain)
+}
+
 /// Gives all ranks the newest complete checkpoint that any of them has, of this directory or of a directory
 /// of another rank beside it. Each rank has it in its own directory then, which is returned. Where no rank
-/// has one, nothing happens.
+/// has one, nothing happens. A process that is alone takes the newest of its machine: it may be what is left
+/// of a run on several.
 ///
 /// # Errors
 /// A checkpoint cannot be read or written, on any rank.
 pub fn share_newest(world: &World, dir: &Path) -> Result<PathBuf, Error> {
+    share_newest_on(&StdDisk, world, dir)
+}
+
+/// Does [`share_newest`] on another file system.
+pub(crate) fn share_newest_on(disk: &dyn Disk, world: &World, dir: &Path) -> Result<PathBuf, Error> {
     let own = dir_of_rank(dir, world.rank());
     if world.is_alone() {
-        return Ok(own);
+        let took = take_from_beside(disk, dir);
+        return took.map(|()| own).map_err(|error| Error::setting("checkpoints", error.to_string()));
     }
-    let newest = newest_here(dir);
+    let newest = newest_here(disk, dir);
     let step = newest.as_ref().map_or(0, |(step, _)| step + 1);
-    let steps = world.gather(&step.to_le_bytes())?;
+    let steps = world.gather("the newest checkpoints", &step.to_le_bytes())?;
     let step_of = |record: &[u8]| record.try_into().map_or(0, u64::from_le_bytes);
     let most = steps.iter().map(|(_, record)| step_of(record)).max().unwrap_or(0);
     let Some((holder, _)) = steps.iter().find(|(_, record)| most > 0 && step_of(record) == most) else {
         return Ok(own);
     };
-    let has = unisono_checkpoint::newest(&own).ok().flatten().is_some_and(|loaded| loaded.step + 1 == most);
-    if !world.any(!has)? {
+    let has = newest_in(disk, &own).is_some_and(|loaded| loaded.step + 1 == most);
+    if !world.any("who lacks the newest checkpoint", !has)? {
         return Ok(own);
     }
     let read = match &newest {
-        Some((_, path)) if *holder == world.rank() => read_files(path),
+        Some((_, path)) if *holder == world.rank() => read_files(disk, path),
         _ => Ok(Vec::new()),
     };
     let packed = all_or_none(world, read, dir)?;
     let packed = hand_round(world, *holder, packed)?;
-    let written = if has { Ok(()) } else { write_files(&own, &packed) };
+    let written = if has { Ok(()) } else { write_files(disk, &own, &packed) };
     all_or_none(world, written, &own)?;
     Ok(own)
 }
 
+/// Copies the newest complete checkpoint of the other ranks' directories beside this one into it, if it is
+/// newer than those here.
+fn take_from_beside(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    // Most runs were never on several machines.
+    if beside(disk, dir).is_empty() {
+        return Ok(());
+    }
+    let step = newest_in(disk, dir).map(|loaded| loaded.step);
+    match newest_here(disk, dir).filter(|(newest, _)| Some(*newest) > step) {
+        Some((_, path)) => write_files(disk, dir, &read_files(disk, &path)?),
+        None => Ok(()),
+    }
+}
+
+/// Returns the newest complete checkpoint of a directory.
+fn newest_in(disk: &dyn Disk, dir: &Path) -> Option<Loaded> {
+    newest_with(disk, dir).ok().flatten()
+}
+
 /// Returns the newest complete checkpoint on this machine, of whichever rank.
-fn newest_here(dir: &Path) -> Option<(u64, PathBuf)> {
-    let name = dir.file_name()?.to_string_lossy().into_owned();
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_of_run = |path: &PathBuf| {
-        let other = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let rank = other.strip_prefix(&name).and_then(|rest| rest.strip_prefix(".rank"));
-        other == name || rank.is_some_and(|rank| rank.parse::<usize>().is_ok())
+fn newest_here(disk: &dyn Disk, dir: &Path) -> Option<(u64, PathBuf)> {
+    let all = std::iter::once(dir.to_owned()).chain(beside(disk, dir));
+    let newest = all.filter_map(|dir| newest_in(disk, &dir)).map(|loaded| (loaded.step, loaded.path));
+    newest.max_by_key(|(step, _)| *step)
+}
+
+/// Returns the directories of other ranks beside the run's, in the order of their names.
+pub(crate) fn beside(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
+    let dir = plain(dir);
+    let Some(name) = dir.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+        return Vec::new();
     };
-    let entries = fs::read_dir(parent).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut dirs: Vec<PathBuf> = entries.filter(is_of_run).collect();
-    dirs.sort();
-    let newest = |dir: PathBuf| unisono_checkpoint::newest(dir).ok().flatten();
-    let all = dirs.into_iter().filter_map(newest).map(|loaded| (loaded.step, loaded.path));
-    all.max_by_key(|(step, _)| *step)
+    let parent = dir.parent().unwrap_or(Path::new(""));
+    let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let is_of_rank = |other: &String| {
+        let rank = other.strip_prefix(&name).and_then(|rest| rest.strip_prefix(".rank"));
+        rank.is_some_and(|rank| rank.parse::<usize>().is_ok())
+    };
+    let mut names: Vec<String> = disk.list(listed).unwrap_or_default();
+    names.retain(is_of_rank);
+    names.sort();
+    names.into_iter().map(|name| parent.join(name)).collect()
 }
 
 /// Returns a result if all ranks have one, and otherwise the same error on all.
-fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T, Error> {
+pub(crate) fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T, Error> {
     let problem = result.as_ref().err().map(|error| format!("{}: {error}", path.display()));
-    let records = world.gather(problem.as_deref().unwrap_or_default().as_bytes())?;
+    let records = world
+        .gather("what went wrong with a checkpoint", problem.as_deref().unwrap_or_default().as_bytes())?;
     match records.into_iter().find(|(_, record)| !record.is_empty()) {
         Some((rank, why)) => {
             let why = String::from_utf8_lossy(&why).into_owned();
@@ -97,13 +148,17 @@ fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T
 }
 
 /// Gives the bytes of one rank to all, a part at a time.
-fn hand_round(world: &World, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u8>, Error> {
-    let len = world.broadcast(holder, (packed.len() as u64).to_le_bytes().to_vec())?;
+pub(crate) fn hand_round(world: &World, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let len = world.broadcast(
+        "the length of a checkpoint",
+        holder,
+        (packed.len() as u64).to_le_bytes().to_vec(),
+    )?;
     let len = len.try_into().map_or(0, u64::from_le_bytes) as usize;
     let is_holder = holder == world.rank();
     for first in (0..len).step_by(PART) {
         let part = if is_holder { packed[first..len.min(first + PART)].to_vec() } else { Vec::new() };
-        let part = world.broadcast(holder, part)?;
+        let part = world.broadcast("a part of a checkpoint", holder, part)?;
         if !is_holder {
             packed.extend(part);
         }
@@ -112,42 +167,53 @@ fn hand_round(world: &World, holder: usize, mut packed: Vec<u8>) -> Result<Vec<u
 }
 
 /// Returns the files of a checkpoint, after the names of its directory and of the one above.
-fn read_files(path: &Path) -> io::Result<Vec<u8>> {
+fn read_files(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     let name = |path: Option<&Path>| {
         path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
     };
     let mut parts = vec![name(path.parent()).into_bytes(), name(Some(path)).into_bytes()];
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    let mut files = disk.list(path)?;
     files.sort();
     for file in files {
-        parts.push(file.file_name().unwrap_or_default().to_string_lossy().into_owned().into_bytes());
-        parts.push(fs::read(file)?);
+        parts.push(file.as_bytes().to_vec());
+        parts.push(disk.read(&path.join(file))?);
     }
     Ok(pack(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()))
 }
 
 /// Writes the files of a checkpoint beside their place, and renames them into it.
-fn write_files(own: &Path, packed: &[u8]) -> io::Result<()> {
+fn write_files(disk: &dyn Disk, own: &Path, packed: &[u8]) -> io::Result<()> {
     let wrong = || io::Error::other("what another rank handed round is no checkpoint");
     let parts = unpack(packed).ok_or_else(wrong)?;
     let ([above, name], files) = parts.split_first_chunk::<2>().ok_or_else(wrong)?;
     let (above, name) = safe_name(above).zip(safe_name(name)).ok_or_else(wrong)?;
     let above = own.join(above);
     let (place, beside) = (above.join(&name), above.join(format!(".tmp-coming-{name}")));
-    for old in [&place, &beside] {
-        match fs::remove_dir_all(old) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    fs::create_dir_all(&beside)?;
+    disk.remove(&place)?;
+    disk.remove(&beside)?;
+    create_dirs(disk, &beside)?;
     for [name, bytes] in files.as_chunks::<2>().0 {
-        let file = fs::File::create(beside.join(safe_name(name).ok_or_else(wrong)?))?;
-        io::Write::write_all(&mut &file, bytes)?;
-        file.sync_all()?;
+        let mut file = disk.create(&beside.join(safe_name(name).ok_or_else(wrong)?))?;
+        file.write_all(bytes)?;
+        file.sync().wait()?;
     }
-    fs::rename(beside, place)
+    disk.sync_dir(&beside)?;
+    disk.rename(&beside, &place)?;
+    disk.sync_dir(&above)
+}
+
+/// Makes a directory, and those above it that are not there.
+fn create_dirs(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    if dir.as_os_str().is_empty() || disk.is_dir(dir) {
+        return Ok(());
+    }
+    if let Some(above) = dir.parent() {
+        create_dirs(disk, above)?;
+    }
+    match disk.create_dir(dir) {
+        Err(_) if disk.is_dir(dir) => Ok(()),
+        result => result,
+    }
 }
 
 /// Returns a name that stays in its directory.
@@ -155,4 +221,24 @@ fn safe_name(name: &[u8]) -> Option<String> {
     let name = String::from_utf8(name.to_vec()).ok()?;
     let is_plain = Path::new(&name).components().count() == 1 && !name.contains(['/', '\\']) && name != "..";
     (is_plain && !name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directories_of_other_ranks_are_beside_the_runs() {
+        let rank1 = |dir: &str| dir_of_rank(Path::new(dir), 1);
+        for dir in ["runs/a", "runs/a/", "runs/a/."] {
+            assert_eq!(rank1(dir), Path::new("runs/a.rank1"));
+        }
+        assert_eq!(dir_of_rank(Path::new("runs/a/"), 0), Path::new("runs/a/"));
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        let mut beside = here.clone().into_os_string();
+        beside.push(".rank1");
+        assert_eq!(rank1("."), Path::new(&beside));
+        assert_eq!(rank1("src/.."), Path::new(&beside));
+        assert!(has_name(Path::new(".")) && !has_name(Path::new("/")));
+    }
 }

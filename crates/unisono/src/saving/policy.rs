@@ -147,6 +147,21 @@ impl Saving {
         interval || self.best.is_some() && history.last().is_some_and(|epoch| epoch.steps == step)
     }
 
+    /// Returns which of some steps was the best by a run's history, the earliest one of equals.
+    pub(super) fn best_of(&self, steps: impl Iterator<Item = u64>, history: &History) -> Option<u64> {
+        let best = self.best.as_ref()?;
+        let rank = |step: u64| {
+            let epoch = history.iter().rfind(|epoch| epoch.steps == step);
+            let metric = epoch.and_then(|epoch| best.of(epoch.validation.as_ref().unwrap_or(&epoch.train)));
+            let metric = metric.filter(|metric| metric.is_finite()).map(|metric| match best {
+                BestBy::Lowest(_) => metric,
+                BestBy::Highest(_) => -metric,
+            });
+            metric.unwrap_or(f64::INFINITY)
+        };
+        steps.min_by(|a, b| rank(*a).total_cmp(&rank(*b)).then(a.cmp(b)))
+    }
+
     /// Returns what was measured at a step, for the retention of the best.
     pub(super) fn measured(&self, step: u64, history: &History) -> Option<f64> {
         let epoch = history.last().filter(|epoch| epoch.steps == step)?;

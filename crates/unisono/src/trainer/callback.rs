@@ -226,7 +226,12 @@ impl Trainer {
 
     /// Whether the fit is to end: it was asked to stop, or a callback ends it.
     pub(super) fn is_over(&self) -> bool {
-        self.watch.stop.is_asked() || self.stopped().is_some() || self.callbacks.pause.is_some()
+        self.watch.stop.is_asked() || self.is_ended()
+    }
+
+    /// Whether a callback ends the fit or the run.
+    pub(super) fn is_ended(&self) -> bool {
+        self.stopped().is_some() || self.callbacks.pause.is_some()
     }
 
     /// Tells observers why a callback ends the fit, if one does.

@@ -148,7 +148,7 @@ impl Control<'_> {
     }
 
     /// Ends the fit after this step or epoch, as a signal does: it saves and returns, and the next fit goes
-    /// on from there.
+    /// on from there. On several machines one on which a callback asks for it is enough.
     pub fn pause(&mut self, reason: &str) {
         let by = &self.name;
         self.trainer.callbacks.pause.get_or_insert_with(|| format!("by {by}: {reason}"));

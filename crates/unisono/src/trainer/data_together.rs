@@ -49,7 +49,7 @@ impl Trainer {
             return Ok(());
         }
         let own = self.own_blocks();
-        let records = world.gather(&record_of(&own))?;
+        let records = world.gather("the hashes of the data", &record_of(&own))?;
         let mut all = Vec::new();
         for (rank, record) in &records {
             match read(record) {
@@ -73,7 +73,7 @@ impl Trainer {
         let Some(job) = &self.data_hash.job else { return Ok(None) };
         loop {
             match job.wait_blocks(WAIT)? {
-                None if self.watch.stop.is_asked() => return Ok(None),
+                None if self.watch.asked.is_asked() => return Ok(None),
                 None => {}
                 found => return Ok(found),
             }

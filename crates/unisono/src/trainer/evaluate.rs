@@ -83,12 +83,13 @@ impl Trainer {
             self.compile_for(&batch)?;
             self.plan.check(&batch, Some(loader.source()))?;
             let batch = self.using.with(&batch)?;
-            let given = self.weights_of(&batch)?;
+            let gathered = self.gather_weights(&batch)?;
             let outcome = self.use_model(ProgramId::Evaluate, &batch)?;
             let program = self.plan.programs_of(&batch).get(ProgramId::Evaluate);
             let reading = Reading::new(program, &outcome.outputs);
+            let given = self.weights_of(&batch, gathered.as_deref());
             let metrics = &self.plan.parts.metrics;
-            running.add(metrics, &reading.measured(metrics, given.as_deref(), 0.0));
+            running.add(metrics, &reading.measured(metrics, given, 0.0));
         }
         self.check_after_use()?;
         Ok(running.finish(&self.plan.parts.metrics))

@@ -100,7 +100,7 @@ impl ExportedModel {
 impl Trainer {
     /// Writes the model as plain safetensors, which any reader loads, and `NAME.json` beside it, from which
     /// [`ExportedModel::open`] builds it again. A model with layers that the user defines is written without
-    /// the latter, and [`Exported::description`] is `None`.
+    /// the latter, and [`Exported::description`] is `None`. On several machines all ranks call this.
     ///
     /// # Errors
     /// The replicas fail, or a file cannot be written.
@@ -118,6 +118,8 @@ impl Trainer {
     ///
     /// Every layer of the library can be exported, and every model of its ops. Convolutions are written as
     /// gathered windows and products, which runtimes compute slower than convolutions of their own.
+    ///
+    /// On several machines all ranks call this.
     ///
     /// # Errors
     /// The model draws random numbers when it predicts, or has an op of one's own; it takes more than 2 GB;

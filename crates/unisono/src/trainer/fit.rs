@@ -62,7 +62,12 @@ impl Trainer {
         epochs: u32,
     ) -> Result<&History, Error> {
         let fitted = self.fit_here(train, validation, epochs);
-        self.together(fitted)?;
+        let fitted = self.together(fitted);
+        // What machines have agreed on ends this fit; the next one asks each machine's own stop again.
+        if !self.world().is_alone() {
+            self.watch.stop.reset();
+        }
+        fitted?;
         Ok(&self.state.history)
     }
 
@@ -131,6 +136,7 @@ impl Trainer {
         (self.callbacks.save, self.callbacks.pause) = (false, None);
         if self.position().epoch < epochs {
             self.call(0, |callback, run| callback.fit_begins(run))?;
+            self.agree_on_saving(false, Ok(()))?;
         }
         Ok(loader.epochs(self.state.position.data.clone(), epochs)?)
     }
@@ -274,8 +280,7 @@ impl Trainer {
                 Some(started) => started,
                 None => {
                     // A callback may end a fit at its beginning, too.
-                    let over = self.is_over() && !self.watch.stop.is_asked();
-                    if (ended && self.save_when_due()?) || over {
+                    if (ended && self.save_when_due()?) || self.is_ended() {
                         self.note_end();
                         return Ok(());
                     }
@@ -310,7 +315,8 @@ impl Trainer {
                 if over {
                     self.audit_at_stop(&batch)?;
                 }
-                if self.save_when_due()? || over {
+                // A callback may have ended it on another machine.
+                if self.save_when_due()? || over || self.is_ended() {
                     self.note_end();
                     return Ok(());
                 }

@@ -109,7 +109,7 @@ impl Trainer {
     /// writing the last checkpoint.
     ///
     /// On several machines a stop that is asked on one of them ends the fit on all after the same step, and
-    /// evaluations and predictions run to their end.
+    /// evaluations and predictions run to their end. [`Stop::reset`] on that machine lets the next fit go on.
     pub fn stop_on(&mut self, stop: &Stop) {
         match self.world().is_alone() {
             true => self.watch.stop = stop.clone(),
@@ -128,7 +128,8 @@ impl Trainer {
         let (world, failed) = (self.world(), |source| Error::Trace { path: path.into(), source });
         let name = (!world.is_alone()).then(|| world.name(world.rank()));
         let own = trace::events(world.rank(), name, &self.crew.replicas.reports(), &timeline);
-        let machines: Vec<Vec<u8>> = world.gather(&own)?.into_iter().map(|(_, events)| events).collect();
+        let machines = world.gather("the trace", &own)?;
+        let machines: Vec<Vec<u8>> = machines.into_iter().map(|(_, events)| events).collect();
         if self.world().is_first() { trace::write(path, &machines).map_err(failed) } else { Ok(()) }
     }
 }

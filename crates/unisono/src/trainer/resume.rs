@@ -8,7 +8,6 @@ use unisono_data::{Loader, Position};
 use crate::run::identity::RunIdentity;
 use crate::run::section::{Difference, Section};
 use crate::run::state::SavedRun;
-use crate::saving::machines::share_newest;
 use crate::saving::tensors::in_order;
 use crate::trainer::identity::DataHash;
 use crate::trainer::trust::Trust;
@@ -55,7 +54,7 @@ impl Trainer {
         let Some(saver) = &self.saver else {
             return Err(Error::setting("resume", "no checkpoint directory is set"));
         };
-        share_newest(self.world(), &saver.base)?;
+        saver.share_newest(self.world())?;
         let Some(loaded) = saver.newest()? else { return Ok(None) };
         let run = SavedRun::load(&loaded.path, loaded.step, &loaded.contents)?;
         // Other settings come first, because they explain the rest. Tensors that do not fit come before the

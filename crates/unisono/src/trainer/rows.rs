@@ -58,14 +58,14 @@ impl Trainer {
         Ok(Cow::Owned(whole))
     }
 
-    /// Returns the weights of all samples of a batch, if its data have weights.
+    /// Returns the weights of all samples of a batch of which other machines have a part, if its data have
+    /// weights. All machines call this before they use the batch: the cuts between them do not move then, and
+    /// nothing has happened that an error would have to take back.
     ///
     /// # Errors
     /// Samples of this machine's part that are not loaded cannot be fetched. Those of the world end the run.
-    pub(super) fn weights_of<'a>(&self, batch: &'a Batch) -> Result<Option<Cow<'a, [f32]>>, Error> {
-        let has_weights = self.plan.fields_of(batch).get(WEIGHT).is_some();
-        let Some(own) = weights(batch).filter(|_| has_weights) else { return Ok(None) };
-        let Some(part) = &batch.part else { return Ok(Some(Cow::Borrowed(own))) };
+    pub(super) fn gather_weights(&self, batch: &Batch) -> Result<Option<Vec<f32>>, Error> {
+        let (Some(own), Some(part)) = (self.loaded_weights(batch), &batch.part) else { return Ok(None) };
         loop {
             // Machines may have loaded their parts before and after a change of the cuts.
             let rows = self.crew.replicas.shares().rows(batch.len());
@@ -77,12 +77,23 @@ impl Trainer {
             let first = rows.start.saturating_sub(from);
             let values = values.get(first..first + rows.len()).unwrap_or_default();
             let record = [&(rows.start as u64).to_le_bytes(), bytemuck::cast_slice(values)].concat();
-            let all = joined(self.world().gather(&record)?, batch.len())?;
+            let all = joined(self.world().gather("the weights of samples", &record)?, batch.len())?;
             // A machine whose rows are missing was lost: the others have them now.
-            if let Some(all) = all {
-                return Ok(Some(Cow::Owned(all)));
+            if all.is_some() {
+                return Ok(all);
             }
         }
+    }
+
+    /// Returns the weights of all samples of a batch, if its data have weights: those that were gathered, or
+    /// else those of the batch, which this machine has alone.
+    pub(super) fn weights_of<'a>(&self, batch: &'a Batch, gathered: Option<&'a [f32]>) -> Option<&'a [f32]> {
+        gathered.or_else(|| self.loaded_weights(batch))
+    }
+
+    /// Returns the weights of the samples of a batch that are loaded, if its data have weights.
+    fn loaded_weights<'a>(&self, batch: &'a Batch) -> Option<&'a [f32]> {
+        weights(batch).filter(|_| self.plan.fields_of(batch).get(WEIGHT).is_some())
     }
 }
 
@@ -90,17 +101,38 @@ fn weights(batch: &Batch) -> Option<&[f32]> {
     batch.field(WEIGHT).and_then(|weights| weights.values.as_f32())
 }
 
-/// Joins the weights of all machines. Returns none if some are missing.
+/// Joins the weights of all machines. Returns none if those of a sample are missing: machines that see
+/// another cut than others may bring some twice.
 fn joined(records: Records, samples: usize) -> Result<Option<Vec<f32>>, WorldError> {
-    let (mut all, mut count) = (vec![0.0; samples], 0);
+    let mut all = vec![None; samples];
     for (rank, record) in records {
         let wrong = || WorldError::Link(format!("rank {rank} sent weights that are none"));
         let (first, values) = record.split_first_chunk().ok_or_else(wrong)?;
         let (first, values) = (u64::from_le_bytes(*first) as usize, values.as_chunks::<4>().0);
         let end = first.checked_add(values.len()).ok_or_else(wrong)?;
         let place = all.get_mut(first..end).ok_or_else(wrong)?;
-        place.iter_mut().zip(values).for_each(|(weight, bytes)| *weight = f32::from_le_bytes(*bytes));
-        count += values.len();
+        place.iter_mut().zip(values).for_each(|(weight, bytes)| *weight = Some(f32::from_le_bytes(*bytes)));
     }
-    Ok((count == samples).then_some(all))
+    Ok(all.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(first: u64, weights: &[f32]) -> Vec<u8> {
+        [&first.to_le_bytes(), bytemuck::cast_slice(weights)].concat()
+    }
+
+    #[test]
+    fn weights_are_joined_if_every_sample_has_one() {
+        let all = vec![(0, record(0, &[0.5, 1.0])), (2, record(2, &[2.0]))];
+        assert_eq!(joined(all, 3), Ok(Some(vec![0.5, 1.0, 2.0])));
+        // As many weights as samples, of a new cut and an old one: nobody has brought the last sample's.
+        let mixed = vec![(0, record(0, &[0.5, 1.0])), (1, record(1, &[1.0]))];
+        assert_eq!(joined(mixed, 3), Ok(None));
+        let twice = vec![(0, record(0, &[0.5, 1.0])), (1, record(1, &[1.0, 2.0]))];
+        assert_eq!(joined(twice, 3), Ok(Some(vec![0.5, 1.0, 2.0])));
+        assert!(joined(vec![(0, record(2, &[0.5, 1.0]))], 3).is_err());
+    }
 }

@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use unisono_checkpoint::{Contents, Export, Plan};
+use unisono_checkpoint::{Contents, Export, Plan, Tensor, Tensors};
 use unisono_graph::StateKind;
+use unisono_world::{pack, unpack};
 
 use crate::objective::history::names_of_numbers;
 use crate::observe::events;
 use crate::saving::checkpoints::Checkpoints;
-use crate::saving::machines::writes;
+use crate::saving::machines::{all_or_none, hand_round, writes};
 use crate::saving::policy::Saving;
+use crate::saving::tensors::info;
 use crate::{Error, Trainer};
 
 impl Trainer {
@@ -29,15 +31,15 @@ impl Trainer {
     /// good while another is waiting.
     ///
     /// # Errors
-    /// The directory cannot be written, or another run uses it. There is no such metric. An adapter cannot be
-    /// probed.
+    /// The directory cannot be written, or another run uses it; on several machines it has no name, such as
+    /// `/`. There is no such metric. An adapter cannot be probed.
     pub fn save_to(&mut self, saving: Saving) -> Result<(), Error> {
         saving.check(&names_of_numbers(&self.plan.parts.metrics))?;
         // Checkpoints name the classes. Probing now delays no step.
         self.crew.classes.probed()?;
         // The directory may be the one that is open.
         self.saver = None;
-        self.saver = Some(Checkpoints::open(saving, self.world().rank())?);
+        self.saver = Some(Checkpoints::open(saving, self.world())?);
         Ok(())
     }
 
@@ -83,7 +85,8 @@ impl Trainer {
         Ok(contents.state_sha256(&self.state.digested()))
     }
 
-    /// Removes the checkpoints of an earlier run from the directory, for a fresh start in it.
+    /// Removes the checkpoints of an earlier run from the directory, for a fresh start in it. A run alone
+    /// removes those of other ranks beside it too.
     ///
     /// # Errors
     /// One cannot be removed.
@@ -103,21 +106,34 @@ impl Trainer {
     }
 
     /// Writes the final model into the checkpoint directory: `model.safetensors` and, unless it has layers of
-    /// one's own, `model.json`, as [`Trainer::export`] does. Returns the path of the weights.
+    /// one's own, `model.json`, as [`Trainer::export`] does. Returns the path of the weights. On several
+    /// machines all ranks call this, and the first two write.
     ///
     /// # Errors
-    /// It could not be written; the replicas fail.
+    /// It could not be written, on any rank; the replicas fail.
     pub fn save_model(&mut self) -> Result<Option<PathBuf>, Error> {
+        let saved = self.save_model_here();
+        // Whoever has nothing to write waits for those who do.
+        self.together(saved)
+    }
+
+    fn save_model_here(&mut self) -> Result<Option<PathBuf>, Error> {
         if !self.world().is_alone() {
             self.check_before_leaving()?;
         }
-        if self.saver.is_none() || !writes(self.world()) {
+        if self.saver.is_none() {
+            return Ok(None);
+        }
+        let is_writer = writes(self.world());
+        // What others write they may have to read together with this machine.
+        if !is_writer && !self.crew.replicas.reads_together() {
             return Ok(None);
         }
         let (model, description) = self.described()?;
         let export = Export::default().description(description);
         let write = |c: &Checkpoints| c.saver.with_store(|store| store.export_model(&model, &export));
-        Ok(self.saver.as_ref().map(write).transpose()?.map(|exported| exported.weights))
+        let exported = self.saver.as_ref().filter(|_| is_writer).map(write).transpose()?;
+        Ok(exported.map(|exported| exported.weights))
     }
 
     /// Saves if the interval or a callback asks for it and this step is not saved yet. Returns whether the
@@ -248,7 +264,8 @@ impl Trainer {
     }
 
     /// Returns the step and the directory of the best checkpoint of the directory that the run is saved to,
-    /// by [`Saving::keep_best`]. `None` where that is not asked for, or nothing was measured yet.
+    /// by [`Saving::keep_best`]. `None` where that is not asked for, or nothing was measured yet. On several
+    /// machines it is the best of those that this one has.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -258,16 +275,57 @@ impl Trainer {
 
     /// Takes parameters and statistics of the best checkpoint, to use or export them when training is over,
     /// and returns its step. Position, history and optimizer stay what they are: training that goes on from
-    /// here is another run.
+    /// here is another run. On several machines all ranks call this, and take the best that any of them has.
     ///
     /// # Errors
     /// There is none; it cannot be read, or is not as it was written. Then nothing has changed.
     pub fn load_best(&mut self) -> Result<u64, Error> {
+        let loaded = self.load_best_here();
+        self.together(loaded)
+    }
+
+    fn load_best_here(&mut self) -> Result<u64, Error> {
         let none = || Error::setting("best", "no checkpoint was kept as the best: see Saving::keep_best");
         let saver = self.saver.as_ref().ok_or_else(none)?;
-        let (step, path) = saver.best()?.ok_or_else(none)?;
-        let weights = saver.load(&path)?.model;
+        let own = saver.best()?;
+        let (step, weights) = match self.world().is_alone() {
+            true => {
+                let (step, path) = own.ok_or_else(none)?;
+                (step, saver.load(&path)?.model)
+            }
+            false => self.best_of_all(own)?.ok_or_else(none)?,
+        };
         self.take_weights(|model| Plan::new().take(&weights, model))?;
         Ok(step)
+    }
+
+    /// Gives all ranks the step and the weights of the best checkpoint that any of them has.
+    fn best_of_all(&self, own: Option<(u64, PathBuf)>) -> Result<Option<(u64, Tensors)>, Error> {
+        let (world, Some(saver)) = (self.world(), &self.saver) else { return Ok(None) };
+        let step = own.as_ref().map(|(step, _)| step.to_le_bytes());
+        let records = world.gather("the best checkpoints", step.as_ref().map_or(&[], |step| &step[..]))?;
+        let step_of = |record: &[u8]| record.try_into().ok().map(u64::from_le_bytes);
+        let steps = records.iter().filter_map(|(_, record)| step_of(record));
+        let Some(best) = saver.best_of(steps, &self.state.history) else { return Ok(None) };
+        let holder = records.iter().find(|(_, record)| step_of(record) == Some(best));
+        let holder = holder.map_or(0, |(rank, _)| *rank);
+        let read = match &own {
+            Some((_, path)) if holder == world.rank() => saver.load(path).map(|contents| contents.model),
+            _ => Ok(Tensors::default()),
+        };
+        let read = all_or_none(world, read.map_err(std::io::Error::other), saver.dir())?;
+        let parts: Vec<&[u8]> =
+            read.iter().flat_map(|(name, tensor)| [name.as_bytes(), tensor.bytes()]).collect();
+        let packed = hand_round(world, holder, pack(&parts))?;
+        let states = self.plan.programs.train().states();
+        let mut weights = Tensors::default();
+        for [name, bytes] in unpack(&packed).unwrap_or_default().as_chunks::<2>().0 {
+            let name = String::from_utf8_lossy(name).into_owned();
+            if let Some(state) = states.iter().find(|state| state.name == name) {
+                let own = info(&state.ty);
+                weights.insert(name, Tensor::new(own.dtype, own.shape, bytes.to_vec())?);
+            }
+        }
+        Ok(Some((best, weights)))
     }
 }

@@ -8,7 +8,7 @@ use crate::compile::programs::Programs;
 use crate::run::settings::RunSettings;
 use crate::trainer::builder::Builder;
 use crate::trainer::crew::Crew;
-use crate::trainer::together::audits;
+use crate::trainer::together::{audits, compare_ways};
 use crate::{Error, MemoryEstimate};
 
 impl Builder {
@@ -26,6 +26,7 @@ impl Builder {
         weights: &[usize],
     ) -> Result<(Crew, MemoryEstimate), Error> {
         if !self.world.is_alone() {
+            compare_ways(&self.world, &self.options, self.digest_every)?;
             self.options.fault_scope = format!("rank-{}:{}", self.world.rank(), self.options.fault_scope);
         }
         self.options.audits = audits(&self.world, self.options.audits)?;

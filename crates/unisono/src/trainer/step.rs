@@ -23,6 +23,8 @@ pub(super) struct Started {
     learning_rate: Option<f64>,
     /// The run's state before it, if it is audited.
     before: Option<RunState>,
+    /// The weights of all samples, if other machines have a part of them.
+    weights: Option<Vec<f32>>,
     /// What the replicas made of it; `None` if it is in flight.
     made: Option<Result<Outcome, ReplicaError>>,
 }
@@ -83,6 +85,7 @@ impl Trainer {
         self.compile_for(batch)?;
         self.check_batch(batch, names)?;
         let before = self.before_step(self.plan.train_index(batch, number))?;
+        let weights = self.gather_weights(batch)?;
         let scalars = self.scalars(phase, 0)?;
         let carried = self.state.carries.with(batch)?;
         let feed = self.plan.feed_train(number, &carried, &scalars, self.state.settings.seed)?;
@@ -99,7 +102,7 @@ impl Trainer {
                 Some(self.crew.replicas.step(program, &feed, verdict))
             }
         };
-        Ok(Started { phase, learning_rate, before, made })
+        Ok(Started { phase, learning_rate, before, weights, made })
     }
 
     /// Starts the step after one that is in flight. Returns `None`, and nothing has happened, if it has to
@@ -119,6 +122,7 @@ impl Trainer {
             phase: None,
             learning_rate,
             before: None,
+            weights: None,
             made: None,
         })
     }
@@ -148,21 +152,18 @@ impl Trainer {
         names: Names<'_>,
         after: Position,
     ) -> Result<Step, Error> {
-        let Started { phase, learning_rate, before, made } = started;
+        let Started { phase, learning_rate, before, weights, made } = started;
         let number = phase.unwrap_or(0);
         let made = made.unwrap_or_else(|| {
             let _span = events::step_span(self.state.position.step);
             self.crew.replicas.finish()
         });
-        let given = self.weights_of(batch)?;
         let (mut outcome, overflowed) = self.judged(batch, number, made, names)?;
         if let Some(phase) = phase.and_then(|at| self.plan.parts.phases.get(at)) {
             self.state.phases.stepped(phase, batch.epoch, outcome.committed);
         }
-        let step = Step {
-            learning_rate,
-            ..self.record(batch, number, (&outcome, overflowed), given.as_deref(), after)
-        };
+        let given = self.weights_of(batch, weights.as_deref());
+        let step = Step { learning_rate, ..self.record(batch, number, (&outcome, overflowed), given, after) };
         if let (Some(before), Some(audit)) = (before, outcome.audit.take()) {
             self.confirm(before, audit);
         }

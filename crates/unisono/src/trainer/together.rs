@@ -5,7 +5,7 @@
 
 use unisono_data::{Loader, Position};
 use unisono_gpu::Adapter;
-use unisono_replica::{Audits, Class, Classes, machine};
+use unisono_replica::{Audits, Class, Classes, Options, machine};
 use unisono_world::{World, WorldError, pack, unpack};
 
 use crate::observe::machines::MachineReport;
@@ -34,14 +34,17 @@ pub(super) fn together<T>(world: &World, result: Result<T, Error>) -> Result<T, 
     }
 }
 
-/// Returns the number of replicas of each rank.
+/// Returns the number of replicas of each rank, by its number: 0 for one that is lost.
 pub(super) fn replicas_of_ranks(world: &World, own: usize) -> Result<Vec<usize>, Error> {
     if world.is_alone() {
         return Ok(vec![own]);
     }
-    let records = world.gather(&(own as u64).to_le_bytes())?;
     let count = |record: Vec<u8>| record.try_into().map_or(1, |bytes| u64::from_le_bytes(bytes) as usize);
-    Ok(records.into_iter().map(|(_, record)| count(record)).collect())
+    let mut all = vec![0; world.size()];
+    for (rank, record) in world.gather("the numbers of replicas", &(own as u64).to_le_bytes())? {
+        all[rank] = count(record);
+    }
+    Ok(all)
 }
 
 /// Compares what each rank was started with.
@@ -71,10 +74,25 @@ pub(super) fn compare_start(
     compare_classes(world, adapters)
 }
 
+/// Compares what decides what the ranks of a run do together: which of them has which shards, what they hand
+/// round, and when they compare their states.
+///
+/// # Errors
+/// The first difference, which names the rank.
+pub(super) fn compare_ways(world: &World, options: &Options, digest_every: u64) -> Result<(), Error> {
+    let owners = options.owners.map_or_else(|| "none".to_owned(), |owners| owners.to_string());
+    let own = [
+        ("--shard-optimizer", owners),
+        ("the assignment of shards", format!("{:?}", options.assignment)),
+        ("the interval at which states are compared", digest_every.to_string()),
+    ];
+    Ok(world.compare(&own.map(|(name, value)| (name.to_owned(), value)))?)
+}
+
 /// Compares the numeric classes of all ranks, which are probed if their adapters differ.
 fn compare_classes(world: &World, adapters: &[Adapter]) -> Result<(), Error> {
     let own = adapters.first().map(machine).unwrap_or_default();
-    let all = world.gather(own.as_bytes())?;
+    let all = world.gather("the adapters", own.as_bytes())?;
     if all.iter().all(|(_, other)| other == own.as_bytes()) {
         return Ok(());
     }
@@ -147,7 +165,9 @@ impl Trainer {
             [self.steps(), u64::from(epoch), sample, self.history().len() as u64].map(u64::to_le_bytes);
         let own = [&[u8::from(whole)], place.as_flattened()].concat();
         // What ends the run may have been that there is no answer.
-        self.world().gather(&own).is_ok_and(|all| whole && all.iter().all(|(_, other)| *other == own))
+        self.world()
+            .gather("the place of the run", &own)
+            .is_ok_and(|all| whole && all.iter().all(|(_, other)| *other == own))
     }
 
     /// Collects what each machine did, for the report.
@@ -156,7 +176,8 @@ impl Trainer {
         if world.is_alone() {
             return Ok(());
         }
-        let records = world.gather(&MachineReport::numbers(&world, &self.crew.replicas.reports()))?;
+        let records =
+            world.gather("the report", &MachineReport::numbers(&world, &self.crew.replicas.reports()))?;
         let report = |(rank, numbers): &(usize, Vec<u8>)| MachineReport::of(&world, *rank, numbers);
         self.watch.machines = records.iter().filter_map(report).collect();
         Ok(())
@@ -170,8 +191,9 @@ impl Trainer {
         }
     }
 
-    /// Tells all ranks whether this one was asked to stop, whether a save is due here, and what went wrong
-    /// with saves. Returns whether a save is due on any rank, and makes the run stop where any was asked to.
+    /// Tells all ranks whether this one was asked to stop, whether a callback ends the fit or the run here,
+    /// whether a save is due here, and what went wrong with saves. Returns whether a save is due on any rank,
+    /// and makes the run stop, or end, where it does on any.
     ///
     /// # Errors
     /// Saves failed on a rank: the same error on all.
@@ -181,18 +203,22 @@ impl Trainer {
             return saves.map(|()| due);
         }
         let problem = saves.err().map(|error| error.to_string());
+        let stopped = self.stopped().and_then(|stopped| serde_json::to_vec(stopped).ok()).unwrap_or_default();
+        let pause = self.callbacks.pause.clone().unwrap_or_default();
         let flags = [u8::from(due), u8::from(self.watch.asked.is_asked()), u8::from(problem.is_some())];
         let mut any_due = false;
         let mut failed = None;
         let problem = problem.unwrap_or_default();
         let unheard = std::mem::take(&mut self.watch.unheard);
-        let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes()];
+        let mut own: Vec<&[u8]> = vec![&flags, problem.as_bytes(), &stopped, pause.as_bytes()];
         own.extend(unheard.iter().map(String::as_bytes));
-        let records = world.gather(&pack(&own))?;
+        let records = world.gather("the agreement on saving", &pack(&own))?;
         self.take_observers_over();
+        // Ranks whose callbacks look at a clock have decided differently: the first one counts.
+        (self.callbacks.pause, self.state.control.stopped) = (None, None);
         for (rank, record) in records {
             let parts = unpack(&record).unwrap_or_default();
-            let [flags, problem, unheard @ ..] = &parts[..] else { continue };
+            let [flags, problem, stopped, pause, unheard @ ..] = &parts[..] else { continue };
             for text in unheard {
                 let text = format!("{}: {}", world.name(rank), String::from_utf8_lossy(text));
                 self.watch.note(&text);
@@ -204,6 +230,13 @@ impl Trainer {
             if flags.get(2) == Some(&1) && failed.is_none() {
                 let why = String::from_utf8_lossy(problem).into_owned();
                 failed = Some(WorldError::Other { rank: world.name(rank), why });
+            }
+            if let Ok(stopped) = serde_json::from_slice(stopped) {
+                self.state.control.stopped.get_or_insert(stopped);
+            }
+            if !pause.is_empty() {
+                let why = || String::from_utf8_lossy(pause).into_owned();
+                self.callbacks.pause.get_or_insert_with(why);
             }
         }
         let lost = world.lost();

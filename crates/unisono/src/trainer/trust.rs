@@ -172,6 +172,10 @@ impl Trainer {
     /// Restores the trusted state, and sets later checkpoints aside. `nobody`: it is not known which replica
     /// was wrong. Returns whether the steps may be made again: with the same replicas they may once.
     fn restore(&mut self, nobody: bool) -> Result<bool, String> {
+        // The others would wait for this machine, and keep the checkpoints that it sets aside.
+        if !self.world().is_alone() {
+            return Err("a run on several machines does not go back by itself: resume it".into());
+        }
         let trusted = match std::mem::take(&mut self.trust) {
             Trust::State(trusted) => *trusted,
             Trust::Resumed => self.trusted_on_disk()?,

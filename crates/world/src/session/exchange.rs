@@ -124,7 +124,10 @@ impl Session {
         let done = |session: &mut Self| {
             let done =
                 session.exchanges.begun.get(&bucket).is_none_or(|begun| begun.has.iter().all(|has| *has));
-            if done { Some(Ok(())) } else { session.concluded().map(Err) }
+            if done {
+                return Some(Ok(()));
+            }
+            session.concluded().or_else(|| session.crossed(&session.missing_in(bucket))).map(Err)
         };
         match self.wait(done, missing)? {
             Some(met) => met?,

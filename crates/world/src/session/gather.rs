@@ -6,13 +6,40 @@ use crate::error::WorldError;
 use crate::message::Kind;
 
 impl Session {
-    /// Gives a record to all ranks and returns the records of all.
+    /// Gives a record to all ranks and returns the records of all. `what` says what the records are.
     ///
     /// # Errors
     /// [`WorldError::Changed`]: the gather has happened on none of those that are left.
-    /// [`WorldError::Other`]: a rank concludes instead. Others end the run.
-    pub fn gather(&mut self, record: &[u8]) -> Result<Records, WorldError> {
-        self.meet((self.sequence, false), record)
+    /// [`WorldError::Other`]: a rank concludes instead. [`WorldError::Crossed`]: a rank gathers something
+    /// else. Others end the run.
+    pub fn gather(&mut self, what: &str, record: &[u8]) -> Result<Records, WorldError> {
+        let records = self.meet((self.sequence, false), named(what, record))?;
+        let mut all = Records::new();
+        let mut wanted: Option<(usize, String)> = None;
+        for (rank, record) in records {
+            let wrong = || WorldError::Link(format!("rank {rank} sent a record without a name"));
+            let (found, record) = name_of(record).ok_or_else(wrong)?;
+            match &wanted {
+                Some((first, wanted)) if *wanted != found => {
+                    let (rank, other) = (self.name(rank), self.name(*first));
+                    return Err(WorldError::Crossed { rank, found, other, wanted: wanted.clone() });
+                }
+                Some(_) => {}
+                None => wanted = Some((rank, found)),
+            }
+            all.push((rank, record));
+        }
+        Ok(all)
+    }
+
+    /// Returns the error of ranks that gather something while this one waits for their part of a sum. What a
+    /// rank sends for a sum comes before what it gathers after that, so they have left it out.
+    pub(super) fn crossed(&self, missing: &[usize]) -> Option<WorldError> {
+        let records = self.records.get(&(self.sequence, false))?;
+        let (rank, record) = missing.iter().find_map(|rank| Some((*rank, records.get(rank)?)))?;
+        let found = name_of(record.clone()).map(|(name, _)| name).unwrap_or_default();
+        let (rank, other) = (self.name(rank), self.name(self.me));
+        Some(WorldError::Crossed { rank, found, other, wanted: "the sums of a step".into() })
     }
 
     /// Ends a part of the run: gives the reason for which it ended here, if it is an error, and returns those
@@ -23,14 +50,14 @@ impl Session {
     pub fn conclude(&mut self, problem: Option<&str>) -> Result<Vec<(usize, Option<String>)>, WorldError> {
         let mut record = vec![u8::from(problem.is_some())];
         record.extend_from_slice(problem.unwrap_or_default().as_bytes());
-        let records = self.meet((self.sequence, true), &record)?;
+        let records = self.meet((self.sequence, true), record)?;
         Ok(records.into_iter().map(|(rank, record)| (rank, problem_of(&record))).collect())
     }
 
-    fn meet(&mut self, meeting: Meeting, record: &[u8]) -> Result<Records, WorldError> {
+    fn meet(&mut self, meeting: Meeting, record: Vec<u8>) -> Result<Records, WorldError> {
         self.take_change()?;
-        self.records.entry(meeting).or_default().insert(self.me, record.to_vec());
-        self.send_all(if meeting.1 { Kind::Conclude } else { Kind::Gather }, 0, record);
+        self.send_all(if meeting.1 { Kind::Conclude } else { Kind::Gather }, 0, &record);
+        self.records.entry(meeting).or_default().insert(self.me, record);
         let missing = |session: &Self| {
             let records = session.records.get(&meeting);
             let has = |rank: &usize| records.is_some_and(|records| records.contains_key(rank));
@@ -78,6 +105,19 @@ impl Session {
         let why = problem_of(record).unwrap_or_else(|| "it has ended".to_owned());
         Some(WorldError::Other { rank: self.name(*rank), why })
     }
+}
+
+/// Returns a record with its name behind it, of which at most 255 bytes count, and the name's length.
+fn named(what: &str, record: &[u8]) -> Vec<u8> {
+    let name = &what.as_bytes()[..what.len().min(255)];
+    [record, name, &[name.len() as u8]].concat()
+}
+
+/// Takes the name off a record.
+fn name_of(mut record: Vec<u8>) -> Option<(String, Vec<u8>)> {
+    let len = usize::from(record.pop()?);
+    let name = record.split_off(record.len().checked_sub(len)?);
+    Some((String::from_utf8_lossy(&name).into_owned(), record))
 }
 
 /// Returns the problem in the record of a rank that concludes.

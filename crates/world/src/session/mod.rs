@@ -177,6 +177,10 @@ impl Session {
                 silent.retain(waits);
             }
         }
+        // All wait for each other, and so for what nobody does.
+        if silent.is_empty() {
+            silent = missing.iter().copied().collect();
+        }
         let ranks: Vec<String> = silent.into_iter().map(|rank| self.name(rank)).collect();
         WorldError::Silent { ranks: ranks.join(", "), seconds: waited.as_secs() }
     }

@@ -55,7 +55,7 @@ const ROOMS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("crates/world", &["error", "link", "packed", "message", "cuts", "session", "world", "threads"]),
-    ("crates/world-mpi", &["error", "failures", "library", "owner", "link"]),
+    ("crates/world-mpi", &["error", "failures", "library", "parts", "owner", "link"]),
 ];
 
 /// Files at the top of a crate that come after all rooms: they only re-export.

@@ -1,14 +1,16 @@
 //! Runs on several machines, which are threads here: the same bytes, history and predictions as one machine,
 //! and what happens when machines are lost, differ, stop or fail.
 
-use std::path::Path;
+mod ending;
+mod saving;
+
 use std::sync::{Arc, Mutex};
 
 use unisono::data::{Loader, Tokens, Width};
 use unisono::world::{Fault, Script, threads};
 use unisono::{
     AdamW, Assignment, Audits, BatchNorm, Builder, Dense, Embedding, Epoch, Error, History, Lamb, Lstm,
-    Observer, Optimizer, Precision, ProgramId, Relu, Sequential, Sgd, Start, Stop, Trainer, World,
+    Observer, Optimizer, Precision, ProgramId, Relu, Sequential, Sgd, Start, Trainer, World,
 };
 use unisono_tests::{CLASSES, loader, perceptron};
 
@@ -191,6 +193,28 @@ fn a_machine_with_another_setting_is_refused_by_name() {
     }
 }
 
+/// What the error says of a setting, and the setting.
+type Way = (&'static str, fn(Builder) -> Builder);
+
+#[test]
+fn another_way_of_working_together_is_refused_by_name() {
+    let ways: [Way; 3] = [
+        ("--shard-optimizer 2, rank 0: none", |builder| builder.shard_optimizer(2)),
+        ("the assignment of shards Even, rank 0: Speed", |builder| builder.assignment(Assignment::Even)),
+        ("the interval at which states are compared 7, rank 0: 3", |builder| builder.digest_every(7)),
+    ];
+    for (wanted, way) in ways {
+        let ended = on_ranks(2, Script::default(), |world| {
+            let builder = perceptron(8).replicas(1).digest_every(3);
+            let builder = if world.rank() == 1 { way(builder) } else { builder };
+            builder.world(world).build(&loader(40, 5).unwrap().fields().unwrap()).map(drop)
+        });
+        for ended in ended {
+            assert_eq!(ended.unwrap_err().to_string(), format!("rank 1 (thread1): {wanted}"));
+        }
+    }
+}
+
 #[test]
 fn audits_are_refused_by_name() {
     for (audits, is_refused) in [(Audits::Every(3), true), (Audits::Every(0), false), (Audits::Never, false)]
@@ -244,58 +268,6 @@ fn an_error_of_one_machine_ends_the_run_on_all() {
     let heard = ended[0].as_ref().unwrap_err().to_string();
     assert!(own.contains("no such adapter"), "{own}");
     assert_eq!(heard, format!("rank 1 (thread1): {own}"));
-}
-
-/// Trains for so many epochs with checkpoints in a directory, resumed from what is there. Returns the digest,
-/// the step from which the run went on, and whether this rank has written checkpoints.
-fn train_on(world: World, dir: &Path, epochs: u32) -> (String, Option<u64>, bool) {
-    let (data, rank) = (loader(40, 5).unwrap(), world.rank());
-    let builder = perceptron(8).global_batch(16).replicas(1).world(world);
-    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
-    trainer.checkpoints(dir, 2).unwrap();
-    let resumed = trainer.resume().unwrap().map(|resumed| resumed.step);
-    trainer.fit(&data, None, epochs).unwrap();
-    let steps = trainer.steps();
-    let written = unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
-    (trainer.state_sha256().unwrap(), resumed, written.iter().any(|(step, _)| *step == steps))
-}
-
-#[test]
-fn two_ranks_write_checkpoints_and_a_resume_takes_the_newest_that_any_has() {
-    let alone = tempfile::tempdir().unwrap();
-    let wanted = train_on(World::alone(), &alone.path().join("run"), 4).0;
-    let dir = tempfile::tempdir().unwrap();
-    let dir = &dir.path().join("run");
-    let ended = on_ranks(3, Script::default(), |world| train_on(world, dir, 1));
-    assert_eq!(ended.iter().map(|(_, _, written)| *written).collect::<Vec<_>>(), [true, true, false]);
-    // Rank 0 is lost with its disk; another number of ranks goes on.
-    std::fs::remove_dir_all(dir).unwrap();
-    for (_, resumed, _) in on_ranks(2, Script::default(), |world| train_on(world, dir, 2)) {
-        assert_eq!(resumed, Some(3));
-    }
-    std::fs::remove_dir_all(unisono::dir_of_rank(dir, 1)).unwrap();
-    for (digest, resumed, _) in on_ranks(4, Script::default(), |world| train_on(world, dir, 4)) {
-        assert_eq!((digest, resumed), (wanted.clone(), Some(6)));
-    }
-}
-
-#[test]
-fn a_rank_that_cannot_save_ends_the_run_on_all_where_saves_are_required() {
-    let dir = tempfile::tempdir().unwrap();
-    let ended = on_ranks(2, Script::default(), |world| {
-        let (data, rank) = (loader(40, 5).unwrap(), world.rank());
-        let builder = perceptron(8).global_batch(16).replicas(1).world(world);
-        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
-        let own = dir.path().join("run");
-        trainer.save_to(unisono::Saving::new(&own).every(1).require()).unwrap();
-        if rank == 0 {
-            std::fs::remove_dir_all(&own).unwrap();
-            std::fs::write(&own, "in the way").unwrap();
-        }
-        trainer.fit(&data, None, 3).map(drop).unwrap_err().to_string()
-    });
-    assert!(ended[0].starts_with("rank 0 (thread0): "), "{ended:?}");
-    assert_eq!(ended[0], ended[1], "the same message on all");
 }
 
 #[test]
@@ -368,40 +340,5 @@ fn a_machine_with_another_state_is_named_on_all() {
     for text in &ended {
         assert!(text.contains("rank 0 (thread0), rank 2 (thread2) has "), "{text}");
         assert!(text.contains("rank 1 (thread1) has "), "{text}");
-    }
-}
-
-#[test]
-fn a_stop_on_one_machine_ends_all_after_the_same_step() {
-    let ended = on_ranks(3, Script::default(), |world| {
-        let (rank, data) = (world.rank(), loader(40, 5).unwrap());
-        let stop = Stop::new();
-        let asks = (rank == 1).then(|| stop.clone());
-        let builder = perceptron(8).global_batch(16).replicas(1).callback(StopsAfter { step: 4, asks });
-        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
-        trainer.stop_on(&stop);
-        trainer.fit(&data, None, 5).unwrap();
-        (trainer.steps(), trainer.state_sha256().unwrap())
-    });
-    assert_eq!(ended[0].0, 5);
-    assert!(ended.iter().all(|end| *end == ended[0]), "{ended:?}");
-}
-
-/// Asks a stop when a step is done.
-struct StopsAfter {
-    step: u64,
-    asks: Option<Stop>,
-}
-
-impl unisono::Callback for StopsAfter {
-    fn name(&self) -> &str {
-        "stops after"
-    }
-
-    fn step_ended(&mut self, step: &unisono::Step, _: &mut unisono::Control<'_>) -> Result<(), Error> {
-        if step.step == self.step {
-            self.asks.iter().for_each(|stop| _ = stop.ask());
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,268 @@
+//! Checkpoints of several machines: where they are, which one a resume takes, and which are not taken.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use unisono::checkpoint::{Disk, Sink, StdDisk};
+use unisono::world::Script;
+use unisono::{Audits, Error, History, Sgd, World};
+use unisono_tests::{loader, perceptron};
+
+use crate::on_ranks;
+
+/// Trains for so many epochs with checkpoints in a directory, resumed from what is there. Returns the digest,
+/// the step from which the run went on, and whether this rank has written checkpoints.
+fn train_on(world: World, dir: &Path, epochs: u32) -> (String, Option<u64>, bool) {
+    let (data, rank) = (loader(40, 5).unwrap(), world.rank());
+    let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+    let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+    trainer.checkpoints(dir, 2).unwrap();
+    let resumed = trainer.resume().unwrap().map(|resumed| resumed.step);
+    trainer.fit(&data, None, epochs).unwrap();
+    let steps = trainer.steps();
+    let written = unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
+    (trainer.state_sha256().unwrap(), resumed, written.iter().any(|(step, _)| *step == steps))
+}
+
+#[test]
+fn two_ranks_write_checkpoints_and_a_resume_takes_the_newest_that_any_has() {
+    let alone = tempfile::tempdir().unwrap();
+    let wanted = train_on(World::alone(), &alone.path().join("run"), 4).0;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    let ended = on_ranks(3, Script::default(), |world| train_on(world, dir, 1));
+    assert_eq!(ended.iter().map(|(_, _, written)| *written).collect::<Vec<_>>(), [true, true, false]);
+    // Rank 0 is lost with its disk; another number of ranks goes on.
+    std::fs::remove_dir_all(dir).unwrap();
+    for (_, resumed, _) in on_ranks(2, Script::default(), |world| train_on(world, dir, 2)) {
+        assert_eq!(resumed, Some(3));
+    }
+    std::fs::remove_dir_all(unisono::dir_of_rank(dir, 1)).unwrap();
+    for (digest, resumed, _) in on_ranks(4, Script::default(), |world| train_on(world, dir, 4)) {
+        assert_eq!((digest, resumed), (wanted.clone(), Some(6)));
+    }
+}
+
+#[test]
+fn the_machine_that_is_left_of_two_goes_on_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    // With a slash at the end, as shells complete it.
+    let dir = &dir.path().join("run").join("");
+    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    std::fs::remove_dir_all(dir).unwrap();
+    let alone = tempfile::tempdir().unwrap();
+    let wanted = train_on(World::alone(), &alone.path().join("run"), 4).0;
+    let (digest, resumed, written) = train_on(World::alone(), dir, 4);
+    assert_eq!((digest, resumed, written), (wanted, Some(3), true));
+    // What is newer in its own directory counts.
+    assert_eq!(train_on(World::alone(), dir, 4).1, Some(12));
+    // A fresh start is one, whatever lies beside it.
+    let mut trainer = perceptron(8).replicas(1).build(&loader(40, 5).unwrap().fields().unwrap()).unwrap();
+    trainer.checkpoints(dir, 2).unwrap();
+    trainer.clear_checkpoints().unwrap();
+    assert_eq!(trainer.resume().unwrap(), None);
+}
+
+/// A disk of its own, which keeps all paths below a directory of the machine's. Only the files that lock runs
+/// are where their paths say.
+#[derive(Debug)]
+struct Elsewhere(std::path::PathBuf);
+
+impl Elsewhere {
+    fn at(&self, path: &Path) -> std::path::PathBuf {
+        self.0.join(path.strip_prefix("/").unwrap())
+    }
+}
+
+impl Disk for Elsewhere {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        StdDisk.create_dir(&self.at(dir))
+    }
+    fn create(&self, file: &Path) -> io::Result<Box<dyn Sink>> {
+        StdDisk.create(&self.at(file))
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        StdDisk.sync_dir(&self.at(dir))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        StdDisk.rename(&self.at(from), &self.at(to))
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        StdDisk.remove(&self.at(path))
+    }
+    fn is_dir(&self, path: &Path) -> bool {
+        StdDisk.is_dir(&self.at(path))
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        StdDisk.list(&self.at(dir))
+    }
+    fn size(&self, file: &Path) -> io::Result<u64> {
+        StdDisk.size(&self.at(file))
+    }
+    fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
+        StdDisk.read(&self.at(file))
+    }
+}
+
+#[test]
+fn a_resume_takes_the_newest_of_a_disk_of_its_own() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let dir = &dir.path().join("run");
+    let on_disk = Elsewhere(disk.path().to_owned()).at(dir);
+    (0..3).for_each(|rank| std::fs::create_dir(unisono::dir_of_rank(dir, rank)).unwrap());
+    let run = |world: World, epochs: u32| {
+        let (data, builder) = (loader(40, 5).unwrap(), perceptron(8).global_batch(16).replicas(1));
+        let mut trainer = builder.world(world).build(&data.fields().unwrap()).unwrap();
+        let disk = Arc::new(Elsewhere(disk.path().to_owned()));
+        trainer.save_to(unisono::Saving::new(dir).every(2).on(disk)).unwrap();
+        let resumed = trainer.resume().unwrap().map(|resumed| resumed.step);
+        trainer.fit(&data, None, epochs).unwrap();
+        resumed
+    };
+    on_ranks(3, Script::default(), |world| run(world, 1));
+    // The third rank has written nothing, and the first one's directory is lost.
+    std::fs::remove_dir_all(&on_disk).unwrap();
+    assert_eq!(on_ranks(3, Script::default(), |world| run(world, 2)), [Some(3); 3]);
+    std::fs::remove_dir_all(&on_disk).unwrap();
+    assert_eq!(run(World::alone(), 2), Some(6));
+}
+
+#[test]
+fn all_machines_load_the_best_that_any_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    let run = |world: World, epochs: u32| {
+        let (data, held_out) = (loader(40, 5).unwrap(), loader(20, 6).unwrap());
+        let builder = perceptron(8).optimizer(Sgd::new(0.5)).global_batch(16).replicas(1).world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        let best = unisono::BestBy::Lowest("loss".into());
+        trainer.save_to(unisono::Saving::new(dir).keep_last(1).keep_best(best)).unwrap();
+        trainer.resume().unwrap();
+        trainer.fit(&data, Some(&held_out), epochs).unwrap();
+        // From here on the epochs are worse.
+        trainer.set_tensor("3.bias", &[1000.0, 0.0, 0.0]).unwrap();
+        trainer.fit(&data, Some(&held_out), epochs + 1).unwrap();
+        let best = trainer.load_best().unwrap();
+        (best, trainer.evaluate(&held_out).unwrap().loss, trainer.history().clone())
+    };
+    let is_the_best = |ended: Vec<(u64, f64, History)>| {
+        assert!(ended.iter().all(|end| *end == ended[0]));
+        let (step, loss, history) = &ended[0];
+        let losses = history.iter().map(|epoch| (epoch.validation.as_ref().unwrap().loss, epoch.steps));
+        assert_eq!(losses.min_by(|a, b| a.0.total_cmp(&b.0)), Some((*loss, *step)));
+        *step
+    };
+    // The third rank has no checkpoints of its own.
+    let first = is_the_best(on_ranks(3, Script::default(), |world| run(world, 4)));
+    // The first rank has then seen the later epochs alone, and has another best.
+    std::fs::remove_dir_all(dir).unwrap();
+    let second = is_the_best(on_ranks(3, Script::default(), |world| run(world, 6)));
+    assert_eq!(second, first);
+    let kept = |rank| unisono::checkpoint::list(unisono::dir_of_rank(dir, rank)).unwrap();
+    assert!(kept(0).iter().all(|(step, _)| *step > first), "{:?}", kept(0));
+}
+
+#[test]
+fn a_directory_without_a_name_is_refused_on_several_machines() {
+    for ended in on_ranks(2, Script::default(), |world| {
+        let data = loader(40, 5).unwrap();
+        let mut trainer = perceptron(8).replicas(1).world(world).build(&data.fields().unwrap()).unwrap();
+        trainer.checkpoints(Path::new("/"), 2).unwrap_err().to_string()
+    }) {
+        assert!(ended.starts_with("checkpoints: / has no name "), "{ended}");
+    }
+}
+
+/// What a run alone sets aside does not come back from a directory of another rank.
+#[test]
+fn suspects_beside_the_runs_directory_are_set_aside_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    let rank1 = unisono::dir_of_rank(dir, 1);
+    let steps = |dir: &Path| {
+        unisono::checkpoint::list(dir).unwrap().iter().map(|(step, _)| *step).collect::<Vec<_>>()
+    };
+    assert_eq!((steps(dir), steps(&rank1)), (vec![3, 2], vec![3, 2]));
+    // The run begins anew and goes back to its start.
+    std::fs::remove_dir_all(dir).unwrap();
+    let name = "suspects beside:replica-0:step-1:segment-1";
+    fail::cfg(name, "1*return(state:0)").unwrap();
+    let data = loader(40, 5).unwrap();
+    let builder = perceptron(8).global_batch(16).replicas(3).fault_scope("suspects beside:").digest_every(1);
+    let mut trainer = builder.audits(Audits::Every(1000)).build(&data.fields().unwrap()).unwrap();
+    trainer.checkpoints(dir, 2).unwrap();
+    trainer.fit(&data, None, 1).unwrap();
+    fail::remove(name);
+    assert_eq!((steps(dir), steps(&rank1)), (vec![3, 2], vec![]));
+}
+
+#[test]
+fn a_rank_that_cannot_save_ends_the_run_on_all_where_saves_are_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = on_ranks(2, Script::default(), |world| {
+        let (data, rank) = (loader(40, 5).unwrap(), world.rank());
+        let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        let own = dir.path().join("run");
+        trainer.save_to(unisono::Saving::new(&own).every(1).require()).unwrap();
+        if rank == 0 {
+            std::fs::remove_dir_all(&own).unwrap();
+            std::fs::write(&own, "in the way").unwrap();
+        }
+        trainer.fit(&data, None, 3).map(drop).unwrap_err().to_string()
+    });
+    assert!(ended[0].starts_with("rank 0 (thread0): "), "{ended:?}");
+    assert_eq!(ended[0], ended[1], "the same message on all");
+}
+
+/// Fails once after a step, as data may.
+struct FailsAfter(u64);
+
+impl unisono::Callback for FailsAfter {
+    fn name(&self) -> &str {
+        "fails after"
+    }
+
+    fn influence(&self) -> unisono::Influence {
+        unisono::Influence::None
+    }
+
+    fn step_ended(&mut self, step: &unisono::Step, _: &mut unisono::Control<'_>) -> Result<(), Error> {
+        if step.step == self.0 { Err(unisono::data::DataError::other("enough").into()) } else { Ok(()) }
+    }
+}
+
+/// A run alone leaves checkpoints of which the newest is not trusted. Several machines go on from it.
+#[test]
+fn no_machine_goes_back_to_a_trusted_checkpoint_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    let data = || loader(40, 5).unwrap();
+    let builder = |step: u64| perceptron(8).global_batch(16).callback(FailsAfter(step));
+    let alone = builder(4).replicas(2).audits(Audits::Every(2));
+    let mut alone = alone.build(&data().fields().unwrap()).unwrap();
+    alone.checkpoints(dir, 1).unwrap();
+    alone.fit(&data(), None, 1).unwrap();
+    alone.fit(&data(), None, 3).unwrap_err();
+    drop(alone);
+    let record = || std::fs::read_to_string(dir.join("checkpoints/trusted.json")).unwrap();
+    let listed = || unisono::checkpoint::list(dir).unwrap();
+    let (trusted, before) = (record(), listed());
+    assert_eq!(before[0].0, 5);
+    let name = "rank-0:goes back:replica-1:step-0:segment-1";
+    fail::cfg(name, "return(state:0)").unwrap();
+    let ended = on_ranks(2, Script::default(), |world| {
+        let replicas = if world.rank() == 0 { 3 } else { 1 };
+        let builder = builder(99).replicas(replicas).digest_every(1).fault_scope("goes back:");
+        let mut trainer = builder.world(world).build(&data().fields().unwrap()).unwrap();
+        trainer.checkpoints(dir, 1).unwrap();
+        assert_eq!(trainer.resume().unwrap().map(|resumed| resumed.step), Some(5));
+        trainer.fit(&data(), None, 3).unwrap_err().to_string()
+    });
+    fail::remove(name);
+    assert!(ended[0].contains("does not go back by itself: resume it"), "{ended:?}");
+    assert!(ended[1].starts_with("rank 0 (thread0): ") && ended[1].contains("replica 1"), "{ended:?}");
+    assert_eq!((record(), listed()), (trusted, before));
+}
