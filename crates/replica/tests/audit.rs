@@ -171,3 +171,23 @@ fn steps_that_change_no_state_are_audited_by_their_outputs() {
         assert_eq!(again.outputs, sound.step(program, &feed(0), &mut commit).unwrap().outputs);
     }
 }
+
+/// What a replica had no memory for before a step, and runs a few shards at once instead, is no failure of the
+/// step's audit.
+#[test]
+fn a_plan_that_was_too_large_before_the_step_postpones_no_audit() {
+    let points = [
+        ("replica-0:step-0".to_owned(), "return(lose)".to_owned()),
+        // Replica 1 loads its part of program 2, then its part of program 1, all of that, and all of program 2.
+        ("replica-1:load".to_owned(), "3*off->1*return(out-of-memory)->off".to_owned()),
+    ];
+    let options = auditing(with_points(&points), Audits::Every(1)).with(|o| o.shards = 3);
+    let mut two = replicas(2, options);
+    let feed = unisono_replica::Feed { inputs: batch(0, BATCH).inputs[..1].to_vec(), ..batch(0, BATCH) };
+    two.prepare(2, &[BATCH]).unwrap();
+    two.step(1, &feed, &mut commit).unwrap();
+    assert_eq!(two.len(), 1);
+    two.prepare(2, &[BATCH]).unwrap();
+    assert!(two.step(2, &feed, &mut commit).unwrap().audit.is_some());
+    assert_eq!(two.len(), 1);
+}

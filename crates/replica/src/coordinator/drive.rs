@@ -71,7 +71,7 @@ impl Replicas {
             Ok(Reply::Results(results)) if results.bad_cut.is_some() => Heard::NotFinite,
             Ok(_) => Heard::Done(spent),
             Err(Failure::Plan(_) | Failure::Gpu(GpuError::OutOfMemory { .. })) if self.is_diagnosing => {
-                Heard::Done(spent)
+                Heard::Cannot
             }
             Err(Failure::Plan(_)) => Heard::Refused,
             // Before the first step an error is better than a run without this replica.
@@ -147,7 +147,8 @@ impl Replicas {
     pub(crate) fn open(&mut self, adapters: &[Adapter]) -> Result<Vec<usize>, ReplicaError> {
         let (first, before) = (self.threads.len(), self.left.len());
         let new: Vec<usize> = (first..first + adapters.len()).collect();
-        new.iter().for_each(|&worker| self.tell(Event::Joined(worker)));
+        let late = !self.is_empty();
+        new.iter().for_each(|&worker| self.tell(Event::Joined { worker, late }));
         let within = self.options.deadline.max(OPENING);
         self.tell(Event::Ask { workers: new.clone(), within });
         let mut problem = None;

@@ -37,6 +37,7 @@ pub struct Replicas {
     pub(crate) actions: VecDeque<Action>,
     /// The last reply of each replica.
     pub(crate) replies: BTreeMap<usize, Reply>,
+    /// The last failure of each replica in the step under way.
     pub(crate) failures: BTreeMap<usize, Failure>,
     pub(crate) overlap: Overlap,
     /// The time from which intervals are counted.

@@ -130,8 +130,13 @@ impl Replicas {
         decide: &mut dyn FnMut(&Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
         self.context = Context { began: Some(Instant::now()), added: None };
+        self.failures.clear();
         let outcome = Transaction::begin(self, task, job).run(decide);
         self.context = Context::default();
+        // Those of replicas that go on with fewer shards say nothing any more. A diagnostic's caller reads them.
+        if !self.is_diagnosing {
+            self.failures.clear();
+        }
         outcome
     }
 

@@ -79,7 +79,7 @@ impl<'a> Transaction<'a> {
                 Action::Sum { cut, shards, leaves } => self.sum(cut, shards, leaves),
                 Action::Decide => self.decide(decide),
                 Action::End { committed, shares } => return self.end(committed, &shares),
-                Action::GivenUp => return Err(self.given_up()),
+                Action::GivenUp { refused } => return Err(self.given_up(refused)),
                 Action::NoneLeft => return Err(self.replicas.none_left()),
                 Action::Spread { from } => {
                     self.replicas.spread(from, self.task.program.states().len());
@@ -233,12 +233,12 @@ impl<'a> Transaction<'a> {
     }
 
     /// The step was given up: returns why, after finding the culprit where that takes more work.
-    fn given_up(mut self) -> ReplicaError {
+    fn given_up(mut self, refused: Option<usize>) -> ReplicaError {
         self.attempt.gather(&self.task.program);
         let error = match self.trouble {
             Some(Trouble::Error(error)) => error,
             Some(Trouble::BadCut(cut)) => self.replicas.diagnose(self.task, &self.sizes, cut),
-            None => self.replicas.refused(self.task.index),
+            None => self.replicas.refused(self.task.index, refused),
         };
         let error = error.showing(&self.task.program, &self.attempt.outputs);
         self.replicas.recycle(self.attempt);

@@ -41,6 +41,8 @@ pub(super) struct Order {
 #[derive(Debug, Default)]
 struct Worker {
     present: bool,
+    /// Whether it joined a run that others had started.
+    late: bool,
     order: Option<Order>,
     /// The pace with each program.
     paces: BTreeMap<usize, Pace>,
@@ -100,11 +102,15 @@ impl Workers {
         self.workers.iter().filter_map(|worker| Some(worker.order.as_ref()?.due)).min()
     }
 
-    pub fn join(&mut self, worker: usize) {
+    pub fn join(&mut self, worker: usize, late: bool) {
         while self.workers.len() <= worker {
             self.workers.push(Worker::default());
         }
-        self.workers[worker] = Worker { present: true, ..Worker::default() };
+        self.workers[worker] = Worker { present: true, late, ..Worker::default() };
+    }
+
+    pub fn is_late(&self, worker: usize) -> bool {
+        self.workers.get(worker).is_some_and(|worker| worker.late)
     }
 
     pub fn leave(&mut self, worker: usize) {

@@ -263,6 +263,50 @@ fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
     }
 }
 
+/// A worker that is much faster has all shards, so that its sums stay on its device. It is lost, and several
+/// take its shards over.
+#[test]
+fn sums_come_to_the_host_where_several_take_over_from_one_that_had_all_shards() {
+    let mut world = World::new(3, policy(), Fate::default(), Draw(9));
+    world.speeds(&[(1e5, 0.0), (1e3, 0.0), (1e3, 0.0)]);
+    let wanted = Wanted { job: job(8, false), skip: false, not_finite: false };
+    (0..10).for_each(|_| assert!(world.step(&wanted).unwrap()));
+    world.fail(0);
+    assert_eq!((world.step(&wanted), world.lost), (Ok(true), 1));
+}
+
+/// The larger of two workers is lost while it runs. The other one has memory for its shards a few at once, and
+/// learns so when it runs them.
+#[test]
+fn whoever_has_no_room_for_shards_of_one_that_is_lost_runs_them_a_few_at_once() {
+    for shards_at_once in [None, Some(6), Some(4)] {
+        let policy = Policy { shards_at_once, ..policy() };
+        let mut world = World::new(2, policy, Fate::default(), Draw(5));
+        world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
+        world.rooms(&[8, 4]);
+        let wanted = Wanted { job: job(8, true), skip: false, not_finite: false };
+        (0..8).for_each(|_| assert!(world.step(&wanted).unwrap()));
+        world.fail(0);
+        assert_eq!((world.step(&wanted), world.lost), (Ok(true), 1), "{shards_at_once:?}");
+        assert_eq!((world.step(&wanted), world.lost), (Ok(true), 1), "{shards_at_once:?}");
+    }
+}
+
+/// The smaller of two workers has no memory for the other one's shards, which it is given in an audit alone.
+/// When it has to run all shards, it runs as many at once as it did before.
+#[test]
+fn what_a_worker_could_not_load_in_an_audit_is_not_what_it_could_load() {
+    let mut world = World::new(2, policy(), Fate::default(), Draw(5));
+    world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
+    world.rooms(&[8, 4]);
+    let wanted = Wanted { job: job(8, true), skip: false, not_finite: false };
+    (0..8).for_each(|_| assert!(world.step(&wanted).unwrap()));
+    let audit = Job { roles: Roles::Rotated(1), ..job(8, true) };
+    assert_eq!(world.step(&Wanted { job: audit, ..wanted.clone() }), Ok(true));
+    world.lose(0);
+    assert_eq!((world.step(&wanted), world.lost), (Ok(true), 0));
+}
+
 #[test]
 fn a_late_worker_is_lost_named_and_what_it_says_later_is_ignored() {
     let mut scheduler = Scheduler::new(2, policy());
