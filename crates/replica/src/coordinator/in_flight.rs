@@ -51,6 +51,10 @@ impl Replicas {
         };
         let job = self.job(program, feed.rows)?;
         let Some((replica, group, within)) = self.scheduler.whole(&job) else { return Ok(false) };
+        // What others have to update for it is handed round at the end of a step.
+        if !self.owners.is_empty() && !self.owners.holding(self.world.rank(), replica).foreign.is_empty() {
+            return Ok(false);
+        }
         let chained = !self.in_flight.is_empty();
         let work = Work {
             program,

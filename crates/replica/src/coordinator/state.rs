@@ -15,7 +15,8 @@ impl Replicas {
     /// ([`tree::canonical_bytes`]). A replica on which this fails leaves.
     ///
     /// # Errors
-    /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`];
+    /// [`ReplicaError::OwnersLost`] if no replica that keeps the tensor is left.
     pub fn write_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), ReplicaError> {
         self.none_in_flight()?;
         let decl = self.state(index)?;
@@ -24,6 +25,7 @@ impl Replicas {
             let (name, ty, given) = (decl.name.clone(), decl.ty.to_string(), bytes.len());
             return Err(ReplicaError::StateBytes { name, ty, given, wanted });
         }
+        self.check_owners(index)?;
         let bytes: Arc<[u8]> = tree::canonical_bytes(bytes).into();
         self.ask_all(&mut |_| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
         Ok(())
