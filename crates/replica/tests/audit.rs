@@ -191,3 +191,31 @@ fn a_plan_that_was_too_large_before_the_step_postpones_no_audit() {
     assert!(two.step(2, &feed, &mut commit).unwrap().audit.is_some());
     assert_eq!(two.len(), 1);
 }
+
+/// A replica has memory for a quarter of the shards, and so cannot run those of the other one. Its own are run by
+/// the other one all the same.
+#[test]
+fn a_replica_that_is_wrong_is_found_where_memory_keeps_it_from_the_others_shards() {
+    let points = [
+        ("replica-0:load".to_owned(), "1*off->1*return(out-of-memory)->off".to_owned()),
+        ("replica-0".to_owned(), "return(gradient)".to_owned()),
+    ];
+    let mut two = replicas(2, auditing(with_points(&points), Audits::Every(1)));
+    // The first plan is that of a few shards.
+    two.prepare(0, &[BATCH / 2]).unwrap();
+    two.prepare(0, &[BATCH]).unwrap();
+    let error = step(&mut two, 0, BATCH).unwrap_err();
+    assert!(matches!(&error, ReplicaError::Audit { wrong, .. } if *wrong == [0]), "{error}");
+}
+
+#[test]
+fn audits_pass_where_memory_keeps_replicas_from_the_others_shards() {
+    let whole = undisturbed();
+    let points = [("replica-0:load".to_owned(), "1*off->1*return(out-of-memory)->off".to_owned())];
+    let mut two = replicas(2, auditing(with_points(&points), Audits::Every(1)));
+    two.prepare(0, &[BATCH / 2]).unwrap();
+    two.prepare(0, &[BATCH]).unwrap();
+    let ended = run_trusting(&mut two).unwrap();
+    assert!(ended.bytes == whole && ended.errors.is_empty(), "{:?}", ended.errors);
+    assert_eq!((two.len(), two.audits(0).passed), (2, 12));
+}

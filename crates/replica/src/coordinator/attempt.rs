@@ -74,6 +74,12 @@ impl Attempt {
         (parts, complete)
     }
 
+    /// Returns the replica that ran each shard.
+    pub fn runners(&self) -> BTreeMap<usize, usize> {
+        let first = self.kept.iter().filter(|kept| kept.segments.start == 0);
+        first.flat_map(|kept| kept.shards.clone().map(|shard| (shard, kept.replica))).collect()
+    }
+
     /// Returns the blocks of a bucket that came with this cut, by the shards that they sum.
     pub fn blocks(&self, cut: usize, bucket: usize, len: usize, leaves: usize) -> Blocks<'_> {
         let mut blocks: Blocks<'_> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! A step as the caller sees it, and the parts of it that diagnostics use as well. `transaction.rs` runs it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,8 +47,8 @@ pub struct Audited {
     pub(crate) blocks: BlockDigests,
     /// The digests of the sums over all shards, by bucket.
     pub(crate) sums: BTreeMap<usize, Digest>,
-    /// The replicas that ran shards.
-    pub(crate) ran: BTreeSet<usize>,
+    /// The replica that ran each shard.
+    pub(crate) ran: BTreeMap<usize, usize>,
 }
 
 /// A program and its batch, which all attempts at a step share.

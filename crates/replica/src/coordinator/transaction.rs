@@ -224,10 +224,10 @@ impl<'a> Transaction<'a> {
         let outputs = std::mem::take(&mut self.attempt.outputs);
         let blocks = std::mem::take(&mut self.attempt.blocks);
         let sums = std::mem::take(&mut self.attempt.sum_digests);
+        let ran = self.attempt.runners();
         self.replicas.recycle(self.attempt);
         let left = std::mem::take(&mut self.replicas.untold);
         self.replicas.check_state_flags(self.task.index, &flags)?;
-        let ran = shares.iter().filter(|(_, (shards, _))| *shards > 0).map(|(&replica, _)| replica).collect();
         let audit = self.audited.then(|| Audited { blocks, sums, ran, ..Audited::default() });
         Ok(Outcome { outputs, committed, left, audit })
     }

@@ -93,7 +93,8 @@ pub(crate) enum Roles {
     #[default]
     Usual,
     /// All workers, each with the shards that were last assigned to the one so many places before it: then
-    /// another worker runs each shard than usual. Where one has no memory for them, all keep their own.
+    /// another worker runs each shard than usual. Where one has no memory for them, the shards are assigned
+    /// evenly, as far as the memory of each allows, to the workers in that order.
     Rotated(usize),
     /// One worker runs all shards, and its sums come to the host. The others only commit.
     Alone(usize),

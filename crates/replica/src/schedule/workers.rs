@@ -235,7 +235,8 @@ impl Workers {
         among.into_iter().zip(ranges).collect()
     }
 
-    /// Gives each worker the shards of the one so many places before it, as far as all have memory for that.
+    /// Gives each worker the shards of the one so many places before it. If one has no memory for them, the cuts
+    /// move: then each gets as many as all others, as far as it has memory for that.
     pub fn rotated(
         &self,
         job: &Job,
@@ -247,8 +248,16 @@ impl Workers {
         let fits = |(&worker, shards): (&usize, &Range<usize>)| {
             job.few_at_once || shards.len() <= self.limit(worker, job.program, usize::MAX)
         };
-        let fit = workers.iter().zip(&shards).all(fits);
-        if fit { workers.into_iter().zip(shards).collect() } else { ranges }
+        if workers.iter().zip(&shards).all(fits) {
+            return workers.into_iter().zip(shards).collect();
+        }
+        let mut order = workers;
+        let places = places % order.len().max(1);
+        order.rotate_left(places);
+        let Some(most) = self.limits(job.program, &order, usize::MAX, job.sizes.len()) else { return ranges };
+        let unknown = vec![None; order.len()];
+        let ranges = assign(Assignment::Even, &job.sizes, &unknown, &most, None, 0);
+        order.into_iter().zip(ranges).collect()
     }
 
     /// Returns how long an order may take: a multiple of the worker's pace, within bounds.

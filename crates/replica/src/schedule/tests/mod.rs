@@ -5,7 +5,7 @@
 
 mod world;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::*;
@@ -457,4 +457,50 @@ fn noise_does_not_move_shards_about() {
     let quick: usize = seen[10..].iter().map(|ranges| ranges[0].len()).sum();
     let share = quick as f64 / (32 * seen[10..].len()) as f64;
     assert!((0.65..0.85).contains(&share), "{share:.2} of the shards, not three quarters");
+}
+
+/// An audit compares what two workers make of a shard, also where their memory allows no other the shards of
+/// the largest.
+#[test]
+fn limits_do_not_keep_a_step_that_is_made_again_where_it_was() {
+    let mut draw = Draw(13);
+    for _ in 0..2000 {
+        let all = 2 + draw.below(14);
+        let limits: Vec<usize> = (0..2 + draw.below(3)).map(|_| 1 + draw.below(all)).collect();
+        if limits.iter().sum::<usize>() < all {
+            continue;
+        }
+        let job = Job { few_at_once: false, ..job(all, true) };
+        let mut workers = Workers::new(limits.len(), policy());
+        for (worker, &limit) in limits.iter().enumerate() {
+            let run = Arc::new(Run { first: 0, sizes: vec![8; limit], shards: all });
+            workers.loaded(worker, 0, run);
+            assert!(workers.lower_limit(worker, 0, all + 1, all));
+            workers.saw(worker, 0, 8, Duration::from_millis(1 + draw.below(9) as u64));
+        }
+        let usual = workers.assign(Assignment::Speed, &job, (0..limits.len()).collect(), 4);
+        let of = |ranges: &BTreeMap<usize, Range<usize>>, shard| {
+            ranges.iter().find(|(_, range)| range.contains(&shard)).map(|(&worker, _)| worker)
+        };
+        let (mut ran, mut met) = (BTreeSet::new(), BTreeSet::new());
+        let turns: Vec<_> =
+            (1..limits.len()).map(|places| workers.rotated(&job, usual.clone(), places)).collect();
+        for again in &turns {
+            assert_eq!(again.values().map(Range::len).sum::<usize>(), all, "{limits:?}: {again:?}");
+            assert!(
+                again.iter().all(|(&worker, range)| range.len() <= limits[worker]),
+                "{limits:?}: {again:?}"
+            );
+        }
+        for shard in 0..all {
+            let runners: Vec<usize> =
+                std::iter::once(&usual).chain(&turns).filter_map(|of_turn| of(of_turn, shard)).collect();
+            assert_eq!(runners.len(), limits.len());
+            if runners.iter().any(|&worker| worker != runners[0]) {
+                met.extend(runners.iter().copied());
+            }
+            ran.extend(runners);
+        }
+        assert_eq!(ran, met, "{limits:?}: {usual:?}, {turns:?}");
+    }
 }
