@@ -219,3 +219,22 @@ fn audits_pass_where_memory_keeps_replicas_from_the_others_shards() {
     assert!(ended.bytes == whole && ended.errors.is_empty(), "{:?}", ended.errors);
     assert_eq!((two.len(), two.audits(0).passed), (2, 12));
 }
+
+#[test]
+fn an_auditor_that_is_lost_is_told() {
+    // The first time in the step itself, and then in the same step made again.
+    for fault in ["return(lose)", "1*off->return(lose)"] {
+        for program in [0, 1, 2] {
+            let points = [("replica-1:step-0".to_owned(), fault.to_owned())];
+            let mut two = replicas(2, auditing(with_points(&points), Audits::Every(1)));
+            let mut feed = batch(0, BATCH);
+            if program > 0 {
+                feed.inputs.truncate(1);
+            }
+            let outcome = two.step(program, &feed, &mut commit).unwrap();
+            let left: Vec<usize> = outcome.left.iter().map(|left| left.replica).collect();
+            assert_eq!(left, [1], "program {program}, {fault}");
+            assert_eq!(two.step(program, &feed, &mut commit).unwrap().left, []);
+        }
+    }
+}

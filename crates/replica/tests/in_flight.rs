@@ -341,3 +341,15 @@ fn one_replica_that_owns_everything_has_steps_in_flight() {
     assert_eq!(one.begin(0, &feed), Ok(true));
     assert!(one.finish().unwrap().committed);
 }
+
+#[test]
+fn no_more_than_two_steps_are_in_flight_and_no_digest_is_taken_meanwhile() {
+    let program = program(false);
+    let mut one = start(&program, 1, 3);
+    let feed = |at| feed(&program, at, BATCH, Wrong::Nothing);
+    let begun: Vec<bool> = (0..3).map(|at| one.begin(0, &feed(at)).unwrap()).collect();
+    assert_eq!(begun, [true, true, false]);
+    assert_eq!(one.digests(), Err(ReplicaError::InFlight(2)));
+    assert!(one.finish().unwrap().committed && one.finish().unwrap().committed);
+    assert_eq!(one.digests().unwrap().len(), 1);
+}

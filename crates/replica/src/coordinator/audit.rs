@@ -135,7 +135,6 @@ impl Replicas {
                 }
                 (Err(error), _) => return Err(error),
             };
-            first.left.extend(again.left.iter().cloned());
             let audit = again.audit.as_ref();
             // Of a replica that leaves while it commits, outputs of the last segment are missing.
             let outputs = self.left.len() > made.gone || first.outputs == again.outputs;

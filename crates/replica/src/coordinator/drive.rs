@@ -151,20 +151,14 @@ impl Replicas {
         new.iter().for_each(|&worker| self.tell(Event::Joined { worker, late }));
         let within = self.options.deadline.max(OPENING);
         self.tell(Event::Ask { workers: new.clone(), within });
-        let mut problem = None;
         self.settle(&mut |replicas, worker, ticket| {
-            if let Err(error) = replicas.threads.start(&adapters[worker - first], ticket) {
-                problem.get_or_insert(error);
-            }
+            replicas.threads.start(&adapters[worker - first], ticket)
         });
         for &worker in &new {
             if let Some(Reply::Opened { state_bytes }) = self.replies.remove(&worker) {
                 self.threads.report(worker).state_bytes = state_bytes;
             }
         }
-        if let Some(left) = self.left.get(before) {
-            problem.get_or_insert(ReplicaError::not_started(left));
-        }
-        problem.map_or(Ok(new), Err)
+        self.left.get(before).map_or(Ok(new), |left| Err(ReplicaError::not_started(left)))
     }
 }

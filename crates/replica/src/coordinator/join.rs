@@ -24,12 +24,12 @@ impl Replicas {
         self.check_digests()?;
         let all: Vec<usize> = (0..self.ready(0)?.program.states().len()).collect();
         let state = Arc::new(self.read_states(&all, Vec::new())?);
-        let (left, untold) = (self.left.len(), self.untold.len());
+        let new = self.threads.len();
         let joined = self.take_in(adapter, &state);
         if joined.is_err() {
             // It was never part of the run, so the error returned here is the only report of its end.
-            self.left.truncate(left);
-            self.untold.truncate(untold);
+            self.left.retain(|left| left.replica != new);
+            self.untold.retain(|left| left.replica != new);
         }
         joined
     }

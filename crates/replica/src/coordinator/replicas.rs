@@ -25,6 +25,8 @@ use crate::worker::threads::Threads;
 
 /// The shortest deadline for loading: compiling takes long, also where steps are short.
 const LOADING: Duration = Duration::from_secs(300);
+/// The most steps in flight: a plan has staging for two.
+const LANES: usize = 2;
 /// The shortest deadline for opening a device.
 pub(crate) const OPENING: Duration = Duration::from_secs(60);
 
@@ -192,7 +194,7 @@ impl Replicas {
         };
         replicas.open(adapters)?;
         replicas.most_in_flight =
-            replicas.options.steps_in_flight.unwrap_or_else(|| most_in_flight(adapters));
+            replicas.options.steps_in_flight.unwrap_or_else(|| most_in_flight(adapters)).min(LANES);
         Ok(replicas)
     }
 

@@ -97,8 +97,9 @@ impl Replicas {
     /// and digests.
     ///
     /// # Errors
-    /// [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::NoneLeft`]; [`ReplicaError::InFlight`] while steps are in flight.
     pub fn digests(&mut self) -> Result<Vec<(usize, Digest)>, ReplicaError> {
+        self.none_in_flight()?;
         let replies = self.ask_all(&mut |_| Request::Digest)?;
         let digest =
             |(replica, reply)| if let Reply::Digest(digest) = reply { Some((replica, digest)) } else { None };

@@ -87,19 +87,32 @@ impl Replicas {
         let job = self.job(program, feed.rows)?;
         hold(feed, Self::rows_of(&job))?;
         self.steps += 1;
-        if self.audits.is_due(program) {
-            return self.audited_step(&task, job, decide);
+        let mut outcome = self.judged(&task, job, decide)?;
+        // Those that left in attempts that did not count are told as well, here or after the next step.
+        outcome.left = std::mem::take(&mut self.untold);
+        Ok(outcome)
+    }
+
+    /// Makes a step, and makes it again where an audit is due or a sum is not finite.
+    fn judged(
+        &mut self,
+        task: &Task,
+        job: Job,
+        decide: &mut dyn FnMut(&Outputs) -> Verdict,
+    ) -> Result<Outcome, ReplicaError> {
+        if self.audits.is_due(task.index) {
+            return self.audited_step(task, job, decide);
         }
         let began = Instant::now();
-        match self.once_in_world(&task, &job, decide) {
+        match self.once_in_world(task, &job, decide) {
             Ok(outcome) => {
-                self.audits.stepped(program, began.elapsed());
+                self.audits.stepped(task.index, began.elapsed());
                 Ok(outcome)
             }
             // What is skipped for it, or ends the run, is rare enough to be looked at twice.
             Err(error @ ReplicaError::NotFinite { .. }) if self.audits.audits_any() => {
                 let job = Job { audited: true, ..job };
-                Err(self.is_not_finite_again(&task, &job, &State::default(), error))
+                Err(self.is_not_finite_again(task, &job, &State::default(), error))
             }
             Err(error) => Err(error),
         }

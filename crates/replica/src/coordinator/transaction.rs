@@ -226,10 +226,9 @@ impl<'a> Transaction<'a> {
         let sums = std::mem::take(&mut self.attempt.sum_digests);
         let ran = self.attempt.runners();
         self.replicas.recycle(self.attempt);
-        let left = std::mem::take(&mut self.replicas.untold);
         self.replicas.check_state_flags(self.task.index, &flags)?;
         let audit = self.audited.then(|| Audited { blocks, sums, ran, ..Audited::default() });
-        Ok(Outcome { outputs, committed, left, audit })
+        Ok(Outcome { outputs, committed, left: Vec::new(), audit })
     }
 
     /// The step was given up: returns why, after finding the culprit where that takes more work.
