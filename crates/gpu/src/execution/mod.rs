@@ -20,7 +20,7 @@ use crate::device::staging::Staging;
 use crate::{Device, GpuError, MappedDownload, Writer};
 
 use bind::Bound;
-use executable::{Executable, Lane, LoadedSegment, Part, Step};
+use executable::{Executable, Lane, LoadedSegment, Part, Source, Step};
 use whole::cut;
 
 pub use whole::InFlight;
@@ -139,6 +139,24 @@ impl Device {
             *bound = Bound::new(self, kernels, sources, groups)?;
         }
         Ok(())
+    }
+
+    /// Lets go of scratch that was replaced by larger buffers since a plan last ran, which would otherwise stay
+    /// allocated until the plan runs again. It binds its launches anew then. Loading a plan may replace scratch.
+    pub fn unbind(&self, executable: &mut Executable) {
+        let Executable { sources, bound, .. } = executable;
+        if bound.generation == self.pool.generation {
+            return;
+        }
+        // The bind groups refer to it as well. Downloads that are still to be read are in other buffers.
+        bound.groups.clear();
+        for (buffer, source) in bound.buffers.iter_mut().zip(sources) {
+            if let Source::Pool(rank) = source
+                && let Some(now) = self.pool.get(*rank)
+            {
+                *buffer = now.clone();
+            }
+        }
     }
 
     /// Waits until the staging is no longer used by its last submission, and drops downloads that were not
