@@ -172,13 +172,14 @@ fn steps_that_change_no_state_are_audited_by_their_outputs() {
     }
 }
 
-/// What a replica had no memory for before a step, and runs a few shards at once instead, is no failure of the
-/// step's audit.
+/// What a replica had no memory for before a step, and runs a few shards at once instead, is no failure of
+/// the step's audit.
 #[test]
 fn a_plan_that_was_too_large_before_the_step_postpones_no_audit() {
     let points = [
         ("replica-0:step-0".to_owned(), "return(lose)".to_owned()),
-        // Replica 1 loads its part of program 2, then its part of program 1, all of that, and all of program 2.
+        // Replica 1 loads its part of program 2, then its part of program 1, all of that, and all of program
+        // 2.
         ("replica-1:load".to_owned(), "3*off->1*return(out-of-memory)->off".to_owned()),
     ];
     let options = auditing(with_points(&points), Audits::Every(1)).with(|o| o.shards = 3);
@@ -192,8 +193,8 @@ fn a_plan_that_was_too_large_before_the_step_postpones_no_audit() {
     assert_eq!(two.len(), 1);
 }
 
-/// A replica has memory for a quarter of the shards, and so cannot run those of the other one. Its own are run by
-/// the other one all the same.
+/// A replica has memory for a quarter of the shards, and so cannot run those of the other one. Its own are
+/// run by the other one all the same.
 #[test]
 fn a_replica_that_is_wrong_is_found_where_memory_keeps_it_from_the_others_shards() {
     let points = [

@@ -42,8 +42,8 @@ pub(crate) fn ranks(plan: &Plan) -> Vec<Option<usize>> {
 
 impl Device {
     /// Grows the pool until buffers of these sizes, largest first, fit. What was in a buffer stays in it, so
-    /// that plans may be loaded in the middle of another plan's step. If there is no memory for all of them, the
-    /// pool stays as it was.
+    /// that plans may be loaded in the middle of another plan's step. If there is no memory for all of them,
+    /// the pool stays as it was.
     pub(crate) fn grow_pool(&mut self, sizes: &[u64]) -> Result<(), GpuError> {
         let have = |rank: usize| self.pool.get(rank).map_or(0, wgpu::Buffer::size);
         let more = sizes.iter().enumerate().map(|(rank, &bytes)| bytes.saturating_sub(have(rank)));

@@ -141,8 +141,9 @@ impl Device {
         Ok(())
     }
 
-    /// Lets go of scratch that was replaced by larger buffers since a plan last ran, which would otherwise stay
-    /// allocated until the plan runs again. It binds its launches anew then. Loading a plan may replace scratch.
+    /// Lets go of scratch that was replaced by larger buffers since a plan last ran, which would otherwise
+    /// stay allocated until the plan runs again. It binds its launches anew then. Loading a plan may replace
+    /// scratch.
     pub fn unbind(&self, executable: &mut Executable) {
         let Executable { sources, bound, .. } = executable;
         if bound.generation == self.pool.generation {
@@ -171,8 +172,8 @@ impl Device {
         Ok(())
     }
 
-    /// Records the uploads and the parts of a segment and submits each part, or several pieces of it that have
-    /// `most` launches each. Returns the submissions with which the parts end, in order.
+    /// Records the uploads and the parts of a segment and submits each part, or several pieces of it that
+    /// have `most` launches each. Returns the submissions with which the parts end, in order.
     fn submit_parts(
         &self,
         uploads: &[Transfer],

@@ -65,8 +65,8 @@ impl Attempt {
     /// whether they are those of all shards.
     pub fn take_parts(&mut self) -> (Vec<Part>, bool) {
         let new = &mut self.kept[self.gathered..];
-        // The first part gives the outputs without samples: they are those of a replica that has shards. What a
-        // replica makes alone must not show what an idle one makes of it.
+        // The first part gives the outputs without samples: they are those of a replica that has shards. What
+        // a replica makes alone must not show what an idle one makes of it.
         new.sort_by_key(|kept| (kept.shards.is_empty(), kept.shards.start, kept.shards.end));
         let complete = new.iter().map(|kept| kept.shards.len()).sum::<usize>() == self.shards;
         let parts = new.iter_mut().map(|kept| std::mem::take(&mut kept.results.outputs)).collect();

@@ -45,8 +45,8 @@ impl Replicas {
         self.owners.group_of_kept(state).is_some()
     }
 
-    /// Checks that somebody is left to keep a tensor that only its owners have. On several machines this is seen
-    /// when it is read.
+    /// Checks that somebody is left to keep a tensor that only its owners have. On several machines this is
+    /// seen when it is read.
     pub(crate) fn check_owners(&mut self, state: usize) -> Result<(), ReplicaError> {
         match self.owners.group_of_kept(state).filter(|_| self.world.is_alone()) {
             Some(group) => self.providers(&[group]).map(drop),

@@ -146,7 +146,8 @@ impl Replicas {
         self.failures.clear();
         let outcome = Transaction::begin(self, task, job).run(decide);
         self.context = Context::default();
-        // Those of replicas that go on with fewer shards say nothing any more. A diagnostic's caller reads them.
+        // Those of replicas that go on with fewer shards say nothing any more. A diagnostic's caller reads
+        // them.
         if !self.is_diagnosing {
             self.failures.clear();
         }

@@ -348,8 +348,8 @@ impl Scheduler {
     }
 
     /// Limits a worker that cannot load so many shards to the number that it could load before; the shards
-    /// are then assigned anew, or run in smaller groups where the step is under way. Returns false if it could
-    /// load none before, or if the others have no memory for the rest.
+    /// are then assigned anew, or run in smaller groups where the step is under way. Returns false if it
+    /// could load none before, or if the others have no memory for the rest.
     fn lower_limit(&mut self, worker: usize, task: &Task) -> bool {
         let Some(step) = &mut self.step else { return false };
         let (program, run) = match task {
@@ -358,7 +358,8 @@ impl Scheduler {
             Task::Run { group, .. } if step.may_divide() => (step.job.program, &group.run),
             _ => return false,
         };
-        // Nobody else runs the shards of a worker that runs them alone. A plan that was loaded had its memory.
+        // Nobody else runs the shards of a worker that runs them alone. A plan that was loaded had its
+        // memory.
         if step.job.roles == Roles::Alone(worker) || self.workers.is_loaded(worker, program, run) {
             return false;
         }

@@ -273,8 +273,8 @@ impl Step {
         let queue = self.queues.remove(&worker).unwrap_or_default();
         self.holds.remove(&worker);
         match self.phase {
-            // Of a step whose sums were to stay on this worker nothing is done: with several workers they come
-            // to the host.
+            // Of a step whose sums were to stay on this worker nothing is done: with several workers they
+            // come to the host.
             Phase::Segment(0) if self.is_whole() => self.phase = Phase::Restart,
             Phase::Segment(0) if self.job.few_at_once && !was_leader && !workers.present().is_empty() => {
                 let begun = if let Task::Run { group, .. } = order.task { Some(group.shards) } else { None };
@@ -305,7 +305,8 @@ impl Step {
         }
     }
 
-    /// Returns whether the group that a worker runs may be divided: the segment runs in groups, or is of no use.
+    /// Returns whether the group that a worker runs may be divided: the segment runs in groups, or is of no
+    /// use.
     pub fn may_divide(&self) -> bool {
         self.job.few_at_once && matches!(self.phase, Phase::Segment(0) | Phase::Restart | Phase::GiveUp)
     }

@@ -235,8 +235,8 @@ impl Workers {
         among.into_iter().zip(ranges).collect()
     }
 
-    /// Gives each worker the shards of the one so many places before it. If one has no memory for them, the cuts
-    /// move: then each gets as many as all others, as far as it has memory for that.
+    /// Gives each worker the shards of the one so many places before it. If one has no memory for them, the
+    /// cuts move: then each gets as many as all others, as far as it has memory for that.
     pub fn rotated(
         &self,
         job: &Job,

@@ -67,8 +67,8 @@ impl Threads {
         self.add(adapter.label(), ticket, orders, spawned);
     }
 
-    /// Adds a replica. If there is no thread for it, its answer is a failure: whoever waits for it then does so
-    /// no longer than for others, and the numbers of those behind it are theirs.
+    /// Adds a replica. If there is no thread for it, its answer is a failure: whoever waits for it then does
+    /// so no longer than for others, and the numbers of those behind it are theirs.
     fn add(
         &mut self,
         adapter: String,
