@@ -59,7 +59,8 @@ fn a_step_that_takes_too_long_is_divided_and_gives_the_same() {
         let options = Options::default().with(|options| options.longest_submission = Some(Duration::ZERO));
         let mut device = Device::open_with(&adapter, options).unwrap();
         let mut step = device.load(&plan(N)).unwrap();
-        for (number, submissions) in [1, 2, 2].into_iter().enumerate() {
+        // What was not timed yet may take too long as well.
+        for (number, submissions) in [2, 2, 2].into_iter().enumerate() {
             let before = device.counters().submissions;
             let flight = submit(&device, &mut step, 0, number as f32).unwrap();
             // The plan has two launches.
@@ -67,6 +68,30 @@ fn a_step_that_takes_too_long_is_divided_and_gives_the_same() {
             collect(&device, &mut step, flight, number as f32);
         }
         assert_eq!(device.read_state(1).unwrap()[..4], f32::to_le_bytes(3.0 + 3.0 * 16.0));
+    }
+}
+
+/// A step whose device does not decide goes segment by segment, and so does an audit.
+#[test]
+fn a_segment_is_divided_unless_it_is_known_to_be_short() {
+    let mut twice = plan(N);
+    let launch = twice.segments[0].commands[0].clone();
+    twice.segments[0].commands.insert(0, launch);
+    for adapter in all() {
+        for (longest, expected) in
+            [(Some(Duration::ZERO), [2, 2, 2]), (Some(Duration::MAX), [2, 1, 1]), (None, [1, 1, 1])]
+        {
+            let options = Options::default().with(|options| options.longest_submission = longest);
+            let mut device = Device::open_with(&adapter, options).unwrap();
+            let mut executable = device.load(&twice).unwrap();
+            let submissions = expected.map(|_| {
+                let before = device.counters().submissions;
+                step(&device, &mut executable, N);
+                // The update is a segment of one launch.
+                device.counters().submissions - before - 1
+            });
+            assert_eq!(submissions, expected, "{}, {longest:?}", adapter.label());
+        }
     }
 }
 

@@ -171,3 +171,71 @@ fn steps_that_change_no_state_are_audited_by_their_outputs() {
         assert_eq!(again.outputs, sound.step(program, &feed(0), &mut commit).unwrap().outputs);
     }
 }
+
+/// What a replica had no memory for before a step, and runs a few shards at once instead, is no failure of
+/// the step's audit.
+#[test]
+fn a_plan_that_was_too_large_before_the_step_postpones_no_audit() {
+    let points = [
+        ("replica-0:step-0".to_owned(), "return(lose)".to_owned()),
+        // Replica 1 loads its part of program 2, then its part of program 1, all of that, and all of program
+        // 2.
+        ("replica-1:load".to_owned(), "3*off->1*return(out-of-memory)->off".to_owned()),
+    ];
+    let options = auditing(with_points(&points), Audits::Every(1)).with(|o| o.shards = 3);
+    let mut two = replicas(2, options);
+    let feed = unisono_replica::Feed { inputs: batch(0, BATCH).inputs[..1].to_vec(), ..batch(0, BATCH) };
+    two.prepare(2, &[BATCH]).unwrap();
+    two.step(1, &feed, &mut commit).unwrap();
+    assert_eq!(two.len(), 1);
+    two.prepare(2, &[BATCH]).unwrap();
+    assert!(two.step(2, &feed, &mut commit).unwrap().audit.is_some());
+    assert_eq!(two.len(), 1);
+}
+
+/// A replica has memory for a quarter of the shards, and so cannot run those of the other one. Its own are
+/// run by the other one all the same.
+#[test]
+fn a_replica_that_is_wrong_is_found_where_memory_keeps_it_from_the_others_shards() {
+    let points = [
+        ("replica-0:load".to_owned(), "1*off->1*return(out-of-memory)->off".to_owned()),
+        ("replica-0".to_owned(), "return(gradient)".to_owned()),
+    ];
+    let mut two = replicas(2, auditing(with_points(&points), Audits::Every(1)));
+    // The first plan is that of a few shards.
+    two.prepare(0, &[BATCH / 2]).unwrap();
+    two.prepare(0, &[BATCH]).unwrap();
+    let error = step(&mut two, 0, BATCH).unwrap_err();
+    assert!(matches!(&error, ReplicaError::Audit { wrong, .. } if *wrong == [0]), "{error}");
+}
+
+#[test]
+fn audits_pass_where_memory_keeps_replicas_from_the_others_shards() {
+    let whole = undisturbed();
+    let points = [("replica-0:load".to_owned(), "1*off->1*return(out-of-memory)->off".to_owned())];
+    let mut two = replicas(2, auditing(with_points(&points), Audits::Every(1)));
+    two.prepare(0, &[BATCH / 2]).unwrap();
+    two.prepare(0, &[BATCH]).unwrap();
+    let ended = run_trusting(&mut two).unwrap();
+    assert!(ended.bytes == whole && ended.errors.is_empty(), "{:?}", ended.errors);
+    assert_eq!((two.len(), two.audits(0).passed), (2, 12));
+}
+
+#[test]
+fn an_auditor_that_is_lost_is_told() {
+    // The first time in the step itself, and then in the same step made again.
+    for fault in ["return(lose)", "1*off->return(lose)"] {
+        for program in [0, 1, 2] {
+            let points = [("replica-1:step-0".to_owned(), fault.to_owned())];
+            let mut two = replicas(2, auditing(with_points(&points), Audits::Every(1)));
+            let mut feed = batch(0, BATCH);
+            if program > 0 {
+                feed.inputs.truncate(1);
+            }
+            let outcome = two.step(program, &feed, &mut commit).unwrap();
+            let left: Vec<usize> = outcome.left.iter().map(|left| left.replica).collect();
+            assert_eq!(left, [1], "program {program}, {fault}");
+            assert_eq!(two.step(program, &feed, &mut commit).unwrap().left, []);
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use unisono_graph::{Program, StateKind, Tape, Type};
-use unisono_replica::{Feed, ReplicaError, Replicas};
+use unisono_replica::{Assignment, Feed, Options, ReplicaError, Replicas};
 
 #[test]
 fn a_replica_lost_at_any_segment_of_any_step_leaves_the_same_bytes() {
@@ -184,5 +184,42 @@ fn no_memory_in_a_step_loses_the_replica_alone() {
         let [left] = three.left() else { panic!("{:?}", three.left()) };
         assert_eq!((left.replica, left.step), (1, 1));
         assert_eq!(left.out_of_memory, Some(("on purpose".to_owned(), 1 << 40)));
+    }
+}
+
+/// A replica is lost while it runs shards, and another one has no memory for them beside its own.
+#[test]
+fn no_memory_for_shards_of_a_lost_replica_means_fewer_at_once() {
+    let points = [
+        ("replica-1:step-1:segment-0", "return(lose)"),
+        ("replica-0:load", "1*off->1*return(out-of-memory)->off"),
+    ];
+    let points: Vec<_> = points.iter().map(|&(name, action)| (name.to_owned(), action.to_owned())).collect();
+    let three_shards = |o: &mut Options| (o.shards, o.assignment) = (3, Assignment::Even);
+    let mut two = replicas(2, with_points(&points).with(three_shards));
+    let mut one = replicas(1, options().with(three_shards));
+    for at in 0..3 {
+        let feed = Feed { inputs: batch(at, BATCH).inputs[..1].to_vec(), ..batch(at, BATCH) };
+        let outcome = two.step(2, &feed, &mut commit).unwrap();
+        assert_eq!(outcome.outputs, one.step(2, &feed, &mut commit).unwrap().outputs, "step {at}");
+        assert_eq!(two.left().iter().map(|left| left.replica).collect::<Vec<_>>(), vec![1; at.min(1)]);
+    }
+}
+
+/// A replica joins whose device refuses the program that the others run.
+#[test]
+fn a_replica_that_joins_and_refuses_the_program_leaves_again() {
+    let whole = run(&mut replicas(1, options()));
+    for has_run in [false, true] {
+        let point = ("replica-1:load".to_owned(), "return(transfer)".to_owned());
+        let mut one = replicas(1, with_points(&[point]));
+        if has_run {
+            let feed = Feed { inputs: batch(0, BATCH).inputs[..1].to_vec(), ..batch(0, BATCH) };
+            one.step(2, &feed, &mut commit).unwrap();
+        }
+        assert_eq!(one.join(&adapter()), Ok(1));
+        assert!(run(&mut one) == whole);
+        let [left] = one.left() else { panic!("{:?}", one.left()) };
+        assert!(left.replica == 1 && left.why.contains("the transfer failed on purpose"), "{left}");
     }
 }

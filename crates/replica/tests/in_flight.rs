@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use unisono_graph::{Conditions, InputDecl, Program, StateKind, Tape, Type};
+use unisono_graph::{Conditions, InputDecl, Layout, Program, StateKind, Tape, Type};
 use unisono_random::{Stream, below, stream};
 use unisono_replica::{Feed, Outcome, Outputs, ReplicaError, Replicas, Verdict};
 
@@ -295,4 +295,61 @@ fn the_loss_of_the_replica_ends_the_steps_in_flight() {
         assert!(matches!(error, ReplicaError::NoneLeft { .. }), "{error}");
         assert!(matches!(replicas.finish().unwrap_err(), ReplicaError::NoneLeft { .. }));
     }
+}
+
+/// Returns a training program with two tensors, each with what the optimizer keeps for it.
+fn apart() -> Arc<Program> {
+    let tape = Tape::new();
+    let w = ["v", "w"].map(|name| tape.state(name, &[IN], StateKind::Parameter));
+    let m = ["m", "n"].map(|name| tape.state(name, &[IN], StateKind::Optimizer));
+    let x = tape.input("x", Type::sample(&[IN]));
+    for (w, m) in w.iter().zip(&m) {
+        let moment = m * 0.9 + (&x * w).tanh().sum_shards();
+        tape.update(m, &moment);
+        tape.update(w, &(w - &(moment * 0.05)));
+    }
+    let layout = Layout { states_apart: true, ..Layout::default() };
+    let program = Program::compile_with(&tape.finish().unwrap(), layout).unwrap();
+    Arc::new(program.with_conditions(Conditions { finite: vec![], nonzero: None }))
+}
+
+/// Half of what the optimizer keeps is lost with its owner: no later step may update the other half alone.
+#[test]
+fn no_step_is_in_flight_or_done_after_an_owner_was_lost() {
+    let points = [("replica-1:step-1".to_owned(), "return(lose)".to_owned())];
+    let options = with_points(&points).with(|o| (o.owners, o.steps_in_flight) = (Some(1), Some(2)));
+    let mut two = Replicas::start(&vec![adapter(); 2], vec![apart()], options).unwrap();
+    for at in 0..4 {
+        let feed = Feed { rows: BATCH, inputs: vec![rows(BATCH, IN, at)], ..Feed::default() };
+        assert_eq!(two.begin(0, &feed), Ok(false), "step {at}");
+        let done = two.step(0, &feed, &mut commit);
+        let is_lost = matches!(done, Err(ReplicaError::OwnersLost { .. }));
+        assert!(if at == 0 { done.is_ok() } else { is_lost }, "step {at}: {done:?}");
+    }
+    let kept = bytes((0..IN).map(|_| 0.0));
+    let written: Vec<bool> = (0..4).map(|state| two.write_state(state, &kept).is_ok()).collect();
+    assert_eq!(written.iter().filter(|done| !**done).count(), 1, "{written:?}");
+    assert!(written[..2] == [true, true], "{written:?}");
+}
+
+#[test]
+fn one_replica_that_owns_everything_has_steps_in_flight() {
+    let options = options().with(|o| (o.owners, o.steps_in_flight) = (Some(1), Some(2)));
+    let mut one = Replicas::start(&[adapter()], vec![apart()], options).unwrap();
+    one.prepare(0, &[BATCH]).unwrap();
+    let feed = Feed { rows: BATCH, inputs: vec![rows(BATCH, IN, 0)], ..Feed::default() };
+    assert_eq!(one.begin(0, &feed), Ok(true));
+    assert!(one.finish().unwrap().committed);
+}
+
+#[test]
+fn no_more_than_two_steps_are_in_flight_and_no_digest_is_taken_meanwhile() {
+    let program = program(false);
+    let mut one = start(&program, 1, 3);
+    let feed = |at| feed(&program, at, BATCH, Wrong::Nothing);
+    let begun: Vec<bool> = (0..3).map(|at| one.begin(0, &feed(at)).unwrap()).collect();
+    assert_eq!(begun, [true, true, false]);
+    assert_eq!(one.digests(), Err(ReplicaError::InFlight(2)));
+    assert!(one.finish().unwrap().committed && one.finish().unwrap().committed);
+    assert_eq!(one.digests().unwrap().len(), 1);
 }

@@ -95,9 +95,10 @@ pub struct Options {
     /// integers that they cannot see through ([`Target::masks`]). Without it an adapter is of no portable
     /// class. Default: yes, unless the environment has `UNISONO_UNPROTECTED=1`, which is meant for tests.
     pub decorate: bool,
-    /// The longest time that a whole step may take in one submission: systems reset a device that works
-    /// longer on one. A step that took longer when it was last submitted is divided. Default: 1 s on Windows,
-    /// where a device is reset after 2 s, and none elsewhere.
+    /// The longest time that a step, or a segment of one, may take in one submission: systems reset a device
+    /// that works longer on one. What took longer when it was last submitted is divided, and what was not
+    /// timed yet is divided into 16. Default: 1 s on Windows, where a device is reset after 2 s, and none
+    /// elsewhere.
     pub longest_submission: Option<Duration>,
     /// Whether kernels of a CPU adapter on Vulkan read their buffers as textures, which changes no result.
     /// Default: none, which means where that is faster.

@@ -42,19 +42,23 @@ pub(crate) fn ranks(plan: &Plan) -> Vec<Option<usize>> {
 
 impl Device {
     /// Grows the pool until buffers of these sizes, largest first, fit. What was in a buffer stays in it, so
-    /// that plans may be loaded in the middle of another plan's step.
+    /// that plans may be loaded in the middle of another plan's step. If there is no memory for all of them,
+    /// the pool stays as it was.
     pub(crate) fn grow_pool(&mut self, sizes: &[u64]) -> Result<(), GpuError> {
         let have = |rank: usize| self.pool.get(rank).map_or(0, wgpu::Buffer::size);
         let more = sizes.iter().enumerate().map(|(rank, &bytes)| bytes.saturating_sub(have(rank)));
         self.fits("the plan's scratch", more.fold(0, u64::saturating_add))?;
-        let mut encoder = None;
+        let mut grown = Vec::new();
         for (rank, &bytes) in sizes.iter().enumerate() {
             let old = self.pool.buffers.get(rank);
             if old.is_some_and(|old| old.size() >= bytes) {
                 continue;
             }
-            let new = self.create_storage("scratch", bytes)?;
-            if let Some(old) = old {
+            grown.push((rank, self.create_storage("scratch", bytes)?));
+        }
+        let mut encoder = None;
+        for (rank, new) in grown {
+            if let Some(old) = self.pool.buffers.get(rank) {
                 let descriptor = wgpu::CommandEncoderDescriptor::default();
                 let encoder = encoder.get_or_insert_with(|| self.raw.create_command_encoder(&descriptor));
                 encoder.copy_buffer_to_buffer(old, 0, &new, 0, old.size());
@@ -68,5 +72,23 @@ impl Device {
             self.queue.submit([encoder.finish()]);
         }
         self.faults.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Backend, adapters};
+
+    use super::*;
+
+    #[test]
+    fn a_pool_that_cannot_grow_stays_as_it_was() {
+        for adapter in adapters(&[Backend::Vulkan, Backend::Metal, Backend::Dx12]) {
+            let mut device = Device::open(&adapter).unwrap();
+            device.grow_pool(&[256]).unwrap();
+            let (generation, too_large) = (device.pool.generation, device.most_buffer_bytes() + 1);
+            assert!(device.grow_pool(&[1024, too_large]).is_err());
+            assert_eq!((device.pool.bytes(), device.pool.generation), (256, generation));
+        }
     }
 }

@@ -159,3 +159,35 @@ fn entry(binding: usize, buffer: &wgpu::Buffer, (offset, bytes): (u64, u64)) -> 
     let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size });
     wgpu::BindGroupEntry { binding: binding as u32, resource }
 }
+
+#[cfg(test)]
+mod tests {
+    use unisono_graph::plan::{Buffer, Command, Plan, Role, Segment};
+
+    use super::*;
+    use crate::{Backend, adapters};
+
+    /// A plan that clears so many bytes of scratch.
+    fn plan(bytes: u64) -> Plan {
+        let clear = Command::Clear(Slice { buffer: 0, offset: 0, bytes });
+        let buffers = vec![Buffer { bytes, role: Role::Scratch }];
+        let segments = vec![Segment { commands: vec![clear], ..Segment::default() }];
+        Plan { buffers, segments, ..Plan::default() }
+    }
+
+    #[test]
+    fn a_plan_that_does_not_run_lets_go_of_scratch_that_was_replaced() {
+        for adapter in adapters(&[Backend::Vulkan, Backend::Metal, Backend::Dx12]) {
+            let mut device = Device::open(&adapter).unwrap();
+            let mut small = device.load(&plan(1 << 10)).unwrap();
+            let first = device.pool.get(0).cloned();
+            device.load(&plan(1 << 12)).unwrap();
+            assert_eq!(small.bound.buffers.first(), first.as_ref());
+            device.unbind(&mut small);
+            assert_eq!(small.bound.buffers.first(), device.pool.get(0));
+            assert_ne!(small.bound.buffers.first(), first.as_ref());
+            device.run(&mut small, 0, &mut |_, _| (), &mut |_, _| ()).unwrap();
+            assert_eq!(small.bound.generation, device.pool.generation);
+        }
+    }
+}

@@ -31,8 +31,8 @@ pub struct Executable {
     pub(crate) groups: Groups,
     pub(crate) bound: Bound,
     pub(crate) segments: Vec<LoadedSegment>,
-    /// The time that the device took for the whole step when that was last submitted as one.
-    pub(crate) took: Duration,
+    /// The time that the device took for the whole step when that was last submitted as one; none before.
+    pub(crate) took: Option<Duration>,
 }
 
 /// The source of a plan's buffer.
@@ -54,6 +54,8 @@ pub(crate) struct LoadedSegment {
     /// The staging of each submission that may be in flight: one, and a second one where a step is submitted
     /// before the one before it is done.
     pub lanes: Vec<Lane>,
+    /// The time that the device took for the segment when it was last submitted by itself; none before.
+    pub took: Option<Duration>,
 }
 
 /// The staging of a segment for one submission in flight.
@@ -143,12 +145,13 @@ impl Device {
                 steps: segment.commands.iter().map(step).collect(),
                 lanes: vec![lane],
                 uploads: segment.uploads.clone(),
+                took: None,
             })
         });
         let segments = segments.collect::<Result<Vec<_>, GpuError>>()?;
         self.faults.check()?;
-        let (owner, took) = (Arc::clone(&self.faults), Duration::ZERO);
-        Ok(Executable { owner, kernels, sources, groups, bound, segments, took })
+        let owner = Arc::clone(&self.faults);
+        Ok(Executable { owner, kernels, sources, groups, bound, segments, took: None })
     }
 
     fn parts(&self, plan: &Plan, segment: &Segment) -> Result<Vec<Part>, GpuError> {

@@ -20,7 +20,8 @@ use crate::device::staging::Staging;
 use crate::{Device, GpuError, MappedDownload, Writer};
 
 use bind::Bound;
-use executable::{Executable, Lane, LoadedSegment, Part, Step};
+use executable::{Executable, Lane, LoadedSegment, Part, Source, Step};
+use whole::cut;
 
 pub use whole::InFlight;
 
@@ -33,6 +34,8 @@ pub struct Pending {
     /// The submission of each part, the next one to wait for first.
     parts: VecDeque<wgpu::SubmissionIndex>,
     timing: Timing,
+    /// The time that the device took for the parts that were waited for.
+    took: Duration,
 }
 
 impl Pending {
@@ -115,17 +118,18 @@ impl Device {
             .get_mut(segment)
             .ok_or_else(|| GpuError::plan(format!("segment {segment}"), format!("the plan has {count}")))?;
         let start = Instant::now();
-        let LoadedSegment { uploads, lanes, steps } = loaded;
+        let most = loaded.launches().div_ceil(self.pieces(loaded.took)).max(1);
+        let LoadedSegment { uploads, lanes, steps, .. } = loaded;
         let lane = &mut lanes[0];
         self.reclaim(lane)?;
         self.fill(uploads, &lane.upload, bound, upload)?;
         let filled = Instant::now();
         lane.upload.unmap();
-        let parts = self.submit_parts(uploads, steps, lane, bound, kernels);
+        let parts = self.submit_parts(uploads, steps, lane, (bound, kernels), most);
         lane.serial += 1;
         self.faults.check()?;
         let timing = Timing { upload: filled - start, submit: filled.elapsed(), ..Timing::default() };
-        Ok(Pending { segment, serial: lane.serial, parts, timing })
+        Ok(Pending { segment, serial: lane.serial, parts, timing, took: Duration::ZERO })
     }
 
     /// Binds the launches anew if the scratch has grown since.
@@ -135,6 +139,25 @@ impl Device {
             *bound = Bound::new(self, kernels, sources, groups)?;
         }
         Ok(())
+    }
+
+    /// Lets go of scratch that was replaced by larger buffers since a plan last ran, which would otherwise
+    /// stay allocated until the plan runs again. It binds its launches anew then. Loading a plan may replace
+    /// scratch.
+    pub fn unbind(&self, executable: &mut Executable) {
+        let Executable { sources, bound, .. } = executable;
+        if bound.generation == self.pool.generation {
+            return;
+        }
+        // The bind groups refer to it as well. Downloads that are still to be read are in other buffers.
+        bound.groups.clear();
+        for (buffer, source) in bound.buffers.iter_mut().zip(sources) {
+            if let Source::Pool(rank) = source
+                && let Some(now) = self.pool.get(*rank)
+            {
+                *buffer = now.clone();
+            }
+        }
     }
 
     /// Waits until the staging is no longer used by its last submission, and drops downloads that were not
@@ -149,23 +172,34 @@ impl Device {
         Ok(())
     }
 
-    /// Records the uploads and the parts of a segment and submits each part. Returns the submissions in
-    /// order.
+    /// Records the uploads and the parts of a segment and submits each part, or several pieces of it that
+    /// have `most` launches each. Returns the submissions with which the parts end, in order.
     fn submit_parts(
         &self,
         uploads: &[Transfer],
         steps: &[Step],
         lane: &mut Lane,
-        bound: &Bound,
-        kernels: &[Compiled],
+        (bound, kernels): (&Bound, &[Compiled]),
+        most: usize,
     ) -> VecDeque<wgpu::SubmissionIndex> {
         let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut encoder = new_encoder();
         record_uploads(&mut encoder, uploads, &lane.upload, bound);
         let (mut parts, mut first) = (VecDeque::with_capacity(lane.parts.len()), 0);
         for part in &mut lane.parts {
-            record_part(&mut encoder, &steps[first..part.end], part, bound, kernels);
-            part.submitted = Some(Instant::now());
+            let own = &steps[first..part.end];
+            let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
+            part.submitted = None;
+            for piece in cut(own, 0, most) {
+                if piece.start > 0 {
+                    part.submitted.get_or_insert_with(Instant::now);
+                    self.send(std::mem::replace(&mut encoder, new_encoder()).finish());
+                }
+                let clocked = Clocked { queries, begins: piece.start == 0, ends: piece.end == own.len() };
+                record(&mut encoder, &own[piece], bound, clocked, kernels);
+            }
+            record_downloads(&mut encoder, part, bound);
+            part.submitted.get_or_insert_with(Instant::now);
             let index = self.send(std::mem::replace(&mut encoder, new_encoder()).finish());
             lane.last = Some(index.clone());
             parts.push_back(index);
@@ -221,10 +255,11 @@ impl Device {
         self.own(executable)?;
         let what = || format!("segment {}", pending.segment);
         let Executable { segments, bound, .. } = executable;
-        let lane = segments.get_mut(pending.segment).map(|loaded| &mut loaded.lanes[0]);
         let stale = || GpuError::plan(what(), "submitted again before it was waited for");
-        let lane = lane.filter(|lane| lane.serial == pending.serial);
-        let Lane { parts, upload, .. } = lane.ok_or_else(stale)?;
+        let loaded = segments.get_mut(pending.segment);
+        let loaded = loaded.filter(|loaded| loaded.lanes[0].serial == pending.serial);
+        let LoadedSegment { lanes, took, .. } = loaded.ok_or_else(stale)?;
+        let Lane { parts, upload, .. } = &mut lanes[0];
         let at = parts.len() - pending.parts.len().min(parts.len());
         let (Some(part), Some(index)) = (parts.get_mut(at).filter(|part| part.unread), pending.parts.front())
         else {
@@ -240,6 +275,12 @@ impl Device {
         let device = device.and_then(|((clock, ticks), submitted)| clock.stretch(ticks, submitted, done));
         part.unread = false;
         pending.parts.pop_front();
+        // A driver without a thread of its own has computed while it submitted.
+        let host = if at == 0 { pending.timing.submit } else { Duration::ZERO } + (done - start);
+        pending.took += device.map_or(host, |stretch| stretch.to - stretch.from);
+        if pending.parts.is_empty() {
+            *took = Some(pending.took);
+        }
         Ok(Timing { wait: done - start, download: done.elapsed(), device, ..Timing::default() })
     }
 
@@ -326,19 +367,6 @@ fn record_uploads(
         encoder.copy_buffer_to_buffer(from, offset, to, slice.offset, slice.bytes);
     }
     staging.map_after(encoder);
-}
-
-/// Records the steps of a part, and then its downloads.
-fn record_part(
-    encoder: &mut wgpu::CommandEncoder,
-    steps: &[Step],
-    part: &Part,
-    bound: &Bound,
-    kernels: &[Compiled],
-) {
-    let queries = part.timestamps.as_ref().map(|timestamps| &timestamps.queries);
-    record(encoder, steps, bound, Clocked { queries, begins: true, ends: true }, kernels);
-    record_downloads(encoder, part, bound);
 }
 
 /// Which timestamps recorded steps write.

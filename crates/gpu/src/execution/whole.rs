@@ -15,6 +15,9 @@ use super::bind::Bound;
 use super::executable::{Executable, Lane, LoadedSegment, Step};
 use super::{Clocked, record, record_downloads, record_uploads};
 
+/// The number of submissions for a step that was not timed yet, where a submission may take too long.
+const UNTIMED: usize = 16;
+
 /// A whole step that was submitted. It may be dropped; its downloads are then lost.
 #[must_use = "only a wait tells whether it worked"]
 #[derive(Debug)]
@@ -38,8 +41,9 @@ impl InFlight {
 }
 
 impl Device {
-    /// Submits all segments of a plan as one submission and does not wait. (A step that took longer last time
-    /// than [`crate::Options::longest_submission`] is divided into several.) A second step of the same plan
+    /// Submits all segments of a plan as one submission and does not wait. (With
+    /// [`crate::Options::longest_submission`] a step that took longer last time, or was not timed yet, is
+    /// divided into several.) A second step of the same plan
     /// may be submitted before the first one was collected: each has staging of its own, which is made when
     /// `lane` 1 is first used. Nobody but the plan itself decides whether the last segment changes the state.
     ///
@@ -105,7 +109,7 @@ impl Device {
     ) -> wgpu::CommandBuffer {
         let new_encoder = || self.raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let (mut encoder, mut recorded) = (new_encoder(), 0_usize);
-        for LoadedSegment { uploads, lanes, steps } in segments {
+        for LoadedSegment { uploads, lanes, steps, .. } in segments {
             let Lane { upload, parts, .. } = &mut lanes[lane];
             upload.unmap();
             record_uploads(&mut encoder, uploads, upload, bound);
@@ -173,14 +177,16 @@ impl Device {
             part.unread = false;
         }
         timing.download += done.elapsed();
-        *took = timing.device.map_or(timing.submit + timing.wait, |stretch| stretch.to - stretch.from);
+        *took = Some(timing.device.map_or(timing.submit + timing.wait, |stretch| stretch.to - stretch.from));
         Ok(timing)
     }
 
-    /// Returns the number of submissions for a step that took so long last time: more than one if it nears
-    /// the time after which the system resets a device.
-    fn pieces(&self, took: Duration) -> usize {
-        let longest = self.options.longest_submission.unwrap_or(Duration::MAX).max(Duration::from_nanos(1));
+    /// Returns the number of submissions for a step, or a segment, that took so long last time: more than one
+    /// if it nears the time after which the system resets a device, or if it was not timed yet.
+    pub(super) fn pieces(&self, took: Option<Duration>) -> usize {
+        let Some(longest) = self.options.longest_submission else { return 1 };
+        let Some(took) = took else { return UNTIMED };
+        let longest = longest.max(Duration::from_nanos(1));
         took.as_nanos().div_ceil(longest.as_nanos()).clamp(1, 1 << 10) as usize
     }
 }
@@ -188,7 +194,7 @@ impl Device {
 /// Divides steps behind every `most` launches, where `before` launches were recorded before them. The first
 /// range begins with the steps and the last one ends with them, and each has a launch if the steps have any,
 /// so that timestamps are written where the steps begin and end.
-fn cut(steps: &[Step], before: usize, most: usize) -> Vec<Range<usize>> {
+pub(super) fn cut(steps: &[Step], before: usize, most: usize) -> Vec<Range<usize>> {
     let (mut ranges, mut first, mut launches) = (Vec::new(), 0, before);
     for at in (0..steps.len()).filter(|&at| steps[at].is_launch()) {
         if launches > before && launches.is_multiple_of(most) {

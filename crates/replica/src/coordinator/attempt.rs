@@ -65,11 +65,19 @@ impl Attempt {
     /// whether they are those of all shards.
     pub fn take_parts(&mut self) -> (Vec<Part>, bool) {
         let new = &mut self.kept[self.gathered..];
-        new.sort_by_key(|kept| (kept.shards.start, kept.shards.end));
+        // The first part gives the outputs without samples: they are those of a replica that has shards. What
+        // a replica makes alone must not show what an idle one makes of it.
+        new.sort_by_key(|kept| (kept.shards.is_empty(), kept.shards.start, kept.shards.end));
         let complete = new.iter().map(|kept| kept.shards.len()).sum::<usize>() == self.shards;
         let parts = new.iter_mut().map(|kept| std::mem::take(&mut kept.results.outputs)).collect();
         self.gathered = self.kept.len();
         (parts, complete)
+    }
+
+    /// Returns the replica that ran each shard.
+    pub fn runners(&self) -> BTreeMap<usize, usize> {
+        let first = self.kept.iter().filter(|kept| kept.segments.start == 0);
+        first.flat_map(|kept| kept.shards.clone().map(|shard| (shard, kept.replica))).collect()
     }
 
     /// Returns the blocks of a bucket that came with this cut, by the shards that they sum.
@@ -131,5 +139,42 @@ impl Attempt {
     pub fn sums_for(&self, program: &Program, segments: &Range<usize>) -> Sums {
         let waits = |bucket: usize| segments.contains(&(program.buckets()[bucket].cut + 1));
         self.sums.iter().filter(|(bucket, _)| waits(*bucket)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_graph::{StateKind, Tape, Type};
+
+    use super::*;
+
+    /// An output of the last segment that no update needs: what every replica downloads.
+    fn program() -> Program {
+        let tape = Tape::new();
+        let x = tape.input("x", Type::sample(&[]));
+        let w = tape.state("w", &[], StateKind::Parameter);
+        tape.update(&w, &(&w + x.sum_shards()));
+        tape.output("penalty", &(&w * &w));
+        Program::compile(&tape.finish().unwrap()).unwrap()
+    }
+
+    fn kept(replica: usize, shards: Range<usize>) -> Kept {
+        let outputs = vec![(0, vec![10 + replica as u32])];
+        Kept { replica, shards, segments: 1..2, results: SegmentResults { outputs, ..Default::default() } }
+    }
+
+    #[test]
+    fn an_output_without_samples_is_that_of_a_replica_with_shards_whoever_answers_first() {
+        let program = program();
+        for answers in [
+            [kept(0, 0..0), kept(1, 0..8), kept(2, 0..0)],
+            [kept(2, 0..0), kept(0, 0..0), kept(1, 0..8)],
+            [kept(1, 0..8), kept(2, 0..0), kept(0, 0..0)],
+        ] {
+            let mut attempt = Attempt::new(&program, 8);
+            attempt.kept.extend(answers);
+            attempt.gather(&program);
+            assert_eq!(attempt.outputs.words(0), Some(&[11][..]));
+        }
     }
 }

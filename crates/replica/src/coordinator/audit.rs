@@ -1,7 +1,7 @@
 //! Audits: a step is made again from the same state by other replicas, and must give the same bytes: its
 //! outputs, and the state after it on every replica.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -61,8 +61,8 @@ impl Replicas {
             Ok(first) => first,
             Err(error) => return Err(self.is_not_finite_again(task, &job, &before, error)),
         };
-        let Audited { blocks, ran, .. } = first.audit.take().unwrap_or_default();
-        let made = Made { after: self.result(&job, &first)?, blocks, ran, gone };
+        let Audited { blocks, sums, ran, .. } = first.audit.take().unwrap_or_default();
+        let made = Made { after: self.result(&job, &first)?, blocks, sums, ran, gone };
         match self.compare(task, &job, &before, verdict, &mut first, &made)? {
             Compared::Same => self.audits.passed(task.index, took, read + auditing.elapsed()),
             Compared::Differs => {
@@ -112,8 +112,8 @@ impl Replicas {
         }
     }
 
-    /// Makes a step again until every replica has run some of its shards: each time another replica runs each
-    /// shard, where all have the memory for it.
+    /// Makes a step again until another replica has run a shard of each replica, which then has run one of
+    /// another's.
     fn compare(
         &mut self,
         task: &Task,
@@ -123,7 +123,8 @@ impl Replicas {
         first: &mut Outcome,
         made: &Made,
     ) -> Result<Compared, ReplicaError> {
-        let mut ran = made.ran.clone();
+        let mut runners = Runners::default();
+        runners.add(&made.ran);
         for places in 1..self.len().max(2) {
             self.write_all(job, before);
             let again = match self.again(task, job, places, verdict) {
@@ -134,20 +135,26 @@ impl Replicas {
                 }
                 (Err(error), _) => return Err(error),
             };
-            first.left.extend(again.left.iter().cloned());
             let audit = again.audit.as_ref();
             // Of a replica that leaves while it commits, outputs of the last segment are missing.
             let outputs = self.left.len() > made.gone || first.outputs == again.outputs;
-            let blocks = audit.is_none_or(|audit| same_where_both_are(&made.blocks, &audit.blocks));
+            let blocks = audit.is_none_or(|audit| {
+                // Where the cuts are others, so are the blocks, and their sums are the same.
+                same_where_both_are(&made.blocks, &audit.blocks)
+                    && same_where_both_are(&made.sums, &audit.sums)
+            });
             if !(outputs && blocks && one_digest(&[&made.after, &self.result(job, &again)?])) {
                 return Ok(Compared::Differs);
             }
-            ran.extend(audit.into_iter().flat_map(|audit| &audit.ran));
-            if self.scheduler.present().iter().all(|replica| ran.contains(replica)) {
+            audit.into_iter().for_each(|audit| runners.add(&audit.ran));
+            if runners.have_met(&self.scheduler.present()) {
                 break;
             }
         }
-        let nothing_compared = self.left.len() > made.gone && !job.changes_state;
+        // A replica that ran nothing has nothing to compare, nor has one that is left alone.
+        let among: Vec<usize> = self.scheduler.present().into_iter().filter(|&r| runners.has(r)).collect();
+        let have_met = self.len() == 1 || runners.have_met(&among);
+        let nothing_compared = self.left.len() > made.gone && !job.changes_state || !have_met;
         Ok(if nothing_compared { Compared::Unknown } else { Compared::Same })
     }
 
@@ -194,7 +201,8 @@ impl Replicas {
 enum Compared {
     Same,
     Differs,
-    /// A replica had no memory for the shards of another one, or one was lost.
+    /// A replica had no memory for the shards of another one, one was lost, or the same replicas ran the same
+    /// shards.
     Unknown,
 }
 
@@ -203,16 +211,39 @@ struct Made {
     /// The state after it, replica by replica.
     after: Vec<(usize, Digest)>,
     blocks: BlockDigests,
-    /// The replicas that ran shards.
-    ran: BTreeSet<usize>,
+    sums: BTreeMap<usize, Digest>,
+    /// The replica that ran each shard.
+    ran: BTreeMap<usize, usize>,
     /// The number of replicas that had left before.
     gone: usize,
 }
 
-/// Returns whether the blocks of the same shards are the same. A fault in one of them may be lost when it is
-/// added to others, so comparing sums alone would find less.
-pub(super) fn same_where_both_are(first: &BlockDigests, again: &BlockDigests) -> bool {
-    first.iter().all(|(block, digest)| again.get(block).is_none_or(|other| other == digest))
+/// The replicas that ran each shard, in all attempts at a step.
+#[derive(Debug, Default)]
+struct Runners(BTreeMap<usize, BTreeSet<usize>>);
+
+impl Runners {
+    fn add(&mut self, ran: &BTreeMap<usize, usize>) {
+        for (&shard, &replica) in ran {
+            self.0.entry(shard).or_default().insert(replica);
+        }
+    }
+
+    fn has(&self, replica: usize) -> bool {
+        self.0.values().any(|runners| runners.contains(&replica))
+    }
+
+    /// Returns whether each of these replicas ran a shard that another one ran as well.
+    fn have_met(&self, replicas: &[usize]) -> bool {
+        let shared = || self.0.values().filter(|runners| runners.len() > 1);
+        replicas.iter().all(|replica| shared().any(|runners| runners.contains(replica)))
+    }
+}
+
+/// Returns whether the blocks of the same shards are the same, or the sums of the same buckets. A fault in a
+/// block may be lost when it is added to others, so comparing sums alone would find less.
+pub(super) fn same_where_both_are<K: Ord>(first: &BTreeMap<K, Digest>, again: &BTreeMap<K, Digest>) -> bool {
+    first.iter().all(|(of, digest)| again.get(of).is_none_or(|other| other == digest))
 }
 
 /// Returns whether all replicas of all lists have the same digest.

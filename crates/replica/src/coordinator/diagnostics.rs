@@ -108,6 +108,7 @@ impl Replicas {
         self.overlap.next();
         let mut work = Some(self.work(task, attempt, replica, group, segments));
         let within = self.options.deadline.max(crate::coordinator::replicas::OPENING);
+        self.failures.remove(&replica);
         self.is_diagnosing = true;
         let replies = self.ask(vec![replica], within, &mut |_| match work.take() {
             Some(work) => Request::Run(work),

@@ -71,7 +71,7 @@ impl Replicas {
             Ok(Reply::Results(results)) if results.bad_cut.is_some() => Heard::NotFinite,
             Ok(_) => Heard::Done(spent),
             Err(Failure::Plan(_) | Failure::Gpu(GpuError::OutOfMemory { .. })) if self.is_diagnosing => {
-                Heard::Done(spent)
+                Heard::Cannot
             }
             Err(Failure::Plan(_)) => Heard::Refused,
             // Before the first step an error is better than a run without this replica.
@@ -147,23 +147,18 @@ impl Replicas {
     pub(crate) fn open(&mut self, adapters: &[Adapter]) -> Result<Vec<usize>, ReplicaError> {
         let (first, before) = (self.threads.len(), self.left.len());
         let new: Vec<usize> = (first..first + adapters.len()).collect();
-        new.iter().for_each(|&worker| self.tell(Event::Joined(worker)));
+        let late = !self.is_empty();
+        new.iter().for_each(|&worker| self.tell(Event::Joined { worker, late }));
         let within = self.options.deadline.max(OPENING);
         self.tell(Event::Ask { workers: new.clone(), within });
-        let mut problem = None;
         self.settle(&mut |replicas, worker, ticket| {
-            if let Err(error) = replicas.threads.start(&adapters[worker - first], ticket) {
-                problem.get_or_insert(error);
-            }
+            replicas.threads.start(&adapters[worker - first], ticket)
         });
         for &worker in &new {
             if let Some(Reply::Opened { state_bytes }) = self.replies.remove(&worker) {
                 self.threads.report(worker).state_bytes = state_bytes;
             }
         }
-        if let Some(left) = self.left.get(before) {
-            problem.get_or_insert(ReplicaError::not_started(left));
-        }
-        problem.map_or(Ok(new), Err)
+        self.left.get(before).map_or(Ok(new), |left| Err(ReplicaError::not_started(left)))
     }
 }

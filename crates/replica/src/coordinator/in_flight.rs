@@ -28,8 +28,9 @@ pub(crate) struct Flight {
 impl Replicas {
     /// Submits a step and does not wait for it. Returns whether it did: it does where one replica, which is
     /// ready for the step, has all of its shards, where its device can decide by the program's conditions
-    /// ([`unisono_graph::Program::with_conditions`]) whether the step commits, where no audit is due, and
-    /// where fewer steps than [`crate::Options::steps_in_flight`] are in flight. Otherwise nothing has
+    /// ([`unisono_graph::Program::with_conditions`]) whether the step commits, where no audit is due,
+    /// where no other replica updates a part of the state for it, and where fewer steps than
+    /// [`crate::Options::steps_in_flight`] are in flight. Otherwise nothing has
     /// happened, and the caller finishes the steps in flight and calls [`Replicas::step`].
     ///
     /// Until all steps in flight are finished, nothing but this and [`Replicas::finish`] may be called that
@@ -51,6 +52,10 @@ impl Replicas {
         };
         let job = self.job(program, feed.rows)?;
         let Some((replica, group, within)) = self.scheduler.whole(&job) else { return Ok(false) };
+        // What others have to update for it is handed round at the end of a step.
+        if !self.owners.is_empty() && !self.owners.holding(self.world.rank(), replica).foreign.is_empty() {
+            return Ok(false);
+        }
         let chained = !self.in_flight.is_empty();
         let work = Work {
             program,

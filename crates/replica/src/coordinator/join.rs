@@ -12,7 +12,8 @@ use crate::worker::message::Request;
 impl Replicas {
     /// Opens one more device between two steps and copies the others' state to it. From the next step on it
     /// shares the work; the bits are the same as if it had always been there. Returns the replica's number.
-    /// Numbers are never used again, also where an adapter returns that had left.
+    /// Numbers are never used again, also where an adapter returns that had left. If its device later refuses
+    /// a plan, it leaves.
     ///
     /// # Errors
     /// [`ReplicaError::Start`] or [`ReplicaError::OutOfMemory`] if the device does not open or does not take
@@ -23,12 +24,12 @@ impl Replicas {
         self.check_digests()?;
         let all: Vec<usize> = (0..self.ready(0)?.program.states().len()).collect();
         let state = Arc::new(self.read_states(&all, Vec::new())?);
-        let (left, untold) = (self.left.len(), self.untold.len());
+        let new = self.threads.len();
         let joined = self.take_in(adapter, &state);
         if joined.is_err() {
             // It was never part of the run, so the error returned here is the only report of its end.
-            self.left.truncate(left);
-            self.untold.truncate(untold);
+            self.left.retain(|left| left.replica != new);
+            self.untold.retain(|left| left.replica != new);
         }
         joined
     }

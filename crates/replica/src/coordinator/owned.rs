@@ -45,6 +45,15 @@ impl Replicas {
         self.owners.group_of_kept(state).is_some()
     }
 
+    /// Checks that somebody is left to keep a tensor that only its owners have. On several machines this is
+    /// seen when it is read.
+    pub(crate) fn check_owners(&mut self, state: usize) -> Result<(), ReplicaError> {
+        match self.owners.group_of_kept(state).filter(|_| self.world.is_alone()) {
+            Some(group) => self.providers(&[group]).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Returns whether some of what the optimizer keeps is on other machines alone, so that all machines have
     /// to read it together.
     pub fn reads_together(&self) -> bool {

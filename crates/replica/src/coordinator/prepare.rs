@@ -28,20 +28,28 @@ impl Replicas {
         rows.sort_unstable_by(|a, b| b.cmp(a));
         for rows in rows {
             let job = Job { load_only: true, ..self.job(program, rows)? };
-            self.tell(Event::Begin(job));
-            loop {
-                match self.next() {
-                    Action::Load { worker, ticket, program, run } => {
-                        self.send(worker, ticket, Request::Load { program, run });
-                    }
-                    Action::End { .. } => break,
-                    Action::GivenUp => return Err(self.refused(program)),
-                    Action::NoneLeft => return Err(self.none_left()),
-                    _ => {}
-                }
-            }
+            self.failures.clear();
+            let loaded = self.load(program, job);
+            // Those of replicas that go on with fewer shards are nobody's business any more.
+            self.failures.clear();
+            loaded?;
         }
         Ok(())
+    }
+
+    fn load(&mut self, program: usize, job: Job) -> Result<(), ReplicaError> {
+        self.tell(Event::Begin(job));
+        loop {
+            match self.next() {
+                Action::Load { worker, ticket, program, run } => {
+                    self.send(worker, ticket, Request::Load { program, run });
+                }
+                Action::End { .. } => return Ok(()),
+                Action::GivenUp { refused } => return Err(self.refused(program, refused)),
+                Action::NoneLeft => return Err(self.none_left()),
+                _ => {}
+            }
+        }
     }
 
     /// Describes a step to the scheduler.
@@ -70,10 +78,10 @@ impl Replicas {
         }
     }
 
-    /// Returns the error for a plan that was refused.
-    pub(crate) fn refused(&mut self, program: usize) -> ReplicaError {
-        let (replica, failure) = self.failures.pop_first().unzip();
+    /// Returns the error for a plan that a replica refused.
+    pub(crate) fn refused(&mut self, program: usize, replica: Option<usize>) -> ReplicaError {
         let replica = replica.unwrap_or_default();
+        let failure = self.failures.remove(&replica);
         let adapter = self.adapter(replica);
         match failure {
             Some(Failure::Gpu(GpuError::OutOfMemory { what, bytes })) => {

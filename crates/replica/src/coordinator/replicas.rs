@@ -25,6 +25,8 @@ use crate::worker::threads::Threads;
 
 /// The shortest deadline for loading: compiling takes long, also where steps are short.
 const LOADING: Duration = Duration::from_secs(300);
+/// The most steps in flight: a plan has staging for two.
+const LANES: usize = 2;
 /// The shortest deadline for opening a device.
 pub(crate) const OPENING: Duration = Duration::from_secs(60);
 
@@ -37,6 +39,7 @@ pub struct Replicas {
     pub(crate) actions: VecDeque<Action>,
     /// The last reply of each replica.
     pub(crate) replies: BTreeMap<usize, Reply>,
+    /// The last failure of each replica in the step under way.
     pub(crate) failures: BTreeMap<usize, Failure>,
     pub(crate) overlap: Overlap,
     /// The time from which intervals are counted.
@@ -191,7 +194,7 @@ impl Replicas {
         };
         replicas.open(adapters)?;
         replicas.most_in_flight =
-            replicas.options.steps_in_flight.unwrap_or_else(|| most_in_flight(adapters));
+            replicas.options.steps_in_flight.unwrap_or_else(|| most_in_flight(adapters)).min(LANES);
         Ok(replicas)
     }
 

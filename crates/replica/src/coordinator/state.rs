@@ -16,7 +16,8 @@ impl Replicas {
     /// ([`tree::canonical_bytes`]). A replica on which this fails leaves.
     ///
     /// # Errors
-    /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::NoState`], [`ReplicaError::StateBytes`], [`ReplicaError::NoneLeft`];
+    /// [`ReplicaError::OwnersLost`] if no replica that keeps the tensor is left.
     pub fn write_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), ReplicaError> {
         self.none_in_flight()?;
         let decl = self.state(index)?;
@@ -25,6 +26,7 @@ impl Replicas {
             let (name, ty, given) = (decl.name.clone(), decl.ty.to_string(), bytes.len());
             return Err(ReplicaError::StateBytes { name, ty, given, wanted });
         }
+        self.check_owners(index)?;
         let bytes: Arc<[u8]> = tree::canonical_bytes(bytes).into();
         self.ask_all(&mut |_| Request::WriteState { index, bytes: Arc::clone(&bytes) })?;
         Ok(())
@@ -96,8 +98,9 @@ impl Replicas {
     /// and digests.
     ///
     /// # Errors
-    /// [`ReplicaError::NoneLeft`].
+    /// [`ReplicaError::NoneLeft`]; [`ReplicaError::InFlight`] while steps are in flight.
     pub fn digests(&mut self) -> Result<Vec<(usize, Digest)>, ReplicaError> {
+        self.none_in_flight()?;
         let replies = self.ask_all(&mut |_| Request::Digest)?;
         let digest =
             |(replica, reply)| if let Reply::Digest(digest) = reply { Some((replica, digest)) } else { None };

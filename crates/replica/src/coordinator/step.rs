@@ -1,6 +1,6 @@
 //! A step as the caller sees it, and the parts of it that diagnostics use as well. `transaction.rs` runs it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,8 +47,8 @@ pub struct Audited {
     pub(crate) blocks: BlockDigests,
     /// The digests of the sums over all shards, by bucket.
     pub(crate) sums: BTreeMap<usize, Digest>,
-    /// The replicas that ran shards.
-    pub(crate) ran: BTreeSet<usize>,
+    /// The replica that ran each shard.
+    pub(crate) ran: BTreeMap<usize, usize>,
 }
 
 /// A program and its batch, which all attempts at a step share.
@@ -87,19 +87,32 @@ impl Replicas {
         let job = self.job(program, feed.rows)?;
         hold(feed, Self::rows_of(&job))?;
         self.steps += 1;
-        if self.audits.is_due(program) {
-            return self.audited_step(&task, job, decide);
+        let mut outcome = self.judged(&task, job, decide)?;
+        // Those that left in attempts that did not count are told as well, here or after the next step.
+        outcome.left = std::mem::take(&mut self.untold);
+        Ok(outcome)
+    }
+
+    /// Makes a step, and makes it again where an audit is due or a sum is not finite.
+    fn judged(
+        &mut self,
+        task: &Task,
+        job: Job,
+        decide: &mut dyn FnMut(&Outputs) -> Verdict,
+    ) -> Result<Outcome, ReplicaError> {
+        if self.audits.is_due(task.index) {
+            return self.audited_step(task, job, decide);
         }
         let began = Instant::now();
-        match self.once_in_world(&task, &job, decide) {
+        match self.once_in_world(task, &job, decide) {
             Ok(outcome) => {
-                self.audits.stepped(program, began.elapsed());
+                self.audits.stepped(task.index, began.elapsed());
                 Ok(outcome)
             }
             // What is skipped for it, or ends the run, is rare enough to be looked at twice.
             Err(error @ ReplicaError::NotFinite { .. }) if self.audits.audits_any() => {
                 let job = Job { audited: true, ..job };
-                Err(self.is_not_finite_again(&task, &job, &State::default(), error))
+                Err(self.is_not_finite_again(task, &job, &State::default(), error))
             }
             Err(error) => Err(error),
         }
@@ -130,8 +143,14 @@ impl Replicas {
         decide: &mut dyn FnMut(&Outputs) -> Verdict,
     ) -> Result<Outcome, ReplicaError> {
         self.context = Context { began: Some(Instant::now()), added: None };
+        self.failures.clear();
         let outcome = Transaction::begin(self, task, job).run(decide);
         self.context = Context::default();
+        // Those of replicas that go on with fewer shards say nothing any more. A diagnostic's caller reads
+        // them.
+        if !self.is_diagnosing {
+            self.failures.clear();
+        }
         outcome
     }
 

@@ -79,7 +79,7 @@ impl<'a> Transaction<'a> {
                 Action::Sum { cut, shards, leaves } => self.sum(cut, shards, leaves),
                 Action::Decide => self.decide(decide),
                 Action::End { committed, shares } => return self.end(committed, &shares),
-                Action::GivenUp => return Err(self.given_up()),
+                Action::GivenUp { refused } => return Err(self.given_up(refused)),
                 Action::NoneLeft => return Err(self.replicas.none_left()),
                 Action::Spread { from } => {
                     self.replicas.spread(from, self.task.program.states().len());
@@ -224,21 +224,20 @@ impl<'a> Transaction<'a> {
         let outputs = std::mem::take(&mut self.attempt.outputs);
         let blocks = std::mem::take(&mut self.attempt.blocks);
         let sums = std::mem::take(&mut self.attempt.sum_digests);
+        let ran = self.attempt.runners();
         self.replicas.recycle(self.attempt);
-        let left = std::mem::take(&mut self.replicas.untold);
         self.replicas.check_state_flags(self.task.index, &flags)?;
-        let ran = shares.iter().filter(|(_, (shards, _))| *shards > 0).map(|(&replica, _)| replica).collect();
         let audit = self.audited.then(|| Audited { blocks, sums, ran, ..Audited::default() });
-        Ok(Outcome { outputs, committed, left, audit })
+        Ok(Outcome { outputs, committed, left: Vec::new(), audit })
     }
 
     /// The step was given up: returns why, after finding the culprit where that takes more work.
-    fn given_up(mut self) -> ReplicaError {
+    fn given_up(mut self, refused: Option<usize>) -> ReplicaError {
         self.attempt.gather(&self.task.program);
         let error = match self.trouble {
             Some(Trouble::Error(error)) => error,
             Some(Trouble::BadCut(cut)) => self.replicas.diagnose(self.task, &self.sizes, cut),
-            None => self.replicas.refused(self.task.index),
+            None => self.replicas.refused(self.task.index, refused),
         };
         let error = error.showing(&self.task.program, &self.attempt.outputs);
         self.replicas.recycle(self.attempt);

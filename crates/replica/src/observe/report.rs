@@ -13,7 +13,7 @@ pub struct ReplicaReport {
     pub replica: usize,
     /// The label of its adapter.
     pub adapter: String,
-    /// The thread that owns its device.
+    /// The thread that owns its device; if the system gave it none, the one that asked for it.
     pub thread: ThreadId,
     /// The number of shards that it ran.
     pub shards: u64,

@@ -93,7 +93,8 @@ pub(crate) enum Roles {
     #[default]
     Usual,
     /// All workers, each with the shards that were last assigned to the one so many places before it: then
-    /// another worker runs each shard than usual. Where one has no memory for them, all keep their own.
+    /// another worker runs each shard than usual. Where one has no memory for them, the shards are assigned
+    /// evenly, as far as the memory of each allows, to the workers in that order.
     Rotated(usize),
     /// One worker runs all shards, and its sums come to the host. The others only commit.
     Alone(usize),
@@ -120,8 +121,9 @@ pub(crate) enum Event {
     /// Other machines were lost: the step starts again, with these shards of it here. The caller is asked for
     /// its verdict again.
     Moved { sizes: Vec<usize>, share: Option<Share> },
-    /// A worker joined and has the state. It occurs only between steps.
-    Joined(usize),
+    /// A worker joins: at the start, or `late`, beside workers that the run was started with. It occurs only
+    /// between steps.
+    Joined { worker: usize, late: bool },
     /// A worker must leave. It occurs only between steps.
     Reject(usize),
     /// The only worker has made a step in flight of so many samples, in so much time. It occurs only between
@@ -142,6 +144,9 @@ pub(crate) enum Heard {
     Refused,
     /// The device has no memory for the order.
     NoMemory,
+    /// The order was a diagnostic, which the device cannot do, for lack of memory or because of a limit. It
+    /// is over, and the worker stays.
+    Cannot,
     /// The worker failed.
     Failed,
 }
@@ -180,8 +185,9 @@ pub(crate) enum Action {
     Leave { worker: usize, loss: Loss },
     /// The step is over. `shares` has the shards and samples of each worker that took part.
     End { committed: bool, shares: BTreeMap<usize, (usize, usize)> },
-    /// The step is given up, and all workers have answered.
-    GivenUp,
+    /// The step is given up, and all workers have answered. `refused` is the worker that refused a plan, if
+    /// that is why.
+    GivenUp { refused: Option<usize> },
     /// No worker is left.
     NoneLeft,
 }
@@ -249,7 +255,7 @@ impl Scheduler {
                     self.answered(now, worker, order, heard);
                 }
             }
-            Event::Joined(worker) => self.workers.join(worker),
+            Event::Joined { worker, late } => self.workers.join(worker, late),
             Event::Reject(worker) => {
                 self.workers.leave(worker);
                 self.out.push(Action::Leave { worker, loss: Loss::Failed });
@@ -294,12 +300,18 @@ impl Scheduler {
     fn answered(&mut self, now: Duration, worker: usize, order: Order, heard: Heard) {
         let spent = match heard {
             // At most the time since the order, by a clock that stands still while the process is stopped.
-            Heard::Done(spent) => spent.min(now.saturating_sub(order.since)),
+            Heard::Done(spent) => Some(spent.min(now.saturating_sub(order.since))),
+            Heard::Cannot => None,
             Heard::Refused | Heard::NoMemory if self.lower_limit(worker, &order.task) => return,
             Heard::Refused => {
+                // The run has gone on without a worker that joined it late, and does so again.
+                let is_needed = !self.workers.is_late(worker) || self.workers.present().len() == 1;
                 match &mut self.step {
-                    Some(step) => step.phase = Phase::GiveUp,
-                    None => self.lost(worker, order, Loss::Failed),
+                    Some(step) if is_needed => {
+                        step.phase = Phase::GiveUp;
+                        step.refused = Some(worker);
+                    }
+                    _ => self.lost(worker, order, Loss::Failed),
                 }
                 return;
             }
@@ -314,9 +326,15 @@ impl Scheduler {
         };
         let Some(step) = &mut self.step else { return };
         match order.task {
-            Task::Load { program, run } => self.workers.loaded(worker, program, run),
+            Task::Load { program, run } => {
+                if spent.is_some() {
+                    self.workers.loaded(worker, program, run);
+                }
+            }
             Task::Run { group, segments } => {
-                self.workers.loaded(worker, step.job.program, Arc::clone(&group.run));
+                if spent.is_some() {
+                    self.workers.loaded(worker, step.job.program, Arc::clone(&group.run));
+                }
                 // A step that starts again or is given up has no use for the results.
                 if !matches!(step.phase, Phase::Restart | Phase::GiveUp) {
                     let action =
@@ -330,18 +348,29 @@ impl Scheduler {
     }
 
     /// Limits a worker that cannot load so many shards to the number that it could load before; the shards
-    /// are then assigned anew. Returns false if it could load none before, or if the others have no memory
-    /// for the rest.
+    /// are then assigned anew, or run in smaller groups where the step is under way. Returns false if it
+    /// could load none before, or if the others have no memory for the rest.
     fn lower_limit(&mut self, worker: usize, task: &Task) -> bool {
-        let (Some(step), Task::Load { program, run }) = (&mut self.step, task) else { return false };
-        // Nobody else runs the shards of a worker that runs them alone.
-        if step.job.roles == Roles::Alone(worker) {
+        let Some(step) = &mut self.step else { return false };
+        let (program, run) = match task {
+            Task::Load { program, run } => (*program, run),
+            // Shards of a worker that was lost come without an order to load their plan.
+            Task::Run { group, .. } if step.may_divide() => (step.job.program, &group.run),
+            _ => return false,
+        };
+        // Nobody else runs the shards of a worker that runs them alone. A plan that was loaded had its
+        // memory.
+        if step.job.roles == Roles::Alone(worker) || self.workers.is_loaded(worker, program, run) {
             return false;
         }
         let others = if step.job.few_at_once { 0 } else { step.job.sizes.len() };
-        let lowered = self.workers.lower_limit(worker, *program, run.sizes.len(), others);
-        if lowered && step.phase == Phase::Load {
-            step.phase = Phase::Restart;
+        let lowered = self.workers.lower_limit(worker, program, run.sizes.len(), others);
+        match (task, step.phase) {
+            (Task::Load { .. }, Phase::Load) if lowered => step.phase = Phase::Restart,
+            (Task::Run { group, .. }, Phase::Segment(0)) if lowered => {
+                step.divide(worker, group.shards.clone(), &self.workers);
+            }
+            _ => {}
         }
         lowered
     }

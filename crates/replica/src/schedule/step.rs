@@ -44,6 +44,8 @@ pub(super) struct Step {
     pub job: Job,
     pub phase: Phase,
     pub number: u64,
+    /// The worker that refused a plan, so that the step is given up.
+    pub refused: Option<usize>,
     verdict: Option<Verdict>,
     /// The leaves of the sums over shards: the shards, or one more, which is zero.
     leaves: usize,
@@ -67,6 +69,7 @@ impl Step {
             job,
             phase: Phase::LayOut,
             number,
+            refused: None,
             verdict: None,
             layout: BTreeMap::new(),
             queues: BTreeMap::new(),
@@ -220,13 +223,19 @@ impl Step {
         if takes { self.queues.get_mut(&victim)?.pop_back() } else { None }
     }
 
-    /// Notes what a worker ran.
-    pub fn ran(&mut self, worker: usize, group: ShardGroup, segments: &Range<usize>, spent: Duration) {
+    /// Notes what a worker ran, and how long it took if it could run it.
+    pub fn ran(
+        &mut self,
+        worker: usize,
+        group: ShardGroup,
+        segments: &Range<usize>,
+        spent: Option<Duration>,
+    ) {
         if segments.start == 0 && !group.shards.is_empty() {
             self.ran.insert(group.shards.start, (worker, group.shards.clone()));
         }
         // The last segment says nothing of the pace: the optimizer takes as long for few samples as for many.
-        if segments.start < self.last() || self.last() == 0 {
+        if let Some(spent) = spent.filter(|_| segments.start < self.last() || self.last() == 0) {
             *self.spent.entry(worker).or_default() += spent;
         }
         self.holds.insert(worker, group);
@@ -264,6 +273,9 @@ impl Step {
         let queue = self.queues.remove(&worker).unwrap_or_default();
         self.holds.remove(&worker);
         match self.phase {
+            // Of a step whose sums were to stay on this worker nothing is done: with several workers they
+            // come to the host.
+            Phase::Segment(0) if self.is_whole() => self.phase = Phase::Restart,
             Phase::Segment(0) if self.job.few_at_once && !was_leader && !workers.present().is_empty() => {
                 let begun = if let Task::Run { group, .. } = order.task { Some(group.shards) } else { None };
                 for shards in begun.into_iter().chain(queue).filter(|shards| !shards.is_empty()) {
@@ -291,6 +303,19 @@ impl Step {
                 .or_default()
                 .extend(groups(part, workers.at_once(worker, self.job.program)));
         }
+    }
+
+    /// Returns whether the group that a worker runs may be divided: the segment runs in groups, or is of no
+    /// use.
+    pub fn may_divide(&self) -> bool {
+        self.job.few_at_once && matches!(self.phase, Phase::Segment(0) | Phase::Restart | Phase::GiveUp)
+    }
+
+    /// Puts a group that a worker has no memory for back into its queue, in pieces that it has memory for.
+    pub fn divide(&mut self, worker: usize, shards: Range<usize>, workers: &Workers) {
+        let pieces = groups(shards, workers.at_once(worker, self.job.program));
+        let queue = self.queues.entry(worker).or_default();
+        pieces.into_iter().rev().for_each(|piece| queue.push_front(piece));
     }
 
     fn end(&mut self, committed: bool, workers: &mut Workers, out: &mut Vec<Action>) {

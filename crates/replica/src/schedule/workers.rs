@@ -41,6 +41,8 @@ pub(super) struct Order {
 #[derive(Debug, Default)]
 struct Worker {
     present: bool,
+    /// Whether it joined a run that others had started.
+    late: bool,
     order: Option<Order>,
     /// The pace with each program.
     paces: BTreeMap<usize, Pace>,
@@ -100,11 +102,15 @@ impl Workers {
         self.workers.iter().filter_map(|worker| Some(worker.order.as_ref()?.due)).min()
     }
 
-    pub fn join(&mut self, worker: usize) {
+    pub fn join(&mut self, worker: usize, late: bool) {
         while self.workers.len() <= worker {
             self.workers.push(Worker::default());
         }
-        self.workers[worker] = Worker { present: true, ..Worker::default() };
+        self.workers[worker] = Worker { present: true, late, ..Worker::default() };
+    }
+
+    pub fn is_late(&self, worker: usize) -> bool {
+        self.workers.get(worker).is_some_and(|worker| worker.late)
     }
 
     pub fn leave(&mut self, worker: usize) {
@@ -229,7 +235,8 @@ impl Workers {
         among.into_iter().zip(ranges).collect()
     }
 
-    /// Gives each worker the shards of the one so many places before it, as far as all have memory for that.
+    /// Gives each worker the shards of the one so many places before it. If one has no memory for them, the
+    /// cuts move: then each gets as many as all others, as far as it has memory for that.
     pub fn rotated(
         &self,
         job: &Job,
@@ -241,8 +248,16 @@ impl Workers {
         let fits = |(&worker, shards): (&usize, &Range<usize>)| {
             job.few_at_once || shards.len() <= self.limit(worker, job.program, usize::MAX)
         };
-        let fit = workers.iter().zip(&shards).all(fits);
-        if fit { workers.into_iter().zip(shards).collect() } else { ranges }
+        if workers.iter().zip(&shards).all(fits) {
+            return workers.into_iter().zip(shards).collect();
+        }
+        let mut order = workers;
+        let places = places % order.len().max(1);
+        order.rotate_left(places);
+        let Some(most) = self.limits(job.program, &order, usize::MAX, job.sizes.len()) else { return ranges };
+        let unknown = vec![None; order.len()];
+        let ranges = assign(Assignment::Even, &job.sizes, &unknown, &most, None, 0);
+        order.into_iter().zip(ranges).collect()
     }
 
     /// Returns how long an order may take: a multiple of the worker's pace, within bounds.

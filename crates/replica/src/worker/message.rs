@@ -123,6 +123,8 @@ pub(crate) enum Failure {
     Graph(GraphError),
     Gpu(GpuError),
     Panic(String),
+    /// The system gave the worker no thread.
+    NoThread(String),
     /// The worker did not answer for so long.
     Silent(Duration),
     /// The worker's results are wrong.
@@ -149,6 +151,7 @@ impl std::fmt::Display for Failure {
             Self::Graph(error) => error.fmt(f),
             Self::Gpu(error) => error.fmt(f),
             Self::Panic(message) => write!(f, "its thread panicked: {message}"),
+            Self::NoThread(message) => write!(f, "no thread: {message}"),
             Self::Silent(after) => write!(f, "no answer after {after:?}"),
             Self::Wrong(message) => f.write_str(message),
         }

@@ -224,6 +224,8 @@ impl Worker {
                     held.map_err(Failure::Plan)?;
                 }
                 let executable = self.device.load(&plan)?;
+                // Those that run no more hold scratch that is no longer used.
+                self.loaded.iter_mut().for_each(|(_, other)| self.device.unbind(other));
                 self.time.until_now(Activity::Loading);
                 Some((key, executable))
             }

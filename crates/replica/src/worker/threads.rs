@@ -8,7 +8,6 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use unisono_gpu::{Adapter, Counters, GpuError};
 use unisono_graph::Program;
 
-use crate::error::ReplicaError;
 use crate::observe::report::{Left, ReplicaReport};
 use crate::options::Options;
 use crate::owners::Owners;
@@ -49,8 +48,8 @@ impl Threads {
         }
     }
 
-    /// Starts a thread, which opens its device and then answers under `ticket`. Returns the replica's number.
-    pub fn start(&mut self, adapter: &Adapter, ticket: u64) -> Result<usize, ReplicaError> {
+    /// Starts a thread, which opens its device and then answers under `ticket`.
+    pub fn start(&mut self, adapter: &Adapter, ticket: u64) {
         let replica = self.members.len();
         let (orders, inbox) = unbounded();
         let start = Start {
@@ -64,14 +63,33 @@ impl Threads {
             answers: self.to_us.clone(),
         };
         let named = std::thread::Builder::new().name(format!("replica-{replica}"));
-        let thread = named.spawn(move || serve(start)).map_err(|error| ReplicaError::Start {
-            replica,
-            adapter: adapter.label(),
-            why: format!("no thread: {error}"),
-        })?;
-        let report = ReplicaReport::new(replica, adapter.label(), thread.thread().id());
-        self.members.push(Member { orders: Some(orders), thread: Some(thread), report });
-        Ok(replica)
+        let spawned = named.spawn(move || serve(start));
+        self.add(adapter.label(), ticket, orders, spawned);
+    }
+
+    /// Adds a replica. If there is no thread for it, its answer is a failure: whoever waits for it then does
+    /// so no longer than for others, and the numbers of those behind it are theirs.
+    fn add(
+        &mut self,
+        adapter: String,
+        ticket: u64,
+        orders: Sender<Order>,
+        spawned: std::io::Result<JoinHandle<()>>,
+    ) {
+        let replica = self.members.len();
+        let own = || std::thread::current().id();
+        let id = spawned.as_ref().map_or_else(|_| own(), |thread| thread.thread().id());
+        let thread =
+            spawned.map_err(|error| self.fail(replica, ticket, Failure::NoThread(error.to_string())));
+        let report = ReplicaReport::new(replica, adapter, id);
+        self.members.push(Member { orders: Some(orders), thread: thread.ok(), report });
+    }
+
+    /// Puts a failure into the queue of answers in the place of a thread's answer.
+    fn fail(&self, replica: usize, ticket: u64, failure: Failure) {
+        let (result, spans, counters) = (Err(failure), Vec::new(), Counters::default());
+        // Sending cannot fail, since this struct holds the receiver.
+        let _ = self.to_us.send(Answer { replica, ticket, result, spans, counters });
     }
 
     /// Gives programs to all threads, also to those that are started later.
@@ -101,10 +119,7 @@ impl Threads {
         let ticket = order.ticket;
         let to = self.members.get(replica).and_then(|member| member.orders.as_ref());
         if to.is_none_or(|to| to.send(order).is_err()) {
-            let result = Err(Failure::Panic("its thread has ended".to_owned()));
-            // Sending cannot fail, since this struct holds the receiver.
-            let (spans, counters) = (Vec::new(), Counters::default());
-            let _ = self.to_us.send(Answer { replica, ticket, result, spans, counters });
+            self.fail(replica, ticket, Failure::Panic("its thread has ended".to_owned()));
         }
     }
 
@@ -139,5 +154,25 @@ impl Drop for Threads {
         for thread in self.members.iter_mut().filter_map(|member| member.thread.take()) {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_without_a_thread_answers_that_it_has_none_and_keeps_its_number() {
+        let mut threads = Threads::new(&[], &Options::default(), (Arc::default(), 0));
+        let none = || Err(std::io::Error::other("no more of them"));
+        threads.add("first".into(), 7, unbounded().0, none());
+        threads.add("second".into(), 8, unbounded().0, std::thread::Builder::new().spawn(|| {}));
+        assert_eq!((threads.len(), threads.is_present(0), threads.is_present(1)), (2, true, true));
+        let Answer { replica, ticket, result, .. } = threads.hear(Duration::ZERO).unwrap();
+        let Err(failure) = result else { panic!("{result:?}") };
+        assert_eq!((replica, ticket, failure.to_string().as_str()), (0, 7, "no thread: no more of them"));
+        assert!(threads.hear(Duration::ZERO).is_none());
+        let left = threads.dismiss(0, 0, &failure);
+        assert_eq!((left.adapter.as_str(), left.why), ("first", failure.to_string()));
     }
 }

@@ -36,7 +36,7 @@ impl Step {
                 *self = Self { verdict: self.verdict, asked: self.asked, ..fresh };
             }
             Phase::GiveUp if workers.is_idle() => {
-                out.push(Action::GivenUp);
+                out.push(Action::GivenUp { refused: self.refused });
                 self.phase = Phase::Over;
             }
             Phase::End { committed } => {

@@ -1,8 +1,10 @@
 //! The scheduler among simulated workers: any speeds, losses, joins, late and repeated answers, on a
 //! simulated clock.
 //!
-//! `world.rs` simulates the workers and the host, which check every order; the schedules are here.
+//! `world.rs` simulates the workers and the host, which check every order; the schedules are here, and in
+//! `memory.rs` those of workers with little memory.
 
+mod memory;
 mod world;
 
 use std::collections::VecDeque;
@@ -235,32 +237,16 @@ fn idle_workers_take_over_waiting_shards() {
     assert!(pinned > 0.99 * waited, "{pinned:.3} s, without groups: {waited:.3} s");
 }
 
-/// The faster of two workers has memory for half of the shards. After it has answered so, it is assigned no
-/// more, and neither leaves.
+/// A worker that is much faster has all shards, so that its sums stay on its device. It is lost, and several
+/// take its shards over.
 #[test]
-fn whoever_has_no_room_for_more_shards_goes_on_with_those_it_had() {
-    for shards_at_once in [None, Some(4), Some(1)] {
-        for few_at_once in [false, true] {
-            let policy = Policy { shards_at_once, ..policy() };
-            let mut world = World::new(2, policy, Fate::default(), Draw(5));
-            world.speeds(&[(3e3, 0.0), (1e3, 0.0)]);
-            world.rooms(&[4, 8]);
-            let wanted = Wanted { job: Job { few_at_once, ..job(8, true) }, skip: false, not_finite: false };
-            (0..16).for_each(|_| assert!(world.step(&wanted).unwrap()));
-            assert_eq!(
-                (world.lost, world.committed),
-                (0, 16),
-                "{shards_at_once:?}, few at once: {few_at_once}"
-            );
-            // The workers have memory for all shards together, but none has memory for all of them.
-            world.lose(1);
-            assert_eq!(
-                world.step(&wanted),
-                Ok(few_at_once),
-                "{shards_at_once:?}, few at once: {few_at_once}"
-            );
-        }
-    }
+fn sums_come_to_the_host_where_several_take_over_from_one_that_had_all_shards() {
+    let mut world = World::new(3, policy(), Fate::default(), Draw(9));
+    world.speeds(&[(1e5, 0.0), (1e3, 0.0), (1e3, 0.0)]);
+    let wanted = Wanted { job: job(8, false), skip: false, not_finite: false };
+    (0..10).for_each(|_| assert!(world.step(&wanted).unwrap()));
+    world.fail(0);
+    assert_eq!((world.step(&wanted), world.lost), (Ok(true), 1));
 }
 
 #[test]

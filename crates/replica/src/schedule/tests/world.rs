@@ -45,6 +45,8 @@ struct Worker {
     room: Option<usize>,
     /// The step in which it committed last.
     committed_in: Option<u64>,
+    /// Whether its next run fails.
+    fails: bool,
 }
 
 pub(super) struct World {
@@ -122,6 +124,11 @@ impl World {
         self.scheduler.on(self.now, Event::Reject(worker));
     }
 
+    /// Makes a worker fail in the next step, while it runs shards.
+    pub fn fail(&mut self, worker: usize) {
+        self.workers[worker].fails = true;
+    }
+
     pub fn join(&mut self) {
         if self.scheduler.present().is_empty() {
             return;
@@ -129,7 +136,8 @@ impl World {
         let pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
         self.workers.push(Worker { pace, state: self.state, ..Worker::default() });
         self.joined += 1;
-        let actions = self.scheduler.on(self.now, Event::Joined(self.workers.len() - 1));
+        let actions =
+            self.scheduler.on(self.now, Event::Joined { worker: self.workers.len() - 1, late: true });
         assert_eq!(actions, []);
     }
 
@@ -144,6 +152,7 @@ impl World {
         let (mut decided, mut spreading) = (0, None);
         // The results that count for each cut: its blocks, and the groups of shards that are kept.
         let mut kept: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
+        let mut summed = BTreeSet::new();
         for _ in 0..20_000 {
             let Some(action) = actions.pop_front() else {
                 let event = self.next_event()?;
@@ -154,7 +163,7 @@ impl World {
                 Action::Load { worker, ticket, run, .. } => {
                     let seconds = Duration::from_millis(self.draw.below(2000) as u64);
                     let fits = self.workers[worker].room.is_none_or(|room| run.sizes.len() <= room);
-                    let heard = if fits { Heard::Done(seconds) } else { Heard::NoMemory };
+                    let heard = if fits { Heard::Done(seconds) } else { no_room(wanted) };
                     self.take(worker, ticket, seconds, heard)?;
                 }
                 Action::Run { worker, ticket, group, segments, .. } => {
@@ -165,7 +174,10 @@ impl World {
                         kept.entry(segment).or_default().push(shards.clone());
                     }
                 }
-                Action::Restart => kept.clear(),
+                Action::Restart => {
+                    kept.clear();
+                    summed.clear();
+                }
                 Action::Sum { cut, shards, leaves } => {
                     let groups = kept.get(&cut).cloned().unwrap_or_default();
                     covers(&groups, shards)?;
@@ -173,12 +185,14 @@ impl World {
                     let blocks: Vec<_> =
                         groups.iter().flat_map(|p| tree::blocks(p.clone(), leaves)).collect();
                     kept.insert(cut, blocks);
+                    summed.insert(cut);
                     self.gave_up = wanted.not_finite;
                     let event = if self.gave_up { Event::GiveUp } else { Event::Summed };
                     self.arrive(Duration::from_micros(10), event);
                 }
                 Action::Decide => {
                     decided += 1;
+                    all_summed(wanted, &kept, &summed)?;
                     let verdict = if wanted.skip { Verdict::Skip } else { Verdict::Commit };
                     self.arrive(Duration::from_micros(1), Event::Decided(verdict));
                 }
@@ -209,9 +223,12 @@ impl World {
                 }
                 Action::End { committed, shares } => {
                     self.bounded(began, workers, wanted)?;
+                    if !wanted.job.load_only {
+                        all_summed(wanted, &kept, &summed)?;
+                    }
                     return self.ended(wanted, committed, decided, &shares).map(|()| true);
                 }
-                Action::GivenUp => {
+                Action::GivenUp { .. } => {
                     ensure(self.gave_up, || "gave up".into())?;
                     return self.unchanged().map(|()| true);
                 }
@@ -294,12 +311,14 @@ impl World {
         }
         if segments.start == last && last > 0 {
             let little = Duration::from_micros(1);
-            return self.take(worker, ticket, little, Heard::Done(little));
+            let fits = of.room.is_none_or(|room| group.shards.len() <= room);
+            let heard = if fits { Heard::Done(little) } else { no_room(wanted) };
+            return self.take(worker, ticket, little, heard);
         }
-        self.time(worker, ticket, group)
+        self.time(worker, ticket, group, no_room(wanted))
     }
 
-    fn time(&mut self, worker: usize, ticket: u64, group: &ShardGroup) -> Checked<()> {
+    fn time(&mut self, worker: usize, ticket: u64, group: &ShardGroup, no_room: Heard) -> Checked<()> {
         if self.draw.below(1000) < self.fate.changes_pace {
             self.workers[worker].pace = 10f64.powf(self.draw.unit() * 1.5 - 3.0);
         }
@@ -307,7 +326,9 @@ impl World {
         let spent = Duration::from_secs_f64(fixed + group.run.rows() as f64 * pace);
         // A worker that has not loaded the plan loads it now.
         let fits = room.is_none_or(|room| group.shards.len() <= room);
-        self.take(worker, ticket, spent, if fits { Heard::Done(spent) } else { Heard::NoMemory })
+        let fails = std::mem::take(&mut self.workers[worker].fails);
+        let heard = if fits { Heard::Done(spent) } else { no_room };
+        self.take(worker, ticket, spent, if fails { Heard::Failed } else { heard })
     }
 
     /// Has a worker take an order, which it will answer or not.
@@ -365,6 +386,26 @@ impl World {
         }
         Ok(event)
     }
+}
+
+/// Returns what a worker answers that has no memory for an order: a step that is made again is a diagnostic.
+fn no_room(wanted: &Step) -> Heard {
+    if wanted.job.roles == Roles::Usual { Heard::NoMemory } else { Heard::Cannot }
+}
+
+/// Checks that every cut was summed on the host, unless one worker ran all shards at once and has their sums.
+fn all_summed(
+    wanted: &Step,
+    kept: &BTreeMap<usize, Vec<Range<usize>>>,
+    summed: &BTreeSet<usize>,
+) -> Checked<()> {
+    let all = 0..wanted.job.sizes.len();
+    let is_summed = |cut: &usize| {
+        let groups = kept.get(cut).map_or(&[][..], Vec::as_slice);
+        summed.contains(cut) || groups == std::slice::from_ref(&all)
+    };
+    let missing = (0..wanted.job.segments - 1).find(|cut| !is_summed(cut));
+    ensure(missing.is_none(), || format!("cut {missing:?} is not summed: {kept:?}"))
 }
 
 /// Checks that the blocks of all groups add up to the sum over all shards, to the bit, whatever the groups.
