@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    DType, Graph, GraphError, Layout, Lead, Lowering, Program, StateDecl, StateKind, StatePlacement, Tape,
-    Type, Var, simplify,
+    DType, Graph, GraphError, Layout, Lead, Lowering, OutputKind, Program, StateDecl, StateKind,
+    StatePlacement, Tape, Type, Var, simplify,
 };
 
 use crate::compile::averages::Averages;
@@ -94,7 +94,7 @@ pub(crate) struct Programs {
     pub initializers: Vec<Option<Initializer>>,
     /// The type of the first field that the model takes.
     pub input: Type,
-    /// The names and types of the model's outputs; at least one.
+    /// The names and types of the model's outputs in a prediction; at least one.
     pub outputs: Vec<(String, Type)>,
     /// The losses, each with the type of its output.
     pub losses: Vec<(LossOn, Type)>,
@@ -150,6 +150,7 @@ impl Programs {
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let mut phases = phase_graphs(parts, fields)?;
         let (mut states, mut averages): (Vec<StateDecl>, _) = (Vec::new(), Averages::default());
+        let mut predictions = Vec::new();
         for id in ProgramId::ALL {
             let graph = match id {
                 ProgramId::Train if !phases.is_empty() => phases.remove(0),
@@ -164,6 +165,9 @@ impl Programs {
                 averages = Averages::of(&parts.phases, &graphs);
                 identity.training = of_training(parts, &graph, &phases);
             }
+            if *id == ProgramId::Predict {
+                predictions = predictions_of(&graph);
+            }
             compiled.push(compile_beside(&graph, layout, first.or(compiled.first()))?);
         }
         for graph in &phases {
@@ -175,7 +179,7 @@ impl Programs {
             summary: cx.summary().to_vec(),
             initializers: Vec::new(),
             input: fields.iter().next().map_or_else(|| Type::sample(&[]), |(_, ty)| ty.clone()),
-            outputs: outputs.iter().map(|(name, output)| (name.to_owned(), output.ty().clone())).collect(),
+            outputs: predictions,
             losses,
             ids,
             averages,
@@ -442,16 +446,52 @@ fn trace_predict(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Gra
     let mut cx = Context::new(&tape, Mode::Evaluate);
     cx.give(given.declare(&tape)?);
     let inputs = Inputs::new(&tape, fields.iter());
-    for (name, output) in parts.model.forward(&mut cx, &inputs).iter() {
-        tape.output(&predicted(name), output);
-    }
+    declare_predictions(&tape, &parts.model.forward(&mut cx, &inputs))?;
     carries::trace(&tape, &cx);
     Ok(tape.finish()?)
+}
+
+/// Declares a model's outputs as those of a prediction. Returns their names and types. What is the same for
+/// all samples is repeated for each, so that a row does not depend on the batch that it is in.
+///
+/// # Errors
+/// The first error of the model; two outputs of one name; an output that is made of all samples of a batch,
+/// or that has no numbers.
+pub(crate) fn declare_predictions(tape: &Tape, outputs: &Outputs) -> Result<Vec<(String, Type)>, GraphError> {
+    check(tape)?;
+    let mut declared: Vec<(String, Type)> = Vec::new();
+    for (name, output) in outputs.iter() {
+        let fail = |problem: String| tape.fail_here("model", format!("the output {name:?} {problem}"));
+        let ty = output.ty();
+        if declared.iter().any(|(own, _)| own == name) {
+            fail("is there twice".into());
+        } else if ty.lead == Lead::Shard || ty.lead == Lead::Global && has_samples(&tape.finish()?, output) {
+            fail("is made of all samples of a batch, so no sample has one of its own".into());
+        } else if !matches!(ty.dtype, DType::F32 | DType::I32) {
+            fail(format!("is {ty}, which is no number"));
+        }
+        check(tape)?;
+        let output = output.expand(Lead::Sample, &ty.dims);
+        tape.output(&predicted(name), &output);
+        declared.push((name.to_owned(), output.ty().clone()));
+    }
+    Ok(declared)
 }
 
 /// Returns the name that a model's output has among those of the program that predicts.
 pub(crate) fn predicted(output: &str) -> String {
     if output == OUTPUT { OUTPUT.to_owned() } else { format!("{OUTPUT} {output}") }
+}
+
+/// Returns the names and types of the model's outputs in the graph of a prediction.
+fn predictions_of(graph: &Graph) -> Vec<(String, Type)> {
+    let values = graph.outputs.iter().filter(|output| output.kind == OutputKind::Value);
+    let own_name = |name: &str| name.strip_prefix(OUTPUT)?.strip_prefix(' ').map(str::to_owned);
+    let named = values.map(|output| {
+        let name = own_name(&output.name).unwrap_or_else(|| output.name.clone());
+        (name, graph.nodes[output.node].ty.clone())
+    });
+    named.collect()
 }
 
 #[cfg(test)]
