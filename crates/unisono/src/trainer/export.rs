@@ -119,6 +119,8 @@ impl Trainer {
     /// Every layer of the library can be exported, and every model of its ops. Convolutions are written as
     /// gathered windows and products, which runtimes compute slower than convolutions of their own.
     ///
+    /// The file is replaced at one instant, and a link at its path is replaced, not followed.
+    ///
     /// # Errors
     /// The model draws random numbers when it predicts, or has an op of one's own; it takes more than 2 GB;
     /// the file cannot be written; the replicas fail.
