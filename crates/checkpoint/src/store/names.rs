@@ -58,8 +58,8 @@ pub(crate) fn step_of(name: &str) -> Option<u64> {
     (step_name(step) == name).then_some(step)
 }
 
-/// Whether a name is that of a checkpoint that is being written or removed, of this version or an earlier one,
-/// whose names had no digits at their end.
+/// Whether a name is that of a checkpoint that is being written or removed. Those of earlier versions had no
+/// digits at their end.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     let is_checkpoint = |what: &str| step_of(what.strip_prefix(GONE).unwrap_or(what)).is_some();
     what_of(name).or_else(|| name.strip_prefix(TEMPORARY)).is_some_and(is_checkpoint)

@@ -4,7 +4,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Opens a regular file to be read. Links are followed. Anything else, such as a pipe, is an error, and is not
+/// Opens a regular file to be read. Links are followed. Anything else, such as a pipe, is an error and is not
 /// waited for.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // This comes before the file is opened, because opening a device may have effects.

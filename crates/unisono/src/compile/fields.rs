@@ -170,7 +170,7 @@ impl Fields {
     }
 }
 
-/// Returns the fields that a model asks for, in its order: in training, and behind them those that it asks for
+/// Returns the fields that a model asks for in training, in its order, and behind them those that it asks for
 /// in evaluations alone.
 ///
 /// # Errors

@@ -1,14 +1,15 @@
 //! The programs of a trainer: what each of them computes, traced and compiled. Their states have the same
 //! numbers.
 
+mod predictions;
 mod update;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use unisono_graph::{
-    DType, Graph, GraphError, Layout, Lead, Lowering, OutputKind, Program, StateDecl, StateKind,
-    StatePlacement, Tape, Type, Var, simplify,
+    DType, Graph, GraphError, Layout, Lead, Lowering, Program, StateDecl, StateKind, StatePlacement, Tape,
+    Type, Var, simplify,
 };
 
 use crate::compile::averages::Averages;
@@ -22,6 +23,8 @@ use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
 use crate::model::functional::{Inputs, OUTPUT, Outputs};
 use crate::{Context, Error, Initializer, Metric};
+pub(crate) use predictions::{declare_predictions, predicted};
+use predictions::{predictions_of, trace_predict};
 use update::{of_training, phase_graphs};
 
 /// The name of the output with each sample's loss.
@@ -438,60 +441,6 @@ fn trace_train(parts: &Parts, _: &Fields, given: Given<'_>) -> Result<Graph, Err
 /// Traces an evaluation.
 fn trace_evaluate(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
     Ok(Trace::new(parts, fields, Mode::Evaluate, Some(given))?.tape.finish()?)
-}
-
-/// Traces a prediction, which takes what the model asks for alone.
-fn trace_predict(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
-    let tape = Tape::with_precision(parts.precision);
-    let mut cx = Context::new(&tape, Mode::Evaluate);
-    cx.give(given.declare(&tape)?);
-    let inputs = Inputs::new(&tape, fields.iter());
-    declare_predictions(&tape, &parts.model.forward(&mut cx, &inputs))?;
-    carries::trace(&tape, &cx);
-    Ok(tape.finish()?)
-}
-
-/// Declares a model's outputs as those of a prediction. Returns their names and types. What is the same for
-/// all samples is repeated for each, so that a row does not depend on the batch that it is in.
-///
-/// # Errors
-/// The first error of the model; two outputs of one name; an output that is made of all samples of a batch,
-/// or that has no numbers.
-pub(crate) fn declare_predictions(tape: &Tape, outputs: &Outputs) -> Result<Vec<(String, Type)>, GraphError> {
-    check(tape)?;
-    let mut declared: Vec<(String, Type)> = Vec::new();
-    for (name, output) in outputs.iter() {
-        let fail = |problem: String| tape.fail_here("model", format!("the output {name:?} {problem}"));
-        let ty = output.ty();
-        if declared.iter().any(|(own, _)| own == name) {
-            fail("is there twice".into());
-        } else if ty.lead == Lead::Shard || ty.lead == Lead::Global && has_samples(&tape.finish()?, output) {
-            fail("is made of all samples of a batch, so no sample has one of its own".into());
-        } else if !matches!(ty.dtype, DType::F32 | DType::I32) {
-            fail(format!("is {ty}, which is no number"));
-        }
-        check(tape)?;
-        let output = output.expand(Lead::Sample, &ty.dims);
-        tape.output(&predicted(name), &output);
-        declared.push((name.to_owned(), output.ty().clone()));
-    }
-    Ok(declared)
-}
-
-/// Returns the name that a model's output has among those of the program that predicts.
-pub(crate) fn predicted(output: &str) -> String {
-    if output == OUTPUT { OUTPUT.to_owned() } else { format!("{OUTPUT} {output}") }
-}
-
-/// Returns the names and types of the model's outputs in the graph of a prediction.
-fn predictions_of(graph: &Graph) -> Vec<(String, Type)> {
-    let values = graph.outputs.iter().filter(|output| output.kind == OutputKind::Value);
-    let own_name = |name: &str| name.strip_prefix(OUTPUT)?.strip_prefix(' ').map(str::to_owned);
-    let named = values.map(|output| {
-        let name = own_name(&output.name).unwrap_or_else(|| output.name.clone());
-        (name, graph.nodes[output.node].ty.clone())
-    });
-    named.collect()
 }
 
 #[cfg(test)]
