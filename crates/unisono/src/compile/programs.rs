@@ -21,7 +21,7 @@ use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
-use crate::model::functional::{Inputs, OUTPUT, Outputs};
+use crate::model::functional::{Inputs, Outputs};
 use crate::{Context, Error, Initializer, Metric};
 pub(crate) use predictions::{declare_predictions, predicted};
 use predictions::{predictions_of, trace_predict};

@@ -4,6 +4,7 @@ use unisono_data::{FieldDType, FieldSpec};
 use unisono_graph::{Array, Feed, Frame, interpret};
 
 use super::*;
+use crate::model::functional::OUTPUT;
 use crate::{Dense, FromFn, Layer, Loss, MeanSquaredError, Relu, Residual, Sequential, Sgd};
 
 /// A metric as a function of the model's output, `[B, 3]`.
