@@ -21,18 +21,19 @@ impl Reviews {
     /// for padding and other marks.
     ///
     /// # Errors
-    /// The file cannot be read, or a line has no label and tab.
+    /// The file cannot be read, or a line, which the error names, has no label and tab.
     pub fn read(path: &Path, first: i32, longest: usize) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let (mut known, mut texts, mut labels) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for line in text.lines() {
-            let (label, words) = line.split_once('\t').ok_or("a line without a tab")?;
+        for (at, line) in text.lines().enumerate() {
+            let wrong = |problem: &str| format!("{}, line {}: {problem}", path.display(), at + 1);
+            let (label, words) = line.split_once('\t').ok_or_else(|| wrong("no tab behind a label"))?;
             let words = words.split_whitespace().take(longest).map(|word| {
                 let next = first + known.len() as i32;
                 *known.entry(word.to_owned()).or_insert(next)
             });
             texts.push(words.collect());
-            labels.push(label.parse()?);
+            labels.push(label.parse().map_err(|_| wrong(&format!("{label:?} is no label")))?);
         }
         Ok(Self { texts, labels, words: known.len() + first as usize })
     }

@@ -78,6 +78,8 @@ impl Run {
             return Err(Interrupted { step: trainer.steps(), out: self.flags.out.clone() }.into());
         }
         trainer.save_model()?;
+        // What follows predicts, and what the model carries is part of the state.
+        let sha256 = trainer.state_sha256()?;
         if let Some(dir) = &self.flags.onnx {
             onnx::write(&mut trainer, held_out, dir)?;
         }
@@ -86,7 +88,6 @@ impl Run {
         if let Some(path) = &self.flags.trace {
             trainer.write_trace(path)?;
         }
-        let sha256 = trainer.state_sha256()?;
         say!("{} steps, state {sha256}", trainer.steps());
         print_identity(&trainer.identity());
         if self.flags.json && self.world.is_first() {

@@ -84,3 +84,26 @@ fn a_model_that_cannot_be_described_or_read_is_an_error() {
         "{error}"
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn files_replace_links_and_pipes() {
+    let dir = tempfile::tempdir().unwrap();
+    let outside = dir.path().join("outside");
+    fs::write(&outside, "precious").unwrap();
+    let path = dir.path().join("model.onnx");
+    let mut trainer = trainer(Sequential::new().add(Flatten).add(Dense::new(3)), 1);
+    let export_once = |trainer: &mut Trainer| {
+        trainer.export_onnx(&path).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file() && fs::metadata(&path).unwrap().len() > 100);
+        fs::remove_file(&path).unwrap();
+    };
+    std::os::unix::fs::symlink(&outside, &path).unwrap();
+    export_once(&mut trainer);
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    export_once(&mut trainer);
+    std::os::unix::fs::symlink(&outside, &path).unwrap();
+    trainer.write_trace(&path).unwrap();
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    assert_eq!(fs::read_to_string(&outside).unwrap(), "precious");
+}

@@ -7,7 +7,7 @@ mod saver;
 mod store;
 mod tensors;
 
-pub use disk::write::write_model;
+pub use disk::write::{write_model, write_whole};
 pub use disk::{Disk, Sink, StdDisk, Syncing};
 pub use model::export::{Export, Exported, WeightPrecision, export_model, read_export};
 pub use model::keras::Keras;
@@ -23,5 +23,6 @@ pub use tensors::digest::state_sha256;
 pub use tensors::error::{Error, Result, Skipped};
 pub use tensors::file::{TensorFile, parse_tensors, read_tensors};
 pub use tensors::info::{Info, TensorDType};
+pub use tensors::regular::{open_regular, open_to_append};
 pub use tensors::report::{LoadReport, Mismatch};
 pub use tensors::tensor::{Tensor, Tensors};

@@ -153,7 +153,10 @@ fn leftovers_go_by_their_pattern_and_nothing_behind_them() {
         ".tmp-export-0123456789abcdef",
     ] {
         fs::write(run.join(name), "left").unwrap();
+        fs::write(run.join("checkpoints").join(name), "left").unwrap();
     }
+    fs::create_dir(run.join("checkpoints/.tmp-own")).unwrap();
+    fs::create_dir(run.join("checkpoints/.tmp-gone-step-00000007-00000000000000aa")).unwrap();
     symlink(elsewhere.precious(), run.join(".tmp-file-00000000000000aa")).unwrap();
     symlink(elsewhere.0.path(), run.join("checkpoints/.tmp-step-00000003-00000000000000aa")).unwrap();
     pipe(&run.join(".tmp-file-00000000000000bb"));
@@ -172,7 +175,15 @@ fn leftovers_go_by_their_pattern_and_nothing_behind_them() {
         "model.safetensors",
     ];
     assert_eq!(names(run), left, "a directory is none of ours, nor is another's file");
-    assert_eq!(names(&run.join("checkpoints")), ["step-00000001", "step-00000002"]);
+    let left = [
+        ".tmp-export-0123456789abcdef",
+        ".tmp-file-0123",
+        ".tmp-mine",
+        ".tmp-own",
+        "step-00000001",
+        "step-00000002",
+    ];
+    assert_eq!(names(&run.join("checkpoints")), left);
 }
 
 #[test]

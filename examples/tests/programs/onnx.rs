@@ -66,3 +66,21 @@ fn onnxruntime_answers_what_the_programs_answer() {
     eprintln!("{}", String::from_utf8_lossy(&compared.stdout));
     assert!(compared.status.success(), "{}", err(&compared));
 }
+
+/// The hash is that of the run, which predictions for a file have no part in: a stateful model carries on.
+#[test]
+fn a_file_of_a_stateful_model_changes_no_hash() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text");
+    std::fs::write(&text, "And God said, let there be light: and there was light. ".repeat(200)).unwrap();
+    let last_line = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_text_lstm"));
+        command.args(["--json", "--epochs", "1", "--replicas", "1", "--train-characters", "4096"]);
+        let output = command.arg("--data").arg(&text).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", err(&output));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().find(|line| line.contains("\"done\"")).unwrap().to_owned()
+    };
+    let models = dir.path().join("models").display().to_string();
+    assert_eq!(last_line(&["--onnx", &models]), last_line(&[]));
+}

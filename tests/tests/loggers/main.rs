@@ -220,6 +220,7 @@ fn a_logger_that_cannot_write_is_a_note() {
 fn what_a_program_logs_is_in_the_events() {
     let dir = tempfile::tempdir().unwrap();
     let mut trainer = build(builder().observer(TensorBoard::new(dir.path()).every(0)));
+    trainer.log("before", 0.5);
     fit(&mut trainer, 1);
     trainer.log("gap", 0.25);
     trainer.log("sample", "to be or not to be");
@@ -227,6 +228,7 @@ fn what_a_program_logs_is_in_the_events() {
     drop(trainer);
     let run = read(&dir.path().join("train"));
     assert!(!run.contains_key("step/loss"));
+    assert_eq!(scalars(&run, "before"), [(0, 0.5_f32.to_bits())]);
     assert_eq!(scalars(&run, "gap"), [(5, 0.25_f32.to_bits())]);
     let text = Value::Tensor { plugin: "text".into(), text: "to be or not to be".into() };
     assert_eq!(run["sample"], [(5, text)]);
@@ -234,6 +236,54 @@ fn what_a_program_logs_is_in_the_events() {
         panic!("{:?}", run["picture"])
     };
     assert!(png.starts_with(b"\x89PNG"));
+}
+
+/// Makes an epoch in a loop of one's own. Each step logs its number before observers are told of it.
+fn own_epoch(trainer: &mut Trainer, epoch: u32) {
+    let mut last = None;
+    for batch in data()[0].clone().batch(32).epoch(epoch).unwrap() {
+        let step = trainer.step(&batch.unwrap()).unwrap();
+        trainer.log("own", step.step as f64);
+        trainer.tell_step(&step);
+        last = Some(step);
+    }
+    trainer.tell_epoch_ended(&last.unwrap(), None).unwrap();
+}
+
+#[test]
+fn loops_of_ones_own_keep_what_was_told_and_logged() {
+    let dir = tempfile::tempdir().unwrap();
+    let [run, logs, csv] = ["run", "logs", "history.csv"].map(|name| dir.path().join(name));
+    let start = || {
+        let loggers = builder().observer(TensorBoard::new(&logs)).observer(CsvLog::new(&csv));
+        let mut trainer = build(loggers.observer(Plot::new(dir.path().join("history.svg"))));
+        trainer.checkpoints(&run, 0).unwrap();
+        trainer.resume().unwrap();
+        trainer
+    };
+    let mut trainer = start();
+    (0..3).for_each(|epoch| own_epoch(&mut trainer, epoch));
+    trainer.tell_ended();
+    own_epoch(&mut trainer, 3);
+    trainer.tell_ended();
+    trainer.save_behind().unwrap();
+    trainer.finish_saves().unwrap();
+    // What is told behind the checkpoint is made again.
+    own_epoch(&mut trainer, 4);
+    drop(trainer);
+    let lines = || fs::read_to_string(&csv).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let whole = lines();
+    assert_eq!(whole.len(), 6, "{whole:?}");
+    let mut resumed = start();
+    own_epoch(&mut resumed, 4);
+    assert_eq!(lines(), whole);
+    // A fit's epochs stand behind them.
+    resumed.tell_ended();
+    fit(&mut resumed, 6);
+    assert_eq!(lines()[..6], whole);
+    drop(resumed);
+    let own = scalars(&read(&logs.join("train")), "own");
+    assert_eq!(own, (0..25).map(|at| (at + 1, (at as f32).to_bits())).collect::<Vec<_>>());
 }
 
 /// Steps that are made again because replicas were wrong replace those that were made first.

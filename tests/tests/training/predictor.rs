@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use unisono::checkpoint::WeightPrecision;
-use unisono::data::{Field, Loader, Sample, Source};
+use unisono::data::{Field, Loader, Memory, Sample, Source, Values};
 use unisono::{
-    Dense, Embedding, FromFn, Lstm, MeanSquaredError, Model, Outputs, Predictor, Sequential, Trainer,
+    Dense, Embedding, FromFn, Initializer, Lstm, MeanSquaredError, Model, Outputs, Predictor,
+    PredictorBuilder, Sequential, Trainer, Var,
 };
 use unisono_tests::{CLASSES, FEATURES, blobs, loader, perceptron};
 
@@ -120,6 +121,73 @@ fn a_model_of_ones_own_is_opened_by_its_code() {
     }
     let unknown = predictor.rows([house(0).with("city", Field::i32([], [7]))]).unwrap().next().unwrap();
     assert!(unknown.unwrap_err().to_string().contains("id 7 is not in 0..5"));
+    // No row follows an error: those of the samples behind it would be taken for others'.
+    let one_bad =
+        (0..80).map(|at| if at == 37 { house(at).with("city", Field::i32([], [7])) } else { house(at) });
+    let rows: Vec<_> = predictor.rows(one_bad).unwrap().collect();
+    assert_eq!((rows.len(), rows.iter().filter(|row| row.is_ok()).count()), (33, 32));
+}
+
+/// Scores, the sample's id, and a table that is the same for all samples.
+fn joined() -> Model {
+    Model::new(|cx, x| {
+        let scores = cx.apply("scores", &Dense::new(2), &x["x"]);
+        let table = cx.parameter("table", &[2, 3], Initializer::Normal(1.0));
+        Outputs::new().with("scores", &scores).with("id", &x["id"]).with("table", &table)
+    })
+}
+
+#[test]
+fn an_output_of_integers_and_one_of_all_samples_are_rows_of_their_numbers() {
+    let row = |at: i32| {
+        let sample = Sample::new().with("x", Field::f32([3], [at as f32, 1.0, -1.0]));
+        sample.with("id", Field::i32([], [at - 2])).with("y", Field::f32([2], [0.0, 1.0]))
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("joined.safetensors");
+    let builder = Trainer::builder(joined()).loss_between("scores", "y", MeanSquaredError, 1.0);
+    let mut trainer = builder.replicas(1).global_batch(4).build(&row(0).specs()).unwrap();
+    trainer.export(&path, WeightPrecision::F32).unwrap();
+    let floats = |name: &str| -> Vec<f32> {
+        (0..5).flat_map(|at| row(at).field(name).unwrap().values.as_f32().unwrap().to_vec()).collect()
+    };
+    let source = Memory::new("x", [3], Values::F32(floats("x"))).unwrap();
+    let source = source.with("id", [], Values::I32((-2..3).collect())).unwrap();
+    let source = source.with("y", [2], Values::F32(floats("y"))).unwrap();
+    let by_trainer = trainer.predict_all(&Loader::new(source).threads(1)).unwrap();
+    let mut predictor =
+        Predictor::builder().replicas(2).batch(4).open_model(joined(), &row(0).specs(), &path).unwrap();
+    assert_eq!(predictor.outputs()[1..], [("id".into(), vec![]), ("table".into(), vec![2, 3])]);
+    let table = trainer.tensor("table").unwrap().unwrap();
+    assert_eq!(by_trainer.get("id").unwrap().values, [-2.0, -1.0, 0.0, 1.0, 2.0]);
+    assert_eq!(by_trainer.get("table").unwrap().shape, [5, 2, 3]);
+    assert_eq!(by_trainer.get("table").unwrap().values, table.repeat(5));
+    for (at, row) in predictor.rows((0..5).map(row)).unwrap().enumerate() {
+        let row = row.unwrap();
+        assert_eq!(row.get("id").unwrap().values, [at as f32 - 2.0]);
+        assert_eq!(row.get("table").unwrap().values, table);
+    }
+    // An id that f32 does not hold is an error, and no other id.
+    let large = row(0).with("id", Field::i32([], [(1 << 24) + 1]));
+    let error = predictor.rows([large]).unwrap().next().unwrap().unwrap_err().to_string();
+    assert!(error.contains("the output \"id\" is 16777217, which f32 does not hold"), "{error}");
+}
+
+#[test]
+fn an_output_made_of_a_whole_batch_is_refused() {
+    let mean = |sum: fn(&Var) -> Var| {
+        Model::new(move |cx, x| {
+            let scores = cx.apply("scores", &Dense::new(2), &x["x"]);
+            Outputs::new().with("scores", &scores).with("all", &sum(&scores))
+        })
+    };
+    for sum in [|x: &Var| x.sum_shards(), |x: &Var| x.sum_samples()] {
+        let specs = Sample::new().with("x", Field::f32([3], [0.0; 3])).with("y", Field::f32([2], [0.0; 2]));
+        let builder = Trainer::builder(mean(sum));
+        let builder = builder.loss_between("scores", "y", MeanSquaredError, 1.0);
+        let error = builder.replicas(1).build(&specs.specs()).err().unwrap().to_string();
+        assert!(error.contains("the output \"all\" is made of all samples of a batch"), "{error}");
+    }
 }
 
 #[test]
@@ -141,6 +209,29 @@ fn rows_of_several_lengths_come_back_in_order() {
     assert_ne!(rows[0], rows[1]);
     // The mean of equal words is the word, up to rounding.
     assert!(rows[1].iter().zip(&rows[4]).all(|(a, b)| (a - b).abs() < 1e-6));
+}
+
+#[test]
+fn settings_that_make_no_sense_are_errors_that_name_them() {
+    let dir = tempfile::tempdir().unwrap();
+    exported(&dir.path().join("model.safetensors"));
+    let refused = |builder: PredictorBuilder| builder.open(dir.path()).err().unwrap().to_string();
+    for builder in [Predictor::builder(), Predictor::builder().replicas(1)] {
+        assert!(refused(builder.clone().shards(0)).contains("shards"), "{}", refused(builder.shards(0)));
+    }
+    for batch in [0, usize::MAX] {
+        let error = refused(Predictor::builder().replicas(1).batch(batch));
+        assert!(error.contains("batch"), "{error}");
+    }
+    // The longest wait is until the batch is full, which the server's end does too.
+    let server = open(dir.path(), 1).serve(Duration::MAX).unwrap();
+    std::thread::scope(|scope| {
+        for sample in samples().into_iter().take(8) {
+            let client = server.client();
+            scope.spawn(move || client.predict(sample).unwrap());
+        }
+    });
+    assert_eq!(server.stop().unwrap().report().samples, 8);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::disk::Disk;
 use crate::tensors::error::{Result, io};
 
-/// The prefix of all temporary names. In the directory of checkpoints they may be deleted on sight.
+/// The prefix of all temporary names.
 pub(crate) const TEMPORARY: &str = ".tmp-";
 /// The temporary file that shows whether a directory can be written.
 pub(crate) const PROBE: &str = "probe";
@@ -38,10 +38,14 @@ pub(crate) fn sweep(disk: &dyn Disk, dir: &Path) -> Result<()> {
 
 /// Whether a name is that of a temporary file in a run's directory, of this version or an earlier one.
 fn is_leftover(name: &str) -> bool {
-    let digits =
-        |rest: &str| rest.len() == 16 && rest.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    let made_of = |what: &str| name.strip_prefix(TEMPORARY)?.strip_prefix(what)?.strip_prefix('-');
-    EARLIER.contains(&name) || [PROBE, FILE].iter().any(|what| made_of(what).is_some_and(digits))
+    EARLIER.contains(&name) || what_of(name).is_some_and(|what| [PROBE, FILE].contains(&what))
+}
+
+/// Returns what a temporary name of this version says that it is of.
+pub(crate) fn what_of(name: &str) -> Option<&str> {
+    let (what, digits) = name.strip_prefix(TEMPORARY)?.rsplit_once('-')?;
+    let is_digit = |b| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    (digits.len() == 16 && digits.bytes().all(is_digit)).then_some(what)
 }
 
 #[cfg(test)]

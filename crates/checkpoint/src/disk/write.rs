@@ -29,6 +29,17 @@ pub fn write_model(path: impl AsRef<Path>, tensors: &Tensors) -> Result<()> {
     replace_model(&*beside(path)?, path, EXPORT, tensors)
 }
 
+/// Writes a file as a whole, as [`write_model`] does: a link or a pipe at the path is replaced, neither
+/// followed nor waited for, and the file that was there stays until the new one is durable. The bytes are
+/// those of the parts, one behind the other.
+///
+/// # Errors
+/// The file cannot be written, with its path.
+pub fn write_whole(path: impl AsRef<Path>, parts: &[&[u8]]) -> Result<()> {
+    let path = path.as_ref();
+    replace_file(&*beside(path)?, path, EXPORT, parts.iter().copied()).map(drop)
+}
+
 /// Returns the disk that keeps to the directory which a path is in.
 pub(crate) fn beside(path: &Path) -> Result<Arc<dyn Disk>> {
     let dir = parent(path);

@@ -94,7 +94,7 @@ struct Described {
 }
 
 /// Writes a model as plain safetensors, which any reader loads, and its description. Equal tensors make equal
-/// files.
+/// files. Without a description, one of the weights that were there before is removed.
 pub fn export_model(path: impl AsRef<Path>, tensors: &Tensors, export: &Export) -> Result<Exported> {
     let path = path.as_ref();
     export_on(&*beside(path)?, path, EXPORT, tensors, export)
@@ -127,8 +127,12 @@ pub(crate) fn export_on(
     }
     let weights = replace_file(disk, path, what, encoded.parts())?;
     let mut described = None;
+    let beside = path.with_extension("json");
+    if export.description.is_none() && is_description(disk, &beside) {
+        // It is of the weights that were there before.
+        disk.remove(&beside).map_err(io(&beside, "remove"))?;
+    }
     if let Some(description) = &export.description {
-        let beside = path.with_extension("json");
         replace_file(disk, &beside, what, std::iter::once(&*describe(description, weights)?))?;
         described = Some(beside);
     }
@@ -150,6 +154,13 @@ fn describe(description: &Value, weights: Entry) -> Result<Vec<u8>> {
         return Err(Error::Unstorable { reason });
     }
     Ok(text)
+}
+
+/// Whether a file is a description of a model, and no other JSON.
+fn is_description(disk: &dyn Disk, path: &Path) -> bool {
+    let text = disk.read_at_most(path, LONGEST).ok();
+    let described = text.and_then(|text| serde_json::from_value::<Described>(json::parse(&text).ok()?).ok());
+    described.is_some_and(|described| described.format == FORMAT)
 }
 
 /// Opens an exported model and its description, given the path of its `NAME.safetensors`, and checks that
@@ -215,11 +226,16 @@ mod tests {
         assert_eq!((file.tensors(), found), (model(), description));
         drop(file);
 
-        // Without a description the weights are replaced, and no longer belong to the description that is
-        // there.
-        export_model(&path, &Tensors::new(), &Export::default()).unwrap();
+        // Weights that are not the described ones are found out.
+        crate::write_model(&path, &Tensors::new()).unwrap();
         let error = read_export(&path).unwrap_err().to_string();
         assert!(error.contains("digits.safetensors: has "), "{error}");
+        // Without a description that of other weights goes, and no other JSON.
+        export_model(&path, &Tensors::new(), &Export::default()).unwrap();
+        assert!(!path.with_extension("json").exists());
+        std::fs::write(path.with_extension("json"), "{}").unwrap();
+        export_model(&path, &Tensors::new(), &Export::default()).unwrap();
+        assert_eq!(std::fs::read_to_string(path.with_extension("json")).unwrap(), "{}");
     }
 
     #[test]

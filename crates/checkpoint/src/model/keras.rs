@@ -92,7 +92,7 @@ impl Keras {
                     shape: vec![units, features],
                 })
             }
-            (&[.., _, _], _) if matches!(last, "kernel" | "recurrent_kernel") => {
+            (&[.., _, _], _) if matches!(last, "kernel" | "recurrent_kernel" | "pointwise_kernel") => {
                 let rank = shape.len();
                 let order: Vec<usize> = [rank - 1, rank - 2].into_iter().chain(0..rank - 2).collect();
                 let turned = order.iter().map(|&axis| shape[axis]).collect();
@@ -159,6 +159,7 @@ mod tests {
         let (shape, moved) = turned(&keras, "conv.kernel", &[1, 2, 2, 3]);
         assert_eq!((shape, moved), (vec![3, 2, 1, 2], vec![0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11]));
         assert_eq!(turned(&keras, "kernel", &[5, 1, 2]).0, [2, 1, 5]);
+        assert_eq!(turned(&keras, "separable/pointwise_kernel", &[1, 1, 2, 3]).0, [3, 2, 1, 1]);
         // [H, W, channels, times] = [1, 2, 2, 2]: element [c * 2 + t, 0, 0, w] is at w * 4 + c * 2 + t.
         let expected = (vec![4, 1, 1, 2], vec![0, 4, 1, 5, 2, 6, 3, 7]);
         assert_eq!(turned(&keras, "a/depthwise_kernel", &[1, 2, 2, 2]), expected);

@@ -3,13 +3,16 @@
 //! | in `DIR/checkpoints` | is |
 //! |---|---|
 //! | `step-00000042` | complete |
-//! | `.tmp-...-0123456789abcdef` | being written or being deleted; a leftover unless the lock is held |
+//! | `.tmp-step-00000042-0123456789abcdef` | being written; a leftover unless the lock is held |
+//! | `.tmp-gone-step-00000042-0123456789abcdef` | being deleted; a leftover unless the lock is held |
 //! | `.old-step-00000042` | complete, making room for another of its step; counts while there is no other |
 //! | `broken-step-00000042` | found broken when its step came round again; kept for a person to look at |
 //! | `suspect-step-00000042` | distrusted after a failed audit; kept for a person to look at |
 //! | `trusted.json` | the record of the checkpoints that are trusted, and of a distrust that is not finished |
 
 use std::path::{Path, PathBuf};
+
+use crate::disk::temporary::{TEMPORARY, what_of};
 
 /// The directory of checkpoints, in DIR.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
@@ -31,6 +34,8 @@ pub(crate) const TRUSTED: &str = "trusted.json";
 
 /// The prefix of a checkpoint that makes room for another of its step.
 pub(crate) const OLD: &str = ".old-";
+/// What the temporary name of a checkpoint that is being removed says.
+pub(crate) const GONE: &str = "gone-";
 /// The prefix of a broken checkpoint that was in the way. Of several of one name, the second has `broken-2-`.
 pub(crate) const BROKEN: &str = "broken-";
 /// The prefix of a checkpoint that may hold wrong numbers. Of several of one name, the second has
@@ -51,6 +56,13 @@ pub(crate) fn step_name(step: u64) -> String {
 pub(crate) fn step_of(name: &str) -> Option<u64> {
     let step = name.strip_prefix("step-")?.parse().ok()?;
     (step_name(step) == name).then_some(step)
+}
+
+/// Whether a name is that of a checkpoint that is being written or removed. Those of earlier versions had no
+/// digits at their end.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    let is_checkpoint = |what: &str| step_of(what.strip_prefix(GONE).unwrap_or(what)).is_some();
+    what_of(name).or_else(|| name.strip_prefix(TEMPORARY)).is_some_and(is_checkpoint)
 }
 
 /// Returns the step of a suspect's name, such as `suspect-step-00000042` or `suspect-2-step-00000042`, and

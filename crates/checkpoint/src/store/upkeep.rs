@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::disk::temporary::{TEMPORARY, temporary_name};
+use crate::disk::temporary::{sweep, temporary_name};
 use crate::disk::write::sync_dir;
 use crate::store::Store;
 use crate::store::load::{Found, glance, list_on, verify};
-use crate::store::names::{BROKEN, OLD, sibling, step_of};
+use crate::store::names::{BROKEN, GONE, OLD, is_unfinished, sibling, step_of};
 use crate::store::record::Record;
 use crate::store::retention::Candidate;
 use crate::tensors::error::{Error, Result, Skipped, io};
@@ -64,9 +64,10 @@ impl Store {
     /// Finishes or undoes what a killed process left, as far as possible. Returns what could not be moved.
     pub(crate) fn recover(&self) -> Result<Vec<Skipped>> {
         let mut stuck = Vec::new();
+        sweep(&*self.disk, &self.checkpoints)?;
         for name in self.names()? {
             let path = self.checkpoints.join(&name);
-            if name.starts_with(TEMPORARY) {
+            if is_unfinished(&name) {
                 stuck.extend(Skipped::of(&path, self.disk.remove(&path).map_err(io(&path, "remove"))));
             } else if let Some(plain) = name.strip_prefix(OLD).filter(|plain| step_of(plain).is_some()) {
                 let place = self.checkpoints.join(plain);
@@ -83,7 +84,7 @@ impl Store {
     /// Removes a complete checkpoint. It is renamed first, so that at no time there is a partial one under
     /// its name.
     pub(crate) fn retire(&self, path: &Path) -> Result<()> {
-        let plain = sibling(path, "gone-");
+        let plain = sibling(path, GONE);
         let name = plain.file_name().unwrap_or_default().to_string_lossy();
         let gone = path.with_file_name(temporary_name(&*self.disk, &name));
         self.rename(path, &gone)?;

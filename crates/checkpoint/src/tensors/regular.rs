@@ -4,8 +4,9 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Opens a regular file to be read. Links are followed.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+/// Opens a regular file to be read. Links are followed. Anything else, such as a pipe, is an error and is not
+/// waited for.
+pub fn open_regular(path: &Path) -> io::Result<File> {
     // This comes before the file is opened, because opening a device may have effects.
     regular(&fs::metadata(path)?)?;
     let file = match flags(File::options().read(true), false).open(path) {
@@ -15,6 +16,19 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     };
     // This comes after, because another file may have taken its place.
     regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens a regular file that is there, to append to it. A link, be it symbolic or one of several names of a
+/// file (Unix), is an error, so that nothing is written to a file of another place.
+pub fn open_to_append(path: &Path) -> io::Result<File> {
+    regular(&fs::symlink_metadata(path)?)?;
+    let file = flags(File::options().append(true), true).open(path)?;
+    let found = file.metadata()?;
+    regular(&found)?;
+    if has_other_names(&found) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "the file has other names"));
+    }
     Ok(file)
 }
 
@@ -66,6 +80,17 @@ pub(crate) fn too_long(limit: u64) -> io::Error {
 /// Refuses what is no regular file.
 pub(crate) fn regular(found: &Metadata) -> io::Result<()> {
     if found.is_file() { Ok(()) } else { Err(io::Error::new(ErrorKind::InvalidInput, "no regular file")) }
+}
+
+/// Whether a file has more than one name. It is known on Unix alone.
+#[cfg(unix)]
+fn has_other_names(found: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(found) > 1
+}
+
+#[cfg(not(unix))]
+fn has_other_names(_found: &Metadata) -> bool {
+    false
 }
 
 /// Sets what keeps opening from waiting for a pipe and, where asked, from following a link.

@@ -2,15 +2,16 @@
 
 use std::env;
 use std::fs;
-use std::io::Write;
-#[cfg(test)]
-use std::path::Path;
-use std::path::PathBuf;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 
 use unisono_gpu::{Adapter, is_unprotected};
 
 use super::{ARITHMETIC, Class, PROBE, Rounding, machine};
 use crate::Digest;
+
+/// The most bytes of a file.
+const LONGEST: u64 = 1 << 16;
 
 /// The files of what probes found.
 pub(super) struct Cache {
@@ -40,7 +41,7 @@ impl Cache {
     /// Returns what a probe of the same adapter, driver and arithmetic found.
     pub fn read(&self, adapter: &Adapter) -> Option<Class> {
         let machine = machine(adapter);
-        let text = fs::read_to_string(self.file(&machine)?).ok()?;
+        let text = read(&self.file(&machine)?)?;
         let mut lines = text.lines();
         // Names of files are digests. The text itself says whose it is.
         let (own, rounding, digest) = (lines.next()?, lines.next()?, lines.next()?);
@@ -72,6 +73,18 @@ impl Cache {
     }
 }
 
+/// Reads a regular file that is as short as the cache's are. Anything else, such as a pipe, which would be
+/// waited for, is no file of the cache.
+fn read(file: &Path) -> Option<String> {
+    let is_short = |found: fs::Metadata| found.is_file() && found.len() <= LONGEST;
+    if !is_short(fs::metadata(file).ok()?) {
+        return None;
+    }
+    let mut text = String::new();
+    fs::File::open(file).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
 /// Returns what a file's result holds for: the machine, this crate, its arithmetic and its probe.
 fn title(machine: &str) -> String {
     format!("{machine}, unisono {}, arithmetic {ARITHMETIC}, probe {PROBE}", env!("CARGO_PKG_VERSION"))
@@ -95,6 +108,22 @@ mod tests {
         assert_eq!(cache.read(&adapter), Some(class));
         let newer = Adapter { driver_info: "another version".into(), ..adapter };
         assert_eq!(cache.read(&newer), None);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_short_file_is_passed_by() {
+        let Some(adapter) = unisono_gpu::adapters(&[]).pop() else { return };
+        let folder = env::temp_dir().join(format!("unisono-planted-probes-{}", std::process::id()));
+        let cache = Cache::at(&folder);
+        let file = cache.file(&machine(&adapter)).unwrap();
+        fs::create_dir_all(&folder).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        assert_eq!(cache.read(&adapter), None);
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        assert_eq!(cache.read(&adapter), None);
         fs::remove_dir_all(folder).unwrap();
     }
 }

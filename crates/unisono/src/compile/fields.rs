@@ -49,13 +49,16 @@ impl Fields {
             };
             types.push((name.clone(), find(name).ok_or_else(missing)?));
         }
-        if let Some(weight) = find(WEIGHT).filter(|_| !names.iter().any(|name| name == WEIGHT)) {
+        // It weighs the samples also where the model takes it, too.
+        if let Some(weight) = find(WEIGHT) {
             let expected = Type::sample(&[]);
             if weight != expected {
                 let (expected, got) = (expected.to_string(), weight.to_string());
                 return Err(Error::Field { field: WEIGHT.into(), expected, got });
             }
-            types.push((WEIGHT.to_owned(), weight));
+            if !names.iter().any(|name| name == WEIGHT) {
+                types.push((WEIGHT.to_owned(), weight));
+            }
         }
         Ok(Self { types, ids: BTreeMap::new() })
     }
@@ -167,17 +170,23 @@ impl Fields {
     }
 }
 
-/// Returns the fields that a model asks for, in its order.
+/// Returns the fields that a model asks for in training, in its order, and behind them those that it asks for
+/// in evaluations alone.
 ///
 /// # Errors
 /// Those of the model.
 fn asked_for(parts: &Parts, specs: &[FieldSpec]) -> Result<Vec<String>, Error> {
-    let tape = Tape::with_precision(parts.precision);
     let types: Vec<(&str, Type)> = specs.iter().map(|spec| (&*spec.name, field_type(spec))).collect();
-    let inputs = Inputs::new(&tape, types.iter().map(|(name, ty)| (*name, ty)));
-    parts.model.forward(&mut Context::new(&tape, Mode::Train), &inputs);
-    tape.error().map_or(Ok(()), Err)?;
-    Ok(inputs.used())
+    let mut all: Vec<String> = Vec::new();
+    for mode in [Mode::Train, Mode::Evaluate] {
+        let tape = Tape::with_precision(parts.precision);
+        let inputs = Inputs::new(&tape, types.iter().map(|(name, ty)| (*name, ty)));
+        parts.model.forward(&mut Context::new(&tape, mode), &inputs);
+        tape.error().map_or(Ok(()), Err)?;
+        let more: Vec<String> = inputs.used().into_iter().filter(|name| !all.contains(name)).collect();
+        all.extend(more);
+    }
+    Ok(all)
 }
 
 /// Returns what a batch's field is for one sample.

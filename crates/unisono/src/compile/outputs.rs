@@ -1,11 +1,11 @@
 //! What a program computed for a batch, read by the names of its outputs.
 
-use unisono_graph::{Conditions, OutputDecl, OutputKind, Program};
+use unisono_graph::{Conditions, DType, OutputDecl, OutputKind, Program};
 use unisono_replica::{Outputs, Verdict};
 
-use crate::Metric;
 use crate::compile::programs::{LOSS, LOSS_WEIGHT, PENALTY, PENALTY_GRADIENT, WEIGHT_SUM, predicted};
 use crate::objective::running::Measured;
+use crate::{Error, Metric};
 
 /// The outputs of a program by name.
 #[derive(Clone, Copy)]
@@ -23,9 +23,12 @@ impl<'a> Reading<'a> {
     /// Returns an output's values, or `None` if the program does not have it. A carry of the same name is
     /// another output.
     pub fn named(&self, name: &str) -> Option<&'a [f32]> {
+        self.outputs.floats(self.index_of(name)?)
+    }
+
+    fn index_of(&self, name: &str) -> Option<usize> {
         let is_it = |output: &OutputDecl| output.kind == OutputKind::Value && output.name == name;
-        let index = self.program.outputs().iter().position(is_it)?;
-        self.outputs.floats(index)
+        self.program.outputs().iter().position(is_it)
     }
 
     /// Returns each sample's loss.
@@ -33,9 +36,23 @@ impl<'a> Reading<'a> {
         self.named(LOSS).unwrap_or_default()
     }
 
-    /// Returns one of the model's outputs by its name, `[samples, ...]`.
-    pub fn predictions(&self, output: &str) -> &'a [f32] {
-        self.named(&predicted(output)).unwrap_or_default()
+    /// Returns one of the model's outputs by its name, `[samples, ...]`. Integers are returned as the same
+    /// numbers in f32.
+    ///
+    /// # Errors
+    /// An integer that f32 does not hold.
+    pub fn predictions(&self, output: &str) -> Result<Vec<f32>, Error> {
+        let Some(index) = self.index_of(&predicted(output)) else { return Ok(Vec::new()) };
+        if self.program.outputs()[index].ty.dtype == DType::F32 {
+            return Ok(self.outputs.floats(index).unwrap_or_default().to_vec());
+        }
+        let exact = |&word: &u32| {
+            let (integer, number) = (word.cast_signed(), word.cast_signed() as f32);
+            let problem = || format!("the output {output:?} is {integer}, which f32 does not hold");
+            let is_it = f64::from(number) == f64::from(integer);
+            is_it.then_some(number).ok_or_else(|| Error::setting("predict", problem()))
+        };
+        self.outputs.words(index).unwrap_or_default().iter().map(exact).collect()
     }
 
     /// Returns the sum of the model's penalties, or 0 if it has none.

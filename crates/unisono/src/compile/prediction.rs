@@ -8,7 +8,7 @@ use unisono_graph::{Graph, InputKind, Layout, Precision, Program, Tape, Type};
 use crate::compile::carries;
 use crate::compile::feed;
 use crate::compile::fields::Fields;
-use crate::compile::programs::predicted;
+use crate::compile::programs::declare_predictions;
 use crate::model::functional::Inputs;
 use crate::model::{Mode, Model};
 use crate::{Context, Error};
@@ -28,15 +28,12 @@ impl PredictionProgram {
     /// Traces and compiles a model. It takes those of the fields that it asks for.
     ///
     /// # Errors
-    /// Those of the model, or it has no output.
+    /// Those of the model, or it has no output, or one that no sample has.
     pub fn trace(model: &Model, precision: Precision, fields: &Fields) -> Result<Self, Error> {
         let tape = Tape::with_precision(precision);
         let mut cx = Context::new(&tape, Mode::Evaluate);
         let inputs = Inputs::new(&tape, fields.iter());
-        let outputs = model.forward(&mut cx, &inputs);
-        for (name, output) in outputs.iter() {
-            tape.output(&predicted(name), output);
-        }
+        let outputs = declare_predictions(&tape, &model.forward(&mut cx, &inputs))?;
         carries::trace(&tape, &cx);
         let graph = tape.finish()?;
         let used = inputs.used();
@@ -44,8 +41,6 @@ impl PredictionProgram {
         let limits =
             used.iter().filter_map(|name| Some((name.clone(), cx.id_limits(&graph, inputs.get(name)?)?)));
         own.ids = limits.collect();
-        let outputs: Vec<(String, Type)> =
-            outputs.iter().map(|(name, output)| (name.to_owned(), output.ty().clone())).collect();
         if outputs.is_empty() {
             return Err(Error::setting("predictor", "the model has no output"));
         }

@@ -1,6 +1,7 @@
 //! The programs of a trainer: what each of them computes, traced and compiled. Their states have the same
 //! numbers.
 
+mod predictions;
 mod update;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,10 @@ use crate::identity::graph::of_graph;
 use crate::identity::part::Part;
 use crate::identity::start::start_values;
 use crate::model::context::{Mode, Parameter, SummaryLine};
-use crate::model::functional::{Inputs, OUTPUT, Outputs};
+use crate::model::functional::{Inputs, Outputs};
 use crate::{Context, Error, Initializer, Metric};
+pub(crate) use predictions::{declare_predictions, predicted};
+use predictions::{predictions_of, trace_predict};
 use update::{of_training, phase_graphs};
 
 /// The name of the output with each sample's loss.
@@ -94,7 +97,7 @@ pub(crate) struct Programs {
     pub initializers: Vec<Option<Initializer>>,
     /// The type of the first field that the model takes.
     pub input: Type,
-    /// The names and types of the model's outputs; at least one.
+    /// The names and types of the model's outputs in a prediction; at least one.
     pub outputs: Vec<(String, Type)>,
     /// The losses, each with the type of its output.
     pub losses: Vec<(LossOn, Type)>,
@@ -150,6 +153,7 @@ impl Programs {
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let mut phases = phase_graphs(parts, fields)?;
         let (mut states, mut averages): (Vec<StateDecl>, _) = (Vec::new(), Averages::default());
+        let mut predictions = Vec::new();
         for id in ProgramId::ALL {
             let graph = match id {
                 ProgramId::Train if !phases.is_empty() => phases.remove(0),
@@ -164,6 +168,9 @@ impl Programs {
                 averages = Averages::of(&parts.phases, &graphs);
                 identity.training = of_training(parts, &graph, &phases);
             }
+            if *id == ProgramId::Predict {
+                predictions = predictions_of(&graph);
+            }
             compiled.push(compile_beside(&graph, layout, first.or(compiled.first()))?);
         }
         for graph in &phases {
@@ -175,7 +182,7 @@ impl Programs {
             summary: cx.summary().to_vec(),
             initializers: Vec::new(),
             input: fields.iter().next().map_or_else(|| Type::sample(&[]), |(_, ty)| ty.clone()),
-            outputs: outputs.iter().map(|(name, output)| (name.to_owned(), output.ty().clone())).collect(),
+            outputs: predictions,
             losses,
             ids,
             averages,
@@ -434,24 +441,6 @@ fn trace_train(parts: &Parts, _: &Fields, given: Given<'_>) -> Result<Graph, Err
 /// Traces an evaluation.
 fn trace_evaluate(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
     Ok(Trace::new(parts, fields, Mode::Evaluate, Some(given))?.tape.finish()?)
-}
-
-/// Traces a prediction, which takes what the model asks for alone.
-fn trace_predict(parts: &Parts, fields: &Fields, given: Given<'_>) -> Result<Graph, Error> {
-    let tape = Tape::with_precision(parts.precision);
-    let mut cx = Context::new(&tape, Mode::Evaluate);
-    cx.give(given.declare(&tape)?);
-    let inputs = Inputs::new(&tape, fields.iter());
-    for (name, output) in parts.model.forward(&mut cx, &inputs).iter() {
-        tape.output(&predicted(name), output);
-    }
-    carries::trace(&tape, &cx);
-    Ok(tape.finish()?)
-}
-
-/// Returns the name that a model's output has among those of the program that predicts.
-pub(crate) fn predicted(output: &str) -> String {
-    if output == OUTPUT { OUTPUT.to_owned() } else { format!("{OUTPUT} {output}") }
 }
 
 #[cfg(test)]

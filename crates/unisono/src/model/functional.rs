@@ -131,7 +131,9 @@ impl Outputs {
         Self::default()
     }
 
-    /// Adds an output, `[B, ...]`. Building the trainer refuses a name that is taken.
+    /// Adds an output, `[B, ...]`, of f32 or i32. What is the same for all samples, such as a parameter, is
+    /// repeated for each of them in predictions, which are f32: an i32 that f32 does not hold is an error
+    /// there. Building the trainer refuses a name that is taken, and an output made of a batch's samples.
     pub fn with(mut self, name: &str, value: &Var) -> Self {
         self.0.push((name.to_owned(), value.clone()));
         self

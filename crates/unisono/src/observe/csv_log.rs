@@ -1,8 +1,9 @@
 //! The logger of a run's history as CSV.
 
-use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+
+use unisono_checkpoint::{open_regular, open_to_append};
 
 use crate::observe::file;
 use crate::observe::observer::{Observer, Start};
@@ -31,6 +32,8 @@ const FIRST: &str = "epoch,steps";
 pub struct CsvLog {
     path: PathBuf,
     epochs: Vec<Epoch>,
+    /// The lines of epochs before a resume that no history has, each with its steps.
+    kept: Vec<(u64, String)>,
     metrics: Vec<String>,
     /// Whether the file has the lines of all epochs but the last.
     is_current: bool,
@@ -44,6 +47,7 @@ impl CsvLog {
         Self {
             path: path.as_ref().to_owned(),
             epochs: vec![],
+            kept: vec![],
             metrics: vec![],
             is_current: false,
             has_failed: false,
@@ -57,20 +61,23 @@ impl CsvLog {
         for name in self.epochs.iter().flat_map(names) {
             if !self.metrics.contains(name) {
                 self.metrics.push(name.clone());
+                // They have other columns.
+                self.kept.clear();
             }
         }
-        let written = match self.epochs.last() {
-            Some(last) if self.is_current && self.metrics.len() == known => {
-                append(&self.path, &line(last, &self.metrics))
-            }
-            _ => check(&self.path).and_then(|()| {
-                let lines = self.epochs.iter().map(|epoch| line(epoch, &self.metrics));
-                let text: String = std::iter::once(header(&self.metrics)).chain(lines).collect();
-                file::replace(&self.path, text.as_bytes())
-            }),
-        };
+        let last = self.epochs.last().filter(|_| self.is_current && self.metrics.len() == known);
+        let appended = last.is_some_and(|last| append(&self.path, &line(last, &self.metrics)).is_ok());
+        let written = if appended { Ok(()) } else { self.write_whole() };
         self.is_current = written.is_ok();
         self.keep(&self.path.clone(), written);
+    }
+
+    fn write_whole(&self) -> io::Result<()> {
+        check(&self.path)?;
+        let kept = self.kept.iter().map(|(_, line)| line.clone());
+        let lines = kept.chain(self.epochs.iter().map(|epoch| line(epoch, &self.metrics)));
+        let text: String = std::iter::once(header(&self.metrics)).chain(lines).collect();
+        file::replace(&self.path, &[text.as_bytes()])
     }
 
     /// Keeps the problem of a file that cannot be written. The next epoch tries again, so it is told once.
@@ -95,26 +102,36 @@ impl CsvLog {
 
 impl Observer for CsvLog {
     fn started(&mut self, start: &Start<'_>) {
-        self.epochs = start.history.to_vec();
         self.metrics = start.metrics.to_vec();
+        // What a loop of one's own has told is in no history, but in the file, where that is this run's.
+        if start.step > 0 && start.history.is_empty() && self.epochs.is_empty() && self.kept.is_empty() {
+            self.kept = lines_of(&self.path, &header(&self.metrics));
+        }
+        self.kept.retain(|(steps, _)| *steps <= start.step);
+        self.epochs = start.epochs(std::mem::take(&mut self.epochs));
         self.is_current = false;
         self.write();
     }
 
     fn epoch(&mut self, epoch: &Epoch) {
+        // An epoch that had ended behind what was resumed ends again.
+        let known = self.kept.len();
+        self.kept.retain(|(steps, _)| *steps < epoch.steps);
+        self.is_current &= self.kept.len() == known;
         self.epochs.push(epoch.clone().without_tables());
         self.write();
         // A file that is no history, which is left alone, gets no tables beside it.
         if !self.has_failed {
             for (part, name, table) in tables::of_epoch(epoch) {
                 let path = self.path_of(part, name);
-                self.keep(&path, file::replace(&path, tables::csv(table).as_bytes()));
+                self.keep(&path, file::replace(&path, &[tables::csv(table).as_bytes()]));
             }
         }
     }
 
     fn rolled_back(&mut self, step: u64) {
         self.epochs.retain(|epoch| epoch.steps <= step);
+        self.kept.retain(|(steps, _)| *steps <= step);
         self.is_current = false;
         self.write();
     }
@@ -136,20 +153,33 @@ fn names(epoch: &Epoch) -> impl Iterator<Item = &String> {
 /// It is something else, or cannot be read.
 fn check(path: &Path) -> io::Result<()> {
     let mut found = Vec::new();
-    match fs::File::open(path) {
+    let first = format!("{FIRST},loss,");
+    match open_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
-        Ok(file) => file.take(FIRST.len() as u64).read_to_end(&mut found)?,
+        Ok(file) => file.take(first.len() as u64).read_to_end(&mut found)?,
     };
-    if found.is_empty() || found == FIRST.as_bytes() {
+    // A killed process may have left a part of the first line.
+    let is_torn = found.is_empty() || found.len() >= FIRST.len();
+    if is_torn && first.as_bytes().starts_with(&found) {
         return Ok(());
     }
-    let problem = format!("the file that is there is no history (it does not begin with {FIRST:?})");
+    let problem = format!("the file that is there is no history (it does not begin with {first:?})");
     Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
 }
 
+/// Returns the whole lines of a history with this header, each with its steps; none of anything else.
+fn lines_of(path: &Path, header: &str) -> Vec<(u64, String)> {
+    let mut text = String::new();
+    let read = open_regular(path).and_then(|mut file| file.read_to_string(&mut text));
+    let Some(lines) = read.ok().and_then(|_| text.strip_prefix(header)) else { return Vec::new() };
+    let steps = |line: &str| line.split(',').nth(1)?.parse().ok();
+    let whole = lines.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.filter_map(|line| Some((steps(line)?, line.to_owned()))).collect()
+}
+
 fn append(path: &Path, line: &str) -> io::Result<()> {
-    OpenOptions::new().append(true).open(path)?.write_all(line.as_bytes())
+    open_to_append(path)?.write_all(line.as_bytes())
 }
 
 fn header(metrics: &[String]) -> String {
@@ -183,6 +213,8 @@ fn quoted(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn epoch(number: u32, loss: f64) -> Epoch {
@@ -238,11 +270,48 @@ mod tests {
         let mut log = CsvLog::new(&path);
         log.epoch(&epoch(0, 2.0));
         assert!(log.take_problem().unwrap().contains("is no history"));
+        // A table of one's own may have columns of these names.
+        let other = dir.path().join("own.csv");
+        fs::write(&other, "epoch,steps_per_second\n").unwrap();
+        CsvLog::new(&other).epoch(&epoch(0, 2.0));
+        assert_eq!(fs::read_to_string(&other).unwrap(), "epoch,steps_per_second\n");
         log.epoch(&epoch(1, 2.0));
         assert_eq!((log.take_problem(), fs::read_to_string(&path).unwrap()), (None, "1,2,3\n".to_owned()));
         // Once there is room, all epochs are written.
         fs::remove_file(&path).unwrap();
         log.epoch(&epoch(2, 2.0));
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 4);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_pipes_are_neither_followed_nor_waited_for() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let [path, outside] = ["history.csv", "outside"].map(|name| dir.path().join(name));
+        let is_untouched = || assert_eq!(fs::read_to_string(&outside).unwrap(), "precious");
+        fs::write(&outside, "precious").unwrap();
+        // The name of a temporary file that earlier versions wrote.
+        let guessed = format!("history.csv.{}.tmp", std::process::id());
+        symlink(&outside, dir.path().join(guessed)).unwrap();
+        let mut log = CsvLog::new(&path);
+        log.epoch(&epoch(0, 2.0));
+        is_untouched();
+        assert!(!path.is_symlink() && log.take_problem().is_none());
+        for plant in [symlink::<&Path, &Path>, |from, to| fs::hard_link(from, to)] {
+            // What is appended must not reach another file.
+            fs::remove_file(&path).unwrap();
+            plant(&outside, &path).unwrap();
+            log.epoch(&epoch(1, 2.0));
+            is_untouched();
+            assert!(log.take_problem().unwrap().contains("is no history"));
+            fs::remove_file(&path).unwrap();
+            log.epoch(&epoch(2, 2.0));
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let mut log = CsvLog::new(&path);
+        log.epoch(&epoch(0, 2.0));
+        assert!(log.take_problem().unwrap().contains("no regular file"));
     }
 }

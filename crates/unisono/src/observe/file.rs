@@ -1,23 +1,16 @@
 //! Files of loggers: they are replaced as a whole, and their directories are created.
 
 use std::fs;
-use std::io::{Result, Write};
-use std::path::{Path, PathBuf};
+use std::io::{Error, Result};
+use std::path::Path;
 
-/// Replaces a file as a whole: the bytes are written beside it and renamed into its place. Creates the
-/// file's directory.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+use unisono_checkpoint::write_whole;
+
+/// Replaces a file as a whole: the bytes of the parts are written beside it and renamed into its place, so
+/// that neither a link nor a pipe there is followed. Creates the file's directory.
+pub(crate) fn replace(path: &Path, parts: &[&[u8]]) -> Result<()> {
     create_parent(path)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let beside = path.with_file_name(name);
-    let write = |beside: &PathBuf| fs::File::create(beside)?.write_all(bytes);
-    let written = write(&beside).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        // What could not be written is of no use.
-        let _ = fs::remove_file(&beside);
-    }
-    written
+    write_whole(path, parts).map_err(Error::other)
 }
 
 /// Creates the directory that a file is in.

@@ -89,6 +89,18 @@ pub struct Start<'a> {
     pub summary: &'a Summary,
 }
 
+impl Start<'_> {
+    /// Returns the epochs so far: those of the history and, of those that an observer has seen, the ones of
+    /// loops of one's own, which no history has.
+    pub(crate) fn epochs(&self, seen: Vec<Epoch>) -> Vec<Epoch> {
+        let is_other = |epoch: &Epoch| self.history.iter().all(|own| own.steps != epoch.steps);
+        let others = seen.into_iter().filter(|epoch| epoch.steps <= self.step && is_other(epoch));
+        let mut all: Vec<Epoch> = self.history.iter().cloned().chain(others).collect();
+        all.sort_by_key(|epoch| epoch.steps);
+        all
+    }
+}
+
 /// The result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {

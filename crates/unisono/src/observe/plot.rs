@@ -32,7 +32,8 @@ type Measure<'a> = &'a dyn Fn(&Evaluation) -> Option<f64>;
 /// An observer that draws the history of a run as an SVG file: the loss and each metric by epoch, of the
 /// training and of the validation samples.
 ///
-/// The file is drawn anew as epochs end, at most every two seconds, and when a fit is over.
+/// The file is drawn anew as epochs end, at most every two seconds, and when a fit is over. Epochs of a loop
+/// of your own are in no history: after a resume the picture has those of fits, and what follows.
 ///
 /// ```
 /// use unisono::{Dense, Plot, Trainer};
@@ -84,7 +85,7 @@ impl Plot {
     }
 
     fn draw(&mut self) {
-        let drawn = file::replace(&self.path, Self::svg(&self.epochs).as_bytes());
+        let drawn = file::replace(&self.path, &[Self::svg(&self.epochs).as_bytes()]);
         (self.drawn, self.is_current) = (Some(Instant::now()), true);
         match drawn {
             Ok(()) => self.has_failed = false,
@@ -99,7 +100,7 @@ impl Plot {
 
 impl Observer for Plot {
     fn started(&mut self, start: &Start<'_>) {
-        self.epochs = start.history.to_vec();
+        self.epochs = start.epochs(std::mem::take(&mut self.epochs));
         self.is_current = false;
     }
 

@@ -3,23 +3,21 @@
 //! device has one. On several machines each bucket of sums has a lane for the time that it is on its way.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
 use unisono_replica::{Activity, Interval, ReplicaReport};
 
+use crate::observe::file;
+
 /// Writes the events of all machines, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 pub(crate) fn write(path: &Path, machines: &[Vec<u8>]) -> std::io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
-    out.write_all(b"[\n")?;
+    let mut parts: Vec<&[u8]> = vec![b"[\n"];
     for (at, events) in machines.iter().filter(|events| !events.is_empty()).enumerate() {
-        out.write_all(if at == 0 { b"" } else { b",\n" })?;
-        out.write_all(events)?;
+        parts.extend([if at == 0 { &b""[..] } else { b",\n" }, events]);
     }
-    out.write_all(b"\n]\n")?;
-    out.flush()
+    parts.push(b"\n]\n");
+    file::replace(path, &parts)
 }
 
 /// Returns the events of a machine, with commas between them. On several machines each is a process of the

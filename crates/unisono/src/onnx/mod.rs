@@ -5,7 +5,7 @@ mod proto;
 
 use std::path::Path;
 
-use unisono_checkpoint::Tensors;
+use unisono_checkpoint::{Tensors, write_whole};
 use unisono_graph::ops::{Constant, Input, State};
 use unisono_graph::{Graph, InputDecl, InputKind, Lead, OutputKind};
 
@@ -29,7 +29,7 @@ pub(crate) fn write(path: &Path, program: &PredictionProgram, tensors: &Tensors)
     if bytes.len() > MOST {
         return Err(wrong(format!("{} bytes, where a file holds up to {MOST}", bytes.len())));
     }
-    std::fs::write(path, bytes).map_err(|error| wrong(format!("{}: {error}", path.display())))
+    write_whole(path, &[&bytes]).map_err(|error| wrong(error.to_string()))
 }
 
 /// Returns a prediction as the bytes of a file.

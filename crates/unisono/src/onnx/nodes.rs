@@ -1,8 +1,8 @@
 //! From the graph of a prediction to ONNX's operators, op by op.
 
 use unisono_graph::ops::{
-    Attention, Broadcast, Checkpoint, Col2Im, Concat, Detach, Embed, Im2Col, Iota, MatMul, Pad, Permute,
-    Reduce, Reshape, Slice, Take, ToF32, Window,
+    Attention, Broadcast, Checkpoint, Col2Im, Concat, Detach, Embed, Im2Col, Input, Iota, MatMul, Pad,
+    Permute, Reduce, Reshape, Slice, Take, ToF32, Window,
 };
 use unisono_graph::{DType, Graph, Lead, Lowering, Node, NodeId, ReduceKind, Type};
 
@@ -74,7 +74,7 @@ impl Writer<'_> {
                 .into_iter()
                 .map(|n: usize| n as i64)
                 .collect();
-            return Ok(self.pad(first, &pads, 0.0));
+            return Ok(self.pad(first, &pads, node.ty.dtype, 0.0));
         }
         if let Some(Concat { axis }) = op.downcast_ref() {
             let all: Vec<&str> = x.iter().map(String::as_str).collect();
@@ -111,11 +111,15 @@ impl Writer<'_> {
             return Ok(self.attention(node, attention, &x));
         }
         if op.is::<Embed>() {
-            return Ok(self.proto.node("Gather", &[first, &x[1]], &[Attribute::Int("axis", 0)]));
+            let rows = self.graph.nodes[node.inputs[0]].ty.dims[0];
+            let ids = self.within(&x[1], node.inputs[1], rows);
+            return Ok(self.proto.node("Gather", &[first, &ids], &[Attribute::Int("axis", 0)]));
         }
         if op.is::<Take>() {
             let last = self.proto.list(&[-1]);
-            let index = self.cast(&x[1], INT64);
+            let count = self.graph.nodes[node.inputs[0]].ty.dims.last().copied().unwrap_or_default();
+            let index = self.within(&x[1], node.inputs[1], count);
+            let index = self.cast(&index, INT64);
             let index = self.proto.node("Unsqueeze", &[&index, &last], &[]);
             let taken = self.proto.node("GatherElements", &[first, &index], &[Attribute::Int("axis", -1)]);
             return Ok(self.proto.node("Squeeze", &[&taken, &last], &[]));
@@ -136,6 +140,20 @@ impl Writer<'_> {
         self.pointwise(op.name(), &x)
             .filter(|_| is_pointwise)
             .ok_or_else(|| format!("ONNX has no counterpart of {}: {}", op.name(), self.graph.describe(id)))
+    }
+
+    /// Writes ids of one of `count` places. An id of no place stands for the last, where ONNX counts negative
+    /// ones from the end and refuses others. Those of an input are what a caller gives.
+    fn within(&mut self, ids: &str, node: NodeId, count: usize) -> String {
+        if self.graph.nodes[node].op.is::<Input>() {
+            return ids.to_owned();
+        }
+        let last = i32::try_from(count).unwrap_or(i32::MAX).saturating_sub(1);
+        let [zero, last] = [0, last].map(|id| self.proto.int32s(&[], &[id]));
+        let below = self.proto.node("Less", &[ids, &zero], &[]);
+        let above = self.proto.node("Greater", &[ids, &last], &[]);
+        let is_none = self.proto.node("Or", &[&below, &above], &[]);
+        self.proto.node("Where", &[&is_none, &last, ids], &[])
     }
 
     /// Writes attention as two products with a softmax between them. A query that sees no key gets zeros.
@@ -278,8 +296,13 @@ impl Writer<'_> {
         self.proto.node("Transpose", &[x], &[Attribute::Ints("perm", order)])
     }
 
-    fn pad(&mut self, x: &str, pads: &[i64], fill: f32) -> String {
-        let (pads, fill) = (self.proto.list(pads), self.proto.float(fill));
+    fn pad(&mut self, x: &str, pads: &[i64], dtype: DType, fill: f32) -> String {
+        let pads = self.proto.list(pads);
+        // The fill has the type of what is padded.
+        let fill = match dtype {
+            DType::F32 => self.proto.float(fill),
+            DType::I32 | DType::U32 => self.proto.int32s(&[], &[fill as i32]),
+        };
         self.proto.node("Pad", &[x, &pads, &fill], &[])
     }
 
@@ -356,7 +379,7 @@ impl Writer<'_> {
         let rank = lead_axes(&node.ty) + rest.len() + 1;
         let mut pads = vec![0; 2 * rank];
         pads[2 * rank - 1] = 1;
-        let padded = self.pad(&flat, &pads, fill);
+        let padded = self.pad(&flat, &pads, node.ty.dtype, fill);
         let indices = self.proto.ints(dims, indices);
         self.proto.node("Gather", &[&padded, &indices], &[Attribute::Int("axis", rank as i64 - 1)])
     }

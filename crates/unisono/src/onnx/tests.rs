@@ -144,6 +144,21 @@ fn every_layer_is_exported() {
         ("numbers", Type::sample(&[2])),
     ];
     write_case(dir.path(), "two", &two, &fields);
+    let ids = [("x", Type::sample(&[5]).of(DType::I32))];
+    let shifted = Model::new(|cx, x| {
+        let before = x["x"].pad(&[1], &[0]).slice(1, 0..5);
+        Outputs::new().with("words", &cx.apply("words", &Embedding::new(3, 4), &before))
+    });
+    write_case(dir.path(), "shifted ids", &shifted, &ids);
+    // An id of no row stands for the last one.
+    let outside = Model::new(|cx, x| {
+        let apart = &x["y"].slice(1, 0..5) - &x["y"].slice(1, 1..6);
+        let far = &apart + &apart;
+        let scores = cx.parameter("scores", &[5, 4], crate::Initializer::Zeros).expand(Lead::Sample, &[5, 4]);
+        let words = cx.apply("words", &Embedding::new(3, 4), &far);
+        Outputs::new().with("words", &words).with("taken", &scores.take(&far))
+    });
+    write_case(dir.path(), "ids outside", &outside, &[("y", Type::sample(&[6]).of(DType::I32))]);
     write_case(dir.path(), "lstm without carries", &Lstm::new(3).layers(2).into(), &[("x", input("lstm"))]);
     run_by_python(dir.path());
 }

@@ -20,7 +20,7 @@ use crate::predictor::report::Clock;
 use crate::run::carries::Carries;
 use crate::run::settings::SHARDS;
 use crate::saving::tensors::info;
-use crate::trainer::build::spread;
+use crate::trainer::build::{check_batch, check_shards, spread};
 use crate::{Error, ExportedModel};
 
 /// The name of a run's final model.
@@ -156,6 +156,8 @@ impl PredictorBuilder {
         if self.replicas == Some(0) {
             return Err(Error::setting("replicas", "a prediction needs at least one"));
         }
+        check_shards(shards)?;
+        check_batch("batch", batch)?;
         let program = PredictionProgram::trace(&model, precision, &Fields::all(fields))?;
         let states = program.program.states().to_vec();
         let wanted: BTreeMap<String, Info> = states.iter().map(|s| (s.name.clone(), info(&s.ty))).collect();

@@ -152,12 +152,7 @@ impl Predictor {
         let outcome = self.replicas.step(*index, &feed, &mut |_| Verdict::Commit)?;
         self.carries.take(&program.program, &outcome.outputs);
         let reading = Reading::new(&program.program, &outcome.outputs);
-        let predicted = program.outputs.iter().map(|(name, ty)| Prediction {
-            name: name.clone(),
-            shape: [&[batch.len()], &*ty.dims].concat(),
-            values: reading.predictions(name).to_vec(),
-        });
-        let predictions = Predictions(predicted.collect());
+        let predictions = Predictions::read(&program.outputs, reading, batch.len())?;
         self.clock.batch(batch.len(), began.elapsed());
         Ok(predictions)
     }

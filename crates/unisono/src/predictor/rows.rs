@@ -34,7 +34,9 @@ pub struct Rows<'a, I> {
     samples: I,
     /// The first sample of the next batch, where another shape ended the batch before.
     next: Option<Sample>,
-    ready: VecDeque<Result<Row, Error>>,
+    ready: VecDeque<Row>,
+    /// Whether a batch has failed: no row follows.
+    has_failed: bool,
 }
 
 impl Predictor {
@@ -63,7 +65,8 @@ impl Predictor {
         samples: I,
     ) -> Result<Rows<'_, I::IntoIter>, Error> {
         self.check_rows()?;
-        Ok(Rows { predictor: self, samples: samples.into_iter(), next: None, ready: VecDeque::new() })
+        let (samples, ready) = (samples.into_iter(), VecDeque::new());
+        Ok(Rows { predictor: self, samples, next: None, ready, has_failed: false })
     }
 
     /// # Errors
@@ -105,7 +108,7 @@ impl<I: Iterator<Item = Sample>> Iterator for Rows<'_, I> {
     type Item = Result<Row, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ready.is_empty() {
+        if self.ready.is_empty() && !self.has_failed {
             let mut batch: Vec<Sample> = self.next.take().into_iter().collect();
             while batch.len() < self.predictor.batch {
                 let Some(sample) = self.samples.next() else { break };
@@ -119,10 +122,13 @@ impl<I: Iterator<Item = Sample>> Iterator for Rows<'_, I> {
                 return None;
             }
             match self.predictor.predict_samples(&batch) {
-                Ok(rows) => self.ready.extend(rows.into_iter().map(Ok)),
-                Err(error) => self.ready.push_back(Err(error)),
+                Ok(rows) => self.ready.extend(rows),
+                Err(error) => {
+                    self.has_failed = true;
+                    return Some(Err(error));
+                }
             }
         }
-        self.ready.pop_front()
+        self.ready.pop_front().map(Ok)
     }
 }

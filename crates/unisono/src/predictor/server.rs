@@ -133,13 +133,17 @@ fn run(predictor: &mut Predictor, inbox: &Receiver<Request>, wait: Duration) {
                 Ok(Request::Stop) | Err(_) => return,
             },
         };
-        let until = first.came + wait;
+        // A wait beyond what the clock counts has no end.
+        let until = first.came.checked_add(wait);
         let mut waiting = vec![first];
         let mut stops = false;
         while waiting.len() < predictor.batch && held.is_none() && !stops {
             // What has come by now joins, even if the wait is over.
-            let left = until.saturating_duration_since(Instant::now());
-            match inbox.recv_timeout(left) {
+            let came = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                Some(left) => inbox.recv_timeout(left),
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match came {
                 Ok(Request::Row { sample, came, answer }) => {
                     let next = Waiting { sample, came, answer };
                     if are_alike(&waiting[0].sample, &next.sample) {

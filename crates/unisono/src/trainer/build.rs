@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unisono_data::FieldSpec;
 use unisono_gpu::{Adapter, Kind};
-use unisono_graph::{Layout, Precision, Program, StateKind};
+use unisono_graph::{Layout, MAX_SHARDS, Precision, Program, StateKind};
 use unisono_replica::{describe_classes, is_one_class};
 
 use crate::compile::advice::advice;
@@ -41,10 +41,7 @@ impl Builder {
         if self.replicas == Some(0) {
             return Err(Error::setting("replicas", "a run needs at least one"));
         }
-        let (shards, most) = (self.settings.shards, unisono_graph::MAX_SHARDS);
-        if !(1..=most).contains(&shards) {
-            return Err(Error::setting("shards", format!("{shards} is not in 1..={most}")));
-        }
+        check_shards(self.settings.shards)?;
         self.check_accumulation()?;
         self.parts.check()?;
         self.loss_scale.check().map_err(|problem| Error::setting("loss scale", problem))
@@ -93,7 +90,7 @@ impl Builder {
         let replicas = [adapters.len()];
         let budget = self.budget(adapters, &replicas, &programs);
         let memory = |&batch: &usize| {
-            check_batch(batch)?;
+            check_batch("global batch", batch)?;
             Ok(largest_step(&programs, &budget, batch)?.0)
         };
         global_batches.iter().map(memory).collect()
@@ -163,7 +160,7 @@ impl Builder {
         let adapters = self.spread(&chosen);
         let weights = replicas_of_ranks(&self.world, adapters.len())?;
         let settings = self.settled(weights.iter().sum());
-        check_batch(settings.global_batch)?;
+        check_batch("global batch", settings.global_batch)?;
         let is_mixed = settings.precision == Precision::Mixed;
         let loss_scale = is_mixed.then(|| Scaling::new(self.loss_scale));
         let notes = self.notes(&programs, &settings, weights.iter().sum());
@@ -233,12 +230,20 @@ impl Builder {
     }
 }
 
-/// Refuses a number of samples that no step can have.
-fn check_batch(samples: usize) -> Result<(), Error> {
+/// Refuses a number of shards that no run can have.
+pub(crate) fn check_shards(shards: usize) -> Result<(), Error> {
+    if (1..=MAX_SHARDS).contains(&shards) {
+        return Ok(());
+    }
+    Err(Error::setting("shards", format!("{shards} is not in 1..={MAX_SHARDS}")))
+}
+
+/// Refuses a number of samples that no step can have, by the name of the setting.
+pub(crate) fn check_batch(setting: &'static str, samples: usize) -> Result<(), Error> {
     if (1..=MAX_GLOBAL_BATCH).contains(&samples) {
         return Ok(());
     }
-    Err(Error::setting("global batch", format!("{samples} samples a step are not in 1..={MAX_GLOBAL_BATCH}")))
+    Err(Error::setting(setting, format!("{samples} samples a step are not in 1..={MAX_GLOBAL_BATCH}")))
 }
 
 /// Returns the run's identity as far as it is known without data.

@@ -159,13 +159,14 @@ impl Control<'_> {
         self.trainer.callbacks.save = true;
     }
 
-    /// Evaluates one epoch of a loader: [`Trainer::evaluate`].
+    /// Evaluates one epoch of a loader, as [`Trainer::evaluate`] does. The first batch is audited, unless
+    /// none is ever audited.
     ///
     /// # Errors
     /// Those of [`Trainer::evaluate`].
     pub fn evaluate(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
         self.awaited()?;
-        self.trainer.evaluate(loader)
+        self.trainer.evaluate_audited(loader)
     }
 
     /// Returns the model's output for every sample of a loader: [`Trainer::predict`].
@@ -292,5 +293,29 @@ impl Trainer {
         }
         self.write_weights(|model| Plan::new().take(&kept, model))?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_data::{Loader, Memory};
+    use unisono_replica::Audits;
+
+    use crate::compile::programs::ProgramId;
+    use crate::{Dense, EvaluateEvery, Trainer};
+
+    /// Evaluations by which callbacks decide are audited, as those at the ends of epochs are.
+    #[test]
+    fn the_first_batch_of_an_evaluation_by_a_callback_is_audited() {
+        if unisono_gpu::adapters(&[]).is_empty() {
+            return;
+        }
+        let data = Loader::new(Memory::labelled(vec![0.5; 24], [1], vec![0; 24]).unwrap());
+        let builder = Trainer::builder(Dense::new(2)).global_batch(4).replicas(2);
+        let builder = builder.audits(Audits::Every(1_000_000)).callback(EvaluateEvery::steps(3, &data));
+        let mut trainer = builder.build(&data.fields().unwrap()).unwrap();
+        trainer.fit(&data, None, 1).unwrap();
+        let audits = trainer.crew.replicas.audits(ProgramId::Evaluate.index());
+        assert_eq!((audits.steps, audits.passed), (12, 2));
     }
 }

@@ -17,7 +17,7 @@ pub struct Prediction {
     pub name: String,
     /// The shape: `[samples, ...]`.
     pub shape: Vec<usize>,
-    /// The values, sample after sample.
+    /// The values, sample after sample. Those of an i32 output are the same numbers.
     pub values: Vec<f32>,
 }
 
@@ -34,6 +34,22 @@ impl Predictions {
     /// Returns all outputs.
     pub fn iter(&self) -> impl Iterator<Item = &Prediction> {
         self.0.iter()
+    }
+
+    /// Reads a model's outputs for a batch.
+    ///
+    /// # Errors
+    /// An output has integers that f32 does not hold.
+    pub(crate) fn read(
+        outputs: &[(String, Type)],
+        reading: Reading<'_>,
+        samples: usize,
+    ) -> Result<Self, Error> {
+        let read = |(name, ty): &(String, Type)| {
+            let (shape, values) = ([&[samples], &*ty.dims].concat(), reading.predictions(name)?);
+            Ok(Prediction { name: name.clone(), shape, values })
+        };
+        outputs.iter().map(read).collect::<Result<_, Error>>().map(Self)
     }
 
     /// Adds those of further samples.
@@ -150,12 +166,7 @@ impl Trainer {
         let outcome = self.use_model(ProgramId::Predict, &batch)?;
         let programs = self.plan.programs_of(&batch);
         let reading = Reading::new(programs.get(ProgramId::Predict), &outcome.outputs);
-        let predicted = |(name, ty): &(String, Type)| Prediction {
-            name: name.clone(),
-            shape: [&[batch.len()], &*ty.dims].concat(),
-            values: reading.predictions(name).to_vec(),
-        };
-        Ok(Predictions(programs.outputs.iter().map(predicted).collect()))
+        Predictions::read(&programs.outputs, reading, batch.len())
     }
 
     /// Checks that the model has one output.

@@ -121,6 +121,8 @@ impl Trainer {
     ///
     /// On several machines all ranks call this.
     ///
+    /// The file is replaced at one instant, and a link at its path is replaced, not followed.
+    ///
     /// # Errors
     /// The model draws random numbers when it predicts, or has an op of one's own; it takes more than 2 GB;
     /// the file cannot be written; the replicas fail.

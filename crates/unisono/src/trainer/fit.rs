@@ -6,7 +6,7 @@ use crate::compile::feed::{self, Names};
 use crate::compile::programs::ProgramId;
 use crate::objective::running::Running;
 use crate::trainer::step::Started;
-use crate::{Epoch, Error, History, Step, Trainer};
+use crate::{Epoch, Error, Evaluation, History, Step, Trainer};
 
 /// A batch as it came from the loader, and what the loader said by then.
 struct Pulled {
@@ -358,11 +358,7 @@ impl Trainer {
     /// everything that may fail is done first.
     fn end_epoch(&mut self, epoch: u32, validation: Option<&Loader>) -> Result<(), Error> {
         let train = self.state.running.finish(&self.plan.parts.metrics);
-        // What is wrong in an evaluation alone would change schedules and what counts as the best.
-        for first in std::iter::once(0).chain(self.plan.lengths.iter().map(|length| length.first)) {
-            self.crew.replicas.audit_next(first + ProgramId::Evaluate.index());
-        }
-        let validation = validation.map(|loader| self.evaluate(loader)).transpose();
+        let validation = validation.map(|loader| self.evaluate_audited(loader)).transpose();
         let validation = validation.map_err(Error::of_validation)?;
         if let Some(loss) = validation.as_ref().map(|measured| measured.loss).filter(|loss| !loss.is_finite())
         {
@@ -396,6 +392,15 @@ impl Trainer {
         self.state.position.data.position = Position { epoch: epoch + 1, sample: 0 };
         self.saver.iter_mut().for_each(|saver| saver.epoch_ended(steps));
         self.tell_epoch(&ended)
+    }
+
+    /// Evaluates within a fit: the first batch is audited, because what is wrong in an evaluation alone would
+    /// change schedules, what callbacks decide and what counts as the best.
+    pub(super) fn evaluate_audited(&mut self, loader: &Loader) -> Result<Evaluation, Error> {
+        for first in std::iter::once(0).chain(self.plan.lengths.iter().map(|length| length.first)) {
+            self.crew.replicas.audit_next(first + ProgramId::Evaluate.index());
+        }
+        self.evaluate(loader)
     }
 
     /// Lets the optimizer see the history.

@@ -4,6 +4,7 @@ use unisono_data::{FieldDType, FieldSpec};
 use unisono_graph::{Array, Feed, Frame, interpret};
 
 use super::*;
+use crate::model::functional::OUTPUT;
 use crate::{Dense, FromFn, Layer, Loss, MeanSquaredError, Relu, Residual, Sequential, Sgd};
 
 /// A metric as a function of the model's output, `[B, 3]`.
@@ -144,4 +145,32 @@ fn described_layers_inside_of_layers_end_in_an_error_before_the_stack_does() {
             }
         }
     }
+}
+
+#[test]
+fn fields_that_evaluations_alone_take_are_there_and_a_weight_is_one_number_of_a_sample() {
+    let spec = |(name, shape): (&str, &[usize])| FieldSpec {
+        name: name.into(),
+        dtype: FieldDType::F32,
+        shape: shape.to_vec(),
+    };
+    let fields = |more: (&str, &[usize]), model: fn(&Var, &mut Context, &Inputs) -> Var| {
+        let mut parts = Parts::new(crate::Model::new(move |cx, x| {
+            let scores = cx.apply("scores", &Dense::new(3), &x["x"]);
+            Outputs::new().with(OUTPUT, &model(&scores, cx, x))
+        }));
+        (parts.losses, parts.optimizer) = (vec![LossOn::only(MeanSquaredError)], Sgd::new(0.1).into());
+        let fields = Fields::of(&parts, &[("x", &[3][..]), ("y", &[3]), more].map(spec))?;
+        Programs::trace(&parts, &fields, Layout::default()).map(|_| fields)
+    };
+    let masked = fields(
+        ("mask", &[3]),
+        |scores, cx, x| {
+            if cx.is_training() { scores.clone() } else { scores * &x["mask"] }
+        },
+    );
+    assert!(masked.unwrap().get("mask").is_some());
+    let weighed = fields(("w", &[3]), |scores, _, x| scores * &x["w"]);
+    let error = weighed.err().unwrap().to_string();
+    assert_eq!(error, "field \"w\": expected [B], got [B, 3]");
 }

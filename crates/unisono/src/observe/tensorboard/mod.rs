@@ -16,8 +16,10 @@ use crate::observe::logged::Logged;
 use crate::observe::observer::{Observer, Start, Step};
 use crate::observe::tables;
 use crate::observe::tensorboard::histogram::Histogram;
+use crate::observe::tensorboard::message::Message;
 use crate::observe::tensorboard::run::Run;
 use crate::observe::tensorboard::summary::{Hyperparameter, Summary};
+use crate::observe::tensorboard::writer::now;
 use crate::{Epoch, Evaluation};
 
 /// A logger that writes event files for TensorBoard: `tensorboard --logdir DIR` shows them while the run goes
@@ -60,6 +62,11 @@ pub struct TensorBoard {
     hyperparameters: Vec<(String, Hyperparameter)>,
     /// The time that each replica was busy, waited for input and waited for peers, up to the last epoch.
     times: BTreeMap<usize, [Duration; 3]>,
+    /// Whether steps are told of: a fit or a loop of one's own has begun and not ended.
+    is_told: bool,
+    /// What a program has logged since then at the newest step and the one before it, each with its step. A
+    /// start has readers drop what was written from its step on, and this is written again behind it.
+    before: Vec<(u64, Message)>,
 }
 
 impl TensorBoard {
@@ -73,6 +80,8 @@ impl TensorBoard {
             histograms: 0,
             hyperparameters: vec![],
             times: BTreeMap::new(),
+            is_told: false,
+            before: vec![],
         }
     }
 
@@ -114,6 +123,13 @@ impl Observer for TensorBoard {
         let first = if start.step == 0 { 0 } else { start.step + 1 };
         self.train.go_on(first);
         self.validation.go_on(first);
+        self.is_told = true;
+        // A loop of one's own tells of its start with the end of its first step.
+        for (step, event) in std::mem::take(&mut self.before) {
+            if (first..=start.step + 1).contains(&step) {
+                self.train.write_event(&event);
+            }
+        }
         if is_new {
             let mut all = self.hyperparameters.clone();
             all.extend(settings(start));
@@ -175,7 +191,16 @@ impl Observer for TensorBoard {
             Logged::Histogram(values) => summary.histogram(tag, &Histogram::of(values)),
             Logged::Image(image) => summary.image(tag, image),
         };
-        self.train.write(step, summary);
+        let event = summary.at(step, now());
+        self.train.write_event(&event);
+        if !self.is_told {
+            self.before.retain(|(old, _)| *old <= step && old + 1 >= step);
+            self.before.push((step, event));
+        }
+    }
+
+    fn ended(&mut self) {
+        self.is_told = false;
     }
 
     fn rolled_back(&mut self, step: u64) {

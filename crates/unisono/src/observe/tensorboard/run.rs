@@ -3,6 +3,7 @@
 use std::io::Result;
 use std::path::PathBuf;
 
+use crate::observe::tensorboard::message::Message;
 use crate::observe::tensorboard::summary::{self, Summary};
 use crate::observe::tensorboard::writer::{self, Writer, now};
 
@@ -52,9 +53,15 @@ impl Run {
             return;
         }
         let seconds = now();
-        let event = summary(seconds).at(step, seconds);
-        let result = self.open().and_then(|writer| writer.write(&event));
-        self.keep(result);
+        self.write_event(&summary(seconds).at(step, seconds));
+    }
+
+    /// Writes an event that was made before.
+    pub fn write_event(&mut self, event: &Message) {
+        if !self.is_off {
+            let result = self.open().and_then(|writer| writer.write(event));
+            self.keep(result);
+        }
     }
 
     /// Writes again after a failure, to a new file.
