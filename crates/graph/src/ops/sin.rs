@@ -5,8 +5,8 @@ use crate::trace::{Io, Product, Var};
 use super::Pointwise;
 
 /// y = sin x, elementwise. The error is at most 2 units in the last place of 1 for |x| up to 12,000. For
-/// larger numbers neither an error nor equal bits on all adapters are promised; above 131,000 the result is of
-/// no use.
+/// larger numbers neither an error nor equal bits on all adapters are promised; above 131,000 the result is
+/// of no use.
 #[derive(Debug, Serialize)]
 pub struct Sin;
 

@@ -12,8 +12,8 @@ use crate::trace::{Lowering, State, StateKind};
 pub struct UpdateGroup {
     /// The parameters and statistics, by index.
     pub shared: Vec<usize>,
-    /// What the optimizer keeps for them, by index. It is never empty, and no segment of the training step but
-    /// its last one reads it, nor do the other programs.
+    /// What the optimizer keeps for them, by index. It is never empty, and no segment of the training step
+    /// but its last one reads it, nor do the other programs.
     pub kept: Vec<usize>,
 }
 

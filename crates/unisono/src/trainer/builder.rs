@@ -86,8 +86,8 @@ impl Builder {
 
     /// Adds a loss of the model's output of this name, compared with the field of the same name. It counts
     /// `weight` times in the sum that is minimised (Keras's `loss_weights`). With several losses each is in
-    /// the history too, as the metric `NAME loss`, unweighted. Of several losses of one output the metrics are
-    /// `NAME as FIELD loss`, and where these are equal too, have the losses' names behind them.
+    /// the history too, as the metric `NAME loss`, unweighted. Of several losses of one output the metrics
+    /// are `NAME as FIELD loss`, and where these are equal too, have the losses' names behind them.
     ///
     /// ```
     /// use unisono::{

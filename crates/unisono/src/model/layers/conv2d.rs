@@ -110,12 +110,12 @@ pub(super) fn convolution(channels: usize, groups: usize, window: &Window) -> [P
     [positive("channels", channels), positive("groups", groups), kernel, stride, dilation]
 }
 
-/// Returns whether groups divide the channels of the input and of the output. Anything else is an error of the
-/// layer.
+/// Returns whether groups divide the channels of the input and of the output. Anything else is an error of
+/// the layer.
 pub(super) fn divides(layer: &str, cx: &Context, groups: usize, channels: [usize; 2]) -> bool {
     let wrong = channels.into_iter().find(|channels| !channels.is_multiple_of(groups));
     if let Some(channels) = wrong {
-        cx.fail(layer, format!("{groups} groups do not divide {channels} channels"));
+        cx.fail(layer, format!("{channels} channels do not fit in {groups} groups"));
     }
     wrong.is_none()
 }

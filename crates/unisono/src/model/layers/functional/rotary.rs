@@ -12,7 +12,8 @@ use super::sequence::join;
 /// Shapes: `[B, ..., T, d]` to the same. The base of the paper is 10,000.
 ///
 /// It is meant for up to 12,000 positions, for which the library's sine and cosine hold: see
-/// [`Sin`](unisono_graph::ops::Sin). An angle is a product in f32, so it is off by up to 1e-7 of its position.
+/// [`Sin`](unisono_graph::ops::Sin). An angle is a product in f32, so it is off by up to 1e-7 of its
+/// position.
 ///
 /// Errors: x has fewer than two axes, or d is odd.
 pub fn rotary(x: &Var, base: f32) -> Var {
