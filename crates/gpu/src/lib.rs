@@ -10,7 +10,7 @@ pub use adapter::select::select;
 pub use adapter::{Adapter, Backend, Features, Kind, Limits, adapters};
 pub use device::clock::Stretch;
 pub use device::counters::Counters;
-pub use device::mapped::MappedDownload;
+pub use device::mapped::{MappedDownload, MappedUpload, UploadPart};
 pub use device::spirv::spirv;
 pub use device::staging::Writer;
 pub use device::stopwatch::Stopwatch;

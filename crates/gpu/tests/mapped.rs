@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use unisono_gpu::{Device, GpuError, MappedDownload};
-use unisono_graph::plan::Role;
+use unisono_gpu::{Device, GpuError, MappedDownload, Writer};
+use unisono_graph::plan::{Role, Transfer};
 
 #[test]
 fn what_is_kept_of_a_download_stays_as_it_is_and_nothing_runs_before_it_is_given_back() {
@@ -42,6 +42,56 @@ fn what_is_kept_of_a_download_stays_as_it_is_and_nothing_runs_before_it_is_given
         step(&device, &mut executable, 256);
         step(&device, &mut other, 256);
         assert_eq!(device.read_state(1).unwrap(), bytes((0..256).map(|i| 2.0 * sum(i))));
+    }
+}
+
+#[test]
+fn uploads_are_written_where_they_were_lent_while_another_segment_runs() {
+    for adapter in all() {
+        println!("{adapter}");
+        let mut device = Device::open(&adapter).unwrap();
+        let mut executable = device.load(&plan(256)).unwrap();
+        step(&device, &mut executable, 256);
+        let pending = device.submit(&mut executable, 1, &mut |_, _| unreachable!()).unwrap();
+        let mut lent = device.lend_uploads(&mut executable, 0, &|transfer| transfer.slot == 7).unwrap();
+        device.wait(&mut executable, pending, &mut |_, _| unreachable!()).unwrap();
+        let [(7, memory)] = &mut *lent else { panic!("{lent:?}") };
+        let values = input(7, 256);
+        std::thread::scope(|scope| {
+            let mut last = memory.part();
+            let first = last.split_off(400);
+            for (mut part, values) in [(first, &values[..400]), (last, &values[400..])] {
+                scope.spawn(move || values.chunks(100).for_each(|values| part.write(values)));
+            }
+        });
+        let mut kept = |t: &Transfer, to: &mut Writer<'_>| match t.slot {
+            7 => to.keep(),
+            slot => to.write(&input(slot, 256)),
+        };
+        let refused = device.submit(&mut executable, 0, &mut kept).unwrap_err();
+        assert_eq!(refused.to_string(), "uploads: some are still kept");
+        let refused = device.lend_uploads(&mut executable, 0, &|_| true).unwrap_err();
+        assert_eq!(refused.to_string(), "uploads: some are still kept");
+        drop(lent);
+        let check = &mut |t: &Transfer, got: &[u8]| {
+            if t.slot == 9 {
+                assert_eq!(got, bytes((0..256).map(sum)));
+            }
+        };
+        device.run(&mut executable, 0, &mut kept, check).unwrap();
+        // What was written is there for one submission.
+        let refused = device.submit(&mut executable, 0, &mut kept).unwrap_err();
+        assert_eq!(refused.to_string(), "upload of slot 7: 0 of 1024 bytes written");
+        for bytes in [1020, 1028] {
+            let mut lent = device.lend_uploads(&mut executable, 0, &|transfer| transfer.slot == 7).unwrap();
+            lent[0].1.part().write(&[&values[..], &values].concat()[..bytes]);
+            drop(lent);
+            let refused = device.submit(&mut executable, 0, &mut kept).unwrap_err();
+            assert_eq!(refused.to_string(), "upload of slot 7: 0 of 1024 bytes written");
+        }
+        // Nobody has to take what was lent.
+        drop(device.lend_uploads(&mut executable, 0, &|_| true).unwrap());
+        step(&device, &mut executable, 256);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{adapter, bytes};
 use unisono_graph::{Layout, Program, StateKind, Tape, Type};
-use unisono_replica::{Activity, Feed, Interval, Options, Replicas, Verdict};
+use unisono_replica::{Activity, Feed, Interval, Options, ReplicaError, Replicas, Verdict};
 
 const ROWS: usize = 32;
 const WIDE: usize = 512;
@@ -41,21 +41,41 @@ fn options() -> Options {
     })
 }
 
-/// Returns the state after a few steps, and what the replicas did meanwhile.
-fn run(count: usize, bucket_bytes: usize, options: Options) -> (Vec<Vec<u8>>, Vec<Interval>) {
+/// Returns replicas with the first state.
+fn begin(count: usize, bucket_bytes: usize, options: Options) -> Replicas {
     let mut replicas =
         Replicas::start(&vec![adapter(); count], vec![program(bucket_bytes)], options).unwrap();
     for index in 0..LAYERS {
-        let values = (0..WIDE * WIDE).map(|i| ((i * 7 + index) % 23) as f32 * 4e-3 - 0.04);
+        // The first is 0, so that any other gradient shows in it.
+        let value = |i| if i == 0 { 0.0 } else { ((i * 7 + index) % 23) as f32 * 4e-3 - 0.04 };
+        let values = (0..WIDE * WIDE).map(value);
         replicas.write_state(index, &bytes(values)).unwrap();
     }
+    replicas
+}
+
+fn feed(step: usize) -> Feed {
+    let x = bytes((0..ROWS * WIDE).map(|i| ((i * 37 + step) % 97) as f32 / 31.0 - 1.5));
+    Feed { rows: ROWS, inputs: vec![x.into()], ..Feed::default() }
+}
+
+/// Makes a few steps.
+fn steps(replicas: &mut Replicas) {
     for step in 0..STEPS as usize {
-        let x = bytes((0..ROWS * WIDE).map(|i| ((i * 37 + step) % 97) as f32 / 31.0 - 1.5));
-        let feed = Feed { rows: ROWS, inputs: vec![x.into()], ..Feed::default() };
-        replicas.step(0, &feed, &mut |_| Verdict::Commit).unwrap();
+        replicas.step(0, &feed(step), &mut |_| Verdict::Commit).unwrap();
     }
+}
+
+fn state(replicas: &mut Replicas) -> Vec<Vec<u8>> {
+    (0..LAYERS).map(|i| replicas.read_state(i).unwrap()).collect()
+}
+
+/// Returns the state after a few steps, and what the replicas did meanwhile.
+fn run(count: usize, bucket_bytes: usize, options: Options) -> (Vec<Vec<u8>>, Vec<Interval>) {
+    let mut replicas = begin(count, bucket_bytes, options);
+    steps(&mut replicas);
     replicas.check_digests().unwrap();
-    ((0..LAYERS).map(|i| replicas.read_state(i).unwrap()).collect(), replicas.take_timeline())
+    (state(&mut replicas), replicas.take_timeline())
 }
 
 #[test]
@@ -69,13 +89,62 @@ fn buckets_and_overlap_do_not_show() {
     }
 }
 
-/// Where the host may not map the kernels' buffers, sums go through staging memory; `checked` makes them do
-/// so.
+/// Where the host may not map the kernels' buffers, sums go through staging memory, as on most GPUs; `checked`
+/// makes them do so. They are written there while replicas still compute, by several threads where a bucket is
+/// large.
 #[test]
-fn the_way_that_sums_travel_does_not_show() {
+fn sums_lie_where_devices_read_them_before_these_ask() {
     let (one, _) = run(1, 1 << 20, options());
-    let (checked, _) = run(2, 1 << 20, options().with(|o| o.checked = true));
-    assert!(checked == one);
+    for (count, bucket_bytes, overlap) in [(2, 1 << 20, true), (3, 2 << 20, true), (2, 1 << 20, false)] {
+        let staged = options().with(|o| (o.checked, o.overlap) = (true, overlap));
+        let mut replicas = begin(count, bucket_bytes, staged);
+        steps(&mut replicas);
+        assert!(state(&mut replicas) == one, "{count} replicas, overlap: {overlap}");
+        for report in replicas.reports() {
+            // An audited step is made twice.
+            assert!(report.received >= STEPS * (LAYERS * WIDE * WIDE * 4) as u64, "{report:?}");
+            let is_right = if overlap { 0 < report.received_early } else { 0 == report.received_early };
+            assert!(is_right && report.received_early < report.received, "{report:?}");
+        }
+    }
+}
+
+/// What lies there of a step that is given up is of no later step.
+#[test]
+fn sums_of_a_step_that_is_given_up_are_not_taken_for_those_of_another() {
+    let (one, _) = run(1, 1 << 20, options());
+    let mut two = begin(2, 1 << 20, options().with(|o| o.checked = true));
+    for step in 0..STEPS as usize {
+        // The first layer's gradient is the last one that is computed.
+        let mut bad = feed(step);
+        let huge = bytes((0..ROWS * WIDE).map(|i| if i == 0 { f32::MAX } else { 0.0 }));
+        bad.inputs = vec![huge.into()];
+        let skipped = two.step(0, &bad, &mut |_| Verdict::Skip);
+        assert!(skipped.map_or(true, |outcome| !outcome.committed), "step {step}");
+        two.step(0, &feed(step), &mut |_| Verdict::Commit).unwrap();
+    }
+    assert!(state(&mut two) == one);
+}
+
+#[test]
+fn a_loss_behind_sums_in_place_and_a_wrong_transfer_are_noticed() {
+    let (one, _) = run(1, 1 << 20, options());
+    let faulty = |at, fault| {
+        let options = options();
+        common::with(&[(1, 1, at, fault)]).with(|o| {
+            (o.global_batch, o.shards, o.audits, o.checked) = (ROWS, 8, options.audits, true);
+        })
+    };
+    for segment in [0, 1] {
+        let mut two = begin(2, 1 << 20, faulty(segment, "return(lose)"));
+        steps(&mut two);
+        assert_eq!(two.left().len(), 1);
+        assert!(state(&mut two) == one, "lost in segment {segment}");
+    }
+    let without = faulty(1, "return(exchange)").with(|o| o.audits = unisono_replica::Audits::Never);
+    let mut two = begin(2, 1 << 20, without);
+    steps(&mut two);
+    assert!(matches!(two.check_digests(), Err(ReplicaError::Digests { .. })));
 }
 
 /// In a step without an audit each replica sends sums and then computes on before it waits for the others.

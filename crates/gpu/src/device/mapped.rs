@@ -1,10 +1,15 @@
-//! Mapped downloads: they stay where the device wrote them, and are read there on any thread, without a copy.
+//! Transfers without a copy: downloads stay where the device wrote them and are read there on any thread, and
+//! uploads are written where the device reads them, before their segment is submitted.
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use unisono_graph::plan::Transfer;
 
 use crate::device::fault::hold;
 use crate::device::staging::Block;
+use crate::execution::executable::{Executable, Lane, LoadedSegment, segment_of};
 use crate::{Device, GpuError};
 
 /// The bytes of one download, in memory that the device wrote and the host has mapped. As long as one of them
@@ -43,7 +48,113 @@ impl Mapping {
     }
 }
 
+/// The memory of one upload, to be filled on any threads while the device works ([`Device::lend_uploads`]). As
+/// long as it is kept, its segment cannot be submitted.
+#[derive(Debug)]
+pub struct MappedUpload {
+    // The first field, so that it is dropped before the loan.
+    view: wgpu::BufferViewMut,
+    loan: Arc<Loan>,
+}
+
+/// The memory of an upload that was lent.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    /// The number of the upload among those of its segment.
+    upload: usize,
+    bytes: u64,
+    /// The number of bytes that were written; too many if a write did not fit.
+    written: AtomicUsize,
+}
+
+/// A part of the memory of a [`MappedUpload`], which is written from front to back.
+#[derive(Debug)]
+pub struct UploadPart<'a> {
+    rest: wgpu::WriteOnly<'a, [u8]>,
+    loan: &'a Loan,
+}
+
+// SAFETY: a part is the only access to its bytes, which any thread may write. wgpu says so of `WriteOnly` too,
+// though for sized types alone.
+#[expect(unsafe_code, reason = "parts of one upload are written by several threads")]
+unsafe impl Send for UploadPart<'_> {}
+
+impl MappedUpload {
+    /// Returns all of the memory, to be written. Nothing of it may have been written before.
+    pub fn part(&mut self) -> UploadPart<'_> {
+        UploadPart { rest: self.view.slice(..), loan: &self.loan }
+    }
+}
+
+impl<'a> UploadPart<'a> {
+    /// Divides it: returns the first bytes of what is still to be written, and keeps the rest. If there are
+    /// not so many, it returns all.
+    #[must_use]
+    pub fn split_off(&mut self, bytes: usize) -> UploadPart<'a> {
+        let first = bytes.min(self.rest.len());
+        UploadPart { rest: self.rest.split_off(..first).unwrap_or_default(), loan: self.loan }
+    }
+
+    /// Appends these bytes. If they do not fit, the upload does not count as written.
+    pub fn write(&mut self, bytes: &[u8]) {
+        if let Some(mut place) = self.rest.split_off(..bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+        self.loan.written.fetch_add(bytes.len(), Ordering::Release);
+    }
+}
+
+impl Lane {
+    /// Takes back the memory of uploads that was lent. Returns the numbers of those uploads that are written,
+    /// or an error if some of the memory is still kept.
+    pub(crate) fn take_loans(&mut self) -> Result<Vec<usize>, GpuError> {
+        let mut written = Vec::new();
+        for loan in &mut self.loans {
+            let loan = Arc::get_mut(loan).ok_or_else(|| GpuError::plan("uploads", "some are still kept"))?;
+            if *loan.written.get_mut() as u64 == loan.bytes {
+                written.push(loan.upload);
+            }
+        }
+        self.loans.clear();
+        Ok(written)
+    }
+}
+
 impl Device {
+    /// Lends the memory of those of a segment's uploads that are `wanted`, each with its slot, so that they
+    /// can be written before the segment is submitted, while others run: see [`crate::Writer::keep`]. Uploads that
+    /// the host writes into buffers of kernels are left out. Waits if an earlier submission of the segment
+    /// still has the memory.
+    ///
+    /// # Errors
+    /// [`GpuError::Plan`] if there is no such segment, or memory of it is lent already; errors of earlier
+    /// submissions.
+    pub fn lend_uploads(
+        &self,
+        executable: &mut Executable,
+        segment: usize,
+        wanted: &dyn Fn(&Transfer) -> bool,
+    ) -> Result<Vec<(usize, MappedUpload)>, GpuError> {
+        self.faults.check()?;
+        self.own(executable)?;
+        let LoadedSegment { uploads, lanes, .. } = segment_of(&mut executable.segments, segment)?;
+        let lane = &mut lanes[0];
+        lane.take_loans()?;
+        self.reclaim(lane)?;
+        let mut lent = Vec::new();
+        for (upload, (transfer, place)) in uploads.iter().zip(&lane.upload.places).enumerate() {
+            let Some((block, offset)) = place.filter(|_| wanted(transfer)) else { continue };
+            let bytes = transfer.slice.bytes;
+            let view = lane.upload.blocks[block].buffer.get_mapped_range_mut(offset..offset + bytes);
+            let what = || format!("upload of slot {}", transfer.slot);
+            let view = view.map_err(|error| self.blame(&what(), error))?;
+            let loan = Arc::new(Loan { upload, bytes, written: AtomicUsize::new(0) });
+            lane.loans.push(Arc::clone(&loan));
+            lent.push((transfer.slot, MappedUpload { view, loan }));
+        }
+        Ok(lent)
+    }
+
     /// Keeps memory mapped for as long as a download refers to it. It is unmapped here or before the next
     /// submission.
     pub(crate) fn keep_mapped(&self, mapping: Mapping) {

@@ -157,6 +157,8 @@ fn place(
 pub struct Writer<'a> {
     pub(crate) view: &'a mut wgpu::BufferViewMut,
     pub(crate) written: usize,
+    /// Whether all of it was written where it was lent.
+    pub(crate) is_written: bool,
 }
 
 impl Writer<'_> {
@@ -168,6 +170,15 @@ impl Writer<'_> {
     /// Returns the number of bytes that are still to be written.
     pub fn remaining(&self) -> usize {
         self.bytes().saturating_sub(self.written)
+    }
+
+    /// Keeps the bytes that were written where the upload was lent ([`Device::lend_uploads`]), in place of any
+    /// [`Writer::write`]. If it was not lent for this submission, or not all of it was written, the submission
+    /// is an error, and nothing runs.
+    pub fn keep(&mut self) {
+        if self.is_written {
+            self.written = self.bytes();
+        }
     }
 
     /// Appends these bytes. All writes together must be exactly [`Writer::bytes`] long; otherwise the

@@ -7,6 +7,7 @@ use unisono_graph::plan::{Command, Kernel, Plan, Role, Segment, Slice, Transfer}
 
 use crate::device::clock::Timestamps;
 use crate::device::fault::{Faults, scoped};
+use crate::device::mapped::Loan;
 use crate::device::pipeline::Compiled;
 use crate::device::pool::ranks;
 use crate::device::staging::{ALIGNMENT, Staging};
@@ -62,6 +63,8 @@ pub(crate) struct LoadedSegment {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub upload: Staging,
+    /// The memory of uploads that was lent for the next submission.
+    pub loans: Vec<Arc<Loan>>,
     /// The parts in the order in which they are submitted; at least one.
     pub parts: Vec<Part>,
     /// The newest submission.
@@ -137,6 +140,7 @@ impl Device {
             };
             let lane = Lane {
                 upload: self.staging(plan, &segment.uploads, wgpu::MapMode::Write)?,
+                loans: Vec::new(),
                 parts: self.parts(plan, segment)?,
                 last: None,
                 serial: 0,
@@ -180,7 +184,7 @@ impl Device {
                 Ok(Part { end, downloads, download, unread: false, submitted: None, timestamps })
             });
             let parts = parts.collect::<Result<Vec<_>, GpuError>>()?;
-            loaded.lanes.push(Lane { upload, parts, last: None, serial: 0 });
+            loaded.lanes.push(Lane { upload, loans: Vec::new(), parts, last: None, serial: 0 });
         }
         Ok(())
     }
@@ -258,6 +262,16 @@ impl Device {
 /// Returns the downloads of a part, with those of the clock behind them.
 fn with_clock(downloads: &[Transfer], timestamps: Option<&Timestamps>) -> Vec<Transfer> {
     downloads.iter().cloned().chain(timestamps.map(|_| Timestamps::transfer())).collect()
+}
+
+/// Returns a segment, or an error if there is no such one.
+pub(crate) fn segment_of(
+    segments: &mut [LoadedSegment],
+    segment: usize,
+) -> Result<&mut LoadedSegment, GpuError> {
+    let count = segments.len();
+    let none = || GpuError::plan(format!("segment {segment}"), format!("the plan has {count}"));
+    segments.get_mut(segment).ok_or_else(none)
 }
 
 impl LoadedSegment {

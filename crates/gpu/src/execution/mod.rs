@@ -20,7 +20,7 @@ use crate::device::staging::Staging;
 use crate::{Device, GpuError, MappedDownload, Writer};
 
 use bind::Bound;
-use executable::{Executable, Lane, LoadedSegment, Part, Source, Step};
+use executable::{Executable, Lane, LoadedSegment, Part, Source, Step, segment_of};
 use whole::cut;
 
 pub use whole::InFlight;
@@ -100,7 +100,7 @@ impl Device {
     ///
     /// # Errors
     /// [`GpuError::Plan`] if there is no such segment, an upload is not written exactly, or a download of
-    /// [`Device::wait_part`] is still kept; [`GpuError::Lost`] and [`GpuError::Timeout`] from an earlier
+    /// [`Device::wait_part`] or memory of [`Device::lend_uploads`] is still kept; [`GpuError::Lost`] and [`GpuError::Timeout`] from an earlier
     /// submission.
     pub fn submit(
         &self,
@@ -113,16 +113,13 @@ impl Device {
         self.unmap_unread()?;
         self.rebind(executable)?;
         let Executable { kernels, bound, segments, .. } = executable;
-        let count = segments.len();
-        let loaded = segments
-            .get_mut(segment)
-            .ok_or_else(|| GpuError::plan(format!("segment {segment}"), format!("the plan has {count}")))?;
+        let loaded = segment_of(segments, segment)?;
         let start = Instant::now();
         let most = loaded.launches().div_ceil(self.pieces(loaded.took)).max(1);
         let LoadedSegment { uploads, lanes, steps, .. } = loaded;
         let lane = &mut lanes[0];
         self.reclaim(lane)?;
-        self.fill(uploads, &lane.upload, bound, upload)?;
+        self.fill(uploads, lane, bound, upload)?;
         let filled = Instant::now();
         lane.upload.unmap();
         let parts = self.submit_parts(uploads, steps, lane, (bound, kernels), most);
@@ -162,7 +159,7 @@ impl Device {
 
     /// Waits until the staging is no longer used by its last submission, and drops downloads that were not
     /// read.
-    fn reclaim(&self, lane: &mut Lane) -> Result<(), GpuError> {
+    pub(crate) fn reclaim(&self, lane: &mut Lane) -> Result<(), GpuError> {
         self.settle(&lane.upload, lane.last.as_ref())?;
         for part in lane.parts.iter_mut().filter(|part| part.unread) {
             self.settle(&part.download, lane.last.as_ref())?;
@@ -318,14 +315,15 @@ impl Device {
     fn fill(
         &self,
         uploads: &[Transfer],
-        staging: &Staging,
+        lane: &mut Lane,
         bound: &Bound,
         upload: &mut dyn FnMut(&Transfer, &mut Writer<'_>),
     ) -> Result<(), GpuError> {
-        for (transfer, place) in uploads.iter().zip(&staging.places) {
+        let written = lane.take_loans()?;
+        for (number, (transfer, place)) in uploads.iter().zip(&lane.upload.places).enumerate() {
             let what = || format!("upload of slot {}", transfer.slot);
             let (buffer, offset) = match *place {
-                Some((block, offset)) => (&staging.blocks[block].buffer, offset),
+                Some((block, offset)) => (&lane.upload.blocks[block].buffer, offset),
                 None => (&bound.buffers[transfer.slice.buffer], transfer.slice.offset),
             };
             if place.is_none() {
@@ -333,7 +331,8 @@ impl Device {
             }
             let view = buffer.get_mapped_range_mut(offset..offset + transfer.slice.bytes);
             let mut view = view.map_err(|error| self.blame(&what(), error))?;
-            let mut writer = Writer { view: &mut view, written: 0 };
+            let is_written = written.contains(&number);
+            let mut writer = Writer { view: &mut view, written: 0, is_written };
             upload(transfer, &mut writer);
             let (written, bytes) = (writer.written, writer.bytes());
             drop(view);
@@ -348,7 +347,7 @@ impl Device {
     }
 
     /// Checks that an executable was loaded by this device.
-    fn own(&self, executable: &Executable) -> Result<(), GpuError> {
+    pub(crate) fn own(&self, executable: &Executable) -> Result<(), GpuError> {
         let own = Arc::ptr_eq(&executable.owner, &self.faults);
         if own { Ok(()) } else { Err(GpuError::plan("executable", "belongs to another device")) }
     }

@@ -77,7 +77,7 @@ impl Device {
         for LoadedSegment { uploads, lanes, .. } in segments.iter_mut() {
             let own = &mut lanes[lane];
             self.reclaim(own)?;
-            self.fill(uploads, &own.upload, bound, upload)?;
+            self.fill(uploads, own, bound, upload)?;
         }
         let filled = Instant::now();
         let launches: usize = segments.iter().map(LoadedSegment::launches).sum();

@@ -26,10 +26,12 @@ impl Replicas {
                 Some(summed) => summed,
                 None => {
                     let mut sums = self.memory.take(decl.len);
-                    let blocks = attempt.blocks(cut, bucket, decl.len, leaves);
-                    let finite = sum(&blocks, shards, leaves, self.memory.threads, &mut sums)
-                        .ok_or(ReplicaError::Incomplete { step, bucket })?;
-                    (sums, finite)
+                    let (blocks, threads) =
+                        (attempt.blocks(cut, bucket, decl.len, leaves), self.memory.threads);
+                    let finite = self.overlap.lent.fill(bucket, false, |places| {
+                        sum(&blocks, shards, leaves, threads, &mut sums, places)
+                    });
+                    (sums, finite.ok_or(ReplicaError::Incomplete { step, bucket })?)
                 }
             };
             if !finite {

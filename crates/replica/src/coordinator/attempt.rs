@@ -123,8 +123,11 @@ impl Attempt {
     /// Copies the blocks that lie in a replica's mapped memory and are still needed, so that the replica may
     /// run again.
     pub fn give_back(&mut self, replica: usize, memory: &mut HostMemory) {
-        for kept in self.kept.iter_mut().filter(|kept| kept.replica == replica) {
-            kept.results.blocks.iter_mut().for_each(|(_, values)| values.own(memory));
+        let kept = self.kept.iter_mut().filter(|kept| kept.replica == replica);
+        for (_, values) in kept.flat_map(|kept| &mut kept.results.blocks) {
+            if values.is_mapped() {
+                *values = Arc::new(values.copy(memory));
+            }
         }
     }
 

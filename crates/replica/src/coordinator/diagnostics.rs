@@ -116,10 +116,7 @@ impl Replicas {
         });
         self.is_diagnosing = false;
         match replies.into_iter().next() {
-            Some((_, Reply::Results(mut results))) => {
-                results.blocks.splice(0..0, self.overlap.sent(replica));
-                Ok(results)
-            }
+            Some((_, Reply::Results(results))) => Ok(results),
             _ => Err(self
                 .failures
                 .remove(&replica)

@@ -8,7 +8,7 @@ use crate::coordinator::replicas::{OPENING, Replicas};
 use crate::error::ReplicaError;
 use crate::observe::timeline::{Activity, Interval, total};
 use crate::schedule::{Action, Event, Heard, Loss};
-use crate::worker::message::{Answer, Failure, Order, Reply, Request};
+use crate::worker::message::{Answer, Failure, Order, Reply, Request, SegmentResults};
 
 impl Replicas {
     /// Passes an event to the scheduler.
@@ -41,7 +41,7 @@ impl Replicas {
     /// the coordinator waits.
     fn hear(&mut self) {
         let slice = self.watch.slice(self.scheduler.due());
-        let Some(Answer { replica, ticket, result, spans, counters }) = self.threads.hear(slice) else {
+        let Some(Answer { replica, ticket, mut result, spans, counters }) = self.threads.hear(slice) else {
             return self.tell(Event::Tick);
         };
         if !self.threads.is_present(replica) {
@@ -60,13 +60,17 @@ impl Replicas {
         }
         let spent =
             total(&spans, &[Activity::Upload, Activity::Driver, Activity::Compute, Activity::Exchange]);
-        if let Ok(Reply::Early(blocks)) = result {
+        if let Ok(Reply::Early { blocks, places }) = result {
             self.overlap.spent(replica, spent);
+            places.into_iter().for_each(|places| self.overlap.lent.take(replica, places));
             let buckets: Vec<usize> = blocks.iter().map(|(bucket, _)| *bucket).collect();
             self.overlap.add(replica, blocks, &mut self.memory);
             return self.exchange_early(&buckets);
         }
         let spent = spent + self.overlap.take_spent(replica);
+        if let Ok(Reply::Results(results)) = &mut result {
+            self.overlap_results(replica, results);
+        }
         let heard = match &result {
             Ok(Reply::Results(results)) if results.bad_cut.is_some() => Heard::NotFinite,
             Ok(_) => Heard::Done(spent),
@@ -84,6 +88,20 @@ impl Replicas {
             Err(failure) => drop(self.failures.insert(replica, failure)),
         }
         self.tell(Event::Answer { worker: replica, ticket, heard });
+    }
+
+    /// Joins a replica's results with the blocks that it has sent before, and has its last ones added too
+    /// while others go on.
+    fn overlap_results(&mut self, replica: usize, results: &mut SegmentResults) {
+        let last = results.blocks.clone();
+        results.blocks.splice(0..0, self.overlap.sent(replica));
+        if self.options.overlap {
+            let buckets: Vec<usize> = last.iter().map(|(bucket, _)| *bucket).collect();
+            self.overlap.finish(replica, last, &mut self.memory);
+            if !self.overlap.is_finished() {
+                self.exchange_early(&buckets);
+            }
+        }
     }
 
     /// Dismisses a lost worker, and records the reason.

@@ -250,13 +250,13 @@ fn own_blocks(
     for range in tree::blocks(run.clone(), all) {
         let mut sums = vec![0.0; len];
         if range == (0..all) {
-            sum(blocks, all, leaves, threads, &mut sums)?;
+            sum(blocks, all, leaves, threads, &mut sums, Vec::new())?;
         } else {
             // A subtree has the shape of a tree of its own.
             let inside = |(first, end): &(usize, usize)| range.start <= *first && *end <= range.end;
             let moved = blocks.iter().filter(|(key, _)| inside(key));
             let moved = moved.map(|((first, end), block)| ((first - range.start, end - range.start), *block));
-            sum(&moved.collect(), range.len(), range.len(), threads, &mut sums)?;
+            sum(&moved.collect(), range.len(), range.len(), threads, &mut sums, Vec::new())?;
         }
         own.extend(sums);
     }

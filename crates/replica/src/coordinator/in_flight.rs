@@ -65,6 +65,7 @@ impl Replicas {
             feed: Arc::clone(&task.feed),
             first_row: 0,
             sums: Vec::new(),
+            in_place: self.overlap.begin(replica, &group.run, 0).all,
         };
         self.steps += 1;
         let (mut work, began) = (Some(work), Instant::now());

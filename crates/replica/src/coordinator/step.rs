@@ -179,12 +179,21 @@ impl Replicas {
     ) -> Work {
         attempt.give_back(replica, &mut self.memory);
         // The results of a replica that only had to run its own shards again are not needed.
-        drop((self.replies.remove(&replica), self.overlap.sent(replica)));
+        self.replies.remove(&replica);
+        let filled = self.overlap.begin(replica, &group.run, segments.start);
+        let sums = attempt.sums_for(&task.program, &segments);
+        let report = self.threads.report(replica);
+        for (bucket, sums) in &sums {
+            let bytes = size_of_val(sums.as_slice()) as u64;
+            report.received += bytes;
+            report.received_early += if filled.early.contains(bucket) { bytes } else { 0 };
+        }
         Work {
             program: task.index,
             run: Arc::clone(&group.run),
             step: self.steps.saturating_sub(1),
-            sums: attempt.sums_for(&task.program, &segments),
+            sums,
+            in_place: filled.all,
             segments,
             feed: Arc::clone(&task.feed),
             first_row: group.first_row,
@@ -194,7 +203,10 @@ impl Replicas {
     /// Keeps the memory that the next step will use.
     pub(super) fn recycle(&mut self, attempt: Attempt) {
         let Attempt { kept, sums, .. } = attempt;
-        let blocks = kept.into_iter().flat_map(|kept| kept.results.blocks).map(|(_, values)| values);
+        let blocks = kept
+            .into_iter()
+            .flat_map(|kept| kept.results.blocks)
+            .filter_map(|(_, values)| Arc::into_inner(values));
         self.memory.keep(sums.into_iter().map(|(_, sums)| sums).collect(), blocks);
     }
 }

@@ -97,8 +97,7 @@ impl<'a> Transaction<'a> {
 
     /// Keeps what a worker returned, which counts from now on.
     fn keep(&mut self, replica: usize, shards: Range<usize>, segments: Range<usize>) {
-        let Some(Reply::Results(mut results)) = self.replicas.replies.remove(&replica) else { return };
-        results.blocks.splice(0..0, self.replicas.overlap.sent(replica));
+        let Some(Reply::Results(results)) = self.replicas.replies.remove(&replica) else { return };
         if let Some(cut) = results.bad_cut {
             self.trouble.get_or_insert(Trouble::BadCut(cut));
         }

@@ -23,6 +23,10 @@ pub struct ReplicaReport {
     pub steps: u64,
     /// The number of steps that were submitted while the one before was in flight.
     pub overlapped: u64,
+    /// The bytes of sums over all shards that its device was given.
+    pub received: u64,
+    /// Those of them that the host wrote where the device reads them while devices still computed.
+    pub received_early: u64,
     /// The number of submissions to its device, loading included.
     pub submissions: u64,
     /// The number of times that it waited for its device, loading included.
@@ -77,6 +81,8 @@ impl ReplicaReport {
             samples: 0,
             steps: 0,
             overlapped: 0,
+            received: 0,
+            received_early: 0,
             submissions: 0,
             waits: 0,
             input: zero,

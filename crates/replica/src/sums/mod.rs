@@ -2,5 +2,6 @@
 //! to each other here.
 
 pub(crate) mod overlap;
+pub(crate) mod places;
 pub(crate) mod tree_sum;
 pub(crate) mod values;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use unisono_gpu::UploadPart;
 use unisono_graph::{NodeId, Program, tree};
 
 /// The number of elements that are summed at once: they fit the nearest cache together with the tree.
@@ -14,21 +15,25 @@ const THREAD: usize = 1 << 18;
 /// The blocks of a bucket by the first and the end of the shards that they sum, each of the bucket's length.
 pub(crate) type Blocks<'a> = BTreeMap<(usize, usize), &'a [f32]>;
 
-/// Sums a bucket into `sums`, which has its length. Returns whether all sums are finite, and none if a block
-/// is missing. Leaves from `shards` on are zeros.
+/// Sums a bucket into `sums` and into `places`, which have its length. Returns whether all sums are finite, and
+/// none if a block is missing. Leaves from `shards` on are zeros.
 pub(crate) fn sum(
     blocks: &Blocks<'_>,
     shards: usize,
     leaves: usize,
     threads: usize,
     sums: &mut [f32],
+    mut places: Vec<UploadPart<'_>>,
 ) -> Option<bool> {
     let threads = threads.min(sums.len().div_ceil(THREAD)).max(1);
     let part = sums.len().div_ceil(threads).max(1).next_multiple_of(CHUNK);
-    let mut parts = sums.chunks_mut(part).enumerate();
+    let mut parts = sums.chunks_mut(part).enumerate().map(|(i, sums)| {
+        let places: Vec<_> = places.iter_mut().map(|place| place.split_off(size_of_val(sums))).collect();
+        (i * part, sums, places)
+    });
     let own = parts.next();
     std::thread::scope(|scope| {
-        let work = |(i, sums): (usize, &mut [f32])| sum_part(blocks, shards, leaves, i * part, sums);
+        let work = |(first, sums, places)| sum_part(blocks, shards, leaves, first, sums, places);
         let running: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
         let own = own.map_or(Some(true), work);
         let others = running.into_iter().map(|thread| thread.join().ok().flatten());
@@ -36,13 +41,14 @@ pub(crate) fn sum(
     })
 }
 
-/// Sums the elements from `first` on, as many as `sums` has.
+/// Sums the elements from `first` on, as many as `sums` and each of `places` have.
 fn sum_part(
     blocks: &Blocks<'_>,
     shards: usize,
     leaves: usize,
     first: usize,
     sums: &mut [f32],
+    mut places: Vec<UploadPart<'_>>,
 ) -> Option<bool> {
     let zeros = [0.0; CHUNK];
     let mut finite = true;
@@ -55,6 +61,7 @@ fn sum_part(
         tree::sum_blocks(leaves, &block, chunk)?;
         // The loop has no early exit, so that the compiler can vectorize it.
         finite &= chunk.iter().fold(true, |finite, &sum| finite & is_finite(sum));
+        places.iter_mut().for_each(|place| place.write(bytemuck::cast_slice(chunk)));
     }
     Some(finite)
 }
@@ -94,14 +101,14 @@ mod tests {
         let shards: Vec<Vec<f32>> = (0..3).map(shard).collect();
         let blocks: Blocks<'_> = shards.iter().enumerate().map(|(s, v)| ((s, s + 1), v.as_slice())).collect();
         let mut one = vec![0.0; len];
-        assert_eq!(sum(&blocks, 3, 3, 1, &mut one), Some(true));
+        assert_eq!(sum(&blocks, 3, 3, 1, &mut one, Vec::new()), Some(true));
         for threads in [2, 3, 8] {
             let mut several = vec![0.0; len];
-            assert_eq!(sum(&blocks, 3, 3, threads, &mut several), Some(true));
+            assert_eq!(sum(&blocks, 3, 3, threads, &mut several, Vec::new()), Some(true));
             assert_eq!(one, several);
         }
         let mut padded = vec![0.0; len];
-        assert_eq!(sum(&blocks, 3, 4, 2, &mut padded), Some(true));
+        assert_eq!(sum(&blocks, 3, 4, 2, &mut padded, Vec::new()), Some(true));
         assert_eq!(one, padded);
         assert_eq!(one[5], tree::sum(&[shards[0][5], shards[1][5], shards[2][5]]));
     }
@@ -110,9 +117,9 @@ mod tests {
     fn a_missing_block_is_noticed() {
         let block = [1.0f32; 4];
         let blocks: Blocks<'_> = [((0, 1), &block[..])].into_iter().collect();
-        assert_eq!(sum(&blocks, 2, 2, 1, &mut [0.0; 4]), None);
-        assert_eq!(sum(&blocks, 1, 2, 1, &mut [0.0; 4]), Some(true));
-        assert_eq!(sum(&blocks, 1, 2, 1, &mut [0.0; 5]), None);
+        assert_eq!(sum(&blocks, 2, 2, 1, &mut [0.0; 4], Vec::new()), None);
+        assert_eq!(sum(&blocks, 1, 2, 1, &mut [0.0; 4], Vec::new()), Some(true));
+        assert_eq!(sum(&blocks, 1, 2, 1, &mut [0.0; 5], Vec::new()), None);
     }
 
     #[test]
@@ -123,7 +130,11 @@ mod tests {
                 let mut block = vec![1.0; len];
                 block[at] = bad;
                 let blocks: Blocks<'_> = [((0, 1), &block[..])].into_iter().collect();
-                assert_eq!(sum(&blocks, 1, 1, 3, &mut vec![0.0; len]), Some(finite), "{bad} at {at}");
+                assert_eq!(
+                    sum(&blocks, 1, 1, 3, &mut vec![0.0; len], Vec::new()),
+                    Some(finite),
+                    "{bad} at {at}"
+                );
             }
         }
     }

@@ -17,13 +17,11 @@ impl Values {
         matches!(self, Self::Mapped(_))
     }
 
-    /// Gives mapped memory back and keeps a copy.
-    pub fn own(&mut self, memory: &mut HostMemory) {
-        if self.is_mapped() {
-            let mut own = memory.take(self.len());
-            own.copy_from_slice(self);
-            *self = Self::Own(own);
-        }
+    /// Returns a copy in memory of its own.
+    pub fn copy(&self, memory: &mut HostMemory) -> Self {
+        let mut own = memory.take(self.len());
+        own.copy_from_slice(self);
+        Self::Own(own)
     }
 }
 

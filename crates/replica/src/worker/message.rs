@@ -1,5 +1,6 @@
 //! The messages between the coordinator and the workers. Each order has exactly one answer.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use unisono_graph::{GraphError, Run};
 
 use crate::batch::feed::Feed;
 use crate::observe::timeline::Span;
-use crate::sums::values::Values;
+use crate::sums::overlap::Sent;
+use crate::sums::places::Places;
 use crate::worker::digest::Digest;
 
 /// An order from the coordinator to one worker.
@@ -68,6 +70,8 @@ pub(crate) struct Work {
     pub first_row: usize,
     /// The sums for which the segments wait.
     pub sums: Sums,
+    /// The buckets whose sums are already in the memory that the worker has lent.
+    pub in_place: BTreeSet<usize>,
 }
 
 /// An answer from a worker to the coordinator.
@@ -93,8 +97,12 @@ pub(crate) enum Reply {
     NoRoom,
     Results(SegmentResults),
     /// The blocks of buckets that are ready while the device goes on. The [`Reply::Results`] of the same
-    /// order has the others.
-    Early(Vec<(usize, Values)>),
+    /// order has the others. The first such answer brings memory for sums, if a segment comes next that waits
+    /// for any.
+    Early {
+        blocks: Sent,
+        places: Option<Places>,
+    },
     States(Vec<Vec<u8>>),
     Digest(Digest),
 }
@@ -105,7 +113,7 @@ pub(crate) struct SegmentResults {
     /// The outputs, by their index.
     pub outputs: Vec<(usize, Vec<u32>)>,
     /// The blocks of buckets: sums over the subtrees that lie in the run.
-    pub blocks: Vec<(usize, Values)>,
+    pub blocks: Sent,
     /// The first cut with a sum that is not finite, where sums stay on the device; none if all are finite.
     pub bad_cut: Option<usize>,
     /// Whether the last segment gave a tensor of the state a value that is not finite.

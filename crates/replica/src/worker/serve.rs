@@ -13,6 +13,7 @@ use unisono_graph::{Run, Slot};
 use crate::observe::timeline::{Activity, Timeline};
 use crate::options::Options;
 use crate::owners::Holding;
+use crate::sums::places::Places;
 use crate::sums::values::Values;
 use crate::worker::digest::Digest;
 use crate::worker::fault::{self, Fault};
@@ -239,7 +240,8 @@ impl Worker {
     ///
     /// `flips` injects a fault: a bit of the first block flips.
     fn run(&mut self, ticket: u64, work: Work, mut flips: bool) -> Result<SegmentResults, Failure> {
-        let Work { program, run, segments, feed, first_row, sums, .. } = work;
+        let Work { program, run, segments, feed, first_row, sums, in_place, .. } = work;
+        let next = segments.end;
         let missing = || GpuError::Plan { what: "executable".into(), message: "not loaded".into() };
         let (_, executable) = self.loaded.back_mut().ok_or_else(missing)?;
         let (program, rows) = (self.programs.get(program), run.rows());
@@ -250,6 +252,7 @@ impl Worker {
                 match Slot::decode(transfer.slot) {
                     Slot::Scalars => program.scalars().iter().for_each(|&i| input(i)),
                     Slot::Input(i) => input(i),
+                    Slot::Sums(bucket) if in_place.contains(&bucket) => to.keep(),
                     Slot::Sums(bucket) => {
                         if let Some((_, sums)) = sums.iter().find(|(b, _)| *b == bucket) {
                             to.write(bytemuck::cast_slice(sums.as_slice()));
@@ -263,16 +266,16 @@ impl Worker {
             self.time.for_a_while(uploaded, Activity::Upload);
             self.time.until_now(Activity::Compute);
         }
-        let mut results = SegmentResults::default();
+        let (mut results, mut lends) = (SegmentResults::default(), next < program.segments());
         for mut pending in pending {
             while pending.is_pending() {
                 let read =
                     &mut |transfer: &Transfer, mapped: MappedDownload| match Slot::decode(transfer.slot) {
                         Slot::Blocks(i) if flips => {
-                            results.blocks.push((i, flipped(&mapped.into())));
+                            results.blocks.push((i, Arc::new(flipped(&mapped.into()))));
                             flips = false;
                         }
-                        Slot::Blocks(i) => results.blocks.push((i, mapped.into())),
+                        Slot::Blocks(i) => results.blocks.push((i, Arc::new(mapped.into()))),
                         slot => results.read(slot, &mapped),
                     };
                 let timing = self.device.wait_part(executable, &mut pending, read)?;
@@ -280,7 +283,12 @@ impl Worker {
                 self.time.for_a_while(timing.wait, Activity::Compute);
                 self.time.until_now(Activity::Exchange);
                 if self.options.overlap && pending.is_pending() && !results.blocks.is_empty() {
-                    let early = Reply::Early(std::mem::take(&mut results.blocks));
+                    let places = if std::mem::take(&mut lends) {
+                        Some(lend(&self.device, executable, &run, next)?)
+                    } else {
+                        None
+                    };
+                    let early = Reply::Early { blocks: std::mem::take(&mut results.blocks), places };
                     let spans = self.time.take();
                     // If the coordinator is gone, it does not receive the answer either.
                     let (replica, counters) = (self.replica, self.device.counters());
@@ -326,12 +334,29 @@ fn flipped(values: &Values) -> Values {
 
 /// Flips a bit of the first sum that a worker is given.
 fn flip_first(work: &mut Work) {
+    work.in_place.clear();
     let sums = work.sums.iter_mut().find(|(_, sums)| !sums.is_empty());
     if let Some((_, sums)) = sums {
         let flipped = sums.iter().enumerate();
         let flipped = flipped.map(|(at, value)| f32::from_bits(value.to_bits() ^ u32::from(at == 0)));
         *sums = Arc::new(flipped.collect());
     }
+}
+
+/// Lends the memory in which a segment awaits its sums.
+fn lend(
+    device: &Device,
+    executable: &mut Executable,
+    run: &Arc<Run>,
+    segment: usize,
+) -> Result<Places, GpuError> {
+    let is_sum = |transfer: &Transfer| matches!(Slot::decode(transfer.slot), Slot::Sums(_));
+    let lent = device.lend_uploads(executable, segment, &is_sum)?.into_iter();
+    let empty = lent.filter_map(|(slot, memory)| match Slot::decode(slot) {
+        Slot::Sums(bucket) => Some((bucket, memory)),
+        _ => None,
+    });
+    Ok(Places { run: Arc::clone(run), segment, empty: empty.collect() })
 }
 
 /// Injects a delay after segments that ran.

@@ -261,7 +261,7 @@ fn named(tensors: &[(String, u64)]) -> String {
 }
 
 /// Writes a number of bytes as in `1.5 MiB`.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (count.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);
     let value = count as f64 / (1u64 << (10 * unit)) as f64;

@@ -7,6 +7,7 @@ use unisono_data::Seen;
 use unisono_replica::{AuditReport, ReplicaReport};
 
 use crate::Scaling;
+use crate::compile::memory::bytes;
 use crate::observe::machines::{MachineReport, slowest};
 
 /// The share of the time in percent from which a wait is named.
@@ -123,6 +124,13 @@ impl fmt::Display for Report {
         if let Some(diagnosis) = self.diagnosis() {
             write!(f, "\n{diagnosis}")?;
         }
+        let sums = |of: &dyn Fn(&ReplicaReport) -> u64| self.replicas.iter().map(of).sum::<u64>();
+        let (received, early) = (sums(&|r| r.received), sums(&|r| r.received_early));
+        if received > 0 {
+            let each = bytes(self.replicas.iter().map(|r| r.received).max().unwrap_or_default());
+            let early = (100.0 * early as f64 / received as f64).round();
+            write!(f, "\nsums: {each} to each replica, {early}% of it while replicas still computed")?;
+        }
         if let Some(Scaling { scale, skipped, .. }) = &self.scaling {
             let scale = f64::from(*scale);
             write!(f, "\nmixed precision: a loss scale of {scale}, {skipped} steps skipped for it")?;
@@ -157,10 +165,10 @@ fn seconds(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// Diagnoses a run with these seconds of input, peers, exchange, loading, compute and the driver.
-    fn diagnosis(seconds: [u64; 6]) -> Option<String> {
-        let [input, peers, exchange, loading, compute, driver] = seconds.map(Duration::from_secs);
-        let replica = ReplicaReport {
+    /// A replica that made a step, which took no time.
+    fn replica() -> ReplicaReport {
+        let zero = Duration::ZERO;
+        ReplicaReport {
             replica: 0,
             adapter: "a".into(),
             thread: std::thread::current().id(),
@@ -168,19 +176,39 @@ mod tests {
             samples: 1,
             steps: 1,
             overlapped: 0,
+            received: 0,
+            received_early: 0,
             submissions: 1,
             waits: 1,
-            input,
-            upload: Duration::ZERO,
-            compute,
-            driver,
-            exchange,
-            peers,
-            loading,
+            input: zero,
+            upload: zero,
+            compute: zero,
+            driver: zero,
+            exchange: zero,
+            peers: zero,
+            loading: zero,
             state_bytes: 0,
             left: None,
-        };
+        }
+    }
+
+    /// Diagnoses a run with these seconds of input, peers, exchange, loading, compute and the driver.
+    fn diagnosis(seconds: [u64; 6]) -> Option<String> {
+        let [input, peers, exchange, loading, compute, driver] = seconds.map(Duration::from_secs);
+        let replica = ReplicaReport { input, compute, driver, exchange, peers, loading, ..replica() };
         Report::new(vec![replica], None).diagnosis()
+    }
+
+    #[test]
+    fn the_part_of_the_sums_that_went_early_is_told() {
+        let some = |received, received_early| ReplicaReport { received, received_early, ..replica() };
+        let told = |replicas| Report::new(replicas, None).to_string();
+        assert!(!told(vec![some(0, 0)]).contains("sums"));
+        let two = told(vec![some(3 << 20, 1 << 20), some(1 << 20, 1 << 20)]);
+        assert!(
+            two.contains("sums: 3.0 MiB to each replica, 50% of it while replicas still computed"),
+            "{two}"
+        );
     }
 
     #[test]
