@@ -89,9 +89,9 @@ fn buckets_and_overlap_do_not_show() {
     }
 }
 
-/// Where the host may not map the kernels' buffers, sums go through staging memory, as on most GPUs; `checked`
-/// makes them do so. They are written there while replicas still compute, by several threads where a bucket is
-/// large.
+/// Where the host may not map the kernels' buffers, sums go through staging memory, as on most GPUs;
+/// `checked` makes them do so. They are written there while replicas still compute, by several threads where
+/// a bucket is large.
 #[test]
 fn sums_lie_where_devices_read_them_before_these_ask() {
     let (one, _) = run(1, 1 << 20, options());

@@ -48,8 +48,8 @@ impl Mapping {
     }
 }
 
-/// The memory of one upload, to be filled on any threads while the device works ([`Device::lend_uploads`]). As
-/// long as it is kept, its segment cannot be submitted.
+/// The memory of one upload, to be filled on any threads while the device works ([`Device::lend_uploads`]).
+/// As long as it is kept, its segment cannot be submitted.
 #[derive(Debug)]
 pub struct MappedUpload {
     // The first field, so that it is dropped before the loan.
@@ -74,8 +74,8 @@ pub struct UploadPart<'a> {
     loan: &'a Loan,
 }
 
-// SAFETY: a part is the only access to its bytes, which any thread may write. wgpu says so of `WriteOnly` too,
-// though for sized types alone.
+// SAFETY: a part is the only access to its bytes, which any thread may write. wgpu says so of `WriteOnly`
+// too, though for sized types alone.
 #[expect(unsafe_code, reason = "parts of one upload are written by several threads")]
 unsafe impl Send for UploadPart<'_> {}
 
@@ -122,9 +122,9 @@ impl Lane {
 
 impl Device {
     /// Lends the memory of those of a segment's uploads that are `wanted`, each with its slot, so that they
-    /// can be written before the segment is submitted, while others run: see [`crate::Writer::keep`]. Uploads that
-    /// the host writes into buffers of kernels are left out. Waits if an earlier submission of the segment
-    /// still has the memory.
+    /// can be written before the segment is submitted, while others run: see [`crate::Writer::keep`]. Uploads
+    /// that the host writes into buffers of kernels are left out. Waits if an earlier submission of the
+    /// segment still has the memory.
     ///
     /// # Errors
     /// [`GpuError::Plan`] if there is no such segment, or memory of it is lent already; errors of earlier

@@ -172,9 +172,9 @@ impl Writer<'_> {
         self.bytes().saturating_sub(self.written)
     }
 
-    /// Keeps the bytes that were written where the upload was lent ([`Device::lend_uploads`]), in place of any
-    /// [`Writer::write`]. If it was not lent for this submission, or not all of it was written, the submission
-    /// is an error, and nothing runs.
+    /// Keeps the bytes that were written where the upload was lent ([`Device::lend_uploads`]), in place of
+    /// any [`Writer::write`]. If it was not lent for this submission, or not all of it was written, the
+    /// submission is an error, and nothing runs.
     pub fn keep(&mut self) {
         if self.is_written {
             self.written = self.bytes();

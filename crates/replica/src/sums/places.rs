@@ -34,8 +34,8 @@ impl Lent {
         self.0.insert(replica, (places, Filled::default()));
     }
 
-    /// Sums a bucket into the memory of all replicas for it. Returns what `sum` does, which is none if there is
-    /// no sum.
+    /// Sums a bucket into the memory of all replicas for it. Returns what `sum` does, which is none if there
+    /// is no sum.
     pub fn fill<T>(
         &mut self,
         bucket: usize,

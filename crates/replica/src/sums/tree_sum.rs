@@ -15,8 +15,8 @@ const THREAD: usize = 1 << 18;
 /// The blocks of a bucket by the first and the end of the shards that they sum, each of the bucket's length.
 pub(crate) type Blocks<'a> = BTreeMap<(usize, usize), &'a [f32]>;
 
-/// Sums a bucket into `sums` and into `places`, which have its length. Returns whether all sums are finite, and
-/// none if a block is missing. Leaves from `shards` on are zeros.
+/// Sums a bucket into `sums` and into `places`, which have its length. Returns whether all sums are finite,
+/// and none if a block is missing. Leaves from `shards` on are zeros.
 pub(crate) fn sum(
     blocks: &Blocks<'_>,
     shards: usize,
