@@ -5,11 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use unisono_graph::plan::Transfer;
-
 use crate::device::fault::hold;
 use crate::device::staging::Block;
-use crate::execution::executable::{Executable, Lane, LoadedSegment, segment_of};
 use crate::{Device, GpuError};
 
 /// The bytes of one download, in memory that the device wrote and the host has mapped. As long as one of them
@@ -79,7 +76,20 @@ pub struct UploadPart<'a> {
 #[expect(unsafe_code, reason = "parts of one upload are written by several threads")]
 unsafe impl Send for UploadPart<'_> {}
 
+impl Loan {
+    /// Returns the number of the upload, if all of it was written; an error if its memory is still kept.
+    pub fn end(this: &mut Arc<Self>) -> Result<Option<usize>, GpuError> {
+        let loan = Arc::get_mut(this).ok_or_else(|| GpuError::plan("uploads", "some are still kept"))?;
+        Ok((*loan.written.get_mut() as u64 == loan.bytes).then_some(loan.upload))
+    }
+}
+
 impl MappedUpload {
+    pub(crate) fn new(view: wgpu::BufferViewMut, upload: usize, bytes: u64) -> (Self, Arc<Loan>) {
+        let loan = Arc::new(Loan { upload, bytes, written: AtomicUsize::new(0) });
+        (Self { view, loan: Arc::clone(&loan) }, loan)
+    }
+
     /// Returns all of the memory, to be written. Nothing of it may have been written before.
     pub fn part(&mut self) -> UploadPart<'_> {
         UploadPart { rest: self.view.slice(..), loan: &self.loan }
@@ -104,57 +114,7 @@ impl<'a> UploadPart<'a> {
     }
 }
 
-impl Lane {
-    /// Takes back the memory of uploads that was lent. Returns the numbers of those uploads that are written,
-    /// or an error if some of the memory is still kept.
-    pub(crate) fn take_loans(&mut self) -> Result<Vec<usize>, GpuError> {
-        let mut written = Vec::new();
-        for loan in &mut self.loans {
-            let loan = Arc::get_mut(loan).ok_or_else(|| GpuError::plan("uploads", "some are still kept"))?;
-            if *loan.written.get_mut() as u64 == loan.bytes {
-                written.push(loan.upload);
-            }
-        }
-        self.loans.clear();
-        Ok(written)
-    }
-}
-
 impl Device {
-    /// Lends the memory of those of a segment's uploads that are `wanted`, each with its slot, so that they
-    /// can be written before the segment is submitted, while others run: see [`crate::Writer::keep`]. Uploads
-    /// that the host writes into buffers of kernels are left out. Waits if an earlier submission of the
-    /// segment still has the memory.
-    ///
-    /// # Errors
-    /// [`GpuError::Plan`] if there is no such segment, or memory of it is lent already; errors of earlier
-    /// submissions.
-    pub fn lend_uploads(
-        &self,
-        executable: &mut Executable,
-        segment: usize,
-        wanted: &dyn Fn(&Transfer) -> bool,
-    ) -> Result<Vec<(usize, MappedUpload)>, GpuError> {
-        self.faults.check()?;
-        self.own(executable)?;
-        let LoadedSegment { uploads, lanes, .. } = segment_of(&mut executable.segments, segment)?;
-        let lane = &mut lanes[0];
-        lane.take_loans()?;
-        self.reclaim(lane)?;
-        let mut lent = Vec::new();
-        for (upload, (transfer, place)) in uploads.iter().zip(&lane.upload.places).enumerate() {
-            let Some((block, offset)) = place.filter(|_| wanted(transfer)) else { continue };
-            let bytes = transfer.slice.bytes;
-            let view = lane.upload.blocks[block].buffer.get_mapped_range_mut(offset..offset + bytes);
-            let what = || format!("upload of slot {}", transfer.slot);
-            let view = view.map_err(|error| self.blame(&what(), error))?;
-            let loan = Arc::new(Loan { upload, bytes, written: AtomicUsize::new(0) });
-            lane.loans.push(Arc::clone(&loan));
-            lent.push((transfer.slot, MappedUpload { view, loan }));
-        }
-        Ok(lent)
-    }
-
     /// Keeps memory mapped for as long as a download refers to it. It is unmapped here or before the next
     /// submission.
     pub(crate) fn keep_mapped(&self, mapping: Mapping) {

@@ -265,7 +265,7 @@ fn with_clock(downloads: &[Transfer], timestamps: Option<&Timestamps>) -> Vec<Tr
 }
 
 /// Returns a segment, or an error if there is no such one.
-pub(crate) fn segment_of(
+pub(super) fn segment_of(
     segments: &mut [LoadedSegment],
     segment: usize,
 ) -> Result<&mut LoadedSegment, GpuError> {

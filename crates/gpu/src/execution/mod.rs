@@ -3,6 +3,7 @@
 mod bind;
 mod check;
 pub(crate) mod executable;
+mod lend;
 mod part;
 mod whole;
 
@@ -158,7 +159,7 @@ impl Device {
 
     /// Waits until the staging is no longer used by its last submission, and drops downloads that were not
     /// read.
-    pub(crate) fn reclaim(&self, lane: &mut Lane) -> Result<(), GpuError> {
+    fn reclaim(&self, lane: &mut Lane) -> Result<(), GpuError> {
         self.settle(&lane.upload, lane.last.as_ref())?;
         for part in lane.parts.iter_mut().filter(|part| part.unread) {
             self.settle(&part.download, lane.last.as_ref())?;
@@ -346,7 +347,7 @@ impl Device {
     }
 
     /// Checks that an executable was loaded by this device.
-    pub(crate) fn own(&self, executable: &Executable) -> Result<(), GpuError> {
+    fn own(&self, executable: &Executable) -> Result<(), GpuError> {
         let own = Arc::ptr_eq(&executable.owner, &self.faults);
         if own { Ok(()) } else { Err(GpuError::plan("executable", "belongs to another device")) }
     }
