@@ -89,6 +89,14 @@ fn uploads_are_written_where_they_were_lent_while_another_segment_runs() {
             let refused = device.submit(&mut executable, 0, &mut kept).unwrap_err();
             assert_eq!(refused.to_string(), "upload of slot 7: 0 of 1024 bytes written");
         }
+        // One part has too much, and the other so much less.
+        let mut lent = device.lend_uploads(&mut executable, 0, &|transfer| transfer.slot == 7).unwrap();
+        let mut last = lent[0].1.part();
+        last.split_off(400).write(&values[..500]);
+        last.write(&values[..524]);
+        drop(lent);
+        let refused = device.submit(&mut executable, 0, &mut kept).unwrap_err();
+        assert_eq!(refused.to_string(), "upload of slot 7: 0 of 1024 bytes written");
         // Nobody has to take what was lent.
         drop(device.lend_uploads(&mut executable, 0, &|_| true).unwrap());
         step(&device, &mut executable, 256);

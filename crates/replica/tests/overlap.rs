@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{adapter, bytes};
-use unisono_graph::{Layout, Program, StateKind, Tape, Type};
+use unisono_graph::{Conditions, Layout, Program, StateKind, Tape, Type};
 use unisono_replica::{Activity, Feed, Interval, Options, ReplicaError, Replicas, Verdict};
 
 const ROWS: usize = 32;
@@ -166,6 +166,24 @@ fn sums_leave_while_backward_goes_on() {
     };
     let (layer, all) = (times_sent(1 << 20, true), times_sent(100 << 20, true));
     assert!((0..2).all(|r| layer[r] > all[r]), "a bucket a layer {layer:?}, one bucket {all:?}");
+}
+
+/// A step in flight that is diagnosed sends blocks early as well. They are of no program that ran before.
+#[test]
+fn blocks_of_a_diagnosis_are_not_taken_for_those_of_another_program() {
+    let tape = Tape::new();
+    let x = tape.input("x", Type::sample(&[WIDE]));
+    tape.output("sum", &x.sum(&[-1]).sum_shards());
+    let small = Arc::new(Program::compile(&tape.finish().unwrap()).unwrap());
+    let large = Arc::new(Program::clone(&program(1 << 20)).with_conditions(Conditions::default()));
+    let never = options().with(|o| o.audits = unisono_replica::Audits::Never);
+    let mut one = Replicas::start(&[adapter()], vec![large, small], never).unwrap();
+    (0..2).for_each(|program| one.prepare(program, &[ROWS]).unwrap());
+    one.step(1, &feed(0), &mut |_| Verdict::Commit).unwrap();
+    let mut bad = feed(1);
+    bad.inputs = vec![bytes((0..ROWS * WIDE).map(|_| f32::NAN)).into()];
+    assert!(one.begin(0, &bad).unwrap());
+    assert!(matches!(one.finish(), Err(ReplicaError::NotFinite { .. })));
 }
 
 /// Three gradients of a megabyte each are not finite because of the last of six shards. All of them are

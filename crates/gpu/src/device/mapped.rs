@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::device::fault::hold;
 use crate::device::staging::Block;
@@ -60,8 +60,10 @@ pub(crate) struct Loan {
     /// The number of the upload among those of its segment.
     upload: usize,
     bytes: u64,
-    /// The number of bytes that were written; too many if a write did not fit.
+    /// The number of bytes that were written.
     written: AtomicUsize,
+    /// Whether a write did not fit.
+    is_spoilt: AtomicBool,
 }
 
 /// A part of the memory of a [`MappedUpload`], which is written from front to back.
@@ -80,13 +82,15 @@ impl Loan {
     /// Returns the number of the upload, if all of it was written; an error if its memory is still kept.
     pub fn end(this: &mut Arc<Self>) -> Result<Option<usize>, GpuError> {
         let loan = Arc::get_mut(this).ok_or_else(|| GpuError::plan("uploads", "some are still kept"))?;
-        Ok((*loan.written.get_mut() as u64 == loan.bytes).then_some(loan.upload))
+        let is_written = *loan.written.get_mut() as u64 == loan.bytes && !*loan.is_spoilt.get_mut();
+        Ok(is_written.then_some(loan.upload))
     }
 }
 
 impl MappedUpload {
     pub(crate) fn new(view: wgpu::BufferViewMut, upload: usize, bytes: u64) -> (Self, Arc<Loan>) {
-        let loan = Arc::new(Loan { upload, bytes, written: AtomicUsize::new(0) });
+        let loan = Loan { upload, bytes, written: AtomicUsize::new(0), is_spoilt: AtomicBool::new(false) };
+        let loan = Arc::new(loan);
         (Self { view, loan: Arc::clone(&loan) }, loan)
     }
 
@@ -107,10 +111,13 @@ impl<'a> UploadPart<'a> {
 
     /// Appends these bytes. If they do not fit, the upload does not count as written.
     pub fn write(&mut self, bytes: &[u8]) {
-        if let Some(mut place) = self.rest.split_off(..bytes.len()) {
-            place.copy_from_slice(bytes);
+        match self.rest.split_off(..bytes.len()) {
+            Some(mut place) => {
+                place.copy_from_slice(bytes);
+                self.loan.written.fetch_add(bytes.len(), Ordering::Release);
+            }
+            None => self.loan.is_spoilt.store(true, Ordering::Release),
         }
-        self.loan.written.fetch_add(bytes.len(), Ordering::Release);
     }
 }
 

@@ -99,9 +99,10 @@ impl Device {
     /// that is submitted again before its last submission was waited for is waited for here, and its
     /// downloads are dropped.
     ///
-    /// # Errors [`GpuError::Plan`] if there is no such segment, an upload is not written exactly, or a
-    /// download of [`Device::wait_part`] or memory of [`Device::lend_uploads`] is still kept;
-    /// [`GpuError::Lost`] and [`GpuError::Timeout`] from an earlier submission.
+    /// # Errors
+    /// [`GpuError::Plan`] if there is no such segment, an upload is not written exactly, or a download of
+    /// [`Device::wait_part`] or memory of [`Device::lend_uploads`] is still kept; [`GpuError::Lost`] and
+    /// [`GpuError::Timeout`] from an earlier submission.
     pub fn submit(
         &self,
         executable: &mut Executable,

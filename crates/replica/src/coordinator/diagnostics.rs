@@ -106,6 +106,7 @@ impl Replicas {
     ) -> Result<SegmentResults, DiagnosticFailure> {
         // Its blocks are no part of a sum over all shards.
         self.overlap.next();
+        self.overlap.stop();
         let mut work = Some(self.work(task, attempt, replica, group, segments));
         let within = self.options.deadline.max(crate::coordinator::replicas::OPENING);
         self.failures.remove(&replica);

@@ -58,7 +58,9 @@ impl Overlap {
     pub fn add(&mut self, replica: usize, blocks: Sent, memory: &mut HostMemory) {
         let buckets: Vec<usize> = blocks.iter().map(|(bucket, _)| *bucket).collect();
         self.sent.entry(replica).or_default().extend(blocks);
-        let Some(program) = self.program.clone().filter(|_| !self.is_shared) else { return };
+        let Some(program) = self.program.clone().filter(|_| self.is_covered() && !self.is_shared) else {
+            return;
+        };
         let mut lent = std::mem::take(&mut self.lent);
         for bucket in buckets {
             let len = program.buckets()[bucket].len;
@@ -81,6 +83,11 @@ impl Overlap {
         }
     }
 
+    /// Returns whether it is known who runs which shard: not where replicas run a few at once.
+    fn is_covered(&self) -> bool {
+        self.runs.values().map(Range::len).sum::<usize>() == self.shards
+    }
+
     /// Returns whether all replicas have answered for the segment.
     pub fn is_finished(&self) -> bool {
         self.runs.keys().all(|replica| self.finished.contains(replica))
@@ -90,8 +97,7 @@ impl Overlap {
     /// tree.
     pub fn complete(&self, bucket: usize, len: usize) -> Option<(Blocks<'_>, usize)> {
         let mut blocks: Blocks<'_> = BTreeMap::new();
-        // Where replicas run a few shards at once, it is not yet known who will run which.
-        if self.program.is_none() || self.runs.values().map(Range::len).sum::<usize>() != self.shards {
+        if self.program.is_none() || !self.is_covered() {
             return None;
         }
         for (replica, shards) in self.runs.iter().filter(|(_, shards)| !shards.is_empty()) {
@@ -138,6 +144,11 @@ impl Overlap {
     pub fn lost(&mut self, replica: usize) {
         self.sent.remove(&replica);
         self.sums.clear();
+        self.stop();
+    }
+
+    /// Adds nothing more until a step begins, and gives back what replicas have lent.
+    pub fn stop(&mut self) {
         self.lent.give_back_all();
         self.program = None;
     }
@@ -203,6 +214,15 @@ mod tests {
         // When all have answered, what is left is added at the end.
         early.finish(1, vec![(0, block(4.0))], &mut HostMemory::default());
         assert_eq!((early.take(0), early.is_finished()), (None, true));
+    }
+
+    #[test]
+    fn blocks_of_another_program_are_not_added() {
+        let mut early = Overlap::default();
+        early.start(&program(), 1, false);
+        early.next();
+        early.add(0, vec![(7, own(vec![0.1; 8]))], &mut HostMemory::default());
+        assert_eq!(early.take(7), None);
     }
 
     #[test]

@@ -128,8 +128,11 @@ impl fmt::Display for Report {
         let (received, early) = (sums(&|r| r.received), sums(&|r| r.received_early));
         if received > 0 {
             let each = bytes(self.replicas.iter().map(|r| r.received).max().unwrap_or_default());
-            let early = (100.0 * early as f64 / received as f64).round();
-            write!(f, "\nsums: {each} to each replica, {early}% of it while replicas still computed")?;
+            write!(f, "\nsums: {each} to each replica")?;
+            if early > 0 {
+                let early = (100.0 * early as f64 / received as f64).round();
+                write!(f, ", {early}% of it while replicas still computed")?;
+            }
         }
         if let Some(Scaling { scale, skipped, .. }) = &self.scaling {
             let scale = f64::from(*scale);
@@ -204,6 +207,7 @@ mod tests {
         let some = |received, received_early| ReplicaReport { received, received_early, ..replica() };
         let told = |replicas| Report::new(replicas, None).to_string();
         assert!(!told(vec![some(0, 0)]).contains("sums"));
+        assert!(told(vec![some(1 << 20, 0)]).ends_with("sums: 1.0 MiB to each replica"));
         let two = told(vec![some(3 << 20, 1 << 20), some(1 << 20, 1 << 20)]);
         assert!(
             two.contains("sums: 3.0 MiB to each replica, 50% of it while replicas still computed"),
