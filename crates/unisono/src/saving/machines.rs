@@ -66,7 +66,7 @@ pub(crate) fn share_newest_on(disk: &dyn Disk, world: &World, dir: &Path) -> Res
         let took = take_from_beside(disk, dir);
         return took.map(|()| own).map_err(|error| Error::setting("checkpoints", error.to_string()));
     }
-    let newest = all_or_none(world, newest_here(disk, dir), dir)?;
+    let newest = all_or_error(world, newest_here(disk, dir), dir, true)?;
     let step = newest.as_ref().map_or(0, |(step, _)| step + 1);
     let steps = world.gather("the newest checkpoints", &step.to_le_bytes())?;
     let step_of = |record: &[u8]| record.try_into().map_or(0, u64::from_le_bytes);
@@ -142,13 +142,18 @@ pub(crate) fn beside(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
 
 /// Returns a result if all ranks have one, and otherwise the same error on all.
 pub(crate) fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T, Error> {
+    all_or_error(world, result, path, false)
+}
+
+/// Does [`all_or_none`]. The error may be one that is the same at the next start.
+fn all_or_error<T>(world: &World, result: io::Result<T>, path: &Path, is_refusal: bool) -> Result<T, Error> {
     let problem = result.as_ref().err().map(|error| format!("{}: {error}", path.display()));
     let records = world
         .gather("what went wrong with a checkpoint", problem.as_deref().unwrap_or_default().as_bytes())?;
     match records.into_iter().find(|(_, record)| !record.is_empty()) {
         Some((rank, why)) => {
             let why = String::from_utf8_lossy(&why).into_owned();
-            Err(WorldError::Other { rank: world.name(rank), why }.into())
+            Err(WorldError::Other { rank: world.name(rank), why, is_refusal }.into())
         }
         None => result.map_err(|error| Error::setting("checkpoints", error.to_string())),
     }
