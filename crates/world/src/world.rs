@@ -211,8 +211,8 @@ impl World {
         concluded
     }
 
-    /// Says why this rank ends before the others. They hear of it when the last clone of the world is dropped,
-    /// and what they wait for then fails with this reason.
+    /// Says why this rank ends before the others. They hear of it when the last clone of the world is
+    /// dropped, and what they wait for then fails with this reason.
     pub fn leave(&self, problem: Problem) {
         if let Some(shared) = &self.0 {
             *lock(&shared.leaves) = Some(problem);

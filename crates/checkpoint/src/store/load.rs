@@ -36,8 +36,8 @@ pub struct Loaded {
 ///
 /// Broken checkpoints are skipped and listed. If all are broken, that is [`Error::NoneComplete`], so that
 /// no run starts from scratch by mistake. If the record of trusted checkpoints cannot be read, any of them
-/// may be a suspect, which is [`Error::Record`]. This needs no [`Store`](crate::Store) and disturbs none that is in
-/// use.
+/// may be a suspect, which is [`Error::Record`]. This needs no [`Store`](crate::Store) and disturbs none that
+/// is in use.
 pub fn newest(dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
     newest_on(&StdDisk, dir.as_ref())
 }

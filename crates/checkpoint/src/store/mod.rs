@@ -171,8 +171,8 @@ impl Store {
     }
 
     /// Returns the step and directory of the best checkpoint by [`Options::best`], or `None` without that
-    /// option or any metric. If the record of trusted checkpoints cannot be read, any of them may be a suspect,
-    /// which is [`Error::Record`].
+    /// option or any metric. If the record of trusted checkpoints cannot be read, any of them may be a
+    /// suspect, which is [`Error::Record`].
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
         list_usable(&*self.disk, &self.dir)?;
         let mut found = self.candidates()?;

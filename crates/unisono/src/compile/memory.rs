@@ -15,10 +15,10 @@ use crate::Error;
 /// The number of the largest tensors that an error names.
 const NAMED: usize = 3;
 
-/// What training takes of a device's memory, on a replica with an even share of each step: all of its tensors,
-/// and buffers for the values that are alive together, which the steps of all phases and evaluations share.
-/// Staging memory of the host and the driver's own memory are not included, nor are predictions and samples
-/// of other lengths. It prints as one line.
+/// What training takes of a device's memory, on a replica with an even share of each step: all of its
+/// tensors, and buffers for the values that are alive together, which the steps of all phases and evaluations
+/// share. Staging memory of the host and the driver's own memory are not included, nor are predictions and
+/// samples of other lengths. It prints as one line.
 ///
 /// A replica runs all its shards at once where memory allows, and otherwise the largest power of two of them
 /// that fits, one such group after another. Fewer shards at once take less memory and more time, and never
@@ -262,8 +262,8 @@ fn run(sizes: &[usize], shards: usize) -> Run {
     Run { first: 0, sizes: sizes[..shards].to_vec(), shards: sizes.len() }
 }
 
-/// The memory that a device holds for plans that it has loaded. They take turns, so that their scratch buffers
-/// are the same ones: the largest of each, the second largest of each, and so on.
+/// The memory that a device holds for plans that it has loaded. They take turns, so that their scratch
+/// buffers are the same ones: the largest of each, the second largest of each, and so on.
 #[derive(Debug, Default, PartialEq)]
 struct Held {
     /// The bytes of each state.

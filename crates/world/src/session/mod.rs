@@ -240,8 +240,8 @@ impl Session {
         Ok(())
     }
 
-    /// Says goodbye, and waits a while until all others have. `problem` is the reason for which this rank ends
-    /// before the others, if it does.
+    /// Says goodbye, and waits a while until all others have. `problem` is the reason for which this rank
+    /// ends before the others, if it does.
     pub fn end(&mut self, problem: Option<&Problem>, patience: Duration) {
         self.send_all(Kind::Bye, 0, &Problem::encode(problem));
         let mut waited = Duration::ZERO;
