@@ -36,7 +36,7 @@ use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 use unisono::data::{Loader, Position};
 use unisono::gpu::{Adapter, Kind, select};
-use unisono::graph::Run;
+use unisono::graph::{MAX_SHARDS, Run};
 use unisono::{AdamW, ProgramId, Trainer};
 use unisono_examples::{Error, Model, bytes, program, table};
 
@@ -56,11 +56,11 @@ struct Flags {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..))]
     batch: Option<u16>,
     /// Parts that a batch is cut into
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    shards: u16,
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=MAX_SHARDS as i64))]
+    shards: u32,
     /// Shards that a replica runs at once, at most [default: all of its shards]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..))]
-    shards_at_once: Option<u16>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
+    shards_at_once: Option<u32>,
     /// Adapters with NAME in their name; may be repeated [default: every hardware adapter, else the software
     /// one]
     #[arg(long, value_name = "NAME")]
@@ -267,10 +267,10 @@ fn start(flags: &Flags, replicas: u16, cache: bool) -> Result<Duration, Error> {
 
 fn trainer(flags: &Flags, replicas: u16, data: &Loader) -> Result<Trainer, Error> {
     let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3));
-    let builder = builder.global_batch(flags.batch()).shards(flags.shards.into());
+    let builder = builder.global_batch(flags.batch()).shards(flags.shards as usize);
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
-    let builder = flags.shards_at_once.map(usize::from).into_iter().fold(builder, |b, n| b.shards_at_once(n));
+    let builder = flags.shards_at_once.into_iter().fold(builder, |b, n| b.shards_at_once(n as usize));
     Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)
 }
 
@@ -288,7 +288,7 @@ fn steps(trainer: &mut Trainer, flags: &Flags, data: &Loader) -> Result<Vec<Dura
 
 /// Returns the number of shards of the replica that has the most.
 fn busiest(flags: &Flags, replicas: u16) -> Run {
-    let shards = usize::from(flags.shards).min(flags.batch());
+    let shards = (flags.shards as usize).min(flags.batch());
     Run { first: 0, sizes: vec![flags.batch().div_ceil(shards); shards.div_ceil(replicas.into())], shards }
 }
 
@@ -297,7 +297,8 @@ fn counts(flags: &Flags, adapters: &[Adapter]) -> Vec<u16> {
         return flags.replicas.clone();
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let own = |adapter: &Adapter| if adapter.kind == Kind::Cpu { cores.min(flags.shards.into()) } else { 1 };
+    let own =
+        |adapter: &Adapter| if adapter.kind == Kind::Cpu { cores.min(flags.shards as usize) } else { 1 };
     let all = adapters.iter().map(own).sum::<usize>() as u16;
     if all > 1 { vec![1, all] } else { vec![1] }
 }

@@ -80,7 +80,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
 
 fn trainer(flags: &Flags, replicas: u16, audits: Option<Audits>, data: &Loader) -> Result<Trainer, Error> {
     let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3));
-    let builder = builder.global_batch(flags.batch()).shards(flags.shards.into());
+    let builder = builder.global_batch(flags.batch()).shards(flags.shards as usize);
     let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
     let builder = audits.into_iter().fold(builder, |builder, audits| builder.audits(audits));
     Ok(builder.replicas(replicas.into()).build(&data.fields()?)?)

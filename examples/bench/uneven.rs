@@ -11,7 +11,7 @@ use crate::Flags;
 use crate::scaling::{QUANTILES, SideBySide, seconds_of, turns};
 
 /// The number of shards: enough to give a quarter of them to the slow replica.
-const SHARDS: u16 = 32;
+const SHARDS: u32 = 32;
 /// How many times as long as the fast replica the slow one takes.
 const SLOWER: u32 = 3;
 
@@ -57,7 +57,7 @@ pub fn measure(flags: &Flags) -> Result<(), Error> {
             }
         }
         let builder = Trainer::builder(flags.model.layers()).optimizer(AdamW::new(1e-3)).fault_scope(&scope);
-        let builder = builder.global_batch(batch).shards(SHARDS.into()).assignment(case.assignment);
+        let builder = builder.global_batch(batch).shards(SHARDS as usize).assignment(case.assignment);
         let builder = flags.adapter.iter().fold(builder, |builder, name| builder.adapter(name));
         let builder = if flags.trace.is_some() { builder.timeline() } else { builder };
         runs.push(SideBySide::one(builder.replicas(case.replicas).build(&data.fields()?)?, &data));

@@ -53,7 +53,10 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
     // The faults that the variable FAILPOINTS names are active until this is dropped.
     #[cfg(feature = "faults")]
     let _faults = fail::FailScenario::setup();
-    match run(F::parse()) {
+    let result = run(F::parse());
+    let is_refused = result.as_ref().is_err_and(|error| is_refusal(&**error));
+    machines::leave(result.as_ref().err().filter(|_| is_refused).map(ToString::to_string));
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let stopped = matches!(error.downcast_ref(), Some(unisono::Error::Stopped));
@@ -65,7 +68,7 @@ pub fn program<F: Parser>(run: impl FnOnce(F) -> Result<(), Error>) -> ExitCode 
             };
             match interrupted {
                 true => ExitCode::from(interrupt::exit_code()),
-                false if is_refusal(&*error) => ExitCode::from(REFUSED),
+                false if is_refused => ExitCode::from(REFUSED),
                 false => ExitCode::FAILURE,
             }
         }
@@ -89,12 +92,8 @@ impl std::fmt::Display for Refused {
 
 /// Returns whether the same run would fail again with an error: nothing was lost, it is refused.
 fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    use unisono::{Error, world::WorldError};
-    match error.downcast_ref() {
-        Some(Error::Here(error)) => is_refusal(&**error),
-        Some(Error::Setting { .. } | Error::Resume { .. } | Error::Model(_) | Error::TooLarge { .. }) => true,
-        Some(Error::World(WorldError::Differs(_))) => true,
-        Some(_) => false,
+    match error.downcast_ref::<unisono::Error>() {
+        Some(error) => error.is_refusal(),
         // Data that cannot be opened; what is wrong with a batch of a run is an error of the run.
         None => error.is::<Refused>() || error.is::<unisono::data::DataError>(),
     }

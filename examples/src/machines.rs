@@ -1,11 +1,12 @@
 //! The machines of a run: how a program finds them, and which of them print.
 
 use std::fmt::Arguments;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use clap::ValueEnum;
 use unisono::World;
+use unisono::world::Problem;
 
 use crate::Error;
 
@@ -23,6 +24,10 @@ pub enum WorldFlag {
 
 /// How this process prints. It is global because standard error belongs to the process.
 static PRINTS: OnceLock<Prints> = OnceLock::new();
+
+/// The machines of this process's run, until it ends. It is global because the process's exit code belongs to
+/// all of them: where one refuses to run, the others are to end with the same code.
+static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
 struct Prints {
     /// What each line begins with.
@@ -42,6 +47,7 @@ impl WorldFlag {
             let (first, name) = (world.is_first(), world.name(world.rank()));
             let label = if all || !first { format!("{name}: ") } else { String::new() };
             let _ = PRINTS.set(Prints { label, lines: AtomicBool::new(all || first) });
+            *WORLD.lock().unwrap_or_else(PoisonError::into_inner) = Some(world.clone());
         }
         Ok(world)
     }
@@ -68,6 +74,14 @@ impl WorldFlag {
                 .into());
         }
         Ok(World::alone())
+    }
+}
+
+/// Ends this process's part of the run. If it refuses to run, the other machines hear the reason.
+pub(crate) fn leave(refusal: Option<String>) {
+    let world = WORLD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((world, why)) = world.zip(refusal) {
+        world.leave(Problem { why, is_refusal: true });
     }
 }
 

@@ -160,6 +160,7 @@ impl Text {
                 index_in_epoch: 0,
                 indices: vec![0],
                 skipped: vec![],
+                gaps: vec![],
                 after: Position::default(),
                 stacked: Sample::new().with(INPUT, Field::i32([1, context], window)),
                 part: None,

@@ -46,6 +46,36 @@ fn the_best_checkpoint_is_known_and_its_weights_come_back() {
     assert_eq!(other.evaluate(&held_out).unwrap().loss, losses[lowest]);
 }
 
+/// Training losses fall below those of samples held out, and are not compared with them.
+#[test]
+fn a_checkpoint_measured_on_samples_held_out_is_better_than_one_that_is_not() {
+    let (train, held_out) = (loader(40, 5).unwrap(), loader(20, 6).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let build = |best: &BestBy| {
+        let builder = perceptron(8).optimizer(unisono::Sgd::new(0.1)).global_batch(16).replicas(1);
+        let mut trainer = builder.build(&train.fields().unwrap()).unwrap();
+        trainer.save_to(Saving::new(dir.path()).keep_last(1).keep_best(best.clone())).unwrap();
+        trainer
+    };
+    let step = |trainer: &unisono::Trainer| trainer.best().unwrap().unwrap().0;
+    for best in [BestBy::Lowest("loss".into()), BestBy::Highest("accuracy".into())] {
+        let mut trainer = build(&best);
+        trainer.clear_checkpoints().unwrap();
+        trainer.fit(&train, None, 1).unwrap();
+        assert_eq!(step(&trainer), 3, "nothing else was measured");
+        trainer.fit(&train, Some(&held_out), 2).unwrap();
+        assert_eq!(step(&trainer), 6, "{best:?}");
+        drop(trainer);
+        let mut trainer = build(&best);
+        trainer.resume().unwrap().unwrap();
+        trainer.fit(&train, None, 6).unwrap();
+        let [measured, trained] = [1, 5]
+            .map(|at| trainer.history()[at].validation.as_ref().unwrap_or(&trainer.history()[at].train).loss);
+        assert!(trained < measured, "{trained} {measured}");
+        assert_eq!((step(&trainer), trainer.load_best().unwrap()), (6, 6), "{best:?}");
+    }
+}
+
 /// A loss is not compared with an accuracy.
 #[test]
 fn what_was_the_best_by_another_metric_is_not_the_best() {

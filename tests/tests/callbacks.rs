@@ -8,8 +8,8 @@ use serde_json::Value;
 use unisono::checkpoint::list;
 use unisono::data::Loader;
 use unisono::{
-    Audits, Builder, Callback, Control, EarlyStopping, Epoch, Error, EvaluateEvery, Influence,
-    LearningRateFinder, Observer, PauseAfter, Sgd, Step, Stop, Trainer, on_epoch, on_step,
+    Audits, Builder, Callback, Control, EarlyStopping, Epoch, Error, EvaluateEvery, Influence, Observer,
+    PauseAfter, Sgd, Step, Stop, Trainer, on_epoch, on_step,
 };
 use unisono_tests::{loader, perceptron};
 
@@ -318,18 +318,6 @@ fn a_time_that_is_over_pauses_after_a_step_and_the_next_fit_goes_on() {
     }
     assert_eq!(trainer.history(), sound.history());
     assert_eq!(trainer.state_sha256().unwrap(), sound.state_sha256().unwrap());
-}
-
-#[test]
-fn a_rate_is_found_and_the_finder_ends_the_run() {
-    let (finder, found) = LearningRateFinder::new(1e-5, 10.0, 60);
-    let mut trainer = build(builder(2).callback(finder));
-    trainer.fit(&data().0, None, u32::MAX).unwrap();
-    let all = found.all();
-    assert_eq!(trainer.steps(), all.len() as u64);
-    assert!(all.len() <= 61 && all.windows(2).all(|pair| pair[0].0 <= pair[1].0));
-    let rate = found.suggestion().unwrap();
-    assert!((1e-3..5.0).contains(&rate), "{rate}");
 }
 
 /// A callback may save a run that is saved nowhere else.

@@ -76,6 +76,24 @@ fn a_label_out_of_range_names_sample_and_value() {
 }
 
 #[test]
+fn the_position_of_a_sample_behind_those_skipped_is_its_own() {
+    let mut labels = vec![0, 1, 2, 0, 1, 2, 0, 1, 2, 0];
+    labels[7] = 9;
+    // Features are the sample's number, and one sample is bad.
+    let features: Vec<f32> = (0..10 * FEATURES).map(|at| (at / FEATURES) as f32).collect();
+    let source = Memory::labelled(features, [FEATURES], labels).unwrap();
+    for bad in [5.0, 6.0, 8.0] {
+        let data = Loader::new(source.clone()).skip_bad(1).try_map("picky", move |sample, _| {
+            let x = sample.field("x").and_then(|x| x.values.as_f32()).ok_or("no x")?;
+            if x[0] == bad { Err("bad".into()) } else { Ok(()) }
+        });
+        let mut trainer = perceptron(4).global_batch(5).build(&data.fields().unwrap()).unwrap();
+        let message = trainer.fit(&data, None, 1).unwrap_err().to_string();
+        has(&message, &["position 7", "sample 7 ", "label 9 is not in 0..3"]);
+    }
+}
+
+#[test]
 fn nan_in_the_data_names_sample_and_field() {
     let mut features = vec![0.5; 10 * FEATURES];
     features[3 * FEATURES + 2] = f32::NAN;

@@ -12,7 +12,7 @@ fn a_run_is_listed_shown_and_verified() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     store.save(1, &contents(1)).unwrap();
-    let newest = store.save_with_metric(2, &contents(2), Some(0.5)).unwrap().path;
+    let newest = store.save_with_metric(2, &contents(2), Some(&0.5.into())).unwrap().path;
     let listed = inspect::list(dir.path()).unwrap();
     assert_eq!(
         listed.iter().map(|listed| (listed.step, listed.metric)).collect::<Vec<_>>(),

@@ -49,6 +49,20 @@ several would be c: \"c\", \"module.c\"";
 }
 
 #[test]
+fn several_tensors_for_a_name_that_the_model_lacks_are_unexpected() {
+    let file = tensors(&[("b.weight", &[2]), ("a.gamma", &[2]), ("a.kernel", &[2])]);
+    let wants = model(&[("b.weight", &[2])]);
+    let (found, report) = Plan::new().keras_names().partial().take(&file, &wants).unwrap();
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["b.weight"]);
+    assert_eq!(report.unexpected, ["a.gamma", "a.kernel"]);
+    let error = Plan::new().keras_names().take(&file, &wants).unwrap_err().to_string();
+    assert!(error.ends_with("unexpected: \"a.gamma\", \"a.kernel\""), "{error}");
+    let wants = model(&[("b.weight", &[2]), ("a.weight", &[2])]);
+    let error = Plan::new().keras_names().partial().take(&file, &wants).unwrap_err().to_string();
+    assert!(error.ends_with("several would be a.weight: \"a.gamma\", \"a.kernel\""), "{error}");
+}
+
+#[test]
 fn a_part_is_loaded_by_pattern_from_a_mapped_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.safetensors");

@@ -38,7 +38,7 @@ fn lives(seed: u64, base: &Path, lies: fn(&mut PowerDisk)) -> Result<usize, Stri
                 let mut new = contents(step);
                 new.trainer["try"] = (life * 1000 + saves).into();
                 tried.push((step, new.clone()));
-                if store.save_with_metric(step, &new, Some(metric(step))).is_err() {
+                if store.save_with_metric(step, &new, Some(&metric(step).into())).is_err() {
                     break;
                 }
                 reported = Some((step, new));

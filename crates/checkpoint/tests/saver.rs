@@ -76,7 +76,7 @@ fn what_waits_is_replaced_unless_retention_keeps_it() {
     let options = Options::default().keep(1).every(10).best(Best::Lowest(1));
     let (saver, gate) = saver(dir.path(), options, SaverOptions::default());
     gate.close();
-    let save = |step, metric| saver.save_with_metric(step, contents(step), Some(metric)).unwrap();
+    let save = |step, metric| saver.save_with_metric(step, contents(step), Some(f64::into(metric))).unwrap();
     save(1, 0.5);
     gate.await_arrival();
     save(2, 0.6);

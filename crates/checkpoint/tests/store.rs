@@ -61,7 +61,7 @@ fn milestones_and_the_best_outlive_a_restart() {
     let options = Options::default().keep(1).every(4).best(Best::Highest(1));
     for (step, accuracy) in [(1, 0.1), (2, 0.9), (3, 0.5), (4, f64::NAN), (5, 0.9), (6, 0.2)] {
         let mut store = Store::open_with(dir.path(), options.clone(), Arc::new(StdDisk)).unwrap();
-        store.save_with_metric(step, &contents(step), Some(accuracy)).unwrap();
+        store.save_with_metric(step, &contents(step), Some(&accuracy.into())).unwrap();
     }
     assert_eq!(names(&dir.path().join("checkpoints")), ["step-00000002", "step-00000004", "step-00000006"]);
     let store = Store::open_with(dir.path(), options, Arc::new(StdDisk)).unwrap();

@@ -185,7 +185,7 @@ const PLANTS: [Plant; 8] = [
 
 #[cfg(unix)]
 #[test]
-fn a_record_that_is_none_is_named_and_counts_as_empty() {
+fn a_record_that_is_none_is_named_and_trusts_nothing() {
     for (i, (plant, reason)) in PLANTS.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path(), Options::default().keep(2));
@@ -195,7 +195,12 @@ fn a_record_that_is_none_is_named_and_counts_as_empty() {
         fs::remove_file(&record).unwrap();
         plant(&record);
         assert_eq!(trusted(&store), None, "{i}");
-        assert_eq!(newest(dir.path()).unwrap().unwrap().step, 1);
+        for error in [newest(dir.path()).unwrap_err(), store.newest().unwrap_err(), store.best().unwrap_err()]
+        {
+            let text = error.to_string();
+            assert!(matches!(error, Error::Record { .. }) && text.contains(reason), "{text}");
+            assert!(text.contains("suspects of a failed audit") && text.contains("trusted.json: "), "{text}");
+        }
         let saved = store.save(2, &contents(2)).unwrap();
         let problem = saved.record_problem.unwrap();
         assert!(problem.path == record && problem.reason.contains(reason), "{problem}");
@@ -214,10 +219,50 @@ fn a_record_that_is_none_is_named_and_counts_as_empty() {
             assert!(!record.with_file_name("nowhere").exists());
             assert_eq!(trusted(&store), Some(2));
             assert_eq!(store.save(3, &contents(3)).unwrap().record_problem, None);
+            assert_eq!(newest(dir.path()).unwrap().unwrap().step, 3);
         }
         store.clear().unwrap();
         assert_eq!(names(&dir.path().join("checkpoints")), [""; 0], "{i}");
     }
+}
+
+/// The process ends after the record was written and before the renames, and the disk cuts the record short.
+#[test]
+fn suspects_are_not_found_again_because_the_record_is_cut_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path(), Options::default());
+    for step in 1..=3 {
+        store.save(step, &contents(step)).unwrap();
+    }
+    store.distrust(1).unwrap();
+    drop(store);
+    let checkpoints = dir.path().join("checkpoints");
+    let record = checkpoints.join("trusted.json");
+    for step in [2, 3] {
+        let at = |prefix: &str| checkpoints.join(format!("{prefix}step-0000000{step}"));
+        fs::rename(at("suspect-"), at("")).unwrap();
+    }
+    let text = record_of(1);
+    fs::write(&record, &text).unwrap();
+    assert_eq!(newest(dir.path()).unwrap().unwrap().step, 1);
+    for length in 0..text.len() {
+        fs::write(&record, &text[..length]).unwrap();
+        assert!(matches!(newest(dir.path()), Err(Error::Record { .. })), "{length}");
+    }
+    // The error says what to do.
+    fs::remove_file(&record).unwrap();
+    assert_eq!(newest(dir.path()).unwrap().unwrap().step, 3);
+}
+
+/// Returns a record that says that the checkpoints after a step are suspects.
+fn record_of(distrusted_after: u64) -> String {
+    let zeros = "0".repeat(64);
+    let text = format!(
+        "{{\n  \"format\": \"unisono-trusted\",\n  \"version\": 1,\n  \"trusted\": [],\n  \"distrusted_after\": \
+         {distrusted_after},\n  \"sha256\": \"{zeros}\"\n}}\n"
+    );
+    let sha256 = <sha2::Sha256 as sha2::Digest>::digest(&text);
+    text.replace(&zeros, &sha256.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
 /// An operation on a store, and one on the naive model of it.
@@ -290,7 +335,7 @@ proptest! {
             match act {
                 Act::Save(by, of) => {
                     let (contents, metric) = version(last + by, of);
-                    store.save_with_metric(last + by, &contents, Some(metric)).unwrap();
+                    store.save_with_metric(last + by, &contents, Some(&metric.into())).unwrap();
                     naive.save((last + by, of), &options);
                 }
                 Act::Trust(less) => {

@@ -189,7 +189,7 @@ fn a_distrust_gives_up_what_waits_and_what_failed() {
     let options = Options::default().keep(0).every(5).best(Best::Lowest(1));
     let (saver, gate) = saver(dir.path(), options);
     for step in [1, 2, 3] {
-        saver.save_with_metric(step, contents(step), Some(1.0 / step as f64)).unwrap();
+        saver.save_with_metric(step, contents(step), Some((1.0 / step as f64).into())).unwrap();
         saver.flush().unwrap();
     }
     saver.trust(2);
@@ -207,7 +207,7 @@ fn a_distrust_gives_up_what_waits_and_what_failed() {
     gate.close();
     saver.save(3, contents(3)).unwrap();
     gate.await_arrival();
-    saver.save_with_metric(4, contents(4), Some(0.4)).unwrap();
+    saver.save_with_metric(4, contents(4), Some(0.4.into())).unwrap();
     thread::scope(|scope| {
         let next = scope.spawn(|| saver.save(6, contents(6)).unwrap());
         thread::sleep(std::time::Duration::from_millis(50));

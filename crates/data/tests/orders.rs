@@ -220,6 +220,43 @@ fn bad_samples_are_skipped_up_to_the_number_and_stay_skipped() {
     assert!(loader(0).epochs_from(Position::default()).unwrap().any(|batch| batch.is_err()));
 }
 
+/// A sample that fails by what was drawn is good in other epochs, and the transform of a batch mixes samples.
+#[test]
+fn what_fails_by_draws_is_out_of_later_batches_with_and_without_a_resume() {
+    let loader = Loader::new(numbers(60)).batch(6).shuffle(8).skip_bad(60).prefetch(12);
+    let loader = loader
+        .try_map("unlucky", |_, draws| if draws.below(9) == 0 { Err("bad luck".into()) } else { Ok(()) })
+        .map_batch("mix", |stacked, _| {
+            let x = stacked.f32_mut("x").ok_or("no x")?;
+            let sum: f32 = x.iter().sum();
+            x.iter_mut().for_each(|x| *x += sum);
+            if sum == 0.0 { Err("nothing".into()) } else { Ok(()) }
+        });
+    let mut batches = loader.clone().threads(1).epochs(Position::default(), 4).unwrap();
+    let (mut whole, mut places) = (Vec::new(), Vec::new());
+    while let Some(batch) = batches.next() {
+        whole.push(batch.unwrap());
+        places.push(batches.progress());
+    }
+    let lost: Vec<usize> = places.iter().map(|place| place.skipped.len()).collect();
+    assert!(lost[9] > 0 && lost[9] < lost[19] && lost[19] < lost[29], "{lost:?}");
+    for threads in [1, 4] {
+        let loader = loader.clone().threads(threads);
+        assert_eq!(whole, all(loader.epochs(Position::default(), 4).unwrap()));
+        for (i, place) in places.iter().enumerate() {
+            assert_eq!(all(loader.epochs(place.clone(), 4).unwrap()), whole[i + 1..], "after batch {i}");
+        }
+    }
+    // The order of the source is that of a loader without bad samples.
+    let plain = all(Loader::new(numbers(60)).batch(6).shuffle(8).epochs(Position::default(), 4).unwrap());
+    for batch in &whole {
+        let full = plain.iter().find(|b| (b.epoch, b.first) == (batch.epoch, batch.first)).unwrap();
+        for (row, &index) in batch.indices.iter().enumerate() {
+            assert_eq!(full.indices[(batch.position_of(row) - batch.first) as usize], index);
+        }
+    }
+}
+
 #[test]
 fn a_batch_of_nothing_but_bad_samples_is_passed_over() {
     let loader = Loader::new(numbers(20)).batch(4).skip_bad(4).threads(2).try_map("picky", |sample, _| {

@@ -233,6 +233,21 @@ impl Error {
         }
     }
 
+    /// Returns whether the same run would be refused again: its settings, its model, its checkpoint or its
+    /// machines do not fit each other, on this rank or on another. Nothing was lost, so that a run that is
+    /// started again after losses need not be started again after this.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Here(error) => error.is_refusal(),
+            Self::Setting { .. } | Self::Resume { .. } | Self::Model(_) | Self::TooLarge { .. } => true,
+            Self::Checkpoint(error) => matches!(error, unisono_checkpoint::Error::Record { .. }),
+            Self::World(error) | Self::Replica(ReplicaError::World(error)) => {
+                matches!(error, WorldError::Differs(_) | WorldError::Other { is_refusal: true, .. })
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether this is an error of the data or of their numbers, after which the replicas hold the
     /// state of the step before. Where another rank has the error, that is for all ranks to say.
     pub(crate) fn leaves_state_whole(&self) -> bool {

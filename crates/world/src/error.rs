@@ -23,6 +23,8 @@ pub enum WorldError {
         rank: String,
         /// Its reason.
         why: String,
+        /// Whether that rank refuses to run as it was started, so that starting the run again does not help.
+        is_refusal: bool,
     },
     /// Ranks do different things at the same time, as they do if a program calls other functions on one of
     /// them, or goes on there after an error.
@@ -46,4 +48,39 @@ pub enum WorldError {
     /// Messages cannot be sent or received any more.
     #[error("the connection between the ranks: {0}")]
     Link(String),
+}
+
+/// The reason for which a rank ends its part of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problem {
+    /// The reason, in words.
+    pub why: String,
+    /// Whether the rank refuses to run as it was started, so that starting the run again does not help.
+    pub is_refusal: bool,
+}
+
+impl From<&str> for Problem {
+    fn from(why: &str) -> Self {
+        Self { why: why.to_owned(), is_refusal: false }
+    }
+}
+
+impl Problem {
+    /// Returns the bytes of a problem, or of none, in messages.
+    pub(crate) fn encode(problem: Option<&Self>) -> Vec<u8> {
+        let kind = problem.map_or(0, |problem| 1 + u8::from(problem.is_refusal));
+        let why = problem.map_or("", |problem| problem.why.as_str());
+        [&[kind], why.as_bytes()].concat()
+    }
+
+    /// Reads what [`Problem::encode`] has written.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind @ 1.., why) = bytes.split_first()? else { return None };
+        Some(Self { why: String::from_utf8_lossy(why).into_owned(), is_refusal: *kind == 2 })
+    }
+
+    /// Returns the error of the ranks to which another one gives this reason.
+    pub fn of(self, rank: String) -> WorldError {
+        WorldError::Other { rank, why: self.why, is_refusal: self.is_refusal }
+    }
 }

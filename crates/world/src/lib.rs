@@ -10,7 +10,7 @@ mod threads;
 mod world;
 
 pub use cuts::{bytes_sent, cuts};
-pub use error::WorldError;
+pub use error::{Problem, WorldError};
 pub use link::{Link, Received};
 pub use packed::{pack, unpack};
 pub use session::exchange::Sum;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::cuts::cuts;
-use crate::error::WorldError;
+use crate::error::{Problem, WorldError};
 use crate::link::Link;
 use crate::packed::{pack, unpack};
 use crate::session::Session;
@@ -36,6 +36,8 @@ struct Shared {
     broken: Mutex<Option<WorldError>>,
     /// Whether the last part of the run ended with an error on any rank.
     failed: AtomicBool,
+    /// The reason for which this rank ends before the others.
+    leaves: Mutex<Option<Problem>>,
 }
 
 impl World {
@@ -52,7 +54,8 @@ impl World {
         }
         let session = Mutex::new(Session::new(link, DEADLINE));
         let (broken, failed) = (Mutex::new(None), AtomicBool::new(false));
-        Self(Some(Arc::new(Shared { session, broken, failed })))
+        let leaves = Mutex::default();
+        Self(Some(Arc::new(Shared { session, broken, failed, leaves })))
     }
 
     /// Returns whether there is no other rank, and there never was one.
@@ -181,7 +184,11 @@ impl World {
         let own = if self.rank() == from { bytes } else { Vec::new() };
         let records = self.gather(what, &own)?;
         let found = records.into_iter().find(|(rank, _)| *rank == from).map(|(_, bytes)| bytes);
-        found.ok_or_else(|| WorldError::Other { rank: self.name(from), why: "it was lost".into() })
+        found.ok_or_else(|| WorldError::Other {
+            rank: self.name(from),
+            why: "it was lost".into(),
+            is_refusal: false,
+        })
     }
 
     /// Ends a part of the run on all ranks: gives the reason for which it ended here, if it is an error, and
@@ -189,9 +196,9 @@ impl World {
     ///
     /// # Errors
     /// Errors end the run.
-    pub fn conclude(&self, problem: Option<&str>) -> Result<Vec<(usize, Option<String>)>, WorldError> {
+    pub fn conclude(&self, problem: Option<&Problem>) -> Result<Vec<(usize, Option<Problem>)>, WorldError> {
         if self.is_alone() {
-            return Ok(vec![(0, problem.map(str::to_owned))]);
+            return Ok(vec![(0, problem.cloned())]);
         }
         let concluded = loop {
             match self.act(|session| session.conclude(problem)) {
@@ -202,6 +209,14 @@ impl World {
         let is_sound = concluded.as_ref().is_ok_and(|all| all.iter().all(|(_, problem)| problem.is_none()));
         self.0.iter().for_each(|shared| shared.failed.store(!is_sound, Ordering::Relaxed));
         concluded
+    }
+
+    /// Says why this rank ends before the others. They hear of it when the last clone of the world is
+    /// dropped, and what they wait for then fails with this reason.
+    pub fn leave(&self, problem: Problem) {
+        if let Some(shared) = &self.0 {
+            *lock(&shared.leaves) = Some(problem);
+        }
     }
 
     /// Compares records by name: each rank gives the same names in the same order, with what it has for them.
@@ -292,13 +307,15 @@ impl World {
 impl Drop for Shared {
     fn drop(&mut self) {
         let broken = lock(&self.broken).take();
-        let failed = *self.failed.get_mut() || std::thread::panicking();
+        let leaves = lock(&self.leaves).take();
+        let failed = *self.failed.get_mut() || leaves.is_some() || std::thread::panicking();
         let patience = match &broken {
             Some(_) => Duration::ZERO,
             None if failed => GOODBYE,
             None => lock(&self.session).deadline,
         };
-        lock(&self.session).end(broken.map(|error| error.to_string()).as_deref(), patience);
+        let problem = leaves.or_else(|| Some(broken?.to_string().as_str().into()));
+        lock(&self.session).end(problem.as_ref(), patience);
     }
 }
 
@@ -368,7 +385,7 @@ mod tests {
     }
 
     /// Returns whether this rank ends together with one that is done later.
-    fn ends_together(later: Duration, problem: Option<&str>) -> bool {
+    fn ends_together(later: Duration, problem: Option<&Problem>) -> bool {
         let together = Arc::default();
         let link = Later {
             hosts: ["a".into(), "b".into()],
@@ -387,6 +404,8 @@ mod tests {
     fn a_rank_that_is_done_waits_for_one_that_is_not() {
         let seconds = Duration::from_secs;
         assert!(ends_together(seconds(600), None) && !ends_together(seconds(1000), None));
-        assert!(ends_together(seconds(4), Some("no")) && !ends_together(seconds(6), Some("no")));
+        let problem = Problem::from("no");
+        let ends_so = |later| ends_together(seconds(later), Some(&problem));
+        assert!(ends_so(4) && !ends_so(6));
     }
 }

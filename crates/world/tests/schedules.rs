@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_graph::tree;
-use unisono_world::{Fault, Script, Sum, World, WorldError, threads};
+use unisono_world::{Fault, Problem, Script, Sum, World, WorldError, threads};
 
 const STEPS: usize = 3;
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -240,14 +240,14 @@ fn ranks_that_do_different_things_say_which() {
                     let text = world.gather(what, b"x").unwrap_err().to_string();
                     let wanted = "rank 1 (thread1) is at the trace, rank 0 (thread0) at the report: ";
                     assert!(text.starts_with(wanted), "{text}");
-                    world.conclude(Some(&text)).unwrap();
+                    world.conclude(Some(&text.as_str().into())).unwrap();
                     let error = match world.rank() {
                         2 => world.gather("the trace", b"x").unwrap_err(),
                         _ => attempt(&world, 0, 7).unwrap_err(),
                     };
                     let text = error.to_string();
                     assert!(text.contains("rank 2 (thread2) is at the trace, rank "), "{text}");
-                    world.conclude(Some(&text)).unwrap();
+                    world.conclude(Some(&text.as_str().into())).unwrap();
                 });
             }
         });
@@ -280,7 +280,7 @@ fn a_step_after_an_error_is_right() {
             for world in worlds {
                 scope.spawn(move || {
                     if world.rank() == 1 {
-                        world.conclude(Some("not now")).unwrap();
+                        world.conclude(Some(&"not now".into())).unwrap();
                     } else {
                         assert!(attempt(&world, 0, 7).is_err());
                         world.conclude(None).unwrap();
@@ -298,17 +298,46 @@ fn an_error_of_one_rank_ends_what_the_others_do() {
     std::thread::scope(|scope| {
         for world in worlds {
             scope.spawn(move || {
-                let problem = if world.rank() == 1 {
-                    Some("no such file".to_owned())
+                let problem: Option<Problem> = if world.rank() == 1 {
+                    Some("no such file".into())
                 } else {
                     let error = world.gather("x", b"x").unwrap_err();
                     assert_eq!(error.to_string(), "rank 1 (thread1): no such file");
                     None
                 };
-                let all = world.conclude(problem.as_deref()).unwrap();
+                let all = world.conclude(problem.as_ref()).unwrap();
                 assert_eq!(all, [(0, None), (1, Some("no such file".into())), (2, None)]);
                 assert_eq!(world.gather("y", b"y").unwrap().len(), 3);
             });
         }
     });
+}
+
+/// A rank that refuses to run says so in whatever way it ends, and the others know of it.
+#[test]
+fn a_refusal_of_one_rank_is_known_to_the_others() {
+    let refusal = || Problem { why: "--seed 3".into(), is_refusal: true };
+    for leaves in [true, false] {
+        let worlds = threads(3, Script::default());
+        std::thread::scope(|scope| {
+            for world in worlds {
+                scope.spawn(move || match world.rank() {
+                    1 if leaves => world.leave(refusal()),
+                    1 => drop(world.conclude(Some(&refusal()))),
+                    _ => {
+                        let error = world.gather("x", b"x").unwrap_err();
+                        let wanted = WorldError::Other {
+                            rank: world.name(1),
+                            why: "--seed 3".into(),
+                            is_refusal: true,
+                        };
+                        assert_eq!(error, wanted);
+                        if !leaves {
+                            world.conclude(None).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+    }
 }

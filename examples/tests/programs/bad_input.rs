@@ -37,6 +37,17 @@ fn wrong_flags_are_named() {
     refused(&["--epochs", "0"], &["'0'", "--epochs"]);
 }
 
+/// The measurements take as many shards as a trainer does.
+#[test]
+fn bench_takes_as_many_shards_as_there_may_be() {
+    let bench = |shards: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bench"));
+        command.args(["step", "--adapter", "no such GPU", "--shards", shards]).output().unwrap()
+    };
+    assert!(err(&bench("65537")).contains("65537 is not in 1..=65536"), "{}", err(&bench("65537")));
+    assert!(err(&bench("65536")).contains("no adapter matches"), "{}", err(&bench("65536")));
+}
+
 #[test]
 fn an_unknown_adapter_lists_those_there_are() {
     let there: Vec<String> = unisono::gpu::adapters(&[]).iter().map(unisono::gpu::Adapter::label).collect();

@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 use clap::Parser;
-use unisono::graph::Plan;
 use unisono::graph::plan::Kernel;
+use unisono::graph::{MAX_SHARDS, Plan};
 use unisono_examples::{Error, Model, program, table};
 use unisono_tests::isa::{Step, arithmetic, index, radv, slab, steps};
 use unisono_tests::vendors::Plant;
@@ -26,8 +26,8 @@ struct Flags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     batch: Option<u16>,
     /// Parts that a batch is cut into
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    shards: u16,
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=MAX_SHARDS as i64))]
+    shards: u32,
     /// Replicas, of which the one with the most shards is planned
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     replicas: u16,
@@ -71,7 +71,7 @@ fn show(flags: &Flags, compiles: bool) -> Result<(), Error> {
     let step = Step {
         model: flags.model,
         batch: flags.batch.map_or(flags.model.batch(), usize::from),
-        shards: flags.shards.into(),
+        shards: flags.shards as usize,
         replicas: flags.replicas.into(),
     };
     let (plan, state) = step.plan()?;

@@ -282,6 +282,11 @@ fn loops_of_ones_own_keep_what_was_told_and_logged() {
     fit(&mut resumed, 6);
     assert_eq!(lines()[..6], whole);
     drop(resumed);
+    // They stay when that fit is resumed.
+    let (before, mut resumed) = (lines(), start());
+    fit(&mut resumed, 7);
+    assert_eq!((&lines()[..7], lines().len()), (&*before, 8));
+    drop(resumed);
     let own = scalars(&read(&logs.join("train")), "own");
     assert_eq!(own, (0..25).map(|at| (at + 1, (at as f32).to_bits())).collect::<Vec<_>>());
 }

@@ -148,3 +148,30 @@ impl unisono::Callback for StopsAfter {
         Ok(())
     }
 }
+
+/// A rank that refuses to run as it was started has all refuse: `relaunch` does not start them again.
+#[test]
+fn a_refusal_of_one_rank_is_one_of_all() {
+    let data = loader(40, 5).unwrap();
+    let fields = data.fields().unwrap();
+    let refused = |world: World, batch: usize| {
+        let builder = perceptron(8).global_batch(batch).replicas(1).world(world);
+        builder.build(&fields).err().unwrap().is_refusal()
+    };
+    let of_rank = |world: World| {
+        let batch = if world.rank() == 1 { 0 } else { 16 };
+        refused(world, batch)
+    };
+    assert_eq!(on_ranks(2, Script::default(), of_rank), [true, true]);
+    let differs = |world: World| {
+        let batch = 16 + world.rank();
+        refused(world, batch)
+    };
+    assert_eq!(on_ranks(2, Script::default(), differs), [true, true]);
+    // What is lost is started again.
+    let lost = on_ranks(2, Script::default(), |world| match world.rank() {
+        0 => Some(perceptron(8).replicas(1).world(world).build(&fields).err().unwrap().is_refusal()),
+        _ => None,
+    });
+    assert_eq!(lost, [Some(false), None]);
+}

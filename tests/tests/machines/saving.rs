@@ -64,6 +64,28 @@ fn the_machine_that_is_left_of_two_goes_on_alone() {
     assert_eq!(trainer.resume().unwrap(), None);
 }
 
+/// What cannot be told from a suspect is handed to nobody, and all ranks say so.
+#[test]
+fn a_record_of_trust_that_cannot_be_read_is_an_error_of_all_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = &dir.path().join("run");
+    on_ranks(2, Script::default(), |world| train_on(world, dir, 1));
+    let record = unisono::dir_of_rank(dir, 1).join("checkpoints/trusted.json");
+    std::fs::write(&record, "{").unwrap();
+    let resumed = |world: World| {
+        let builder = perceptron(8).global_batch(16).replicas(1).world(world);
+        let mut trainer = builder.build(&loader(40, 5).unwrap().fields().unwrap()).unwrap();
+        trainer.checkpoints(dir, 2).unwrap();
+        trainer.resume().map(|resumed| resumed.unwrap().step).map_err(|error| error.to_string())
+    };
+    for error in on_ranks(2, Script::default(), resumed).into_iter().chain([resumed(World::alone())]) {
+        let error = error.unwrap_err();
+        assert!(error.contains("trusted.json: ") && error.contains("suspects"), "{error}");
+    }
+    std::fs::remove_file(&record).unwrap();
+    assert_eq!(on_ranks(2, Script::default(), resumed), [Ok(3), Ok(3)]);
+}
+
 /// A disk of its own, which keeps all paths below a directory of the machine's. Only the files that lock runs
 /// are where their paths say.
 #[derive(Debug)]

@@ -135,14 +135,15 @@ impl Plan {
         let mut report = LoadReport { missing: missing.cloned().collect(), ..LoadReport::default() };
         let mut tensors = Tensors::new();
         for (name, from) in sources {
+            let Some(model) = model.get(&name) else {
+                report.unexpected.extend(from.into_iter().map(str::to_owned));
+                continue;
+            };
             let &[source] = from.as_slice() else {
                 report.ambiguous.push((name, from.into_iter().map(str::to_owned).collect()));
                 continue;
             };
-            let (Some(model), Some(&(info, bytes))) = (model.get(&name), found.get(source)) else {
-                report.unexpected.push(source.to_owned());
-                continue;
-            };
+            let Some(&(info, bytes)) = found.get(source) else { continue };
             let view = self.keras.as_ref().and_then(|keras| keras.view(source, &info.shape));
             match fit(info, bytes, view.as_ref(), model)? {
                 Some(tensor) => {

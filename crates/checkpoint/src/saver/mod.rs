@@ -32,7 +32,7 @@ use crate::saver::report::Report;
 use crate::saver::writer::{Job, State, Thread};
 use crate::store::Store;
 use crate::store::contents::Contents;
-use crate::store::retention::{Candidate, Options};
+use crate::store::retention::{Candidate, Metric, Options};
 use crate::tensors::error::{Error, Result};
 
 /// Options of a [`Saver`].
@@ -87,11 +87,11 @@ impl Saver {
     }
 
     /// Saves as [`Saver::save`] does, with a metric for retention as [`Store::save_with_metric`] takes it.
-    pub fn save_with_metric(&self, step: u64, contents: Contents, metric: Option<f64>) -> Result<()> {
+    pub fn save_with_metric(&self, step: u64, contents: Contents, metric: Option<Metric>) -> Result<()> {
         let mut state =
             self.thread.shared.wait_while(|s| s.fatal.is_none() && s.has_no_room(self.options.write_every));
         check(&mut state)?;
-        let new = Candidate { step, metric };
+        let new = Candidate { step, metric: self.retention.rank(metric.as_ref()) };
         let kept = self.retention.is_kept_for_long(new, &state.best);
         let best = self.retention.best_of(&[state.best.as_slice(), &[new]].concat());
         state.best.push(new);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::saver::report::Report;
 use crate::store::Store;
 use crate::store::contents::Contents;
-use crate::store::retention::Candidate;
+use crate::store::retention::{Candidate, Metric};
 use crate::tensors::error::{Error, Result, io};
 
 /// A save that waits to be done.
@@ -15,7 +15,7 @@ use crate::tensors::error::{Error, Result, io};
 pub(crate) struct Job {
     pub(crate) step: u64,
     pub(crate) contents: Contents,
-    pub(crate) metric: Option<f64>,
+    pub(crate) metric: Option<Metric>,
     /// Whether retention will keep it. If so, its successor does not replace it.
     pub(crate) kept: bool,
     /// Whether an audit of its step has passed, so that it is trusted once it is complete.
@@ -198,7 +198,7 @@ fn work(shared: &Shared, require: bool) {
 fn write(shared: &Shared, mut job: Job, require: bool) {
     let start = Instant::now();
     let mut store = shared.store.lock().unwrap_or_else(PoisonError::into_inner);
-    let result = store.save_with_metric(job.step, &job.contents, job.metric);
+    let result = store.save_with_metric(job.step, &job.contents, job.metric.as_ref());
     drop(store);
     let mut state = shared.lock();
     job.audited |= state.trust_written.is_some_and(|upto| job.step <= upto);

@@ -35,8 +35,9 @@ pub struct Loaded {
 /// Returns the newest complete checkpoint in DIR, verified, or `None` if there is no checkpoint at all.
 ///
 /// Broken checkpoints are skipped and listed. If all are broken, that is [`Error::NoneComplete`], so that
-/// no run starts from scratch by mistake. This needs no [`Store`](crate::Store) and disturbs none that is in
-/// use.
+/// no run starts from scratch by mistake. If the record of trusted checkpoints cannot be read, any of them
+/// may be a suspect, which is [`Error::Record`]. This needs no [`Store`](crate::Store) and disturbs none that
+/// is in use.
 pub fn newest(dir: impl AsRef<Path>) -> Result<Option<Loaded>> {
     newest_on(&StdDisk, dir.as_ref())
 }
@@ -68,14 +69,28 @@ pub(crate) struct Found {
 }
 
 /// Lists the checkpoints, newest first, one for each step. Those that are distrusted and not yet renamed are
-/// left out.
+/// left out, as far as the record can be read.
 pub(crate) fn list_on(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
+    Ok(listed(disk, dir)?.0)
+}
+
+/// Lists the checkpoints that may be used, as [`list_on`] does. If the record cannot be read, any of them may
+/// be a suspect.
+pub(crate) fn list_usable(disk: &dyn Disk, dir: &Path) -> Result<Vec<Found>> {
+    match listed(disk, dir)? {
+        (found, Some(Skipped { path, reason })) if !found.is_empty() => Err(Error::Record { path, reason }),
+        (found, _) => Ok(found),
+    }
+}
+
+/// Lists the checkpoints. Returns besides why the record cannot be read.
+fn listed(disk: &dyn Disk, dir: &Path) -> Result<(Vec<Found>, Option<Skipped>)> {
     let mut found = all_on(disk, dir)?;
     // The record is read after the names: if a distrust ends in between, the old names lead nowhere.
-    let (record, _) = Record::read(disk, &dir.join(CHECKPOINTS));
+    let (record, problem) = Record::read(disk, &dir.join(CHECKPOINTS));
     found.retain(|found| !record.distrusts(found.step));
     found.dedup_by_key(|found| found.step);
-    Ok(found)
+    Ok((found, problem))
 }
 
 /// Lists all that has the name of a checkpoint, newest first. Of one step there may be two: the second then
@@ -106,7 +121,7 @@ pub(crate) fn newest_on(disk: &dyn Disk, dir: &Path) -> Result<Option<Loaded>> {
     for _ in 0..LOOKS {
         skipped.clear();
         let mut is_changed = false;
-        for Found { step, path } in list_on(disk, dir)? {
+        for Found { step, path } in list_usable(disk, dir)? {
             match verify(disk, &path, step) {
                 Ok(contents) => return Ok(Some(Loaded { step, path, contents, skipped })),
                 Err(error) => {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::listed::Entry;
 use crate::store::names::{CARRIES, LATEST, MODEL, OPTIMIZER, TRAINER};
+use crate::store::retention::Metric;
 use crate::store::seal::{is_sealed, sealed, zeros};
 use crate::tensors::error::{Result, broken};
 
@@ -49,9 +50,10 @@ struct Version {
 }
 
 impl Manifest {
-    pub(crate) fn new(step: u64, metric: Option<f64>, name: Option<&str>, files: Vec<Entry>) -> Self {
-        let metric = metric.filter(|metric| metric.is_finite());
-        let metric_name = name.filter(|_| metric.is_some()).map(str::to_owned);
+    pub(crate) fn new(step: u64, metric: Option<&Metric>, files: Vec<Entry>) -> Self {
+        let found = metric.filter(|metric| metric.value.is_finite());
+        let (metric, metric_name) =
+            (found.map(|metric| metric.value), found.and_then(|metric| metric.name.clone()));
         Self { format: FORMAT.to_owned(), version: VERSION, step, metric, metric_name, files, sha256: None }
     }
 
@@ -80,6 +82,11 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Returns the metric with its name.
+    pub(crate) fn measured(&self) -> Option<Metric> {
+        Some(Metric { value: self.metric?, name: self.metric_name.clone() })
+    }
+
     /// Returns the text, with its checksum.
     pub(crate) fn into_json(mut self) -> serde_json::Result<Vec<u8>> {
         self.sha256 = Some(zeros());
@@ -98,13 +105,14 @@ mod tests {
     #[test]
     fn a_manifest_comes_back() {
         let entry = |name: &&str| Entry { name: name.to_string(), bytes: 7, sha256: "00".repeat(32) };
-        for metric in [None, Some(0.1 + 0.2)] {
-            let manifest =
-                || Manifest::new(42, metric, Some("lowest loss"), FILES.iter().map(entry).collect());
+        let measured = [Metric::from(0.1 + 0.2), Metric::named(-0.3, "lowest loss")].map(Some);
+        for metric in [None].into_iter().chain(measured) {
+            let manifest = || Manifest::new(42, metric.as_ref(), FILES.iter().map(entry).collect());
+            assert_eq!(manifest().measured(), metric);
             let text = manifest().into_json().unwrap();
             assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest());
         }
-        assert_eq!(Manifest::new(42, Some(f64::NAN), None, Vec::new()).metric, None);
+        assert_eq!(Manifest::new(42, Some(&f64::NAN.into()), Vec::new()).measured(), None);
     }
 
     #[test]

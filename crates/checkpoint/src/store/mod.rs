@@ -36,13 +36,13 @@ use crate::disk::write::{create_dirs, probe, replace_model, sync_dir, write_file
 use crate::disk::{Disk, StdDisk};
 use crate::model::export::{Export, Exported, export_on};
 use crate::store::contents::Contents;
-use crate::store::load::{Loaded, all_on, glance, newest_on};
+use crate::store::load::{Loaded, all_on, glance, list_usable, newest_on};
 use crate::store::lock::Lock;
 use crate::store::manifest::{LONGEST_TRAINER, Manifest};
 use crate::store::names::{
     CARRIES, CHECKPOINTS, LATEST, LOCK, MANIFEST, MODEL, OLD, OPTIMIZER, TRAINER, sibling, step_name,
 };
-use crate::store::retention::{Candidate, Options};
+use crate::store::retention::{Candidate, Metric, Options};
 use crate::tensors::encoded::Encoded;
 use crate::tensors::error::{self, Error, Result, Skipped};
 use crate::tensors::json;
@@ -126,7 +126,12 @@ impl Store {
 
     /// Saves as [`Store::save`] does, with the metric measured at this step, for [`Options::best`]. It is
     /// stored in the manifest. A metric that is not finite counts as none.
-    pub fn save_with_metric(&mut self, step: u64, contents: &Contents, metric: Option<f64>) -> Result<Saved> {
+    pub fn save_with_metric(
+        &mut self,
+        step: u64,
+        contents: &Contents,
+        metric: Option<&Metric>,
+    ) -> Result<Saved> {
         if step > LATEST {
             return Err(Error::Step { step, latest: LATEST });
         }
@@ -166,8 +171,10 @@ impl Store {
     }
 
     /// Returns the step and directory of the best checkpoint by [`Options::best`], or `None` without that
-    /// option or any metric.
+    /// option or any metric. If the record of trusted checkpoints cannot be read, any of them may be a
+    /// suspect, which is [`Error::Record`].
     pub fn best(&self) -> Result<Option<(u64, PathBuf)>> {
+        list_usable(&*self.disk, &self.dir)?;
         let mut found = self.candidates()?;
         let candidates: Vec<Candidate> = found.iter().map(|found| found.candidate).collect();
         let best = self.options.best_of(&candidates).first().copied();
@@ -213,7 +220,7 @@ impl Store {
         Ok(true)
     }
 
-    fn write(&self, temporary: &Path, step: u64, contents: &Contents, metric: Option<f64>) -> Result<()> {
+    fn write(&self, temporary: &Path, step: u64, contents: &Contents, metric: Option<&Metric>) -> Result<()> {
         let disk = &*self.disk;
         let (model, optimizer) = (Encoded::new(&contents.model)?, Encoded::new(&contents.optimizer)?);
         let carries = Encoded::new(&contents.carries)?;
@@ -238,8 +245,7 @@ impl Store {
         if !contents.carries.is_empty() {
             files.push((temporary.join(CARRIES), carries.parts().collect()));
         }
-        let name = self.options.metric.as_deref();
-        let manifest = Manifest::new(step, metric, name, write_files(disk, &files)?);
+        let manifest = Manifest::new(step, metric, write_files(disk, &files)?);
         let manifest = manifest.into_json().map_err(json)?;
         write_file(disk, &temporary.join(MANIFEST), std::iter::once(&*manifest))?;
         sync_dir(disk, temporary)

@@ -6,8 +6,9 @@
 //! trusted, unless it is the same byte for byte. The record lists all trusted checkpoints that are there, not
 //! only the newest: if the newest is saved again, the one before it counts once more.
 //!
-//! The record is replaced as a whole and ends in a checksum of its own. One that cannot be read counts as
-//! empty.
+//! The record is replaced as a whole and ends in a checksum of its own. One that cannot be read trusts
+//! nothing. Whether it named suspects is not known then, so that no checkpoint is read until it is removed
+//! or a new record takes its place.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -65,8 +66,8 @@ struct Version {
 }
 
 impl Record {
-    /// Reads the record in a directory of checkpoints. One that is not there, or is no record, counts as
-    /// empty, and the latter is returned with the reason. Links are not followed, and pipes not waited for.
+    /// Reads the record in a directory of checkpoints. One that is not there, or is no record, is returned as
+    /// an empty one, and the latter with the reason. Links are not followed, and pipes not waited for.
     pub(crate) fn read(disk: &dyn Disk, checkpoints: &Path) -> (Self, Option<Skipped>) {
         let path = checkpoints.join(TRUSTED);
         match read(disk, &path) {

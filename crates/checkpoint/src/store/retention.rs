@@ -20,14 +20,15 @@ pub struct Options {
     pub every: u64,
     /// Keeps the best as well, by the metric that they were saved with. Default: none.
     pub best: Option<Best>,
-    /// What the metric is, in the caller's words, which are saved with it. Checkpoints whose metric is
-    /// another one count as without. Default: none, which is a metric without words.
-    pub metric: Option<String>,
+    /// The names of the metrics that are compared. Only metrics of one name are compared with each other; a
+    /// checkpoint with one that is named earlier is better than any with a later one, and a name that is not
+    /// listed counts as no metric. Default: none, which compares metrics without a name.
+    pub metrics: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { keep: 3, every: 0, best: None, metric: None }
+        Self { keep: 3, every: 0, best: None, metrics: Vec::new() }
     }
 }
 
@@ -50,11 +51,51 @@ impl Options {
         self
     }
 
-    /// Says what the metric is: checkpoints whose metric is another one count as without.
-    pub fn metric(mut self, name: impl Into<Option<String>>) -> Self {
-        self.metric = name.into();
+    /// Names the metrics that are compared, those that count most first. Others count as none.
+    pub fn metrics(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.metrics = names.into_iter().map(Into::into).collect();
         self
     }
+
+    /// Returns a metric as it is ranked, unless it is none of those that are compared.
+    pub(crate) fn rank(&self, metric: Option<&Metric>) -> Option<Ranked> {
+        let metric = metric?;
+        let place = match &metric.name {
+            None => self.metrics.is_empty().then_some(0)?,
+            Some(name) => self.metrics.iter().position(|own| own == name)?,
+        };
+        Some(Ranked { place, value: metric.value })
+    }
+}
+
+/// What was measured at a checkpoint's step, for [`Options::best`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metric {
+    /// The value.
+    pub value: f64,
+    /// What the value is, in the caller's words, such as "lowest loss". `None` is a metric without a name.
+    pub name: Option<String>,
+}
+
+impl Metric {
+    /// Creates a metric with a name.
+    pub fn named(value: f64, name: impl Into<String>) -> Self {
+        Self { value, name: Some(name.into()) }
+    }
+}
+
+impl From<f64> for Metric {
+    fn from(value: f64) -> Self {
+        Self { value, name: None }
+    }
+}
+
+/// A metric as it is ranked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ranked {
+    /// The place of its name among those that are compared. An earlier one is better.
+    place: usize,
+    value: f64,
 }
 
 /// The number of the best checkpoints that are kept, and which metric is better. Of equal ones the earlier
@@ -76,12 +117,12 @@ impl Best {
     }
 
     /// Compares two checkpoints by metric and step: better first, then earlier first.
-    fn compare(self, a: (f64, u64), b: (f64, u64)) -> Ordering {
-        let metric = match self {
-            Self::Lowest(_) => a.0.total_cmp(&b.0),
-            Self::Highest(_) => b.0.total_cmp(&a.0),
+    fn compare(self, a: (Ranked, u64), b: (Ranked, u64)) -> Ordering {
+        let value = match self {
+            Self::Lowest(_) => a.0.value.total_cmp(&b.0.value),
+            Self::Highest(_) => b.0.value.total_cmp(&a.0.value),
         };
-        metric.then(a.1.cmp(&b.1))
+        a.0.place.cmp(&b.0.place).then(value).then(a.1.cmp(&b.1))
     }
 }
 
@@ -89,7 +130,7 @@ impl Best {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) step: u64,
-    pub(crate) metric: Option<f64>,
+    pub(crate) metric: Option<Ranked>,
 }
 
 impl Options {
@@ -116,8 +157,9 @@ impl Options {
     /// Returns the steps of the best, best first.
     pub(crate) fn best_of(&self, candidates: &[Candidate]) -> Vec<u64> {
         let Some(best) = self.best else { return Vec::new() };
-        let measured = candidates.iter().filter_map(|c| Some((c.metric.filter(|m| m.is_finite())?, c.step)));
-        let mut measured: Vec<(f64, u64)> = measured.collect();
+        let measured = candidates.iter().filter_map(|c| Some((c.metric?, c.step)));
+        let measured = measured.filter(|(metric, _)| metric.value.is_finite());
+        let mut measured: Vec<(Ranked, u64)> = measured.collect();
         measured.sort_by(|&a, &b| best.compare(a, b));
         measured.into_iter().take(best.count()).map(|(_, step)| step).collect()
     }
@@ -131,11 +173,15 @@ impl Options {
 mod tests {
     use super::*;
 
+    fn ranked(value: f64) -> Option<Ranked> {
+        Some(Ranked { place: 0, value })
+    }
+
     /// Returns the steps that stay when they were saved one by one with these metrics.
     fn kept(options: &Options, metrics: &[(u64, f64)]) -> Vec<u64> {
         let mut there: Vec<Candidate> = Vec::new();
         for &(step, metric) in metrics {
-            there.insert(0, Candidate { step, metric: Some(metric) });
+            there.insert(0, Candidate { step, metric: ranked(metric) });
             let mut stays = options.stays(&there, None).into_iter();
             there.retain(|_| stays.next().unwrap());
         }
@@ -160,11 +206,32 @@ mod tests {
     }
 
     #[test]
+    fn metrics_of_one_name_are_compared_and_earlier_names_count_first() {
+        let options = Options::default().best(Best::Lowest(1)).metrics(["held out", "trained on"]);
+        let of = |metrics: &[(u64, Metric)]| {
+            let candidate = |(step, metric): &(u64, Metric)| Candidate {
+                step: *step,
+                metric: options.rank(Some(metric)),
+            };
+            options.best_of(&metrics.iter().map(candidate).collect::<Vec<_>>())
+        };
+        let [held, trained] = ["held out", "trained on"].map(|name| move |value| Metric::named(value, name));
+        let mut metrics = vec![(1, Metric::from(0.1)), (2, Metric::named(0.1, "accuracy"))];
+        assert_eq!(of(&metrics), [0; 0]);
+        metrics.extend([(3, trained(0.3)), (4, trained(0.2))]);
+        assert_eq!(of(&metrics), [4]);
+        metrics.extend([(5, held(0.9)), (6, trained(0.1))]);
+        assert_eq!(of(&metrics), [5]);
+        metrics.push((7, held(0.8)));
+        assert_eq!(of(&metrics), [7]);
+    }
+
+    #[test]
     fn what_will_stay_is_worth_waiting_for() {
         let options = Options::default().keep(1).every(100).best(Best::Lowest(1));
-        let earlier = [Candidate { step: 10, metric: Some(0.5) }];
+        let earlier = [Candidate { step: 10, metric: ranked(0.5) }];
         for (step, metric, expected) in
-            [(20, None, false), (100, None, true), (20, Some(0.5), false), (20, Some(0.4), true)]
+            [(20, None, false), (100, None, true), (20, ranked(0.5), false), (20, ranked(0.4), true)]
         {
             assert_eq!(options.is_kept_for_long(Candidate { step, metric }, &earlier), expected);
         }

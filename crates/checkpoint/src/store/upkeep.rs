@@ -54,8 +54,7 @@ impl Store {
         let found = list_on(&*self.disk, &self.dir)?.into_iter();
         let complete = |Found { step, path }: Found| {
             let (found, manifest) = glance(&*self.disk, &path).ok()?;
-            let is_same = found.metric_name == self.options.metric;
-            let candidate = Candidate { step, metric: found.metric.filter(|_| is_same) };
+            let candidate = Candidate { step, metric: self.options.rank(found.measured().as_ref()) };
             (found.step == step).then_some(Complete { path, candidate, manifest })
         };
         Ok(found.filter_map(complete).collect())

@@ -67,6 +67,18 @@ pub enum Error {
         /// Each checkpoint and what is wrong with it, newest first.
         skipped: Vec<Skipped>,
     },
+    /// The record of trusted checkpoints is there and cannot be read. It may have said that the newest
+    /// checkpoints are suspects, so none is used.
+    #[error(
+        "{reason}; it may have said that the newest checkpoints are suspects of a failed audit, so none is \
+         used: without this file, the newest counts, and audits trust it anew"
+    )]
+    Record {
+        /// The record.
+        path: PathBuf,
+        /// The description of the error, which names the file.
+        reason: String,
+    },
     /// A tensor's bytes do not fit its shape.
     #[error("shape {shape:?} of {dtype} does not take {bytes} bytes")]
     Shape {

@@ -155,7 +155,8 @@ impl Pipeline {
             Err(error) => return Some(Err(error)),
         };
         let mut clock = meters.clock();
-        let (mut indices, mut skipped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut indices, mut failed) = (Vec::new(), Vec::new());
+        let (mut skipped, mut gaps) = (Vec::new(), Vec::new());
         for position in unit.first..unit.first + unit.count {
             if stop.load(Ordering::Relaxed) {
                 return None;
@@ -166,6 +167,7 @@ impl Pipeline {
             };
             if known.contains(&index) {
                 skipped.push(index);
+                gaps.push(position);
                 continue;
             }
             if !rows.contains(&((position - unit.first) as usize)) {
@@ -181,6 +183,7 @@ impl Pipeline {
                 }
                 Err(error) if self.skip > 0 => {
                     skipped.push(index);
+                    gaps.push(position);
                     failed.push((index, error));
                 }
                 Err(error) => return Some(Err(error)),
@@ -188,7 +191,8 @@ impl Pipeline {
         }
         let Unit { epoch, first, index_in_epoch, after, .. } = *unit;
         let stacked = stack.finish();
-        let mut batch = Batch { epoch, first, index_in_epoch, indices, skipped, after, stacked, part: None };
+        let part = None;
+        let mut batch = Batch { epoch, first, index_in_epoch, indices, skipped, gaps, after, stacked, part };
         let batch_stages = if batch.indices.is_empty() { &[][..] } else { &self.batch_stages };
         for (at, stage) in batch_stages.iter().enumerate() {
             let since = Instant::now();

@@ -18,7 +18,10 @@
 //! * *Being stopped*: a loader may have flags that ask it to stop (`Loader::stop_on`). The consumer looks at
 //!   them before it takes a batch and, while it waits for one, every [`LOOK`].
 //! * *Bad samples*: a worker leaves them out of its batch and says so. Whether that is allowed is decided by
-//!   the consumer, batch by batch in order, so it never depends on which worker was first.
+//!   the consumer, batch by batch in order, so it never depends on which worker was first. A sample once
+//!   skipped stays skipped, even if it fails by what was drawn and is good in a later epoch. Transforms of
+//!   whole batches must not see it then, since they do not after a resume: a batch that was made before the
+//!   consumer knew of it is made again.
 //!
 //! After an error the iterator ends.
 
@@ -36,7 +39,7 @@ use crate::loading::pace::Pace;
 use crate::loading::pipeline::{Made, Pipeline, StageSpecs};
 use crate::order::schedule::{Schedule, Unit};
 
-use self::worker::{Answer, Crew, work};
+use self::worker::{Answer, Crew, Ticket, work};
 use crate::loading::seen::Meters;
 use crate::{Batch, DataError, LoaderState, Position, Sample, Seen};
 
@@ -49,19 +52,19 @@ pub struct Batches {
     schedule: Schedule,
     pace: Pace,
     /// `None` once the iterator has ended.
-    tickets: Option<Sender<Unit>>,
+    tickets: Option<Sender<Ticket>>,
     answers: Receiver<Answer>,
     crew: Crew,
     /// The batches that were handed back, whose memory is used again.
     spares: Sender<Sample>,
     /// The batches that came before their turn, by their number.
-    early: BTreeMap<u64, Result<Made, DataError>>,
+    early: BTreeMap<u64, Answer>,
     /// The number of the next ticket to be handed out.
     issued: u64,
     /// The number of the next batch to be taken.
     taken: u64,
     position: Position,
-    skipped: BTreeSet<u64>,
+    skipped: Arc<BTreeSet<u64>>,
     skip_reasons: Vec<DataError>,
     consumed: u64,
     started: Instant,
@@ -101,7 +104,6 @@ impl Batches {
         let crew = Crew {
             pipeline,
             specs,
-            known: Arc::new(known.clone()),
             meters,
             stop: Arc::default(),
             tickets: ticket_queue,
@@ -119,7 +121,7 @@ impl Batches {
             early: BTreeMap::new(),
             issued: 0,
             taken: 0,
-            skipped: known,
+            skipped: Arc::new(known),
             skip_reasons: Vec::new(),
             consumed: 0,
             started: Instant::now(),
@@ -198,13 +200,28 @@ impl Batches {
             self.workers.push(worker.map_err(|error| DataError::Threads(error.to_string()))?);
         }
         while self.issued - self.taken < self.pace.window as u64 {
-            let (Some(tickets), Some(unit)) = (&self.tickets, self.schedule.next()) else { break };
-            if tickets.send(unit).is_err() {
+            let Some(unit) = self.schedule.next() else { break };
+            if !self.hand_out(unit) {
                 break;
             }
             self.issued += 1;
         }
         Ok(())
+    }
+
+    /// Hands out a ticket, for which there is room. Returns whether there is anybody to take it.
+    fn hand_out(&self, unit: Unit) -> bool {
+        let ticket = Ticket { unit, known: Arc::clone(&self.skipped) };
+        self.tickets.as_ref().is_some_and(|tickets| tickets.send(ticket).is_ok())
+    }
+
+    /// Whether transforms of a whole batch have seen samples that are known to be bad by now.
+    fn is_outdated(&self, Answer { ticket, made }: &Answer) -> bool {
+        !self.crew.pipeline.batch_stages.is_empty()
+            && match made {
+                Ok(made) => made.batch.indices.iter().any(|index| self.skipped.contains(index)),
+                Err(_) => ticket.known != self.skipped,
+            }
     }
 
     /// Waits for the batch whose turn it is.
@@ -214,15 +231,17 @@ impl Batches {
     fn receive(&mut self) -> Result<Made, DataError> {
         let mut since = None;
         let made = loop {
-            if let Some(made) = self.early.remove(&self.taken) {
-                break made;
+            match self.early.remove(&self.taken) {
+                Some(answer) if self.is_outdated(&answer) => drop(self.hand_out(answer.ticket.unit)),
+                Some(answer) => break answer.made,
+                None => {}
             }
             let answer = self.answers.try_recv().or_else(|_| {
                 since.get_or_insert_with(Instant::now);
                 self.answers.recv_timeout(LOOK)
             });
             match answer {
-                Ok((number, made)) => drop(self.early.insert(number, made)),
+                Ok(answer) => drop(self.early.insert(answer.ticket.unit.number, answer)),
                 Err(RecvTimeoutError::Timeout) if is_asked(&self.stop) => break Err(DataError::Stopped),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -245,7 +264,7 @@ impl Batches {
             if self.skipped.len() >= self.crew.pipeline.skip {
                 return Err(error);
             }
-            self.skipped.insert(index);
+            Arc::make_mut(&mut self.skipped).insert(index);
             self.skip_reasons.push(error);
         }
         // A sample once skipped stays skipped, even if it is good now: a resumed run does not try it either.

@@ -23,6 +23,8 @@ pub struct Batch {
     /// The index in the source of each bad sample left out, where
     /// [`Loader::skip_bad`](crate::Loader::skip_bad) allows it.
     pub skipped: Vec<u64>,
+    /// The position in the epoch of each bad sample left out, ascending.
+    pub gaps: Vec<u64>,
     /// The position at which the run goes on after this batch.
     pub after: Position,
     /// The stacked fields: of all samples, or of those in [`Batch::rows`] where only a part was fetched.
@@ -56,6 +58,12 @@ impl Batch {
         self.indices.len()
     }
 
+    /// Returns the position in the epoch of the sample in a row.
+    pub fn position_of(&self, row: usize) -> u64 {
+        let behind = |position, gap: &u64| position + u64::from(*gap <= position);
+        self.gaps.iter().fold(self.first + row as u64, behind)
+    }
+
     /// Returns the stacked field of a name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.stacked.field(name)
@@ -86,6 +94,10 @@ impl Batch {
         if keep.iter().all(|&keep| keep) {
             return;
         }
+        let gaps = (0..keep.len()).filter(|&row| !keep[row]).map(|row| self.position_of(row));
+        let gaps: Vec<u64> = gaps.collect();
+        self.gaps.extend(gaps);
+        self.gaps.sort_unstable();
         self.skipped.extend(self.indices.iter().filter(|&&index| bad(index)));
         self.indices.retain(|&index| !bad(index));
         self.stacked.keep_rows(&keep);

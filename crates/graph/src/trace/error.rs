@@ -40,6 +40,17 @@ pub enum GraphError {
         /// The most bytes that the device allows.
         adapter_allows: u64,
     },
+    /// A kernel would go over more elements than its indices count, all of which belong to one sample, or to
+    /// no sample.
+    #[error("{what} reduces {elements} elements at once; {most} are the most of one kernel")]
+    Elements {
+        /// The layer and op of the reduction.
+        what: String,
+        /// The number of elements.
+        elements: u64,
+        /// The most elements of a kernel.
+        most: u64,
+    },
     /// Programs of one device disagree about a tensor of the state.
     #[error("state {what} takes {wanted} bytes, but its place in the other program has {}", given(.found))]
     States {

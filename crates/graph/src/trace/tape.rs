@@ -116,7 +116,7 @@ impl Tape {
     }
 
     /// Declares a tensor that outlives the step. Two states of one name are an error, and so is a tensor of
-    /// more than 2^48 elements.
+    /// no elements, or of more than 2^48.
     pub fn state(&self, name: &str, dims: &[usize], kind: StateKind) -> Var {
         let ty = Type::global(dims);
         let (index, known) = {
@@ -128,8 +128,9 @@ impl Tape {
         if known {
             self.fail(GraphError::Duplicate { kind: "state", name: name.into() });
         }
-        if !ty.is_countable() {
-            self.fail_here("state", format!("{name}: {}", too_large(&ty)));
+        let problem = has_elements(&ty).err().or_else(|| (!ty.is_countable()).then(|| too_large(&ty)));
+        if let Some(problem) = problem {
+            self.fail_here("state", format!("{name}: {problem}"));
             return self.push(Arc::new(State(index)), &[], Some(Type::global(&vec![1; dims.len()])));
         }
         self.push(Arc::new(State(index)), &[], Some(ty))
@@ -315,6 +316,9 @@ impl Tape {
     }
 
     fn show(&self, name: &str, kind: OutputKind, x: &Var) {
+        if let Err(problem) = has_elements(&x.ty) {
+            self.fail_here("output", format!("{name}: {problem}"));
+        }
         let known = {
             let mut inner = self.inner.borrow_mut();
             inner.graph.outputs.push(Output { name: name.into(), kind, node: x.id });
@@ -383,8 +387,15 @@ fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
         return Err("reads data from outside, which only declared inputs and states do".into());
     }
     op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
+    inputs.iter().try_for_each(|input| has_elements(&input.ty))?;
     let ty = op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())?;
+    has_elements(&ty)?;
     if ty.is_countable() { Ok(ty) } else { Err(too_large(&ty)) }
+}
+
+/// Refuses a type without elements: there is no memory for such values, nor a kernel that computes them.
+fn has_elements(ty: &Type) -> Result<(), String> {
+    if ty.dims.contains(&0) { Err(format!("{ty} has no elements")) } else { Ok(()) }
 }
 
 /// Returns the problem of a type whose elements cannot be counted.
@@ -401,5 +412,34 @@ impl Recording {
     fn leave(&mut self) {
         self.scopes.pop();
         self.scope = self.scopes.join(".").into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_without_elements_are_refused_by_the_op_that_makes_or_takes_them() {
+        let problem = |trace: fn(&Tape) -> Var| {
+            let tape = Tape::new();
+            let y = tape.scope("layer", || trace(&tape));
+            tape.output("y", &y);
+            tape.finish().unwrap_err().to_string()
+        };
+        let state: fn(&Tape) -> Var = |tape| tape.state("w", &[3, 0], StateKind::Parameter);
+        assert_eq!(problem(state), "layer: state: w: [3, 0] has no elements");
+        let slice: fn(&Tape) -> Var = |tape| tape.input("x", Type::sample(&[4])).slice(-1, 2..2);
+        assert_eq!(problem(slice), "layer: slice: [B, 0] has no elements");
+        let sum: fn(&Tape) -> Var = |tape| tape.input("x", Type::sample(&[0, 4])).sum(&[-2]);
+        assert_eq!(problem(sum), "layer: sum: [B, 0, 4] has no elements");
+        let pad: fn(&Tape) -> Var = |tape| tape.input("x", Type::sample(&[0])).pad(&[1], &[1]);
+        assert_eq!(problem(pad), "layer: pad: [B, 0] has no elements");
+        let shown: fn(&Tape) -> Var = |tape| tape.input("x", Type::sample(&[0]));
+        assert_eq!(problem(shown), "output: y: [B, 0] has no elements");
+        // What nothing reads is no matter.
+        let tape = Tape::new();
+        tape.input("unused", Type::sample(&[0]));
+        assert!(tape.finish().is_ok());
     }
 }

@@ -162,7 +162,9 @@ impl Replicas {
                 Some([digest, []]) => groups.entry(digest.to_vec()).or_default().push(rank),
                 Some([_, problem]) => {
                     let why = String::from_utf8_lossy(problem).into_owned();
-                    return Err(WorldError::Other { rank: self.world.name(rank), why }.into());
+                    return Err(
+                        WorldError::Other { rank: self.world.name(rank), why, is_refusal: false }.into()
+                    );
                 }
                 _ => return Err(WorldError::Link(format!("rank {rank} sent digests that are none")).into()),
             }

@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
+
 use crate::{Callback, Control, Error, Influence, Step};
 
 /// Raises the learning rate from step to step, exponentially, and notes the loss of each step, to find a rate
 /// to train with (Smith 2015, "Cyclical Learning Rates"; Lightning's `lr_find`, fastai's `lr_find`). It ends
 /// the run after its steps, or when the loss is four times the lowest so far. The trainer is of no further
-/// use then: train with another.
+/// use then: train with another. What was tried is in every checkpoint: a run that is resumed tries the rest.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,10 +50,16 @@ impl LearningRateFinder {
         (Self { lowest, highest, steps, found: found.clone() }, found)
     }
 
-    /// Returns the rate of a step, 0 being the first.
-    fn rate(&self, step: u64) -> f64 {
-        let share = step as f64 / (self.steps.max(2) - 1) as f64;
+    /// Returns one of the rates, 0 being the first.
+    fn rate(&self, number: u64) -> f64 {
+        let share = number as f64 / (self.steps.max(2) - 1) as f64;
         self.lowest * libm::pow(self.highest / self.lowest, share)
+    }
+
+    /// Returns the rate of a step, 0 being the finder's first. It is set two steps before, so the first two
+    /// steps have the same.
+    fn rate_of(&self, step: usize) -> f64 {
+        self.rate(step.saturating_sub(1) as u64)
     }
 }
 
@@ -102,24 +110,39 @@ impl Callback for LearningRateFinder {
         ))
     }
 
+    /// Returns the bits of the losses so far, of which some may be no JSON numbers.
+    fn state(&self) -> Value {
+        self.found.all().iter().map(|(_, loss)| Value::from(loss.to_bits())).collect()
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<(), String> {
+        let losses: Option<Vec<u64>> =
+            state.as_array().and_then(|losses| losses.iter().map(Value::as_u64).collect());
+        let losses = losses.ok_or("the losses of the rates that were tried are not in the checkpoint")?;
+        let losses = losses.into_iter().map(f64::from_bits).enumerate();
+        let found = losses.map(|(step, loss)| (self.rate_of(step), loss)).collect();
+        *self.found.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(())
+    }
+
     fn fit_begins(&mut self, run: &mut Control<'_>) -> Result<(), Error> {
-        self.found.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        run.set_learning_rate(self.rate(0))
+        // The rates of a run that goes on are set.
+        if self.found.all().is_empty() { run.set_learning_rate(self.rate(0)) } else { Ok(()) }
     }
 
     fn step_ended(&mut self, step: &Step, run: &mut Control<'_>) -> Result<(), Error> {
         let mut found = self.found.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The rate of a step is set two steps before it, so the first two have the same.
-        let at = step.step.saturating_sub(1);
-        found.push((self.rate(at), step.now.loss));
+        let tried = found.len();
+        found.push((self.rate_of(tried), step.now.loss));
         let lowest = found.iter().map(|(_, loss)| *loss).fold(f64::INFINITY, f64::min);
-        let (done, diverged) = (at + 1 >= self.steps, step.now.loss > DIVERGED * lowest);
+        let done = tried.saturating_sub(1) as u64 + 1 >= self.steps;
+        let diverged = step.now.loss > DIVERGED * lowest;
         drop(found);
         if done || diverged {
             run.stop(if done { "all rates were tried" } else { "the loss grows" });
             return Ok(());
         }
-        run.set_learning_rate(self.rate(at + 1 + u64::from(step.step > 0)))
+        run.set_learning_rate(self.rate(tried as u64 + 1))
     }
 }
 

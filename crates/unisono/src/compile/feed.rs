@@ -145,5 +145,5 @@ pub(crate) fn sample_name(batch: &Batch, row: usize, names: Names<'_>) -> String
 fn bad_sample(batch: &Batch, row: usize, names: Names<'_>, problem: String) -> Error {
     let row = batch.rows().start + row;
     let sample = sample_name(batch, row, names);
-    Error::Sample { epoch: batch.epoch, position: batch.first + row as u64, sample, problem }
+    Error::Sample { epoch: batch.epoch, position: batch.position_of(row), sample, problem }
 }

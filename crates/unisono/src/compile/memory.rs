@@ -1,5 +1,7 @@
 //! The memory that a training step takes, estimated before any is allocated.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,9 +15,10 @@ use crate::Error;
 /// The number of the largest tensors that an error names.
 const NAMED: usize = 3;
 
-/// What a training step takes of a device's memory, on a replica with an even share of the step: all of its
-/// tensors and its peak of values that are alive together. Staging memory of the host and the driver's own
-/// memory are not included. It prints as one line.
+/// What training takes of a device's memory, on a replica with an even share of each step: all of its
+/// tensors, and buffers for the values that are alive together, which the steps of all phases and evaluations
+/// share. Staging memory of the host and the driver's own memory are not included, nor are predictions and
+/// samples of other lengths. It prints as one line.
 ///
 /// A replica runs all its shards at once where memory allows, and otherwise the largest power of two of them
 /// that fits, one such group after another. Fewer shards at once take less memory and more time, and never
@@ -84,6 +87,8 @@ pub(crate) struct Budget {
     pub limit: Option<u64>,
     /// The bytes of state that even the replica with the most of it does without, because others keep them.
     pub kept_by_others: u64,
+    /// The programs that share the memory of a device.
+    pub programs: Vec<Arc<Program>>,
 }
 
 impl Budget {
@@ -145,17 +150,17 @@ impl Budget {
         let mut why = self.at_once.map_or("", |(_, why)| why).to_owned();
         let mut problem = String::new();
         for most in self.candidates(program, sizes.len()) {
-            match self.bytes(program, adapter, &sizes, most) {
+            match self.bytes(adapter, &sizes, most) {
                 Ok(bytes) => {
                     let at_once = most.min(share);
                     let [state, scratch] =
-                        if at_once < most { self.bytes(program, adapter, &sizes, at_once)? } else { bytes };
+                        if at_once < most { self.bytes(adapter, &sizes, at_once)? } else { bytes };
                     let memory = MemoryEstimate {
                         global_batch,
                         samples: sizes[..share].iter().sum(),
                         state,
                         scratch,
-                        largest: program.largest_tensors(&run(&sizes, at_once), NAMED),
+                        largest: self.largest_tensors(&sizes, at_once),
                         shards: share,
                         shards_at_once: at_once,
                         limited_by: (at_once < share).then_some(why),
@@ -190,19 +195,30 @@ impl Budget {
         counts
     }
 
+    /// Returns the largest tensors of all programs with their bytes, for the first shards of a batch.
+    fn largest_tensors(&self, sizes: &[usize], shards: usize) -> Vec<(String, u64)> {
+        let each = self.programs.iter().map(|program| program.largest_tensors(&run(sizes, shards), NAMED));
+        let mut largest: Vec<(String, u64)> = each.flatten().collect();
+        largest.sort_by_key(|(_, bytes)| Reverse(*bytes));
+        let mut named = BTreeSet::new();
+        largest.retain(|(name, _)| named.insert(name.clone()));
+        largest.truncate(NAMED);
+        largest
+    }
+
     /// Returns the bytes of state and of everything else for the first shards of a batch.
     ///
     /// # Errors
     /// The bytes that the shards need and the reason why they do not fit.
-    fn bytes(
-        &self,
-        program: &Program,
-        adapter: &Adapter,
-        sizes: &[usize],
-        shards: usize,
-    ) -> Result<[u64; 2], String> {
-        let plan = program.plan(&run(sizes, shards), &adapter.target()).map_err(|error| error.to_string())?;
-        let [state, scratch] = state_and_scratch(&plan);
+    fn bytes(&self, adapter: &Adapter, sizes: &[usize], shards: usize) -> Result<[u64; 2], String> {
+        let mut held = Held::default();
+        for program in &self.programs {
+            // What a program that cannot run few of them needs is its even share at least.
+            let least = if can_run_few_at_once(program) { 1 } else { self.share(sizes.len()) };
+            let run = run(sizes, shards.max(least));
+            held.add(&program.plan(&run, &adapter.target()).map_err(|error| error.to_string())?);
+        }
+        let [state, scratch] = held.bytes();
         let state = state - self.kept_by_others.min(state);
         let (needs, replicas) = (state + scratch, self.adapters.iter().filter(|a| *a == adapter).count());
         if let Some(limit) = self.limit.filter(|limit| *limit < needs) {
@@ -227,7 +243,7 @@ impl Budget {
         }
         let sizes = shards::sizes(global_batch, self.shards, global_batch);
         let least = if can_run_few_at_once(program) { 1 } else { self.share(sizes.len()) };
-        let largest = named(&program.largest_tensors(&run(&sizes, least), NAMED));
+        let largest = named(&self.largest_tensors(&sizes, least));
         let advice = match fits {
             0 => "no global batch would fit".to_owned(),
             _ => format!("a global batch of {fits} would fit"),
@@ -246,13 +262,47 @@ fn run(sizes: &[usize], shards: usize) -> Run {
     Run { first: 0, sizes: sizes[..shards].to_vec(), shards: sizes.len() }
 }
 
-/// The bytes of state and of everything else.
-fn state_and_scratch(plan: &Plan) -> [u64; 2] {
-    let of = |state: bool| {
-        let own = |role: &Role| matches!(role, Role::State(_)) == state;
-        plan.buffers.iter().filter(|buffer| own(&buffer.role)).map(|buffer| buffer.bytes).sum()
-    };
-    [of(true), of(false)]
+/// The memory that a device holds for plans that it has loaded. They take turns, so that their scratch
+/// buffers are the same ones: the largest of each, the second largest of each, and so on.
+#[derive(Debug, Default, PartialEq)]
+struct Held {
+    /// The bytes of each state.
+    states: BTreeMap<usize, u64>,
+    /// The bytes of the scratch buffers, the largest first.
+    scratch: Vec<u64>,
+    /// The bytes of what plans have for themselves.
+    own: u64,
+}
+
+impl Held {
+    /// Adds a plan.
+    fn add(&mut self, plan: &Plan) {
+        let mut scratch = Vec::new();
+        for buffer in &plan.buffers {
+            match buffer.role {
+                Role::State(index) => {
+                    let state = self.states.entry(index).or_default();
+                    *state = (*state).max(buffer.bytes);
+                }
+                Role::Scratch => scratch.push(buffer.bytes),
+                _ => self.own += buffer.bytes,
+            }
+        }
+        self.add_scratch(scratch);
+    }
+
+    fn add_scratch(&mut self, mut bytes: Vec<u64>) {
+        bytes.sort_by_key(|&bytes| Reverse(bytes));
+        self.scratch.resize(self.scratch.len().max(bytes.len()), 0);
+        for (held, bytes) in self.scratch.iter_mut().zip(bytes) {
+            *held = (*held).max(bytes);
+        }
+    }
+
+    /// Returns the bytes of state and of everything else.
+    fn bytes(&self) -> [u64; 2] {
+        [self.states.values().sum(), self.scratch.iter().sum::<u64>() + self.own]
+    }
 }
 
 fn named(tensors: &[(String, u64)]) -> String {
@@ -275,4 +325,20 @@ pub(crate) fn kept_by_others(programs: &[Arc<Program>], replicas: &[usize], copi
     let all = all.flat_map(|(rank, count)| (0..*count).map(move |replica| (rank, replica)));
     let most = all.map(|(rank, replica)| owners.state_bytes(rank, replica)).max();
     owners.all_bytes() - most.unwrap_or(owners.all_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_share_the_largest_buffers_of_each() {
+        let mut held = Held::default();
+        held.add_scratch(vec![1, 100, 1]);
+        assert_eq!(held.bytes(), [0, 102]);
+        held.add_scratch(vec![40, 40, 40]);
+        assert_eq!(held.scratch, [100, 40, 40]);
+        held.add_scratch(vec![7]);
+        assert_eq!(held.bytes(), [0, 180]);
+    }
 }

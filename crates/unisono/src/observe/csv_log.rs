@@ -1,5 +1,6 @@
 //! The logger of a run's history as CSV.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -18,11 +19,12 @@ const FIRST: &str = "epoch,steps";
 /// nothing was evaluated.
 ///
 /// The newest table of each metric whose result is one, such as a confusion matrix, is in a file of its own
-/// beside it: that of `val` for `history.csv` is `history.val confusion matrix.csv`, a line a row.
+/// beside it: that of `val` for `history.csv` is `history.val confusion matrix.csv`, a line a row. What is
+/// no letter, digit, space, `-` or `_` of a metric's name is `%` and its number in the file's name.
 ///
 /// There is no time in the file: equal histories are equal bytes. A resumed run has the lines of the whole
-/// run, each epoch once. The file's directory is created. A file that is there and is not such a history is
-/// left alone.
+/// run, each epoch once. The file's directory is created. A file that is there and is not such a history, or
+/// no table, is left alone.
 ///
 /// ```
 /// use unisono::{CsvLog, Dense, Trainer};
@@ -32,12 +34,14 @@ const FIRST: &str = "epoch,steps";
 pub struct CsvLog {
     path: PathBuf,
     epochs: Vec<Epoch>,
-    /// The lines of epochs before a resume that no history has, each with its steps.
-    kept: Vec<(u64, String)>,
+    /// The steps of those epochs that were read from the file.
+    read: Vec<u64>,
     metrics: Vec<String>,
     /// Whether the file has the lines of all epochs but the last.
     is_current: bool,
     has_failed: bool,
+    /// The files of tables that could not be written, which was told.
+    failed_tables: BTreeSet<PathBuf>,
     problem: Option<String>,
 }
 
@@ -47,10 +51,11 @@ impl CsvLog {
         Self {
             path: path.as_ref().to_owned(),
             epochs: vec![],
-            kept: vec![],
+            read: vec![],
             metrics: vec![],
             is_current: false,
             has_failed: false,
+            failed_tables: BTreeSet::new(),
             problem: None,
         }
     }
@@ -61,8 +66,6 @@ impl CsvLog {
         for name in self.epochs.iter().flat_map(names) {
             if !self.metrics.contains(name) {
                 self.metrics.push(name.clone());
-                // They have other columns.
-                self.kept.clear();
             }
         }
         let last = self.epochs.last().filter(|_| self.is_current && self.metrics.len() == known);
@@ -74,8 +77,7 @@ impl CsvLog {
 
     fn write_whole(&self) -> io::Result<()> {
         check(&self.path)?;
-        let kept = self.kept.iter().map(|(_, line)| line.clone());
-        let lines = kept.chain(self.epochs.iter().map(|epoch| line(epoch, &self.metrics)));
+        let lines = self.epochs.iter().map(|epoch| line(epoch, &self.metrics));
         let text: String = std::iter::once(header(&self.metrics)).chain(lines).collect();
         file::replace(&self.path, &[text.as_bytes()])
     }
@@ -84,7 +86,7 @@ impl CsvLog {
     fn keep(&mut self, path: &Path, written: io::Result<()>) {
         match written {
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
-                self.problem = Some(format!("warning: {} is not written: {error}", path.display()));
+                self.problem = Some(problem_of(path, &error));
             }
             Err(_) => {}
             Ok(()) => self.has_failed = false,
@@ -94,9 +96,14 @@ impl CsvLog {
     /// Returns the file of a table.
     fn path_of(&self, part: &str, name: &str) -> PathBuf {
         let stem = self.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        let name: String =
-            name.chars().map(|c| if c.is_alphanumeric() || "-_ ".contains(c) { c } else { '_' }).collect();
-        self.path.with_file_name(format!("{stem}.{part} {name}.csv"))
+        let mut escaped = String::new();
+        for c in name.chars() {
+            match c {
+                _ if c.is_alphanumeric() || "-_ ".contains(c) => escaped.push(c),
+                _ => escaped.push_str(&format!("%{:02X}", u32::from(c))),
+            }
+        }
+        self.path.with_file_name(format!("{stem}.{part} {escaped}.csv"))
     }
 }
 
@@ -104,10 +111,10 @@ impl Observer for CsvLog {
     fn started(&mut self, start: &Start<'_>) {
         self.metrics = start.metrics.to_vec();
         // What a loop of one's own has told is in no history, but in the file, where that is this run's.
-        if start.step > 0 && start.history.is_empty() && self.epochs.is_empty() && self.kept.is_empty() {
-            self.kept = lines_of(&self.path, &header(&self.metrics));
+        if start.step > 0 && self.epochs.is_empty() {
+            self.epochs = epochs_of(&self.path, start.history);
+            self.read = self.epochs.iter().map(|epoch| epoch.steps).collect();
         }
-        self.kept.retain(|(steps, _)| *steps <= start.step);
         self.epochs = start.epochs(std::mem::take(&mut self.epochs));
         self.is_current = false;
         self.write();
@@ -115,23 +122,30 @@ impl Observer for CsvLog {
 
     fn epoch(&mut self, epoch: &Epoch) {
         // An epoch that had ended behind what was resumed ends again.
-        let known = self.kept.len();
-        self.kept.retain(|(steps, _)| *steps < epoch.steps);
-        self.is_current &= self.kept.len() == known;
+        let known = self.epochs.len();
+        self.epochs.retain(|old| old.steps < epoch.steps || !self.read.contains(&old.steps));
+        self.is_current &= self.epochs.len() == known;
         self.epochs.push(epoch.clone().without_tables());
         self.write();
         // A file that is no history, which is left alone, gets no tables beside it.
         if !self.has_failed {
             for (part, name, table) in tables::of_epoch(epoch) {
                 let path = self.path_of(part, name);
-                self.keep(&path, file::replace(&path, &[tables::csv(table).as_bytes()]));
+                let written = check_table(&path);
+                let written = written.and_then(|()| file::replace(&path, &[tables::csv(table).as_bytes()]));
+                match written {
+                    Err(error) if self.failed_tables.insert(path.clone()) => {
+                        self.problem = Some(problem_of(&path, &error));
+                    }
+                    Err(_) => {}
+                    Ok(()) => drop(self.failed_tables.remove(&path)),
+                }
             }
         }
     }
 
     fn rolled_back(&mut self, step: u64) {
         self.epochs.retain(|epoch| epoch.steps <= step);
-        self.kept.retain(|(steps, _)| *steps <= step);
         self.is_current = false;
         self.write();
     }
@@ -139,6 +153,10 @@ impl Observer for CsvLog {
     fn take_problem(&mut self) -> Option<String> {
         self.problem.take()
     }
+}
+
+fn problem_of(path: &Path, error: &io::Error) -> String {
+    format!("warning: {} is not written: {error}", path.display())
 }
 
 /// Returns the names of an epoch's metrics.
@@ -168,14 +186,84 @@ fn check(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
 }
 
-/// Returns the whole lines of a history with this header, each with its steps; none of anything else.
-fn lines_of(path: &Path, header: &str) -> Vec<(u64, String)> {
+/// The most bytes of a table that are looked at before it is replaced.
+const MOST_LOOKED_AT: u64 = 1 << 16;
+
+/// Checks that a file that is there may be a table.
+///
+/// # Errors
+/// It is something else, or cannot be read.
+fn check_table(path: &Path) -> io::Result<()> {
+    let mut found = Vec::new();
+    match open_regular(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(file) => file.take(MOST_LOOKED_AT).read_to_end(&mut found)?,
+    };
+    if found.iter().all(|byte| b"0123456789+-.,eEinfNa\n".contains(byte)) {
+        return Ok(());
+    }
+    let problem = "the file that is there is no table of numbers";
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
+}
+
+/// Returns the epochs of a run's file, whose line is whole; none of a file that is no history, or is that of
+/// another run: all epochs of the run's history but the last, which may not be written yet, must be in it.
+fn epochs_of(path: &Path, history: &[Epoch]) -> Vec<Epoch> {
     let mut text = String::new();
     let read = open_regular(path).and_then(|mut file| file.read_to_string(&mut text));
-    let Some(lines) = read.ok().and_then(|_| text.strip_prefix(header)) else { return Vec::new() };
-    let steps = |line: &str| line.split(',').nth(1)?.parse().ok();
-    let whole = lines.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole.filter_map(|line| Some((steps(line)?, line.to_owned()))).collect()
+    let found = read.ok().and_then(|_| {
+        let (first, lines) = text.split_once('\n')?;
+        let metrics = metrics_of(first)?;
+        let whole = lines.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        let epochs: Vec<Epoch> = whole.filter_map(|line| epoch_of(line, &metrics)).collect();
+        let is_there = |own: &Epoch| {
+            let own = line(own, &metrics);
+            epochs.iter().any(|found| line(found, &metrics) == own)
+        };
+        history.iter().rev().skip(1).all(is_there).then_some(epochs)
+    });
+    found.unwrap_or_default()
+}
+
+/// Returns the names of the metrics in a history's first line.
+fn metrics_of(first: &str) -> Option<Vec<String>> {
+    let mut fields = vec![String::new()];
+    let (mut is_quoted, mut chars) = (false, first.chars().peekable());
+    while let Some(c) = chars.next() {
+        match c {
+            // Two quotes in a quoted field are one.
+            '"' if is_quoted && chars.next_if_eq(&'"').is_some() => fields.last_mut()?.push('"'),
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(String::new()),
+            _ => fields.last_mut()?.push(c),
+        }
+    }
+    let each = fields.len().checked_sub(2)? / 2;
+    let metrics = fields.get(3..2 + each)?.to_vec();
+    (header(&metrics).strip_suffix('\n') == Some(first)).then_some(metrics)
+}
+
+/// Returns an epoch from its line.
+fn epoch_of(line: &str, metrics: &[String]) -> Option<Epoch> {
+    let cells: Vec<&str> = line.split(',').collect();
+    let [number, steps, values @ ..] = cells.as_slice() else { return None };
+    if values.len() != 2 * (1 + metrics.len()) {
+        return None;
+    }
+    let (train, validation) = values.split_at(1 + metrics.len());
+    let evaluation = |cells: &[&str]| -> Option<Evaluation> {
+        let value = |cell: &str| cell.parse::<f64>().ok();
+        let named = metrics.iter().zip(&cells[1..]);
+        let metrics = named.filter_map(|(name, cell)| Some((name.clone(), value(cell)?))).collect();
+        Some(Evaluation { loss: value(cells[0])?, metrics, ..Evaluation::default() })
+    };
+    Some(Epoch {
+        epoch: number.parse::<u32>().ok()?.checked_sub(1)?,
+        steps: steps.parse().ok()?,
+        train: evaluation(train)?,
+        validation: evaluation(validation),
+    })
 }
 
 fn append(path: &Path, line: &str) -> io::Result<()> {
@@ -249,17 +337,53 @@ mod tests {
     fn tables_are_in_files_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = CsvLog::new(dir.path().join("history.csv"));
+        let other = dir.path().join("history.train own.csv");
+        fs::write(&other, "precious").unwrap();
         for count in [1.0, 2.0] {
             let mut epoch = epoch(0, count);
-            let table = crate::Table::new(2, vec![count, 0.0, 0.5, 3.0]);
-            epoch.train.tables.push(("a/b matrix".into(), table));
+            let table = |count| crate::Table::new(2, vec![count, 0.0, 0.5, 3.0]);
+            for (name, count) in
+                [("a/b matrix", count), ("a_b matrix", 7.0), ("a:b matrix", 8.0), ("own", 9.0)]
+            {
+                epoch.train.tables.push((name.into(), table(count)));
+            }
             log.epoch(&epoch);
         }
-        assert_eq!(
-            fs::read_to_string(dir.path().join("history.train a_b matrix.csv")).unwrap(),
-            "2,0\n0.5,3\n"
-        );
-        assert_eq!(fs::read_to_string(dir.path().join("history.csv")).unwrap().lines().count(), 3);
+        // Each has a file of its own.
+        for (name, count) in [("a%2Fb matrix", 2.0), ("a_b matrix", 7.0), ("a%3Ab matrix", 8.0)] {
+            let text = fs::read_to_string(dir.path().join(format!("history.train {name}.csv"))).unwrap();
+            assert_eq!(text, format!("{count},0\n0.5,3\n"), "{name}");
+        }
+        assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
+        assert!(log.take_problem().unwrap().contains("own.csv is not written: the file that is there"));
+        let mut epoch = epoch(1, 0.5);
+        epoch.train.tables.push(("own".into(), crate::Table::new(1, vec![1.0])));
+        log.epoch(&epoch);
+        assert_eq!(log.take_problem(), None, "it is told once");
+        assert_eq!(fs::read_to_string(dir.path().join("history.csv")).unwrap().lines().count(), 4);
+    }
+
+    #[test]
+    fn epochs_come_back_from_their_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history.csv");
+        let names = ["f1, macro", "say \"x\"", "\"", "plain"].map(String::from);
+        for metrics in [&names[..], &names[3..], &[]] {
+            assert_eq!(metrics_of(header(metrics).trim_end()).as_deref(), Some(metrics));
+        }
+        assert_eq!(metrics_of("epoch,steps"), None);
+        let mut epochs = [epoch(0, f64::INFINITY), epoch(1, 0.1 + 0.2), epoch(2, 1e-300)];
+        epochs[1].validation =
+            Some(Evaluation { loss: 3.0, metrics: vec![("late".into(), 0.25)], ..Evaluation::default() });
+        let mut log = CsvLog::new(&path);
+        epochs.iter().for_each(|epoch| log.epoch(epoch));
+        let found = epochs_of(&path, &[]);
+        let metrics = ["f1, macro", "late"].map(String::from);
+        let lines = |epochs: &[Epoch]| epochs.iter().map(|epoch| line(epoch, &metrics)).collect::<Vec<_>>();
+        assert_eq!(lines(&found), lines(&epochs));
+        // A history that is not in it is that of another run.
+        assert_eq!(epochs_of(&path, &epochs[..2]).len(), 3);
+        assert!(epochs_of(&path, &[epoch(0, 0.5), epoch(1, 0.5)]).is_empty());
     }
 
     #[test]

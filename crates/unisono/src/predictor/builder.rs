@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_checkpoint::{Info, Plan, TensorFile};
@@ -169,7 +170,8 @@ impl PredictorBuilder {
             return Err(Error::Mixture { classes: describe_classes(&chosen) });
         }
         let adapters = spread(&chosen, self.replicas, shards, 1);
-        let budget = Budget { adapters, shards, at_once: None, limit: self.memory_limit, kept_by_others: 0 };
+        let (limit, programs) = (self.memory_limit, vec![Arc::clone(&program.program)]);
+        let budget = Budget { adapters, shards, at_once: None, limit, kept_by_others: 0, programs };
         let (memory, at_once) = budget.memory(&program.program, batch)?;
         let options = Options::default().with(|options| {
             (options.global_batch, options.shards, options.shards_at_once) = (batch, shards, at_once);

@@ -216,6 +216,7 @@ fn batch_of(stacked: Sample, samples: usize) -> Batch {
         index_in_epoch: 0,
         indices: (0..samples as u64).collect(),
         skipped: Vec::new(),
+        gaps: Vec::new(),
         after: Position { epoch: 0, sample: samples as u64 },
         stacked,
         part: None,

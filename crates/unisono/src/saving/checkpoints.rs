@@ -237,6 +237,9 @@ impl Checkpoints {
                     for old in &saved.not_removed {
                         watch.note_here(&format!("warning: an old checkpoint could not be removed: {old}"));
                     }
+                    if let Some(problem) = &saved.record_problem {
+                        watch.note_here(&format!("warning: no checkpoint is trusted: {problem}"));
+                    }
                     watch.saved(&saved.path);
                 }
                 Report::Replaced { step, by } => watch.note_here(&format!(

@@ -66,7 +66,7 @@ pub(crate) fn share_newest_on(disk: &dyn Disk, world: &World, dir: &Path) -> Res
         let took = take_from_beside(disk, dir);
         return took.map(|()| own).map_err(|error| Error::setting("checkpoints", error.to_string()));
     }
-    let newest = newest_here(disk, dir);
+    let newest = all_or_error(world, newest_here(disk, dir), dir, true)?;
     let step = newest.as_ref().map_or(0, |(step, _)| step + 1);
     let steps = world.gather("the newest checkpoints", &step.to_le_bytes())?;
     let step_of = |record: &[u8]| record.try_into().map_or(0, u64::from_le_bytes);
@@ -74,7 +74,7 @@ pub(crate) fn share_newest_on(disk: &dyn Disk, world: &World, dir: &Path) -> Res
     let Some((holder, _)) = steps.iter().find(|(_, record)| most > 0 && step_of(record) == most) else {
         return Ok(own);
     };
-    let has = newest_in(disk, &own).is_some_and(|loaded| loaded.step + 1 == most);
+    let has = newest_in(disk, &own).is_ok_and(|own| own.is_some_and(|loaded| loaded.step + 1 == most));
     if !world.any("who lacks the newest checkpoint", !has)? {
         return Ok(own);
     }
@@ -96,23 +96,30 @@ fn take_from_beside(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     if beside(disk, dir).is_empty() {
         return Ok(());
     }
-    let step = newest_in(disk, dir).map(|loaded| loaded.step);
-    match newest_here(disk, dir).filter(|(newest, _)| Some(*newest) > step) {
+    let step = newest_in(disk, dir)?.map(|loaded| loaded.step);
+    match newest_here(disk, dir)?.filter(|(newest, _)| Some(*newest) > step) {
         Some((_, path)) => write_files(disk, dir, &read_files(disk, &path)?),
         None => Ok(()),
     }
 }
 
-/// Returns the newest complete checkpoint of a directory.
-fn newest_in(disk: &dyn Disk, dir: &Path) -> Option<Loaded> {
-    newest_with(disk, dir).ok().flatten()
+/// Returns the newest complete checkpoint of a directory. What cannot be read counts as none, except where it
+/// may be a suspect.
+fn newest_in(disk: &dyn Disk, dir: &Path) -> io::Result<Option<Loaded>> {
+    match newest_with(disk, dir) {
+        Err(error @ unisono_checkpoint::Error::Record { .. }) => Err(io::Error::other(error)),
+        newest => Ok(newest.ok().flatten()),
+    }
 }
 
 /// Returns the newest complete checkpoint on this machine, of whichever rank.
-fn newest_here(disk: &dyn Disk, dir: &Path) -> Option<(u64, PathBuf)> {
-    let all = std::iter::once(dir.to_owned()).chain(beside(disk, dir));
-    let newest = all.filter_map(|dir| newest_in(disk, &dir)).map(|loaded| (loaded.step, loaded.path));
-    newest.max_by_key(|(step, _)| *step)
+fn newest_here(disk: &dyn Disk, dir: &Path) -> io::Result<Option<(u64, PathBuf)>> {
+    let mut newest: Option<Loaded> = None;
+    for dir in std::iter::once(dir.to_owned()).chain(beside(disk, dir)) {
+        let found = newest_in(disk, &dir)?;
+        newest = newest.into_iter().chain(found).max_by_key(|loaded| loaded.step);
+    }
+    Ok(newest.map(|loaded| (loaded.step, loaded.path)))
 }
 
 /// Returns the directories of other ranks beside the run's, in the order of their names.
@@ -135,13 +142,18 @@ pub(crate) fn beside(disk: &dyn Disk, dir: &Path) -> Vec<PathBuf> {
 
 /// Returns a result if all ranks have one, and otherwise the same error on all.
 pub(crate) fn all_or_none<T>(world: &World, result: io::Result<T>, path: &Path) -> Result<T, Error> {
+    all_or_error(world, result, path, false)
+}
+
+/// Does [`all_or_none`]. The error may be one that is the same at the next start.
+fn all_or_error<T>(world: &World, result: io::Result<T>, path: &Path, is_refusal: bool) -> Result<T, Error> {
     let problem = result.as_ref().err().map(|error| format!("{}: {error}", path.display()));
     let records = world
         .gather("what went wrong with a checkpoint", problem.as_deref().unwrap_or_default().as_bytes())?;
     match records.into_iter().find(|(_, record)| !record.is_empty()) {
         Some((rank, why)) => {
             let why = String::from_utf8_lossy(&why).into_owned();
-            Err(WorldError::Other { rank: world.name(rank), why }.into())
+            Err(WorldError::Other { rank: world.name(rank), why, is_refusal }.into())
         }
         None => result.map_err(|error| Error::setting("checkpoints", error.to_string())),
     }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use unisono_checkpoint::{Best, Disk, Options, StdDisk};
+use unisono_checkpoint::{Best, Disk, Metric, Options, StdDisk};
 
-use crate::{Error, Evaluation, History};
+use crate::{Epoch, Error, Evaluation, History};
 
 /// Where checkpoints go, how often, and which of them stay.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,8 @@ impl PartialEq for OtherDisk {
 }
 
 /// What makes a checkpoint the best so far: `loss` or a metric, by name. It is measured on the samples held
-/// out where there are such, and otherwise on those trained on.
+/// out where there are such, and otherwise on those trained on. The two are not compared with each other: a
+/// checkpoint that was measured on samples held out is better than any that was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BestBy {
@@ -49,8 +50,23 @@ impl BestBy {
         }
     }
 
-    fn of(&self, evaluation: &Evaluation) -> Option<f64> {
-        if self.name() == "loss" { Some(evaluation.loss) } else { evaluation.metric(self.name()) }
+    /// Returns what was measured in an epoch, with what it is called in manifests.
+    fn of(&self, epoch: &Epoch) -> Option<Metric> {
+        let held_out = epoch.validation.as_ref();
+        let evaluation: &Evaluation = held_out.unwrap_or(&epoch.train);
+        let value =
+            if self.name() == "loss" { Some(evaluation.loss) } else { evaluation.metric(self.name()) };
+        let [of_held_out, of_train] = self.names();
+        Some(Metric::named(value?, if held_out.is_some() { of_held_out } else { of_train }))
+    }
+
+    /// Returns what it is called in manifests: on samples held out, and on those trained on.
+    fn names(&self) -> [String; 2] {
+        let name = match self {
+            Self::Lowest(name) => format!("lowest {name}"),
+            Self::Highest(name) => format!("highest {name}"),
+        };
+        [name.clone(), format!("{name} in training")]
     }
 }
 
@@ -133,11 +149,8 @@ impl Saving {
             BestBy::Lowest(_) => Best::Lowest(1),
             BestBy::Highest(_) => Best::Highest(1),
         });
-        let metric = self.best.as_ref().map(|best| match best {
-            BestBy::Lowest(name) => format!("lowest {name}"),
-            BestBy::Highest(name) => format!("highest {name}"),
-        });
-        Options::default().keep(self.keep).every(self.keep_every).best(best).metric(metric)
+        let metrics = self.best.iter().flat_map(BestBy::names);
+        Options::default().keep(self.keep).every(self.keep_every).best(best).metrics(metrics)
     }
 
     /// Whether a step is saved although the fit goes on: at the interval, and where the best checkpoint is
@@ -152,19 +165,24 @@ impl Saving {
         let best = self.best.as_ref()?;
         let rank = |step: u64| {
             let epoch = history.iter().rfind(|epoch| epoch.steps == step);
-            let metric = epoch.and_then(|epoch| best.of(epoch.validation.as_ref().unwrap_or(&epoch.train)));
-            let metric = metric.filter(|metric| metric.is_finite()).map(|metric| match best {
-                BestBy::Lowest(_) => metric,
-                BestBy::Highest(_) => -metric,
-            });
-            metric.unwrap_or(f64::INFINITY)
+            let metric = epoch.and_then(|epoch| Some((epoch.validation.is_none(), best.of(epoch)?.value)));
+            let (is_train, metric) =
+                metric.filter(|(_, value)| value.is_finite()).unwrap_or((true, f64::INFINITY));
+            match best {
+                BestBy::Highest(_) if metric < f64::INFINITY => (is_train, -metric),
+                _ => (is_train, metric),
+            }
         };
-        steps.min_by(|a, b| rank(*a).total_cmp(&rank(*b)).then(a.cmp(b)))
+        let compare = |a: u64, b: u64| {
+            let (a_rank, b_rank) = (rank(a), rank(b));
+            a_rank.0.cmp(&b_rank.0).then(a_rank.1.total_cmp(&b_rank.1)).then(a.cmp(&b))
+        };
+        steps.min_by(|a, b| compare(*a, *b))
     }
 
     /// Returns what was measured at a step, for the retention of the best.
-    pub(super) fn measured(&self, step: u64, history: &History) -> Option<f64> {
+    pub(super) fn measured(&self, step: u64, history: &History) -> Option<Metric> {
         let epoch = history.last().filter(|epoch| epoch.steps == step)?;
-        self.best.as_ref()?.of(epoch.validation.as_ref().unwrap_or(&epoch.train))
+        self.best.as_ref()?.of(epoch)
     }
 }

@@ -132,7 +132,9 @@ impl Builder {
         let at_once = asked.map(|most| (most, "no more were asked for"));
         let kept_by_others =
             self.options.owners.map_or(0, |copies| kept_by_others(&programs.all(), replicas, copies));
-        Budget { adapters, shards: self.settings.shards, at_once, limit: self.memory_limit, kept_by_others }
+        let (shards, limit) = (self.settings.shards, self.memory_limit);
+        let programs = programs.trains().chain([programs.get(ProgramId::Evaluate)]).cloned().collect();
+        Budget { adapters, shards, at_once, limit, kept_by_others, programs }
     }
 
     /// Traces the model for data with these fields (those that it and its losses ask for, `x` and `y` for a

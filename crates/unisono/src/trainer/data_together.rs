@@ -91,7 +91,7 @@ impl Trainer {
     fn unreadable(&mut self, world: &World, rank: usize, why: String) -> Result<(), Error> {
         self.data_hash.pending = false;
         if self.data_hash.expected {
-            return Err(WorldError::Other { rank: world.name(rank), why }.into());
+            return Err(WorldError::Other { rank: world.name(rank), why, is_refusal: false }.into());
         }
         let what = "the content of the data is not covered by the run's identity";
         self.watch.note(&format!("warning: {what}: {}: {why}", world.name(rank)));

@@ -1,7 +1,7 @@
 //! Starting the replicas of a trainer, within the memory of their devices.
 
 use unisono_graph::Program;
-use unisono_replica::{Assignment, Audits, Classes, ReplicaError, Replicas};
+use unisono_replica::{Assignment, Audits, Classes, ReplicaError, Replicas, can_run_few_at_once};
 
 use crate::compile::memory::Budget;
 use crate::compile::programs::Programs;
@@ -79,8 +79,8 @@ impl Builder {
     }
 }
 
-/// Returns what the training step takes that takes the most of all phases', the largest number of shards that
-/// may run at once in all, and the step's program.
+/// Returns what training takes, the largest number of shards that may run at once in all phases, and the
+/// program of a step that takes as much, if possible one that can run fewer shards at once.
 pub(super) fn largest_step<'a>(
     programs: &'a Programs,
     budget: &Budget,
@@ -91,7 +91,8 @@ pub(super) fn largest_step<'a>(
     for program in programs.trains() {
         let (memory, own) = budget.memory(program, global_batch)?;
         at_once = at_once.into_iter().chain(own).min();
-        if largest.as_ref().is_none_or(|(most, _)| most.total() < memory.total()) {
+        let rank = |memory: &MemoryEstimate, program| (memory.total(), can_run_few_at_once(program));
+        if largest.as_ref().is_none_or(|(most, other)| rank(most, other) < rank(&memory, program)) {
             largest = Some((memory, program));
         }
     }
@@ -121,4 +122,65 @@ fn give_start_values(programs: &Programs, replicas: &mut Replicas, seed: u64) ->
         replicas.write_state(index, &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_gpu::Device;
+    use unisono_graph::Run;
+
+    use crate::compile::programs::ProgramId;
+    use crate::{Adam, Dense, MeanSquaredError, Model, Outputs, Phase, Sequential, Sgd, Trainer};
+    use unisono_data::{Field, FieldSpec, Sample};
+
+    /// A wide step and a deep one share their buffers with each other and with evaluations.
+    #[test]
+    fn the_estimate_is_what_a_device_holds_for_all_plans() {
+        let Some(adapter) = unisono_gpu::adapters(&[]).into_iter().next() else { return };
+        let wide = Sequential::new().add(Dense::new(300)).add(Dense::new(1));
+        let deep = (0..4).fold(Sequential::new(), |model, _| model.add(Dense::new(90)).add(crate::Tanh));
+        let deep = deep.add(Dense::new(1));
+        let model = Model::new(move |cx, x| {
+            let [wide, deep] =
+                [("wide", &wide), ("deep", &deep)].map(|(name, model)| cx.apply(name, model, &x["x"]));
+            Outputs::new().with("wide", &wide).with("deep", &deep)
+        });
+        let phase = |name: &'static str| {
+            let phase = Phase::new(name).trains(move |of| of.starts_with(name));
+            phase.loss_of(name, MeanSquaredError, 1.0)
+        };
+        let builder = Trainer::builder(model).phase(phase("wide").optimizer(Sgd::new(0.1)));
+        let builder = builder.phase(phase("deep").optimizer(Adam::new(0.1))).global_batch(64).shards(4);
+        let sample = ["x", "wide", "deep"]
+            .into_iter()
+            .fold(Sample::new(), |sample, name| sample.with(name, Field::f32([1], [0.0])));
+        let fields: Vec<FieldSpec> = sample.specs();
+        let trainer = builder.replicas(1).adapter(&adapter.name).build(&fields).unwrap();
+        let programs = &trainer.plan.programs;
+        let mut device = Device::open(&adapter).unwrap();
+        let (mut own, mut alone) = (0, 0);
+        for program in programs.trains().chain([programs.get(ProgramId::Evaluate)]) {
+            for size in [16, 3] {
+                let run = Run { first: 0, sizes: vec![size; 4], shards: 4 };
+                let plan = program.plan(&run, &adapter.target()).unwrap();
+                device.load(&plan).unwrap();
+                alone = plan.scratch_bytes().max(alone);
+                let is_own = |role: &unisono_graph::plan::Role| {
+                    use unisono_graph::plan::Role;
+                    !matches!(role, Role::Scratch | Role::State(_))
+                };
+                let bytes: u64 = plan
+                    .buffers
+                    .iter()
+                    .filter(|buffer| is_own(&buffer.role))
+                    .map(|buffer| buffer.bytes)
+                    .sum();
+                own += if size == 16 { bytes } else { 0 };
+            }
+        }
+        let memory = trainer.summary().memory.unwrap();
+        let held = device.memory();
+        assert_eq!((memory.state, memory.scratch), (held.state, held.scratch + own));
+        assert!(held.scratch > alone, "no plan alone takes as much: {held:?}, {alone}");
+    }
 }

@@ -6,7 +6,7 @@
 use unisono_data::{Loader, Position};
 use unisono_gpu::Adapter;
 use unisono_replica::{Audits, Class, Classes, Options, machine};
-use unisono_world::{World, WorldError, pack, unpack};
+use unisono_world::{Problem, World, WorldError, pack, unpack};
 
 use crate::observe::machines::MachineReport;
 use crate::run::identity::RunIdentity;
@@ -20,15 +20,16 @@ pub(super) fn together<T>(world: &World, result: Result<T, Error>) -> Result<T, 
     if world.is_alone() {
         return result;
     }
-    let problem = result.as_ref().err().map(ToString::to_string);
-    let all = world.conclude(problem.as_deref());
+    let problem_of = |error: &Error| Problem { why: error.to_string(), is_refusal: error.is_refusal() };
+    let problem = result.as_ref().err().map(problem_of);
+    let all = world.conclude(problem.as_ref());
     match (result, all) {
         (Err(error), Ok(all)) if all.iter().all(|(_, other)| *other == problem) => Err(error),
         (Err(error), Err(_)) => Err(error),
         (Err(error), Ok(_)) => Err(Error::Here(Box::new(error))),
         (Ok(_), Err(error)) => Err(error.into()),
-        (Ok(value), Ok(all)) => match all.into_iter().find_map(|(rank, why)| Some((rank, why?))) {
-            Some((rank, why)) => Err(WorldError::Other { rank: world.name(rank), why }.into()),
+        (Ok(value), Ok(all)) => match all.into_iter().find_map(|(rank, problem)| Some((rank, problem?))) {
+            Some((rank, problem)) => Err(problem.of(world.name(rank)).into()),
             None => Ok(value),
         },
     }
@@ -229,7 +230,7 @@ impl Trainer {
             }
             if flags.get(2) == Some(&1) && failed.is_none() {
                 let why = String::from_utf8_lossy(problem).into_owned();
-                failed = Some(WorldError::Other { rank: world.name(rank), why });
+                failed = Some(WorldError::Other { rank: world.name(rank), why, is_refusal: false });
             }
             if let Ok(stopped) = serde_json::from_slice(stopped) {
                 self.state.control.stopped.get_or_insert(stopped);

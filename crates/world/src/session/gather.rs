@@ -1,8 +1,8 @@
 //! Gathers: each rank gives a record and receives those of all. A gather is atomic: where ranks are lost, it
 //! has happened on all that are left or on none.
 
-use super::{Meeting, Records, Session, unpack_records};
-use crate::error::WorldError;
+use super::{ENDED, Meeting, Records, Session, unpack_records};
+use crate::error::{Problem, WorldError};
 use crate::message::Kind;
 
 impl Session {
@@ -47,11 +47,12 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::gather`].
-    pub fn conclude(&mut self, problem: Option<&str>) -> Result<Vec<(usize, Option<String>)>, WorldError> {
-        let mut record = vec![u8::from(problem.is_some())];
-        record.extend_from_slice(problem.unwrap_or_default().as_bytes());
-        let records = self.meet((self.sequence, true), record)?;
-        Ok(records.into_iter().map(|(rank, record)| (rank, problem_of(&record))).collect())
+    pub fn conclude(
+        &mut self,
+        problem: Option<&Problem>,
+    ) -> Result<Vec<(usize, Option<Problem>)>, WorldError> {
+        let records = self.meet((self.sequence, true), Problem::encode(problem))?;
+        Ok(records.into_iter().map(|(rank, record)| (rank, Problem::decode(&record))).collect())
     }
 
     fn meet(&mut self, meeting: Meeting, record: Vec<u8>) -> Result<Records, WorldError> {
@@ -102,8 +103,7 @@ impl Session {
     /// Returns the error of a rank that concludes instead of going on.
     pub(super) fn concluded(&self) -> Option<WorldError> {
         let (rank, record) = self.records.get(&(self.sequence, true))?.first_key_value()?;
-        let why = problem_of(record).unwrap_or_else(|| "it has ended".to_owned());
-        Some(WorldError::Other { rank: self.name(*rank), why })
+        Some(Problem::decode(record).unwrap_or_else(|| ENDED.into()).of(self.name(*rank)))
     }
 }
 
@@ -118,10 +118,4 @@ fn name_of(mut record: Vec<u8>) -> Option<(String, Vec<u8>)> {
     let len = usize::from(record.pop()?);
     let name = record.split_off(record.len().checked_sub(len)?);
     Some((String::from_utf8_lossy(&name).into_owned(), record))
-}
-
-/// Returns the problem in the record of a rank that concludes.
-fn problem_of(record: &[u8]) -> Option<String> {
-    let (1, why) = record.split_first()? else { return None };
-    Some(String::from_utf8_lossy(why).into_owned())
 }

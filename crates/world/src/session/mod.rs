@@ -7,7 +7,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::error::WorldError;
+use crate::error::{Problem, WorldError};
 use crate::link::{Link, Received};
 use crate::message::{Kind, Message};
 use crate::packed::{pack, unpack};
@@ -18,6 +18,9 @@ use crate::session::view::Change;
 const SLICE: Duration = Duration::from_millis(250);
 /// How long a rank waits, after its deadline, for others to say for whom they wait.
 const ASKING: Duration = Duration::from_secs(2);
+
+/// Why a rank is gone that has not said why.
+const ENDED: &str = "it has ended";
 
 /// The records of a gather, each with the number of its rank, in the order of the ranks.
 pub(crate) type Records = Vec<(usize, Vec<u8>)>;
@@ -47,7 +50,7 @@ pub(crate) struct Session {
     /// Whether the view has changed, and the caller does not know it yet.
     changed: bool,
     /// The ranks that have ended their part of the run, and why.
-    gone: BTreeMap<usize, String>,
+    gone: BTreeMap<usize, Problem>,
     /// The ranks for which others wait, as they said after their deadline.
     waiting: BTreeMap<usize, BTreeSet<usize>>,
     pub deadline: Duration,
@@ -130,8 +133,8 @@ impl Session {
             }
             let missing = missing(self);
             let gone = missing.iter().find_map(|rank| Some((*rank, self.gone.get(rank)?.clone())));
-            if let Some((rank, why)) = gone {
-                return Err(WorldError::Other { rank: self.name(rank), why });
+            if let Some((rank, problem)) = gone {
+                return Err(problem.of(self.name(rank)));
             }
             asked |= waited >= self.deadline;
             let is_new = said.is_none_or(|said| waited >= said + SLICE);
@@ -213,7 +216,7 @@ impl Session {
         match message.kind {
             Kind::Report => return self.reported(from, &message),
             Kind::Bye => {
-                self.gone.insert(from, String::from_utf8_lossy(message.body).into_owned());
+                self.gone.insert(from, Problem::decode(message.body).unwrap_or_else(|| ENDED.into()));
                 return Ok(());
             }
             _ if message.view != self.view => return Ok(()),
@@ -237,10 +240,10 @@ impl Session {
         Ok(())
     }
 
-    /// Says goodbye, and waits a while until all others have. `why` is the reason for which this rank ends
-    /// before the others, if it does.
-    pub fn end(&mut self, why: Option<&str>, patience: Duration) {
-        self.send_all(Kind::Bye, 0, why.unwrap_or("it has ended").as_bytes());
+    /// Says goodbye, and waits a while until all others have. `problem` is the reason for which this rank
+    /// ends before the others, if it does.
+    pub fn end(&mut self, problem: Option<&Problem>, patience: Duration) {
+        self.send_all(Kind::Bye, 0, &Problem::encode(problem));
         let mut waited = Duration::ZERO;
         let is_waiting =
             |session: &Self| session.others().into_iter().any(|rank| !session.gone.contains_key(&rank));
@@ -250,7 +253,7 @@ impl Session {
                 Ok(Received::Lost { rank, .. }) => drop(self.gone.insert(rank, "lost".into())),
                 Ok(Received::Message { from, bytes }) => {
                     if Message::decode(&bytes).is_some_and(|message| message.kind == Kind::Bye) {
-                        self.gone.insert(from, String::new());
+                        self.gone.insert(from, Problem::default());
                     }
                 }
                 Ok(Received::Nothing) => {}

@@ -128,8 +128,8 @@ impl Session {
             }
             // A rank that has ended its part of the run had nothing more to do in it.
             let gone = missing.iter().find_map(|rank| Some((*rank, self.gone.get(rank)?.clone())));
-            if let Some(gone) = gone {
-                self.lose(&[gone]);
+            if let Some((rank, problem)) = gone {
+                self.lose(&[(rank, problem.why)]);
                 continue;
             }
             if waited >= self.deadline {

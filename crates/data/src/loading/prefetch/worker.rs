@@ -15,20 +15,31 @@ use crate::sample::check::panic_message;
 use crate::sample::part::Part;
 use crate::{DataError, Sample};
 
-/// A ticket's number, and the batch made for it or the error.
-pub(super) type Answer = (u64, Result<Made, DataError>);
+/// The right to make one batch.
+pub(super) struct Ticket {
+    pub unit: Unit,
+    /// The bad samples of the run so far, as the consumer knew them.
+    pub known: Arc<BTreeSet<u64>>,
+}
+
+/// A ticket, and the batch made for it or the error.
+pub(super) struct Answer {
+    pub ticket: Ticket,
+    pub made: Result<Made, DataError>,
+}
 
 /// Runs a worker: takes tickets and makes batches until there are no more tickets or it is stopped.
 pub(super) fn work(crew: &Crew) {
     loop {
         let since = Instant::now();
-        let Ok(unit) = crew.tickets.recv() else { return };
+        let Ok(ticket) = crew.tickets.recv() else { return };
+        let Ticket { unit, known } = &ticket;
         crew.meters.idle.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
         // Stages catch their own panics and know the sample. This catches the others.
         let spare = crew.spares.try_recv().unwrap_or_default();
-        let make = || crew.pipeline.batch(&unit, &crew.specs, &crew.known, spare, &crew.meters, &crew.stop);
+        let make = || crew.pipeline.batch(unit, &crew.specs, known, spare, &crew.meters, &crew.stop);
         let made = match catch_unwind(AssertUnwindSafe(make)) {
-            Ok(Some(made)) => made.map(|made| with_part(crew, unit, made)),
+            Ok(Some(made)) => made.map(|made| with_part(crew, *unit, made)),
             Ok(None) => return,
             Err(panic) => Err(DataError::Panic {
                 sample: format!("epoch {}, positions from {}", unit.epoch, unit.first),
@@ -36,7 +47,7 @@ pub(super) fn work(crew: &Crew) {
                 message: panic_message(&*panic),
             }),
         };
-        if crew.answers.send((unit.number, made)).is_err() {
+        if crew.answers.send(Answer { ticket, made }).is_err() {
             return;
         }
     }
@@ -57,11 +68,9 @@ fn with_part(crew: &Crew, unit: Unit, mut made: Made) -> Made {
 pub(super) struct Crew {
     pub pipeline: Arc<Pipeline>,
     pub specs: Arc<StageSpecs>,
-    /// The bad samples of the run so far, as it was resumed.
-    pub known: Arc<BTreeSet<u64>>,
     pub meters: Arc<Meters>,
     pub stop: Arc<AtomicBool>,
-    pub tickets: Receiver<Unit>,
+    pub tickets: Receiver<Ticket>,
     pub answers: Sender<Answer>,
     pub spares: Receiver<Sample>,
 }

@@ -329,6 +329,26 @@ impl Emitter<'_> {
         Ok((0..rows).step_by(step).map(|first| first..rows.min(first + step)).collect())
     }
 
+    /// Divides rows as [`Emitter::row_ranges`] does, into ranges of which a kernel goes over no more than so
+    /// many elements, given those of all rows. They need not be in memory, so that no binding limits them.
+    pub fn row_ranges_within(
+        &self,
+        ty: &Type,
+        root: NodeId,
+        stores: &[Binding],
+        (elements, most): (u64, u64),
+    ) -> Result<Vec<Range<usize>>, GraphError> {
+        let is_one = ty.lead != Lead::Sample;
+        let row = if is_one { elements } else { elements.div_ceil(self.extent.rows.max(1) as u64) };
+        match most / row.max(1) {
+            0 => {
+                let what = self.program.graph.describe(root);
+                Err(GraphError::Elements { what, elements: row, most })
+            }
+            rows => self.row_ranges_of(ty, root, stores, rows),
+        }
+    }
+
     /// Returns the number of values of a type in a range of rows. If the type has no value for each sample,
     /// the range does not matter.
     pub fn count_in(&self, ty: &Type, rows: &Range<usize>) -> usize {

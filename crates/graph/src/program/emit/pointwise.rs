@@ -10,6 +10,10 @@ use crate::trace::{GraphError, NodeId, ReduceKind};
 use crate::values::Lead;
 use crate::values::tree::SUM_CHUNK;
 
+/// The most elements that kernels go over which count them in fours, in 32 bits. They also count a little
+/// beyond the end of a row.
+pub(super) const MOST_IN_FOURS: u64 = (1 << 34) - (1 << 10);
+
 impl Emitter<'_> {
     /// Launches a pointwise kernel.
     pub(super) fn map(&mut self, unit: &Unit, bound: &Bound) -> Result<(), GraphError> {
@@ -28,19 +32,20 @@ impl Emitter<'_> {
     }
 
     /// Launches a reduction: one kernel where the operands are short, otherwise a kernel that reduces chunks
-    /// of them and a tree over the chunks.
+    /// of them and a tree over the chunks. A launch goes over `most` elements at most.
     pub(super) fn reduce(
         &mut self,
         root: NodeId,
-        whole: &Bound,
-        chunked: &Bound,
+        [whole, chunked]: [&Bound; 2],
         kind: ReduceKind,
+        most: u64,
     ) -> Result<(), GraphError> {
         let ty = &self.program.graph.nodes[root].ty;
         let chunks = self.reduce_chunks(root);
         let bound = if chunks == 1 { whole } else { chunked };
         let kernel = self.kernel(&bound.kernel);
-        for rows in self.row_ranges(ty, root, &bound.stores)? {
+        let elements = self.reduced_elements(root, &(0..self.extent.rows)) as u64;
+        for rows in self.row_ranges_within(ty, root, &bound.stores, (elements, most))? {
             let n = self.count_in(ty, &rows);
             if chunks > 1 {
                 self.grow(Store::Temp(root), 4 * (chunks * n) as u64);

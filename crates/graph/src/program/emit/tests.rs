@@ -74,6 +74,33 @@ fn an_idle_replica_takes_the_sums_and_commits_and_does_nothing_else() {
     assert!(buffers.iter().any(|b| b.role == Role::State(0)));
 }
 
+/// The differences of all pairs are not in memory. Kernels for GPUs count them in fours in 32 bits.
+#[test]
+fn reductions_of_more_elements_than_indices_count_are_several_launches_or_an_error() {
+    let pairs = |rows: usize| {
+        let tape = Tape::new();
+        let (x, y) =
+            (tape.input("x", Type::sample(&[rows, 128])), tape.input("y", Type::sample(&[rows, 128])));
+        let pairs = x.reshape(&[rows, 1, 128]) - y.reshape(&[1, rows, 128]);
+        tape.output("distances", &pairs.square().sum(&[-1]));
+        Program::compile(&tape.finish().unwrap()).unwrap()
+    };
+    let target = Target {
+        machine: Machine::Gpu,
+        max_binding_bytes: u64::from(u32::MAX),
+        max_buffer_bytes: 1 << 40,
+        ..Target::default()
+    };
+    let plan = |rows: usize, samples: usize| {
+        pairs(rows).plan(&Run { first: 0, sizes: vec![samples], shards: 1 }, &target)
+    };
+    let launches = |samples: usize| plan(4096, samples).unwrap().segments[0].commands.len();
+    // A sample has 2^31 of them.
+    assert_eq!([1, 7, 8, 14, 15].map(|samples| launches(samples) / launches(1)), [1, 1, 2, 2, 3]);
+    let error = plan(1 << 14, 1).unwrap_err().to_string();
+    assert!(error.contains("sum [B, 16384, 16384] reduces 34359738368 elements at once"), "{error}");
+}
+
 #[test]
 fn a_device_with_all_shards_decides_before_it_changes_the_state() {
     let program = step();

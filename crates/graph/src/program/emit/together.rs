@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use unisono_shaders::{Params, ReduceParams};
 
 use super::emitter::{Emitter, Step};
+use super::pointwise::MOST_IN_FOURS;
 use crate::codegen::{Bound, MOST_CHUNKS, RowKernel, WORKGROUP};
 use crate::fuse::{RowGroup, UnitKind};
 use crate::plan::WorkKind;
@@ -99,7 +100,9 @@ impl<'a> Emitter<'a> {
         let root = program.fusion.units[group.units[0]].roots[0];
         let ty = &program.graph.nodes[root].ty;
         let id = self.kernel(&bound.kernel);
-        for rows in self.row_ranges(ty, root, &bound.stores)? {
+        let elements = (self.extent.rows * group.rows.count * group.rows.inner) as u64;
+        let most = if group.rows.are_staged() { MOST_IN_FOURS } else { MOST_IN_FOURS / 4 };
+        for rows in self.row_ranges_within(ty, root, &bound.stores, (elements, most))? {
             let n = rows.len() * group.rows.count;
             let (grid, width) = self.grid(n.div_ceil(kernel.rows) * WORKGROUP as usize, root)?;
             let bindings = self.bind(&bound.stores, &rows);
