@@ -94,6 +94,14 @@ fn nan_in_the_data_names_sample_and_field() {
     has(&message, &["sample 3", "\"x\"", "NaN"]);
 }
 
+#[test]
+fn integers_for_a_layer_of_numbers_name_the_layer() {
+    let x = Memory::new("x", [4], Values::I32(vec![1; 8])).unwrap();
+    let data = Loader::new(x.with("y", [], Values::I32(vec![0, 1])).unwrap());
+    let message = refused(Trainer::builder(Sequential::new().add(Dense::new(3))), &data);
+    has(&message, &["0.dense: ", "takes f32, and got [B, 4] i32: Var::to_f32"]);
+}
+
 /// A batch is a plain struct, so a program may put together one that contradicts itself.
 #[test]
 fn a_batch_that_contradicts_itself_names_the_field() {

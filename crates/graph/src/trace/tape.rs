@@ -407,6 +407,12 @@ fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
     if matches!(op.lowering(), Lowering::Leaf) {
         return Err("reads data from outside, which only declared inputs and states do".into());
     }
+    // Their kernels add up f32, and would read the bits of an integer as those of another number.
+    use Lowering::{Contract, MatMul, Reduce, SumShards};
+    let adds_up = matches!(op.lowering(), MatMul { .. } | Contract | Reduce(_) | SumShards);
+    if let Some(other) = inputs.iter().find(|v| adds_up && v.ty.dtype != DType::F32) {
+        return Err(format!("takes f32, and got {}: Var::to_f32 makes f32 of integers", other.ty));
+    }
     op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
     let ty = op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())?;
     if ty.is_countable() { Ok(ty) } else { Err(too_large(&ty)) }
@@ -433,6 +439,23 @@ impl Recording {
 mod tests {
     use super::*;
     use crate::StateKind;
+
+    #[test]
+    fn integers_are_not_added_up() {
+        let refused = |use_of: fn(&Var, &Var) -> Var| {
+            let tape = Tape::new();
+            let ids = tape.input("ids", Type::sample(&[3]).of(DType::I32));
+            let w = tape.state("w", &[3, 2], StateKind::Parameter);
+            tape.output("y", &tape.scope("layer", || use_of(&ids, &w)));
+            tape.finish().unwrap_err().to_string()
+        };
+        let expected = "takes f32, and got [B, 3] i32: Var::to_f32 makes f32 of integers";
+        assert_eq!(refused(|ids, w| ids.matmul(w)), format!("layer: matmul: {expected}"));
+        for use_of in [|ids: &Var, _: &Var| ids.sum(&[-1]), |ids: &Var, _: &Var| ids.sum_shards()] {
+            let error = refused(use_of);
+            assert!(error.contains("layer: ") && error.contains(expected), "{error}");
+        }
+    }
 
     /// A number of another tape's value means something else here, or nothing.
     #[test]
