@@ -1,4 +1,4 @@
-//! Compiles and runs the snippets of the guide.
+//! Compiles and runs the snippets of the guide, and compiles that of the README.
 
 /// Makes a doc test of each chapter.
 macro_rules! chapters {
@@ -29,9 +29,15 @@ chapters! {
     Phases: "phases.md";
     Predict: "predict.md";
     OwnLoop: "own_loop.md";
+    OwnParts: "own_parts.md";
     Gpus: "gpus.md";
     Debugging: "debugging.md";
 }
+
+/// The program of the repository's front page, which is only compiled: its data file is elsewhere.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Bad input is an error that names its cause before work is lost.
 
-use unisono::data::{Loader, Memory, Position};
+use unisono::data::{Field, Loader, Memory, Position, Values};
 use unisono::{
     AdamW, Context, Dense, Description, Dropout, Embedding, FromFn, Initializer, Layer, Metric, Schedule,
     Sequential, Sgd, Trainer, Type, Var,
@@ -50,6 +50,14 @@ fn targets_that_do_not_fit_are_named() {
     let model = Sequential::new().add(Dense::new(3));
     let message = refused(Trainer::builder(model).loss(unisono::MeanSquaredError), &data);
     has(&message, &["mean squared error", "[B, 3]", "[B] i32"]);
+    let one_hot = |values: Values, shape: &[usize]| {
+        let x = Memory::new("x", [2], Values::F32(vec![0.5; 8])).unwrap();
+        let data = Loader::new(x.with("y", shape, values).unwrap());
+        refused(Trainer::builder(Sequential::new().add(Dense::new(3))), &data)
+    };
+    let message = one_hot(Values::F32(vec![0.0; 12]), &[3]);
+    has(&message, &["needs targets [B] i32; got [B, 3]: CrossEntropy::probabilities takes such targets"]);
+    has(&one_hot(Values::F32(vec![0.0; 4]), &[]), &["got [B]: unisono::data::cast"]);
 }
 
 #[test]
@@ -102,6 +110,37 @@ fn nan_in_the_data_names_sample_and_field() {
     let mut trainer = perceptron(4).global_batch(4).build(&data.fields().unwrap()).unwrap();
     let message = trainer.fit(&data, None, 1).unwrap_err().to_string();
     has(&message, &["sample 3", "\"x\"", "NaN"]);
+}
+
+#[test]
+fn integers_for_a_layer_of_numbers_name_the_layer() {
+    let x = Memory::new("x", [4], Values::I32(vec![1; 8])).unwrap();
+    let data = Loader::new(x.with("y", [], Values::I32(vec![0, 1])).unwrap());
+    let message = refused(Trainer::builder(Sequential::new().add(Dense::new(3))), &data);
+    has(&message, &["0.dense: ", "takes f32, and got [B, 4] i32: Var::to_f32"]);
+}
+
+/// A batch is a plain struct, so a program may put together one that contradicts itself.
+#[test]
+fn a_batch_that_contradicts_itself_names_the_field() {
+    let data = loader(8, 1).unwrap();
+    let mut trainer = perceptron(4).global_batch(8).build(&data.fields().unwrap()).unwrap();
+    let whole = data.clone().batch(8).epoch(0).unwrap().next().unwrap().unwrap();
+    type Breaks = fn(&mut Field);
+    let all: [(Breaks, &[&str]); 4] = [
+        (|x| x.shape.clear(), &["\"x\"", "shape [] in a batch of 8 samples"]),
+        (|x| x.shape[0] = 7, &["\"x\"", "in a batch of 8 samples"]),
+        (|x| x.values = Values::F32(vec![0.5; 3]), &["\"x\"", "3 values for 8 samples"]),
+        (|x| x.values = Values::F32(vec![0.5; 8 * FEATURES + 8]), &["\"x\"", "values for 8 samples"]),
+    ];
+    for (breaks, parts) in all {
+        let mut batch = whole.clone();
+        breaks(batch.stacked.field_mut("x").unwrap());
+        has(&trainer.step(&batch).unwrap_err().to_string(), parts);
+        has(&trainer.predict_batch(&batch).unwrap_err().to_string(), parts);
+    }
+    trainer.step(&whole).unwrap();
+    assert_eq!(trainer.steps(), 1);
 }
 
 #[test]
@@ -168,7 +207,7 @@ fn two_values_of_one_name_are_refused() {
         let builder = Trainer::builder(Dense::new(3));
         refused(names.iter().fold(builder, |builder, name| builder.metric(Named(name))), &data)
     };
-    has(&with(&["top_k", "other", "top_k"]), &["top_k", "two metrics have this name"]);
+    has(&with(&["top_k", "other", "top_k"]), &["metrics: top_k", "two metrics have this name"]);
     for own in ["loss", "loss weight", "weight sum", "penalty", "gradient of the penalty"] {
         has(&with(&[own]), &[own, "a metric cannot have this name"]);
     }

@@ -3,7 +3,7 @@
 use unisono::data::{FieldSpec, Loader, Memory, Values};
 use unisono::{
     AdamW, BatchNorm, BinaryAccuracy, BinaryCrossEntropyWithLogits, Builder, Chain, Context, CrossEntropy,
-    Dense, Dropout, Embedding, Lamb, Layer, MeanAbsoluteError, MeanSquaredError, Model, Outputs, Relu,
+    Dense, Dropout, Embedding, Lamb, Layer, MeanAbsoluteError, MeanSquaredError, Model, Outputs, R2, Relu,
     RootMeanSquaredError, Sequential, Sgd, Trainer, functional,
 };
 use unisono_random::Draws;
@@ -147,11 +147,16 @@ fn what_does_not_fit_is_named() {
     let error = refused(on(one("price", "rooms")).loss_of("price", MeanSquaredError, 1.0));
     assert!(error.contains("no field \"rooms\", only city, left, numbers, price, right, sold"), "{error}");
     let error = refused(on(one("price", "numbers")).loss_of("cost", MeanSquaredError, 1.0));
-    assert!(error.contains("\"cost\""), "{error}");
+    assert!(error.contains("the model has no output \"cost\", only price"), "{error}");
+    let measured = on(one("price", "numbers")).loss_of("price", MeanSquaredError, 1.0);
+    let error = refused(measured.metric_of("prize", R2));
+    assert!(error.contains("the model has no output \"prize\", only price"), "{error}");
+    let error = refused(on(one("height", "numbers")).loss_of("height", MeanSquaredError, 1.0));
+    assert!(error.contains("this name, which the output \"height\" is compared with, got"), "{error}");
     let error = refused(on(one("price", "numbers")).loss_of("sold", MeanSquaredError, 1.0));
     assert!(error.contains("the model has no output \"sold\", only price"), "{error}");
     let error = refused(on(one("price", "numbers")).loss(MeanSquaredError));
-    assert!(error.contains("field"), "{error}");
+    assert!(error.contains("the model has no output \"output\", only price"), "{error}");
     for weight in [f32::NAN, -1.0] {
         let error = refused(on(one("price", "numbers")).loss_of("price", MeanSquaredError, weight));
         assert!(error.contains("negative or not finite"), "{error}");

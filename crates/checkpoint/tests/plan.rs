@@ -81,6 +81,12 @@ fn a_part_is_loaded_by_pattern_from_a_mapped_file() {
         error.ends_with("size mismatch for head.weight: F32[9] in the file, F32[10] in the model"),
         "{error}"
     );
+    let error = Plan::new().only("encodr.*").only("base.*").read(&file, &wants).unwrap_err().to_string();
+    assert!(error.ends_with(
+        "the plan wants only [\"encodr.*\", \"base.*\"], and no tensor of the model is called so"
+    ));
+    let (found, _) = Plan::new().only("encodr.*").partial().read(&file, &wants).unwrap();
+    assert!(found.is_empty());
     let error = Plan::new().rename("a.*", "*.*").read(&file, &wants).unwrap_err().to_string();
     assert_eq!(error, "renaming \"a.*\" to \"*.*\": more stars than there are to fill them");
 }

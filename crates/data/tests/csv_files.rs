@@ -199,7 +199,29 @@ fn chosen_columns_are_fields() {
     let (some, schema) = houses(&files).missing(Missing::LeaveOut).read_with_schema().unwrap();
     assert_eq!((floats(&some, "x"), schema.left_out), (&[80.0, 40.0, 60.0][..], 1));
     let error = houses(&files).read().unwrap_err().to_string();
-    assert!(error.contains("line 3: column 1: \"NA\" is not a number"), "{error}");
+    let missing = "line 3: column 1 (area): \"NA\" is not a number, and Csv::missing does not say";
+    assert!(error.contains(missing), "{error}");
+}
+
+#[test]
+fn an_unknown_category_may_stand_as_one_that_is_missing() {
+    let files = Files::new();
+    let csv = |text: &str| {
+        Csv::new(files.file(text)).numbers(["area"]).category("city").label("kind").unknown_as_missing()
+    };
+    let (first, schema) = csv("kind,city,area\na,Rome,1\nb,Bern,2\n").read_with_schema().unwrap();
+    assert_eq!(schema.categories["city"], ["", "Bern", "Rome"]);
+    assert_eq!(ids(&first, "city"), [2, 1]);
+    let (new, same) =
+        csv("kind,city,area\na,Oslo,1\nb,Bern,2\na,,3\n").like(&schema).read_with_schema().unwrap();
+    assert_eq!((ids(&new, "city"), &same.categories), (&[0, 1, 0][..], &schema.categories));
+    // A class that is unknown stays an error, and so does a table in which no id is free.
+    let error = csv("kind,city,area\nc,Rome,1\n").like(&schema).read().unwrap_err().to_string();
+    assert!(error.contains("\"c\" is not a class that is known"), "{error}");
+    let mut without = schema.clone();
+    without.categories.insert("city".into(), vec!["Bern".into(), "Rome".into()]);
+    let error = csv("kind,city,area\na,Rome,1\n").like(&without).read().unwrap_err().to_string();
+    assert!(error.contains("\"city\": the other table, without Csv::unknown_as_missing"), "{error}");
 }
 
 #[test]
@@ -224,7 +246,7 @@ fn labels_may_be_texts_and_another_file_is_read_the_same_way() {
         (&[2, 2][..], &[2, 1][..], &[60.0, 1.0][..])
     );
     let error = other("kind,city,area\na,Oslo,1\n").unwrap_err().to_string();
-    assert!(error.contains("line 2: column 2: \"Oslo\" is not a category that is known"), "{error}");
+    assert!(error.contains("line 2: column 2 (city): \"Oslo\" is not a category that is known"), "{error}");
     let error = other("kind,city,area\nd,Rome,1\n").unwrap_err().to_string();
     assert!(error.contains("\"d\" is not a class that is known"), "{error}");
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use unisono_data::BoxError;
 use unisono_replica::ReplicaError;
 use unisono_world::WorldError;
 
@@ -186,6 +187,17 @@ pub enum Error {
     /// The input pipeline failed.
     #[error(transparent)]
     Data(unisono_data::DataError),
+    /// A callback failed by an error of its own ([`Error::other`]), or panicked.
+    #[error("callback {callback:?}: {cause}")]
+    Callback {
+        /// The callback's name.
+        callback: String,
+        /// Why it failed.
+        cause: BoxError,
+    },
+    /// An error of a program's own, made by [`Error::other`].
+    #[error(transparent)]
+    Other(BoxError),
     /// An adapter or a device failed.
     #[error(transparent)]
     Gpu(#[from] unisono_gpu::GpuError),
@@ -220,6 +232,21 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    /// Makes an error of a cause of a program's own, such as an I/O error in a callback. The error of a
+    /// callback then names it.
+    ///
+    /// ```
+    /// use unisono::{Error, Influence, on_epoch};
+    ///
+    /// let writes = on_epoch("writes", Influence::None, |epoch, _| {
+    ///     std::fs::write("loss.txt", epoch.train.loss.to_string()).map_err(Error::other)
+    /// });
+    /// assert_eq!(Error::other("no more time").to_string(), "no more time");
+    /// ```
+    pub fn other(cause: impl Into<BoxError>) -> Self {
+        Self::Other(cause.into())
+    }
+
     /// Makes the error of a setting.
     pub(crate) fn setting(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Setting { setting, problem: problem.into() }
@@ -260,6 +287,8 @@ impl Error {
                 | Self::Field { .. }
                 | Self::Sample { .. }
                 | Self::Setting { .. }
+                | Self::Callback { .. }
+                | Self::Other(_)
                 | Self::Validation(_)
                 | Self::NotFinite { .. }
                 | Self::Replica(ReplicaError::NotFinite { .. } | ReplicaError::Rest { .. })

@@ -63,6 +63,19 @@ fn every_way_in_gives_the_trainers_bits_on_any_number_of_replicas() {
     }
 }
 
+/// Too few values in one row and too many in the next make a batch of the right size.
+#[test]
+fn rows_that_are_shorter_and_longer_than_they_say_do_not_mix() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    exported(&path);
+    let lying = [FEATURES - 1, FEATURES + 1]
+        .map(|values| Sample::new().with("x", Field::f32([FEATURES], vec![0.5; values])));
+    let mut predictor = open(&path, 1);
+    let error = predictor.rows(lying).unwrap().next().unwrap().unwrap_err().to_string();
+    assert!(error.contains(&format!("got {} values", FEATURES - 1)), "{error}");
+}
+
 #[test]
 fn single_rows_of_many_threads_are_put_together() {
     let dir = tempfile::tempdir().unwrap();
@@ -81,6 +94,14 @@ fn single_rows_of_many_threads_are_put_together() {
             assert!(client.predict(wrong).unwrap_err().to_string().contains("\"x\""));
             let nan = Sample::new().with("x", Field::f32([FEATURES], [f32::NAN; FEATURES]));
             assert!(client.predict(nan).unwrap_err().to_string().contains("NaN"));
+            for values in [FEATURES - 1, FEATURES + 1] {
+                let lying = Sample::new().with("x", Field::f32([FEATURES], vec![0.0; values]));
+                let error = client.predict(lying).unwrap_err().to_string();
+                assert!(
+                    error.contains("\"x\"") && error.contains(&format!("got {values} values")),
+                    "{error}"
+                );
+            }
         });
     });
     let client = server.client();

@@ -68,7 +68,7 @@ impl Plan {
     }
 
     /// Loads only the tensors of the model that match this pattern, or another pattern given so. Default:
-    /// all.
+    /// all. That no tensor of the model matches is an error, unless the plan is [partial](Self::partial).
     pub fn only(mut self, pattern: &str) -> Self {
         self.only.push(Pattern::new(pattern));
         self
@@ -129,6 +129,10 @@ impl Plan {
         if let Some(keras) = &self.keras {
             let shapes = found.iter().map(|(name, (info, _))| (*name, &*info.shape));
             keras.check(shapes).map_err(|problem| broken(path, problem))?;
+        }
+        if !self.only.is_empty() && !self.partial && !model.keys().any(|name| self.wants(name)) {
+            let patterns = self.only.iter().map(ToString::to_string).collect();
+            return Err(Error::Only { path: path.to_owned(), patterns });
         }
         let sources = self.sources(found.keys().copied())?;
         let missing = model.keys().filter(|name| self.wants(name) && !sources.contains_key(*name));

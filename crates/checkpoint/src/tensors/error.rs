@@ -97,6 +97,16 @@ pub enum Error {
         /// Everything that does not fit.
         report: Box<LoadReport>,
     },
+    /// A plan loads only the tensors that match its patterns, and none of the model does.
+    #[error(
+        "{path}: nothing to load: the plan wants only {patterns:?}, and no tensor of the model is called so"
+    )]
+    Only {
+        /// The file.
+        path: PathBuf,
+        /// The patterns.
+        patterns: Vec<String>,
+    },
     /// A rule for names has more stars on the right than on the left.
     #[error("renaming {from:?} to {to:?}: more stars than there are to fill them")]
     Rule {

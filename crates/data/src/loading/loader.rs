@@ -122,6 +122,11 @@ impl Loader {
         self
     }
 
+    /// Returns whether every epoch is shuffled anew, as a whole or within windows.
+    pub fn is_shuffled(&self) -> bool {
+        self.pipeline.order.shuffled
+    }
+
     /// Makes batches of sequences of similar length; see [`Buckets`].
     pub fn buckets(mut self, buckets: Buckets) -> Self {
         self.pipeline.order.kind = Kind::Buckets(Arc::new(buckets));

@@ -20,7 +20,7 @@ pub enum DataError {
         cause: std::io::Error,
     },
     /// A value in a CSV file does not parse, or is not finite.
-    #[error("{}: line {line}: column {column}: {value:?} is not {expected}", path.display())]
+    #[error("{}: line {line}: column {column}{}: {value:?} is not {expected}", path.display(), named(name))]
     CsvValue {
         /// The file.
         path: PathBuf,
@@ -28,6 +28,8 @@ pub enum DataError {
         line: u64,
         /// The column, counted from 1.
         column: usize,
+        /// The column's name, if the columns were chosen by their names.
+        name: Option<String>,
         /// The text found there.
         value: String,
         /// The kind of value expected, such as "a number".
@@ -209,6 +211,11 @@ impl std::fmt::Debug for DataError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
+}
+
+/// Returns a column's name behind its number.
+fn named(name: &Option<String>) -> String {
+    name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default()
 }
 
 impl DataError {

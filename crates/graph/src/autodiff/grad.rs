@@ -164,6 +164,9 @@ impl Tape {
             self.fail_here("gradients", format!("{} is not one number for the whole batch", y.ty()));
             return vec![None; x.len()];
         }
+        if !self.owns("gradients", &std::iter::once(y).chain(x).collect::<Vec<_>>()) {
+            return vec![None; x.len()];
+        }
         let mut on_the_way = self.depends(x, y.id());
         let mut arrived: BTreeMap<NodeId, Arrived> = BTreeMap::new();
         arrived.entry(y.id()).or_default().add_up(self.constant(1.0));
@@ -202,6 +205,7 @@ impl Tape {
             let gradients = self.in_scope_of(&node.scope, || {
                 if self.is_in_f32(&node) { self.in_f32(gradients) } else { gradients() }
             });
+            self.in_scope_of(&node.scope, || self.check_gradients(node.op.name(), &inputs, &gradients));
             let unrolled = self.unrolled_at(first_time.get(&id).copied().unwrap_or(id));
             for (input, gradient) in inputs.iter().zip(gradients) {
                 if let (true, Some(gradient)) = (on_the_way[input.id()], gradient) {
@@ -210,6 +214,21 @@ impl Tape {
             }
         }
         x.iter().map(|v| totals.get(&v.id()).cloned()).collect()
+    }
+
+    /// Reports an op whose gradients are not those of its operands. Elsewhere the error would name an op that
+    /// is not to blame.
+    fn check_gradients(&self, op: &str, inputs: &[Var], gradients: &[Option<Var>]) {
+        if gradients.len() != inputs.len() {
+            let problem = format!("it has {} gradients for {} operands", gradients.len(), inputs.len());
+            self.fail_here(op, problem);
+        }
+        for (at, (input, gradient)) in inputs.iter().zip(gradients).enumerate() {
+            if let Some(gradient) = gradient.as_ref().filter(|gradient| gradient.dims() != input.dims()) {
+                let (operand, own) = (input.ty(), gradient.ty());
+                self.fail_here(op, format!("operand {at} is {operand}, and its gradient {own}"));
+            }
+        }
     }
 
     /// Returns whether a node is the [`Checkpoint`] of a value on the way.
@@ -296,5 +315,41 @@ mod tests {
         };
         assert_eq!(pads_and_concats([0..2, 2..3, 4..5]), [0, 1]);
         assert_eq!(pads_and_concats([0..2, 1..3, 3..6]), [1, 1]);
+    }
+
+    /// An op of someone's own, whose gradients are not those of its operand.
+    #[derive(Debug, serde::Serialize)]
+    struct Careless {
+        gradients: usize,
+    }
+
+    impl crate::Pointwise for Careless {
+        const NAME: &str = "careless";
+        const ARITY: usize = 1;
+        const WGSL: &str = "$0";
+        const CASES: &[&[f64]] = &[];
+
+        fn reference(&self, x: &[f64]) -> f64 {
+            x[0]
+        }
+
+        fn gradient(&self, Io { dy, .. }: &Io<'_>) -> Vec<Option<Var>> {
+            vec![Some((*dy).sum(&[-1])); self.gradients]
+        }
+    }
+
+    #[test]
+    fn an_op_with_wrong_gradients_is_named() {
+        let error = |gradients: usize| {
+            let tape = Tape::new();
+            let x = tape.input("x", Type::sample(&[4]));
+            let w = tape.state("w", &[4], StateKind::Parameter);
+            let y = tape.scope("own", || (&x * &w).apply(Careless { gradients })).exp();
+            tape.gradients(&y.sum_all().sum_shards(), std::slice::from_ref(&w));
+            tape.finish().unwrap_err().to_string()
+        };
+        assert_eq!(error(1), "own: careless: operand 0 is [B, 4], and its gradient [B]");
+        assert_eq!(error(2), "own: careless: it has 2 gradients for 1 operands");
+        assert_eq!(error(0), "own: careless: it has 0 gradients for 1 operands");
     }
 }

@@ -149,6 +149,9 @@ impl Tape {
 
     /// Applies an op whose type is not known, as [`Tape::apply`] does.
     pub fn apply_dyn(&self, op: Arc<dyn Op>, inputs: &[&Var]) -> Var {
+        if !self.owns(op.name(), inputs) {
+            return self.constant(0.0);
+        }
         let (operands, rounds_result) = factors(&op.lowering());
         let rounding = self.inner.borrow().rounding.clone().filter(|_| operands > 0);
         let Some(rounding) = rounding else { return self.record(op, inputs) };
@@ -195,6 +198,18 @@ impl Tape {
                 inputs.first().map_or_else(|| self.constant(0.0), |v| (*v).clone())
             }
         }
+    }
+
+    /// Checks that values are of this tape. The number of one of another tape means something else here. The
+    /// error is one of all tapes that meet, because each may be the one that is finished.
+    pub(crate) fn owns(&self, op: &str, values: &[&Var]) -> bool {
+        let is_foreign = |value: &&&Var| !Rc::ptr_eq(&self.inner, &value.tape.inner);
+        let Some(first) = values.iter().find(is_foreign) else { return true };
+        let problem =
+            format!("a value {} is of another trace: values belong to the tape that recorded them", first.ty);
+        self.fail_here(op, problem.clone());
+        values.iter().filter(is_foreign).for_each(|value| value.tape.fail_here(op, problem.clone()));
+        false
     }
 
     fn push(&self, op: Arc<dyn Op>, inputs: &[&Var], ty: Option<Type>) -> Var {
@@ -306,6 +321,9 @@ impl Tape {
     /// Makes `value` what `carry` holds in the next step: the output of [`OutputKind::Carry`] of its name. It
     /// is an error where `carry` is none, is of another type, or is kept already.
     pub fn keep(&self, carry: &Var, value: &Var) {
+        if !self.owns("keep", &[carry, value]) {
+            return;
+        }
         let index = self.node(carry.id).op.downcast_ref().map(|&Input(index)| index);
         let decl = index.map(|index| self.inner.borrow().graph.inputs[index].clone());
         match decl.filter(|decl| decl.kind == InputKind::Carry) {
@@ -316,6 +334,9 @@ impl Tape {
     }
 
     fn show(&self, name: &str, kind: OutputKind, x: &Var) {
+        if !self.owns("output", &[x]) {
+            return;
+        }
         if let Err(problem) = has_elements(&x.ty) {
             self.fail_here("output", format!("{name}: {problem}"));
         }
@@ -333,6 +354,9 @@ impl Tape {
     /// Replaces `state` by `value` when the step commits. All values of a step are of the state before it, so
     /// a state may become what another one was.
     pub fn update(&self, state: &Var, value: &Var) {
+        if !self.owns("update", &[state, value]) {
+            return;
+        }
         let index = self.state_index(state);
         match index {
             Some(index) if state.ty == value.ty => {
@@ -344,12 +368,13 @@ impl Tape {
     }
 
     fn state_index(&self, state: &Var) -> Option<usize> {
-        self.node(state.id).op.downcast_ref().map(|&State(index)| index)
+        let op = self.inner.borrow().graph.nodes.get(state.id).map(|node| node.op.clone())?;
+        op.downcast_ref().map(|&State(index)| index)
     }
 
     /// Returns the name of a state. `None` if the value is no state.
     pub fn state_name(&self, state: &Var) -> Option<String> {
-        let index = self.state_index(state)?;
+        let index = self.state_index(state).filter(|_| Rc::ptr_eq(&self.inner, &state.tape.inner))?;
         Some(self.inner.borrow().graph.states[index].name.clone())
     }
 
@@ -386,6 +411,12 @@ fn infer(op: &dyn Op, inputs: &[&Var]) -> Result<Type, String> {
     if matches!(op.lowering(), Lowering::Leaf) {
         return Err("reads data from outside, which only declared inputs and states do".into());
     }
+    // Their kernels add up f32, and would read the bits of an integer as those of another number.
+    use Lowering::{Contract, MatMul, Reduce, SumShards};
+    let adds_up = matches!(op.lowering(), MatMul { .. } | Contract | Reduce(_) | SumShards);
+    if let Some(other) = inputs.iter().find(|v| adds_up && v.ty.dtype != DType::F32) {
+        return Err(format!("takes f32, and got {}: Var::to_f32 makes f32 of integers", other.ty));
+    }
     op.fields().map_err(|problem| format!("its fields cannot be encoded: {problem}"))?;
     inputs.iter().try_for_each(|input| has_elements(&input.ty))?;
     let ty = op.infer(&inputs.iter().map(|v| &v.ty).collect::<Vec<_>>())?;
@@ -418,6 +449,7 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StateKind;
 
     #[test]
     fn values_without_elements_are_refused_by_the_op_that_makes_or_takes_them() {
@@ -441,5 +473,50 @@ mod tests {
         let tape = Tape::new();
         tape.input("unused", Type::sample(&[0]));
         assert!(tape.finish().is_ok());
+    }
+
+    #[test]
+    fn integers_are_not_added_up() {
+        let refused = |use_of: fn(&Var, &Var) -> Var| {
+            let tape = Tape::new();
+            let ids = tape.input("ids", Type::sample(&[3]).of(DType::I32));
+            let w = tape.state("w", &[3, 2], StateKind::Parameter);
+            tape.output("y", &tape.scope("layer", || use_of(&ids, &w)));
+            tape.finish().unwrap_err().to_string()
+        };
+        let expected = "takes f32, and got [B, 3] i32: Var::to_f32 makes f32 of integers";
+        assert_eq!(refused(|ids, w| ids.matmul(w)), format!("layer: matmul: {expected}"));
+        for use_of in [|ids: &Var, _: &Var| ids.sum(&[-1]), |ids: &Var, _: &Var| ids.sum_shards()] {
+            let error = refused(use_of);
+            assert!(error.contains("layer: ") && error.contains(expected), "{error}");
+        }
+    }
+
+    /// A number of another tape's value means something else here, or nothing.
+    #[test]
+    fn a_value_of_another_trace_is_an_error_wherever_it_comes_in() {
+        let other = Tape::new();
+        let old = (0..9).fold(other.constant(1.0), |x, _| x.exp());
+        type Uses = fn(&Tape, &Var, &Var);
+        let uses: [Uses; 8] = [
+            |_, x, old| _ = x + old,
+            |tape, x, old| tape.output("y", &(old + x)),
+            |tape, _, old| tape.output("y", &old.exp()),
+            |tape, w, old| tape.update(w, old),
+            |tape, w, old| tape.update(old, w),
+            |tape, w, old| drop(tape.gradients(old, std::slice::from_ref(w))),
+            |tape, w, old| drop(tape.gradients(&w.sum_all(), std::slice::from_ref(old))),
+            |tape, x, old| tape.keep(old, x),
+        ];
+        for precision in [crate::Precision::F32, crate::Precision::Mixed] {
+            for (at, uses) in uses.iter().enumerate() {
+                let tape = Tape::with_precision(precision);
+                let w = tape.state("w", &[], StateKind::Parameter);
+                uses(&tape, &w, &old);
+                let error = tape.finish().unwrap_err().to_string();
+                assert!(error.contains("is of another trace"), "{at}: {error}");
+            }
+        }
+        assert_eq!(Tape::new().state_name(&old), None);
     }
 }

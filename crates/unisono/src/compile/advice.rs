@@ -9,6 +9,9 @@ const CHANNELS: usize = 4;
 /// The fewest rows and columns of a picture that is told from channels.
 const SIDE: usize = 8;
 
+/// The most names in a note.
+const MOST_NAMES: usize = 5;
+
 /// Returns what a user should know of a model and its optimizer.
 pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let mut notes = Vec::new();
@@ -18,6 +21,7 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
     let names = programs.states_of(&[unisono_graph::StateKind::Parameter]);
     let names: Vec<&str> = names.into_iter().map(|index| &*states[index].name).collect();
     notes.extend(parts.freeze_notes(&names));
+    notes.extend(out_of_reach(parts, programs, names.is_empty()));
     let statistics = programs.states_of(&[unisono_graph::StateKind::Statistic]);
     let accepts = |accepts: &FrozenNames| statistics.iter().any(|&index| accepts(&states[index].name));
     if parts.frozen_statistics.as_ref().is_some_and(|names| !accepts(&**names)) {
@@ -26,6 +30,19 @@ pub(crate) fn advice(parts: &Parts, programs: &Programs) -> Vec<String> {
         notes.push(format!("freeze_statistics accepts none of the model's statistics, which are {there}"));
     }
     notes
+}
+
+/// A parameter that is not frozen and that no loss depends on was most likely detached or forgotten.
+fn out_of_reach(parts: &Parts, programs: &Programs, has_none: bool) -> Option<String> {
+    if has_none {
+        return Some("the model has no parameters: nothing is trained".into());
+    }
+    let names: Vec<&str> =
+        programs.kept.iter().map(|name| &**name).filter(|name| parts.is_to_be_trained(name)).collect();
+    let more = names.len().saturating_sub(MOST_NAMES);
+    let named = names[..names.len() - more].join(", ");
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    (!names.is_empty()).then(|| format!("no loss depends on {named}{more}: training does not change them"))
 }
 
 /// A loss that takes logits computes softmax or sigmoid itself.

@@ -77,18 +77,27 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Checks one field of a batch: its type, and that its values are finite.
+/// Checks one field of a batch: its type, that it has as many values as the batch has samples of it, and that
+/// they are finite.
 ///
 /// # Errors
-/// The field is missing or of another type, or a sample's value is not finite.
+/// The field is missing or of another type or size, or a sample's value is not finite.
 pub(crate) fn check_field(batch: &Batch, name: &str, ty: &Type, names: Names<'_>) -> Result<(), Error> {
     let wrong = |got: String| Error::Field { field: name.into(), expected: ty.to_string(), got };
     let field = batch.field(name).ok_or_else(|| wrong("no such field".into()))?;
+    // A batch that a program put together itself may say anything of its fields.
+    let rows = batch.rows().len();
+    if field.shape.first() != Some(&rows) {
+        return Err(wrong(format!("shape {:?} in a batch of {rows} samples", field.shape)));
+    }
     let mut spec = field.spec(name);
-    spec.shape = field.shape[1..].to_vec();
+    spec.shape.remove(0);
     let got = field_type(&spec);
     if &got != ty {
         return Err(wrong(got.to_string()));
+    }
+    if Some(field.values.len()) != ty.count().checked_mul(rows) {
+        return Err(wrong(format!("{} values for {rows} samples", field.values.len())));
     }
     match field.values.as_f32().and_then(|values| values.iter().position(|x| !x.is_finite())) {
         Some(at) => {

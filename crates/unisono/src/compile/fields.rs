@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use unisono_data::{Batch, Field, FieldDType, FieldSpec};
 use unisono_graph::{DType, Tape, Type};
 
-use crate::compile::parts::Parts;
+use crate::compile::parts::{On, Parts};
+use crate::model::functional::OUTPUT;
 use crate::model::{Inputs, Mode};
 use crate::{Context, Error};
 
@@ -30,11 +31,21 @@ impl Fields {
     /// One is missing, a weight is not one f32 a sample, or the model's own errors.
     pub fn of(parts: &Parts, specs: &[FieldSpec]) -> Result<Self, Error> {
         let find = |name: &str| specs.iter().find(|s| &*s.name == name).map(field_type);
-        let there = || specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", ");
-        let mut names = match parts.only_input() {
-            Some(input) => vec![input.to_owned()],
+        let there = || match specs {
+            [] => "no fields".to_owned(),
+            specs => specs.iter().map(|s| s.name.to_string()).collect::<Vec<_>>().join(", "),
+        };
+        let (mut names, outputs) = match parts.only_input() {
+            Some(input) => (vec![input.to_owned()], vec![OUTPUT.to_owned()]),
             None => asked_for(parts, specs)?,
         };
+        // An output that the model does not have would look like a field that the data do not have.
+        for on in parts.compared() {
+            if find(&on.target).is_none() && !outputs.contains(&on.output) {
+                let problem = format!("the model has no output {:?}, only {}", on.output, outputs.join(", "));
+                return Err(Error::setting("losses and metrics", problem));
+            }
+        }
         for target in parts.targets() {
             if !names.iter().any(|name| name == target) {
                 names.push(target.to_owned());
@@ -42,10 +53,11 @@ impl Fields {
         }
         let mut types = Vec::new();
         for name in &names {
-            let missing = || Error::Field {
-                field: name.clone(),
-                expected: "a field of this name".into(),
-                got: there(),
+            let missing = || {
+                let on = parts.compared().find(|on| on.target == *name);
+                let of = |on: &On| format!(", which the output {:?} is compared with", on.output);
+                let expected = format!("a field of this name{}", on.map(of).unwrap_or_default());
+                Error::Field { field: name.clone(), expected, got: there() }
             };
             types.push((name.clone(), find(name).ok_or_else(missing)?));
         }
@@ -171,28 +183,31 @@ impl Fields {
 }
 
 /// Returns the fields that a model asks for in training, in its order, and behind them those that it asks for
-/// in evaluations alone.
+/// in evaluations alone. Returns the names of its outputs, too.
 ///
 /// # Errors
 /// Those of the model.
-fn asked_for(parts: &Parts, specs: &[FieldSpec]) -> Result<Vec<String>, Error> {
+fn asked_for(parts: &Parts, specs: &[FieldSpec]) -> Result<(Vec<String>, Vec<String>), Error> {
     let types: Vec<(&str, Type)> = specs.iter().map(|spec| (&*spec.name, field_type(spec))).collect();
-    let mut all: Vec<String> = Vec::new();
+    let (mut all, mut names): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for mode in [Mode::Train, Mode::Evaluate] {
         let tape = Tape::with_precision(parts.precision);
         let inputs = Inputs::new(&tape, types.iter().map(|(name, ty)| (*name, ty)));
-        parts.model.forward(&mut Context::new(&tape, mode), &inputs);
+        let outputs = parts.model.forward(&mut Context::new(&tape, mode), &inputs);
         tape.error().map_or(Ok(()), Err)?;
         let more: Vec<String> = inputs.used().into_iter().filter(|name| !all.contains(name)).collect();
         all.extend(more);
+        names.extend(outputs.iter().map(|(name, _)| name.to_owned()));
     }
-    Ok(all)
+    names.sort_unstable();
+    names.dedup();
+    Ok((all, names))
 }
 
 /// Returns what a batch's field is for one sample.
 fn sample_spec(field: &Field) -> FieldSpec {
     let mut spec = field.spec("");
-    spec.shape = field.shape[1..].to_vec();
+    spec.shape = field.shape.get(1..).unwrap_or_default().to_vec();
     spec
 }
 

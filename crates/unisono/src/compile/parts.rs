@@ -212,6 +212,15 @@ impl Parts {
         notes
     }
 
+    /// Returns whether a parameter is trained if a loss depends on it: it is in a phase, if there are any, and
+    /// not frozen.
+    pub fn is_to_be_trained(&self, name: &str) -> bool {
+        match &self.phases[..] {
+            [] => self.optimizer.trains(name),
+            phases => phases.iter().any(|phase| (phase.trains)(name) && phase.optimizer.trains(name)),
+        }
+    }
+
     /// Checks what each loss counts.
     ///
     /// # Errors
@@ -256,11 +265,15 @@ impl Parts {
         }
     }
 
+    /// Returns what losses and metrics compare.
+    pub fn compared(&self) -> impl Iterator<Item = &On> {
+        self.all_losses().map(|part| &part.on).chain(&self.measured)
+    }
+
     /// Returns the fields that losses and metrics compare with, each once.
     pub fn targets(&self) -> Vec<&str> {
-        let losses = self.all_losses().map(|part| &part.on);
         let mut targets = Vec::new();
-        for on in losses.chain(&self.measured) {
+        for on in self.compared() {
             if !targets.contains(&&*on.target) {
                 targets.push(&*on.target);
             }

@@ -105,6 +105,8 @@ pub(crate) struct Programs {
     pub ids: BTreeMap<String, Vec<usize>>,
     /// The averages that optimizers keep.
     pub averages: Averages,
+    /// The parameters that a step of no phase changes, as they are frozen or no loss depends on them.
+    pub kept: Vec<String>,
     /// What is traced, as parts of the run's identity.
     pub identity: Traced,
 }
@@ -153,7 +155,7 @@ impl Programs {
         let mut compiled: Vec<Arc<Program>> = Vec::new();
         let mut phases = phase_graphs(parts, fields)?;
         let (mut states, mut averages): (Vec<StateDecl>, _) = (Vec::new(), Averages::default());
-        let mut predictions = Vec::new();
+        let (mut predictions, mut kept) = (Vec::new(), Vec::new());
         for id in ProgramId::ALL {
             let graph = match id {
                 ProgramId::Train if !phases.is_empty() => phases.remove(0),
@@ -166,6 +168,7 @@ impl Programs {
                 states.clone_from(&graph.states);
                 let graphs: Vec<&Graph> = std::iter::once(&graph).chain(&phases).collect();
                 averages = Averages::of(&parts.phases, &graphs);
+                kept = kept_by(&graphs);
                 identity.training = of_training(parts, &graph, &phases);
             }
             if *id == ProgramId::Predict {
@@ -186,6 +189,7 @@ impl Programs {
             losses,
             ids,
             averages,
+            kept,
             identity,
         };
         if let Some(name) = programs.trains().find_map(|program| carries::too_late(program)) {
@@ -235,6 +239,15 @@ impl Programs {
         let states = self.train().states();
         (0..states.len()).filter(|&i| kinds.contains(&states[i].kind)).collect()
     }
+}
+
+/// Returns the names of the parameters that none of these training steps changes.
+fn kept_by(steps: &[&Graph]) -> Vec<String> {
+    let states = steps.first().map_or(&[][..], |step| &step.states).iter().enumerate();
+    let kept = states.filter(|(at, state)| {
+        state.kind == StateKind::Parameter && !steps.iter().any(|step| step.updates.contains_key(at))
+    });
+    kept.map(|(_, state)| state.name.clone()).collect()
 }
 
 /// Compiles a program, whose states lie where they lie in the first one if that has these states.
@@ -389,7 +402,10 @@ fn per_sample(tape: &Tape, part: &LossOn, output: &Var, target: &Var) -> (Var, O
 
 /// Reports what does not fit together: the model's outputs, the losses, the metrics and their names.
 fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Outputs) {
-    let fail = |op: &str, problem| tape.fail(GraphError::Op { scope: "loss".into(), op: op.into(), problem });
+    let fail_in = |scope: &str, op: &str, problem| {
+        tape.fail(GraphError::Op { scope: scope.into(), op: op.into(), problem });
+    };
+    let fail = |op: &str, problem| fail_in("loss", op, problem);
     let names: Vec<&str> = outputs.iter().map(|(name, _)| name).collect();
     if let Some(name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
         fail("model", format!("two outputs have the name {:?}", name.1));
@@ -414,16 +430,17 @@ fn fits(tape: &Tape, parts: &Parts, inputs: &Inputs, outputs: &Outputs) {
     for (at, (metric, on)) in parts.metrics.iter().zip(&parts.measured).enumerate() {
         let name = metric.name();
         if parts.metrics[..at].iter().any(|other| other.name() == name) {
-            fail(name, "two metrics have this name".into());
+            fail_in("metrics", name, "two metrics have this name".into());
         } else if [LOSS, LOSS_WEIGHT, WEIGHT_SUM, PENALTY, PENALTY_GRADIENT].contains(&name) {
-            fail(
+            fail_in(
+                "metrics",
                 name,
                 "a metric cannot have this name, which is that of a value of the trainer's own".into(),
             );
         }
         let Some((output, target)) = compared(name, on) else { continue };
         if let Err(problem) = metric.accepts(output.ty(), target.ty()) {
-            fail(name, problem);
+            fail_in("metrics", name, problem);
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Watch {
     pub own_loop: bool,
     /// Whether observers were told that a loader's own batch size is not used.
     pub told_batch: bool,
+    /// Whether observers were told that a model with carries is trained on rows that are drawn anew.
+    pub told_carries: bool,
 }
 
 impl Watch {

@@ -245,7 +245,7 @@ impl Chain {
     }
 
     /// Returns whether the parameter of this name is trained.
-    pub(super) fn trains(&self, name: &str) -> bool {
+    pub(crate) fn trains(&self, name: &str) -> bool {
         self.transforms.iter().all(|transform| transform.trains(name))
             && match &self.rule {
                 Rule::One(_) => true,

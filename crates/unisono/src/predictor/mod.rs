@@ -226,7 +226,8 @@ fn batch_of(stacked: Sample, samples: usize) -> Batch {
 /// Stacks samples of the same fields into a batch.
 ///
 /// # Errors
-/// A sample lacks a field that the model takes, or has another shape or type there than the first one.
+/// A sample lacks a field that the model takes, or has another shape or type there than the first one, or not
+/// as many values as the shape says.
 fn stack(fields: &[FieldSpec], samples: &[Sample]) -> Result<Batch, Error> {
     let mut stacked = Sample::new();
     for FieldSpec { name, shape, dtype } in fields {
@@ -241,8 +242,15 @@ fn stack(fields: &[FieldSpec], samples: &[Sample]) -> Result<Batch, Error> {
             FieldDType::F32 => Values::F32(Vec::new()),
             FieldDType::I32 => Values::I32(Vec::new()),
         };
+        // Too few values in one sample and too many in the next would make a batch of the right size, whose
+        // rows are shifted.
+        let count = first.shape.iter().try_fold(1_usize, |count, &extent| count.checked_mul(extent));
         for sample in samples {
             let field = sample.field(name).filter(|field| field.shape == first.shape);
+            if let Some(field) = field.filter(|field| Some(field.values.len()) != count) {
+                let got = format!("{} values", field.values.len());
+                return Err(lacks(format!("values that fill shape {:?}", field.shape), got));
+            }
             match (&mut values, field.map(|field| &field.values)) {
                 (Values::F32(all), Some(Values::F32(own))) => all.extend(own),
                 (Values::I32(all), Some(Values::I32(own))) => all.extend(own),

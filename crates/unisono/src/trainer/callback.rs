@@ -1,5 +1,7 @@
 //! Callbacks: a user's code that is called as a run proceeds, and that may change how it goes on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde_json::Value;
 
 use crate::run::control::Kept;
@@ -13,6 +15,8 @@ use crate::{Epoch, Error, Step};
 ///
 /// Whatever a callback changes happens on all replicas alike, so the answer stays the same for any number of
 /// them, provided that the callback decides by nothing but what the run gives it: steps, epochs, the control.
+///
+/// A callback returns an error of its own by [`Error::other`]. A panic in it is an error of the fit, too.
 ///
 /// ```
 /// use unisono::{Callback, Control, Epoch, Error, Influence};
@@ -173,6 +177,21 @@ pub(super) fn not_awaited(name: &str, what: &str) -> Error {
     Error::setting("callback", problem)
 }
 
+/// Calls a callback. An error of its own and a panic become errors that name it: after a panic that went
+/// through, the trainer would have no callbacks and half an epoch's end.
+fn guarded(callback: &str, call: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    let failed = |cause| Error::Callback { callback: callback.to_owned(), cause };
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Err(Error::Other(cause))) => Err(failed(cause)),
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(failed(format!("panicked: {}", text.unwrap_or_else(|| "no message".into())).into()))
+        }
+    }
+}
+
 impl Trainer {
     /// Calls all callbacks in their order. `ahead` is the number of steps that may be under way; it is not 0
     /// after a step. That is done then, and its callbacks cannot be called again: a stop waits for them.
@@ -191,7 +210,8 @@ impl Trainer {
             let name = callback.name().to_owned();
             let is_ahead = ahead > 0 && !callback.awaits_steps();
             let before = self.callbacks.asked(self.stopped().is_some());
-            result = event(&mut **callback, &mut Control { trainer: self, name, ahead, is_ahead });
+            let mut control = Control { trainer: self, name: name.clone(), ahead, is_ahead };
+            result = guarded(&name, || event(&mut **callback, &mut control));
             if let (true, None, Some(what)) =
                 (is_ahead, before, self.callbacks.asked(self.stopped().is_some()))
             {
@@ -202,7 +222,13 @@ impl Trainer {
             if result.is_err() {
                 break;
             }
-            self.state.control.callbacks[at].value = callback.state();
+            result = guarded(&name, || {
+                self.state.control.callbacks[at].value = callback.state();
+                Ok(())
+            });
+            if result.is_err() {
+                break;
+            }
         }
         self.callbacks.all = all;
         self.watch.stop = stop.unwrap_or_else(|| std::mem::take(&mut self.watch.stop));

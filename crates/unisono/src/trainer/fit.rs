@@ -1,6 +1,7 @@
 //! Training over epochs: batches in, steps, epochs and checkpoints out.
 
 use unisono_data::{Batch, Batches, DataError, Loader, LoaderState, Position};
+use unisono_graph::InputKind;
 
 use crate::compile::feed::{self, Names};
 use crate::compile::programs::ProgramId;
@@ -133,6 +134,7 @@ impl Trainer {
             self.can_evaluate(validation).map_err(Error::of_validation)?;
         }
         [Some(train), validation].into_iter().flatten().for_each(|loader| self.note_batch(loader));
+        self.note_carries(train);
         (self.callbacks.save, self.callbacks.pause) = (false, None);
         if self.position().epoch < epochs {
             self.call(0, |callback, run| callback.fit_begins(run))?;
@@ -194,6 +196,18 @@ impl Trainer {
             self.watch.note(&format!(
                 "note: the loader's batch size of {own} is not used: a fit takes the trainer's global batch of {global_batch}"
             ));
+        }
+    }
+
+    /// Tells observers once that rows which are drawn anew do not continue those of the batch before.
+    fn note_carries(&mut self, loader: &Loader) {
+        let carries =
+            self.plan.program(ProgramId::Train).inputs().iter().any(|input| input.kind == InputKind::Carry);
+        if carries && loader.is_shuffled() && !std::mem::replace(&mut self.watch.told_carries, true) {
+            self.watch.note(
+                "warning: the model carries values from batch to batch, and the loader shuffles: a row does not continue \
+                 the row before it (Loader::lanes makes rows that do)",
+            );
         }
     }
 

@@ -52,6 +52,8 @@ pub(super) struct Chosen {
     weight: Option<Column>,
     missing: Missing,
     like: Option<TableSchema>,
+    /// Whether a category that is unknown is taken as one that is missing.
+    unknown_as_missing: bool,
 }
 
 impl Csv {
@@ -109,6 +111,28 @@ impl Csv {
     /// not have is an error.
     pub fn like(self, schema: &TableSchema) -> Self {
         self.choose(|chosen| chosen.like = Some(schema.clone()))
+    }
+
+    /// Takes a category that the table of [`Csv::like`] does not have as one that is missing, whose id is 0
+    /// (Keras's `StringLookup(num_oov_indices=1)`). Both tables are read so: the first one then has this
+    /// category whether a line lacks one or not. Default: a category that is unknown is an error.
+    ///
+    /// ```
+    /// use unisono_data::Csv;
+    ///
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (path, later) = (dir.path().join("houses.csv"), dir.path().join("later.csv"));
+    /// # std::fs::write(&path, "area,city\n80,Bern\n60,Rome\n").unwrap();
+    /// # std::fs::write(&later, "area,city\n70,Oslo\n90,Rome\n").unwrap();
+    /// let columns = |path| Csv::new(path).numbers(["area"]).category("city").unknown_as_missing();
+    /// let (_, schema) = columns(&path).read_with_schema()?;
+    /// assert_eq!(schema.categories["city"], ["", "Bern", "Rome"]);
+    /// let later = columns(&later).like(&schema).read()?;
+    /// assert_eq!(later.array("city").unwrap().as_i32(), Some(&[0, 2][..]));
+    /// # Ok::<(), unisono_data::DataError>(())
+    /// ```
+    pub fn unknown_as_missing(self) -> Self {
+        self.choose(|chosen| chosen.unknown_as_missing = true)
     }
 
     /// Reads the file as [`Csv::read`] does, and returns what its columns were read with. Columns have to be
@@ -201,6 +225,11 @@ impl ChosenTable {
             return Err(csv
                 .table_error(format!("a category cannot be called {:?}, as another field is", column.name)));
         }
+        let lacks = |column: &&Texts| chosen.unknown_as_missing && !column.knows("");
+        if let Some(column) = categories.iter().find(lacks) {
+            let what = "the other table, without Csv::unknown_as_missing, has no category that is missing";
+            return Err(csv.table_error(format!("{:?}: {what}", column.name)));
+        }
         let numbers: Vec<Number> = chosen.numbers.iter().map(number).collect::<Result<_, DataError>>()?;
         if numbers.is_empty() && categories.is_empty() {
             return Err(csv.table_error("no columns of features"));
@@ -229,10 +258,13 @@ impl ChosenTable {
             return Ok(());
         }
         let row = self.rows;
-        let parsed = |at: usize| {
-            let wrong = |expected| wrong(csv, record, line, at, expected);
-            match record[at].parse::<f32>() {
+        let parsed = |Number { at, name, .. }: &Number, may_be_missing: bool| {
+            let wrong = |expected| wrong(csv, record, line, (*at, name), expected);
+            match record[*at].parse::<f32>() {
                 Ok(number) if number.is_finite() => Ok(number),
+                _ if may_be_missing && is_missing(*at) => {
+                    Err(wrong("a number, and Csv::missing does not say what takes its place"))
+                }
                 Ok(_) => Err(wrong("a finite number")),
                 Err(_) => Err(wrong("a number")),
             }
@@ -243,23 +275,24 @@ impl ChosenTable {
                 number.missing.push(row);
                 number.values.push(0.0);
             } else {
-                number.values.push(parsed(number.at)?);
+                number.values.push(parsed(number, true)?);
             }
         }
         for number in self.targets.iter_mut().chain(&mut self.weight) {
-            number.values.push(parsed(number.at)?);
+            number.values.push(parsed(number, false)?);
         }
         for column in &mut self.categories {
-            let text = if is_missing(column.at) { "" } else { &record[column.at] };
+            let is_unknown = chosen.unknown_as_missing && !column.knows(&record[column.at]);
+            let text = if is_unknown || is_missing(column.at) { "" } else { &record[column.at] };
             if !column.knows(text) {
-                return Err(wrong(csv, record, line, column.at, "a category that is known"));
+                return Err(wrong(csv, record, line, (column.at, &column.name), "a category that is known"));
             }
             column.push(text);
         }
         if let Some(label) = &mut self.label {
             let text = &record[label.at];
             if is_missing(label.at) || !label.knows(text) {
-                return Err(wrong(csv, record, line, label.at, "a class that is known"));
+                return Err(wrong(csv, record, line, (label.at, &label.name), "a class that is known"));
             }
             label.push(text);
         }
@@ -317,7 +350,7 @@ impl ChosenTable {
         for column in self.categories {
             let known = chosen.like.as_ref().and_then(|like| like.categories.get(&column.name).cloned());
             let name = column.name.clone();
-            let (values, texts) = column.sorted(known);
+            let (values, texts) = column.sorted(known, chosen.unknown_as_missing);
             add(&name, Vec::new(), Values::I32(values))?;
             schema.categories.insert(name, texts);
         }
@@ -373,9 +406,13 @@ impl Texts {
         self.values.push(id);
     }
 
-    /// Returns the ids by the order of the texts, known or alphabetical, and the texts.
-    fn sorted(self, known: Option<Vec<String>>) -> (Vec<i32>, Vec<String>) {
-        let texts = known.unwrap_or_else(|| self.ids.keys().cloned().collect());
+    /// Returns the ids by the order of the texts, known or alphabetical, and the texts: with the empty one,
+    /// which stands for what is missing, first if `with_missing` is set and none are known.
+    fn sorted(self, known: Option<Vec<String>>, with_missing: bool) -> (Vec<i32>, Vec<String>) {
+        let texts = known.unwrap_or_else(|| {
+            let missing = (with_missing && !self.ids.contains_key("")).then(String::new);
+            missing.into_iter().chain(self.ids.keys().cloned()).collect()
+        });
         let places: BTreeMap<&String, usize> = texts.iter().zip(0..).collect();
         let mut place = vec![0; self.ids.len()];
         for (text, id) in &self.ids {
@@ -407,7 +444,7 @@ impl Texts {
                 let by_id: BTreeMap<i32, i32> = numbers.into_iter().collect();
                 (self.values.iter().map(|id| by_id[id]).collect(), Vec::new())
             }
-            None => self.sorted(known),
+            None => self.sorted(known, false),
         })
     }
 }
@@ -418,11 +455,18 @@ fn interleaved(columns: &[Number], rows: usize) -> Values {
     Values::F32((0..rows).flat_map(row).collect())
 }
 
-fn wrong(csv: &Csv, record: &::csv::StringRecord, line: u64, at: usize, expected: &'static str) -> DataError {
+fn wrong(
+    csv: &Csv,
+    record: &::csv::StringRecord,
+    line: u64,
+    (at, name): (usize, &str),
+    expected: &'static str,
+) -> DataError {
     DataError::CsvValue {
         path: csv.path.clone(),
         line,
         column: at + 1,
+        name: Some(name.to_owned()),
         value: record[at].chars().take(40).collect(),
         expected,
     }

@@ -278,6 +278,7 @@ impl Table {
                 path: csv.path.clone(),
                 line,
                 column: column + 1,
+                name: None,
                 value: value.chars().take(40).collect(),
                 expected,
             };

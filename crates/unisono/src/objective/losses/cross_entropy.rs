@@ -1,7 +1,7 @@
 use unisono_data::{Field, Values};
 use unisono_graph::{DType, Type, Var};
 
-use super::{Loss, mean_of_sample};
+use super::{Loss, mean_of_sample, other_target};
 
 /// Cross-entropy of the softmax of logits (PyTorch's `CrossEntropyLoss`, Keras's
 /// `SparseCategoricalCrossentropy(from_logits=True)`): -ln softmax(x) at the label, the mean over a sample's
@@ -64,6 +64,19 @@ impl CrossEntropy {
 impl Loss for CrossEntropy {
     fn name(&self) -> &str {
         "cross-entropy"
+    }
+
+    fn accepts(&self, output: &Type, target: &Type) -> Result<(), String> {
+        let expected = self.target(output)?;
+        let problem = || other_target(output, &expected, target);
+        match &expected == target {
+            true => Ok(()),
+            // One-hot labels, for example.
+            false if target == output => {
+                Err(format!("{}: CrossEntropy::probabilities takes such targets", problem()))
+            }
+            false => Err(problem()),
+        }
     }
 
     fn target(&self, output: &Type) -> Result<Type, String> {

@@ -106,7 +106,9 @@ impl Loss for Box<dyn Loss> {
 
 /// Returns the message for targets that do not fit the output.
 fn other_target(output: &Type, expected: &Type, target: &Type) -> String {
-    format!("the model gives {output}, which needs targets {expected}; got {target}")
+    let is_other_type = target.clone().of(expected.dtype) == *expected;
+    let advice = if is_other_type { ": unisono::data::cast changes the type of a field" } else { "" };
+    format!("the model gives {output}, which needs targets {expected}; got {target}{advice}")
 }
 
 /// Traces the mean over each sample's elements: `[B, ...]` to `[B]`.
